@@ -62,6 +62,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p pagraph
+	$(BIN)/python benchmarks/house.py
 
 # The tests with the lowest, the newest and other versions, each set in an environment of its own: gigabytes, and hours.
 #

@@ -31,16 +31,12 @@ CACHES = (0, 0.05, 0.1, 0.2, 0.5, 1.0, "auto")
 
 def roofline(work, section):
     """The ceilings, and each way of rows and neighbours as a share of its own."""
-    from rich.console import Console
-
-    from pagraph.cli.bench import TINY, roofline_table
-    from pagraph.cli.terminal import print_whole
-    from pagraph.profile.roofline import HITS, LOOKUP, MODES, RooflineSizes, measure_roofline, misses
+    from gpu_roofline import HITS, LOOKUP, MODES, TINY, RooflineSizes, measure_roofline, misses, print_table
 
     def measured():
         sizes = RooflineSizes(**TINY) if work.accelerator.device.type == "cpu" else RooflineSizes()
         found = measure_roofline(work.accelerator, sizes)
-        print_whole(Console(highlight=False, markup=False), roofline_table(found))
+        print_table(found)
         rates = {rate.name: rate for rate in found.rates}
         ways = [rates[misses(mode)] for mode in MODES if misses(mode) in rates]
         return found.to_json() | {

@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from ._late import offer
+
 if TYPE_CHECKING:
     from .errors import FormatError, MissingDependencyError, PaGraphError, PipelineError
     from .graph.csc import CSC
@@ -35,6 +37,45 @@ def _check_numpy() -> None:
 
 
 _check_numpy()
+
+
+def _open_graph() -> Any:
+    from .datasets import open_graph
+
+    return open_graph
+
+
+def _whole_graph() -> Any:
+    from .pyg.graphs import whole_graph
+
+    return whole_graph
+
+
+def _dgl_block() -> Any:
+    from .dgl.blocks import dgl_block
+
+    return dgl_block
+
+
+def _saved_dgl_graph() -> Any:
+    from .datasets.dgl_file import load_saved_graph
+
+    return load_saved_graph
+
+
+def _vertex_clusters() -> Any:
+    from .partition.methods.clusters import vertex_clusters
+
+    return vertex_clusters
+
+
+offer(
+    dgl_block=_dgl_block,
+    open_graph=_open_graph,
+    saved_dgl_graph=_saved_dgl_graph,
+    vertex_clusters=_vertex_clusters,
+    whole_graph=_whole_graph,
+)
 
 _HOMES = {
     "Block": "graph.minibatch",

@@ -218,16 +218,6 @@ def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 @intrinsic
-def load_acquire(typingctx: Any, array: Any, index: Any) -> Any:
-    """``array.flat[index]`` of 32 or 64 bits, written by another thread or the system; what it wrote before is seen."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_word(context, builder, signature, args), "acquire", array.dtype.bitwidth // 8)
-
-    return array.dtype(array, types.intp), codegen
-
-
-@intrinsic
 def store_release(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
     """Set ``array.flat[index]`` of 32 or 64 bits; who sees it sees what was written before, too."""
 

@@ -128,11 +128,5 @@ class TestVerbs:
             pytest.skip("needs DGL")
         assert "test accuracy" in run("train", folder / "blocks", "--epochs", 1, "--hidden", 8)
 
-    @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled for the GPU in this process")
-    def test_bench(self):
-        pytest.importorskip("triton")
-        sizes = ["--rows", 256, "--reads", 64, "--row-bytes", 64, "--scale", 6, "--repeats", 1]
-        assert "device copy" in run("bench", "gpu", "--device", "interpreter", *sizes)
-
     def test_none_is_missing(self):
         assert {f"test_{verb}" for verb in VERBS} <= set(vars(TestVerbs))

@@ -14,7 +14,7 @@ from ..features.window import RowWindow
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..features.field import Reading, ReadPath
+    from ..features.field import Read, Reading, ReadPath
     from ..system.buffers import BufferPool
 
 __all__ = ["Windows"]
@@ -38,9 +38,9 @@ class Windows:
         self._reading, self._pool_of, self._holds_rows = reading, pool_of, holds_rows
         self._known: dict[Hashable, tuple[Reading, RowWindow] | None] = {}
 
-    def add(self, reads: Iterable[tuple[Hashable, Tensor]]) -> None:
-        """Add the reads of a batch: fields with ids."""
-        for key, ids in reads:
+    def add(self, reads: Iterable[Read]) -> None:
+        """Add the reads of a batch, by ids on the CPU."""
+        for key, ids, _ in reads:
             if key not in self._known:
                 self._known[key] = self._begin(key)
             known = self._known[key]

@@ -25,7 +25,6 @@ from ..system.units import shortened
 __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
 VERBS = {
-    "bench": ("bench", "Measure how near pagraph comes to the limits of a GPU."),
     "doctor": ("doctor", "Say what works here, what falls back, and what to mend."),
     "export": ("export", "Write a graph folder as DGL, PyG or OGB read it."),
     "generate": ("generate", "Generate an RMAT or block-model graph."),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..graph import _csc
 from ..system.buffers import BufferPools
-from .deferred import sub_column
+from .deferred import sub_columns
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -29,6 +29,7 @@ EDGE_WEIGHTS = "edge_weights"
 """The edge column of a sampler's own weights, named as DGL's LaborSampler names it."""
 
 _FORMATS = ["coo", "csr", "csc"]
+_NOTHING: Mapping[Any, Any] = {}
 
 
 class BlockBuilder:
@@ -72,27 +73,58 @@ class BlockBuilder:
         counts = utils.toindex([*num_src.values(), *[block.num_dst[ntype] for ntype in self._ntypes]], "int64")
         return heterograph_index.create_heterograph_from_relations(self._bipartite, units, counts)
 
-    def build_all(self, blocks: Sequence[HeteroBlock], structures: Sequence[Any] | None = None) -> list[Any]:
-        """The DGL blocks of a batch, outermost first, with the graph's present columns, from ``structures`` if made."""
-        made = structures or [self.structure(block, place) for place, block in enumerate(blocks)]
-        return [
-            self._dressed(index, block, place) for place, (index, block) in enumerate(zip(made, blocks, strict=True))
-        ]
+    def build_all(
+        self,
+        blocks: Sequence[HeteroBlock],
+        structures: Sequence[Any],
+        src: Mapping[str, Mapping[str, Tensor]] = _NOTHING,
+        dst: Mapping[str, Mapping[str, Tensor]] = _NOTHING,
+        edges: Sequence[Mapping[EdgeType, Mapping[str, Tensor]]] = (),
+    ) -> list[Any]:
+        """The DGL blocks of a batch, outermost first, with the graph's present columns.
 
-    def _dressed(self, index: Any, block: HeteroBlock, place: int) -> Any:
-        src_frames, dst_frames = [], []
+        Args:
+            blocks: The sampled ones.
+            structures: Of :meth:`structure`.
+            src: Rows that were read for sources of the first block, by type and column.
+            dst: The same for destinations of the last one.
+            edges: The same for edges of each block; empty where none were read.
+        """
+        made = []
+        last = len(blocks) - 1
+        for place, (index, block) in enumerate(zip(structures, blocks, strict=True)):
+            of_src = _NOTHING if place else src
+            of_dst = _NOTHING if place < last else dst
+            of_edges = edges[place] if edges else _NOTHING
+            made.append(self._dressed(index, block, place, of_src, of_dst, of_edges))
+        return made
+
+    def _dressed(
+        self,
+        index: Any,
+        block: HeteroBlock,
+        place: int,
+        src: Mapping[str, Mapping[str, Tensor]],
+        dst: Mapping[str, Mapping[str, Tensor]],
+        edges: Mapping[Any, Mapping[str, Tensor]],
+    ) -> Any:
+        src_frames = []
+        dst_frames = []
         for parent, ntype in zip(self._graph._node_frames, self._ntypes, strict=True):
             src_nodes = block.src_nodes[ntype]
             # Sources of all blocks are prefixes of one array; DGL's do not share memory, and users write to ids.
             src_nodes = src_nodes.clone() if place else src_nodes
-            src_frames.append(_node_frame(parent, src_nodes))
-            dst_frames.append(_node_frame(parent, src_nodes[: block.num_dst[ntype]].clone()))
+            dst_nodes = src_nodes[: block.num_dst[ntype]].clone()
+            src_frames.append(_node_frame(parent, src_nodes, src.get(ntype, _NOTHING)))
+            dst_frames.append(_node_frame(parent, dst_nodes, dst.get(ntype, _NOTHING)))
         edge_frames = []
         for etype in self._canonical:
             relation = block.relations[etype]
-            edge_frames.append(self._edge_frame(etype, relation.positions, self._core.csc_of(etype).edge_ids))
+            ids = self._core.csc_of(etype).edge_ids
+            frame = self._edge_frame(etype, relation.positions, ids, edges.get(etype, _NOTHING))
             if relation.weights is not None:
-                edge_frames[-1][EDGE_WEIGHTS] = relation.weights
+                frame[EDGE_WEIGHTS] = relation.weights
+            edge_frames.append(frame)
         types = (self._ntypes, self._ntypes)
         return DGLBlock(index, types, self._etypes, [*src_frames, *dst_frames], edge_frames)
 
@@ -109,11 +141,11 @@ class BlockBuilder:
         """The graph's id of each edge of a type, shape ``(num_edges,)``."""
         return self._core.csc_of(etype).ids_at(positions).to(self._idtype)
 
-    def _edge_frame(self, etype: EdgeType, positions: Tensor, ids: Tensor | None) -> Any:
+    def _edge_frame(self, etype: EdgeType, positions: Tensor, ids: Tensor | None, given: Mapping[str, Tensor]) -> Any:
         """All edge columns and the edge ids, which are ``ids`` at ``positions``, or these; gathered when first read."""
         index = positions if ids is None else _LazyIndex([ids, positions])
         parent = self._graph._edge_frames[self._canonical.index(etype)]
-        frame = _sub_frame(parent, index, positions.shape[0])
+        frame = _sub_frame(parent, index, positions.shape[0], given)
         values, gathered_at = (positions, None) if ids is None else (ids, positions)
         deferred = None if values.dtype == self._idtype else self._idtype
         frame._columns[dgl.EID] = Column(values, Scheme((), self._idtype), gathered_at, None, deferred)
@@ -140,6 +172,8 @@ class BlockBuilder:
         structure: Any,
         nodes: Mapping[str, Tensor],
         edges: Mapping[EdgeType, tuple[Tensor, Tensor | None]] | None,
+        node_rows: Mapping[str, Mapping[str, Tensor]] = _NOTHING,
+        edge_rows: Mapping[EdgeType, Mapping[str, Tensor]] = _NOTHING,
     ) -> Any:
         """A graph of some edges alone, with the graph's own types.
 
@@ -148,30 +182,35 @@ class BlockBuilder:
             nodes: The graph's ids of the vertices.
             edges: The graph's ids of the edges, or positions and the ids that lie there; its columns come along. None:
                 negative pairs, which have neither.
+            node_rows: Rows that were read, by type and column; others are gathered when first read.
+            edge_rows: The same of edges.
         """
-        node_frames, edge_frames = [], []
+        node_frames = []
         for parent, ntype in zip(self._graph._node_frames, self._ntypes, strict=True):
             ids = nodes[ntype].clone()  # users write to ids; the two graphs must not share them
-            node_frames.append(_node_frame(parent if edges is not None else Frame(num_rows=0), ids))
+            known = Frame(num_rows=0) if edges is None else parent
+            node_frames.append(_node_frame(known, ids, node_rows.get(ntype, _NOTHING)))
+        edge_frames = []
         for place, etype in enumerate(self._canonical):
-            edge_frames.append(
-                Frame(num_rows=structure.num_edges(place)) if edges is None else self._edge_frame(etype, *edges[etype])
-            )
+            if edges is None:
+                frame = Frame(num_rows=structure.num_edges(place))
+            else:
+                frame = self._edge_frame(etype, *edges[etype], edge_rows.get(etype, _NOTHING))
+            edge_frames.append(frame)
         return dgl.DGLGraph(structure, self._ntypes, self._etypes, node_frames, edge_frames)
 
 
-def _node_frame(parent: Any, ids: Tensor) -> Any:
+def _node_frame(parent: Any, ids: Tensor, given: Mapping[str, Tensor]) -> Any:
     """A frame of the parent's columns at ``ids``, and ``ids`` themselves."""
-    frame = _sub_frame(parent, ids, ids.shape[0])
+    frame = _sub_frame(parent, ids, ids.shape[0], given)
     frame._columns[dgl.NID] = Column(ids, Scheme((), ids.dtype))
     return frame
 
 
-def _sub_frame(parent: Any, index: Any, num_rows: int) -> Any:
-    """A frame of the parent's columns at ``index``, nothing read yet."""
+def _sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor]) -> Any:
+    """A frame of the parent's columns at ``index``, in their order; nothing read yet but what is given."""
     frame = Frame(num_rows=num_rows)
-    for name, column in parent._columns.items():
-        frame._columns[name] = sub_column(column, index)
+    frame._columns.update(sub_columns(parent._columns, index, given))
     return frame
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ..accelerator import Handover
 from ..cache.choice import Role
-from ..engine.read_ahead import ReadAhead
+from ..features.field import Read
 from ..graph.field_value import FieldValue
 from ..ranking.policy import RowType
 from .deferred import column_values, frame_of
@@ -22,36 +21,11 @@ from dgl.frame import Column  # noqa: E402
 
 if TYPE_CHECKING:
     from ..cache.fields import FieldSet
-    from ..stats.stats import EpochRecorder
 
-__all__ = ["ColumnRows", "Columns", "awaited", "row_counts"]
+__all__ = ["Columns", "awaited", "row_counts"]
 
 _Key = tuple[str, Any, str]
 """Kind ("node" or "edge"), type, name."""
-
-
-class _Fetched:
-    """Rows that a user's own storage fetched ahead; what it says later is not asked for."""
-
-    def __init__(self, fields: FieldSet, fetch: Any) -> None:
-        self._fields, self._fetch = fields, fetch
-        self._rows: Handover | None = None
-        try:
-            self._rows = self._now()
-        except (KeyError, RuntimeError) as error:
-            if isinstance(error, torch.cuda.OutOfMemoryError):
-                raise
-
-    def _now(self) -> Handover:
-        return self._fields.with_room(lambda: Handover.here([awaited(self._fetch())], self._fields.accelerator))
-
-    def current(self, recorder: EpochRecorder | None) -> Tensor:
-        """The rows, for the calling thread; see ``ReadAhead.current``."""
-        return (self._rows or self._now()).arrive()[0]
-
-
-ColumnRows = ReadAhead | _Fetched
-"""Rows of one column that were read ahead; ``current`` raises KeyError where the graph has no such column now."""
 
 
 class Columns:
@@ -72,29 +46,40 @@ class Columns:
         self._roles: dict[_Key, Role] = {}
         self._added: set[_Key] = set()
 
-    def read_ahead(
-        self, kind: str, name: str, type_: Any, ids: Tensor, bounds: Sequence[int] | None = None
-    ) -> ColumnRows:
-        """Rows of column ``name`` ("node" or "edge", of one type) at ``ids``, for any thread.
+    def reads(
+        self,
+        kind: str,
+        names: Iterable[tuple[Any, str]],
+        ids: Mapping[Any, Tensor],
+        bounds: Mapping[Any, Sequence[int]] | None = None,
+    ) -> list[Read]:
+        """Reads of columns ("node" or "edge"), each by the ids of its type.
 
-        ``bounds``: where the ids of each hop end, see ``FieldSet.read``.
+        ``bounds``: where the ids of each hop end, by type; None: all are those of the seeds.
         """
-        key, fields = (kind, type_, name), self._fields
+        reads = []
+        for type_, name in names:
+            of_type = ids[type_]
+            ends = (of_type.shape[0],) if bounds is None else bounds[type_]
+            reads.append(Read(self.key_of(kind, type_, name), of_type, ends))
+        return reads
+
+    def key_of(self, kind: str, type_: Any, name: str) -> Hashable:
+        """The key by which a column is read: its field's, or that of a user's own storage."""
+        key = kind, type_, name
         if not self._has_frames:
             try:
                 storage = _storage(self._graph, kind, name, type_)
             except KeyError:
                 storage = None
             if not isinstance(storage, Column):
-                return _Fetched(fields, partial(_fetched, self._graph, kind, name, type_, ids, self._device))
+                own = "storage", *key
+                fetch = partial(_fetched, self._graph, kind, name, type_, self._device)
+                self._fields.add_storage(own, fetch)
+                return own
         if key not in self._added:
             self._add(key)
-        if fields.accelerator is None:
-            return ReadAhead(fields, key, ids, bounds)
-        after = None
-        if self._graph.device.type != "cpu":
-            after = fields.accelerator.current_stream.record()  # ids that DGL has drawn there, a column that is written
-        return fields.with_room(partial(ReadAhead, fields, key, ids, bounds, after))
+        return key
 
     def declare(self, kind: str, names: Iterable[tuple[Any, str]], role: Role) -> None:
         """Declare columns that will be read, so that one cache is planned for all of them.
@@ -153,8 +138,8 @@ def _values(graph: Any, kind: str, name: str, type_: Any) -> FieldValue:
     return column_values(_storage(graph, kind, name, type_))
 
 
-def _fetched(graph: Any, kind: str, name: str, type_: Any, ids: Tensor, device: torch.device) -> Any:
-    return _storage(graph, kind, name, type_).fetch(ids, device, False)
+def _fetched(graph: Any, kind: str, name: str, type_: Any, device: torch.device, ids: Tensor) -> Any:
+    return awaited(_storage(graph, kind, name, type_).fetch(ids, device, False))
 
 
 def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:

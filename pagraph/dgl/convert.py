@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._late import call_late
 from ..graph.csc import as_ids
 from ..graph.field_value import FieldValue
 from ..graph.field_version import FieldVersion
 from ..graph.graph import EdgeType, Graph
 from ..graph.narrow_rows import NarrowRows
-from ..graph.upper import upper_room
 from ..sampling.block_sampler import ExcludedEdges
 from ..system.atomic import new_file
 from ..system.threads import ForkLock
@@ -241,8 +241,7 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
 
 def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
     """Read one graph from a file that ``dgl.save_graphs`` wrote; see ``pagraph.datasets.dgl_file``."""
-    read = upper_room("datasets.dgl_file").load_saved_graph
-    graph: Graph = read(path, index)
+    graph: Graph = call_late("saved_dgl_graph", path, index)
     return graph
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..cache.choice import Role
+from ..engine.steps import Sampled
 from ..graph.csc import as_ids, check_range
 from ..sampling.edge_batches import edge_ends, negative_pairs
 from ..sampling.negative import compact_pairs
 from .convert import FixedExclusion, core_graph, excluded_sets
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
-from .native_source import Rows, edge_columns
+from .native_source import by_type, edge_columns
 from .workload import native_negatives
 
 dgl = import_dgl()
@@ -44,15 +45,13 @@ class _Drawn:
     exclude: Any
 
 
-@dataclass(frozen=True, eq=False)
-class _Sampled:
-    """An edge-wise batch, with its rows once they were fetched."""
+class _Sampled(NamedTuple):
+    """An edge-wise batch, with that of its vertices."""
 
     edges: dict[EdgeType, Tensor]
     nodes: dict[str, Tensor]
     pairs: list[Pairs]
     inner: Any
-    labels: Rows = field(default_factory=dict)
 
 
 class EdgeSource:
@@ -65,6 +64,9 @@ class EdgeSource:
     """
 
     is_pure = False
+    looks_ahead = True
+    rereads = False
+    build = None
 
     def __init__(self, graph: Any, edge_sampler: Any, inner: NodeSource | SubgraphSource) -> None:
         self._graph = graph
@@ -96,7 +98,7 @@ class EdgeSource:
                 exclude = find_exclude_eids(graph, seeds, exclude, sampler.reverse_eids, sampler.reverse_etypes)
         return _Drawn(ticket.key, edges, negatives, exclude)
 
-    def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> _Sampled:
+    def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> Sampled:
         """Find the ends, draw negatives, number the vertices, sample their blocks; in any thread."""
         idtype = self._graph.idtype
         with recorder.time("sampling"):
@@ -110,19 +112,8 @@ class EdgeSource:
         inner = self._inner.sample_from(nodes, drawn.key, recorder, exclude=exclude)
         nothing = torch.empty(0, dtype=idtype, device="cpu")
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
-        return _Sampled(edges, nodes, pairs, inner)
-
-    def reads(self, sampled: _Sampled) -> Iterator[tuple[Hashable, Tensor]]:
-        """The columns of the blocks, and those of the seed edges."""
-        yield from self._inner.reads(sampled.inner)
-        yield from self._inner.reads_of("edge", self._label_names, sampled.edges)
-
-    def fetch(self, sampled: _Sampled, recorder: EpochRecorder) -> _Sampled:
-        """Read the columns."""
-        inner = self._inner.fetch(sampled.inner, recorder)
-        with recorder.time("fetching"):
-            labels = self._inner.read("edge", self._label_names, sampled.edges)
-        return replace(sampled, inner=inner, labels=labels)
+        reads = [*inner.reads, *self._inner.columns.reads("edge", self._label_names, edges)]
+        return Sampled(_Sampled(edges, nodes, pairs, inner.batch), reads)
 
     def _negative_pairs(self, drawn: _Drawn, positive: Pairs) -> Pairs:
         if self._negatives is not None:
@@ -146,16 +137,16 @@ class EdgeSource:
         check_range("destinations of negative pairs", dst, self._graph.num_nodes(dst_type), dgl.DGLError)
         return src.to(self._graph.idtype), dst.to(self._graph.idtype)
 
-    def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
+    def deliver(self, sampled: _Sampled, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
         """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks or subgraph)``; in the reader's thread."""
         with recorder.time("building"):
-            input_nodes, inner = self._inner.build(sampled.inner, recorder)
+            left = iter(rows or ())
+            input_nodes, inner = self._inner.put_together(sampled.inner, left)
             builder = self._inner.builder
             structures = [builder.graph_structure(pairs, sampled.nodes) for pairs in sampled.pairs]
             edges = {etype: (ids, None) for etype, ids in sampled.edges.items()}
-            pair_graph = builder.graph(structures[0], sampled.nodes, edges)
-            for (etype, name), rows in sampled.labels.items():
-                pair_graph._edge_frames[self._graph.get_etype_id(etype)][name] = rows.current(recorder)
+            labels = by_type(self._label_names, left)
+            pair_graph = builder.graph(structures[0], sampled.nodes, edges, edge_rows=labels)
             negative = [builder.graph(structure, sampled.nodes, None) for structure in structures[1:]]
             item = self._inner.to_device((input_nodes, pair_graph, *negative, inner))
         self._inner.count(sampled.inner, recorder, seeds=sum(map(len, sampled.edges.values())))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Handover
+from ..engine.steps import Sampled
+from ..features.field import Read
 from ..system.threads import lock_of as _lock_of
-from .columns import ColumnRows, Columns, awaited
+from .columns import Columns, awaited
 from .deferred import LazyColumn, find_lazy, map_leaves, materialise, moved, parent_columns, parent_storages, repoint
 from .graphbolt import import_dgl
 
@@ -27,22 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["ForeignSource", "lock_of"]
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    """A sampler's item, and its columns that wait to be gathered from the graph."""
+class _Drawn(NamedTuple):
+    """A sampler's item, what else is to be filled in, and the leaves that a user's storages have fetched."""
 
     item: Any
     waiting: list[tuple[Any, Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class _Fetched:
-    """A sampler's item, with the rows that go into its lazy columns and leaves."""
-
-    item: Any
-    columns: list[tuple[LazyColumn, ColumnRows]]
-    waiting: list[tuple[Any, Any]]
-    leaves: Handover
+    """Columns that wait to be gathered from the graph."""
+    columns: Sequence[LazyColumn] = ()
+    """Columns that reads fill."""
+    leaves: Handover | None = None
 
 
 class ForeignSource:
@@ -63,6 +57,8 @@ class ForeignSource:
     """
 
     is_pure = False
+    looks_ahead = True
+    rereads = False
 
     def __init__(
         self,
@@ -98,45 +94,42 @@ class ForeignSource:
             item = self._sampler.sample(self._graph, seeds)
         return _Drawn(item, [pair for graph in _graphs(item) for pair in parent_columns(graph, self._graph, before)])
 
-    def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> _Drawn:
-        """The sampler has drawn the batch already."""
-        return drawn
+    def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> Sampled:
+        """The sampler has drawn the batch already; reads are the lazy columns of its graphs."""
+        columns = [column for graph in _graphs(drawn.item) for column in find_lazy(graph)]
+        reads = [Read(self._columns.key_of(c.kind, c.type, c.name), c.ids) for c in columns]
+        after = None
+        device = getattr(self._graph, "device", None)
+        if self._accelerator is not None and device is not None and device.type != "cpu":
+            # Ids that DGL has drawn there, a column that is written.
+            after = self._accelerator.current_stream.record()
+        return Sampled(drawn._replace(columns=columns), reads, after)
 
-    def reads(self, drawn: _Drawn) -> Iterator[tuple[Hashable, Tensor]]:
-        """The lazy columns of the sampler's graphs."""
-        columns = (column for graph in _graphs(drawn.item) for column in find_lazy(graph))
-        return (((column.kind, column.type, column.name), column.ids) for column in columns)
-
-    def fetch(self, drawn: _Drawn, recorder: EpochRecorder) -> _Fetched:
-        """Read what the lazy columns and leaves ask for."""
-        columns: list[tuple[LazyColumn, ColumnRows]] = []
+    def build(self, drawn: _Drawn, rows: object) -> _Drawn:
+        """Fetch what the sampler's leaves ask a user's storages for."""
         leaves: list[Tensor] = []
 
-        def fetch(leaf: Any) -> Any:
-            if isinstance(leaf, dgl.DGLGraph):
-                columns.extend((c, self._columns.read_ahead(c.kind, c.name, c.type, c.ids)) for c in find_lazy(leaf))
-            elif isinstance(leaf, LazyFeature):
-                leaves.append(awaited(self._storages[leaf.name].fetch(leaf.id_, self._device, False)))
-                return leaves[-1]
-            return leaf
+        def fetched(leaf: Any) -> Any:
+            if not isinstance(leaf, LazyFeature):
+                return leaf
+            leaves.append(awaited(self._storages[leaf.name].fetch(leaf.id_, self._device, False)))
+            return leaves[-1]
 
-        with recorder.time("fetching"):
-            item = map_leaves(drawn.item, fetch)
-            return _Fetched(item, columns, drawn.waiting, Handover.here(leaves, self._accelerator))
+        item = map_leaves(drawn.item, fetched)
+        return drawn._replace(item=item, leaves=Handover.here(leaves, self._accelerator))
 
-    def deliver(self, fetched: _Fetched, recorder: EpochRecorder) -> Any:
+    def deliver(self, drawn: _Drawn, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
         """The sampler's structure with every column filled in and every leaf on the device."""
+        assert drawn.leaves is not None and rows is not None
         with recorder.time("building"):
-            repoint(fetched.waiting)
-            fetched.leaves.arrive()
-            item = map_leaves(fetched.item, partial(moved, device=self._device))
-            if self._device.type == "cpu":
-                for column, rows in fetched.columns:
-                    column.frame[column.key] = rows.current(recorder)
-            else:  # moving made new graphs, whose lazy columns come in the same order
-                there = [column for graph in _graphs(item) for column in find_lazy(graph)]
-                for column, (_, rows) in zip(there, fetched.columns, strict=True):
-                    column.frame[column.key] = rows.current(recorder)
+            repoint(drawn.waiting)
+            drawn.leaves.arrive()
+            item = map_leaves(drawn.item, partial(moved, device=self._device))
+            columns = drawn.columns
+            if self._device.type != "cpu":  # moving made new graphs, whose lazy columns come in the same order
+                columns = [column for graph in _graphs(item) for column in find_lazy(graph)]
+            for column, read in zip(columns, rows, strict=True):
+                column.frame[column.key] = read
         graphs = _graphs(item)
         blocks = [graph for graph in graphs if graph.is_block]
         recorder.delivered(edges=sum(graph.num_edges() for graph in blocks or graphs[-1:]))  # or of its subgraph

@@ -124,7 +124,9 @@ class LayerSampler(DGLBlockSampler):
             field=lambda etype, name: g.edges[etype].data.get(name),
             exclude=excluded_sets(g, core, exclude_eids),
         )
-        blocks = BlockBuilder(g, core).build_all(batch.blocks)
+        builder = BlockBuilder(g, core)
+        structures = [builder.structure(block, place) for place, block in enumerate(batch.blocks)]
+        blocks = builder.build_all(batch.blocks, structures)
         if self.output_device is not None:
             blocks = [block.to(self.output_device) for block in blocks]
         return blocks[0].srcdata[dgl.NID], seed_nodes, blocks

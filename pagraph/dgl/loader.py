@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..engine import PipelineOptions, parse_lookahead
-from ..engine.engine import BatchSource, Engine, LoaderControls
+from ..engine.engine import Engine, LoaderControls
+from ..engine.steps import BatchSource
 from ..features.narrow import parse_cache_dtype
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy

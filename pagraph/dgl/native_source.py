@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .blocks import BlockBuilder
-from .columns import ColumnRows, Columns
+from .columns import Columns
 from .deferred import frame_of, gather_others, map_leaves, moved
 from .graphbolt import import_dgl
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..graph.graph import EdgeType, Graph
 
-__all__ = ["NativeSource", "Rows", "edge_columns", "node_columns"]
+__all__ = ["NativeSource", "by_type", "edge_columns", "node_columns"]
 
 dgl = import_dgl()
 
@@ -49,8 +49,12 @@ def _pairs(argument: str, names: Any, types: list[Any]) -> list[tuple[Any, str]]
     return [(types[0], name) for name in names or []]
 
 
-Rows = dict[tuple[Any, str], ColumnRows]
-"""Rows by type and column name."""
+def by_type(names: Sequence[tuple[Any, str]], rows: Iterator[Tensor]) -> dict[Any, dict[str, Tensor]]:
+    """Rows of columns, in their order, by type and name."""
+    found: dict[Any, dict[str, Tensor]] = {}
+    for type_, name in names:
+        found.setdefault(type_, {})[name] = next(rows)
+    return found
 
 
 class NativeSource:
@@ -67,6 +71,9 @@ class NativeSource:
 
     draw = None
     is_pure = True
+    looks_ahead = True
+    rereads = False
+    build = None
 
     def __init__(
         self,
@@ -86,32 +93,6 @@ class NativeSource:
         self.core = core
         self.builder = BlockBuilder(graph, core, self._pools)
         gather_others(graph, (weights,))
-
-    @staticmethod
-    def reads_of(
-        kind: str, names: list[tuple[Any, str]], ids: Mapping[Any, Tensor]
-    ) -> Iterator[tuple[Hashable, Tensor]]:
-        """Keys of columns ("node" or "edge"), each with the ids of its type."""
-        return (((kind, type_, name), ids[type_]) for type_, name in names)
-
-    def read(
-        self,
-        kind: str,
-        names: list[tuple[Any, str]],
-        ids: Mapping[Any, Tensor],
-        *,
-        bounds: Mapping[Any, Sequence[int]] | None = None,
-    ) -> Rows:
-        """Rows of columns ("node" or "edge") at the ids of their types; ``bounds``: as ``Columns.read_ahead`` takes.
-
-        Without ``bounds`` all ids are those of the seeds.
-        """
-        rows: Rows = {}
-        for type_, name in names:
-            of_type = ids[type_]
-            ends = [of_type.shape[0]] if bounds is None else bounds[type_]
-            rows[type_, name] = self.columns.read_ahead(kind, name, type_, of_type, ends)
-        return rows
 
     def by_type(self, seeds: Any) -> Mapping[str, Tensor]:
         """Vertices of one type, as users may give them, by type."""

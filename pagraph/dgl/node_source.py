@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from ..cache.choice import Role
+from ..engine.steps import Sampled
 from .convert import core_graph
-from .native_source import NativeSource, Rows, edge_columns, node_columns
+from .native_source import NativeSource, by_type, edge_columns, node_columns
 
 if TYPE_CHECKING:
+    from ..features.field import Read
     from ..graph.graph import EdgeType
     from ..graph.minibatch import HeteroMiniBatch
     from ..sampling import BlockSampler
@@ -24,20 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["NodeSource", "SampledNodes"]
 
 
-@dataclass(frozen=True, eq=False)
-class SampledNodes:
-    """A natively sampled batch, with the rows of its columns once they were fetched.
-
-    ``edge_ids`` are those of each block's edges by type, where columns of edges are prefetched.
-    """
+class SampledNodes(NamedTuple):
+    """A natively sampled batch, with DGL's indices of its blocks."""
 
     seeds: Any
     batch: HeteroMiniBatch
     structures: list[Any]
-    edge_ids: list[dict[Any, Tensor]]
-    src: Rows = field(default_factory=dict)
-    dst: Rows = field(default_factory=dict)
-    edges: list[Rows] = field(default_factory=list)
 
 
 class NodeSource(NativeSource):
@@ -65,7 +58,7 @@ class NodeSource(NativeSource):
         self.columns.declare("node", self._dst_names, Role.OUTPUT)
         self.columns.declare("edge", self._edge_names, Role.INPUT)
 
-    def sample(self, ticket: Ticket, recorder: EpochRecorder) -> SampledNodes:
+    def sample(self, ticket: Ticket, recorder: EpochRecorder) -> Sampled:
         """See ``BatchSource``."""
         return self.sample_from(ticket.seeds, ticket.key, recorder)
 
@@ -76,7 +69,7 @@ class NodeSource(NativeSource):
         recorder: EpochRecorder,
         *,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
-    ) -> SampledNodes:
+    ) -> Sampled:
         """The blocks of ``seeds``: a tensor for graphs with one vertex type, or a mapping from type."""
         begin = time.perf_counter_ns()
         try:
@@ -93,55 +86,40 @@ class NodeSource(NativeSource):
             recorder.spent("sampling", begin)
         begin = time.perf_counter_ns()
         structures = [self.builder.structure(block, place) for place, block in enumerate(batch.blocks)]
-        etypes = {etype for etype, _ in self._edge_names}
-        edge_ids = [
-            {etype: self.builder.edge_ids(etype, block.relations[etype].positions) for etype in etypes}
-            for block in (batch.blocks if etypes else ())
-        ]
         recorder.spent("building", begin)
-        return SampledNodes(seeds, batch, structures, edge_ids)
+        reads = self.columns.reads("node", self._src_names, batch.input_nodes, batch.hop_ends)
+        reads += self.columns.reads("node", self._dst_names, batch.blocks[-1].dst_nodes)
+        if self._edge_names:
+            reads += self._edge_reads(batch)
+        return Sampled(SampledNodes(seeds, batch, structures), reads)
 
-    def reads(self, sampled: SampledNodes) -> Iterator[tuple[Hashable, Tensor]]:
-        """The prefetched columns, as :meth:`fetch` reads them."""
-        batch = sampled.batch
-        yield from self.reads_of("node", self._src_names, batch.input_nodes)
-        yield from self.reads_of("node", self._dst_names, batch.blocks[-1].dst_nodes)
-        for ids in sampled.edge_ids:
-            yield from self.reads_of("edge", self._edge_names, ids)
-
-    def fetch(self, sampled: SampledNodes, recorder: EpochRecorder) -> SampledNodes:
-        """Read the prefetched columns."""
-        begin, batch = time.perf_counter_ns(), sampled.batch
-        src = self.read("node", self._src_names, batch.input_nodes, bounds=batch.hop_ends)
-        dst = self.read("node", self._dst_names, batch.blocks[-1].dst_nodes)
-        edges = []
-        for place, ids in enumerate(sampled.edge_ids):
+    def _edge_reads(self, batch: HeteroMiniBatch) -> list[Read]:
+        """Reads of the columns of edges, block by block."""
+        reads = []
+        etypes = {etype for etype, _ in self._edge_names}
+        for place, block in enumerate(batch.blocks):
+            ids = {etype: self.builder.edge_ids(etype, block.relations[etype].positions) for etype in etypes}
             hop = len(batch.blocks) - place  # the hop that drew them; the last block is hop 1
             bounds = {etype: [0] * hop + [len(ids[etype])] for etype in ids}
-            edges.append(self.read("edge", self._edge_names, ids, bounds=bounds))
-        recorder.spent("fetching", begin)
-        return replace(sampled, src=src, dst=dst, edges=edges)
+            reads += self.columns.reads("edge", self._edge_names, ids, bounds)
+        return reads
 
-    def deliver(self, sampled: SampledNodes, recorder: EpochRecorder) -> Any:
+    def deliver(self, sampled: SampledNodes, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
         """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them now."""
         begin = time.perf_counter_ns()
-        input_nodes, blocks = self.build(sampled, recorder)
+        input_nodes, blocks = self.put_together(sampled, iter(rows or ()))
         item = self.to_device((input_nodes, sampled.seeds, blocks))
         recorder.spent("building", begin)
         self.count(sampled, recorder, seeds=sum(map(len, sampled.batch.output_nodes.values())))
         return item
 
-    def build(self, sampled: SampledNodes, recorder: EpochRecorder) -> tuple[Any, list[Any]]:
-        """DGL's input nodes and blocks, on the CPU."""
-        graph, batch = self._graph, sampled.batch
-        blocks, numbers = self.builder.build_all(batch.blocks, sampled.structures), self.builder.numbers
-        for (ntype, name), rows in sampled.src.items():
-            blocks[0]._node_frames[numbers[ntype]][name] = rows.current(recorder)
-        for (ntype, name), rows in sampled.dst.items():
-            blocks[-1]._node_frames[len(numbers) + numbers[ntype]][name] = rows.current(recorder)
-        for block, edge_rows in zip(blocks, sampled.edges, strict=False):
-            for (etype, name), rows in edge_rows.items():
-                block._edge_frames[graph.get_etype_id(etype)][name] = rows.current(recorder)
+    def put_together(self, sampled: SampledNodes, rows: Iterator[Tensor]) -> tuple[Any, list[Any]]:
+        """DGL's input nodes and blocks, on the CPU; takes the rows of its reads."""
+        batch = sampled.batch
+        src = by_type(self._src_names, rows)
+        dst = by_type(self._dst_names, rows)
+        edges = [by_type(self._edge_names, rows) for _ in (batch.blocks if self._edge_names else ())]
+        blocks = self.builder.build_all(batch.blocks, sampled.structures, src, dst, edges)
         return self.as_dgls(batch.input_nodes), blocks
 
     def count(self, sampled: SampledNodes, recorder: EpochRecorder, *, seeds: int) -> None:

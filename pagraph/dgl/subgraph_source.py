@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from ..cache.choice import Role
+from ..engine.steps import Sampled
+from ..features.field import Read
 from .convert import core_graph, core_graph_both_ways
-from .native_source import NativeSource, Rows, edge_columns, node_columns
+from .native_source import NativeSource, by_type, edge_columns, node_columns
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
@@ -26,15 +27,12 @@ _ARGUMENTS = {True: ("prefetch_node_feats", "prefetch_edge_feats"), False: ("pre
 """Names of the arguments of DGL's samplers that begin with vertices, and of the others."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Sampled:
-    """A natively sampled batch, with DGL's index of it, and the rows of its columns once they were fetched."""
+class _Sampled(NamedTuple):
+    """A natively sampled batch, with DGL's index of it."""
 
     seeds: Any
     batch: Subgraph
     structure: Any
-    nodes: Rows = field(default_factory=dict)
-    edges: Rows = field(default_factory=dict)
 
 
 class SubgraphSource(NativeSource):
@@ -61,7 +59,7 @@ class SubgraphSource(NativeSource):
         # Not those of edges: how often both ends are in a batch is not known beforehand.
         self.columns.declare("node", self._node_names, Role.INPUT)
 
-    def sample(self, ticket: Ticket, recorder: EpochRecorder) -> _Sampled:
+    def sample(self, ticket: Ticket, recorder: EpochRecorder) -> Sampled:
         """See ``BatchSource``."""
         return self.sample_from(ticket.seeds, ticket.key, recorder)
 
@@ -72,7 +70,7 @@ class SubgraphSource(NativeSource):
         recorder: EpochRecorder,
         *,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
-    ) -> _Sampled:
+    ) -> Sampled:
         """The subgraph of ``seeds``: vertices, by type or of the only type, clusters, or what says nothing."""
         options: dict[str, Any] = {"dtype": self._idtype, "pools": self._pools}
         if self._sampler.seeds_are_vertices:
@@ -84,47 +82,33 @@ class SubgraphSource(NativeSource):
             src, dst = (1, 0) if self._by_source else (0, 1)
             ends = {etype: (edges.edge_index[src], edges.edge_index[dst]) for etype, edges in batch.edges.items()}
             structure = self.builder.graph_structure(ends, batch.input_nodes, by_source=self._by_source)
-        return _Sampled(seeds, batch, structure)
+        reads = self.columns.reads("node", self._node_names, batch.input_nodes, batch.hop_ends)
+        # How often edges are drawn is not known: no hop is theirs.
+        ids = {etype: batch.edges[etype].edge_ids for etype, _ in self._edge_names}
+        for etype, name in self._edge_names:
+            reads.append(Read(self.columns.key_of("edge", etype, name), ids[etype]))
+        return Sampled(_Sampled(seeds, batch, structure), reads)
 
-    def reads(self, sampled: _Sampled) -> Iterator[tuple[Hashable, Tensor]]:
-        """The prefetched columns, as :meth:`fetch` reads them."""
-        yield from self.reads_of("node", self._node_names, sampled.batch.input_nodes)
-        yield from self.reads_of("edge", self._edge_names, self._edge_ids(sampled))
-
-    def _edge_ids(self, sampled: _Sampled) -> dict[EdgeType, Tensor]:
-        """Ids of the edges whose columns are prefetched."""
-        return {etype: sampled.batch.edges[etype].edge_ids for etype, _ in self._edge_names}
-
-    def fetch(self, sampled: _Sampled, recorder: EpochRecorder) -> _Sampled:
-        """Read the prefetched columns."""
-        with recorder.time("fetching"):
-            batch, read = sampled.batch, self.columns.read_ahead
-            nodes = self.read("node", self._node_names, batch.input_nodes, bounds=batch.hop_ends)
-            ids = self._edge_ids(sampled)
-            edges = {(t, name): read("edge", name, t, ids[t]) for t, name in self._edge_names}
-        return replace(sampled, nodes=nodes, edges=edges)
-
-    def deliver(self, sampled: _Sampled, recorder: EpochRecorder) -> Any:
+    def deliver(self, sampled: _Sampled, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
         """DGL's subgraph, of ShaDow ``(input_nodes, output_nodes, subgraph)``, with columns as the graph's are now."""
         seeds = sampled.seeds
         with recorder.time("building"):
-            input_nodes, subgraph = self.build(sampled, recorder)
+            input_nodes, subgraph = self.put_together(sampled, iter(rows or ()))
             item = (input_nodes, seeds, subgraph) if self._sampler.seeds_are_vertices else subgraph
             item = self.to_device(item)
         self.count(sampled, recorder, seeds=sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds))
         return item
 
-    def build(self, sampled: _Sampled, recorder: EpochRecorder) -> tuple[Any, Any]:
-        """DGL's input nodes and subgraph, on the CPU."""
-        graph, nodes = self._graph, sampled.batch.input_nodes
-        csc_of, edges = self.core.out_csc_of if self._by_source else self.core.csc_of, {}
+    def put_together(self, sampled: _Sampled, rows: Iterator[Tensor]) -> tuple[Any, Any]:
+        """DGL's input nodes and subgraph, on the CPU; takes the rows of its reads."""
+        nodes = sampled.batch.input_nodes
+        csc_of = self.core.out_csc_of if self._by_source else self.core.csc_of
+        edges = {}
         for etype, found in sampled.batch.edges.items():
             edges[etype] = found.numbers, None if found.ids_of is None else csc_of(etype).edge_ids
-        subgraph = self.builder.graph(sampled.structure, nodes, edges)
-        for (ntype, name), rows in sampled.nodes.items():
-            subgraph._node_frames[graph.get_ntype_id(ntype)][name] = rows.current(recorder)
-        for (etype, name), rows in sampled.edges.items():
-            subgraph._edge_frames[graph.get_etype_id(etype)][name] = rows.current(recorder)
+        node_rows = by_type(self._node_names, rows)
+        edge_rows = by_type(self._edge_names, rows)
+        subgraph = self.builder.graph(sampled.structure, nodes, edges, node_rows, edge_rows)
         return self.as_dgls(nodes), subgraph
 
     def count(self, sampled: _Sampled, recorder: EpochRecorder, *, seeds: int) -> None:

@@ -1,7 +1,8 @@
 """The engine behind every loader: fields, batches, statistics and threads, wired in one place."""
 
-from .epochs import Epochs, PipelineOptions, Steps, parse_lookahead
+from .epochs import Epochs, PipelineOptions, parse_lookahead
 from .stage import SerialStage, Stage
+from .steps import Steps
 
 __all__ = ["Epochs", "PipelineOptions", "SerialStage", "Stage", "Steps", "parse_lookahead"]
 

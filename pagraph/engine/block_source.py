@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from ..accelerator import Event, StagingRing
+from ..features.field import Read
 from ..graph.minibatch import HeteroMiniBatch, MiniBatch
 from .batch_arrays import arrays_of, links_of, tensors_of, with_arrays
-from .read_ahead import ReadAhead
+from .steps import Sampled
 
 if TYPE_CHECKING:
     from ..cache.fields import FieldSet
@@ -38,23 +38,20 @@ class Column(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """A sampled batch without fields, rows of its input nodes and seeds, and when it is on the accelerator, if any."""
+class _Prepared(NamedTuple):
+    """A sampled batch without fields; on an accelerator when its arrays are there, and when their copy began."""
 
     batch: _Batch
-    features: list[tuple[str | None, str, ReadAhead]]
-    labels: list[tuple[str | None, str, ReadAhead]]
-    ready: Event | None
+    ready: Event | None = None
+    begun: Event | None = None
 
 
 class BlockSource:
     """Samples blocks and reads the fields of their vertices, of one type (``MiniBatch``) or by type.
 
-    With an accelerator, preparing gives work to the streams "sampling", "copying" (blocks that the CPU has sampled) and
-    "reading" (rows) and waits only for the sizes of a batch that the device samples; delivering makes the reader's
-    stream wait. Where the device's memory is too small for a batch, the cache gives up half of its rows and the batch
-    is made again.
+    With an accelerator, preparing gives work to the streams "sampling" and "copying" (blocks that the CPU has sampled)
+    and waits only for the sizes of a batch that the device samples; delivering makes the reader's stream wait. Where
+    the device's memory is too small for a step, the cache gives up half of its rows and the step is done again.
 
     Args:
         graph, sampler: The graph and what draws its blocks; batches have types unless it has one of each.
@@ -65,6 +62,7 @@ class BlockSource:
 
     draw = None
     is_pure = True
+    rereads = False
 
     def __init__(
         self,
@@ -83,84 +81,78 @@ class BlockSource:
         accelerator = fields.accelerator
         self._ring = None if accelerator is None else StagingRing(accelerator, slot_bytes=_BLOCK_SLOT_BYTES)
 
-    def sample(self, ticket: Ticket, recorder: EpochRecorder) -> _Batch | Ticket:
-        """The blocks, on the CPU; a device that samples itself does so in :meth:`fetch`."""
-        if self._device_sampler is not None:
-            return ticket
+    @property
+    def looks_ahead(self) -> bool:
+        """Not with a device that samples: ids on a device are no window's, and its memory is the model's."""
+        return self._device_sampler is None
+
+    @property
+    def build(self) -> Callable[[_Prepared, Any], _Prepared] | None:
+        """Upload of the blocks that the CPU has sampled for an accelerator."""
+        return None if self._ring is None or self._device_sampler is not None else self._upload
+
+    def sample(self, ticket: Ticket, recorder: EpochRecorder) -> Sampled:
+        """The blocks, on the CPU or by the device."""
         begin = time.perf_counter_ns()
         try:
-            batch: Any = self._sampler.sample(self._graph, ticket.seeds, ticket.key, pools=self._pools)
-            made: _Batch = batch.only() if self._drops_types and isinstance(batch, HeteroMiniBatch) else batch
-            return made
+            if self._device_sampler is not None:
+                sample = partial(self._device_sampler.sample, ticket.seeds, ticket.key)
+                there = self._fields.with_room(sample)
+                recorder.device_time("sampling", there.begun, there.ready)
+                batch, ready = there.batch, there.ready
+            else:
+                made: Any = self._sampler.sample(self._graph, ticket.seeds, ticket.key, pools=self._pools)
+                drops = self._drops_types and isinstance(made, HeteroMiniBatch)
+                batch, ready = made.only() if drops else made, None
         finally:
             recorder.spent("sampling", begin)
+        return Sampled(_Prepared(batch, ready), self._reads(batch), ready)
 
-    def reads(self, sampled: _Batch | Ticket) -> Iterator[tuple[Hashable, Tensor]]:
+    def _reads(self, batch: _Batch) -> list[Read]:
         """Features are read for the input nodes, labels for the seeds."""
-        if isinstance(sampled, MiniBatch | HeteroMiniBatch):
-            nodes, ends = sampled.input_nodes, sampled.hop_ends
-            yield from ((column.key, _of_type(nodes, column)) for column in self._features)
-            yield from ((column.key, _of_type(nodes, column)[: _of_type(ends, column)[0]]) for column in self._labels)
-
-    def fetch(self, sampled: _Batch | Ticket, recorder: EpochRecorder) -> _Prepared:
-        """Read the fields; on an accelerator the blocks go there first."""
-        if self._ring is None:
-            assert isinstance(sampled, MiniBatch | HeteroMiniBatch)
-            return self._read(sampled, sampled.input_nodes, None, recorder)
-        return self._fields.with_room(partial(self._fetch_there, sampled, recorder, self._ring))
-
-    def _fetch_there(self, sampled: _Batch | Ticket, recorder: EpochRecorder, ring: StagingRing) -> _Prepared:
-        begin = time.perf_counter_ns()
-        batch: _Batch
-        ids: Tensor | Mapping[str, Tensor]
-        if isinstance(sampled, MiniBatch | HeteroMiniBatch):
-            batch, begun, ready = _uploaded(sampled, ring)
-            ids = sampled.input_nodes
-            recorder.device_time("copying", begun, ready)
-        else:
-            assert self._device_sampler is not None
-            there = self._device_sampler.sample(sampled.seeds, sampled.key)
-            batch, ready, ids = there.batch, there.ready, there.batch.input_nodes
-            recorder.device_time("sampling", there.begun, there.ready)
-        recorder.spent("sampling", begin)
-        return self._read(batch, ids, ready, recorder)
-
-    def _read(
-        self, batch: _Batch, ids: Tensor | Mapping[str, Tensor], ready: Event | None, recorder: EpochRecorder
-    ) -> _Prepared:
-        """Read the fields by the input nodes ``ids``, which are on the CPU if the CPU has sampled."""
-        begin, fields = time.perf_counter_ns(), self._fields
-        nodes: Any = ids
+        nodes: Any = batch.input_nodes
         hop_ends: Any = batch.hop_ends
-        features, labels = [], []
-        for key, ntype, name in self._features:
-            of_type, ends = (nodes, hop_ends) if ntype is None else (nodes[ntype], hop_ends[ntype])
-            features.append((ntype, name, ReadAhead(fields, key, of_type, ends, ready)))
-        for key, ntype, name in self._labels:
-            of_type, ends = (nodes, hop_ends) if ntype is None else (nodes[ntype], hop_ends[ntype])
-            labels.append((ntype, name, ReadAhead(fields, key, of_type[: ends[0]], ends[:1], ready)))
-        recorder.spent("fetching", begin)
-        return _Prepared(batch, features, labels, ready)
+        reads = []
+        for key, ntype, _ in self._features:
+            if ntype is None:
+                reads.append(Read(key, nodes, hop_ends))
+            else:
+                reads.append(Read(key, nodes[ntype], hop_ends[ntype]))
+        for key, ntype, _ in self._labels:
+            ends = hop_ends if ntype is None else hop_ends[ntype]
+            of_type = nodes if ntype is None else nodes[ntype]
+            reads.append(Read(key, of_type[: ends[0]], ends[:1]))
+        return reads
 
-    def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> _Batch:
-        """The batch with its fields as they are now, for the reader's stream."""
-        begin, batch, accelerator = time.perf_counter_ns(), prepared.batch, self._fields.accelerator
+    def _upload(self, prepared: _Prepared, rows: object) -> _Prepared:
+        """The batch on the device, in one copy for all of its arrays."""
+        assert self._ring is not None
+        stream = self._ring.accelerator.stream("copying")
+        with stream.use():
+            begun = stream.record()
+            there = with_arrays(prepared.batch, self._ring.upload(arrays_of(prepared.batch)))
+            return _Prepared(there, stream.record(), begun)
+
+    def deliver(self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> _Batch:
+        """The batch with its fields, for the reader's stream."""
+        begin = time.perf_counter_ns()
+        batch = prepared.batch
+        accelerator = self._fields.accelerator
         if accelerator is not None and prepared.ready is not None:
+            if prepared.begun is not None:
+                recorder.device_time("copying", prepared.begun, prepared.ready)
             accelerator.hand_over(tensors_of(batch), prepared.ready)
-        for rows, places in ((prepared.features, batch.features), (prepared.labels, batch.labels)):
+        assert rows is not None
+        left = iter(rows)
+        for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):
             by_name: Any = places
-            for ntype, name, ahead in rows:
+            for _, ntype, name in columns:
                 place = by_name if ntype is None else by_name.setdefault(ntype, {})
-                place[name] = ahead.current(recorder)
+                place[name] = next(left)
         recorder.spent("building", begin)
         seeds, edges, input_nodes = _counts(batch)
         recorder.delivered(seeds=seeds, edges=edges, input_nodes=input_nodes)
         return batch
-
-
-def _of_type(by_type: Any, column: Column) -> Any:
-    """The entry of a column's vertex type; all of it in batches without types."""
-    return by_type if column.ntype is None else by_type[column.ntype]
 
 
 def _counts(batch: _Batch) -> tuple[int, int, int]:
@@ -173,13 +165,3 @@ def _counts(batch: _Batch) -> tuple[int, int, int]:
         return batch.output_nodes.shape[0] if links is None else links, edges, batch.input_nodes.shape[0]
     seeds, inputs = (sum(map(len, nodes.values())) for nodes in (batch.output_nodes, batch.input_nodes))
     return seeds if links is None else links, sum(block.num_edges for block in batch.blocks), inputs
-
-
-def _uploaded(batch: _Batch, ring: StagingRing) -> tuple[_Batch, Event, Event]:
-    """The batch on the device, in one copy for all of its arrays, and when that begins and ends."""
-    stream = ring.accelerator.stream("copying")
-    with stream.use():
-        begun = stream.record()
-        there = with_arrays(batch, ring.upload(arrays_of(batch)))
-        ready = stream.record()
-    return there, begun, ready

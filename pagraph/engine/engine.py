@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
 
-from ..accelerator import Accelerator, accelerator_for
+from ..accelerator import Accelerator, OutOfMemory, accelerator_for
 from ..cache.fields import FieldSet
 from ..cache.memory_plan import MemoryPlan
 from ..cache.plan import CachePlans
@@ -20,47 +20,23 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.threads import run_worker_init
-from .epochs import Epochs, PipelineOptions, Steps
-from .lookahead import WindowReader
+from .epochs import Epochs, PipelineOptions
 from .planning import Planner, Ranker
+from .steps import BatchSource, Build, Fetched, Sampled, Steps, WindowReader
 
 if TYPE_CHECKING:
+    from ..cache.windows import Windows
+    from ..features.field import FieldRows
     from ..ranking.policy import Policy
     from ..ranking.workload import Workload
-    from ..seeds.order import Ticket
     from ..system.budget import Budget
 
-__all__ = ["BatchSource", "Engine", "LoaderControls"]
+__all__ = ["Engine", "LoaderControls"]
 
 MAPPED_SHARE = 0.5
 """Files of up to this share of a loader's memory stay in the system's page cache; of larger ones rows are copied."""
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class BatchSource(Protocol[T_co]):
-    """Makes the batches of one kind of loader; must not refer to the loader, which its threads would keep alive."""
-
-    @property
-    def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
-        """Work done for one ticket at a time, in order; None: nothing, ``sample`` takes the ticket."""
-
-    @property
-    def is_pure(self) -> bool:
-        """Whether preparing calls nothing that a user has written, so that the reader's thread may do it, too."""
-
-    def sample(self, drawn: Any, recorder: EpochRecorder) -> Any:
-        """Sample a batch; a pure function, called by any thread."""
-
-    def reads(self, sampled: Any) -> Iterable[tuple[Hashable, Tensor]]:
-        """Keys of the fields that :meth:`fetch` will read, with their ids; others are not read within a window."""
-
-    def fetch(self, sampled: Any, recorder: EpochRecorder) -> Any:
-        """Read the fields ahead; called by any thread, which need not be the one that sampled."""
-
-    def deliver(self, prepared: Any, recorder: EpochRecorder) -> T_co:
-        """The finished batch; called by the reader, in order."""
 
 
 class Engine(Generic[T]):
@@ -136,12 +112,11 @@ class Engine(Generic[T]):
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
             source.sample,
-            source.fetch,
-            source.deliver,
-            reads=source.reads,
+            partial(_fetch, fields, source.build, source.rereads),
+            partial(_deliver, fields, source),
             draw=source.draw,
             is_pure=source.is_pure,
-            windows=partial(_window_reader, fields, self._planner, self.epochs.options),
+            windows=partial(_window_reader, fields, self._planner, self.epochs.options, source.looks_ahead),
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=partial(self._planner.prepare, self.epochs.options),
             after_first_step=self._planner.after_first_step,
@@ -163,13 +138,77 @@ class Engine(Generic[T]):
         self.fields.close()
 
 
-def _window_reader(fields: FieldSet, planner: Planner, options: PipelineOptions) -> WindowReader | None:
-    """Reader of an epoch's groups of batches; None where no file is cold. Not a method: the loader keeps it."""
+# Functions and not methods: the threads of an epoch have them, and must not keep the loader alive.
+
+
+def _fetch(
+    fields: FieldSet,
+    build: Build | None,
+    rereads: bool,
+    sampled: Sampled,
+    recorder: EpochRecorder,
+    windows: Windows | None,
+) -> Fetched:
+    """Read the rows of a batch, and build of them what can be built ahead."""
+    begin = time.perf_counter_ns()
+    try:
+        if fields.accelerator is None:
+            return _fetched(fields, build, rereads, sampled, windows)
+        return fields.with_room(partial(_fetched, fields, build, rereads, sampled, windows))
+    finally:
+        recorder.spent("fetching", begin)
+
+
+def _fetched(
+    fields: FieldSet,
+    build: Build | None,
+    rereads: bool,
+    sampled: Sampled,
+    windows: Windows | None,
+) -> Fetched:
+    rows: Sequence[FieldRows | None]
+    batch, reads, after = sampled
+    try:
+        rows = fields.read_each(reads, after, windows)
+    except (MemoryError, OutOfMemory):
+        raise
+    except Exception:
+        if not rereads:
+            raise
+        rows = [None] * len(reads)
+    if build is not None:
+        batch = build(batch, rows)
+    return Fetched(batch, sampled, rows)
+
+
+def _deliver(fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorder: EpochRecorder) -> T:
+    """The finished batch, with rows as the fields are now."""
+    _, reads, after = fetched.sampled
+    try:
+        rows = fields.current_each(reads, fetched.rows, after)
+    except (MemoryError, OutOfMemory):
+        raise
+    except Exception:
+        if not source.rereads:
+            raise
+        return source.deliver(fetched.batch, None, recorder)
+    if fields.accelerator is None:
+        return source.deliver(fetched.batch, [known.tensor for known in rows], recorder)
+    for known in rows:
+        if known.begun is not None:
+            recorder.device_time("reading", known.begun, known.ready)
+    return source.deliver(fetched.batch, [known.arrive() for known in rows], recorder)
+
+
+def _window_reader(
+    fields: FieldSet, planner: Planner, options: PipelineOptions, looks_ahead: bool
+) -> WindowReader | None:
+    """Reader of an epoch's groups of batches; None where no file is cold, or ids are not on the CPU."""
     plan = planner.plan(options)
-    if not plan.window or not fields.begin_cold():
+    if not looks_ahead or not plan.window or not fields.begin_cold():
         return None
     begin = partial(fields.new_windows, lambda nbytes: nbytes > MAPPED_SHARE * plan.total)
-    return WindowReader(plan.lookahead, max(1, plan.group_rows), begin, fields.using)
+    return WindowReader(plan.lookahead, max(1, plan.group_rows), begin)
 
 
 class LoaderControls:

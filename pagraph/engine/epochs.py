@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..seeds.order import BatchOrder, EpochPlan, Ticket
+from ..seeds.order import BatchOrder, EpochPlan
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
 from ..system.threads import usable_cpus
-from .lookahead import LookedAhead, WindowReader
+from .lookahead import LookedAhead
 from .stage import SerialStage, Stage
+from .steps import Steps
 from .thread_use import ThreadUse
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..accelerator import Event
+    pass
 
 T = TypeVar("T")
 
-__all__ = ["Epochs", "PipelineOptions", "Steps", "parse_lookahead"]
+__all__ = ["Epochs", "PipelineOptions", "parse_lookahead"]
 
 _STATE_VERSION = 1
 _MOST = 2**14  # of threads or waiting batches: a larger number is a mistake, and would take all memory
@@ -79,40 +78,6 @@ class PipelineOptions:
     def max_batches(self) -> int:
         """Batches that may be in memory at once: in work, waiting, and the one in the reader's hands."""
         return self.threads + self.prefetch + 1
-
-
-@dataclass(frozen=True)
-class Steps(Generic[T]):
-    """Callbacks that make each batch.
-
-    Args:
-        sample, fetch, deliver, draw, is_pure, reads: See ``pagraph.engine.engine.BatchSource``.
-        windows: Called when an epoch begins: where to read the rows of several batches at once; None: in each batch.
-        on_start: Called with the worker's number in each thread.
-        before_first_batch: Called when an epoch begins.
-        after_first_step: Called once, when the second batch is asked for: the first has been computed with.
-        fill: Called once, after that: fills the cache.
-        fills_beside: Whether a thread may do so beside the batches, where rows are read for several of them.
-        mark: Records an event in the reader's stream, before and after each batch, to tell how long a device waited.
-        settle: Called when a pass ends, to wait for a device's work and count it.
-        shrink: Gives up half of what is cached on a device; returns whether there was anything.
-    """
-
-    sample: Callable[[Any, EpochRecorder], Any]
-    fetch: Callable[[Any, EpochRecorder], Any]
-    deliver: Callable[[Any, EpochRecorder], T]
-    draw: Callable[[Ticket, EpochRecorder], Any] | None = None
-    is_pure: bool = False
-    reads: Callable[[Any], Iterable[tuple[Hashable, Tensor]]] = lambda sampled: ()
-    windows: Callable[[], WindowReader | None] = lambda: None
-    on_start: Callable[[int], object] | None = None
-    before_first_batch: Callable[[], object] | None = None
-    after_first_step: Callable[[], object] | None = None
-    fill: Callable[[], object] | None = None
-    fills_beside: bool = False
-    mark: Callable[[], Event] | None = None
-    settle: Callable[[], object] | None = None
-    shrink: Callable[[], bool] | None = None
 
 
 class Epochs(Generic[T]):
@@ -353,10 +318,10 @@ def _start(
     def work(item: tuple[int, Any]) -> Any:
         index, drawn = item
         if tracing.tracer is None:
-            return steps.fetch(steps.sample(drawn, recorder), recorder)
+            return steps.fetch(steps.sample(drawn, recorder), recorder, None)
         begin = recorder.trace.begin(index)
         try:
-            return steps.fetch(steps.sample(drawn, recorder), recorder)
+            return steps.fetch(steps.sample(drawn, recorder), recorder, None)
         finally:
             recorder.trace.end("preparing", begin)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,32 +11,15 @@ from .stage import SerialStage, Stage
 if TYPE_CHECKING:
     from ..cache.windows import Windows
     from ..stats.stats import EpochRecorder
-    from .epochs import Steps
+    from .steps import Steps, WindowReader
 
-__all__ = ["GROUPS", "LookedAhead", "WindowReader"]
+__all__ = ["GROUPS", "LookedAhead"]
 
 GROUPS = 3
 """Groups whose rows are in memory at once: one is read, one fetched from, one has batches left in other threads."""
 
 Item = tuple[int, Any]
 """Number of a batch, and the batch as far as it is made."""
-
-
-@dataclass(frozen=True)
-class WindowReader:
-    """Source of windows, and how large they may be.
-
-    Attributes:
-        batches: Most batches of a group, at least 1.
-        nbytes: Bytes of one group's rows, of ``GROUPS`` that may be in memory at once.
-        begin: Begins a group's windows.
-        using: Lets the calling thread read from windows.
-    """
-
-    batches: int
-    nbytes: int
-    begin: Callable[[], Windows]
-    using: Callable[[Windows], Any]
 
 
 class LookedAhead:
@@ -64,7 +46,7 @@ class LookedAhead:
         ahead: int,
     ) -> None:
         sample = partial(_sample, steps, recorder)
-        load, fetch = _Loading(recorder), partial(_fetch, steps, recorder, reader)
+        load, fetch = _Loading(recorder), partial(_fetch, steps, recorder)
         if not threads:
             self._sampled: Any = SerialStage(source, sample)
             self._loaded: Any = SerialStage(_groups(self._sampled, steps, reader, load.finish), load)
@@ -106,7 +88,7 @@ def _groups(
         while len(items) < size and windows.nbytes < reader.nbytes:
             try:
                 item = next(sampled)
-                windows.add(steps.reads(item[1]))
+                windows.add(item[1].reads)
             except Exception as problem:
                 error = problem
                 break
@@ -151,11 +133,10 @@ def _each(loaded: Iterator[tuple[Windows, list[Item]]]) -> Iterator[tuple[Item, 
             yield items.pop(0), windows
 
 
-def _fetch(steps: Steps[Any], recorder: EpochRecorder, reader: WindowReader, work: tuple[Item, Windows]) -> Any:
+def _fetch(steps: Steps[Any], recorder: EpochRecorder, work: tuple[Item, Windows]) -> Any:
     (index, sampled), windows = work
     begin = recorder.trace.begin(index)
-    with reader.using(windows):
-        try:
-            return steps.fetch(sampled, recorder)
-        finally:
-            recorder.trace.end("preparing", begin)
+    try:
+        return steps.fetch(sampled, recorder, windows)
+    finally:
+        recorder.trace.end("preparing", begin)

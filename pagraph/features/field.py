@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
 from .narrow import NarrowFeature, StoredFeature, WideFeature
 from .store import CachedFeature, FeatureCache
 
-__all__ = ["Field", "FieldRows", "ReadPath", "Reading", "Snapshot", "can_cache", "host_feature", "row_reader"]
+__all__ = ["Field", "FieldRows", "Read", "ReadPath", "Reading", "Snapshot", "can_cache", "host_feature", "row_reader"]
 
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
@@ -191,6 +191,20 @@ def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes:
     return accelerator is not None or (isinstance(feature, DiskFeature) and feature.rows is not None)
 
 
+class Read(NamedTuple):
+    """A read of a field, for a batch.
+
+    Attributes:
+        key: The field.
+        ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator; there they are not checked.
+        bounds: Ends of the hops in the ids (``MiniBatch.hop_ends``), to count reads by hop.
+    """
+
+    key: Hashable
+    ids: Tensor
+    bounds: Sequence[int] | None = None
+
+
 @dataclass(eq=False, slots=True)
 class FieldRows:
     """Rows of a field, as :meth:`FieldSet.read` returns them.
@@ -198,7 +212,7 @@ class FieldRows:
     Attributes:
         tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an accelerator its
             values may still be on their way: see :meth:`arrive`.
-        version: The version of the field that was read.
+        version: The version of the field that was read; None: rows of a user's storage, which has none.
         generation: The field's count of invalidations at that time.
         begun: When an accelerator began to read. None: there is none, the values are there.
         ready: When the values are there.
@@ -206,7 +220,7 @@ class FieldRows:
     """
 
     tensor: Tensor
-    version: FieldVersion
+    version: FieldVersion | None
     generation: int
     begun: Event | None = None
     ready: Event | None = None

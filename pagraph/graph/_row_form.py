@@ -7,7 +7,7 @@ All NaN become one (of each sign), so that a row has the same bits whether or no
 import numpy as np
 
 from .._jit import kernel
-from .row_form import BFLOAT16, FLOAT16, HEAD, INT8
+from .row_code import BFLOAT16, FLOAT16, HEAD, INT8
 
 _ABS = np.uint32(0x7FFFFFFF)
 _SIGN = np.uint32(0x80000000)

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._late import call_late
 from ..system.checks import as_integer
 from ..system.units import shortened
 from .attributes import number_attributes
 from .csc import CSC, check_range, id_dtype
 from .fields import Fields
-from .upper import upper_room
 
 EdgeType = tuple[str, str, str]
 """(source vertex type, relation, destination vertex type), as in DGL and PyG."""
@@ -192,7 +192,8 @@ class Graph:
                 does not say how many vertices it has, or there is none; there are neither edges nor vertices; ``x`` has
                 another number of rows; dicts by type name other types than the edges'.
         """
-        return upper_room("pyg.graphs").whole_graph(data)  # type: ignore[no-any-return]
+        graph: Graph = call_late("whole_graph", data)
+        return graph
 
     @staticmethod
     def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
@@ -221,7 +222,8 @@ class Graph:
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
         """Open a graph folder, native (memory-mapped) or PaGraph's. See ``pagraph.datasets.open_graph``."""
-        return upper_room("datasets").open_graph(folder, verify=verify)  # type: ignore[no-any-return]
+        graph: Graph = call_late("open_graph", folder, verify=verify)
+        return graph
 
     # -- structure ----------------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .._late import call_late
 from ..system.checks import as_integer
 from .csc import check_range
-from .upper import upper_room
 
 if TYPE_CHECKING:
     from .graph import EdgeType, Graph
@@ -172,7 +172,7 @@ class Block:
             MissingDependencyError: DGL is not installed.
             DGLError: The block is on a GPU and DGL was built without CUDA.
         """
-        return upper_room("dgl.blocks").dgl_block(self, graph)
+        return call_late("dgl_block", self, graph)
 
     def __repr__(self) -> str:
         return f"Block(num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.num_edges})"

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["BFLOAT16", "FLOAT16", "FORMS", "HEAD", "INT8", "WIDE", "Decoding", "RowForm", "form_of"]
+from .row_code import BFLOAT16, FLOAT16, HEAD, INT8
 
-FLOAT16, BFLOAT16, INT8 = 0, 1, 2
-"""The forms, as kernels know them."""
-HEAD = 4
-"""Bytes before the values of an int8 row: its scale, a float32."""
+__all__ = ["FORMS", "WIDE", "Decoding", "RowForm", "form_of"]
+
 WIDE = (torch.float32, torch.float64)
 """Dtypes of fields that may be stored in fewer bytes."""
 _WORDS = {torch.float16: np.uint16, torch.bfloat16: np.uint16, torch.uint8: np.uint8}

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._late import call_late
 from ..errors import FormatError
 from ..graph.csc import CSC, id_dtype
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, Graph
-from ..graph.upper import upper_room
 from ..sampling.clusters import ClusterSampler
 from ..system.atomic import new_file
 from ..system.checks import as_integer
@@ -107,8 +107,7 @@ class ClusterData(_pyg.ClusterData):
         """The cluster of each vertex, shape ``(num_nodes,)``, int64."""
         src, dst = edge_index.detach().cpu()
         graph = Graph(CSC.from_coo(src, dst, num_nodes, names=("edge_index[0]", "edge_index[1]")))
-        clusters = upper_room("partition.methods.clusters").vertex_clusters
-        found: Tensor = clusters(graph, self.num_parts, recursive=self.recursive)
+        found: Tensor = call_late("vertex_clusters", graph, self.num_parts, recursive=self.recursive)
         return found.to(edge_index.device, torch.int64)
 
     def _saved(self, path: str, data: Any) -> Any:

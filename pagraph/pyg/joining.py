@@ -9,16 +9,16 @@ import copy
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..cache.fields import FieldRows, FieldSet
+from ..cache.fields import FieldSet, Read
 from ..graph.field_version import FieldVersion
 from ..graph.graph import NODE_TYPE
 from .package import import_pyg
@@ -203,46 +203,37 @@ def version_of(value: Any) -> Any:
         return FieldVersion.of(value) if value.layout == torch.strided else value._version
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows of one attribute, its values, and the vertices that the rows were read for."""
+class _Wanted(NamedTuple):
+    """An attribute that is read as a field: its values, the vertices that it is read for, and their version."""
 
+    name: Name
     values: Tensor
     nodes: Tensor
     written: Any
-    rows: FieldRows
-
-    def are_of(self, nodes: Tensor) -> bool:
-        """Whether these are the vertices, and nobody has written to them."""
-        return self.nodes is nodes and self.written is not None and self.written == version_of(nodes)
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Attributes read for a batch.
+    """What is read of the data for a batch.
 
     Attributes:
         data: A copy of the user's data that nobody else has; of a pair of stores the pair.
         levels: Levels of its attributes; None for stores.
-        rows: Those that were read as fields.
+        wanted: Those that are read as fields.
+        reads: Their reads, in the same order.
         versions: Those that PyG will select.
     """
 
     data: Any
     levels: Levels | None
-    rows: dict[Name, _Rows]
+    wanted: Sequence[_Wanted]
+    reads: Sequence[Read]
     versions: dict[Name, Any]
 
     @property
     def is_settled(self) -> bool:
         """Whether later changes of the values can be told; else (some require gradients) the reader's thread joins."""
-        return all(version is not None for version in self.versions.values())
-
-    def arrive(self) -> list[FieldRows]:
-        """The rows that were read as fields, for the calling thread's current stream."""
-        for known in self.rows.values():
-            known.rows.arrive()
-        return [known.rows for known in self.rows.values()]
+        return None not in self.versions.values()
 
 
 class Joiner:
@@ -259,7 +250,7 @@ class Joiner:
         self._fields = fields
         self._filter_fn = filter_fn
         self._arrays = Arrays()
-        self._added: set[Name] = set()
+        self._labels: dict[Name, str] = {}
         self._levels: Levels | None = None
         self._one_at_a_time = threading.Lock()
 
@@ -277,71 +268,72 @@ class Joiner:
             if plain_rows(name, value_of(data, name), self._arrays) is not None:
                 self._add(name)
 
-    def reads(self, output: Any) -> Iterator[tuple[str, Tensor]]:
-        """Fields that :meth:`read` will read for a sampler's output, each with its vertices."""
-        names = () if self._levels is None or self.is_remote else self._levels.fields
-        found = ((name, _nodes_of(output, name)) for name in names if name in self._added)
-        return ((_label(name), nodes) for name, nodes in found if nodes is not None)
-
-    def read(self, output: Any, hop_ends: Mapping[str, list[int]], earlier: Reading | None = None) -> Reading:
-        """Read the attributes for a sampler's output.
+    def plan(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Reading:
+        """What to read for a sampler's output.
 
         Args:
             output: The sampler's output.
             hop_ends: Vertex type to where the vertices of each hop end, if these are known.
-            earlier: An earlier reading for it: rows that are still right are not read again.
         """
         data = self._view.data
-        if self.is_remote:
-            return Reading(data, None, {}, {})
+        if isinstance(data, tuple):
+            return Reading(data, None, (), (), {})
         copied = copy.copy(data)
         levels = self._levels_of(data, copied)
         versions = {name: version_of(value_of(copied, name)) for name in levels.selected}
-        rows: dict[Name, _Rows] = {}
-        missing: dict[Any, dict[Name, Tensor]] = {}
+        wanted: list[_Wanted] = []
+        reads: list[Read] = []
+        # All attributes of a type are read for the same vertices.
+        of_type: dict[Any, tuple[Tensor | None, Any, Sequence[int] | None]] = {}
+        stores = dict(_stores(copied))
         for name in levels.fields:
-            nodes, value = _nodes_of(output, name), value_of(copied, name)
+            key = name[0]
+            if key not in of_type:
+                of_type[key] = _vertices_of(output, key, hop_ends)
+            nodes, written, bounds = of_type[key]
+            value = stores[key][name[1]]
             values = plain_rows(name, value, self._arrays)
             if nodes is None or values is None:
                 versions[name] = version_of(value)
                 continue
-            known = None if earlier is None else earlier.rows.get(name)
-            if known is None or not known.are_of(nodes) or not self._fields.is_current(_label(name), known.rows):
-                self._add(name)
-                missing.setdefault(name[0], {})[name] = values
-            else:
-                rows[name] = known
-        for ntype, wanted in missing.items():
-            nodes = _nodes_of(output, next(iter(wanted)))
-            assert nodes is not None
-            ends = hop_ends.get(ntype or NODE_TYPE)
-            bounds, written = ends if ends and ends[-1] == len(nodes) else None, version_of(nodes)
-            read = self._fields.read_each([_label(name) for name in wanted], nodes, bounds)
-            for (name, values), of_name in zip(wanted.items(), read, strict=True):
-                rows[name] = _Rows(values, nodes, written, of_name)
-        return Reading(copied, levels, rows, versions)
+            label = self._labels.get(name) or self._add(name)
+            wanted.append(_Wanted(name, values, nodes, written))
+            reads.append(Read(label, nodes, bounds))
+        return Reading(copied, levels, wanted, reads, versions)
 
-    def join(self, output: Any, reading: Reading) -> Any:
-        """The batch, without the user's transforms; a reading serves once."""
+    @staticmethod
+    def still_right(earlier: Reading, rows: Sequence[Tensor], reading: Reading) -> dict[int, Tensor]:
+        """Rows of an earlier reading, by their places in another one, where they are for the same vertices."""
+        known = {wanted.name: (wanted, tensor) for wanted, tensor in zip(earlier.wanted, rows, strict=True)}
+        right = {}
+        for place, (name, _, nodes, written) in enumerate(reading.wanted):
+            before, tensor = known.get(name, (None, None))
+            if before is None or tensor is None or written is None:
+                continue
+            if before.nodes is nodes and before.written == written:
+                right[place] = tensor
+        return right
+
+    def join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
+        """The batch, without the user's transforms, of the rows of the reading; a reading serves once."""
         view, levels = object.__new__(type(self._view)), reading.levels  # copy.copy takes 3 us longer
         vars(view).update(vars(self._view), data=reading.data, transform=None, transform_sampler_output=None)
         if levels is None:
             with self._one_at_a_time:  # the user's stores need not know of threads
                 return self._filter_fn(view, output)
-        for name, known in reading.rows.items():
-            store_of(reading.data, name)[name[1]] = standing_in(known.values, known.rows.tensor)
+        stores = dict(_stores(reading.data))
+        for (name, values, _, _), tensor in zip(reading.wanted, rows, strict=True):
+            stores[name[0]][name[1]] = standing_in(values, tensor)
         levels.tell(reading.data)
         return self._filter_fn(view, ends_apart(output))
 
     def is_current(self, reading: Reading) -> bool:
-        """Whether reading now would give the same values."""
+        """Whether the data still holds the same attributes, with the same values where PyG selects them."""
         data = self._view.data
         if reading.levels is None:
             return data is reading.data
-        return (
-            reading.levels.attributes.are_those_of(data)
-            and all(self._fields.is_current(_label(name), known.rows) for name, known in reading.rows.items())
-            and all(v is not None and v == version_of(value_of(data, n)) for n, v in reading.versions.items())
+        return reading.levels.attributes.are_those_of(data) and all(
+            v is not None and v == version_of(value_of(data, n)) for n, v in reading.versions.items()
         )
 
     def _levels_of(self, data: Any, copied: Any) -> Levels:
@@ -352,12 +344,14 @@ class Joiner:
             self._arrays.keep(levels.fields)
         return levels
 
-    def _add(self, name: Name) -> None:
-        """Make the attribute a field."""
-        if name not in self._added:
+    def _add(self, name: Name) -> str:
+        """Make the attribute a field; its key."""
+        label = _label(name)
+        if name not in self._labels:
             source = partial(_present, self._view, self._arrays, name)
-            self._fields.add_source(_label(name), source, row_type=name[0] or NODE_TYPE)
-            self._added.add(name)  # only now: other threads read what is in here
+            self._fields.add_source(label, source, row_type=name[0] or NODE_TYPE)
+            self._labels[name] = label  # only now: other threads read what is in here
+        return label
 
 
 def _label(name: Name) -> str:
@@ -365,12 +359,21 @@ def _label(name: Name) -> str:
     return name[1] if name[0] is None else f"{name[0]}/{name[1]}"
 
 
-def _nodes_of(output: Any, name: Name) -> Tensor | None:
-    """The vertices that an attribute is wanted for; None where their rows are PyG's to select."""
+def _vertices_of(
+    output: Any, key: Any, hop_ends: Mapping[str, list[int]]
+) -> tuple[Tensor | None, Any, Sequence[int] | None]:
+    """The vertices that a type's attributes are wanted for, their version, and where those of each hop end.
+
+    No vertices where their rows are PyG's to select.
+    """
     nodes = getattr(output, "node", None)
-    if name[0] is not None:
-        nodes = nodes.get(name[0]) if isinstance(nodes, Mapping) else None
-    return nodes if isinstance(nodes, Tensor) and nodes.device.type == "cpu" and nodes.dim() == 1 else None
+    if key is not None:
+        nodes = nodes.get(key) if isinstance(nodes, Mapping) else None
+    if not isinstance(nodes, Tensor) or nodes.device.type != "cpu" or nodes.dim() != 1:
+        return None, None, None
+    ends = hop_ends.get(key or NODE_TYPE)
+    bounds = ends if ends and ends[-1] == nodes.shape[0] else None
+    return nodes, version_of(nodes), bounds
 
 
 def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:

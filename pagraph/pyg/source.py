@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..accelerator import Accelerator, Handover, StagingRing
+from ..accelerator import Accelerator, Handover, OutOfMemory, StagingRing
+from ..engine.steps import Sampled
 from ..system.threads import lock_of
 from .joining import Joiner, Reading
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
+    from ..features.field import FieldRows
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
 __all__ = ["Sender", "SubgraphSource"]
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
+class _Prepared(NamedTuple):
     """A sampled batch.
 
     Attributes:
         output: The sampler's output.
         hop_ends: Vertex type to where the vertices of each hop end; empty for a user's own sampler.
         seeds: Number of seeds.
-        reading: Attributes read ahead; None if that could not be done.
-        batch: Joined of that; None if it is to be joined when it is needed.
+        reading: What is read of the data for it; None if that could not be found out.
+        batch: Joined ahead; None if it is to be joined when it is needed.
+        rows: What it was joined of.
         sent: Tensors of the batch made on the accelerator, if any.
     """
 
@@ -42,6 +43,7 @@ class _Prepared:
     seeds: int
     reading: Reading | None = None
     batch: Any = None
+    rows: Sequence[Tensor] = ()
     sent: Handover | None = None
 
 
@@ -125,6 +127,9 @@ class SubgraphSource:
         self._is_ours = view.is_ours
         self._lock: AbstractContextManager[object] = nullcontext() if self._is_ours else lock_of(view.sampler)
 
+    looks_ahead = True
+    rereads = True
+
     @property
     def is_pure(self) -> bool:
         """See ``BatchSource``: stores are a user's own."""
@@ -140,64 +145,61 @@ class SubgraphSource:
         with self._lock, recorder.time("sampling"):
             return self._view.sample(inputs), len(ticket.seeds)
 
-    def sample(self, drawn: Any, recorder: EpochRecorder) -> _Prepared:
-        """Sample, unless a user's own sampler has."""
-        if not self._is_ours:
-            return _Prepared(drawn[0], {}, drawn[1])
-        inputs, begin = self._view.inputs(drawn.seeds), time.perf_counter_ns()
+    def sample(self, drawn: Any, recorder: EpochRecorder) -> Sampled:
+        """Sample, unless a user's own sampler has, and find out what to read."""
+        if self._is_ours:
+            inputs = self._view.inputs(drawn.seeds)
+            begin = time.perf_counter_ns()
+            try:
+                output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
+            finally:
+                recorder.spent("sampling", begin)
+            prepared = _Prepared(output, hop_ends, len(drawn.seeds))
+        else:
+            prepared = _Prepared(drawn[0], {}, drawn[1])
         try:
-            output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
-        finally:
-            recorder.spent("sampling", begin)
-        return _Prepared(output, hop_ends, len(drawn.seeds))
-
-    def reads(self, sampled: _Prepared) -> Iterator[tuple[Hashable, Tensor]]:
-        """The attributes of the vertices."""
-        return self._joiner.reads(sampled.output)
-
-    def fetch(self, sampled: _Prepared, recorder: EpochRecorder) -> _Prepared:
-        """Read and, unless a transform of the sampler's output comes first, join."""
-        if self._joiner.is_remote:
-            return self._read_ahead(sampled, recorder) if self._calls_stores_ahead else sampled
-        try:
-            return self._read_ahead(sampled, recorder)
-        except (MemoryError, torch.cuda.OutOfMemoryError):
+            reading = self._joiner.plan(prepared.output, prepared.hop_ends)
+        except MemoryError:
             raise
         except Exception:  # an attribute may be on its way; if it is not, the same is raised when the batch is needed
-            return sampled
+            return Sampled(prepared)
+        return Sampled(prepared._replace(reading=reading), reading.reads)
 
-    def _read_ahead(self, sampled: _Prepared, recorder: EpochRecorder) -> _Prepared:
-        begin = time.perf_counter_ns()
+    def build(self, prepared: _Prepared, rows: Sequence[FieldRows | None]) -> _Prepared:
+        """Join the batch ahead, unless a transform of the sampler's output comes first."""
+        if self._joiner.is_remote:
+            return self._joined_ahead(prepared, ()) if self._calls_stores_ahead else prepared
+        if None in rows:
+            return prepared
         try:
-            return self._fields.with_room(partial(self._read_and_join, sampled))
-        finally:
-            recorder.spent("fetching", begin)
+            return self._joined_ahead(prepared, [known.tensor for known in rows if known is not None])
+        except (MemoryError, OutOfMemory):
+            raise
+        except Exception:  # as in sample
+            return prepared
 
-    def _read_and_join(self, sampled: _Prepared) -> _Prepared:
-        reading, batch, sent = self._joiner.read(sampled.output, sampled.hop_ends), None, None
-        if self._view.transform_sampler_output is None and reading.is_settled:
-            batch = self._join(sampled.output, reading)
-            if self._sender is not None:
-                sent = self._sender.send(batch, [known.rows.tensor for known in reading.rows.values()])
-        return _Prepared(sampled.output, sampled.hop_ends, sampled.seeds, reading, batch, sent)
+    def _joined_ahead(self, prepared: _Prepared, rows: Sequence[Tensor]) -> _Prepared:
+        reading = prepared.reading
+        if reading is None or not reading.is_settled or self._view.transform_sampler_output is not None:
+            return prepared
+        batch = self._join(prepared.output, reading, rows)
+        sent = None if self._sender is None else self._sender.send(batch, rows)
+        return prepared._replace(batch=batch, rows=rows, sent=sent)
 
-    def _join(self, output: Any, reading: Reading) -> Any:
-        batch = self._joiner.join(output, reading)
+    def _join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
+        batch = self._joiner.join(output, reading, rows)
         return batch.apply(_pinned) if self._pins else batch
 
-    def deliver(self, prepared: _Prepared, recorder: EpochRecorder) -> Any:
+    def deliver(self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
         """The batch with the data's attributes as they are now, where it is wanted, transformed."""
-        output, batch, reading, sent = prepared.output, prepared.batch, prepared.reading, prepared.sent
+        output, batch, sent = prepared.output, prepared.batch, prepared.sent
         with recorder.time("building"):
             transform = self._view.transform_sampler_output
-            if batch is None or transform is not None or reading is None or not self._joiner.is_current(reading):
+            if transform is not None or not self._is_current(prepared, rows):
                 if transform is not None:
                     output = transform(output)
-                read = partial(self._joiner.read, output, prepared.hop_ends, reading)
-                reading, sent = self._fields.with_room(read), None
-                batch = self._join(output, reading)
-            for rows in reading.arrive():
-                recorder.device_time("reading", rows.begun, rows.ready)
+                batch = self._fields.with_room(partial(self._joined_now, output, prepared, rows))
+                sent = None
             if sent is not None:
                 sent.arrive()
                 recorder.device_time("copying", sent.begun, sent.ready)
@@ -206,6 +208,25 @@ class SubgraphSource:
                 batch = self._fields.with_room(move)
         recorder.delivered(seeds=prepared.seeds, edges=_total(output.row), input_nodes=_total(output.node))
         return batch if self._view.transform is None else self._view.transform(batch)
+
+    def _is_current(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> bool:
+        """Whether the batch was joined, and of what the data holds now."""
+        if prepared.batch is None or prepared.reading is None or rows is None:
+            return False
+        if any(now is not then for now, then in zip(rows, prepared.rows, strict=True)):
+            return False
+        return self._joiner.is_current(prepared.reading)
+
+    def _joined_now(self, output: Any, prepared: _Prepared, rows: Sequence[Tensor] | None) -> Any:
+        """The batch of what the data holds now; rows that are still right are not read again."""
+        reading = self._joiner.plan(output, prepared.hop_ends)
+        known = {}
+        if rows is not None and prepared.reading is not None:
+            known = self._joiner.still_right(prepared.reading, rows, reading)
+        missing = [read for place, read in enumerate(reading.reads) if place not in known]
+        read = iter(self._fields.current_each(missing, [None] * len(missing)))
+        found = [known[place] if place in known else next(read).arrive() for place in range(len(reading.reads))]
+        return self._join(output, reading, found)
 
 
 def _pinned(tensor: Any) -> Any:

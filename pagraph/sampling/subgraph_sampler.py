@@ -18,7 +18,7 @@ from .induced import edge_ids_of, induced_edges
 from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
 from .times import EdgeTimes, as_window, edge_times
-from .tree_batch import sample_trees
+from .tree_batch import TimedEdges, sample_trees
 from .tree_times import TreeTimes, check_time_fields
 from .trees import TreeVertices, edges_in_trees
 from .uniform_batch import uniform_subgraph
@@ -211,7 +211,7 @@ class SubgraphRun(BatchRun):
 
     def subgraph(self) -> Subgraph:
         """Sample all hops, and put them together."""
-        trees = sample_trees(self) if type(self.sampler) is SubgraphSampler else None
+        trees = self._trees()
         if trees is not None:
             return trees
         hops, ends = self.expand()
@@ -220,6 +220,30 @@ class SubgraphRun(BatchRun):
             return self.induced_in_trees(ids, ends)
         edges = {etype: self._edges(etype, [hop[etype] for hop in hops]) for etype in self.graph.edge_types}
         return self._put_together(ids, edges, ends)
+
+    def _trees(self) -> Subgraph | None:
+        """The batch as disjoint trees that are sampled in one call; None where a hop has to be looked at by itself."""
+        sampler = self.sampler
+        ntypes, etypes, _ = self.graph.types
+        if type(sampler) is not SubgraphSampler or not sampler.disjoint:
+            return None
+        if len(ntypes) + len(etypes) > 2:
+            return None
+        if sampler.induced or sampler.share_trees or sampler.prob is not None:
+            return None
+        (etype,) = etypes
+        try:
+            fanouts = [sampler.fanout(hop, etype) for hop in range(sampler.num_hops)]
+        except KeyError:  # a hop that does not name the type
+            return None
+        if min(fanouts, default=0) < 0:
+            return None
+        timed = None
+        if self.times is not None:
+            times = sampler.times(self.graph, etype, self.field)
+            if times is not None:
+                timed = TimedEdges(times, self.times, self.times.starts(sampler.window(etype)))
+        return sample_trees(self, etype, fanouts, timed, replace=sampler.replace, latest=sampler.latest)
 
     def expand(self) -> tuple[list[dict[EdgeType, _Drawn]], dict[str, list[int]]]:
         """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop end."""

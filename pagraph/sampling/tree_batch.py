@@ -7,6 +7,7 @@ seeds share, induced edges, all neighbours, trees that may be huge, edges on dis
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType
     from .hop import Scratch
-    from .subgraph_sampler import SubgraphRun
+    from .sampler import BatchRun
+    from .times import EdgeTimes
+    from .tree_times import TreeTimes
 
     Array = npt.NDArray[Any]
 
-__all__ = ["sample_trees"]
+__all__ = ["TimedEdges", "sample_trees"]
 
 _MOST_IN_GROUP = 2**15
 """Nodes that there may be in the trees that are sampled together; there are a tenth as many in most."""
@@ -38,29 +41,52 @@ _NO_TIMES: Array = np.empty(0, np.int32)  # of the dtype that most have: no othe
 _NO_LIMITS: Array = np.empty(0, np.int64)
 
 
-def sample_trees(run: SubgraphRun) -> Subgraph | None:
-    """The trees of a batch, or None; see ``SubgraphSampler.sample``."""
+@dataclass(frozen=True)
+class TimedEdges:
+    """Times of the edges that are drawn from, and of the trees.
+
+    Attributes:
+        edges: The edges' times.
+        trees: The trees' limits.
+        since: The least time that each tree may draw, see ``TreeTimes.starts``; None: any.
+    """
+
+    edges: EdgeTimes
+    trees: TreeTimes
+    since: Array | None
+
+
+def sample_trees(
+    run: BatchRun,
+    etype: EdgeType,
+    fanouts: Sequence[int],
+    timed: TimedEdges | None,
+    *,
+    replace: bool,
+    latest: bool,
+) -> Subgraph | None:
+    """The trees of a batch of one vertex and one edge type, or None where they may be too large for one call.
+
+    Args:
+        run: The batch.
+        etype: The edge type.
+        fanouts: Neighbours by hop, none of them negative.
+        timed: Times; None where edges are drawn whenever they are.
+        replace: Whether an edge may be drawn several times.
+        latest: Whether the latest edges are taken, and not any.
+    """
     from .kernels import tree_batch as _kernels
 
-    sampler, (ntypes, etypes, _) = run.sampler, run.graph.types
-    if (
-        len(ntypes) + len(etypes) > 2
-        or not sampler.disjoint
-        or sampler.induced
-        or sampler.share_trees
-        or sampler.prob is not None
-    ):
-        return None
-    (ntype,), (etype,) = ntypes, etypes
-    csc = run.graph.adjacency(sampler.edge_dir, etype).scattered
-    fanouts = _fanouts(run, etype)
+    ntype = etype[2]
+    csc = run.graph.adjacency(run.sampler.edge_dir, etype).scattered
     seeds = run.seeds.get(ntype)
-    if fanouts is None or csc.pages is not None or seeds is None or not len(seeds):
+    if csc.pages is not None or seeds is None or not len(seeds):
         return None
-    widths = list(accumulate(fanouts, mul, initial=1))  # most nodes of a tree that each hop finds
+    # Most nodes of a tree that each hop finds.
+    widths = list(accumulate(fanouts, mul, initial=1))
     if sum(widths) > _MOST_IN_TREE or len(seeds) * sum(widths) > _MOST_NODES:
         return None
-    edges, timed = _edges(run, csc, etype)
+    edges, times = _edges(csc, timed)
     group = min(len(seeds), max(1, _MOST_IN_GROUP // sum(widths)))
     scratch, shape = run.scratch, (-(-len(seeds) // group), len(widths))
     ends, edge_ends = np.empty(shape, np.int64), np.empty(shape, np.int64)
@@ -74,11 +100,11 @@ def sample_trees(run: SubgraphRun) -> Subgraph | None:
     status, vertex = _kernels.sample_trees(
         (csc.indptr.numpy(), csc.num_src),
         edges,
-        timed,
+        times,
         seeds.long().contiguous().numpy(),
         np.array(fanouts, dtype=np.int64),
-        sampler.replace,
-        sampler.latest,
+        replace,
+        latest,
         keys,
         group,
         *_room(scratch, group, widths, max(fanouts, default=0), edges[0].dtype),
@@ -101,27 +127,20 @@ def sample_trees(run: SubgraphRun) -> Subgraph | None:
     return Subgraph(dict(run.seeds), {ntype: nodes}, sampled, {ntype: counts}, {ntype: trees})
 
 
-def _fanouts(run: SubgraphRun, etype: EdgeType) -> list[int] | None:
-    """Fan-outs by hop; None where a hop does not name the type, or takes all neighbours."""
-    try:
-        fanouts = [run.sampler.fanout(hop, etype) for hop in range(run.sampler.num_hops)]
-    except KeyError:
-        return None
-    return fanouts if min(fanouts, default=0) >= 0 else None
-
-
-def _edges(run: SubgraphRun, csc: CSC, etype: EdgeType) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
+def _edges(csc: CSC, timed: TimedEdges | None) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
     """The arguments ``edges`` and ``timed`` of the kernel."""
     indices = csc.indices.numpy()
-    edges = indices, indices[:0] if csc.edge_ids is None else csc.edge_ids.numpy()
-    times = None if run.times is None else run.sampler.times(run.graph, etype, run.field)
-    if run.times is None or times is None:
-        return (*edges, indices[:0]), (_NO_TIMES, _NO_TIMES, _NO_LIMITS, _NO_LIMITS)
-    since = run.times.starts(run.sampler.window(etype))
+    nothing = indices[:0]
+    ids = nothing if csc.edge_ids is None else csc.edge_ids.numpy()
+    if timed is None:
+        return (indices, ids, nothing), (_NO_TIMES, _NO_TIMES, _NO_LIMITS, _NO_LIMITS)
+    times = timed.edges
+    until = timed.trees.until.numpy()
+    since = timed.since
     if since is None:
-        since = np.full(len(run.times.until) if times.has_missing else 0, MISSING, np.int64)
-    pairs = indices[:0] if times.edges is None else times.edges.view(-1).numpy()
-    return (*edges, pairs), (times.values.numpy(), times.marks.numpy(), run.times.until.numpy(), since)
+        since = np.full(len(until) if times.has_missing else 0, MISSING, np.int64)
+    pairs = nothing if times.edges is None else times.edges.view(-1).numpy()
+    return (indices, ids, pairs), (times.values.numpy(), times.marks.numpy(), until, since)
 
 
 def _room(

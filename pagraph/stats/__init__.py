@@ -1,7 +1,8 @@
 """Statistics of reads and epochs, device times, timelines."""
 
+from .epoch import EpochStats
 from .reads import CacheStats, FieldStats, ReadCounters
-from .stats import EpochStats, LoaderStats
+from .stats import LoaderStats
 from .trace import Tracer
 from .trace_file import merge_traces, read_trace
 

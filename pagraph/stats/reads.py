@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .tables import field_table
+from ..system.tables import Table
 
 if TYPE_CHECKING:
     from ..accelerator import Event
@@ -31,6 +31,8 @@ class ReadObserver(Protocol):
         """Report a read; where ``hits`` is None, call what this returns with them when they are known."""
 
 
+RATE_NAMES = ("hit rate", "of bytes")
+"""Heads of the columns that :func:`rate_cells` fills."""
 CACHE_TIER = "cache"
 """The tier of rows that a cache served; the others are "host", "disk" and "device"."""
 
@@ -170,6 +172,22 @@ class CacheStats:
     def __sub__(self, earlier: CacheStats) -> CacheStats:
         nothing = FieldStats()
         return CacheStats({key: now - earlier.fields.get(key, nothing) for key, now in self.fields.items()})
+
+
+def field_table(reads: CacheStats) -> Table:
+    """Rows and bytes by field."""
+    tiers = sorted({tier for f in reads.fields.values() for tier in f.nbytes})
+    rows = [["field", "read s", "rows", "hits", *RATE_NAMES, *(f"{tier} bytes" for tier in tiers)]]
+    for key, f in reads.fields.items():
+        nbytes = [f"{f.nbytes.get(tier, 0):,}" for tier in tiers]
+        rates = rate_cells(f.hit_rate, f.byte_hit_rate, known=f.cacheable)
+        rows.append([str(key), f"{f.seconds:.3f}", f"{f.asked:,}", f"{f.hits:,}", *rates, *nbytes])
+    return Table(rows)
+
+
+def rate_cells(*rates: float, known: bool) -> list[str]:
+    """Format hit rates; "-" where no cache may serve what they are of."""
+    return [f"{rate:.1%}" if known else "-" for rate in rates]
 
 
 def _combine(left: Mapping[str, int], right: Mapping[str, int], sign: int) -> dict[str, int]:

@@ -6,86 +6,19 @@ import bisect
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..system.tables import Table, html_of
+from .epoch import EpochStats, epoch_tables
 from .reads import CacheStats
-from .tables import STAGES, epoch_tables
 from .trace import EpochTrace, Tracing
 
 if TYPE_CHECKING:
     from ..accelerator import Accelerator, Event
 
-__all__ = ["DeviceTimes", "EpochStats", "LoaderStats"]
-
-
-@dataclass(frozen=True)
-class EpochStats:
-    """One epoch, or several added up.
-
-    Attributes:
-        epoch: Number of the epoch; -1 for a total.
-        batches: Batches delivered.
-        seconds: Seconds by stage (see ``STAGES``).
-        counts: Delivered "seeds", "edges" (sampled) and "input_nodes"; with look-ahead the "window_rows" that were
-            read from files, each once a group of batches, and their "window_bytes".
-        reads: Rows and bytes by tier and seconds, for every field.
-        device_seconds: Seconds that a device worked, from events in its streams: for "sampling", "reading" rows and
-            "copying" blocks. "waiting" is how long the reader's stream was idle, from the end of the work given before
-            a batch was asked for until the batch was there. Empty on the CPU.
-    """
-
-    epoch: int
-    batches: int
-    seconds: Mapping[str, float]
-    counts: Mapping[str, int]
-    reads: CacheStats
-    device_seconds: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def hit_rate(self) -> float:
-        """Rows served by the cache / rows asked for, over the fields that a cache may serve; 0.0 if there is none."""
-        return self.reads.hit_rate
-
-    @property
-    def byte_hit_rate(self) -> float:
-        """Bytes served by the cache / bytes read, over all fields, those that no cache may serve too; else 0.0."""
-        return self.reads.byte_hit_rate
-
-    @property
-    def hit_rate_by_field(self) -> dict[Hashable, float]:
-        """The hit rate of each field that a cache may serve."""
-        return self.reads.hit_rate_by_field
-
-    @property
-    def hit_rate_by_hop(self) -> tuple[float, ...]:
-        """The hit rate of the vertices that each hop found, over the fields that a cache may serve; seeds are hop 0."""
-        return self.reads.hit_rate_by_hop
-
-    @property
-    def loading_seconds(self) -> float:
-        """Seconds that the reader waited for batches."""
-        return self.seconds.get("waiting", 0.0)
-
-    def to_dict(self) -> dict[str, float]:
-        """All numbers by flat names, for TensorBoard, W&B or a ``pandas.DataFrame`` with a row for each epoch.
-
-        "epoch", "batches", "seeds", "edges", "input_nodes", "seconds/STAGE" (see ``STAGES``), on a GPU
-        "device_seconds/STAGE", and those of :meth:`CacheStats.to_dict`.
-        """
-        seconds = {f"seconds/{stage}": self.seconds.get(stage, 0.0) for stage in STAGES}
-        device = {f"device_seconds/{stage}": value for stage, value in self.device_seconds.items()}
-        begun = {"epoch": self.epoch, "batches": self.batches}
-        return {**begun, **self.counts, **seconds, **device, **self.reads.to_dict()}
-
-    def __str__(self) -> str:
-        return "\n\n".join(map(str, epoch_tables([self])))
-
-    def _repr_html_(self) -> str:
-        return html_of(epoch_tables([self]))
+__all__ = ["DeviceTimes", "LoaderStats"]
 
 
 _LONG = 60.0  # seconds after which times count from a later event: a device tells milliseconds by 24 bits

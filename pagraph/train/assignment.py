@@ -141,7 +141,7 @@ def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
     ids = {"train": part.train, "val": part.val, "test": part.test}
     task = prepare_task(part.graph, options, ids, norm=_norm(part.graph) if options.model == "gcn" else None)
     if manifest.evaluation == "parts":
-        return Assignment(task, Evaluation.of(task, is_part=True), part)
+        return Assignment(task, task.evaluation(is_part=True), part)
     whole = _whole(part, options)
     known = count_classes(whole.graph.ndata[LABELS], torch.cat([whole.val, whole.test]))
     return Assignment(replace(task, num_classes=max(task.num_classes, known)), whole, part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +15,6 @@ from ..system.budget import memory_bytes
 from .distributed import ALONE, World
 from .layer_pass import LayerPass, Rows, needed_vertices
 from .windows import piece_rows
-
-if TYPE_CHECKING:
-    from .task import Task
 
 __all__ = ["LABELS", "Evaluation", "accuracies", "predict", "shares_right"]
 
@@ -44,11 +41,6 @@ class Evaluation:
     test: Tensor
     norm: Tensor | None = None
     is_part: bool = False
-
-    @classmethod
-    def of(cls, task: Task, *, is_part: bool = False) -> Evaluation:
-        """The evaluation of a task."""
-        return cls(task.source, task.val, task.test, task.norm, is_part)
 
     def metrics(
         self, model: Any, *, world: World = ALONE, memory: int | str | None = None

@@ -78,9 +78,9 @@ class Task:
         """Inputs of the first layer, in words."""
         return f"{self.num_features} {'pre-aggregated features' if self.preaggregated else 'features'}"
 
-    def evaluation(self) -> Evaluation:
+    def evaluation(self, *, is_part: bool = False) -> Evaluation:
         """The validation and test vertices, with their graph."""
-        return Evaluation.of(self)
+        return Evaluation(self.source, self.val, self.test, self.norm, is_part)
 
     def loader(self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any) -> Any:
         """A loader over the training vertices; ``more`` is that of ``Framework.loader``."""

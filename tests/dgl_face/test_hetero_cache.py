@@ -326,8 +326,9 @@ def test_a_column_of_another_type_that_is_read_late_gets_the_bytes_that_are_left
     columns = loader._columns
     ids = torch.arange(120)
     for _ in range(10):
-        rows = columns.read_ahead("node", "feat", "item", ids)
-        assert torch.equal(rows.current(None), graph.nodes["item"].data["feat"])
+        reads = columns.reads("node", [("item", "feat")], {"item": ids})
+        (rows,) = loader._engine.fields.read_each(reads)
+        assert torch.equal(rows.tensor, graph.nodes["item"].data["feat"])
     assert {t: p.rows for t, p in plans(loader).items()} == {"user": 200, "item": 40, "tag": 0, "none": 0}
     assert sum(p.nbytes for p in loader.cache_plan) == loader.cache_plan[0].budget_bytes
     scores = sum(graph.out_degrees(etype=e) for e in ETYPES if e[0] == "item")

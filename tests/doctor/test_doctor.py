@@ -59,7 +59,7 @@ def test_who_reads_rows(whole):
 
 def test_how_files_are_read(whole):
     ways = whole.sections["how files are read"]
-    assert ways["past the page cache"] in ("io_uring", "aio", "threads")
+    assert ways["past the page cache"] in ("aio", "threads")
     assert ways["through the page cache"] in ("readahead", "threads")
     assert ("aio" in ways) == (ways["past the page cache"] != "aio")
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from plain_rows import dtypes
 from test_field_set import N, field_set, ids_of
 
+from pagraph.cache.fields import Read
 from pagraph.graph.indexed_rows import IndexedRows
 from pagraph.system.buffers import BufferPool
 
@@ -24,6 +25,10 @@ def values_of(shape, dtype, layout, seed):
     return rows[:1].expand(N, *shape) if layout == "one" else rows[:N]
 
 
+def reads(keys, ids, bounds=None):
+    return [Read(key, ids, bounds) for key in keys]
+
+
 fields_given = st.lists(
     st.tuples(st.sampled_from(SHAPES), st.sampled_from(DTYPES), st.sampled_from(["whole", "apart", "columns", "one"])),
     min_size=1,
@@ -37,7 +42,7 @@ def test_each_equals_its_own_rows(given_fields, count, id_dtype, seed):
     values = {f"f{i}": values_of(*of_field, seed + i) for i, of_field in enumerate(given_fields)}
     fields, ids = field_set(values, None), ids_of(count, seed).to(id_dtype)
     bounds = [count // 3, count]
-    read = fields.read_each(list(values), ids, bounds)
+    read = fields.read_each(reads(values, ids, bounds))
     for key, rows in zip(values, read, strict=True):
         assert rows.tensor.dtype == values[key].dtype and rows.tensor.is_contiguous()
         assert torch.equal(rows.tensor, values[key][ids.long()]) and fields.is_current(key, rows)
@@ -59,7 +64,7 @@ def test_cached_fields_and_rows_by_reference_are_read_with_plain_ones(tmp_path):
     fields = field_set(values, "50%")
     fields.prepare()
     ids = ids_of()
-    read = dict(zip(values, (rows.tensor for rows in fields.read_each(list(values), ids)), strict=True))
+    read = dict(zip(values, (rows.tensor for rows in fields.read_each(reads(values, ids))), strict=True))
     assert torch.equal(read["a"], values["a"][ids]) and torch.equal(read["b"], torch.as_tensor(mapped)[ids])
     assert torch.equal(read["c"], ids) and torch.equal(read["d"], values["d"].source[table[ids]])
     for key in values:
@@ -73,31 +78,60 @@ def test_a_bad_id_is_an_error_and_is_not_counted(bad, place):
     fields, ids = field_set(values, None), ids_of()
     ids[place] = bad
     with pytest.raises(IndexError, match=rf"ids must be in \[0, {N}\), got {bad} at position {place}"):
-        fields.read_each(list(values), ids)
+        fields.read_each(reads(values, ids))
     assert all(not counted.rows for counted in fields.counters.fields.values())
 
 
 def test_the_shorter_of_two_fields_is_told():
     fields = field_set({"a": torch.randn(N), "b": torch.randn(N // 2)}, None)
     with pytest.raises(IndexError, match=rf"ids must be in \[0, {N // 2}\), got {N - 1} at position 1"):
-        fields.read_each(["a", "b"], torch.tensor([0, N - 1]))
+        fields.read_each(reads("ab", torch.tensor([0, N - 1])))
 
 
 def test_unknown_fields_and_written_values():
     values = {"a": torch.randn(N), "b": torch.randn(N)}
     fields, ids = field_set(values, None), ids_of()
+    asked = reads(["a", "gone"], ids)
+    rows = fields.read_each(asked)
+    assert torch.equal(rows[0].tensor, values["a"][ids]) and rows[1] is None
     with pytest.raises(KeyError):
-        fields.read_each(["a", "gone"], ids)
-    first = fields.read_each(["a", "b"], ids)
+        fields.current_each(asked, rows)
+    asked = reads("ab", ids)
+    first = fields.read_each(asked)
     values["b"].add_(1)
     assert fields.is_current("a", first[0]) and not fields.is_current("b", first[1])
-    assert torch.equal(fields.read_each(["a", "b"], ids)[1].tensor, values["b"][ids])
+    now = fields.current_each(asked, first)
+    assert now[0] is first[0] and torch.equal(now[1].tensor, values["b"][ids])
+    assert torch.equal(fields.read_each(asked)[1].tensor, values["b"][ids])
+
+
+def test_a_field_that_comes_back_is_read_then():
+    values = {"a": torch.randn(N), "b": torch.randn(N)}
+    fields, ids = field_set({"a": values["a"], "b": lambda: values["b"]}, None), ids_of()
+    taken = values.pop("b")
+    asked = reads("ab", ids)
+    rows = fields.read_each(asked)
+    assert rows[1] is None
+    values["b"] = taken
+    assert torch.equal(fields.current_each(asked, rows)[1].tensor, taken[ids])
+
+
+def test_reads_of_other_ids_and_a_users_storage():
+    values = {"a": torch.randn(N), "b": torch.randn(N, 2), "c": torch.randn(N)}
+    fields, ids, few = field_set(values, None), ids_of(), ids_of(7)
+    fields.add_storage("own", lambda some: some * 2)
+    asked = [Read("a", ids), Read("c", few, [7]), Read("own", few), Read("b", ids), Read("own", ids)]
+    rows = fields.read_each(asked)
+    expected = [values["a"][ids], values["c"][few], few * 2, values["b"][ids], ids * 2]
+    for got, wanted in zip(rows, expected, strict=True):
+        assert torch.equal(got.tensor, wanted)
+    assert [now is before for now, before in zip(fields.current_each(asked, rows), rows, strict=True)] == [True] * 5
 
 
 def test_memory_of_each_field_comes_back_by_itself():
     pool = BufferPool(8)
     fields = field_set({"a": torch.randn(N, 64), "b": torch.randn(N)}, None, pool=pool)
-    wide, narrow = (rows.tensor for rows in fields.read_each(["a", "b"], ids_of()))
+    wide, narrow = (rows.tensor for rows in fields.read_each(reads("ab", ids_of())))
     address = wide.data_ptr()
     del wide  # the other field's rows do not keep it
     assert pool.take((100, 64), torch.float32).data_ptr() == address

@@ -5,11 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-
-from pagraph.accelerator import HostAccelerator, Pin, accelerator_for
-from pagraph.features.gpu.accelerated import AcceleratedFeature
-from pagraph.profile.ceilings import DEVICE_COPY, PINNED_COPY, DeviceTimer, Rate, random_rows, read_rows, word_of
-from pagraph.profile.roofline import (
+from gpu_ceilings import DEVICE_COPY, PINNED_COPY, DeviceTimer, Rate, random_rows, read_rows, word_of
+from gpu_roofline import (
     HITS,
     LOOKUP,
     MODES,
@@ -25,6 +22,9 @@ from pagraph.profile.roofline import (
     random_table,
     sampling,
 )
+
+from pagraph.accelerator import HostAccelerator, Pin, accelerator_for
+from pagraph.features.gpu.accelerated import AcceleratedFeature
 from pagraph.sampling import NeighborSampler
 
 TINY = RooflineSizes(rows=64, reads=20, copy_bytes=1024, scale=6, batch_size=4, fanouts=(2, 2), repeats=2)

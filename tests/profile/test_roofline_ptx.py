@@ -15,7 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from pagraph.profile._gpu import TILE_WORDS, read_rows
+from gpu_rows_kernel import TILE_WORDS, read_rows
 
 found = []
 for capability in (80, 90):
@@ -39,6 +39,7 @@ json.dump(found, sys.stdout)
 def test_rows_of_16_bytes_are_read_in_16_bytes_and_nothing_spills():
     pytest.importorskip("triton")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)  # with the benchmarks' folder
     done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
     for width, wide, local in json.loads(done.stdout):

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph
-from pagraph.sampling import SubgraphSampler, subgraph_sampler, tree_batch
+from pagraph.sampling import SubgraphSampler, tree_batch
+from pagraph.sampling.subgraph_sampler import SubgraphRun
 from pagraph.system.buffers import BufferPools
 
 TYPE, EDGE = "_N", ("_N", "_E", "_N")
@@ -42,9 +43,12 @@ def arrays(batch):
     return [(t.dtype, tuple(t.shape), t.tolist()) for t in tensors], edges.hop_ends, ends
 
 
+TREES = SubgraphRun._trees
+
+
 def one_call(run):
     """The batch, which must not be left to sampling hop by hop."""
-    batch = tree_batch.sample_trees(run)
+    batch = TREES(run)
     assert batch is not None
     return batch
 
@@ -66,9 +70,9 @@ def test_the_same_bits_as_hop_by_hop(data):
         more["seed_times"] = torch.from_numpy(np.random.default_rng(key).integers(-1, 10, len(seeds))) * scale
     sampler = SubgraphSampler(fanouts, **how)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subgraph_sampler, "sample_trees", lambda run: None)
+        patch.setattr(SubgraphRun, "_trees", lambda run: None)
         expected = arrays(sampler.sample(graph, seeds, key, **more))
-        patch.setattr(subgraph_sampler, "sample_trees", one_call)
+        patch.setattr(SubgraphRun, "_trees", one_call)
         patch.setattr(tree_batch, "_MOST_IN_GROUP", data.draw(st.sampled_from([1, 300, 2**16])))
         assert arrays(sampler.sample(graph, seeds, key, pools=BufferPools(1), **more)) == expected
 
@@ -86,9 +90,7 @@ def test_the_same_bits_as_hop_by_hop(data):
 def test_what_is_left_to_hops(fanouts, how, monkeypatch):
     graph = Graph.from_coo([0, 1, 2], [1, 2, 0], ndata={"t": torch.arange(3)}, edata={"p": torch.ones(3)})
     made = []
-    monkeypatch.setattr(
-        subgraph_sampler, "sample_trees", lambda run: made.append(tree_batch.sample_trees(run)) or made[-1]
-    )
+    monkeypatch.setattr(SubgraphRun, "_trees", lambda run: made.append(TREES(run)) or made[-1])
     batch = SubgraphSampler(fanouts, disjoint=True, **how).sample(graph, torch.tensor([0, 1]))
     assert made == [None] and batch.trees[TYPE][:2].tolist() == [0, 1]
 
@@ -101,7 +103,7 @@ def test_many_trees_with_tables_that_grow_and_shrink():
     seeds = torch.from_numpy(np.concatenate([rng.integers(0, 100, 200), rng.integers(4000, 5000, 300)]))
     sampler = SubgraphSampler([10, 10, 5], time="t")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subgraph_sampler, "sample_trees", lambda run: None)
+        patch.setattr(SubgraphRun, "_trees", lambda run: None)
         expected = arrays(sampler.sample(graph, seeds, 3))
     assert arrays(sampler.sample(graph, seeds, 3)) == expected and expected[0][0][1][0] > 10_000
 

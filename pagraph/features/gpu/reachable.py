@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ...accelerator import Accelerator, Pin
 from ...accelerator.triton_kernels import launch
-from ...graph.row_form import BFLOAT16, Decoding
+from ...graph.row_code import BFLOAT16
+from ...graph.row_form import Decoding
 from ..feature import HostFeature, byte_tensor, rows_are_contiguous
 from ..store import FeatureCache, as_words, word_bytes
 

@@ -5,13 +5,13 @@ alignment of requests, alignment of a read's begin, address of row 0 of the resu
 ``edges[r]`` is the first row of request ``r``. Each request is read into a slot, and its rows are copied from there.
 
 *state* is shared with the caller: see the names below. *log*, which may be empty, takes samples: time and
-depth of the queue. Structures are those of ``linux/io_uring.h`` and ``linux/aio_abi.h``, as arrays of words.
+depth of the queue. Structures are those of ``linux/aio_abi.h``, as arrays of words.
 """
 
 import numpy as np
 from numba import types
 
-from ..._jit import add_atomic, int32_at, kernel, load_acquire, store_release
+from ..._jit import add_atomic, int32_at, kernel
 
 _ARGUMENTS = (types.intp, types.uintp, types.uintp, types.uintp, types.uintp, types.uintp, types.uintp)
 # Found in the C library of the running process. `syscall` takes any number of arguments; both x86-64 and ARM pass
@@ -26,9 +26,8 @@ memcpy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, 
 _MONOTONIC = 1  # CLOCK_MONOTONIC, that of time.perf_counter_ns
 _INTERVAL = 500_000  # ns between samples
 _WILL_NEED = 3  # POSIX_FADV_WILLNEED
-_EINTR, _EAGAIN, _EBUSY = 4, 11, 16
-_OP_READ = 22
-_GET_EVENTS = 1
+_EINTR = 4
+_EAGAIN = 11
 
 # Words of `state`.
 ERROR = 0  # errno of the first read that failed, SHORT where the file ended
@@ -225,83 +224,6 @@ def finish(rows, places, edges, request, job, slot, result, state):  # type: ign
     add_atomic(state, BYTES, got)
     if state[STOP] == 0 and read_whole(job, slot, low, nbytes, got, needed(rows, behind, job, low), state):
         deliver(rows, places, first, behind, job, slot, low)
-
-
-@kernel
-def read_by_ring(  # type: ignore[no-untyped-def]
-    rows,
-    places,
-    edges,
-    requests,
-    job,
-    slots,
-    slot_bytes,
-    depth,
-    wait,
-    enter,
-    descriptor,
-    words,
-    ring,
-    entries,
-    state,
-    log,
-):
-    """Read requests through a ring of io_uring; False if it failed so that reads may still be under way.
-
-    Args:
-        slots: Address of ``depth`` slots of ``slot_bytes``.
-        wait: Reads to wait for at a time.
-        enter: Number of the system call.
-        descriptor: The ring's.
-        words: Where in ``ring`` are: tail and mask of the submissions; head, tail, mask and first of the completions.
-        ring: The shared memory, uint32.
-        entries: Submissions, eight uint64 each.
-    """
-    sq_tail, sq_mask, cq_head, cq_tail, cq_mask, completions = words
-    free = np.arange(depth)
-    request_of = np.zeros(depth, dtype=np.int64)
-    num_free, coming, unsent = depth, 0, 0
-    tail, head = ring[sq_tail], ring[cq_head]
-    while True:
-        while coming < requests and num_free > 0 and state[STOP] == 0:
-            num_free -= 1
-            slot = free[num_free]
-            request_of[slot] = coming
-            low, nbytes = span(rows, edges[coming], edges[coming + 1], job)
-            entry = np.int64(tail & ring[sq_mask]) * 8
-            entries[entry : entry + 8] = 0
-            entries[entry] = _OP_READ | job[0] << 32
-            entries[entry + 1] = low
-            entries[entry + 2] = slots + slot * slot_bytes
-            entries[entry + 3] = nbytes
-            entries[entry + 4] = slot
-            tail = np.uint32(tail + np.uint32(1))
-            unsent += 1
-            coming += 1
-        flying = depth - num_free
-        note_depth(state, log, flying)
-        if flying == 0:
-            return True
-        store_release(ring, sq_tail, tail)
-        sent = syscall(enter, descriptor, unsent, min(wait, flying), _GET_EVENTS, 0, 0)
-        if sent >= 0:
-            unsent -= sent
-        else:
-            error = int32_at(errno_place())
-            waits = error == _EINTR or (flying > unsent and error in (_EAGAIN, _EBUSY))
-            if not waits:
-                fail(state, error, 0)
-                return False
-        ready = load_acquire(ring, cq_tail)
-        while head != ready:
-            entry = np.int64(completions) + np.int64(head & ring[cq_mask]) * 4
-            slot = np.int64(ring[entry])
-            result = np.int64(np.int32(ring[entry + 2]))
-            finish(rows, places, edges, request_of[slot], job, slots + slot * slot_bytes, result, state)
-            free[num_free] = slot
-            num_free += 1
-            head = np.uint32(head + np.uint32(1))
-        store_release(ring, cq_head, head)
 
 
 @kernel

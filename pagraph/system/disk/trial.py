@@ -1,4 +1,4 @@
-"""A short trial of a disk: the way to read it, seconds of a request, seconds of a byte."""
+"""A short trial of a disk: seconds of a request, seconds of a byte."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..threads import ForkLock
 from .queues import DEPTH, QUEUE_BYTES, REQUEST_BYTES, Requests
-from .ways import WAYS, queue, refusal, usable_way
+from .ways import queue, usable_way
 
 __all__ = ["Rates", "best_gap", "rates_of"]
 
@@ -18,7 +18,6 @@ Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 _BLOCK = 4096  # aligned for every disk
 _ROUNDS = 3
-_BETTER = 1.25  # times as fast as the first must another way be
 _LEAST_BYTES = 64 << 20  # of a file that is tried: in a smaller one the trial costs more than it saves
 
 
@@ -32,12 +31,10 @@ class Rates(NamedTuple):
     Attributes:
         request: Seconds of a request of no bytes.
         byte: Seconds of each of its bytes.
-        way: The way to read past the page cache; None: the first one that the system allows.
     """
 
     request: float
     byte: float
-    way: str | None = None
 
 
 USUAL = Rates(2e-5, 1e-9)
@@ -67,14 +64,13 @@ def rates_of(descriptor: int) -> Rates:
 
 
 def _try(descriptor: int, size: int) -> Rates:
-    ways = [way for way, kind in WAYS.items() if kind.direct and refusal(way) is None] or [usable_way(direct=True)]
-    seconds = {way: _seconds_of(descriptor, way, size, _BLOCK) for way in ways}
-    way = min(ways, key=lambda each: seconds[each] * (1 if each == ways[0] else _BETTER))
-    small, large = seconds[way], _seconds_of(descriptor, way, size, REQUEST_BYTES)
+    way = usable_way(direct=True)
+    small = _seconds_of(descriptor, way, size, _BLOCK)
+    large = _seconds_of(descriptor, way, size, REQUEST_BYTES)
     if small + large == np.inf:
         return USUAL
     byte = max(0.0, large - small) / (REQUEST_BYTES - _BLOCK)
-    return Rates(max(small - _BLOCK * byte, 0.1 * small), byte, way)
+    return Rates(max(small - _BLOCK * byte, 0.1 * small), byte)
 
 
 def _seconds_of(descriptor: int, way: str, size: int, nbytes: int) -> float:

@@ -6,16 +6,17 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .queues import Advice, Aio, Queue, Ring, Threads
+from .queues import Advice, Aio, Queue, Threads
 
 __all__ = ["WAYS", "queue", "refusal", "usable_way"]
 
-WAYS: dict[str, type[Queue]] = {kind.way: kind for kind in (Aio, Ring, Advice, Threads)}
+WAYS: dict[str, type[Queue]] = {kind.way: kind for kind in (Aio, Advice, Threads)}
 """Ways by name, the best first.
 
-Cold requests/s of 1, 4 and 16 KiB, 128 at once, and microseconds of processor for one of 4 KiB, on a virtual disk, past
-the page cache: AIO 151,000, 120,000, 53,000, 2.8; io_uring 125,000, 94,000, 43,000, 4.3; threads 131,000, 108,000,
-57,000, 7.9. Through it: advice 141,000, 122,000, 52,000, 4.0; threads 114,000, 96,000, 45,000, 9.5.
+Cold requests/s of 1, 4 and 16 KiB, 128 at once, and microseconds of processor for one of 4 KiB, on a
+virtual disk, past the page cache: AIO 151,000, 120,000, 53,000, 2.8; threads 131,000, 108,000, 57,000,
+7.9. io_uring, which containers often forbid, gave 125,000, 94,000, 43,000, 4.3. Through the page cache:
+advice 141,000, 122,000, 52,000, 4.0; threads 114,000, 96,000, 45,000, 9.5.
 """
 
 

@@ -1,31 +1,27 @@
-"""Roofline of loading: gather and sampling rates of the engine on a device, as shares of the bandwidth ceilings."""
+"""Roofline of loading: gather and sampling rates of the engine on a GPU, as shares of the bandwidth ceilings.
+
+It measures copies to and within the GPU, then each way by which rows and neighbours come.
+
+Run: ``python benchmarks/gpu_roofline.py`` (needs a CUDA device; half a minute); ``--json FILE`` writes the figures.
+``--device interpreter`` runs the same code on the CPU, kernels under Triton's interpreter and everything tiny: it shows
+that the code runs; its figures mean nothing.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
 import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-
-from ..accelerator import Accelerator, StagingRing
-from ..datasets import rmat
-from ..features.feature import DeviceFeature, HostFeature
-from ..features.gpu.accelerated import AcceleratedFeature, Link
-from ..features.gpu.filling import fill_rows
-from ..features.gpu.transfer import Transfer
-from ..features.store import FeatureCache, slots_for
-from ..graph.graph import Graph
-from ..sampling import NeighborSampler
-from ..sampling.gpu.sampler import DeviceSampler
-from ..system.budget import Budget
-from ..system.checks import as_integer
-from .ceilings import (
+from gpu_ceilings import (
     DEVICE_COPY,
     PINNED_COPY,
     SECTOR,
@@ -37,8 +33,22 @@ from .ceilings import (
     random_rows,
     word_of,
 )
+from torch import Tensor
 
-__all__ = ["HITS", "LOOKUP", "MODES", "Roofline", "RooflineSizes", "measure_roofline", "misses"]
+from pagraph.accelerator import Accelerator, HostAccelerator, StagingRing, accelerator_for
+from pagraph.accelerator.cuda import resolve_device
+from pagraph.datasets import rmat
+from pagraph.features.feature import DeviceFeature, HostFeature
+from pagraph.features.gpu.accelerated import AcceleratedFeature, Link
+from pagraph.features.gpu.filling import fill_rows
+from pagraph.features.gpu.transfer import Transfer
+from pagraph.features.store import FeatureCache, slots_for
+from pagraph.graph.graph import Graph
+from pagraph.sampling import NeighborSampler
+from pagraph.sampling.gpu.sampler import DeviceSampler
+from pagraph.system.atomic import write_json
+from pagraph.system.budget import Budget
+from pagraph.system.checks import as_integer
 
 HITS = "hits"
 NEAR = "field on the device"
@@ -344,3 +354,55 @@ def _compared(on_device: DeviceSampler, sampler: NeighborSampler, graph: Graph, 
         if not torch.equal(block.indices.cpu(), on_cpu.indices):
             raise RuntimeError(f"sampled other neighbours than the CPU, with the graph's arrays {on_device.placement}")
     return sum(block.num_edges for block in expected.blocks)
+
+
+INTERPRETER = "interpreter"
+TINY = {
+    "rows": 256,
+    "row_bytes": 64,
+    "reads": 40,
+    "copy_bytes": 4096,
+    "scale": 7,
+    "batch_size": 8,
+    "fanouts": (3, 2),
+    "repeats": 1,
+}
+"""Sizes for the interpreter."""
+
+
+def print_table(roofline: Roofline) -> None:
+    """Print every rate and its share of its ceiling."""
+    print(roofline.device)
+    for rate in roofline.rates:
+        share = roofline.share(rate)
+        of_ceiling = "" if share is None else f"{share:6.1%} of {rate.ceiling}"
+        moved = f"{rate.nbytes / 2**20:10,.1f} MiB {rate.median * 1e3:10.3f} ms"
+        speed = f"{rate.bytes_per_second / 1e9:8,.1f} GB/s"
+        print(f"{rate.name:42} {moved} {speed}  {of_ceiling:32} {rate.note}")
+    for what, reason in roofline.left_out.items():
+        print(f"not measured: {what}: {reason}")
+
+
+def main() -> None:
+    """Measure one device."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda", help="cuda[:N] or interpreter")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
+    options = parser.parse_args()
+    if options.device == INTERPRETER:
+        os.environ["TRITON_INTERPRET"] = "1"  # before a kernel is imported
+        roofline = measure_roofline(HostAccelerator(), RooflineSizes(**TINY))
+    else:
+        accelerator = accelerator_for(resolve_device(options.device))
+        if accelerator is None:
+            parser.error(f"--device must be cuda, cuda:N or {INTERPRETER}, got {options.device!r}")
+        roofline = measure_roofline(accelerator, RooflineSizes())
+    print_table(roofline)
+    if options.device == INTERPRETER:
+        print("run by the interpreter on the CPU: these figures mean nothing")
+    if options.json is not None:
+        write_json(options.json, roofline.to_json())
+
+
+if __name__ == "__main__":
+    main()

@@ -11,23 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..accelerator import Accelerator
-from ..accelerator.triton_kernels import launch
-from ..system.checks import as_integer
-
-__all__ = [
-    "DEVICE_COPY",
-    "PAGEABLE_COPY",
-    "PINNED_COPY",
-    "SECTOR",
-    "SHORT",
-    "DeviceTimer",
-    "Rate",
-    "copy_ceilings",
-    "random_ceilings",
-    "random_rows",
-    "word_of",
-]
+from pagraph.accelerator import Accelerator
+from pagraph.accelerator.triton_kernels import launch
+from pagraph.system.checks import as_integer
 
 
 @dataclass(frozen=True)
@@ -214,8 +200,8 @@ def _random_rate(timer: DeviceTimer, table: Tensor, ids: Tensor, row_bytes: int,
 
 def read_rows(accelerator: Accelerator, rows: Tensor, ids: Tensor, out: Tensor) -> None:
     """Copy rows by id with the measuring kernel; ``rows`` is on the device or pinned, ``ids`` and ``out`` there."""
-    from ._gpu import TILE_WORDS
-    from ._gpu import read_rows as kernel
+    from gpu_rows_kernel import TILE_WORDS
+    from gpu_rows_kernel import read_rows as kernel
 
     width = rows.shape[1]
     columns = min(TILE_WORDS, 1 << (width - 1).bit_length())

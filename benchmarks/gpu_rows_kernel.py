@@ -5,8 +5,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["TILE_WORDS", "read_rows"]
-
 TILE_WORDS = 2048
 """Words of a program's tile: 16 KiB of 8-byte words, 64 bytes a thread, all of them under way at once."""
 
