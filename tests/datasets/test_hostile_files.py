@@ -177,7 +177,7 @@ def test_text_that_takes_more_than_its_room(tmp_path):
     (tmp_path / "few.txt").write_text("0 1\n")
     with pytest.raises(FormatError, match=r"feat.npy must fit into memory, got 156.2 KiB of numbers"):
         read_graph(tmp_path / "few.txt", features=tmp_path / "feat.npy", memory="64KiB")
-    with pytest.raises(ValueError, match="memory must be bytes"):
+    with pytest.raises(ValueError, match="memory must be"):
         read_graph(tmp_path / "few.txt", memory="half")
 
 
