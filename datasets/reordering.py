@@ -10,6 +10,7 @@ from typing import Any
 
 from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
+from ..graph.narrow_rows import NarrowRows
 from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import num_seeds
 from ..system.atomic import check_absent
@@ -166,11 +167,11 @@ def _work(graph: Graph, by: str, sampler: MiniBatchSampler) -> int:
     arrays = 0
     for ntype in graph.node_types:
         fields = graph.node_fields(ntype)
-        arrays += sum(values.numel() * values.element_size() for values in fields.values())
+        arrays += sum(map(_bytes, fields.values()))
         arrays += 0 if ORIGINAL_ID in fields else 8 * graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
         csc, own = graph.csc_of(etype), graph.edge_fields(etype)
-        arrays += csc.indices.nbytes + sum(values.numel() * values.element_size() for values in own.values())
+        arrays += csc.indices.nbytes + sum(map(_bytes, own.values()))
         if ORIGINAL_ID not in own and (own or csc.edge_ids is not None):
             arrays += csc.indices.nbytes
     return edges + 2 * arrays
@@ -181,4 +182,9 @@ def _widest(fields: Mapping[str, FieldValue]) -> str | None:
 
 
 def _row_bytes(values: FieldValue) -> int:
-    return values.shape[1:].numel() * values.element_size()
+    stored = values.stored if isinstance(values, NarrowRows) else values
+    return stored.shape[1:].numel() * stored.element_size()
+
+
+def _bytes(values: FieldValue) -> int:
+    return len(values) * _row_bytes(values)

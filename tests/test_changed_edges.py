@@ -208,9 +208,7 @@ def test_a_source_that_was_not_marked_has_no_row(arrays):
     indptr, indices = arrays
     place = np.full(COUNT, FAR)  # as memory is found
     with pytest.raises(FormatError, match="damaged file"):
-        _layer_pass.add_block(
-            indptr, indices, ALL, 0, COUNT, place, ones(4, 2), False, zeros(COUNT), ones(COUNT, 2)
-        )
+        _layer_pass.add_block(indptr, indices, ALL, 0, COUNT, place, ones(4, 2), False, zeros(COUNT), ones(COUNT, 2))
     two = [ones(4, 2), *[ones(COUNT, 2) for _ in range(5)]]
     with pytest.raises(FormatError, match="damaged file"):
         _layer_pass.add_attended(indptr, indices, ALL, 0, COUNT, place, two[0], two[1], two[0], *two[2:5])

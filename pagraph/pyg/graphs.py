@@ -24,7 +24,7 @@ from ..system.atomic import new_file
 from ..system.threads import ForkLock
 from .package import import_pyg
 from .stores import is_typed, store_graph
-from .waiting_edges import WaitingEdges, edge_index_of
+from .waiting_edges import WaitingEdges
 
 import_pyg()
 from torch_geometric.data import Data, Dataset, EdgeAttr, HeteroData, TensorAttr  # noqa: E402
@@ -211,7 +211,7 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
         store, csc = data if isinstance(data, Data) else data[etype], graph.csc_of(etype)
-        store.edge_index = edge_index_of(csc) if csc.disk_pages is None else WaitingEdges.of(csc)
+        store.edge_index = csc.ends_by_id() if csc.disk_pages is None else WaitingEdges.of(csc)
     for ntype in graph.node_types:
         store, fields = data._store if isinstance(data, Data) else data[ntype], graph.node_fields(ntype)
         for name, values in fields.items():
