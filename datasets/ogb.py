@@ -297,10 +297,7 @@ def write_ogb(graph: Graph, out: str | os.PathLike[str]) -> None:
 
 def _write_edges(graph: Graph, etype: EdgeType, folder: Path) -> None:
     csc = graph.csc_of(etype)
-    ends = torch.empty((csc.num_edges, 2), dtype=torch.int64, device="cpu")
-    ids = slice(None) if csc.edge_ids is None else csc.edge_ids.long()
-    ends[ids, 0], ends[ids, 1] = csc.indices.long(), csc.destinations().long()
-    _write(_table(folder, _EDGES), ends)
+    _write(_table(folder, _EDGES), csc.ends_by_id().T)
     _write_lines(_table(folder, "num-edge-list"), [str(csc.num_edges)])
     for name, values in graph.edge_fields(etype).items():
         _write(_table(folder, "edge-feat" if name == "feat" else f"edge_{name}"), values)

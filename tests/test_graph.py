@@ -316,6 +316,32 @@ class TestCscChecks:
                 with pytest.raises(ValueError, match="indices must be in|indptr must be non-decreasing"):
                     use(csc)
 
+    @pytest.mark.parametrize("use", [lambda csc: csc.positions_of(torch.tensor([1])), CSC.ends_by_id, CSC.places])
+    def test_what_looks_edges_up_by_id_has_one_of_each(self, use):
+        for ids, message in (
+            ([0, 0], "edge_ids must be different, got one of them twice and 1 not at all"),
+            ([0, 2], r"edge_ids must be in \[0, 2\), got 2"),
+            ([-1, 0], r"edge_ids must be in \[0, 2\), got -1"),
+        ):
+            csc = CSC(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), 2, torch.tensor(ids))
+            for _ in range(2):
+                with pytest.raises(ValueError, match=message):
+                    use(csc)
+
+    def test_ends_by_id(self):
+        csc = CSC(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 1]), 2, torch.tensor([2, 0, 1]))
+        assert csc.ends_by_id().tolist() == [[0, 1, 1], [1, 1, 0]]
+        assert CSC.from_coo([0, 1], [0, 1]).ends_by_id().tolist() == [[0, 1], [0, 1]]
+
+    def test_a_copy_is_checked_itself(self):
+        csc = CSC(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), 2)
+        csc.validate()
+        made = csc.copy(torch.int64)
+        csc.indices[0] = 2
+        assert made.indices.tolist() == [1, 0]
+        with pytest.raises(ValueError, match=r"indices must be in \[0, 2\), got 2"):
+            csc.copy()
+
     def test_self_loops_are_counted_by_vertex(self):
         csc = CSC.from_coo([0, 2, 2, 1, 3], [1, 2, 2, 0, 3], 5)
         assert csc.loop_counts.tolist() == [0, 0, 2, 1, 0]

@@ -110,7 +110,7 @@ def to_dgl(graph: Graph) -> Any:
     of which DGL's own loader reads single rows, too.
 
     Raises:
-        ValueError: An id is outside the graph, as in a damaged folder.
+        ValueError: An id is outside the graph, or two edges have the same, as in a damaged folder.
     """
     result = _structure(graph)
     _set_columns(result, _fields(graph))
@@ -122,10 +122,8 @@ def _structure(graph: Graph) -> Any:
     data = {}
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
-        csc.validate()
-        ids = torch.arange(csc.num_edges, device="cpu") if csc.edge_ids is None else csc.edge_ids
-        # Copies, whatever the dtype: DGL sorts rows in place.
-        data[etype] = ("csc", tuple(part.to(torch.int64, copy=True) for part in (csc.indptr, csc.indices, ids)))
+        own = csc.copy(torch.int64)  # whatever the dtype: DGL sorts rows in place
+        data[etype] = ("csc", (own.indptr, own.indices, csc.places()))
     return dgl.heterograph(data, num_nodes_dict=graph.num_nodes_by_type)
 
 

@@ -252,14 +252,48 @@ class CSC:
 
     @cached_property
     def _position_by_id(self) -> Tensor:
-        assert self.edge_ids is not None
-        check_range("edge_ids", self.edge_ids, self.num_edges)
-        inverse = torch.full((self.num_edges,), -1, dtype=self.indices.dtype, device="cpu")
-        inverse[self.edge_ids.long()] = torch.arange(self.num_edges, dtype=inverse.dtype, device="cpu")
-        missing = (inverse < 0).nonzero()
-        if len(missing):
-            raise ValueError(f"edge_ids must be different, got one of them twice and {int(missing[0])} not at all")
+        inverse = torch.empty(self.num_edges, dtype=self.indices.dtype, device="cpu")
+        inverse[self.places()] = torch.arange(self.num_edges, dtype=inverse.dtype, device="cpu")
         return inverse
+
+    def places(self) -> Tensor:
+        """A copy of the edge ids, int64, which are the places of the edges in another order.
+
+        Raises:
+            ValueError: An id is outside ``[0, num_edges)``, or two edges have the same.
+        """
+        if self.edge_ids is None:
+            return torch.arange(self.num_edges, device="cpu")
+        ids = self.edge_ids.to(torch.int64, copy=True)
+        check_range("edge_ids", ids, self.num_edges)
+        is_taken = torch.zeros(self.num_edges, dtype=torch.bool, device="cpu")
+        is_taken[ids] = True
+        if not is_taken.all():
+            free = int((~is_taken).nonzero()[0])
+            raise ValueError(f"edge_ids must be different, got one of them twice and {free} not at all")
+        return ids
+
+    def ends_by_id(self) -> Tensor:
+        """Both ends of every edge in the order of the edge ids, shape ``(2, num_edges)``, int64.
+
+        Raises:
+            ValueError: As :meth:`validate` and :meth:`places`.
+        """
+        ends = torch.empty((2, self.num_edges), dtype=torch.int64, device="cpu")
+        places = slice(None) if self.edge_ids is None else self.places()
+        ends[0, places], ends[1, places] = self.indices.long(), self.destinations().long()
+        return ends
+
+    def copy(self, dtype: torch.dtype | None = None) -> CSC:
+        """The same edges, without ids, in memory of their own: for libraries that write by offsets they do not check.
+
+        Raises:
+            ValueError: As :meth:`validate`.
+        """
+        arrays = [array.to(dtype or array.dtype, copy=True) for array in (self.indptr, self.indices)]
+        made = CSC(arrays[0], arrays[1], self.num_src)
+        made.validate()
+        return made
 
     def ids_at(self, positions: Tensor) -> Tensor:
         """Ids of the edges at ``positions``, int32 or int64."""

@@ -26,7 +26,7 @@ from ..system.torch_file import load_saved
 from .package import import_pyg
 from .stores import is_typed, store_graph
 from .type_dicts import check_one_type, has_edges, has_type_dicts, held_words, typed_data
-from .waiting_edges import WaitingEdges, edge_index_of
+from .waiting_edges import WaitingEdges
 
 import_pyg()
 from torch_geometric.data import Data, Dataset, EdgeAttr, HeteroData, TensorAttr  # noqa: E402
@@ -218,7 +218,7 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
         store, csc = data if isinstance(data, Data) else data[etype], graph.csc_of(etype)
-        store.edge_index = edge_index_of(csc) if csc.disk_pages is None else WaitingEdges.of(csc)
+        store.edge_index = csc.ends_by_id() if csc.disk_pages is None else WaitingEdges.of(csc)
     for ntype in graph.node_types:
         store, fields = data._store if isinstance(data, Data) else data[ntype], graph.node_fields(ntype)
         for name, values in fields.items():

@@ -12,15 +12,7 @@ from ..graph.csc import CSC
 from ..graph.field_version import FieldVersion
 from ..system.threads import ForkLock
 
-__all__ = ["WaitingEdges", "edge_index_of"]
-
-
-def edge_index_of(csc: CSC) -> Tensor:
-    """Both ends of every edge in the order of the edge ids, shape ``(2, num_edges)``, int64."""
-    ends = torch.empty((2, csc.num_edges), dtype=torch.int64, device="cpu")
-    ids = slice(None) if csc.edge_ids is None else csc.edge_ids.long()
-    ends[0, ids], ends[1, ids] = csc.indices.long(), csc.destinations().long()
-    return ends
+__all__ = ["WaitingEdges"]
 
 
 _PROPERTIES = [
@@ -65,7 +57,7 @@ class WaitingEdges(Tensor):
         with self._lock:
             if self._made is None:
                 with torch._C.DisableTorchFunctionSubclass():
-                    made = edge_index_of(self._csc)
+                    made = self._csc.ends_by_id()
                     self._seen, self._made = FieldVersion.of(made), made
             return self._made
 

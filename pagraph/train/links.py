@@ -143,14 +143,14 @@ def _distinct(keys: Tensor) -> Tensor:
 
 def _masked(graph: Graph, keys: Tensor) -> dict[str, Tensor]:
     """The keys that the edges' masks select."""
-    ids, sets = graph.csc.edge_ids, {}
+    sets = {}
+    places = graph.csc.places()
     for name in SETS:
         mask = graph.edata.get(f"{name}_mask")
         if mask is None or mask.dim() != 1:
             got = "none" if mask is None else f"shape {tuple(mask.shape)}"
             raise ValueError(f"{name}_mask must have one value for each edge where the edges have masks, got {got}")
-        chosen = materialized(mask).bool()
-        sets[name] = _distinct(keys[chosen if ids is None else chosen[ids.long()]])
+        sets[name] = _distinct(keys[materialized(mask).bool()[places]])
         if len(sets[name]) == 0:
             raise ValueError(f"{name}_mask must select at least 1 edge between different vertices, got 0")
     return sets

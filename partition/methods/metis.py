@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from ...errors import MissingDependencyError, how_to_install
-from ...graph.csc import CSC
 from ...graph.graph import Graph
 from ..partition import Progress
 from .balancing import balance_parts, deal_out
@@ -101,8 +100,7 @@ def without_directions(graph: Graph) -> Any:
     """A scipy CSR matrix with an entry for each pair of linked vertices, both ways, and none on the diagonal."""
     from scipy.sparse import csr_matrix
 
-    # Copies, as scipy writes by ids that it does not check, and those in a mapped file may change.
-    csc = CSC(graph.csc.indptr.clone(), graph.csc.indices.clone(), graph.num_nodes)
+    csc = graph.csc.copy()
     indptr, indices = csc.indptr.numpy(), csc.indices.numpy()
     no_loop = indices != csc.destinations().numpy()
     inward = csr_matrix((no_loop, indices, indptr), shape=(graph.num_nodes, graph.num_nodes))

@@ -110,8 +110,8 @@ def alone(sampler: Any) -> Use:
 
     def run(graph: Graph, _out: Path) -> None:
         for key in range(3):
-            seeds = torch.arange(key * 40, key * 40 + 40)
-            sampler.sample(graph, seeds if graph.is_homogeneous else {graph.node_types[0]: seeds[:20]}, key)
+            seeds = torch.arange(key * 20, key * 20 + 20)
+            sampler.sample(graph, seeds if graph.is_homogeneous else {"paper": seeds}, key)
 
     return run
 
@@ -121,7 +121,7 @@ def timed(**options: Any) -> Use:
 
     def run(graph: Graph, _out: Path) -> None:
         sampler = SubgraphSampler([3, 2], time="t", disjoint=True, **options)
-        seeds = torch.arange(0, 300, 3)
+        seeds = torch.arange(0, 200, 2)
         for key in range(2):
             sampler.sample(graph, seeds, key, seed_times=seeds % 90)
 
@@ -142,11 +142,9 @@ def of_dgl(make: Callable[[], Any], whole: bool = False) -> Use:
 
 def dgl_pairs(graph: Graph, _out: Path) -> None:
     etype = graph.edge_types[0]
-    sampler = dgl.dataloading.as_edge_prediction_sampler(
-        dgl.dataloading.NeighborSampler([3]),
-        exclude="self",
-        negative_sampler=dgl.dataloading.negative_sampler.Uniform(1),
-    )
+    negatives = dgl.dataloading.negative_sampler.Uniform(1)
+    blocks = dgl.dataloading.NeighborSampler([3])
+    sampler = dgl.dataloading.as_edge_prediction_sampler(blocks, exclude="self", negative_sampler=negatives)
     read(DataLoader(graph, {etype: torch.arange(100)}, sampler, batch_size=40))
 
 
@@ -161,6 +159,10 @@ def of_pyg(make: Callable[[Any], Any]) -> Use:
 
 def clusters(data: Any) -> Any:
     return ClusterLoader(ClusterData(data, 5, log=False), batch_size=2)
+
+
+def pinsage(graph: Graph, _out: Path) -> None:
+    dgl_sampling.PinSAGESampler(to_dgl(graph), "_N", "_N", 3, 0.5, 4, 3)(torch.arange(40))
 
 
 def node2vec(data: Any) -> Any:
@@ -286,7 +288,6 @@ ANY: dict[str, Use] = {
     "write": rewritten,
     "uniform": core(NeighborSampler([4, 3])),
     "uniform, all": core(NeighborSampler([-1, 2]), cache=0.3, shuffle=True),
-    "uniform out": core(NeighborSampler([3, 2], replace=True, edge_dir="out")),
     "many": core(NeighborSampler([70, 3])),
     "labor": core(LaborSampler([4, 3], importance_sampling=1)),
     "ladies": core(LayerSampler([40, 40])),
@@ -317,6 +318,7 @@ ANY: dict[str, Use] = {
 }
 """What may be done with any graph."""
 PLAIN: dict[str, Use] = {
+    "uniform out": core(NeighborSampler([3, 2], replace=True, edge_dir="out")),
     "weighted": core(NeighborSampler([4, 3], prob="w")),
     "weighted, repeated": core(NeighborSampler([4, 20], prob="w", replace=True)),
     "masked": core(NeighborSampler([4, 3], prob="mask")),
@@ -332,17 +334,13 @@ PLAIN: dict[str, Use] = {
     "saint nodes": lambda graph, _out: SaintSampler("node", 50).sample(graph),
     "saint edges": lambda graph, _out: SaintSampler("edge", 50).sample(graph),
     "saint walks": lambda graph, _out: SaintSampler("walk", 50, walk_length=3).sample(graph),
-    "clusters": lambda graph, _out: ClusterSampler(torch.tensor([0, 100, 200, 300])).sample(
-        graph, torch.tensor([0, 2])
-    ),
+    "clusters": lambda graph, _out: ClusterSampler(torch.tensor([0, 100, 200])).sample(graph, torch.tensor([0, 1])),
     "walks": walk(),
     "walks by weight": walk(prob="w"),
     "walks back": walk(p=0.5, q=2.0),
     "walks back by weight": walk(p=4.0, q=0.25, prob="w", edge_dir="in"),
     "dgl walks": lambda graph, _out: dgl_sampling.random_walk(to_dgl(graph), torch.arange(50), length=4, prob="w"),
-    "pinsage": lambda graph, _out: dgl_sampling.PinSAGESampler(to_dgl(graph), "_N", "_N", 3, 0.5, 4, 3)(
-        torch.arange(40)
-    ),
+    "pinsage": pinsage,
     "dgl by weight": of_dgl(lambda: dgl.dataloading.NeighborSampler([3, 2], prob="w")),
     "dgl labor": of_dgl(lambda: dgl.dataloading.LaborSampler([3, 2])),
     "dgl shadow": of_dgl(lambda: dgl.dataloading.ShaDowKHopSampler([3, 2])),
@@ -383,11 +381,14 @@ TYPED: dict[str, Use] = {
 KINDS: dict[str, dict[str, Use]] = {"graph": ANY | PLAIN, "narrow": ANY | PLAIN, "types": ANY | TYPED}
 FOLDERS_OF_PARTS = ("parts", "lean")
 """Of parts of ``graph``: with fields of their own, and by reference."""
+_WHOLE = ("parts", "form", "sums", "reorder")
+"""Words in the names of uses that take whole graphs alone."""
 
 
 def use_parts(case: Case, path: Path) -> None:
-    """Verify parts, open one, and work with its graph."""
-    step = case.choose("parts", ["verify", "open", "opened", *PLAIN])
+    """Verify parts, open one, and work with its graph, but for what takes whole graphs alone."""
+    uses = {name: use for name, use in (ANY | PLAIN).items() if not any(word in name for word in _WHOLE)}
+    step = case.choose("parts", ["verify", "verify", "open", "opened", *uses])
     if step == "verify":
         verify_partition(path)
         return
@@ -400,7 +401,7 @@ def use_parts(case: Case, path: Path) -> None:
         seeds = part.train
         read(Loader(part.graph, seeds, NeighborSampler([3]), fields=[*part.graph.ndata], batch_size=20, cache=0.3))
     else:
-        (ANY | PLAIN)[step](part.graph, case.folder)
+        uses[step](part.graph, case.folder)
 
 
 def trial(case: Case) -> None:

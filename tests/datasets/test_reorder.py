@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from tiny_graphs import HETEROGENEOUS, HOMOGENEOUS, random_graph
 
 from pagraph import Graph, NeighborSampler
-from pagraph.datasets import new_ids, open_graph, reorder, rmat
+from pagraph.datasets import new_ids, open_graph, reorder, rmat, write_graph
 from pagraph.datasets.moved_graph import new_indptr, write_moved
 from pagraph.datasets.orders import ORDERS
 from pagraph.datasets.original_ids import word_rows
 from pagraph.graph.graph import CSC
 from pagraph.graph.indexed_rows import IndexedRows
+from pagraph.graph.narrow_rows import NarrowRows
 from pagraph.sampling import LayerSampler
 
 DTYPES = [torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.complex64, torch.uint8]
@@ -117,6 +118,20 @@ def test_reorder(tmp_path, by, types):
     assert all(0 <= count <= total for count, total in calls) and calls[-1][0] == calls[-1][1]
     assert json.loads(json.dumps(done.to_json()))["by"] == by
     assert done.before["features"].pages > 0 and done.after["topology"].batch_ratio > 0
+
+
+def test_fields_in_fewer_bytes(tmp_path):
+    graph = with_fields(random_graph(HOMOGENEOUS, 3), 3)
+    write_graph(graph, tmp_path / "narrow", store="int8")
+    narrow = open_graph(tmp_path / "narrow")
+    assert any(isinstance(values, NarrowRows) for values in narrow.ndata.values())
+    done = reorder(narrow, tmp_path / "out", by="reads", **task(narrow))
+    moved = open_graph(tmp_path / "out", verify=True)
+    order = moved.ndata["original_id"]
+    for name, values in narrow.ndata.items():
+        assert moved.ndata[name][:].equal(values[order]), name
+    assert all(moved.edata[name].dtype == values.dtype for name, values in narrow.edata.items())
+    assert done.after["features"].pages > 0
 
 
 class TestOriginalIds:

@@ -156,6 +156,16 @@ def test_damaged_ids_are_not_handed_to_dgl():
         to_dgl(graph)
 
 
+@pytest.mark.parametrize("value", [-1, 2**31 - 1, "another's"])
+def test_damaged_edge_ids_are_not_handed_to_dgl(value):
+    graph = random_graph()
+    order = torch.randperm(graph.num_edges)
+    csc = Graph.from_coo(graph.csc.indices[order], graph.csc.destinations()[order], N).csc
+    csc.edge_ids[7] = csc.edge_ids[8] if isinstance(value, str) else value
+    with pytest.raises(ValueError, match="edge_ids must be"):
+        to_dgl(Graph(csc))
+
+
 def test_a_loader_of_a_part_can_be_pickled(part):
     loader = ours(part, torch.arange(N), SAMPLER, batch_size=50, seed=0)
     again = pickle.loads(pickle.dumps(loader))
