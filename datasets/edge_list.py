@@ -205,9 +205,7 @@ def _sorted_words(names: list[str]) -> tuple[npt.NDArray[np.int64], torch.Tensor
     return place, word_rows(encoded[order])
 
 
-def read_parquet(
-    path: str | os.PathLike[str], *, relabel: bool, progress: Progress | None, rows: EdgeRows
-) -> EdgeRows:
+def read_parquet(path: str | os.PathLike[str], *, relabel: bool, progress: Progress | None, rows: EdgeRows) -> EdgeRows:
     """Read a Parquet file into ``rows``, batch by batch: ids are integers, or words with ``relabel``.
 
     The ends of the edges are the columns of well-known names ("source", "target"), or else the first two.
