@@ -302,7 +302,7 @@ def _check_promotion(
         place = first_wide(values.reshape(-1)) if dtype.kind == "f" and values.dtype.kind in "iu" else -1
         if place >= 0:
             got = values.reshape(-1)[place]
-            raise FormatError(f"{path}, column {name!r} must hold integers up to 2**53 beside the others, got {got}")
+            raise FormatError(f"{path}, column {name!r} must hold integers below 2**53 beside the others, got {got}")
 
 
 def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.NDArray[Any]:

@@ -26,7 +26,7 @@ _SIGNS = ("+", "-", b"+", b"-")
 _WIDE = 2**53  # from here on float64 holds not every integer
 _BLOCK_ROWS = 2**20
 _SAMPLE_ROWS = 1000
-_RULE = f"an integer of 64 bits, and of at most 2**{_WIDE.bit_length() - 1} beside fractions"
+_RULE = "an integer of 64 bits, and below 2**53 beside fractions,"
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class NumberField:
         return float(text)
 
     def of_numbers(self, numbers: Sequence[float]) -> tuple[Column, int]:
-        """Numbers as int64 where all are integers, else as float64; and the place of the first that is not held, or -1."""
+        """Numbers as int64 where all are integers, else as float64; and the place of one that is not held, or -1."""
         if all(type(number) is int for number in numbers):
             place = next((i for i, number in enumerate(numbers) if not -(2**63) <= number < 2**63), -1)
             return np.array([] if place >= 0 else numbers, dtype=np.int64), place
-        wide = (i for i, number in enumerate(numbers) if type(number) is int and abs(number) > _WIDE)
+        wide = (i for i, number in enumerate(numbers) if type(number) is int and abs(number) >= _WIDE)
         return np.array(numbers, dtype=np.float64), next(wide, -1)
 
     def of_words(self, words: Any) -> tuple[Column, int]:
@@ -86,7 +86,11 @@ class NumberField:
             except pa.ArrowInvalid:
                 pass
         values: Column = words.cast(pa.float64()).to_numpy()
-        wide = np.abs(values) > _WIDE
+        whole = not self.is_float and _are_whole(values[:_SAMPLE_ROWS]) and _are_whole(values)
+        # Arrow reads a plus sign in a float, and in no integer.
+        if whole and pa.compute.starts_with(words, "+").index(True).as_py() >= 0:
+            return self.of_words(pa.compute.utf8_ltrim(words, "+"))
+        wide = np.abs(values) >= _WIDE
         if self.is_float or not wide.any():
             return values, -1
         places = np.flatnonzero(wide)
@@ -183,7 +187,7 @@ class NumberColumn:
         elif values.dtype.kind == "i":
             lost = asked != values
         else:
-            lost = ~((asked == values) & (np.abs(values) <= _WIDE))
+            lost = ~((asked == values) & (np.abs(values) < _WIDE))
         if lost.any():
             place = int(np.argmax(lost))
             row = self._row(len(self._store) + place)
@@ -194,9 +198,13 @@ class NumberColumn:
         return f"{self._path}, row {row // self.width + 1}"
 
 
+def _are_whole(values: Column) -> bool:
+    return bool((values == np.rint(values)).all())
+
+
 def first_wide(integers: Column) -> int:
     """The place of the first integer that may not be beside fractions, as float64 holds not all of its size; or -1."""
-    wide = (integers > _WIDE) | (integers < -_WIDE)
+    wide = (integers >= _WIDE) | (integers <= -_WIDE)
     return int(np.argmax(wide)) if wide.any() else -1
 
 

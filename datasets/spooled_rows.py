@@ -98,7 +98,7 @@ class SpooledRows(EdgeRows):
         return np.unique(np.concatenate([found, *waiting])).astype(np.int64)
 
     def take_weights(self, *, mirrored: bool) -> Tensor:
-        """The weights, where they are asked for; ``mirrored``: also those of the other direction, without self-loops."""
+        """The weights that were asked for; ``mirrored``: also of the other direction, without self-loops."""
         assert self._values is not None
         weights = self._values.finish()
         weights.flush()

@@ -170,6 +170,36 @@ class TestFromOthers:
             got[u, v] += 1
         assert (got == matrix).all()
 
+    @pytest.mark.parametrize("kind", [networkx.Graph, networkx.DiGraph, networkx.MultiDiGraph])
+    def test_networkx_attributes_that_are_numbers(self, kind, caplog):
+        source = kind()
+        source.add_node("b", age=3, tall=True, size=np.float32(0.5), town="x", some=1)
+        source.add_node("a", age=2**60 + 1, tall=False, size=np.float32(1.5), town="y")
+        source.add_node("c", age=5, tall=True, size=np.float32(2), town="z", wide=2**64)
+        source.add_edge("b", "a", weight=1.5, time=1600000001, mixed=2**53 + 1, kind="m")
+        source.add_edge("c", "c", weight=2, time=1600000002, mixed=0.5, kind="n")
+        source.add_edge("a", "c", weight=0.1, time=1600000003, mixed=1, kind="n")
+        given = torch.tensor([7, 8, 9])
+        with caplog.at_level("WARNING"):
+            graph = Graph.from_networkx(source, ndata={"tall": given})
+        assert len(caplog.records) == 1
+        left = ", ".join(f"vertex attribute '{name}'" for name in ("town", "some", "wide"))
+        left += "".join(f", edge attribute '{name}'" for name in ("mixed", "kind"))
+        assert caplog.records[0].getMessage().endswith(f"stays behind: {left}")
+        assert set(graph.ndata) == {"age", "size", "tall"} and set(graph.edata) == {"weight", "time"}
+        assert graph.ndata["age"].tolist() == [3, 2**60 + 1, 5]
+        assert graph.ndata["size"].dtype == torch.float32 and graph.ndata["tall"].equal(given)
+        csc, index = graph.csc, list(source)
+        for e, u, v in edges_of(csc):
+            data = source.get_edge_data(index[u], index[v])
+            data = data[0] if source.is_multigraph() else data
+            assert (graph.edata["weight"][e], graph.edata["time"][e]) == (data["weight"], data["time"])
+        assert graph.num_edges == 3 + 2 * (kind is networkx.Graph)
+
+    def test_networkx_without_attributes_warns_of_nothing(self, caplog):
+        graph = Graph.from_networkx(networkx.path_graph(3))
+        assert not caplog.records and not graph.ndata and not graph.edata
+
     def test_networkx_empty(self):
         assert Graph.from_networkx(networkx.Graph()).num_nodes == 0
 

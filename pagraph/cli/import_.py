@@ -25,8 +25,8 @@ from .terminal import progress_bar, summary_line
     weight={
         "metavar": "NAME[:DTYPE]",
         "once": True,
-        "help": "Edge lists, matrices: keep the weights as this field, in the dtype that holds them all, or in float32, "
-        "float64, int32 or int64.",
+        "help": "Edge lists, matrices: keep the weights as this field, in the dtype that holds all, or as "
+        "float32, float64, int32 or int64.",
     },
     header={
         "flags": ("--header/--no-header",),

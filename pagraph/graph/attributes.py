@@ -50,6 +50,6 @@ def _numbers(values: Sequence[Any]) -> Tensor | None:
     array = np.array(values)
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         return None
-    if array.dtype.kind == "f" and any(not isinstance(value, _FLOATS) and abs(int(value)) > _WIDE for value in values):
+    if array.dtype.kind == "f" and any(not isinstance(value, _FLOATS) and abs(int(value)) >= _WIDE for value in values):
         return None
     return torch.from_numpy(array)

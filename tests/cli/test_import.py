@@ -29,6 +29,26 @@ def test_edge_list(tmp_path):
     assert origin == {"source": "a.tsv.gz"}
 
 
+def test_times_keep_their_digits(tmp_path):
+    (tmp_path / "h.csv").write_text("src,dst,weight,time\na,b,0.5,1600000001\nb,c,2,1600000002\nc,a,3,1600000003\n")
+    assert run(tmp_path / "h.csv", tmp_path / "g", "--relabel", "--weight", "time").exit_code == 0
+    times = Graph.open(tmp_path / "g").edata["time"]
+    assert times.tolist() == [1600000001, 1600000002, 1600000003]
+    assert run(tmp_path / "h.csv", tmp_path / "f", "--relabel", "--weight", "time:float32").exit_code == 0
+    assert Graph.open(tmp_path / "f").edata["time"].tolist() == [1.6e9] * 3
+    (tmp_path / "i.csv").write_text("src,dst,w\n1,2,0.5\n2,1,9007199254740993\n")
+    done = run(tmp_path / "i.csv", tmp_path / "i", "--weight", "w")
+    assert done.exit_code == 2 and done.stderr.endswith("got 9007199254740993; --weight w:float64 rounds it\n")
+
+
+@pytest.mark.parametrize("option", ["weight", "features", "labels", "train", "val", "test"])
+def test_an_option_that_would_take_the_place_of_another(option, tmp_path):
+    (tmp_path / "h.csv").write_text("src,dst,w,t\n0,1,0.5,1\n")
+    done = run(tmp_path / "h.csv", tmp_path / "g", f"--{option}", "w", f"--{option}", "t")
+    assert done.exit_code == 2 and f"{option} must be given once, got 'w' and 't'" in done.stderr
+    assert not (tmp_path / "g").exists()
+
+
 def test_says_whose_rows_were_taken(tmp_path):
     (tmp_path / "a.txt").write_text("user-2 user-10\n")
     np.save(tmp_path / "labels.npy", np.array([10, 2]))

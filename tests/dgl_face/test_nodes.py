@@ -33,6 +33,17 @@ def test_prefetched_columns_of_every_dtype_and_shape(dtype, shape):
             assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.int64])
+def test_weights_of_other_dtypes_draw_as_float32(dtype):
+    graph = make_graph()
+    weights = torch.randint(0, 4, (graph.num_edges(),), generator=torch.Generator().manual_seed(1))
+    drawn = []
+    for graph.edata["p"] in (weights.float(), weights.to(dtype)):
+        batches = ours(graph, torch.arange(50), NeighborSampler([3, 2], prob="p"), batch_size=20, seed=1)
+        drawn.append([block.edata[dgl.EID].tolist() for _, _, blocks in batches for block in blocks])
+    assert drawn[0] == drawn[1]
+
+
 def test_prefetch_by_type_name():
     graph = make_graph()
     sampler = NeighborSampler(

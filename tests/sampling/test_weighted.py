@@ -13,6 +13,7 @@ from plain_weighted import sample as plain_sample
 
 from pagraph import CSC, Graph, NeighborSampler
 from pagraph.datasets import rmat
+from pagraph.sampling import LaborSampler
 from pagraph.sampling.block_sampler import ExcludedEdges
 from pagraph.seeds import derive_key
 
@@ -108,6 +109,18 @@ def test_as_many_picks_as_dgl(dgl, fanout, replace, dtype):
     theirs.edata["w"] = graph.edata["w"] if csc.edge_ids is None else graph.edata["w"][csc.edge_ids.long()]
     drawn = theirs.sample_neighbors(torch.arange(128), fanout, prob="w", replace=replace)
     assert torch.equal(block.indptr.diff().long(), drawn.in_degrees())
+
+
+@pytest.mark.parametrize("sampler", [NeighborSampler, LaborSampler])
+def test_integers_and_float64_draw_as_they_would_as_float32(sampler):
+    graph = rmat(7, edge_factor=12, seed=3)
+    weights = torch.randint(0, 5, (graph.num_edges,), generator=torch.Generator().manual_seed(1))
+    drawn = []
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64):
+        graph.set_field("w", weights.to(dtype), edge_type=EDGE)
+        batch = sampler([5, 3], prob="w").sample(graph, torch.arange(20), 4)
+        drawn.append([block.positions.tolist() for block in batch.blocks])
+    assert drawn[1:] == drawn[:1] * 3
 
 
 def test_a_type_without_the_field_is_drawn_from_uniformly():
