@@ -1,7 +1,9 @@
-"""The tests with the versions that pagraph promises, each set in an environment of its own: ``make matrix``.
+"""The tests with the versions that pagraph promises, each set in an environment of its own:
+``make matrix``.
 
-``nox --list`` names the sessions, ``nox -s lowest`` runs one. What this machine cannot have, an interpreter or a build
-of torch, is skipped with the reason. Arguments for pytest stand after ``--``, in place of ``-m "not slow"``.
+``nox --list`` names the sessions, ``nox -s lowest`` runs one. What this machine cannot have, an
+interpreter or a build of torch, is skipped with the reason. Arguments for pytest stand after
+``--``, in place of ``-m "not slow"``.
 """
 
 import re
@@ -56,7 +58,8 @@ def other_python(session):
 @nox.session(python="3.11")
 @nox.parametrize(("torch", "numpy"), [("2.2.2", "numpy<2"), ("2.5.1", "numpy")])
 def other_torch(session, torch, numpy):
-    """Older versions of torch with the newest of all else that they can use, where a CPU build can be had."""
+    """Older versions of torch with the newest of all else that they can use, where a CPU build can
+    be had."""
     install_torch(session, torch, cpu_only=True)
     run_tests(session, numpy)
 
@@ -64,18 +67,34 @@ def other_torch(session, torch, numpy):
 def lowest_versions():
     """The lower bounds in pyproject.toml, by package."""
     extras = PROJECT["optional-dependencies"]
-    listed = [*PROJECT["dependencies"], *(each for extra in EXTRAS.split(",") for each in extras[extra]), *tools()]
+    listed = [
+        *PROJECT["dependencies"],
+        *(each for extra in EXTRAS.split(",") for each in extras[extra]),
+        *tools(),
+    ]
     return dict(re.findall(r"^([\w-]+)>=([\w.]+)", "\n".join(listed), re.MULTILINE))
 
 
 def tools():
     """Packages that the tests need beside the package, as pyproject.toml has it."""
-    return [each for each in PROJECT["optional-dependencies"]["dev"] if re.split("[>;]", each)[0] in TOOLS]
+    return [
+        each
+        for each in PROJECT["optional-dependencies"]["dev"]
+        if re.split("[>;]", each)[0] in TOOLS
+    ]
 
 
 def install_torch(session, version, *, cpu_only=False):
-    """Install a CPU build of torch; without one the default build, with gigabytes of CUDA, or with `cpu_only` skip."""
-    index = ("--retries", "1", "--timeout", "20", "--index-url", "https://download.pytorch.org/whl/cpu")
+    """Install a CPU build of torch; without one the default build, with gigabytes of CUDA, or with
+    `cpu_only` skip."""
+    index = (
+        "--retries",
+        "1",
+        "--timeout",
+        "20",
+        "--index-url",
+        "https://download.pytorch.org/whl/cpu",
+    )
     for where in ((), index):
         try:
             session.install(*where, f"torch=={version}+cpu")
@@ -88,9 +107,12 @@ def install_torch(session, version, *, cpu_only=False):
 
 
 def run_tests(session, *pins):
-    """Install the checkout with its extras, at the pinned versions, and run the tests; torch stays as it is."""
+    """Install the checkout with its extras, at the pinned versions, and run the tests; torch stays
+    as it is."""
     version = "from importlib.metadata import version; print(version('torch'))"
     torch = session.run("python", "-c", version, silent=True).strip()
     session.install(f"torch=={torch}", *pins, *tools(), "--editable", f".[{EXTRAS}]")
     session.run("python", "-m", "pip", "list")
-    session.run("pytest", *(session.posargs or ("-m", "not slow")), env={"OMP_WAIT_POLICY": "passive"})
+    session.run(
+        "pytest", *(session.posargs or ("-m", "not slow")), env={"OMP_WAIT_POLICY": "passive"}
+    )

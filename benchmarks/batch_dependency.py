@@ -1,22 +1,27 @@
-"""Batches that share random numbers: misses of a cache, bytes from disk, and accuracy, by ``batch_dependency``.
+"""Batches that share random numbers: misses of a cache, bytes from disk, and accuracy, by
+``batch_dependency``.
 
-* ``misses``: the input nodes of two epochs go through LRU caches, simulated, with a fifth of the vertices, as in
-  GraphBolt's experiment (ogbn-products, LABOR, 500,000 of 2.4 million rows: 62 % misses, with a dependency of 32 22 %),
-  and with a twenty-fifth, where that is less than a batch reads; counted in the second epoch. Beside them the distinct
-  rows over 16 consecutive batches and a batch's own.
-* ``overlap``: the share of a batch's edges that are in the next one, ours and DGL's LaborSampler, whose formula is in
-  ``tests/dgl_face/test_batch_dependency_dgl.py``.
-* ``disk``: an epoch of the real loader, whose features are in a file out of the page cache, without a cache: the rows
-  and bytes that it reads with groups of up to 16 batches (``loader.stats``), and what the process had read from disks.
-* ``accuracy``: test accuracy of GraphSAGE on real graphs after training, over several seeds; of the features their
-  first 64 principal components, whitened, so that it takes minutes.
+* ``misses``: the input nodes of two epochs go through LRU caches, simulated, with a fifth of the
+  vertices, as in GraphBolt's experiment (ogbn-products, LABOR, 500,000 of 2.4 million rows: 62 %
+  misses, with a dependency of 32 22 %), and with a twenty-fifth, where that is less than a batch
+  reads; counted in the second epoch. Beside them the distinct rows over 16 consecutive batches and
+  a batch's own.
+* ``overlap``: the share of a batch's edges that are in the next one, ours and DGL's LaborSampler,
+  whose formula is in ``tests/dgl_face/test_batch_dependency_dgl.py``.
+* ``disk``: an epoch of the real loader, whose features are in a file out of the page cache, without
+  a cache: the rows and bytes that it reads with groups of up to 16 batches (``loader.stats``), and
+  what the process had read from disks.
+* ``accuracy``: test accuracy of GraphSAGE on real graphs after training, over several seeds; of the
+  features their first 64 principal components, whitened, so that it takes minutes.
 
-Run: ``python benchmarks/batch_dependency.py --data DATA`` (about 25 minutes, 4 GiB of memory, 0.6 GB of disk).
+Run: ``python benchmarks/batch_dependency.py --data DATA`` (about 25 minutes, 4 GiB of memory, 0.6
+GB of disk).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow each other down on few cores
+# Spinning threads would slow each other down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import argparse
 import gc
@@ -46,22 +51,32 @@ SHARES = (0.2, 0.04)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", default="misses,overlap,disk,accuracy", help="[%(default)s]")
     parser.add_argument("--data", type=Path, help="folder of real graphs, for accuracy")
     parser.add_argument("--graphs", default=",".join(TASKS), help="of these [%(default)s]")
     parser.add_argument(
-        "--scale", type=int, default=20, help="vertices of the R-MAT graph, as a power of 2 [%(default)s]"
+        "--scale",
+        type=int,
+        default=20,
+        help="vertices of the R-MAT graph, as a power of 2 [%(default)s]",
     )
     parser.add_argument("--edges", type=int, default=10_000_000, help="[%(default)s]")
     parser.add_argument("--fanout", default="10,10,10", help="[%(default)s]")
     parser.add_argument("--batch-size", type=int, default=1000, help="[%(default)s]")
-    parser.add_argument("--share", type=float, default=0.08, help="of the vertices that are seeds [%(default)s]")
+    parser.add_argument(
+        "--share", type=float, default=0.08, help="of the vertices that are seeds [%(default)s]"
+    )
     parser.add_argument("--seeds", type=int, default=5, help="runs of each accuracy [%(default)s]")
     parser.add_argument("--folder", help="on a disk, for the features [the temporary folder]")
     parser.add_argument("--output", type=Path, help="folder of the results [benchmarks/results]")
     options = parser.parse_args()
-    parts, result = options.parts.split(","), {"options": {k: str(v) for k, v in vars(options).items()}}
+    parts, result = (
+        options.parts.split(","),
+        {"options": {k: str(v) for k, v in vars(options).items()}},
+    )
     if {"misses", "disk"} & set(parts):
         graph = rmat(options.scale, num_edges=options.edges, undirected=True, simple=True, seed=0)
         result |= {"vertices": graph.num_nodes, "edges": graph.num_edges}
@@ -72,7 +87,8 @@ def main():
         result["overlap"] = overlap()
     if "accuracy" in parts:
         result["accuracy"] = {
-            name: accuracy(options.data / name, options, *TASKS[name]) for name in options.graphs.split(",")
+            name: accuracy(options.data / name, options, *TASKS[name])
+            for name in options.graphs.split(",")
         }
     write("batch_dependency", result, *[options.output] if options.output else [])
 
@@ -81,7 +97,16 @@ def make_loader(graph, kind, period, options, **more):
     sampler = SAMPLERS[kind]([int(n) for n in options.fanout.split(",")], batch_dependency=period)
     count = int(graph.num_nodes * options.share)
     seeds = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(1))[:count]
-    return Loader(graph, seeds, sampler, batch_size=options.batch_size, shuffle=True, drop_last=True, seed=0, **more)
+    return Loader(
+        graph,
+        seeds,
+        sampler,
+        batch_size=options.batch_size,
+        shuffle=True,
+        drop_last=True,
+        seed=0,
+        **more,
+    )
 
 
 class Lru:
@@ -128,7 +153,8 @@ def misses(graph, options):
             found["distinct"] = statistics.mean(together)
             result[f"{kind} {period}"] = found
             print(
-                f"{kind:8} k = {period:4}: misses {found['misses']}, {found['rows']:,.0f} rows a batch, "
+                f"{kind:8} k = {period:4}: misses {found['misses']}, {found['rows']:,.0f} rows a "
+                "batch, "
                 f"{found['distinct']:,.0f} distinct in {TOGETHER}",
                 flush=True,
             )
@@ -136,8 +162,14 @@ def misses(graph, options):
 
 
 def overlap(period=64, degree=40, centres=2000):
-    """Share of a batch's edges that are in the next one, for every fan-out; all batches have the same seeds."""
-    graph = dgl.graph((torch.arange(centres, centres * (1 + degree)), torch.arange(centres).repeat_interleave(degree)))
+    """Share of a batch's edges that are in the next one, for every fan-out; all batches have the
+    same seeds."""
+    graph = dgl.graph(
+        (
+            torch.arange(centres, centres * (1 + degree)),
+            torch.arange(centres).repeat_interleave(degree),
+        )
+    )
     seeds, result = torch.arange(centres).repeat(period), {}
     for fanout in (1, 2, 4, 10, 20):
         sampler = dgl.dataloading.LaborSampler([fanout], batch_dependency=period)
@@ -152,12 +184,16 @@ def overlap(period=64, degree=40, centres=2000):
                 before = taken
             told.append(statistics.mean(same))
         result[f"{fanout} of {degree}"] = dict(zip(("ours", "dgl"), told, strict=True))
-        print(f"{fanout:2} of {degree}, k = {period}: new in a batch {1 - told[0]:.3%}, with DGL {1 - told[1]:.3%}")
+        print(
+            f"{fanout:2} of {degree}, k = {period}: new in a batch {1 - told[0]:.3%}, with DGL "
+            f"{1 - told[1]:.3%}"
+        )
     return result
 
 
 def disk(graph, options, dim=256):
-    """Small batches, so that groups of 16 have room, and more rows than half of the memory: past the page cache."""
+    """Small batches, so that groups of 16 have room, and more rows than half of the memory: past
+    the page cache."""
     result, small = {}, argparse.Namespace(fanout="10,10", batch_size=250, share=0.03)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "feat.npy"
@@ -187,19 +223,29 @@ def disk(graph, options, dim=256):
 
 
 def accuracy(folder, options, epochs, lr, batch_size):
-    """Mean and deviation of the test accuracy, by sampler and dependency: 2 layers, 5 neighbours in each."""
+    """Mean and deviation of the test accuracy, by sampler and dependency: 2 layers, 5 neighbours in
+    each."""
     graph, result = pagraph.dgl.to_dgl(open_graph(folder)), {}
     torch.manual_seed(0)
     rows, _, _ = torch.pca_lowrank(graph.ndata["feat"], q=64)
     graph.ndata["feat"] = rows * len(rows) ** 0.5
     for kind, of_dgl in {"uniform": "NeighborSampler", "labor": "LaborSampler"}.items():
         for period in (1, 64, 4096):
-            sampler = getattr(dgl.dataloading, of_dgl)([5, 5], prefetch_node_feats=["feat"], prefetch_labels=["label"])
+            sampler = getattr(dgl.dataloading, of_dgl)(
+                [5, 5], prefetch_node_feats=["feat"], prefetch_labels=["label"]
+            )
             more = {"batch_size": batch_size, "shuffle": True, "batch_dependency": period}
-            runs = [trained(graph, sampler, epochs, lr, seed=seed, **more) for seed in range(options.seeds)]
+            runs = [
+                trained(graph, sampler, epochs, lr, seed=seed, **more)
+                for seed in range(options.seeds)
+            ]
             mean, deviation = statistics.mean(runs), statistics.stdev(runs)
             result[f"{kind} {period}"] = {"mean": mean, "deviation": deviation, "runs": runs}
-            print(f"{folder.name:17} {kind:8} k = {period:4}: {100 * mean:.2f} +- {100 * deviation:.2f}", flush=True)
+            print(
+                f"{folder.name:17} {kind:8} k = {period:4}: {100 * mean:.2f} +- "
+                f"{100 * deviation:.2f}",
+                flush=True,
+            )
     return result
 
 
@@ -209,7 +255,9 @@ class Sage(torch.nn.Module):
     def __init__(self, width, classes):
         super().__init__()
         sizes = (width, 64), (64, classes)
-        self.layers = torch.nn.ModuleList([dgl.nn.SAGEConv(*size, "mean", feat_drop=0.5) for size in sizes])
+        self.layers = torch.nn.ModuleList(
+            [dgl.nn.SAGEConv(*size, "mean", feat_drop=0.5) for size in sizes]
+        )
 
     def forward(self, blocks, rows):
         return self.layers[1](blocks[1], self.layers[0](blocks[0], rows).relu())

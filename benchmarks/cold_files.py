@@ -1,4 +1,5 @@
-"""Files out of the page cache, and what a process reads from disks; imports nothing of pagraph, so that peers can."""
+"""Files out of the page cache, and what a process reads from disks; imports nothing of pagraph, so
+that peers can."""
 
 import ctypes
 import mmap
@@ -25,7 +26,8 @@ def resident_share(path):
 
 
 def make_cold(path, tensor=None):
-    """Drop a file from the page cache; pages that ``tensor`` (never written) has mapped are unmapped first."""
+    """Drop a file from the page cache; pages that ``tensor`` (never written) has mapped are
+    unmapped first."""
     if tensor is not None:
         start = tensor.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
         length = tensor.data_ptr() + tensor.nbytes - start

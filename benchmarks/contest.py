@@ -1,8 +1,8 @@
 """Loaders that run in turn: what the benchmarks against DGL's and PyG's loaders have in common.
 
-Loaders are made once, as for training. Each runs one whole epoch per round, round after round, in one process, after
-one round that is not counted; the figure is the median over the rounds, and the ratio is taken against the best of the
-peer's loaders of the same case.
+Loaders are made once, as for training. Each runs one whole epoch per round, round after round, in
+one process, after one round that is not counted; the figure is the median over the rounds, and the
+ratio is taken against the best of the peer's loaders of the same case.
 """
 
 import argparse
@@ -37,16 +37,24 @@ class Case:
 
 
 def arguments(description, **defaults):
-    """The command line's options, of the types of their defaults, False for a switch; rounds are always one."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """The command line's options, of the types of their defaults, False for a switch; rounds are
+    always one."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in {**defaults, "rounds": 5}.items():
-        kind = {"action": "store_true"} if default is False else {"type": type(default), "help": f"[{default}]"}
+        kind = (
+            {"action": "store_true"}
+            if default is False
+            else {"type": type(default), "help": f"[{default}]"}
+        )
         parser.add_argument(f"--{name.replace('_', '-')}", default=default, **kind)
     return parser.parse_args()
 
 
 def loaders(graph, indices, sampler, batch_size, *, ours=None):
-    """DGL's loader with 0 and 2 workers, and pagraph's three ways; ``ours`` is pagraph's sampler if it is another."""
+    """DGL's loader with 0 and 2 workers, and pagraph's three ways; ``ours`` is pagraph's sampler if
+    it is another."""
 
     def theirs(workers):
         return lambda: dgl.dataloading.DataLoader(
@@ -68,7 +76,8 @@ def loaders(graph, indices, sampler, batch_size, *, ours=None):
 
 
 def count_nodes(*names):
-    """Counts a batch of node-wise sampling, after reading the columns ``names`` of its input nodes."""
+    """Counts a batch of node-wise sampling, after reading the columns ``names`` of its input
+    nodes."""
 
     def count(batch):
         input_nodes, _, blocks = batch
@@ -79,7 +88,8 @@ def count_nodes(*names):
 
 
 def read_rows(input_nodes, block, names):
-    """Number of input nodes, whose columns ``names`` are read and compared with it, type by type."""
+    """Number of input nodes, whose columns ``names`` are read and compared with it, type by
+    type."""
     by_type = input_nodes if isinstance(input_nodes, dict) else {block.srctypes[0]: input_nodes}
     for ntype, ids in by_type.items():
         columns = block.srcnodes[ntype].data
@@ -89,8 +99,11 @@ def read_rows(input_nodes, block, names):
 
 
 def run(cases, rounds):
-    """Seconds and counts of every loader of every case, all in turn; case name to a result for the JSON."""
-    made = {key: {name: make() for name, make in case.loaders.items()} for key, case in cases.items()}
+    """Seconds and counts of every loader of every case, all in turn; case name to a result for the
+    JSON."""
+    made = {
+        key: {name: make() for name, make in case.loaders.items()} for key, case in cases.items()
+    }
     seconds = {key: {name: [] for name in of_case} for key, of_case in made.items()}
     counts, stages = {key: {} for key in cases}, {}
     for round_ in range(rounds + 1):
@@ -134,7 +147,12 @@ def show(results, graph, peer="dgl"):
         print(f"\n{key} ({graph.num_nodes():,} vertices, {graph.num_edges():,} edges)")
         for name, r in result["loaders"].items():
             times = f"{r['median']:7.3f} s  ({r['min']:.3f} to {r['max']:.3f})"
-            rest = f"{r['edges']:,} edges  {r['rows']:,} rows  {r['rows'] / max(1, r['batches']):,.0f} rows a batch"
+            rest = (
+                f"{r['edges']:,} edges  {r['rows']:,} rows  "
+                f"{r['rows'] / max(1, r['batches']):,.0f} rows a batch"
+            )
             print(f"  {name:20s} {times}  {r[f'times_as_fast_as_{peer}']:5.2f} x  {rest}")
-        stages = {stage: round(took, 3) for stage, took in result["stage_seconds_of_2_threads"].items()}
+        stages = {
+            stage: round(took, 3) for stage, took in result["stage_seconds_of_2_threads"].items()
+        }
         print(f"  stages of 2 threads: {stages}")

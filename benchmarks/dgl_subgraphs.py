@@ -1,15 +1,17 @@
-"""Batches of one subgraph (ShaDow, Cluster-GCN, GraphSAINT): DGL's samplers in ours and in DGL's DataLoader, in turn.
+"""Batches of one subgraph (ShaDow, Cluster-GCN, GraphSAINT): DGL's samplers in ours and in DGL's
+DataLoader, in turn.
 
-DGL's own code draws for DGL's loader, our kernels for ours; the rows of all vertices are read by both. Clusters are of
-equal size and at random, for METIS takes minutes; a batch of them has few edges, so that rows take most of the time.
-See contest.py for how loaders are compared.
+DGL's own code draws for DGL's loader, our kernels for ours; the rows of all vertices are read by
+both. Clusters are of equal size and at random, for METIS takes minutes; a batch of them has few
+edges, so that rows take most of the time. See contest.py for how loaders are compared.
 
 Run: ``python benchmarks/dgl_subgraphs.py`` (about 10 minutes, 4 GiB of memory).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow both down on few cores
+# Spinning threads would slow both down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pickle
 import tempfile
@@ -60,17 +62,35 @@ def main():
     )
     graph, d = generate(options.scale, options.edges, options.dim), dgl.dataloading
     names = ["feat"]
-    seeds, numbers = random_ids(graph.num_nodes(), options.batches * options.batch_size), torch.arange(options.batches)
+    seeds, numbers = (
+        random_ids(graph.num_nodes(), options.batches * options.batch_size),
+        torch.arange(options.batches),
+    )
     fanouts, roots = [int(fanout) for fanout in options.fanouts.split(",")], options.budget // 4
     few = 2 * options.batches
     made = {
-        "shadow": (seeds, d.ShaDowKHopSampler(fanouts, prefetch_node_feats=names), options.batch_size),
-        "cluster": (torch.arange(options.clusters)[:few], clusters(graph, options.clusters, names), 2),
+        "shadow": (
+            seeds,
+            d.ShaDowKHopSampler(fanouts, prefetch_node_feats=names),
+            options.batch_size,
+        ),
+        "cluster": (
+            torch.arange(options.clusters)[:few],
+            clusters(graph, options.clusters, names),
+            2,
+        ),
         "saint_node": (numbers, d.SAINTSampler("node", options.budget, prefetch_ndata=names), 1),
-        "saint_edge": (numbers, d.SAINTSampler("edge", options.budget // 2, prefetch_ndata=names), 1),
+        "saint_edge": (
+            numbers,
+            d.SAINTSampler("edge", options.budget // 2, prefetch_ndata=names),
+            1,
+        ),
         "saint_walk": (numbers, d.SAINTSampler("walk", (roots, 3), prefetch_ndata=names), 1),
     }
-    cases = {name: Case(loaders(graph, *of_case), count_subgraphs(names)) for name, of_case in made.items()}
+    cases = {
+        name: Case(loaders(graph, *of_case), count_subgraphs(names))
+        for name, of_case in made.items()
+    }
     result = run(cases, options.rounds)
     show(result, graph)
     sizes = {"vertices": graph.num_nodes(), "edges": graph.num_edges()}

@@ -1,18 +1,20 @@
-"""Features on disk: the loader with a RAM cache of some of their rows against the same loader without it.
+"""Features on disk: the loader with a RAM cache of some of their rows against the same loader
+without it.
 
-Both read one ``.npy`` file through a memory map, each time with the page cache cold: the mapping is closed
-(or its pages are unmapped), the file is synced and dropped with ``POSIX_FADV_DONTNEED``, and ``mincore`` on
-a fresh mapping must then find less than 1 % of it in memory, else the run stops.
+Both read one ``.npy`` file through a memory map, each time with the page cache cold: the mapping is
+closed (or its pages are unmapped), the file is synced and dropped with ``POSIX_FADV_DONTNEED``, and
+``mincore`` on a fresh mapping must then find less than 1 % of it in memory, else the run stops.
 
 Two situations are measured, ours and the peer in turn:
 
-* ``epoch``: cold when the epoch begins; filling the cache is part of the time. The system keeps what was
-  read, so this is the case of a file that fits into memory.
-* ``batch``: cold again before every batch, which stands for a file much larger than memory. Filling the cache
-  is timed apart; batches are prepared when they are asked for, so that none is read ahead.
+* ``epoch``: cold when the epoch begins; filling the cache is part of the time. The system keeps
+  what was read, so this is the case of a file that fits into memory.
+* ``batch``: cold again before every batch, which stands for a file much larger than memory. Filling
+  the cache is timed apart; batches are prepared when they are asked for, so that none is read
+  ahead.
 
-Before that, one cold read of 100 000 random rows is timed in three ways: through the mapping as it is, with
-``MADV_RANDOM``, and as our loaders do it, with all pages asked for at once.
+Before that, one cold read of 100 000 random rows is timed in three ways: through the mapping as it
+is, with ``MADV_RANDOM``, and as our loaders do it, with all pages asked for at once.
 
 Run: ``python benchmarks/disk_cache.py`` (about 5 minutes; needs 1.3 GiB in the temporary folder).
 """
@@ -65,7 +67,8 @@ def run_epoch(graph, path, seeds, options, cache):
 
 
 def run_batches(graph, path, seeds, options, cache):
-    """Seconds of an epoch's batches, each of which begins cold; filling the cache is timed apart."""
+    """Seconds of an epoch's batches, each of which begins cold; filling the cache is timed
+    apart."""
     make_cold(path)
     tensor = map_npy(path, random_access=True)
     graph.set_field("feat", tensor)
@@ -87,7 +90,8 @@ def run_batches(graph, path, seeds, options, cache):
 
 
 def run_reads(graph, path, repeats, count=100_000):
-    """Seconds of one cold read of random rows: plain mapping, ``MADV_RANDOM``, and with pages asked for."""
+    """Seconds of one cold read of random rows: plain mapping, ``MADV_RANDOM``, and with pages asked
+    for."""
     ways = {
         "mapping": lambda: HostFeature(map_npy(path)),
         "mapping, MADV_RANDOM": lambda: HostFeature(map_npy(path, random_access=True)),
@@ -103,7 +107,9 @@ def run_reads(graph, path, repeats, count=100_000):
             out = torch.zeros(len(ids), *feature.row_shape)
             before, begin = disk_bytes(), time.perf_counter()
             feature.read(ids, out)
-            raw[name].append({"seconds": time.perf_counter() - begin, "read_bytes": disk_bytes() - before})
+            raw[name].append(
+                {"seconds": time.perf_counter() - begin, "read_bytes": disk_bytes() - before}
+            )
             del feature
     seconds = {name: summarise([run["seconds"] for run in runs]) for name, runs in raw.items()}
     medians = {name: round(figures["median"], 3) for name, figures in seconds.items()}
@@ -112,7 +118,8 @@ def run_reads(graph, path, repeats, count=100_000):
 
 
 def write_features(path, num_rows, width):
-    """A ``.npy`` file of random float32, written in pieces so that it never is in memory as a whole."""
+    """A ``.npy`` file of random float32, written in pieces so that it never is in memory as a
+    whole."""
     generator = np.random.default_rng(0)
     array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(num_rows, width))
     for start in range(0, num_rows, 1 << 16):
@@ -132,7 +139,9 @@ def measure(run, graph, path, options, batches):
             result, total = run(graph, path, seeds, options, cache)
             raw[name].append(result)
             totals.append(total)
-            print(f"  {name:14s}", {key: round(value, 3) for key, value in result.items()}, flush=True)
+            print(
+                f"  {name:14s}", {key: round(value, 3) for key, value in result.items()}, flush=True
+            )
         if totals[0] != totals[1]:
             raise RuntimeError(f"both must read the same values, got sums {totals}")
     seconds = {name: summarise([run["seconds"] for run in runs]) for name, runs in raw.items()}
@@ -144,10 +153,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=int, default=20)
     parser.add_argument("--num-edges", type=int, default=10_000_000)
-    parser.add_argument("--width", type=int, default=256, help="float32 columns; 256 make 1 GiB at scale 20")
+    parser.add_argument(
+        "--width", type=int, default=256, help="float32 columns; 256 make 1 GiB at scale 20"
+    )
     parser.add_argument("--fanout", default="15,10,5")
     parser.add_argument("--batch-size", type=int, default=1000)
-    parser.add_argument("--batches", type=int, default=100, help="of an epoch; cold batches are a fifth")
+    parser.add_argument(
+        "--batches", type=int, default=100, help="of an epoch; cold batches are a fifth"
+    )
     parser.add_argument("--cache", default="10%")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=5)
@@ -163,7 +176,10 @@ def main():
         for cache in (0, options.cache):  # compiles the kernels
             run_epoch(graph, path, warm_seeds, options, cache)
         result["reads"] = run_reads(graph, path, options.repeats)
-        for name, run, batches in (("epoch", run_epoch, options.batches), ("batch", run_batches, options.batches // 5)):
+        for name, run, batches in (
+            ("epoch", run_epoch, options.batches),
+            ("batch", run_batches, options.batches // 5),
+        ):
             print(name)
             result[name] = measure(run, graph, path, options, batches)
             print(f"  ratio {result[name]['ratio']:.2f} (without / with the cache)")

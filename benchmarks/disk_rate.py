@@ -1,7 +1,8 @@
-"""A disk's own rate at random reads, and what it does while others use it: yardsticks that share no code with pagraph.
+"""A disk's own rate at random reads, and what it does while others use it: yardsticks that share no
+code with pagraph.
 
-The rate is that of Linux AIO with ``O_DIRECT``: one thread keeps a fixed number of aligned reads in flight, so that
-neither the page cache nor a thread for each read is measured.
+The rate is that of Linux AIO with ``O_DIRECT``: one thread keeps a fixed number of aligned reads in
+flight, so that neither the page cache nor a thread for each read is measured.
 """
 
 import argparse
@@ -20,8 +21,22 @@ SETUP, DESTROY, GETEVENTS, SUBMIT = {"x86_64": (206, 207, 208, 209), "aarch64": 
     platform.machine(), (None,) * 4
 )
 IOCB = np.dtype(
-    [("slot", "u8"), ("key", "u4"), ("rw_flags", "u4"), ("opcode", "u2"), ("priority", "i2"), ("fd", "u4")]
-    + [("buffer", "u8"), ("nbytes", "u8"), ("offset", "i8"), ("unused", "u8"), ("flags", "u4"), ("resfd", "u4")]
+    [
+        ("slot", "u8"),
+        ("key", "u4"),
+        ("rw_flags", "u4"),
+        ("opcode", "u2"),
+        ("priority", "i2"),
+        ("fd", "u4"),
+    ]
+    + [
+        ("buffer", "u8"),
+        ("nbytes", "u8"),
+        ("offset", "i8"),
+        ("unused", "u8"),
+        ("flags", "u4"),
+        ("resfd", "u4"),
+    ]
 )
 EVENT = np.dtype([("slot", "u8"), ("iocb", "u8"), ("result", "i8"), ("result2", "i8")])
 ALIGNMENT = 512  # bytes of a sector: what most disks can read directly
@@ -89,15 +104,21 @@ def random_reads(path, request_bytes, depth=64, seconds=2.0):
             _call(DESTROY, context)
     finally:
         os.close(file)
-    return {"request_bytes": size, "depth": depth, "reads": reads / took, "bytes": reads * size / took}
+    return {
+        "request_bytes": size,
+        "depth": depth,
+        "reads": reads / took,
+        "bytes": reads * size / took,
+    }
 
 
 class DiskWatch:
-    """What the disk under a path does, of all processes: sampled from ``/sys/dev/block/*/stat`` as time goes.
+    """What the disk under a path does, of all processes: sampled from ``/sys/dev/block/*/stat`` as
+    time goes.
 
     Attributes:
-        samples: ``time.perf_counter()``, reads and bytes read so far, seconds with anything in flight, and the queue's
-            depth times seconds, all of the whole disk.
+        samples: ``time.perf_counter()``, reads and bytes read so far, seconds with anything in
+            flight, and the queue's depth times seconds, all of the whole disk.
     """
 
     def __init__(self, path, interval=0.05):
@@ -128,15 +149,22 @@ class DiskWatch:
         self.samples.append((time.perf_counter(), reads, sectors * 512, busy / 1000, ticks / 1000))
 
     def total(self, begin, end):
-        """What was done between two times of ``time.perf_counter()``, in seconds, reads and bytes."""
-        inside = [sample for sample in self.samples if begin <= sample[0] <= end] or self.samples[-1:]
+        """What was done between two times of ``time.perf_counter()``, in seconds, reads and
+        bytes."""
+        inside = [sample for sample in self.samples if begin <= sample[0] <= end] or self.samples[
+            -1:
+        ]
         return _difference(inside[0], inside[-1])
 
     def timeline(self, begin, end, points=120):
-        """The same for ``points`` stretches of equal length, each with its ``at``, seconds since ``begin``."""
+        """The same for ``points`` stretches of equal length, each with its ``at``, seconds since
+        ``begin``."""
         inside = [sample for sample in self.samples if begin <= sample[0] <= end]
         chosen = inside[:: max(1, len(inside) // points)]
-        return [{"at": b[0] - begin} | _difference(a, b) for a, b in zip(chosen, chosen[1:], strict=False)]
+        return [
+            {"at": b[0] - begin} | _difference(a, b)
+            for a, b in zip(chosen, chosen[1:], strict=False)
+        ]
 
 
 def _difference(first, last):
@@ -160,7 +188,10 @@ def main():
     for size in options.sizes:
         for depth in options.depths:
             rate = random_reads(options.file, size, depth)
-            print(f"{size:7d} bytes, depth {depth:3d}: {rate['reads']:9,.0f} reads/s {rate['bytes'] / 1e6:8.1f} MB/s")
+            print(
+                f"{size:7d} bytes, depth {depth:3d}: {rate['reads']:9,.0f} reads/s "
+                f"{rate['bytes'] / 1e6:8.1f} MB/s"
+            )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-"""Scattered reads of a cold file: each way that the system allows, by size of a request and depth of the queue.
+"""Scattered reads of a cold file: each way that the system allows, by size of a request and depth
+of the queue.
 
-``requests``: distinct places of one size, none merged, past the page cache (``direct``) and through it. In order: a
-quarter of the file in requests of 128 KiB. ``rows``: rows of 1 KiB at random, by ``FileReader`` with its own choice of
-way and of what it merges, and by the mapping with all pages asked for first (``DiskFeature``).
+``requests``: distinct places of one size, none merged, past the page cache (``direct``) and through
+it. In order: a quarter of the file in requests of 128 KiB. ``rows``: rows of 1 KiB at random, by
+``FileReader`` with its own choice of way and of what it merges, and by the mapping with all pages
+asked for first (``DiskFeature``).
 
-The file is synced and dropped from the page cache before each read, also before direct ones. All cases run in turn,
-``--repeats`` times; medians, with all runs beside them. What else uses the disk meanwhile shows in their spread.
+The file is synced and dropped from the page cache before each read, also before direct ones. All
+cases run in turn, ``--repeats`` times; medians, with all runs beside them. What else uses the disk
+meanwhile shows in their spread.
 
-Run: ``python benchmarks/disk_reads.py``, behind ``chrt -r 20`` where the processor has other work: else threads, being
-many, get more of it and seem to be the fastest (about 10 minutes; needs 2 GiB in the folder, which must be on a disk).
+Run: ``python benchmarks/disk_reads.py``, behind ``chrt -r 20`` where the processor has other work:
+else threads, being many, get more of it and seem to be the fastest (about 10 minutes; needs 2 GiB
+in the folder, which must be on a disk).
 """
 
 import argparse
@@ -72,7 +76,11 @@ def measure_requests(path, options):
     runs = defaultdict(list)
     for _ in range(options.repeats):
         for size in (*SIZES, IN_ORDER):
-            count = nbytes // 4 // size if size == IN_ORDER else min(options.reads, options.bytes // size)
+            count = (
+                nbytes // 4 // size
+                if size == IN_ORDER
+                else min(options.reads, options.bytes // size)
+            )
             for depth in options.depths if size != IN_ORDER else [DEPTH]:
                 for way, direct in kinds():
                     places = np.arange(count)
@@ -137,7 +145,10 @@ def measure_rows(path, options):
     for name, figures in runs.items():
         seconds, cpu, read = (summarise(list(column)) for column in zip(*figures, strict=True))
         result[name] = {"seconds": seconds, "cpu_seconds": cpu, "read_bytes": read}
-        print(f"rows, {name}: {seconds['median']:.3f} s, {cpu['median']:.3f} s of CPU, {read['median'] / 1e6:.0f} MB")
+        print(
+            f"rows, {name}: {seconds['median']:.3f} s, {cpu['median']:.3f} s of CPU, "
+            f"{read['median'] / 1e6:.0f} MB"
+        )
     return result
 
 
@@ -146,7 +157,9 @@ def main():
     parser.add_argument("--num-rows", type=int, default=1 << 21, help="of 1 KiB, in the file")
     parser.add_argument("--reads", type=int, default=8192, help="requests of a case, at most")
     parser.add_argument("--bytes", type=int, default=128 << 20, help="bytes of a case, at most")
-    parser.add_argument("--depths", type=lambda text: [int(n) for n in text.split(",")], default=[16, 64, 128, 256])
+    parser.add_argument(
+        "--depths", type=lambda text: [int(n) for n in text.split(",")], default=[16, 64, 128, 256]
+    )
     parser.add_argument("--rows", type=int, default=15_600)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", default=None, help="where the file is made; must be on a disk")

@@ -1,7 +1,8 @@
-"""What ``larger_than_memory.py`` measures, one step at a time: graphs made once, then a process for each run.
+"""What ``larger_than_memory.py`` measures, one step at a time: graphs made once, then a process for
+each run.
 
-A :class:`Bench` runs steps and keeps what they gave in ``runs.json`` beside the graphs, so that a run that was broken
-off goes on where it was.
+A :class:`Bench` runs steps and keeps what they gave in ``runs.json`` beside the graphs, so that a
+run that was broken off goes on where it was.
 """
 
 import json
@@ -33,10 +34,12 @@ class Settings:
         width: See ``scale``.
         batches: An epoch's batches there.
         structure_scale: Of the graph that is only sampled, in 20 batches.
-        structure_limit: Bytes for that, the interpreter included; None: half of its structure beside the interpreter.
+        structure_limit: Bytes for that, the interpreter included; None: half of its structure
+            beside the interpreter.
         billion_scale: Of the graph that all verbs take.
         billion_memory: Bytes for that.
-        all_in: Whether a loader's memory, an eighth of the features, is to hold the interpreter too.
+        all_in: Whether a loader's memory, an eighth of the features, is to hold the interpreter
+            too.
         rounds: Runs of each contender; of those that take over ``slow`` seconds one.
         seconds: After which a run is broken off.
     """
@@ -91,7 +94,9 @@ class Contender:
     @property
     def script(self):
         """The worker."""
-        return HERE / ("graphbolt_worker.py" if self.kind == "graphbolt" else "larger_than_memory_worker.py")
+        return HERE / (
+            "graphbolt_worker.py" if self.kind == "graphbolt" else "larger_than_memory_worker.py"
+        )
 
 
 class OutOfTimeError(Exception):
@@ -134,7 +139,10 @@ class Bench:
             options = ["--scale", str(scale), "--features", str(width)]
             command = [sys.executable, "-m", "pagraph", "generate", "rmat", folder, *options]
             subprocess.run(
-                command, check=True, env=os.environ | {"PYTHONPATH": str(CHECKOUT)}, stdout=subprocess.DEVNULL
+                command,
+                check=True,
+                env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
+                stdout=subprocess.DEVNULL,
             )
         return folder
 
@@ -145,13 +153,16 @@ class Bench:
             target.mkdir()
             for name in ("indices", "indptr"):
                 array = np.load(folder / f"edge-{name}.npy", mmap_mode="r")
-                wide = np.lib.format.open_memmap(target / f"{name}.npy", "w+", np.int64, array.shape)
+                wide = np.lib.format.open_memmap(
+                    target / f"{name}.npy", "w+", np.int64, array.shape
+                )
                 for begin in range(0, len(array), 1 << 22):
                     wide[begin : begin + (1 << 22)] = array[begin : begin + (1 << 22)]
                 wide.flush()
 
     def seeds(self, folder, batches):
-        """A file of different seeds, in the order of ``folder``'s graph if it was written in another order."""
+        """A file of different seeds, in the order of ``folder``'s graph if it was written in
+        another order."""
         wanted = batches * self.settings.batch_size
         file = folder.with_name(f"{folder.name}-seeds-{wanted}.npy")
         if not file.exists():
@@ -175,7 +186,14 @@ class Bench:
     def work(self, contender, folder, *arguments, limit=None):
         """Run a worker; how it ended, and what it told."""
         settings = self.settings
-        command = [contender.python, contender.script, contender.kind, folder, "--fanout", settings.fanout]
+        command = [
+            contender.python,
+            contender.script,
+            contender.kind,
+            folder,
+            "--fanout",
+            settings.fanout,
+        ]
         command += ["--batch-size", settings.batch_size, "--seconds", settings.seconds, *arguments]
         paths = {"PYTHONPATH": os.pathsep.join(contender.paths)}
         return run(
@@ -187,19 +205,24 @@ class Bench:
         )
 
     def base(self, contender):
-        """Memory of a contender's interpreter, its libraries and kernels, before it opens the graph."""
-        done = self.work(contender, self.warm(contender), "--warm", self.warm(contender), "--features")
+        """Memory of a contender's interpreter, its libraries and kernels, before it opens the
+        graph."""
+        done = self.work(
+            contender, self.warm(contender), "--warm", self.warm(contender), "--features"
+        )
         return told(done)["base"]
 
     def measure(self, contender, folder, batches, *, features, memory=None, limit=None, epochs=1):
-        """One run in a group of its own, cold, with the disk watched and its own rate measured after it.
+        """One run in a group of its own, cold, with the disk watched and its own rate measured
+        after it.
 
         Args:
             contender: What runs.
             folder: Of the graph.
             batches: An epoch's.
             features: Whether rows are read.
-            memory: Bytes beside the interpreter, or of all with ``all_in``: the limit is 5/4 of both.
+            memory: Bytes beside the interpreter, or of all with ``all_in``: the limit is 5/4 of
+                both.
             limit: Or the limit of all.
             epochs: Epochs in one process.
         """
@@ -207,15 +230,37 @@ class Bench:
         if contender.kind == "pyg":
             self.int64(folder)
         # An eighth of a small graph has no room for the batches.
-        memory = int(limit / OVER) if limit else max(LEAST, memory + (0 if self.settings.all_in else base))
+        memory = (
+            int(limit / OVER)
+            if limit
+            else max(LEAST, memory + (0 if self.settings.all_in else base))
+        )
         limit = int(OVER * memory)
-        loader = {name: memory if value == "fill in" else value for name, value in contender.loader.items()}
-        arguments = ["--warm", self.warm(contender), "--seeds", self.seeds(folder, batches), "--epochs", epochs]
+        loader = {
+            name: memory if value == "fill in" else value
+            for name, value in contender.loader.items()
+        }
+        arguments = [
+            "--warm",
+            self.warm(contender),
+            "--seeds",
+            self.seeds(folder, batches),
+            "--epochs",
+            epochs,
+        ]
         arguments += ["--features"] * features + ["--loader", json.dumps(loader)]
         with DiskWatch(folder) as watch:
             done = self.work(contender, folder, *arguments, limit=limit if self.hierarchy else None)
-        result = told(done) | {"memory": memory, "limit": limit if self.hierarchy else None, "loader": loader}
-        result |= {"peak": done.peak, "out_of_memory": done.out_of_memory, "cpu_seconds": done.cpu_seconds}
+        result = told(done) | {
+            "memory": memory,
+            "limit": limit if self.hierarchy else None,
+            "loader": loader,
+        }
+        result |= {
+            "peak": done.peak,
+            "out_of_memory": done.out_of_memory,
+            "cpu_seconds": done.cpu_seconds,
+        }
         if done.code and not (done.out_of_memory or done.timed_out):
             raise RuntimeError(f"{contender.name} failed:\n{done.errors}")
         end = result.get("ends", [result.get("begin", 0) + done.seconds])[0]
@@ -256,7 +301,8 @@ def told(done):
 
 
 def epoch_seconds(result, batches, wall):
-    """Seconds of the first epoch; of one broken off as it went so far; where no batch came, at least those."""
+    """Seconds of the first epoch; of one broken off as it went so far; where no batch came, at
+    least those."""
     if result["epochs"]:
         return result["epochs"][0]
     return result["so_far"] * batches / result["batches"] if result["batches"] else wall

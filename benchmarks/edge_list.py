@@ -1,6 +1,8 @@
-"""Edge lists: Arrow reading the file alone, pagraph reading it into arrays, and into a graph; in turn, each format.
+"""Edge lists: Arrow reading the file alone, pagraph reading it into arrays, and into a graph; in
+turn, each format.
 
-Run: ``python benchmarks/edge_list.py`` (10 million lines: about 3 minutes, 1 GiB in a temporary folder). Needs pyarrow.
+Run: ``python benchmarks/edge_list.py`` (10 million lines: about 3 minutes, 1 GiB in a temporary
+folder). Needs pyarrow.
 """
 
 import argparse
@@ -34,7 +36,10 @@ def generate(folder, lines, nodes):
     for name, table, separator in (("edges.tsv", edges, "\t"), ("weighted.csv", weighted, ",")):
         options = pa.csv.WriteOptions(include_header=False, delimiter=separator)
         pa.csv.write_csv(table, folder / name, options)
-    with open(folder / "edges.tsv", "rb") as text, gzip.open(folder / "edges.tsv.gz", "wb", 1) as zipped:
+    with (
+        open(folder / "edges.tsv", "rb") as text,
+        gzip.open(folder / "edges.tsv.gz", "wb", 1) as zipped,
+    ):
         shutil.copyfileobj(text, zipped, 2**24)
     pa.parquet.write_table(edges, folder / "edges.parquet")
 
@@ -43,7 +48,9 @@ def arrow(path):
     """Arrow's own reader of the whole file, with the columns' types given."""
     if path.suffix == ".parquet":
         return pa.parquet.read_table(path)
-    types = {"src": pa.int64(), "dst": pa.int64()} | ({"weight": pa.float64()} if "weighted" in path.name else {})
+    types = {"src": pa.int64(), "dst": pa.int64()} | (
+        {"weight": pa.float64()} if "weighted" in path.name else {}
+    )
     return pa.csv.read_csv(
         path,
         read_options=pa.csv.ReadOptions(column_names=list(types)),
@@ -111,11 +118,19 @@ def main():
             figures = {way: summarise(values) for way, values in runs.items()}
             ratio = figures["arrays"]["median"] / figures["arrow"]["median"]
             child = subprocess.run(
-                [sys.executable, __file__, "--memory", path], check=True, capture_output=True, text=True
+                [sys.executable, __file__, "--memory", path],
+                check=True,
+                capture_output=True,
+                text=True,
             )
             peak, kept = map(float, child.stdout.split())
-            medians = ", ".join(f"{way} {figure['median']:.2f} s" for way, figure in figures.items())
-            print(f"{path.name}: {medians}; {ratio:.2f} times Arrow's time; {peak:.0f} MiB for arrays of {kept:.0f}")
+            medians = ", ".join(
+                f"{way} {figure['median']:.2f} s" for way, figure in figures.items()
+            )
+            print(
+                f"{path.name}: {medians}; {ratio:.2f} times Arrow's time; {peak:.0f} MiB for "
+                f"arrays of {kept:.0f}"
+            )
             result["formats"][path.name] = {
                 "bytes": path.stat().st_size,
                 "seconds": figures,

@@ -1,15 +1,18 @@
-"""Epoch benchmarks of this checkout against another one: each script runs in both, in turn; their times compared.
+"""Epoch benchmarks of this checkout against another one: each script runs in both, in turn; their
+times compared.
 
-Each checkout runs its own ``benchmarks/NAME.py`` with its own pagraph, so that a script may use what only its version
-has; the results that lie there are put back afterwards. Of every pagraph loader in ``results/NAME.json`` that
-``contest.run`` has timed this gives:
+Each checkout runs its own ``benchmarks/NAME.py`` with its own pagraph, so that a script may use
+what only its version has; the results that lie there are put back afterwards. Of every pagraph
+loader in ``results/NAME.json`` that ``contest.run`` has timed this gives:
 
-- "ratio": the other checkout's seconds an epoch over ours, median over the turns: above 1, ours is faster;
-- "ratio to peers": the same of the times as fast as the best peer in the same run, where the script has one: what
-  slows the machine down for a whole run drops out;
+- "ratio": the other checkout's seconds an epoch over ours, median over the turns: above 1, ours is
+  faster;
+- "ratio to peers": the same of the times as fast as the best peer in the same run, where the script
+  has one: what slows the machine down for a whole run drops out;
 - "ratio of fastest": of the fastest epochs of all turns, for other programs only add time.
 
-Run: ``python benchmarks/epochs_against.py ../before`` (about 4 minutes a script and turn, for both checkouts), or
+Run: ``python benchmarks/epochs_against.py ../before`` (about 4 minutes a script and turn, for both
+checkouts), or
 ``python benchmarks/epochs_against.py ../before dgl_loader weighted --turns 5 -- --rounds 9``.
 """
 
@@ -24,7 +27,15 @@ from pathlib import Path
 from report import RESULTS, revision, write
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-NAMES = ["dgl_loader", "heterograph", "link_prediction", "pyg_loader", "weighted", "layerwise", "labor"]
+NAMES = [
+    "dgl_loader",
+    "heterograph",
+    "link_prediction",
+    "pyg_loader",
+    "weighted",
+    "layerwise",
+    "labor",
+]
 LEAST = 0.97
 """A lower ratio is marked in the table."""
 
@@ -50,10 +61,15 @@ def run_script(checkout, name, options):
 
 
 def epochs(result, case=()):
-    """Case, loader, summary of its epochs, and the median of the best peer beside it; None without one."""
+    """Case, loader, summary of its epochs, and the median of the best peer beside it; None without
+    one."""
     for key, value in result.items():
         if key == "loaders" and all("median" in of_loader for of_loader in value.values()):
-            peers = [seconds["median"] for name, seconds in value.items() if not name.startswith("pagraph")]
+            peers = [
+                seconds["median"]
+                for name, seconds in value.items()
+                if not name.startswith("pagraph")
+            ]
             for name, seconds in value.items():
                 if name.startswith("pagraph"):
                     yield ", ".join(case), name, seconds, min(peers, default=None)
@@ -65,7 +81,9 @@ def compare(now, before):
     """Results of equal turns to figures, by case and loader."""
     figures = {}
     for turn in zip(now, before, strict=True):
-        of_now, of_before = ({(case, name): rest for case, name, *rest in epochs(result)} for result in turn)
+        of_now, of_before = (
+            {(case, name): rest for case, name, *rest in epochs(result)} for result in turn
+        )
         for key in of_now.keys() & of_before.keys():
             figures.setdefault(key, []).append((*of_now[key], *of_before[key]))
     result = {}
@@ -74,12 +92,15 @@ def compare(now, before):
         row = {
             "now": statistics.median(seconds["median"] for seconds in ours),
             "before": statistics.median(seconds["median"] for seconds in others),
-            "ratio": statistics.median(other["median"] / own["median"] for own, _, other, _ in turns),
+            "ratio": statistics.median(
+                other["median"] / own["median"] for own, _, other, _ in turns
+            ),
             "ratio of fastest": min(s["min"] for s in others) / min(s["min"] for s in ours),
         }
         if all(peer and other_peer for _, peer, _, other_peer in turns):
             row["ratio to peers"] = statistics.median(
-                (peer / own["median"]) / (other_peer / other["median"]) for own, peer, other, other_peer in turns
+                (peer / own["median"]) / (other_peer / other["median"])
+                for own, peer, other, other_peer in turns
             )
         result.setdefault(case, {})[name] = row
     return result
@@ -89,24 +110,39 @@ def show(name, table):
     for case, rows in table.items():
         print(f"\n{name}: {case}")
         for loader, row in rows.items():
-            ratios = "   ".join(f"{key} {value:.3f}" for key, value in row.items() if key.startswith("ratio"))
+            ratios = "   ".join(
+                f"{key} {value:.3f}" for key, value in row.items() if key.startswith("ratio")
+            )
             mark = f"   below {LEAST}" if row["ratio"] < LEAST else ""
-            print(f"  {loader:24s} {row['now']:7.3f} s   before {row['before']:7.3f} s   {ratios}{mark}", flush=True)
+            print(
+                f"  {loader:24s} {row['now']:7.3f} s   before {row['before']:7.3f} s   "
+                f"{ratios}{mark}",
+                flush=True,
+            )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("baseline", type=Path, help="the other checkout")
     parser.add_argument("names", nargs="*", default=NAMES, help=f"benchmarks [{' '.join(NAMES)}]")
-    parser.add_argument("--turns", type=int, default=3, help="runs of each script in each checkout [3]")
+    parser.add_argument(
+        "--turns", type=int, default=3, help="runs of each script in each checkout [3]"
+    )
     line = sys.argv[1:]
     end = line.index("--") if "--" in line else len(line)
     given, options = parser.parse_args(line[:end]), line[end + 1 :]
     checkouts = {"now": CHECKOUT, "before": given.baseline.resolve()}
-    settings = {"turns": given.turns, "options": options, "revisions": {of: revision(c) for of, c in checkouts.items()}}
+    settings = {
+        "turns": given.turns,
+        "options": options,
+        "revisions": {of: revision(c) for of, c in checkouts.items()},
+    }
     earlier = RESULTS / "epochs_against.json"
     result = json.loads(earlier.read_text()) if earlier.exists() else {}
-    result.pop("machine", None)  # scripts that this run leaves out keep their results, each with its revisions
+    # Scripts that this run leaves out keep their results, each with its revisions.
+    result.pop("machine", None)
     for name in given.names:
         runs = {of: [] for of in checkouts}
         for turn in range(given.turns):

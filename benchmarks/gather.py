@@ -1,6 +1,8 @@
-"""Rows by id on one thread: our kernel against ``torch.index_select(out=)``, both into the same recycled memory.
+"""Rows by id on one thread: our kernel against ``torch.index_select(out=)``, both into the same
+recycled memory.
 
-And rows in fewer bytes, widened to float32 on the way. Run: ``python benchmarks/gather.py`` (about 2 minutes, 4 GiB).
+And rows in fewer bytes, widened to float32 on the way. Run: ``python benchmarks/gather.py`` (about
+2 minutes, 4 GiB).
 """
 
 import argparse
@@ -37,7 +39,9 @@ def main():
         ids = torch.randint(0, rows, (options.ids,))
         out, feature = torch.zeros(options.ids, width), HostFeature(table)
         ways = {
-            "torch": lambda table=table, ids=ids, out=out: torch.index_select(table, 0, ids, out=out),
+            "torch": lambda table=table, ids=ids, out=out: torch.index_select(
+                table, 0, ids, out=out
+            ),
             "pagraph": lambda feature=feature, ids=ids, out=out: feature.read(ids, out),
         }
         for form in FORMS if width > 1 else ():
@@ -49,7 +53,10 @@ def main():
                 runs[name].append(seconds(work))
         figures = {name: summarise(values[2:]) for name, values in runs.items()}
         ratio = figures["torch"]["median"] / figures["pagraph"]["median"]
-        medians = {name: f"{figure['median'] * 1e9 / options.ids:.1f} ns a row" for name, figure in figures.items()}
+        medians = {
+            name: f"{figure['median'] * 1e9 / options.ids:.1f} ns a row"
+            for name, figure in figures.items()
+        }
         print(f"{width:4d} x float32: {medians}, {ratio:.2f} times as fast", flush=True)
         result["widths"][width] = {"seconds": figures, "ratio": ratio}
     write("gather", result)

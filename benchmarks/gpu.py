@@ -1,13 +1,14 @@
 """Everything that is promised of a GPU, measured: ``make gpu``.
 
-Sections: the machine's ceilings and how near each way of loading comes to them; sampling on the device against the
-CPU; GraphSAGE trained with batches that are all on the device already, with ours, and with other loaders; epochs by
-size of the cache; by prefetch depth, transfer and sampling device; a timeline of five steps. Figures go to
-``results/gpu-<card>.json`` after every section, whatever becomes of the next.
+Sections: the machine's ceilings and how near each way of loading comes to them; sampling on the
+device against the CPU; GraphSAGE trained with batches that are all on the device already, with
+ours, and with other loaders; epochs by size of the cache; by prefetch depth, transfer and sampling
+device; a timeline of five steps. Figures go to ``results/gpu-<card>.json`` after every section,
+whatever becomes of the next.
 
-Run: ``python benchmarks/gpu.py`` (begins nothing after 8 minutes; 16 GiB of memory, 32 GiB on the GPU), ``--quick`` for
-a smaller graph. ``--device interpreter`` runs all of it on the CPU, tiny and with Triton's interpreter: that checks the
-code, and its figures mean nothing.
+Run: ``python benchmarks/gpu.py`` (begins nothing after 8 minutes; 16 GiB of memory, 32 GiB on the
+GPU), ``--quick`` for a smaller graph. ``--device interpreter`` runs all of it on the CPU, tiny and
+with Triton's interpreter: that checks the code, and its figures mean nothing.
 """
 
 import argparse
@@ -31,7 +32,16 @@ CACHES = (0, 0.05, 0.1, 0.2, 0.5, 1.0, "auto")
 
 def roofline(work, section):
     """The ceilings, and each way of rows and neighbours as a share of its own."""
-    from gpu_roofline import HITS, LOOKUP, MODES, TINY, RooflineSizes, measure_roofline, misses, print_table
+    from gpu_roofline import (
+        HITS,
+        LOOKUP,
+        MODES,
+        TINY,
+        RooflineSizes,
+        measure_roofline,
+        misses,
+        print_table,
+    )
 
     def measured():
         sizes = RooflineSizes(**TINY) if work.accelerator.device.type == "cpu" else RooflineSizes()
@@ -52,7 +62,8 @@ def roofline(work, section):
 
 
 def sampling(work, section):
-    """Edges per second through the loader, which reads no field: the CPU with one thread and with all, the device."""
+    """Edges per second through the loader, which reads no field: the CPU with one thread and with
+    all, the device."""
     cores = len(os.sched_getaffinity(0))
     nothing = {"fields": [], "labels": [], "cache": 0}
     on_cpu = nothing | {"device": "cpu", "sampling_device": "cpu", "prefetch": cores}
@@ -60,9 +71,13 @@ def sampling(work, section):
         "CPU, 1 thread": on_cpu | {"num_workers": 1},
         f"CPU, {cores} threads": on_cpu | {"num_workers": cores},
         "device": nothing | {"num_workers": 2, "prefetch": 4},
-        "device, graph in pinned memory": nothing | {"num_workers": 2, "prefetch": 4, "sampling_budget": 0},
+        "device, graph in pinned memory": nothing
+        | {"num_workers": 2, "prefetch": 4, "sampling_budget": 0},
     }
-    found = {name: section.measure(name, edges_per_second, work, options) for name, options in ways.items()}
+    found = {
+        name: section.measure(name, edges_per_second, work, options)
+        for name, options in ways.items()
+    }
     rates = [None if figures is None else figures["edges_per_second"] for figures in found.values()]
     times = rates[2] / rates[1] if rates[1] and rates[2] else None
     section.target(f"sampling: times the CPU with {cores} threads", 20, AT_LEAST, times, "x")
@@ -79,7 +94,11 @@ def edges_per_second(work, options):
         edges = loader.stats.epochs[-1].counts["edges"]
     finally:
         loader.close()
-    return {"edges": edges, "seconds": summarise(runs[1:]), "edges_per_second": edges / statistics.median(runs[1:])}
+    return {
+        "edges": edges,
+        "seconds": summarise(runs[1:]),
+        "edges_per_second": edges / statistics.median(runs[1:]),
+    }
 
 
 def training(work, section):
@@ -95,7 +114,9 @@ def training(work, section):
     found, missing = baselines(work)
     for name, reason in missing.items():
         section.leave_out(name, reason)
-    seconds = {name: section.measure(name, baseline, work, batches) for name, batches in found.items()}
+    seconds = {
+        name: section.measure(name, baseline, work, batches) for name, batches in found.items()
+    }
     section.measure("plain loop", baseline, work, plain_loop(work))
     name = next(iter(found), None)
     theirs = seconds.get(name)
@@ -143,7 +164,8 @@ def caches(work, section):
 
 
 def options(work, section):
-    """Epochs over how far ahead batches are made and by how many threads, how rows come, where neighbours are drawn."""
+    """Epochs over how far ahead batches are made and by how many threads, how rows come, where
+    neighbours are drawn."""
     cores = len(os.sched_getaffinity(0))
     for prefetch in (0, 1, 2, 4):
         section.measure(f"prefetch {prefetch}", epochs, work, {"prefetch": prefetch})
@@ -155,7 +177,10 @@ def options(work, section):
         ("sampling on the device", {}),
         ("sampling on the device, graph in pinned memory", {"sampling_budget": 0}),
         ("sampling on the CPU", {"sampling_device": "cpu"}),
-        (f"sampling on the CPU, {cores} threads", {"sampling_device": "cpu", "num_workers": cores, "prefetch": cores}),
+        (
+            f"sampling on the CPU, {cores} threads",
+            {"sampling_device": "cpu", "num_workers": cores, "prefetch": cores},
+        ),
     ):
         section.measure(name, epochs, work, ways)
 
@@ -168,7 +193,11 @@ def epochs(work, settings):
         work.warm_up(loader)
         prepared = time.perf_counter() - begin
         runs = [work.train(loader) for _ in range(work.sizes.rounds)]
-        figures = {"median": statistics.median(runs), "seconds": summarise(runs), "preparing": prepared} | about(loader)
+        figures = {
+            "median": statistics.median(runs),
+            "seconds": summarise(runs),
+            "preparing": prepared,
+        } | about(loader)
     finally:
         loader.close()
     work.accelerator.release_memory()
@@ -214,15 +243,21 @@ SECTIONS = {
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda", help=f"cuda[:N] or {INTERPRETER} [cuda]")
     parser.add_argument("--quick", action="store_true", help="a graph of scale 20, short epochs")
     parser.add_argument("--scale", type=int, help="base-2 logarithm of the vertices [22]")
     parser.add_argument("--batch-size", type=int, help="seeds a batch [1024]")
     parser.add_argument("--steps", type=int, help="batches an epoch [200]")
     parser.add_argument("--rounds", type=int, help="timed epochs [3]")
-    parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one; may be repeated")
-    parser.add_argument("--minutes", type=float, default=8.0, help="nothing is begun after that [8]")
+    parser.add_argument(
+        "--section", action="append", choices=SECTIONS, help="only this one; may be repeated"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=8.0, help="nothing is begun after that [8]"
+    )
     parser.add_argument("--results", type=Path, help="folder for the results [benchmarks/results]")
     return parser.parse_args()
 
@@ -251,7 +286,12 @@ def sizes_of(given):
 
     base = TINY if given.device == INTERPRETER else QUICK if given.quick else FULL
     return replace(
-        base, **{k: v for k in ("scale", "batch_size", "steps", "rounds") if (v := getattr(given, k)) is not None}
+        base,
+        **{
+            k: v
+            for k in ("scale", "batch_size", "steps", "rounds")
+            if (v := getattr(given, k)) is not None
+        },
     )
 
 
@@ -276,7 +316,12 @@ def main():
         print(f"({section}: {time.perf_counter() - begin:.1f} s)")
         gc.collect()
         report.write()
-    print("", report.table(), *(f"left out: {what}: {why}" for what, why in report.left_out.items()), sep="\n")
+    print(
+        "",
+        report.table(),
+        *(f"left out: {what}: {why}" for what, why in report.left_out.items()),
+        sep="\n",
+    )
     if report.failures:
         sys.exit("\n".join(["", f"{len(report.failures)} failed:", *report.failures]))
 

@@ -1,6 +1,8 @@
-"""Loaders that ours are compared with on a GPU: DGL's, PyG's, and a plain loop. All sample on the CPU.
+"""Loaders that ours are compared with on a GPU: DGL's, PyG's, and a plain loop. All sample on the
+CPU.
 
-Each gives what the model takes (rows, labels and, for each layer, its edges and number of destinations), on the device.
+Each gives what the model takes (rows, labels and, for each layer, its edges and number of
+destinations), on the device.
 """
 
 import importlib.util
@@ -10,7 +12,8 @@ import torch
 
 
 def baselines(work):
-    """Name to a function that gives one epoch's batches, and name to the reason why another cannot be had."""
+    """Name to a function that gives one epoch's batches, and name to the reason why another cannot
+    be had."""
     found, missing = {}, {}
     for name, needed, make in (("DGL", "dgl", dgl_loader), ("PyG", "torch_geometric", pyg_loader)):
         reason = f"{needed} is not installed" if importlib.util.find_spec(needed) is None else None
@@ -41,14 +44,22 @@ def dgl_loader(work):
 
     def batches():
         for _, _, blocks in loader:
-            layers = [(torch.stack(block.edges()).long().to(device), block.num_dst_nodes()) for block in blocks]
-            yield blocks[0].srcdata["feat"].to(device), blocks[-1].dstdata["label"].to(device), layers
+            layers = [
+                (torch.stack(block.edges()).long().to(device), block.num_dst_nodes())
+                for block in blocks
+            ]
+            yield (
+                blocks[0].srcdata["feat"].to(device),
+                blocks[-1].dstdata["label"].to(device),
+                layers,
+            )
 
     return batches
 
 
 def pyg_loader(work):
-    """PyG's NeighborLoader without workers. Its batches are one subgraph, all of which every layer computes."""
+    """PyG's NeighborLoader without workers. Its batches are one subgraph, all of which every layer
+    computes."""
     from torch_geometric.data import Data
     from torch_geometric.loader import NeighborLoader
 
@@ -58,27 +69,40 @@ def pyg_loader(work):
     data.y = work.graph.ndata["label"]
     warnings.filterwarnings("ignore", message="Using 'NeighborSampler' without")
     hops = list(work.sizes.fanouts)[::-1]
-    loader = NeighborLoader(data, hops, input_nodes=work.seeds, batch_size=work.sizes.batch_size, shuffle=True)
+    loader = NeighborLoader(
+        data, hops, input_nodes=work.seeds, batch_size=work.sizes.batch_size, shuffle=True
+    )
 
     def batches():
         for batch in loader:
             batch = batch.to(work.accelerator.device)
-            yield batch.x, batch.y[: batch.batch_size], [(batch.edge_index, batch.num_nodes)] * len(hops)
+            yield (
+                batch.x,
+                batch.y[: batch.batch_size],
+                [(batch.edge_index, batch.num_nodes)] * len(hops),
+            )
 
     return batches
 
 
 def plain_loop(work):
-    """What a script does by hand: our CPU sampler in one thread, torch's indexing, copies from pageable memory."""
+    """What a script does by hand: our CPU sampler in one thread, torch's indexing, copies from
+    pageable memory."""
     features, labels = work.graph.ndata["feat"], work.graph.ndata["label"]
     device = work.accelerator.device
 
     def batches():
-        order = work.seeds[torch.randperm(len(work.seeds), generator=torch.Generator().manual_seed(2))]
+        order = work.seeds[
+            torch.randperm(len(work.seeds), generator=torch.Generator().manual_seed(2))
+        ]
         for key, seeds in enumerate(order.split(work.sizes.batch_size)):
             batch = work.sampler.sample(work.graph, seeds, key)
             x = features[batch.input_nodes].to(device)
-            yield x, labels[seeds].to(device), [(b.to_pyg(), b.num_dst) for b in (b.to(device) for b in batch.blocks)]
+            yield (
+                x,
+                labels[seeds].to(device),
+                [(b.to_pyg(), b.num_dst) for b in (b.to(device) for b in batch.blocks)],
+            )
 
     return batches
 

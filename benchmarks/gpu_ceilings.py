@@ -1,4 +1,5 @@
-"""Bandwidth ceilings of a device: its timer, bulk copies between host and device, reads of random rows."""
+"""Bandwidth ceilings of a device: its timer, bulk copies between host and device, reads of random
+rows."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ class Rate:
 class DeviceTimer:
     """Times work on a device's stream between two events.
 
-    Every run begins behind a few large copies on the same stream, which are not timed: a kernel that takes less time
-    than the CPU needs to launch it would be timed with the gaps before it.
+    Every run begins behind a few large copies on the same stream, which are not timed: a kernel
+    that takes less time than the CPU needs to launch it would be timed with the gaps before it.
 
     Args:
         accelerator: The device.
@@ -66,7 +67,12 @@ class DeviceTimer:
     """
 
     def __init__(
-        self, accelerator: Accelerator, *, stream: str = "reading", repeats: int = 7, lead_bytes: int = 1 << 28
+        self,
+        accelerator: Accelerator,
+        *,
+        stream: str = "reading",
+        repeats: int = 7,
+        lead_bytes: int = 1 << 28,
     ) -> None:
         self.accelerator = accelerator
         self.repeats = as_integer("repeats", repeats, least=1)
@@ -95,7 +101,8 @@ class DeviceTimer:
         return tuple(runs)
 
     def host_seconds(self, work: Callable[[], object], *, times: int = 1) -> float:
-        """Median seconds that the calling thread needs for one ``work()``, which must not wait for the device."""
+        """Median seconds that the calling thread needs for one ``work()``, which must not wait for
+        the device."""
         runs = []
         with self._stream.use():
             for _ in range(_WARMUPS + self.repeats):
@@ -139,7 +146,8 @@ def word_of(row_bytes: int) -> torch.dtype:
 
 
 def copy_ceilings(timer: DeviceTimer, nbytes: int) -> Iterator[Rate]:
-    """Measure copies of ``nbytes`` in one piece: within the device, from pinned and from pageable memory.
+    """Measure copies of ``nbytes`` in one piece: within the device, from pinned and from pageable
+    memory.
 
     Bytes are counted once, though a copy within the device reads and writes them.
     """
@@ -155,17 +163,26 @@ def copy_ceilings(timer: DeviceTimer, nbytes: int) -> Iterator[Rate]:
             memory[begin : begin + len(pattern)] = pattern[: nbytes - begin]
     with accelerator.stream("reading").use():
         source.copy_(pageable)
-    yield Rate(DEVICE_COPY, nbytes, timer(lambda: target.copy_(source), times=SHORT), note="each byte read and written")
+    yield Rate(
+        DEVICE_COPY,
+        nbytes,
+        timer(lambda: target.copy_(source), times=SHORT),
+        note="each byte read and written",
+    )
     yield Rate(PINNED_COPY, nbytes, timer(lambda: target.copy_(pinned, non_blocking=True)))
     yield Rate(PAGEABLE_COPY, nbytes, timer(lambda: target.copy_(pageable)), PINNED_COPY)
 
 
-def random_ceilings(timer: DeviceTimer, table: Tensor, ids: Tensor, left_out: dict[str, str]) -> Iterator[Rate]:
-    """Measure a kernel that only reads random rows, or sectors: on the device, and in pinned host memory in place.
+def random_ceilings(
+    timer: DeviceTimer, table: Tensor, ids: Tensor, left_out: dict[str, str]
+) -> Iterator[Rate]:
+    """Measure a kernel that only reads random rows, or sectors: on the device, and in pinned host
+    memory in place.
 
     Args:
         timer: With an accelerator that runs kernels.
-        table, ids: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous; rows to read, int64, on the CPU.
+        table, ids: Host memory, uint8, shape ``(rows, row_bytes)``, contiguous; rows to read,
+            int64, on the CPU.
         left_out: Takes the reason if host memory cannot be read in place.
     """
     accelerator = timer.accelerator
@@ -188,22 +205,42 @@ def random_ceilings(timer: DeviceTimer, table: Tensor, ids: Tensor, left_out: di
             pin.release()
 
 
-def _random_rate(timer: DeviceTimer, table: Tensor, ids: Tensor, row_bytes: int, where: str, ceiling: str) -> Rate:
+def _random_rate(
+    timer: DeviceTimer, table: Tensor, ids: Tensor, row_bytes: int, where: str, ceiling: str
+) -> Rate:
     dtype = word_of(row_bytes)
-    rows = table.view(-1)[: table.numel() // row_bytes * row_bytes].view(dtype).view(-1, row_bytes // dtype.itemsize)
+    rows = (
+        table.view(-1)[: table.numel() // row_bytes * row_bytes]
+        .view(dtype)
+        .view(-1, row_bytes // dtype.itemsize)
+    )
     with timer.accelerator.stream("reading").use():
         ids = ids * (len(rows) // len(table)) if len(rows) >= len(table) else ids % len(rows)
         out = timer.accelerator.empty((len(ids), rows.shape[1]), dtype)
-    seconds = timer(lambda: read_rows(timer.accelerator, rows, ids, out), times=SHORT if where == "device" else 1)
+    seconds = timer(
+        lambda: read_rows(timer.accelerator, rows, ids, out),
+        times=SHORT if where == "device" else 1,
+    )
     return Rate(random_rows(where, row_bytes), len(ids) * row_bytes, seconds, ceiling)
 
 
 def read_rows(accelerator: Accelerator, rows: Tensor, ids: Tensor, out: Tensor) -> None:
-    """Copy rows by id with the measuring kernel; ``rows`` is on the device or pinned, ``ids`` and ``out`` there."""
+    """Copy rows by id with the measuring kernel; ``rows`` is on the device or pinned, ``ids`` and
+    ``out`` there."""
     from gpu_rows_kernel import TILE_WORDS
     from gpu_rows_kernel import read_rows as kernel
 
     width = rows.shape[1]
     columns = min(TILE_WORDS, 1 << (width - 1).bit_length())
     block = TILE_WORDS // columns
-    launch(kernel, -(-len(ids) // block), ids, rows, out, len(ids), width=width, block=block, columns=columns)
+    launch(
+        kernel,
+        -(-len(ids) // block),
+        ids,
+        rows,
+        out,
+        len(ids),
+        width=width,
+        block=block,
+        columns=columns,
+    )

@@ -1,4 +1,5 @@
-"""Whether ``make gpu`` can run with this Python: one line says what is missing. Nothing is installed."""
+"""Whether ``make gpu`` can run with this Python: one line says what is missing. Nothing is
+installed."""
 
 import importlib.util
 import sys
@@ -22,11 +23,17 @@ def obstacle():
     """What is missing, in one sentence; None where nothing is."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        return f"make gpu needs {', '.join(missing)} in {sys.executable}; `make venv` installs them in an environment"
+        return (
+            f"make gpu needs {', '.join(missing)} in {sys.executable}; `make venv` installs "
+            "them in an environment"
+        )
     import torch
 
     if not torch.cuda.is_available():
-        return f"make gpu needs a CUDA device, this machine has none that torch {torch.__version__} can use"
+        return (
+            "make gpu needs a CUDA device, this machine has none that torch "
+            f"{torch.__version__} can use"
+        )
     return None
 
 

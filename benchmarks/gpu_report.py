@@ -39,16 +39,26 @@ class Target:
         """Name, target, measured and met, as text."""
         wanted = f"{'at least' if self.rule is AT_LEAST else 'at most'} {self._text(self.limit)}"
         met = {True: "yes", False: "NO", None: "-"}[self.met]
-        return [self.name, wanted, "-" if self.measured is None else self._text(self.measured), met, self.note]
+        return [
+            self.name,
+            wanted,
+            "-" if self.measured is None else self._text(self.measured),
+            met,
+            self.note,
+        ]
 
     def _text(self, value):
         return f"{value:.1%}" if self.unit == "%" else f"{value:.2f}x"
 
     def to_json(self):
         rule = "at least" if self.rule is AT_LEAST else "at most"
-        return {"name": self.name, "rule": rule, "limit": self.limit, "measured": self.measured, "met": self.met} | (
-            {"note": self.note} if self.note else {}
-        )
+        return {
+            "name": self.name,
+            "rule": rule,
+            "limit": self.limit,
+            "measured": self.measured,
+            "met": self.met,
+        } | ({"note": self.note} if self.note else {})
 
 
 @dataclass
@@ -80,25 +90,36 @@ class Report:
     def write(self):
         """Write what there is so far, whole or not at all."""
         if self.folder is not None:
-            found = {"sections": self.sections, "targets": [target.to_json() for target in self.targets]}
-            write(self.name, {**self.about, **found, "failures": self.failures, "left_out": self.left_out}, self.folder)
+            found = {
+                "sections": self.sections,
+                "targets": [target.to_json() for target in self.targets],
+            }
+            write(
+                self.name,
+                {**self.about, **found, "failures": self.failures, "left_out": self.left_out},
+                self.folder,
+            )
 
     def table(self):
         """Target, measured, met, a line each."""
         rows = [["", "target", "measured", "met", ""], *(target.cells() for target in self.targets)]
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+        return "\n".join(
+            "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows
+        )
 
 
 @dataclass(frozen=True)
 class Section:
-    """Measures one thing after another; what fails, or has no time left, does not keep the next from being measured."""
+    """Measures one thing after another; what fails, or has no time left, does not keep the next
+    from being measured."""
 
     report: Report
     name: str
 
     def measure(self, name, work, *arguments):
-        """``work(*arguments)``, which gives a dictionary or a number; None where there is nothing."""
+        """``work(*arguments)``, which gives a dictionary or a number; None where there is
+        nothing."""
         place = f"{self.name}: {name}"
         if time.monotonic() > self.report.deadline:
             self.report.left_out[place] = "no time was left"
@@ -144,15 +165,23 @@ def card(accelerator):
 
 def settings(sizes):
     """A dataclass of sizes as what ``json.dumps`` takes."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(sizes).items()}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in asdict(sizes).items()
+    }
 
 
 def _line(figures):
     if not isinstance(figures, dict):
         return f"{figures:.4g}" if isinstance(figures, float) else figures
-    shown = {key: value for key, value in figures.items() if isinstance(value, int | float | str) and key != "plan"}
+    shown = {
+        key: value
+        for key, value in figures.items()
+        if isinstance(value, int | float | str) and key != "plan"
+    }
     return ", ".join(
-        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in shown.items()
     )
 
 

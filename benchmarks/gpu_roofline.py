@@ -1,10 +1,11 @@
-"""Roofline of loading: gather and sampling rates of the engine on a GPU, as shares of the bandwidth ceilings.
+"""Roofline of loading: gather and sampling rates of the engine on a GPU, as shares of the bandwidth
+ceilings.
 
 It measures copies to and within the GPU, then each way by which rows and neighbours come.
 
-Run: ``python benchmarks/gpu_roofline.py`` (needs a CUDA device; half a minute); ``--json FILE`` writes the figures.
-``--device interpreter`` runs the same code on the CPU, kernels under Triton's interpreter and everything tiny: it shows
-that the code runs; its figures mean nothing.
+Run: ``python benchmarks/gpu_roofline.py`` (needs a CUDA device; half a minute); ``--json FILE``
+writes the figures. ``--device interpreter`` runs the same code on the CPU, kernels under Triton's
+interpreter and everything tiny: it shows that the code runs; its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class RooflineSizes:
             as_integer(name, getattr(self, name), least=1)
         if self.rows < 2 or self.rows * self.row_bytes < _LEAST_TABLE:
             raise ValueError(
-                f"rows must be at least 2 and of {_LEAST_TABLE} bytes in all, got {self.rows} of {self.row_bytes}"
+                f"rows must be at least 2 and of {_LEAST_TABLE} bytes in all, got {self.rows} of "
+                f"{self.row_bytes}"
             )
 
 
@@ -142,9 +144,11 @@ class Roofline:
 
 
 def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = None) -> Roofline:
-    """Measure the ceilings of a device and every path of the engine that moves rows to it; takes some seconds.
+    """Measure the ceilings of a device and every path of the engine that moves rows to it; takes
+    some seconds.
 
-    Needs host memory for three such tables; on the device, for two and for six times ``copy_bytes``.
+    Needs host memory for three such tables; on the device, for two and for six times
+    ``copy_bytes``.
 
     Args:
         accelerator: The device.
@@ -158,11 +162,19 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
     left_out: dict[str, str] = {}
     rates = [*copy_ceilings(timer, sizes.copy_bytes), *_rows(timer, sizes, left_out)]
     if accelerator.runs_kernels:
-        timer = DeviceTimer(accelerator, stream="sampling", repeats=sizes.repeats, lead_bytes=sizes.copy_bytes)
+        timer = DeviceTimer(
+            accelerator, stream="sampling", repeats=sizes.repeats, lead_bytes=sizes.copy_bytes
+        )
         rates += _sampling_paths(timer, sizes, left_out)
     else:
-        left_out |= dict.fromkeys(("random rows", "zero-copy", "sampling"), "Triton is not installed")
-    name = torch.cuda.get_device_name(accelerator.device) if accelerator.device.type == "cuda" else repr(accelerator)
+        left_out |= dict.fromkeys(
+            ("random rows", "zero-copy", "sampling"), "Triton is not installed"
+        )
+    name = (
+        torch.cuda.get_device_name(accelerator.device)
+        if accelerator.device.type == "cuda"
+        else repr(accelerator)
+    )
     return Roofline(name, asdict(sizes), rates, left_out)
 
 
@@ -213,7 +225,8 @@ def filling(mode: str) -> str:
 
 
 class _GatherPaths:
-    """Times the engine's own gather paths, each compared with plain indexing first; see :func:`random_ceilings`."""
+    """Times the engine's own gather paths, each compared with plain indexing first; see
+    :func:`random_ceilings`."""
 
     def __init__(self, timer: DeviceTimer, table: Tensor, ids: Tensor) -> None:
         self._timer = timer
@@ -222,7 +235,9 @@ class _GatherPaths:
         self._rows = table.view(word_of(table.shape[1]))
         self._row_bytes = table.shape[1]
         self._source = HostFeature(self._rows)
-        self._order = torch.randperm(len(table), generator=torch.Generator().manual_seed(2), device="cpu")
+        self._order = torch.randperm(
+            len(table), generator=torch.Generator().manual_seed(2), device="cpu"
+        )
         self._ring = StagingRing(self._accelerator)
         self._wanted = ids
         with self._stream.use():
@@ -231,28 +246,44 @@ class _GatherPaths:
             self._out = self._accelerator.empty((len(ids), self._rows.shape[1]), self._rows.dtype)
 
     def near(self) -> Iterator[Rate]:
-        """Measure reads within the device: hits, rows of a field that is there, and the look-up of slots alone."""
+        """Measure reads within the device: hits, rows of a field that is there, and the look-up of
+        slots alone."""
         transfer = Transfer(self._accelerator, "staging")
         cache, slots = self._cache(1.0)
-        # Its calls take so little time that they are given ahead of the device: none may wait for a free slot.
+        # Its calls take so little time that they are given ahead of the device: none may wait for a
+        # free slot.
         ring = StagingRing(self._accelerator, slots=8 * SHORT, slot_bytes=_SLOT_BYTES)
-        on_device = AcceleratedFeature(DeviceFeature(cache.rows), None, self._accelerator, ring, transfer)
+        on_device = AcceleratedFeature(
+            DeviceFeature(cache.rows), None, self._accelerator, ring, transfer
+        )
         cached = AcceleratedFeature(self._source, cache, self._accelerator, ring, transfer)
         of_places = self._rows[self._order[self._wanted]]
         hits = self._seconds(cached, self._rows[self._wanted], times=SHORT)
         calls = self._timer.host_seconds(lambda: cached.read(self._ids, self._out), times=SHORT)
-        yield Rate(HITS, self._nbytes(len(self._ids)), hits, DEVICE_COPY, f"{calls * 1e6:,.0f} us of the CPU a call")
+        yield Rate(
+            HITS,
+            self._nbytes(len(self._ids)),
+            hits,
+            DEVICE_COPY,
+            f"{calls * 1e6:,.0f} us of the CPU a call",
+        )
         near = self._seconds(on_device, of_places, times=SHORT)
         yield Rate(NEAR, self._nbytes(len(self._ids)), near, DEVICE_COPY)
         with self._stream.use():
             found = self._accelerator.empty((len(self._ids),), torch.int32)
-        looking = self._timer(lambda: torch.index_select(slots, 0, self._ids, out=found), times=SHORT)
+        looking = self._timer(
+            lambda: torch.index_select(slots, 0, self._ids, out=found), times=SHORT
+        )
         note = f"a sector for each id; {sum(looking) / sum(hits):.1%} of the time of {HITS}"
         yield Rate(LOOKUP, len(self._ids) * SECTOR, looking, random_rows("device", SECTOR), note)
 
     def far(self, mode: str, left_out: dict[str, str]) -> Iterator[Rate]:
-        """Measure misses alone, misses among hits, a cache being filled; or leave them out, with the reason."""
-        with closing(Transfer(self._accelerator, mode)) as transfer, closing(Link(self._accelerator, mode)) as link:
+        """Measure misses alone, misses among hits, a cache being filled; or leave them out, with
+        the reason."""
+        with (
+            closing(Transfer(self._accelerator, mode)) as transfer,
+            closing(Link(self._accelerator, mode)) as link,
+        ):
             alone = self._missed(transfer, left_out, misses(mode))
             if alone is None:
                 return
@@ -275,7 +306,8 @@ class _GatherPaths:
                 yield alone
 
     def _missed(self, transfer: Transfer, left_out: dict[str, str], name: str) -> Rate | None:
-        """Rows that no cache holds; None and a reason if they would not come as the transfer should bring them."""
+        """Rows that no cache holds; None and a reason if they would not come as the transfer should
+        bring them."""
         seconds = self._seconds(self._feature(None, transfer), self._rows[self._wanted])
         if transfer.chosen != transfer.mode:
             left_out[name] = transfer.reason
@@ -296,7 +328,9 @@ class _GatherPaths:
     def _feature(self, cache: FeatureCache | None, transfer: Transfer) -> AcceleratedFeature:
         return AcceleratedFeature(self._source, cache, self._accelerator, self._ring, transfer)
 
-    def _seconds(self, feature: AcceleratedFeature, expected: Tensor, *, times: int = 1) -> tuple[float, ...]:
+    def _seconds(
+        self, feature: AcceleratedFeature, expected: Tensor, *, times: int = 1
+    ) -> tuple[float, ...]:
         with self._stream.use():
             self._out.fill_(_POISON)
             feature.read(self._ids, self._out)
@@ -314,8 +348,11 @@ def sampling(where: str) -> str:
     return f"sampling, graph: {where}"
 
 
-def _sampling_paths(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str, str]) -> Iterator[Rate]:
-    """Measure sampling of an RMAT graph, compared with the CPU's edges; a neighbour counts as the sector of its id."""
+def _sampling_paths(
+    timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str, str]
+) -> Iterator[Rate]:
+    """Measure sampling of an RMAT graph, compared with the CPU's edges; a neighbour counts as the
+    sector of its id."""
     graph = rmat(sizes.scale, edge_factor=_EDGES_A_VERTEX, undirected=True, seed=0)
     sampler = NeighborSampler(sizes.fanouts)
     generator = torch.Generator().manual_seed(3)
@@ -330,7 +367,10 @@ def _sampling_paths(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str
             left_out[sampling(where)] = str(error)
             continue
         with closing(on_device):
-            edges = sum(_compared(on_device, sampler, graph, seeds, key) for key, seeds in enumerate(batches))
+            edges = sum(
+                _compared(on_device, sampler, graph, seeds, key)
+                for key, seeds in enumerate(batches)
+            )
             runs = []
             for key, seeds in enumerate(batches):
                 timer.occupy()  # so that all kernels of a batch have been launched when they run
@@ -342,17 +382,31 @@ def _sampling_paths(timer: DeviceTimer, sizes: RooflineSizes, left_out: dict[str
                 on_device.sample(seeds, key).ready.wait()
             alone = (time.perf_counter() - begin) / len(batches)
             rate = edges / len(batches) / statistics.median(runs)
-        note = f"{rate / 1e6:,.0f} M edges/s; {alone * 1e3:,.2f} ms a batch with its launches; {on_device.placement}"
-        yield Rate(sampling(where), edges * SECTOR // len(batches), tuple(runs), random_rows(where, SECTOR), note)
+        note = (
+            f"{rate / 1e6:,.0f} M edges/s; {alone * 1e3:,.2f} ms a batch with its launches; "
+            f"{on_device.placement}"
+        )
+        yield Rate(
+            sampling(where),
+            edges * SECTOR // len(batches),
+            tuple(runs),
+            random_rows(where, SECTOR),
+            note,
+        )
 
 
-def _compared(on_device: DeviceSampler, sampler: NeighborSampler, graph: Graph, seeds: Tensor, key: int) -> int:
+def _compared(
+    on_device: DeviceSampler, sampler: NeighborSampler, graph: Graph, seeds: Tensor, key: int
+) -> int:
     """Count the edges of a batch; RuntimeError if they are not those that the CPU samples."""
     sampled, expected = on_device.sample(seeds, key), sampler.sample(graph, seeds, key)
     sampled.ready.wait()
     for block, on_cpu in zip(sampled.batch.blocks, expected.blocks, strict=True):
         if not torch.equal(block.indices.cpu(), on_cpu.indices):
-            raise RuntimeError(f"sampled other neighbours than the CPU, with the graph's arrays {on_device.placement}")
+            raise RuntimeError(
+                "sampled other neighbours than the CPU, with the graph's arrays "
+                f"{on_device.placement}"
+            )
     return sum(block.num_edges for block in expected.blocks)
 
 

@@ -1,4 +1,5 @@
-"""Five steps on a time axis, with and without overlap: what the loader's threads did, and what the device did."""
+"""Five steps on a time axis, with and without overlap: what the loader's threads did, and what the
+device did."""
 
 import gzip
 import json
@@ -10,7 +11,8 @@ _ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 
 
 def timeline(work, prefetch, path):
-    """Seconds of five steps; the loader's trace goes to ``path``, torch's profile beside it where there is a GPU."""
+    """Seconds of five steps; the loader's trace goes to ``path``, torch's profile beside it where
+    there is a GPU."""
     loader = work.loader(prefetch=prefetch, seeds=work.seeds[: STEPS * work.sizes.batch_size])
     try:
         for _ in range(2):
@@ -36,15 +38,21 @@ def _profiled(run, path):
 
 
 def streams(profile):
-    """Seconds in which the device was at work, in which several streams were at once, and of each stream."""
+    """Seconds in which the device was at work, in which several streams were at once, and of each
+    stream."""
     spans = {}
     for event in profile["traceEvents"]:
         if event.get("cat") in _ON_DEVICE:
             begin = float(event["ts"])
-            spans.setdefault(event["args"]["stream"], []).append((begin, begin + float(event["dur"])))
+            spans.setdefault(event["args"]["stream"], []).append(
+                (begin, begin + float(event["dur"]))
+            )
     joined = {stream: _joined(of_stream) for stream, of_stream in spans.items()}
     edges = sorted(
-        (at, step) for parts in joined.values() for span in parts for at, step in zip(span, (1, -1), strict=True)
+        (at, step)
+        for parts in joined.values()
+        for span in parts
+        for at, step in zip(span, (1, -1), strict=True)
     )
     busy = together = 0.0
     depth, before = 0, 0.0
@@ -55,7 +63,9 @@ def streams(profile):
     return {
         "device_busy": busy * 1e-6,
         "several_streams_at_once": together * 1e-6,
-        "by_stream": {str(s): sum(end - begin for begin, end in parts) * 1e-6 for s, parts in joined.items()},
+        "by_stream": {
+            str(s): sum(end - begin for begin, end in parts) * 1e-6 for s, parts in joined.items()
+        },
     }
 
 

@@ -1,4 +1,5 @@
-"""What the GPU benchmarks train on: an RMAT graph, GraphSAGE with PyG's layers, and epochs that are timed."""
+"""What the GPU benchmarks train on: an RMAT graph, GraphSAGE with PyG's layers, and epochs that are
+timed."""
 
 import time
 from dataclasses import dataclass
@@ -39,14 +40,17 @@ TINY = Sizes(scale=7, dim=8, fanouts=(3, 2), batch_size=8, steps=2, rounds=1)
 
 
 class SAGE(torch.nn.Module):
-    """GraphSAGE with mean aggregation; takes rows and, for each layer, its edges and number of destinations."""
+    """GraphSAGE with mean aggregation; takes rows and, for each layer, its edges and number of
+    destinations."""
 
     def __init__(self, dim, num_layers):
         from torch_geometric.nn import SAGEConv
 
         super().__init__()
         widths = [dim, *[HIDDEN] * (num_layers - 1), CLASSES]
-        self.convs = torch.nn.ModuleList(SAGEConv(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.convs = torch.nn.ModuleList(
+            SAGEConv(a, b) for a, b in zip(widths, widths[1:], strict=False)
+        )
 
     def forward(self, x, layers):
         for i, (conv, (edges, num_dst)) in enumerate(zip(self.convs, layers, strict=True)):
@@ -89,7 +93,8 @@ class Workload:
         return Trainer(self.accelerator.device, self.sizes)
 
     def loader(self, *, seeds=None, **options):
-        """Our loader of this workload; sampling on the device and a cache of 20 % of the rows unless told otherwise."""
+        """Our loader of this workload; sampling on the device and a cache of 20 % of the rows
+        unless told otherwise."""
         seeds = self.seeds if seeds is None else seeds
         settings = {
             "fields": ["feat"],
@@ -144,7 +149,8 @@ class Workload:
         self.accelerator.release_memory()
 
     def train_resident(self):
-        """Seconds of epoch 1 without any loading; of all its batches, though fewer may be on the device."""
+        """Seconds of epoch 1 without any loading; of all its batches, though fewer may be on the
+        device."""
         seconds = self.seconds(lambda: self.trainer.epoch(ours(self.resident)))
         return seconds * self.sizes.steps / len(self.resident)
 
@@ -168,7 +174,10 @@ class Trainer:
 
 def ours(batches):
     """Rows, labels and layers of our batches."""
-    return ((b.features["feat"], b.labels["label"], [(x.to_pyg(), x.num_dst) for x in b.blocks]) for b in batches)
+    return (
+        (b.features["feat"], b.labels["label"], [(x.to_pyg(), x.num_dst) for x in b.blocks])
+        for b in batches
+    )
 
 
 def nbytes_of(batch):
@@ -180,7 +189,8 @@ def nbytes_of(batch):
 
 
 def random_rows(count, dim):
-    """float32 rows; a pattern that comes again, because drawing 2 GiB would take longer than the epochs."""
+    """float32 rows; a pattern that comes again, because drawing 2 GiB would take longer than the
+    epochs."""
     rows = torch.empty(count, dim)
     pattern = torch.randn(min(count, 1 << 16), dim, generator=torch.Generator().manual_seed(0))
     for begin in range(0, count, len(pattern)):

@@ -1,13 +1,14 @@
-"""GraphBolt's DataLoader over a graph on disk: a contender of ``larger_than_memory.py``, in an environment of its own.
+"""GraphBolt's DataLoader over a graph on disk: a contender of ``larger_than_memory.py``, in an
+environment of its own.
 
 DGL's wheel for the newest torch that it knows, 2.2.1, which in turn needs NumPy 1:
 
     python3.11 -m venv ~/graphbolt
-    ~/graphbolt/bin/pip install torch==2.2.1 dgl==2.1.0 torchdata==0.7.1 'numpy<2' pandas pydantic pyyaml
-    python benchmarks/larger_than_memory.py --graphbolt ~/graphbolt/bin/python
+    ~/graphbolt/bin/pip install torch==2.2.1 dgl==2.1.0 torchdata==0.7.1 'numpy<2' pandas pydantic
+    pyyaml python benchmarks/larger_than_memory.py --graphbolt ~/graphbolt/bin/python
 
-Structure and features are its own classes over mapped arrays: ``FusedCSCSamplingGraph`` and ``TorchBasedFeature``,
-which its ``OnDiskDataset`` makes of features that are not to be loaded.
+Structure and features are its own classes over mapped arrays: ``FusedCSCSamplingGraph`` and
+``TorchBasedFeature``, which its ``OnDiskDataset`` makes of features that are not to be loaded.
 """
 
 import dgl.graphbolt as gb
@@ -21,7 +22,8 @@ class GraphBolts:
 
     def __init__(self, folder, seeds, options):
         indptr, indices = (
-            torch.from_numpy(np.load(folder / f"edge-{name}.npy", mmap_mode="c")) for name in ("indptr", "indices")
+            torch.from_numpy(np.load(folder / f"edge-{name}.npy", mmap_mode="c"))
+            for name in ("indptr", "indices")
         )
         graph = gb.fused_csc_sampling_graph(indptr, indices)
         items = gb.ItemSet(torch.from_numpy(seeds).to(indices.dtype), names="seed_nodes")
@@ -37,7 +39,9 @@ class GraphBolts:
     def __iter__(self):
         for batch in self._loader:
             ids = batch.input_nodes
-            values = float(batch.node_features["feat"][:, 0].double().sum()) if self._features else 0.0
+            values = (
+                float(batch.node_features["feat"][:, 0].double().sum()) if self._features else 0.0
+            )
             edges = sum(len(layer.sampled_csc.indices) for layer in batch.sampled_subgraphs)
             yield len(ids), edges, int(ids.sum()) + values
 

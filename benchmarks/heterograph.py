@@ -1,14 +1,15 @@
 """Neighbour loading on a heterograph: our DataLoader against DGL's, in turn; see contest.py.
 
-Papers, authors and institutions in the proportions of ogbn-mag, 5 edge types; the fan-out holds for each edge type,
-seeds are papers, and papers and authors have features of different widths.
+Papers, authors and institutions in the proportions of ogbn-mag, 5 edge types; the fan-out holds for
+each edge type, seeds are papers, and papers and authors have features of different widths.
 
 Run: ``python benchmarks/heterograph.py`` (about 5 minutes, 5 GiB of memory).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow both down on few cores
+# Spinning threads would slow both down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pagraph.dgl  # isort: skip
 from contest import Case, arguments, count_nodes, loaders, run, show
@@ -20,8 +21,18 @@ from pagraph.datasets import citation
 
 
 def main():
-    options = arguments(__doc__, papers=715_000, dim=128, author_dim=64, fanout="10,10", batch_size=1024, seeds=51_200)
-    core = citation(options.papers, num_features=options.dim, num_author_features=options.author_dim)
+    options = arguments(
+        __doc__,
+        papers=715_000,
+        dim=128,
+        author_dim=64,
+        fanout="10,10",
+        batch_size=1024,
+        seeds=51_200,
+    )
+    core = citation(
+        options.papers, num_features=options.dim, num_author_features=options.author_dim
+    )
     graph = pagraph.dgl.to_dgl(core)
     graph.create_formats_()
     seeds = {"paper": random_ids(graph.num_nodes("paper"), options.seeds)}

@@ -1,12 +1,12 @@
 """How hard the library's code is to read: tokens a line, comments, long lines, circles of imports.
 
 Run: ``python benchmarks/house.py`` (a second; needs nothing but Python); ``make lint`` does so too.
-``--files N`` lists the N files with the most tokens a line. ``tests/test_house.py`` holds the figures
-reached: they may fall, never rise. Tokens and files are printed and not held: work that adds an idea may
-add code, and says so in its commit.
+``--files N`` lists the N files with the most tokens a line. ``tests/test_house.py`` holds the
+figures reached: they may fall, never rise. Tokens and files are printed and not held: work that
+adds an idea may add code, and says so in its commit.
 
-A line of code is one with a token that is neither a comment nor of a docstring. A circle is one however
-its modules import each other: at the top, in a function, or for types alone.
+A line of code is one with a token that is neither a comment nor of a docstring. A circle is one
+however its modules import each other: at the top, in a function, or for types alone.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def module_name(path: Path) -> str:
 
 
 def _imported(path: Path, node: ast.ImportFrom) -> Iterator[str]:
-    """Modules that a relative import may name, where a name may be a module's or what it defines."""
+    """Modules that a relative import may name, where a name may be a module's or what it
+    defines."""
     if not node.level:
         return
     package = module_name(path).split(".")
@@ -142,7 +143,8 @@ def _imported(path: Path, node: ast.ImportFrom) -> Iterator[str]:
 
 
 def circles(files: list[FileFigures]) -> list[list[str]]:
-    """Groups of modules that import each other, whether on import, in a function, or for types alone."""
+    """Groups of modules that import each other, whether on import, in a function, or for types
+    alone."""
     known = {module_name(figures.path): figures for figures in files}
     arrows = {name: _targets(figures, known) - {name} for name, figures in known.items()}
     reached = {name: _reachable(name, arrows) for name in arrows}
@@ -199,7 +201,9 @@ def summary(files: list[FileFigures]) -> dict[str, float]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--files", type=int, default=0, metavar="N", help="list the N densest files")
+    parser.add_argument(
+        "--files", type=int, default=0, metavar="N", help="list the N densest files"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     files = [measure(path) for path in source_files()]
@@ -214,7 +218,10 @@ def main() -> None:
     dense = sorted((f for f in files if f.lines > 60), key=lambda f: f.lines / f.tokens)
     for figures_of in dense[: options.files]:
         path = figures_of.path.relative_to(ROOT)
-        print(f"{figures_of.tokens / figures_of.lines:5.1f} a line, {figures_of.tokens:6,} tokens  {path}")
+        print(
+            f"{figures_of.tokens / figures_of.lines:5.1f} a line, {figures_of.tokens:6,} tokens  "
+            f"{path}"
+        )
 
 
 if __name__ == "__main__":

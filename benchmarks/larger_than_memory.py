@@ -1,23 +1,30 @@
-"""Graphs larger than memory: sampling and rows from disk under a limit of memory, against the peers and the disk.
+"""Graphs larger than memory: sampling and rows from disk under a limit of memory, against the peers
+and the disk.
 
-Each run is a process of its own in a control group of memory (version 1 or 2, see ``memory_group.py``; where none can
-be made the result says why, and nothing is limited), with the files out of the page cache. Contenders run in turn, the
-same seeds each; those that take over 100 seconds run once, and after 300 seconds a run is broken off: its rate so far
-counts. Bytes read are those of the process (``/proc/self/io``), peaks those of the group, page cache included; queue
-depth and size of requests are the disk's. The limit is 5/4 of the memory that the loader is given, and that is an
-eighth of the features beside the contender's interpreter, measured before; with ``--all-in`` the interpreter is part
-of it. Rows:
+Each run is a process of its own in a control group of memory (version 1 or 2, see
+``memory_group.py``; where none can be made the result says why, and nothing is limited), with the
+files out of the page cache. Contenders run in turn, the same seeds each; those that take over 100
+seconds run once, and after 300 seconds a run is broken off: its rate so far counts. Bytes read are
+those of the process (``/proc/self/io``), peaks those of the group, page cache included; queue depth
+and size of requests are the disk's. The limit is 5/4 of the memory that the loader is given, and
+that is an eighth of the features beside the contender's interpreter, measured before; with
+``--all-in`` the interpreter is part of it. Rows:
 
-- sampling: 20 batches of 1000 seeds, fan-out 10,5, from a mapped structure; against the pages that the picks lie on;
-- features: sampling and rows of 8 times the memory; pagraph, the checkout before (``--before``), DGL's and PyG's
-  loaders over ``numpy.memmap`` (PyG's with ``--pyg-lib``), GraphBolt (``--graphbolt``, see ``graphbolt_worker.py``);
-  with the disk's own rate at requests of the same size, measured after each run (``disk_rate.py``);
-- rows: bytes read over those of the distinct rows of each window of batches, as written and after ``pagraph reorder``;
+- sampling: 20 batches of 1000 seeds, fan-out 10,5, from a mapped structure; against the pages that
+  the picks lie on;
+- features: sampling and rows of 8 times the memory; pagraph, the checkout before (``--before``),
+  DGL's and PyG's loaders over ``numpy.memmap`` (PyG's with ``--pyg-lib``), GraphBolt
+  (``--graphbolt``, see ``graphbolt_worker.py``); with the disk's own rate at requests of the same
+  size, measured after each run (``disk_rate.py``);
+- rows: bytes read over those of the distinct rows of each window of batches, as written and after
+  ``pagraph reorder``;
 - billion: the verbs on one large graph;
-- in_memory: ``dgl_loader.py``, ``pyg_loader.py`` and ``per_batch.py`` here and in the checkout before, in turn.
+- in_memory: ``dgl_loader.py``, ``pyg_loader.py`` and ``per_batch.py`` here and in the checkout
+  before, in turn.
 
-Run: ``python benchmarks/larger_than_memory.py`` (some minutes, 1 GB of disk), or with ``--large`` the sizes of the
-documentation (hours, 40 GB). Run again, it goes on where it was broken off, for ``--minutes`` each time.
+Run: ``python benchmarks/larger_than_memory.py`` (some minutes, 1 GB of disk), or with ``--large``
+the sizes of the documentation (hours, 40 GB). Run again, it goes on where it was broken off, for
+``--minutes`` each time.
 """
 
 import argparse
@@ -50,7 +57,9 @@ def contenders(options, *, features):
         if options.pyg_lib:
             found.append(Contender("pyg", kind="pyg", paths=(str(CHECKOUT), str(options.pyg_lib))))
     if options.graphbolt:
-        found.append(Contender("graphbolt", kind="graphbolt", python=str(options.graphbolt), paths=()))
+        found.append(
+            Contender("graphbolt", kind="graphbolt", python=str(options.graphbolt), paths=())
+        )
     return found
 
 
@@ -60,9 +69,13 @@ def rounds(bench, row, entrants, **settings):
     for number in range(bench.settings.rounds):
         for contender in entrants[:: -1 if number % 2 else 1]:
             earlier = runs[contender.name]
-            if earlier and (earlier[0]["seconds"] > bench.settings.slow or earlier[0]["out_of_memory"]):
+            if earlier and (
+                earlier[0]["seconds"] > bench.settings.slow or earlier[0]["out_of_memory"]
+            ):
                 continue
-            done = bench.step(f"{row}/{contender.name}/{number}", bench.measure, contender, **settings)
+            done = bench.step(
+                f"{row}/{contender.name}/{number}", bench.measure, contender, **settings
+            )
             earlier.append(done)
     sums = {
         run["checksum"]
@@ -71,7 +84,9 @@ def rounds(bench, row, entrants, **settings):
         if name.startswith(("pagraph", "before")) and run["epochs"]
     }
     if len(sums) > 1:
-        raise RuntimeError(f"{row}: with and without look-ahead the same values must be read, got sums {sums}")
+        raise RuntimeError(
+            f"{row}: with and without look-ahead the same values must be read, got sums {sums}"
+        )
     return runs
 
 
@@ -93,7 +108,9 @@ def figures(runs, batches):
     if having:
         result["rows"] = statistics.median(run["rows"] * batches / run["batches"] for run in having)
         result["rows_per_second"] = statistics.median(run["rows"] / run["so_far"] for run in having)
-        result["read_bytes"] = statistics.median(run["read_bytes"] * batches / run["batches"] for run in having)
+        result["read_bytes"] = statistics.median(
+            run["read_bytes"] * batches / run["batches"] for run in having
+        )
         result["first_batch"] = statistics.median(run["first_batch"] for run in having)
     later = [run["epochs"][1] for run in complete if len(run["epochs"]) > 1]
     if later:
@@ -124,12 +141,16 @@ def sampling(bench, options):
     structure = sum(path.stat().st_size for path in folder.glob("edge-*.npy"))
     seeds = bench.seeds(folder, batches)
     count = Contender("count", kind="pages")
-    needed = bench.step("sampling/needed", lambda: told(bench.work(count, folder, "--seeds", seeds)))["needed"][0]
+    needed = bench.step(
+        "sampling/needed", lambda: told(bench.work(count, folder, "--seeds", seeds))
+    )["needed"][0]
     needed["bytes"] = needed["page_bytes"] * (needed["indptr_pages"] + needed["indices_pages"])
     entrants = contenders(options, features=False)
     base = bench.step(f"base/{entrants[0].name}", bench.base, entrants[0])
     limit = settings.structure_limit or base + structure // 2
-    runs = rounds(bench, "sampling", entrants, folder=folder, batches=batches, features=False, limit=limit)
+    runs = rounds(
+        bench, "sampling", entrants, folder=folder, batches=batches, features=False, limit=limit
+    )
     table = {name: figures(of_name, batches) for name, of_name in runs.items()}
     for row in table.values():
         if "read_bytes" in row:
@@ -143,14 +164,26 @@ def features(bench, options):
     settings = bench.settings
     folder = bench.graph(settings.scale, settings.width)
     nbytes = (folder / "node-feat.npy").stat().st_size
-    common = {"folder": folder, "batches": settings.batches, "features": True, "memory": nbytes // 8, "epochs": 2}
+    common = {
+        "folder": folder,
+        "batches": settings.batches,
+        "features": True,
+        "memory": nbytes // 8,
+        "epochs": 2,
+    }
     runs = rounds(bench, "features", contenders(options, features=True), **common)
     table = {name: figures(of_name, settings.batches) for name, of_name in runs.items()}
     compare(table, "rows_per_second")
     needed = bench.step("features/needed", needed_rows, bench, folder, [settings.batches])
     timeline = runs["pagraph"][0]["timeline"]
     told_ = runs["pagraph"][0].get("told", {})
-    return {"feature_bytes": nbytes, "needed": needed, "contenders": table, "timeline": timeline, "told": told_}
+    return {
+        "feature_bytes": nbytes,
+        "needed": needed,
+        "contenders": table,
+        "timeline": timeline,
+        "told": told_,
+    }
 
 
 def compare(table, figure):
@@ -168,7 +201,9 @@ def compare(table, figure):
 def needed_rows(bench, folder, windows):
     """Distinct rows of windows of the batches, by their length."""
     seeds = bench.seeds(folder, bench.settings.batches)
-    done = bench.work(Contender("count", kind="rows"), folder, "--seeds", seeds, "--windows", *windows)
+    done = bench.work(
+        Contender("count", kind="rows"), folder, "--seeds", seeds, "--windows", *windows
+    )
     return told(done)["needed"]
 
 
@@ -176,7 +211,10 @@ def rows(bench, _):
     """Bytes read over bytes needed, without a cache; the structure's bytes are counted apart."""
     settings = bench.settings
     plain = bench.graph(settings.scale, settings.width)
-    folders = {"as written": plain, "reordered": bench.step("rows/reorder", reordered, bench, plain)}
+    folders = {
+        "as written": plain,
+        "reordered": bench.step("rows/reorder", reordered, bench, plain),
+    }
     loader = {"memory": "fill in", "lookahead": AHEAD, "cache": 0}
     result = {"window": AHEAD}
     for name, folder in folders.items():
@@ -187,7 +225,9 @@ def rows(bench, _):
         both = {}
         for what in ("structure", "all"):
             contender = Contender(f"pagraph, {AHEAD} ahead", loader=loader)
-            both[what] = bench.step(f"rows/{name}/{what}", bench.measure, contender, features=what == "all", **common)
+            both[what] = bench.step(
+                f"rows/{name}/{what}", bench.measure, contender, features=what == "all", **common
+            )
         nbytes = both["all"]["read_bytes"] - both["structure"]["read_bytes"]
         result[name] = {
             "read_bytes": nbytes,
@@ -200,7 +240,13 @@ def rows(bench, _):
     return result
 
 
-ROWS = {"sampling": sampling, "features": features, "rows": rows, "billion": billion, "in_memory": in_memory}
+ROWS = {
+    "sampling": sampling,
+    "features": features,
+    "rows": rows,
+    "billion": billion,
+    "in_memory": in_memory,
+}
 
 
 def show(name, result):
@@ -209,11 +255,21 @@ def show(name, result):
     for contender, row in result.get("contenders", {}).items():
         seconds = row["seconds"]["median"]
         notes = [
-            f"{key} {row[key]:.3g}" for key in ("first_batch", "second_epoch", "pagraph_times_as_fast") if key in row
+            f"{key} {row[key]:.3g}"
+            for key in ("first_batch", "second_epoch", "pagraph_times_as_fast")
+            if key in row
         ]
-        notes += [f"{key} {row[key]:.2f}" for key in ("times_needed_bytes", "share_of_own_rate") if key in row]
+        notes += [
+            f"{key} {row[key]:.2f}"
+            for key in ("times_needed_bytes", "share_of_own_rate")
+            if key in row
+        ]
         notes += [f"read {row['read_bytes'] / 1e9:.2f} GB"] if "read_bytes" in row else []
-        notes += [f"peak {row['peak'] / 1e6:.0f} of {row['limit'] / 1e6:.0f} MB"] if row.get("peak") else []
+        notes += (
+            [f"peak {row['peak'] / 1e6:.0f} of {row['limit'] / 1e6:.0f} MB"]
+            if row.get("peak")
+            else []
+        )
         notes += ["killed for memory"] if row["out_of_memory"] else []
         mark = "" if row["complete"] else " (broken off)"
         print(f"  {contender:20s} {seconds:8.2f} s{mark}  " + "  ".join(notes))
@@ -222,18 +278,29 @@ def show(name, result):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--large", action="store_true", help="the sizes of the documentation")
     parser.add_argument(
-        "--folder", type=Path, default=CHECKOUT / ".demo" / "disk", help="graphs, raw runs [%(default)s]"
+        "--folder",
+        type=Path,
+        default=CHECKOUT / ".demo" / "disk",
+        help="graphs, raw runs [%(default)s]",
     )
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS)[:3], help="[%(default)s]")
-    parser.add_argument("--all-in", action="store_true", help="count the interpreter as memory of the loader")
+    parser.add_argument(
+        "--rows", nargs="+", choices=ROWS, default=list(ROWS)[:3], help="[%(default)s]"
+    )
+    parser.add_argument(
+        "--all-in", action="store_true", help="count the interpreter as memory of the loader"
+    )
     parser.add_argument("--rounds", type=int, help="runs of each contender")
     parser.add_argument("--minutes", type=float, help="after which no further run begins")
     parser.add_argument("--before", type=Path, help="another checkout, to compare with")
     parser.add_argument("--pyg-lib", type=Path, help="folder with pyg-lib, see build_pyg_lib.py")
-    parser.add_argument("--graphbolt", type=Path, help="Python of GraphBolt's environment, see graphbolt_worker.py")
+    parser.add_argument(
+        "--graphbolt", type=Path, help="Python of GraphBolt's environment, see graphbolt_worker.py"
+    )
     parser.add_argument("--out", type=Path, help="folder of the result")
     return parser.parse_args()
 

@@ -1,14 +1,17 @@
-"""Layer-wise sampling (LADIES, Zou et al., NeurIPS 2019): ours against one of DGL's own operations, in turn.
+"""Layer-wise sampling (LADIES, Zou et al., NeurIPS 2019): ours against one of DGL's own operations,
+in turn.
 
-DGL has no such sampler; its examples write one with ``in_subgraph``, a compaction and ``torch.multinomial``. The one
-here does the same with fewer steps, and runs in DGL's DataLoader. See contest.py for how loaders are compared.
+DGL has no such sampler; its examples write one with ``in_subgraph``, a compaction and
+``torch.multinomial``. The one here does the same with fewer steps, and runs in DGL's DataLoader.
+See contest.py for how loaders are compared.
 
 Run: ``python benchmarks/layerwise.py`` (about 10 minutes, 4 GiB of memory).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow both down on few cores
+# Spinning threads would slow both down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from contest import Case, arguments, count_nodes, loaders, run, show
@@ -41,7 +44,8 @@ class Ladies(dgl.dataloading.BlockSampler):
 
     @staticmethod
     def sample_layer(g, seed_nodes, size):
-        """The edges from ``size`` of the in-neighbours, drawn by the squares of their edges' shares."""
+        """The edges from ``size`` of the in-neighbours, drawn by the squares of their edges'
+        shares."""
         frontier = dgl.in_subgraph(g, seed_nodes)
         block = dgl.to_block(frontier, seed_nodes)
         src, dst = block.edges()
@@ -57,14 +61,22 @@ class Ladies(dgl.dataloading.BlockSampler):
         result = dgl.to_block(chosen, seed_nodes)
         order = result.edata[dgl.EID]
         weight = (share * factor[src])[kept][order]
-        result.edata["edge_weights"] = dgl.ops.e_div_v(result, weight, dgl.ops.copy_e_sum(result, weight))
+        result.edata["edge_weights"] = dgl.ops.e_div_v(
+            result, weight, dgl.ops.copy_e_sum(result, weight)
+        )
         result.edata[dgl.EID] = eids[order]
         return result
 
 
 def main():
     options = arguments(
-        __doc__, scale=20, edges=10_000_000, dim=128, sizes="4000,4000,4000", batch_size=1000, seeds=20_000
+        __doc__,
+        scale=20,
+        edges=10_000_000,
+        dim=128,
+        sizes="4000,4000,4000",
+        batch_size=1000,
+        seeds=20_000,
     )
     graph = generate(options.scale, options.edges, options.dim)
     seeds = random_ids(graph.num_nodes(), options.seeds)
@@ -73,10 +85,16 @@ def main():
     for key, names in (("ladies", []), ("ladies_and_rows", ["feat"])):
         theirs = Ladies(sizes, prefetch_node_feats=names)
         ours = pagraph.dgl.LayerSampler(sizes, prefetch_node_feats=names)
-        cases[key] = Case(loaders(graph, seeds, theirs, options.batch_size, ours=ours), count_nodes(*names))
+        cases[key] = Case(
+            loaders(graph, seeds, theirs, options.batch_size, ours=ours), count_nodes(*names)
+        )
     result = run(cases, options.rounds)
     show(result, graph)
-    write("layerwise", {"options": vars(options), "vertices": graph.num_nodes(), "edges": graph.num_edges()} | result)
+    write(
+        "layerwise",
+        {"options": vars(options), "vertices": graph.num_nodes(), "edges": graph.num_edges()}
+        | result,
+    )
 
 
 if __name__ == "__main__":

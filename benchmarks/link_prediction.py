@@ -1,14 +1,17 @@
-"""Loading for link prediction: our DataLoader against DGL's, in turn, on an RMAT graph; see contest.py.
+"""Loading for link prediction: our DataLoader against DGL's, in turn, on an RMAT graph; see
+contest.py.
 
-A batch holds edges, one random pair for each, and the sampled neighbourhood of all their ends, without the batch's
-edges and their reverses. The same without leaving them out tells what that costs, in percent of a batch.
+A batch holds edges, one random pair for each, and the sampled neighbourhood of all their ends,
+without the batch's edges and their reverses. The same without leaving them out tells what that
+costs, in percent of a batch.
 
 Run: ``python benchmarks/link_prediction.py`` (about 10 minutes, 6 GiB of memory).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow both down on few cores
+# Spinning threads would slow both down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from contest import Case, arguments, loaders, read_rows, run, show
 from dgl.dataloading import NeighborSampler, as_edge_prediction_sampler
@@ -34,17 +37,27 @@ def exclusion_cost(result):
 
 
 def main():
-    options = arguments(__doc__, scale=20, edges=10_000_000, dim=128, fanout="15,10,5", batch_size=512, seeds=20_480)
+    options = arguments(
+        __doc__, scale=20, edges=10_000_000, dim=128, fanout="15,10,5", batch_size=512, seeds=20_480
+    )
     graph = generate(options.scale, options.edges, options.dim)
     seeds = random_ids(graph.num_edges(), options.seeds)
-    nodes = NeighborSampler([int(fanout) for fanout in options.fanout.split(",")], prefetch_node_feats=["feat"])
+    nodes = NeighborSampler(
+        [int(fanout) for fanout in options.fanout.split(",")], prefetch_node_feats=["feat"]
+    )
     samplers = {
         "reverse_id": as_edge_prediction_sampler(
-            nodes, exclude="reverse_id", reverse_eids=reverse_ids(graph), negative_sampler=Uniform(1)
+            nodes,
+            exclude="reverse_id",
+            reverse_eids=reverse_ids(graph),
+            negative_sampler=Uniform(1),
         ),
         "no_exclusion": as_edge_prediction_sampler(nodes, negative_sampler=Uniform(1)),
     }
-    cases = {key: Case(loaders(graph, seeds, s, options.batch_size), count) for key, s in samplers.items()}
+    cases = {
+        key: Case(loaders(graph, seeds, s, options.batch_size), count)
+        for key, s in samplers.items()
+    }
     result = run(cases, options.rounds)
     show(result, graph)
     result["exclusion_percent_of_a_batch"] = exclusion_cost(result)

@@ -1,8 +1,10 @@
-"""Commands under a limit of memory: a control group of version 1 or 2, made for one command and removed after it.
+"""Commands under a limit of memory: a control group of version 1 or 2, made for one command and
+removed after it.
 
-The limit counts everything that the command has: its own memory and the pages of files that it brought into the page
-cache. A command that needs more is killed by the system, which :class:`Outcome` says. Making a group takes the rights
-to write into the mounted hierarchy, usually those of root; without them :func:`find_hierarchy` says why not.
+The limit counts everything that the command has: its own memory and the pages of files that it
+brought into the page cache. A command that needs more is killed by the system, which
+:class:`Outcome` says. Making a group takes the rights to write into the mounted hierarchy, usually
+those of root; without them :func:`find_hierarchy` says why not.
 """
 
 import contextlib
@@ -53,7 +55,9 @@ def find_hierarchy(root=CGROUPS):
             with new_group(hierarchy, 2**30):
                 return hierarchy
         except OSError as error:
-            reasons.append(f"version {hierarchy.version} in {hierarchy.root}: {error.strerror or error}")
+            reasons.append(
+                f"version {hierarchy.version} in {hierarchy.root}: {error.strerror or error}"
+            )
     raise NoGroupError("no control group of memory can be made here: " + "; ".join(reasons))
 
 

@@ -1,8 +1,10 @@
-"""PaGraph's partitioner as it was published, written anew from its description: what ours is measured against.
+"""PaGraph's partitioner as it was published, written anew from its description: what ours is
+measured against.
 
-One training vertex after another; its in-neighbourhood gathered by slices of a CSC, and through Python lists for more
-than one hop; counts by ``np.unique``; a Python loop over the neighbourhood to note what the part now holds. The one
-change: the average is that of the training vertices instead of 65 % of all vertices over the parts.
+One training vertex after another; its in-neighbourhood gathered by slices of a CSC, and through
+Python lists for more than one hop; counts by ``np.unique``; a Python loop over the neighbourhood to
+note what the part now holds. The one change: the average is that of the training vertices instead
+of 65 % of all vertices over the parts.
 """
 
 import numpy as np
@@ -25,7 +27,8 @@ def neighbourhood(indptr, indices, vertex, hops):
 
 
 def best_part(score, sizes):
-    """The highest score; of the two highest, if they are equal, the part with fewer training vertices."""
+    """The highest score; of the two highest, if they are equal, the part with fewer training
+    vertices."""
     second, first = np.argsort(score)[-2:]
     if score[first] == score[second] and sizes[second] < sizes[first]:
         return second

@@ -1,16 +1,19 @@
-"""PaGraph's claims, measured with pagraph's own commands: figures, tables and picture of ``docs/paper.md``.
+"""PaGraph's claims, measured with pagraph's own commands: figures, tables and picture of
+``docs/paper.md``.
 
-Hit rates and parts are counts, the same on every machine. Times are medians over rounds in which the ways that are
-compared take turns. The tables between the markers of the page are written anew from ``results/paper.json`` and from
-the files of the benchmarks of partitioning and pre-aggregation; ``--tables`` does only that.
+Hit rates and parts are counts, the same on every machine. Times are medians over rounds in which
+the ways that are compared take turns. The tables between the markers of the page are written anew
+from ``results/paper.json`` and from the files of the benchmarks of partitioning and
+pre-aggregation; ``--tables`` does only that.
 
-Run: ``python benchmarks/paper.py FOLDER...`` (real graphs; the generated one is always there. About 10 minutes with six
-folders, 4 GiB of memory, 1 GiB of disk.)
+Run: ``python benchmarks/paper.py FOLDER...`` (real graphs; the generated one is always there. About
+10 minutes with six folders, 4 GiB of memory, 1 GiB of disk.)
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow all down on few cores
+# Spinning threads would slow all down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import argparse
 import json
@@ -40,13 +43,15 @@ PARTS = 4
 
 
 class Commands:
-    """Runs commands of ``pagraph`` and keeps their words, with the names of folders in place of their paths."""
+    """Runs commands of ``pagraph`` and keeps their words, with the names of folders in place of
+    their paths."""
 
     def __init__(self, place):
         self.place, self.shown = Path(place), []
 
     def __call__(self, line, graph, *paths):
-        """Run ``line``; the graph's folder takes the place of the first ``{}``, files in ``place`` those of others."""
+        """Run ``line``; the graph's folder takes the place of the first ``{}``, files in ``place``
+        those of others."""
         names = [str(path) for path in (graph, *(self.place / path for path in paths))]
         self.shown.append("pagraph " + line.format(Path(graph).name, *paths))
         pagraph_cli(shlex.split(line.format(*names)), standalone_mode=False)
@@ -58,28 +63,43 @@ class Commands:
 
 
 def batch_size(graph):
-    """6000, or less where an epoch would have fewer than 10 batches: one batch of everything reads each row once."""
+    """6000, or less where an epoch would have fewer than 10 batches: one batch of everything reads
+    each row once."""
     return min(BATCH, int(TRAIN_SHARE * graph.num_nodes) // 10)
 
 
 def hit_rates(commands, folder, graph):
-    """Share of the rows that a cache by degree, by ``auto`` and the best possible serve; one row for each fan-out."""
+    """Share of the rows that a cache by degree, by ``auto`` and the best possible serve; one row
+    for each fan-out."""
     for fanout in FANOUTS:
         line = f"profile {{}} --fanout {fanout} --batch-size {batch_size(graph)} --epochs 3"
-        line += f" --policies degree,auto,oracle --budgets {','.join(BUDGETS)}{train_option(folder)}"
+        line += (
+            f" --policies degree,auto,oracle --budgets {','.join(BUDGETS)}{train_option(folder)}"
+        )
         found = commands.report(line, folder)
         rates = {policy: [] for policy in ("degree", "auto", "oracle")}
         for record in found["curve"]:
             rates[record["policy"]].append(record["hit_rate"])
-        yield {"graph": folder.name, "vertices": graph.num_nodes, "edges": graph.num_edges, "fanout": fanout} | rates
+        yield {
+            "graph": folder.name,
+            "vertices": graph.num_nodes,
+            "edges": graph.num_edges,
+            "fanout": fanout,
+        } | rates
 
 
 def parts(commands, folder, graph):
     """Balance, replication and hit rates of parts, for each number of hops and method."""
     for hops in (1, 2):
         fanout = ",".join(["2"] * hops)
-        line = f"partition {{}} --compare -k {PARTS} --hops {hops} {' '.join(f'--method {m}' for m in METHODS)}"
-        line += f" --cache 10% --cache-policy degree --fanout {fanout} --batch-size {batch_size(graph)} --quiet"
+        line = (
+            f"partition {{}} --compare -k {PARTS} --hops {hops} "
+            f"{' '.join(f'--method {m}' for m in METHODS)}"
+        )
+        line += (
+            f" --cache 10% --cache-policy degree --fanout {fanout} --batch-size "
+            f"{batch_size(graph)} --quiet"
+        )
         keys = ("train_balance", "vertex_balance", "replication_factor")
         for found in commands.report(line + train_option(folder), folder)["comparison"]:
             cache = {key: found["cache"][key] for key in ("hit_rate", "unpartitioned_hit_rate")}
@@ -92,9 +112,11 @@ def train_option(folder):
 
 
 def training(commands, folder, rounds, epochs):
-    """Seconds of an epoch of training: DGL's loader, ours without and with batches made ahead, in turn."""
+    """Seconds of an epoch of training: DGL's loader, ours without and with batches made ahead, in
+    turn."""
     common = (
-        f"train {{}} --fanout {FANOUT} --batch-size {BATCH} --hidden {HIDDEN} --epochs {epochs} --eval-every {epochs}"
+        f"train {{}} --fanout {FANOUT} --batch-size {BATCH} --hidden {HIDDEN} --epochs "
+        f"{epochs} --eval-every {epochs}"
     )
     ways = {"dgl": "--baseline dgl", "not_ahead": "--prefetch 0", "ahead": ""}
     seconds = {way: {"epoch": [], "loading": [], "computing": []} for way in ways}
@@ -104,8 +126,14 @@ def training(commands, folder, rounds, epochs):
             for stage, runs in seconds[way].items():
                 runs.append(median(found[f"{stage}_seconds"][1:]))  # the first epoch compiles
     for of_way in seconds.values():
-        of_way["share"] = [loading / epoch for loading, epoch in zip(of_way["loading"], of_way["epoch"], strict=True)]
-    result = {way: {stage: summarise(runs) for stage, runs in of_way.items()} for way, of_way in seconds.items()}
+        of_way["share"] = [
+            loading / epoch
+            for loading, epoch in zip(of_way["loading"], of_way["epoch"], strict=True)
+        ]
+    result = {
+        way: {stage: summarise(runs) for stage, runs in of_way.items()}
+        for way, of_way in seconds.items()
+    }
     ratios = {
         f"{stage}_{way}_over_dgl": summarise(
             [a / b for a, b in zip(seconds[way][stage], seconds["dgl"][stage], strict=True)]
@@ -117,20 +145,31 @@ def training(commands, folder, rounds, epochs):
 
 
 def hidden(graph, rounds):
-    """Loading beside computation that leaves the processors alone: a step that only waits, as long as a batch takes."""
-    settings = {"fields": ["feat"], "labels": ["label"], "batch_size": BATCH, "cache": 0, "epochs": 3}
+    """Loading beside computation that leaves the processors alone: a step that only waits, as long
+    as a batch takes."""
+    settings = {
+        "fields": ["feat"],
+        "labels": ["label"],
+        "batch_size": BATCH,
+        "cache": 0,
+        "epochs": 3,
+    }
     sampler = NeighborSampler([int(k) for k in FANOUT.split(",")])
 
     def epoch(prefetch, step):
         compute = (lambda _batch: time.sleep(step)) if step else None
-        times = measure_loading(graph, train_ids(graph), sampler, prefetch=prefetch, compute=compute, **settings)
+        times = measure_loading(
+            graph, train_ids(graph), sampler, prefetch=prefetch, compute=compute, **settings
+        )
         return times.medians["epoch"], times.medians["waiting"], times.epochs[-1].batches
 
     runs = []
     for _ in range(rounds):
         alone, _, batches = epoch(0, 0)
         behind, ahead = epoch(0, alone / batches), epoch(2, alone / batches)
-        runs.append({"alone": alone, "behind": behind[0], "ahead": ahead[0], "not_hidden": ahead[1] / alone})
+        runs.append(
+            {"alone": alone, "behind": behind[0], "ahead": ahead[0], "not_hidden": ahead[1] / alone}
+        )
     return {key: summarise([run[key] for run in runs]) for key in runs[0]}
 
 
@@ -154,9 +193,13 @@ def draw(commands, folder):
     """The page's picture."""
     import matplotlib
 
-    matplotlib.rcParams["svg.fonttype"] = "none"  # letters instead of outlines: a fifth of the bytes
+    # Letters instead of outlines: a fifth of the bytes.
+    matplotlib.rcParams["svg.fonttype"] = "none"
     PICTURE.parent.mkdir(exist_ok=True)
-    line = f"profile {{}} --fanout {FANOUT} --batch-size {BATCH} --policies degree,auto,oracle --plot {{}}"
+    line = (
+        f"profile {{}} --fanout {FANOUT} --batch-size {BATCH} --policies degree,auto,oracle "
+        f"--plot {{}}"
+    )
     commands(line, folder, PICTURE.name)
     PICTURE.write_bytes((commands.place / PICTURE.name).read_bytes())
 
@@ -165,7 +208,9 @@ def draw(commands, folder):
 
 
 def table(head, rows):
-    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows])
+    return "\n".join(
+        "| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows]
+    )
 
 
 def points(rates):
@@ -180,14 +225,21 @@ def loading_table(figures):
     ways = {"dgl": "DGL's loader", "not_ahead": "pagraph, `--prefetch 0`", "ahead": "pagraph"}
     rows = []
     for way, name in ways.items():
-        stages = [f"{1000 * figures[way][stage]['median']:.0f}" for stage in ("loading", "computing", "epoch")]
+        stages = [
+            f"{1000 * figures[way][stage]['median']:.0f}"
+            for stage in ("loading", "computing", "epoch")
+        ]
         rows.append([name, *stages, f"{100 * figures[way]['share']['median']:.0f} %"])
-    rows = table(["", "loading, ms an epoch", "computing, ms", "epoch, ms", "share of loading"], rows)
+    rows = table(
+        ["", "loading, ms an epoch", "computing, ms", "epoch, ms", "share of loading"], rows
+    )
     loading, computing = (figures["dgl"][stage]["median"] for stage in ("loading", "computing"))
     saved = [less(figures[f"{what}_ahead_over_dgl"]) for what in ("loading", "epoch")]
     return (
-        f"{rows}\n\nLoading takes {saved[0]} less time than with DGL's loader, the epoch {saved[1]} less.\n"
-        f"A device that computes {computing / (loading * 3 / 7):.1f} times as fast as these cores would bring "
+        f"{rows}\n\nLoading takes {saved[0]} less time than with DGL's loader, the epoch "
+        f"{saved[1]} less.\n"
+        f"A device that computes {computing / (loading * 3 / 7):.1f} times as fast as these cores "
+        "would bring "
         "the share of DGL's loader to 70 %."
     )
 
@@ -199,11 +251,17 @@ def hidden_table(figures):
         "ahead": "batches made ahead, the same step",
     }
     rows = [[name, f"{figures[way]['median']:.3f}"] for way, name in ways.items()]
-    return f"{table(['', 'seconds an epoch'], rows)}\n\n{less(figures['not_hidden'])} of the loading is hidden."
+    return (
+        f"{table(['', 'seconds an epoch'], rows)}\n\n{less(figures['not_hidden'])} of the "
+        "loading is hidden."
+    )
 
 
 def few_rows_table(rows):
-    shown = [[r["graph"], f"{r['vertices']:,}", f"{r['edges']:,}", r["fanout"], *points(r["degree"])] for r in rows]
+    shown = [
+        [r["graph"], f"{r['vertices']:,}", f"{r['edges']:,}", r["fanout"], *points(r["degree"])]
+        for r in rows
+    ]
     return table(["graph", "vertices", "edges", "fan-out", *BUDGETS], shown)
 
 
@@ -211,22 +269,40 @@ def hit_rate_table(rows):
     policies, budgets = ("degree", "auto", "oracle"), ("5%", "10%", "20%")
     shown = []
     for row in rows:
-        cells = [" / ".join(points(row[p][BUDGETS.index(budget)] for p in policies)) for budget in budgets]
-        least = [f"{100 * min(a / b for a, b in zip(row[p], row['oracle'], strict=True)):.0f} %" for p in policies[:2]]
+        cells = [
+            " / ".join(points(row[p][BUDGETS.index(budget)] for p in policies))
+            for budget in budgets
+        ]
+        least = [
+            f"{100 * min(a / b for a, b in zip(row[p], row['oracle'], strict=True)):.0f} %"
+            for p in policies[:2]
+        ]
         shown.append([row["graph"], row["fanout"], *cells, *least])
-    return table(["graph", "fan-out", *budgets, "degree, least share", "`auto`, least share"], shown)
+    return table(
+        ["graph", "fan-out", *budgets, "degree, least share", "`auto`, least share"], shown
+    )
 
 
 def parts_table(rows):
     shown = []
     for graph, hops in dict.fromkeys((row["graph"], row["hops"]) for row in rows):
-        of_method = {row["method"]: row for row in rows if (row["graph"], row["hops"]) == (graph, hops)}
+        of_method = {
+            row["method"]: row for row in rows if (row["graph"], row["hops"]) == (graph, hops)
+        }
         ours = of_method["pagraph"]
         factors = [f"{of_method[method]['replication_factor']:.2f}" for method in METHODS]
-        caches = points([*(of_method[method]["hit_rate"] for method in METHODS), ours["unpartitioned_hit_rate"]])
+        caches = points(
+            [*(of_method[method]["hit_rate"] for method in METHODS), ours["unpartitioned_hit_rate"]]
+        )
         balances = [f"{ours['train_balance']:.3f}", f"{ours['vertex_balance']:.2f}"]
         shown.append([graph, hops, *balances, *factors, *caches])
-    head = ["graph", "hops", "balance, trained", "balance, held", *(f"replication, {m}" for m in METHODS)]
+    head = [
+        "graph",
+        "hops",
+        "balance, trained",
+        "balance, held",
+        *(f"replication, {m}" for m in METHODS),
+    ]
     return table([*head, *(f"hits, {m}" for m in METHODS), "hits, one process"], shown)
 
 
@@ -239,9 +315,15 @@ def machine(figures):
 
 
 def original_table(figures):
-    shown, of_method = [], ([r for r in figures["rows"] if r["method"] == m] for m in ("original", "pagraph"))
+    shown, of_method = (
+        [],
+        ([r for r in figures["rows"] if r["method"] == m] for m in ("original", "pagraph")),
+    )
     for original, ours in zip(*of_method, strict=True):
-        name = f"RMAT scale {ours['scale']}, {ours['edges']:,} edges, {ours['hops']} hop{'s' * (ours['hops'] > 1)}"
+        name = (
+            f"RMAT scale {ours['scale']}, {ours['edges']:,} edges, {ours['hops']} "
+            f"hop{'s' * (ours['hops'] > 1)}"
+        )
         factors = [f"{row['replication_factor']:.4f}" for row in (original, ours)]
         shown.append([name, *factors, f"{ours['speedup']:.0f}"])
     head = ["graph", "replication, published algorithm", "replication, `pagraph`", "times as fast"]
@@ -252,13 +334,18 @@ def preaggregation_table(figures):
     rows = []
     for model in ("sage", "gcn"):
         before, after = figures[model]["ordinary"], figures[model]["preaggregated"]
-        faster = [f"{before[key]['median'] / after[key]['median']:.1f}" for key in ("seconds", "loading_seconds")]
+        faster = [
+            f"{before[key]['median'] / after[key]['median']:.1f}"
+            for key in ("seconds", "loading_seconds")
+        ]
         accuracy = points([before["test_accuracy"], after["test_accuracy"]])
         rows.append([model, f"{figures[model]['preaggregate']['seconds']:.2f}", *faster, *accuracy])
     rows = table(["model", "seconds to sum up", "epoch, times as fast", "loading, times as fast",
                   "accuracy before, %", "accuracy after, %"], rows)  # fmt: skip
     factors = sorted(figures["replication_factor"].items(), reverse=True)
-    held = ", ".join(f"{factor:.2f} with {hops} hop{'s' * (hops != '1')}" for hops, factor in factors)
+    held = ", ".join(
+        f"{factor:.2f} with {hops} hop{'s' * (hops != '1')}" for hops, factor in factors
+    )
     parts_ = f"Replication factor of {figures['options']['parts']} parts of that graph: {held}."
     return f"{rows}\n\n{parts_} ({machine(figures)}.)"
 
@@ -266,7 +353,8 @@ def preaggregation_table(figures):
 def tables():
     """Marker to the text that belongs there."""
     figures, partitioning, preaggregation = (
-        json.loads((RESULTS / f"{name}.json").read_text()) for name in ("paper", "partitioning", "preaggregation")
+        json.loads((RESULTS / f"{name}.json").read_text())
+        for name in ("paper", "partitioning", "preaggregation")
     )
     return {
         "machine": f"{machine(figures)}; medians of {figures['rounds']} rounds.",
@@ -290,10 +378,14 @@ def fill(page):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--rounds", type=int, default=5, help="[5]")
-    parser.add_argument("--epochs", type=int, default=4, help="of each training run, the first left out [4]")
+    parser.add_argument(
+        "--epochs", type=int, default=4, help="of each training run, the first left out [4]"
+    )
     parser.add_argument("--tables", action="store_true", help="only write the page's tables anew")
     options = parser.parse_args()
     if not options.tables:

@@ -1,12 +1,14 @@
-"""Partitioning: all methods beside the original algorithm; seconds, replication factor, balance, memory.
+"""Partitioning: all methods beside the original algorithm; seconds, replication factor, balance,
+memory.
 
-Without arguments: RMAT graphs of scale 17 (1.9 M stored edges, 1 hop) and 13 (111 k, 1 and 2 hops), 65 % training
-vertices, 4 parts, methods in turn in each round. ``--large``: scale 22 (4.2 M vertices, 65 M stored edges), 8 parts, 1
-and 2 hops, each in a process of its own that maps the graph from a folder. ``--graphs FOLDER``: every graph folder in
-it at 2, 4 and 8 parts, 1 and 2 hops, with the graph's own training vertices and with 65 % drawn.
+Without arguments: RMAT graphs of scale 17 (1.9 M stored edges, 1 hop) and 13 (111 k, 1 and 2 hops),
+65 % training vertices, 4 parts, methods in turn in each round. ``--large``: scale 22 (4.2 M
+vertices, 65 M stored edges), 8 parts, 1 and 2 hops, each in a process of its own that maps the
+graph from a folder. ``--graphs FOLDER``: every graph folder in it at 2, 4 and 8 parts, 1 and 2
+hops, with the graph's own training vertices and with 65 % drawn.
 
-Run: ``python benchmarks/partitioning.py [--large] [--graphs FOLDER] [--methods NAME...]`` (half a minute; the large
-graph takes minutes for each method with 2 hops, METIS the longest).
+Run: ``python benchmarks/partitioning.py [--large] [--graphs FOLDER] [--methods NAME...]`` (half a
+minute; the large graph takes minutes for each method with 2 hops, METIS the longest).
 """
 
 import argparse
@@ -36,10 +38,15 @@ def generate(scale):
 
 def quality(graph, train, parts, num_parts, hops, method):
     """Replication factor, and the largest part's training vertices over the mean."""
-    partition = Partition(graph, train, torch.as_tensor(parts, dtype=torch.int32), num_parts, hops, method)
+    partition = Partition(
+        graph, train, torch.as_tensor(parts, dtype=torch.int32), num_parts, hops, method
+    )
     held = sum(len(partition.vertices(part).ids) for part in range(num_parts))
     largest = int(torch.bincount(partition.parts).max())
-    return {"replication_factor": held / graph.num_nodes, "balance": largest * num_parts / len(train)}
+    return {
+        "replication_factor": held / graph.num_nodes,
+        "balance": largest * num_parts / len(train),
+    }
 
 
 def timed(divide, *arguments):
@@ -69,14 +76,23 @@ def small(methods, rounds):
                 seconds[name].append(took)
                 if len(seconds[name]) == 1:
                     found = quality(graph, train, parts, 4, hops, name)
-                    rows.append({"scale": scale, "edges": graph.num_edges, "hops": hops, "method": name, **found})
+                    rows.append(
+                        {
+                            "scale": scale,
+                            "edges": graph.num_edges,
+                            "hops": hops,
+                            "method": name,
+                            **found,
+                        }
+                    )
         original = statistics.median(seconds["original"])
         for row in rows[-len(divide) :]:
             row["seconds"] = summarise(seconds[row["method"]])
             row["speedup"] = original / row["seconds"]["median"]
             print(
                 f"scale {scale} {graph.num_edges:9,} edges {hops} hops  {row['method']:10s} "
-                f"{row['seconds']['median']:8.4f} s {row['speedup']:7.1f}x  RF {row['replication_factor']:.4f}  "
+                f"{row['seconds']['median']:8.4f} s {row['speedup']:7.1f}x  RF "
+                f"{row['replication_factor']:.4f}  "
                 f"balance {row['balance']:.4f}",
                 flush=True,
             )
@@ -91,7 +107,11 @@ def child(folder, method, num_parts, hops):
     with PeakMemory() as memory:
         parts, seconds = timed(METHODS[method], graph, train, num_parts, hops)
     found = quality(graph, train, parts, num_parts, hops, method)
-    print(json.dumps({"method": method, "hops": hops, "seconds": seconds, **memory.use.to_json(), **found}))
+    print(
+        json.dumps(
+            {"method": method, "hops": hops, "seconds": seconds, **memory.use.to_json(), **found}
+        )
+    )
 
 
 def large(methods, scale, num_parts):
@@ -100,11 +120,30 @@ def large(methods, scale, num_parts):
         write_graph(generate(scale), Path(folder) / "graph")
         for hops in (1, 2):
             for method in methods:
-                command = [sys.executable, __file__, "--child", f"{folder}/graph", method, str(num_parts), str(hops)]
+                command = [
+                    sys.executable,
+                    __file__,
+                    "--child",
+                    f"{folder}/graph",
+                    method,
+                    str(num_parts),
+                    str(hops),
+                ]
                 done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:  # METIS may run out of memory; the others' figures count all the same
-                    rows.append({"method": method, "hops": hops, "failed": done.stderr[-300:], "rc": done.returncode})
-                    print(f"scale {scale} {hops} hops  {method:10s} failed: {done.returncode}", flush=True)
+                # METIS may run out of memory; the others' figures count all the same.
+                if done.returncode:
+                    rows.append(
+                        {
+                            "method": method,
+                            "hops": hops,
+                            "failed": done.stderr[-300:],
+                            "rc": done.returncode,
+                        }
+                    )
+                    print(
+                        f"scale {scale} {hops} hops  {method:10s} failed: {done.returncode}",
+                        flush=True,
+                    )
                     continue
                 rows.append(json.loads(done.stdout.splitlines()[-1]))
                 row = rows[-1]
@@ -133,24 +172,38 @@ def real(folder, methods):
         for train_name, train in train_sets(graph):
             for num_parts in (2, 4, 8):
                 for hops in (1, 2):
-                    row = {"graph": path.name, "train": train_name, "parts": num_parts, "hops": hops, "methods": {}}
+                    row = {
+                        "graph": path.name,
+                        "train": train_name,
+                        "parts": num_parts,
+                        "hops": hops,
+                        "methods": {},
+                    }
                     for method in methods:
                         parts, seconds = timed(METHODS[method], graph, train, num_parts, hops)
                         found = quality(graph, train, parts, num_parts, hops, method)
                         row["methods"][method] = {"seconds": seconds, **found}
                     rows.append(row)
-                    figures = "  ".join(f"{m} {f['replication_factor']:.3f}" for m, f in row["methods"].items())
-                    print(f"{path.name:18s} {train_name:5s} {num_parts} parts {hops} hops  {figures}", flush=True)
+                    figures = "  ".join(
+                        f"{m} {f['replication_factor']:.3f}" for m, f in row["methods"].items()
+                    )
+                    print(
+                        f"{path.name:18s} {train_name:5s} {num_parts} parts {hops} hops  {figures}",
+                        flush=True,
+                    )
     return rows
 
 
 def beside_best(rows):
-    """For each method: in what share of the cases it is best or within 2 %, and its largest distance from the best."""
+    """For each method: in what share of the cases it is best or within 2 %, and its largest
+    distance from the best."""
     summary = {}
     for method in rows[0]["methods"] if rows else ():
         ratios = []
         for row in rows:
-            factors = {name: figures["replication_factor"] for name, figures in row["methods"].items()}
+            factors = {
+                name: figures["replication_factor"] for name, figures in row["methods"].items()
+            }
             ratios.append(factors[method] / min(factors.values()))
         summary[method] = {
             "best": sum(r == 1 for r in ratios) / len(ratios),
@@ -158,19 +211,26 @@ def beside_best(rows):
             "mean_ratio_to_best": statistics.mean(ratios),
             "worst_ratio_to_best": max(ratios),
         }
-        print(f"{method:10s} " + "  ".join(f"{key} {value:.3f}" for key, value in summary[method].items()))
+        print(
+            f"{method:10s} "
+            + "  ".join(f"{key} {value:.3f}" for key, value in summary[method].items())
+        )
     return summary
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--methods", nargs="+", choices=METHODS, help="default: all (--large: all but metis)")
+    parser.add_argument(
+        "--methods", nargs="+", choices=METHODS, help="default: all (--large: all but metis)"
+    )
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--scale", type=int, default=22, help="of the large graph")
     parser.add_argument("--parts", type=int, default=8, help="of the large graph")
     parser.add_argument("--graphs", type=Path, metavar="FOLDER")
-    parser.add_argument("--child", nargs=4, metavar=("FOLDER", "METHOD", "PARTS", "HOPS"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--child", nargs=4, metavar=("FOLDER", "METHOD", "PARTS", "HOPS"), help=argparse.SUPPRESS
+    )
     options = parser.parse_args()
     if options.child:
         folder, method, num_parts, hops = options.child
@@ -183,7 +243,10 @@ def main():
         write("partitioning_graphs", {"rows": rows, "beside_best": beside_best(rows)})
     elif options.large:
         chosen = options.methods or [method for method in METHODS if method != "metis"]
-        write("partitioning_large", {"scale": options.scale, "rows": large(chosen, options.scale, options.parts)})
+        write(
+            "partitioning_large",
+            {"scale": options.scale, "rows": large(chosen, options.scale, options.parts)},
+        )
     else:
         write("partitioning", {"rows": small(methods, options.rounds)})
 

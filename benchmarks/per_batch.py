@@ -1,18 +1,23 @@
-"""What one batch costs: calls of Python functions, milliseconds, and the interpreter's lock; ours, the peers', before.
+"""What one batch costs: calls of Python functions, milliseconds, and the interpreter's lock; ours,
+the peers', before.
 
 Three tables; homogeneous RMAT graph, fan-out 10,5, one field of 64 float32, CPU:
 
-- calls of Python functions a batch, in the reader's thread, with one field and one label; and of one uncached read;
-- milliseconds a batch of 1 to 1024 seeds, in the reader's thread and with 1 and 2 threads, against DGL's loader with
-  0 workers, and PyG's with 0 workers where pyg-lib or torch-sparse is installed;
-- milliseconds a batch for which our threads keep the main thread from running Python, see ``time_lock`` in
-  ``per_batch_worker.py``; the estimate is checked by a thread that is known to hold the lock for 1 ms.
+- calls of Python functions a batch, in the reader's thread, with one field and one label; and of
+  one uncached read;
+- milliseconds a batch of 1 to 1024 seeds, in the reader's thread and with 1 and 2 threads, against
+  DGL's loader with 0 workers, and PyG's with 0 workers where pyg-lib or torch-sparse is installed;
+- milliseconds a batch for which our threads keep the main thread from running Python, see
+  ``time_lock`` in ``per_batch_worker.py``; the estimate is checked by a thread that is known to
+  hold the lock for 1 ms.
 
-Each checkout runs in a process of its own, which waits while another one measures; all contenders take turns, round
-after round, after one that is not counted. A ratio is the median of the rounds' ratios.
+Each checkout runs in a process of its own, which waits while another one measures; all contenders
+take turns, round after round, after one that is not counted. A ratio is the median of the rounds'
+ratios.
 
-Run: ``python benchmarks/per_batch.py`` (about 8 minutes, 3 GiB of memory); with ``--baseline ../before``, another
-checkout, twice as long: its figures are then in the column "before". ``--quick`` only shows that everything runs.
+Run: ``python benchmarks/per_batch.py`` (about 8 minutes, 3 GiB of memory); with
+``--baseline ../before``, another checkout, twice as long: its figures are then in the column
+"before". ``--quick`` only shows that everything runs.
 """
 
 import json
@@ -72,13 +77,18 @@ class Checkout:
 
 def count_calls(checkouts, batches):
     """Median calls a batch, by face, and of one read; then by checkout."""
-    asked = {face: ("calls", face) for face in FACES} | {"one uncached read": ("read_calls", "core")}
+    asked = {face: ("calls", face) for face in FACES} | {
+        "one uncached read": ("read_calls", "core")
+    }
     result = {}
     for name, (measure, face) in asked.items():
         request = {"loader": face, "seeds": 16, "workers": 0, "batches": batches}
         counts = {of: checkout.ask(measure, **request) for of, checkout in checkouts.items()}
         result[name] = {
-            of: {kind: summarise([calls[kind] for calls in of_batch])["median"] for kind in ("named", "all")}
+            of: {
+                kind: summarise([calls[kind] for calls in of_batch])["median"]
+                for kind in ("named", "all")
+            }
             for of, of_batch in counts.items()
         }
     return result
@@ -102,7 +112,9 @@ def time_batches(checkouts, options, peers):
     for seeds in SEEDS:
 
         def measure(checkout, loader, workers=0, seeds=seeds):
-            return lambda: checkout.ask("time", loader=loader, seeds=seeds, workers=workers, **request)
+            return lambda: checkout.ask(
+                "time", loader=loader, seeds=seeds, workers=workers, **request
+            )
 
         contenders = {(peer, 0, peer): measure(checkouts["now"], peer) for peer in peers}
         contenders |= {
@@ -114,7 +126,9 @@ def time_batches(checkouts, options, peers):
         runs = in_turn(contenders, options.rounds)
         theirs = {peer: runs[peer, 0, peer] for peer in peers}
         result[str(seeds)] = {peer: summarise(of_peer) for peer, of_peer in theirs.items()} | {
-            name_of(face, threads): compare({of: runs[face, threads, of] for of in checkouts}, theirs, FACES[face])
+            name_of(face, threads): compare(
+                {of: runs[face, threads, of] for of in checkouts}, theirs, FACES[face]
+            )
             for face in FACES
             for threads in THREADS
         }
@@ -138,11 +152,14 @@ def ratio(others, ours):
 
 
 def time_lock(checkouts, options):
-    """Milliseconds a batch for which our threads hold up the main thread, by seeds, face and threads."""
+    """Milliseconds a batch for which our threads hold up the main thread, by seeds, face and
+    threads."""
     result = {}
     cases = [(seeds, face, threads) for seeds in (16, 1024) for face in FACES for threads in (1, 2)]
     limits = {"batches": options.batches, "seconds": 4 * options.seconds}
-    held = in_turn({0: lambda: checkouts["now"].ask("check_lock", held=1e-3, **limits)}, options.rounds)[0]
+    held = in_turn(
+        {0: lambda: checkouts["now"].ask("check_lock", held=1e-3, **limits)}, options.rounds
+    )[0]
     result["a thread that holds it for 1 ms"] = {"now": summarise_each(held)}
     for seeds, face, threads in cases:
         request = {"loader": face, "seeds": seeds, "workers": threads, **limits}
@@ -171,15 +188,25 @@ def name_of(face, threads):
 def show_calls(result):
     print("\ncalls of Python functions a batch: named functions of pagraph's files (all)")
     for name, row in result.items():
-        print(f"  {name:20s}", "   ".join(f"{of} {r['named']:.0f} ({r['all']:.0f})" for of, r in row.items()))
+        print(
+            f"  {name:20s}",
+            "   ".join(f"{of} {r['named']:.0f} ({r['all']:.0f})" for of, r in row.items()),
+        )
 
 
 def show_times(seeds, result, peers):
-    print(f"\nms a batch of {seeds} seeds:", *(f"  {peer} {result[peer]['median']:.3f}" for peer in peers))
+    print(
+        f"\nms a batch of {seeds} seeds:",
+        *(f"  {peer} {result[peer]['median']:.3f}" for peer in peers),
+    )
     for name, row in result.items():
         if name not in peers:
-            times = "   ".join(f"{of} {row[of]['median']:7.3f}" for of in ("now", "before") if of in row)
-            ratios = "   ".join(f"{key[14:]} {row[key]:.2f} x" for key in row if key.startswith("times_"))
+            times = "   ".join(
+                f"{of} {row[of]['median']:7.3f}" for of in ("now", "before") if of in row
+            )
+            ratios = "   ".join(
+                f"{key[14:]} {row[key]:.2f} x" for key in row if key.startswith("times_")
+            )
             print(f"  {name:20s} {times}   {ratios}", flush=True)
 
 
@@ -215,7 +242,11 @@ def main():
     if "pyg's" not in peers:
         print("PyG's own loader is left out: neither pyg-lib nor torch-sparse is installed")
     shown = {name: value for name, value in vars(options).items() if name != "baseline"}
-    result = {"options": shown, "revisions": {of: revision(folder) for of, folder in folders.items()}, **versions}
+    result = {
+        "options": shown,
+        "revisions": {of: revision(folder) for of, folder in folders.items()},
+        **versions,
+    }
     result["calls"] = count_calls(checkouts, batches=11)
     show_calls(result["calls"])
     result["milliseconds"] = time_batches(checkouts, options, peers)

@@ -1,11 +1,14 @@
-"""One process of ``per_batch.py``: makes loaders of one graph, measures what it is told on stdin, answers on stdout.
+"""One process of ``per_batch.py``: makes loaders of one graph, measures what it is told on stdin,
+answers on stdout.
 
-It measures the pagraph that it imports, so that ``PYTHONPATH`` says which. Requests and answers are lines of JSON.
+It measures the pagraph that it imports, so that ``PYTHONPATH`` says which. Requests and answers are
+lines of JSON.
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow all down on few cores
+# Spinning threads would slow all down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import gc
 import itertools
@@ -31,7 +34,9 @@ from torch_geometric import typing  # isort: skip
 from torch_geometric.data import Data  # isort: skip
 from torch_geometric.loader import NeighborLoader  # isort: skip
 
-PYGS_BACKENDS = [name for name in ("pyg_lib", "torch_sparse") if getattr(typing, f"WITH_{name.upper()}")]
+PYGS_BACKENDS = [
+    name for name in ("pyg_lib", "torch_sparse") if getattr(typing, f"WITH_{name.upper()}")
+]
 _FOLDER = os.path.dirname(pagraph.__file__) + os.sep
 _LONGEST_LOOP = 5_000_000
 _WINDOW = 8
@@ -50,13 +55,21 @@ class Loaders:
 
     def __init__(self, scale, edges, dim, fanout, batches):
         self._core = rmat(
-            scale, num_edges=edges, undirected=True, simple=True, num_features=dim, num_classes=16, seed=0
+            scale,
+            num_edges=edges,
+            undirected=True,
+            simple=True,
+            num_features=dim,
+            num_classes=16,
+            seed=0,
         )
         self._dgl = pagraph.dgl.to_dgl(self._core)
         self._dgl.create_formats_()
         src, dst = self._dgl.edges()
         fields = {"x": self._core.ndata["feat"], "y": self._core.ndata["label"]}
-        self._pyg = Data(edge_index=torch.stack([src, dst]), num_nodes=self._core.num_nodes, **fields)
+        self._pyg = Data(
+            edge_index=torch.stack([src, dst]), num_nodes=self._core.num_nodes, **fields
+        )
         self._fanouts = [int(fanout) for fanout in fanout.split(",")]
         self._batches = batches
         self.get = lru_cache(maxsize=None)(self._make)
@@ -73,10 +86,14 @@ class Loaders:
             options |= {"num_workers": workers} if workers else {"prefetch": 0}
         if name == "core":
             fields = {"fields": ["feat"], "labels": ["label"] if labels else []}
-            return pagraph.Loader(self._core, ids, pagraph.NeighborSampler(self._fanouts), **fields, **options)
+            return pagraph.Loader(
+                self._core, ids, pagraph.NeighborSampler(self._fanouts), **fields, **options
+            )
         if name.startswith("dgl"):
             sampler = NeighborSampler(
-                self._fanouts, prefetch_node_feats=["feat"], prefetch_labels=["label"] if labels else []
+                self._fanouts,
+                prefetch_node_feats=["feat"],
+                prefetch_labels=["label"] if labels else [],
             )
             made_by = pagraph.dgl.DataLoader if name == "dgl" else dgl.dataloading.DataLoader
             return made_by(self._dgl, ids, sampler, **options)
@@ -117,7 +134,8 @@ def count_read_calls(loader, batches):
 
 
 def _field_set(loader):
-    """The loader's FieldSet: no part of the interface, so it is looked for wherever a version keeps it."""
+    """The loader's FieldSet: no part of the interface, so it is looked for wherever a version keeps
+    it."""
     parts, known = [loader], set()
     for part in parts:
         if type(part).__name__ == "FieldSet":
@@ -130,10 +148,11 @@ def _field_set(loader):
 
 
 def _calls_of(work):
-    """The calls while ``work`` runs: "all", and "named", of functions with a name in pagraph's own files.
+    """The calls while ``work`` runs: "all", and "named", of functions with a name in pagraph's own
+    files.
 
-    Comprehensions and generator expressions have none: a generator is "called" for each item, and from Python 3.12 a
-    comprehension is no call at all.
+    Comprehensions and generator expressions have none: a generator is "called" for each item, and
+    from Python 3.12 a comprehension is no call at all.
     """
     calls = {"named": 0, "all": 0}
 
@@ -141,7 +160,9 @@ def _calls_of(work):
         if event == "call":
             code = frame.f_code
             calls["all"] += 1
-            calls["named"] += code.co_filename.startswith(_FOLDER) and not code.co_name.startswith("<")
+            calls["named"] += code.co_filename.startswith(_FOLDER) and not code.co_name.startswith(
+                "<"
+            )
 
     gc.disable()  # finalizers are no part of a batch
     sys.setprofile(hook)
@@ -154,7 +175,8 @@ def _calls_of(work):
 
 
 def time_batches(loader, most, seconds):
-    """Milliseconds a batch, first ones left out; over at most so many batches, and about so many seconds."""
+    """Milliseconds a batch, first ones left out; over at most so many batches, and about so many
+    seconds."""
     batches = forever(loader)
     for _ in range(WARM_UP):
         touch(next(batches))
@@ -171,20 +193,22 @@ def time_batches(loader, most, seconds):
 def time_lock(batches, most, seconds):
     """How much background threads slow pure Python in the main thread, in milliseconds a batch.
 
-    The main thread repeats: take a batch, run a loop of fixed length while the threads prepare the one that is missing
-    now ("busy"), run the loop again ("alone"). It must find the next batch ready, or the threads would have worked
-    while it waited, unseen: the loop is lengthened until ``next()`` takes no longer than after a sleep. The difference
-    between the two loops is what one batch costs, whatever the clock rate. Threads that hand several batches over at
-    once work in some cycles more than in others: so cycles are averaged by 8, and of these means the median is taken,
-    which drops what other programs did in some of them.
+    The main thread repeats: take a batch, run a loop of fixed length while the threads prepare the
+    one that is missing now ("busy"), run the loop again ("alone"). It must find the next batch
+    ready, or the threads would have worked while it waited, unseen: the loop is lengthened until
+    ``next()`` takes no longer than after a sleep. The difference between the two loops is what one
+    batch costs, whatever the clock rate. Threads that hand several batches over at once work in
+    some cycles more than in others: so cycles are averaged by 8, and of these means the median is
+    taken, which drops what other programs did in some of them.
 
-    "held" is the difference in time off the processor (wall time less the main thread's CPU time): waiting for the
-    lock, with each change of hands, or for a core where there is none for each thread. "slowed" is the difference in
-    wall time: the same, and what the threads take of caches and memory. "next" is the time in ``next()``: also under
-    the lock, but in the reader's thread.
+    "held" is the difference in time off the processor (wall time less the main thread's CPU time):
+    waiting for the lock, with each change of hands, or for a core where there is none for each
+    thread. "slowed" is the difference in wall time: the same, and what the threads take of caches
+    and memory. "next" is the time in ``next()``: also under the lock, but in the reader's thread.
 
-    The switch interval is 1 ms instead of 5: a thread then waits less for the lock each time that it comes out of a
-    kernel, so the loop is shorter; how long it keeps the lock is hardly changed, for its runs of Python are shorter.
+    The switch interval is 1 ms instead of 5: a thread then waits less for the lock each time that
+    it comes out of a kernel, so the loop is shorter; how long it keeps the lock is hardly changed,
+    for its runs of Python are shorter.
 
     Args:
         batches: An iterator whose threads are at work.
@@ -195,20 +219,25 @@ def time_lock(batches, most, seconds):
     try:
         length = _long_enough(batches)
         runs, begin = [], time.perf_counter()
-        while len(runs) < most and (time.perf_counter() - begin < seconds or len(runs) < 2 * _WINDOW):
+        while len(runs) < most and (
+            time.perf_counter() - begin < seconds or len(runs) < 2 * _WINDOW
+        ):
             runs.append(_cycle(batches, length))
     finally:
         sys.setswitchinterval(interval)
     windows = [runs[i : i + _WINDOW] for i in range(0, max(1, len(runs) - _WINDOW + 1), _WINDOW)]
     return {
-        name: statistics.median(statistics.fmean(run[name] for run in window) for window in windows) * 1e3
+        name: statistics.median(statistics.fmean(run[name] for run in window) for window in windows)
+        * 1e3
         for name in runs[0]
     }
 
 
 def _long_enough(batches):
     """A length of :func:`spin` in which the threads have a batch ready."""
-    ready = statistics.median(_next_after(partial(time.sleep, 0.02), batches) for _ in range(WARM_UP))
+    ready = statistics.median(
+        _next_after(partial(time.sleep, 0.02), batches) for _ in range(WARM_UP)
+    )
     length = _loop_length(2e-3)
     while length < _LONGEST_LOOP:
         waits = [_next_after(partial(spin, length), batches) for _ in range(WARM_UP)]
@@ -255,7 +284,8 @@ def _next_after(work, batches):
 
 
 class Holder:
-    """Batches of a thread that is known to hold the lock for so many seconds each: what the estimate is checked by."""
+    """Batches of a thread that is known to hold the lock for so many seconds each: what the
+    estimate is checked by."""
 
     def __init__(self, seconds, pieces=5):
         self._asked = threading.Semaphore(2)
@@ -300,7 +330,9 @@ def answer(loaders, request):
         }
     if measure == "check_lock":
         return check_lock(request["held"], request["batches"], request["seconds"])
-    loader = loaders.get(request["loader"], request["seeds"], request["workers"], measure.endswith("calls"))
+    loader = loaders.get(
+        request["loader"], request["seeds"], request["workers"], measure.endswith("calls")
+    )
     if measure == "calls":
         return count_calls(loader, request["batches"])
     if measure == "read_calls":
@@ -319,7 +351,8 @@ def answer(loaders, request):
 def main():
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
-    warnings.simplefilter("ignore")  # DGL's advice on CPU affinity, PyG's on its backends; each epoch
+    # DGL's advice on CPU affinity, PyG's on its backends; each epoch.
+    warnings.simplefilter("ignore")
     loaders = Loaders(**json.loads(sys.stdin.readline()))
     for line in sys.stdin:
         print(json.dumps(answer(loaders, json.loads(line))), file=answers)

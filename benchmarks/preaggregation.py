@@ -1,15 +1,18 @@
-"""Training with the first layer's neighbour sums computed once, beside ordinary training: time, accuracy, parts.
+"""Training with the first layer's neighbour sums computed once, beside ordinary training: time,
+accuracy, parts.
 
-On a block-model graph whose features are mapped from a folder, for both models of ``pagraph train``: seconds and
-private memory (no pages of mapped files) of ``preaggregate``, then epochs of ordinary training and of training
-with one sampled hop less, and the replication factors of partitions with as many hops.
+On a block-model graph whose features are mapped from a folder, for both models of
+``pagraph train``: seconds and private memory (no pages of mapped files) of ``preaggregate``, then
+epochs of ordinary training and of training with one sampled hop less, and the replication factors
+of partitions with as many hops.
 
 Run: ``python benchmarks/preaggregation.py`` (about 4 minutes, 4 GiB of memory, 1 GiB of disk).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow both down on few cores
+# Spinning threads would slow both down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import argparse
 import subprocess
@@ -32,18 +35,29 @@ MODELS = ("sage", "gcn")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    settings = {"nodes": 300_000, "dim": 128, "epochs": 10, "fanout": "10,10", "parts": 4, "method": "pagraph"}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    settings = {
+        "nodes": 300_000,
+        "dim": 128,
+        "epochs": 10,
+        "fanout": "10,10",
+        "parts": 4,
+        "method": "pagraph",
+    }
     for name, default in settings.items():
         parser.add_argument(f"--{name}", type=type(default), default=default, help=f"[{default}]")
     options = parser.parse_args()
     fanout = tuple(int(part) for part in options.fanout.split(","))
     with tempfile.TemporaryDirectory() as place:
         source = Path(place, "graph")
-        # 3 % to train on, as in the large public graphs: most of what a batch needs lies two hops away.
+        # 3 % to train on, as in the large public graphs: most of what a batch needs lies two hops
+        # away.
         sizes = ["--nodes", options.nodes, "--features", options.dim, "--fractions", "0.03,0.1,0.1"]
         command = [sys.executable, "-m", "pagraph", "generate", "sbm", source, *sizes]
-        subprocess.run([*map(str, command)], check=True)  # a process of its own: memory is measured in this one
+        # A process of its own: memory is measured in this one.
+        subprocess.run([*map(str, command)], check=True)
         graph = open_graph(source)
         result = {"options": vars(options), "vertices": graph.num_nodes, "edges": graph.num_edges}
         for model in MODELS:
@@ -59,7 +73,9 @@ def compare(graph, folder, model, fanout, options):
     """Figures of both ways for one model."""
     before, during = private_bytes(), []
     begin = time.perf_counter()
-    preaggregate(graph, folder, model=model, progress=lambda _done, _total: during.append(private_bytes()))
+    preaggregate(
+        graph, folder, model=model, progress=lambda _done, _total: during.append(private_bytes())
+    )
     seconds = time.perf_counter() - begin
     less = open_graph(folder)
     return {
@@ -71,16 +87,26 @@ def compare(graph, folder, model, fanout, options):
 
 def private_bytes():
     """Memory of this process that is no page of a file."""
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon:")]
+    (line,) = [
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("RssAnon:")
+    ]
     return int(line.split()[1]) * 1024
 
 
 def measure(graph, model, fanout, epochs):
     """Epochs of ``pagraph train``, evaluated at the end."""
-    options = TrainOptions(model=model, fanout=fanout, epochs=epochs, eval_every=epochs, lr=0.01, device="cpu")
+    options = TrainOptions(
+        model=model, fanout=fanout, epochs=epochs, eval_every=epochs, lr=0.01, device="cpu"
+    )
     result = train(make_task(graph, options), options)
-    figures = {name: [getattr(e, name) for e in result.epochs] for name in ("seconds", "loading_seconds")}
-    return {name: summarise(values) for name, values in figures.items()} | {"test_accuracy": result.test_accuracy}
+    figures = {
+        name: [getattr(e, name) for e in result.epochs] for name in ("seconds", "loading_seconds")
+    }
+    return {name: summarise(values) for name, values in figures.items()} | {
+        "test_accuracy": result.test_accuracy
+    }
 
 
 def replication(graph, hops, options):
@@ -94,11 +120,15 @@ def show(result):
     for model in MODELS:
         figures = result[model]
         made = figures["preaggregate"]
-        print(f"{model}: preaggregate {made['seconds']:.2f} s, {made['added_private_bytes'] / 2**20:.0f} MiB")
+        print(
+            f"{model}: preaggregate {made['seconds']:.2f} s, "
+            f"{made['added_private_bytes'] / 2**20:.0f} MiB"
+        )
         for way in ("ordinary", "preaggregated"):
             run = figures[way]
             print(
-                f"  {way:14} epoch {run['seconds']['median']:.3f} s, loading {run['loading_seconds']['median']:.3f} s, "
+                f"  {way:14} epoch {run['seconds']['median']:.3f} s, loading "
+                f"{run['loading_seconds']['median']:.3f} s, "
                 f"test accuracy {run['test_accuracy']:.4f}"
             )
     for hops, factor in result["replication_factor"].items():

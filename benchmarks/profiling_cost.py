@@ -1,9 +1,9 @@
 """What profiling an epoch costs next to sampling it.
 
-"sampling" draws the batches of an epoch with as many threads, into recycled memory, and drops them. "counting" is what
-``hit_rate_curve`` takes to count an epoch's reads, and "summing" to make 20 budgets of it for each of the default
-policies. What rankings take, by policy, is given apart: each is made once, however many epochs are measured. Rounds are
-taken in turn.
+"sampling" draws the batches of an epoch with as many threads, into recycled memory, and drops them.
+"counting" is what ``hit_rate_curve`` takes to count an epoch's reads, and "summing" to make 20
+budgets of it for each of the default policies. What rankings take, by policy, is given apart: each
+is made once, however many epochs are measured. Rounds are taken in turn.
 
 Run: ``python benchmarks/profiling_cost.py`` (about 2 minutes, 2 GiB of memory).
 """
@@ -28,7 +28,9 @@ def sample(graph, seeds, sampler, options):
     pools = BufferPools(2 * options.threads)
     plan = order.plan(0)
     tickets = (order.ticket(plan, index) for index in range(len(order)))
-    run_tickets(lambda t: sampler.sample(graph, t.seeds, t.key, pools=pools), tickets, options.threads)
+    run_tickets(
+        lambda t: sampler.sample(graph, t.seeds, t.key, pools=pools), tickets, options.threads
+    )
 
 
 def main():
@@ -56,17 +58,27 @@ def main():
             runs[name] += [seconds[name]] if number else []  # the first round compiles
     result = {name: summarise(figures) for name, figures in runs.items()}
     result["pass_over_sampling"] = summarise(
-        [(c + s) / p for c, s, p in zip(runs["counting"], runs["summing"], runs["sampling"], strict=True)]
+        [
+            (c + s) / p
+            for c, s, p in zip(runs["counting"], runs["summing"], runs["sampling"], strict=True)
+        ]
     )
     # Other programs only add time: the fastest rounds say most.
     fastest = {name: min(figures) for name, figures in runs.items()}
-    result["pass_over_sampling_fastest"] = (fastest["counting"] + fastest["summing"]) / fastest["sampling"]
+    result["pass_over_sampling_fastest"] = (fastest["counting"] + fastest["summing"]) / fastest[
+        "sampling"
+    ]
     counts = count_accesses(graph, seeds, sampler, **settings)
     result["counter_bytes_per_vertex"] = counts.nbytes / graph.num_nodes
     result["ranking_seconds"] = curve.ranking_seconds
     for name, figures in result.items():
-        print(f"{name:26s}", figures.get("median", figures) if isinstance(figures, dict) else figures)
-    write("profiling_cost", {"options": vars(options), "graph": repr(graph), "policies": curve.policies, **result})
+        print(
+            f"{name:26s}", figures.get("median", figures) if isinstance(figures, dict) else figures
+        )
+    write(
+        "profiling_cost",
+        {"options": vars(options), "graph": repr(graph), "policies": curve.policies, **result},
+    )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
-"""Neighbour loading for PyG: our NeighborLoader, our DGL face on the same graph, and PyG's own where it can run.
+"""Neighbour loading for PyG: our NeighborLoader, our DGL face on the same graph, and PyG's own
+where it can run.
 
-PyG expands a vertex once, DGL every known vertex in each layer: with the same fan-outs PyG draws fewer edges. So what
-is compared are edges and rows per second, each contender running whole epochs in turn. PyG's own loader samples with
-pyg-lib (``build_pyg_lib.py`` builds it) or torch-sparse; it is measured with each that is installed, and it is checked
-that this one draws the batches. The conversion from ``edge_index`` is timed apart, in shuffled order.
+PyG expands a vertex once, DGL every known vertex in each layer: with the same fan-outs PyG draws
+fewer edges. So what is compared are edges and rows per second, each contender running whole epochs
+in turn. PyG's own loader samples with pyg-lib (``build_pyg_lib.py`` builds it) or torch-sparse; it
+is measured with each that is installed, and it is checked that this one draws the batches. The
+conversion from ``edge_index`` is timed apart, in shuffled order.
 
-Run: ``python benchmarks/pyg_loader.py`` (on 2 cores about 2 minutes without PyG's loader, 5 with pyg-lib, 10 more with
-torch-sparse; 5 GiB of memory).
+Run: ``python benchmarks/pyg_loader.py`` (on 2 cores about 2 minutes without PyG's loader, 5 with
+pyg-lib, 10 more with torch-sparse; 5 GiB of memory).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow all down on few cores
+# Spinning threads would slow all down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import time
 import warnings
@@ -31,13 +34,15 @@ from torch_geometric.data import Data  # isort: skip
 from torch_geometric.loader import NeighborLoader  # isort: skip
 
 SWITCHES = {"pyg_lib": "WITH_PYG_LIB", "torch_sparse": "WITH_TORCH_SPARSE"}
-"""Extension that PyG samples with to the name that says in ``torch_geometric.typing`` whether it could be loaded."""
+"""Extension that PyG samples with to the name that says in ``torch_geometric.typing`` whether it
+could be loaded."""
 PEERS = [name for name, switch in SWITCHES.items() if getattr(torch_geometric.typing, switch)]
 OPERATORS = {"pyg_lib": "pyg::neighbor_sample", "torch_sparse": "torch_sparse::neighbor_sample"}
 
 
 class Peer:
-    """PyG's loader over the operator of one of the extensions; PyG by itself takes pyg-lib where it has both."""
+    """PyG's loader over the operator of one of the extensions; PyG by itself takes pyg-lib where it
+    has both."""
 
     def __init__(self, extension, loader):
         self.extension, self.loader = extension, loader
@@ -80,7 +85,9 @@ def cases(graph, seeds, fanouts, batch_size, names):
     def theirs(extension, workers):
         return lambda: Peer(extension, NeighborLoader(data, hops, **settings, num_workers=workers))
 
-    loaders = {f"{extension}, {n} workers": theirs(extension, n) for extension in PEERS for n in (0, 2)}
+    loaders = {
+        f"{extension}, {n} workers": theirs(extension, n) for extension in PEERS for n in (0, 2)
+    }
     for extension in PEERS:
         theirs(extension, 0)().check()
     loaders |= {
@@ -91,7 +98,9 @@ def cases(graph, seeds, fanouts, batch_size, names):
     sampler = NeighborSampler(fanouts, prefetch_node_feats=names)
 
     def blocks(**options):
-        return lambda: pagraph.dgl.DataLoader(graph, seeds, sampler, batch_size=batch_size, shuffle=True, **options)
+        return lambda: pagraph.dgl.DataLoader(
+            graph, seeds, sampler, batch_size=batch_size, shuffle=True, **options
+        )
 
     faces = {
         "pagraph.dgl, no thread": blocks(prefetch=0),
@@ -102,7 +111,8 @@ def cases(graph, seeds, fanouts, batch_size, names):
 
 
 def rates(results):
-    """Edges and rows per second of every loader, against the better of PyG's with each extension and the DGL face."""
+    """Edges and rows per second of every loader, against the better of PyG's with each extension
+    and the DGL face."""
     loaders = {name: r for result in results for name, r in result["loaders"].items()}
     table = {}
     for name, r in loaders.items():
@@ -117,12 +127,15 @@ def rates(results):
                 best = max(table[f"{extension}, {workers} workers"][what] for workers in (0, 2))
                 row[f"times_{what}_of_{extension}"] = row[what] / best
             if name.startswith("pagraph.pyg"):
-                row[f"times_{what}_of_dgl_face"] = row[what] / table[name.replace(".pyg", ".dgl")][what]
+                row[f"times_{what}_of_dgl_face"] = (
+                    row[what] / table[name.replace(".pyg", ".dgl")][what]
+                )
     return table
 
 
 def conversion(graph, rounds):
-    """Seconds from ``edge_index`` in random order to the loader's arrays, and once more for a second loader."""
+    """Seconds from ``edge_index`` in random order to the loader's arrays, and once more for a
+    second loader."""
     edge_index = torch.stack(graph.edges())[:, torch.randperm(graph.num_edges())]
     first, second = [], []
     for _ in range(rounds):
@@ -131,7 +144,11 @@ def conversion(graph, rounds):
             begin = time.perf_counter()
             pagraph.pyg.NeighborLoader(data, [5], input_nodes=torch.arange(10))
             runs.append(time.perf_counter() - begin)
-    return {"edges": graph.num_edges(), "first_loader": summarise(first), "second_loader": summarise(second)}
+    return {
+        "edges": graph.num_edges(),
+        "first_loader": summarise(first),
+        "second_loader": summarise(second),
+    }
 
 
 def versions():
@@ -140,7 +157,15 @@ def versions():
 
 
 def main():
-    options = arguments(__doc__, scale=20, edges=10_000_000, dim=128, fanout="15,10,5", batch_size=1000, seeds=100_000)
+    options = arguments(
+        __doc__,
+        scale=20,
+        edges=10_000_000,
+        dim=128,
+        fanout="15,10,5",
+        batch_size=1000,
+        seeds=100_000,
+    )
     graph = generate(options.scale, options.edges, options.dim)
     seeds = random_ids(graph.num_nodes(), options.seeds)
     fanouts = [int(fanout) for fanout in options.fanout.split(",")]
@@ -153,11 +178,22 @@ def main():
         written[key] = {"loaders": rates(result.values()), "runs": result}
         print(f"\n{key} ({graph.num_nodes():,} vertices, {graph.num_edges():,} edges)")
         for name, row in written[key]["loaders"].items():
-            ratios = "  ".join(f"{what[6:]} {value:.2f}" for what, value in row.items() if what.startswith("times_"))
-            speed = f"{row['edges_per_second'] / 1e6:6.2f} M edges/s  {row['rows_per_second'] / 1e6:5.2f} M rows/s"
+            ratios = "  ".join(
+                f"{what[6:]} {value:.2f}"
+                for what, value in row.items()
+                if what.startswith("times_")
+            )
+            speed = (
+                f"{row['edges_per_second'] / 1e6:6.2f} M edges/s  "
+                f"{row['rows_per_second'] / 1e6:5.2f} M rows/s"
+            )
             print(f"  {name:24s} {row['seconds']:7.3f} s  {speed}  {ratios}")
     written["conversion"] = conversion(graph, options.rounds)
-    print("conversion:", {k: round(r["median"], 3) for k, r in written["conversion"].items() if k != "edges"}, "s")
+    print(
+        "conversion:",
+        {k: round(r["median"], 3) for k, r in written["conversion"].items() if k != "edges"},
+        "s",
+    )
     write("pyg_loader", written)
 
 

@@ -1,18 +1,20 @@
 """Every sampling loader of PyG that needs a binary, against ours in turn; see contest.py.
 
-PyG's neighbour loader samples with pyg-lib (``build_pyg_lib.py`` builds it): uniform, temporal (uniform and last; a
-tree for each seed) and heterogeneous. HGT, ShaDow and GraphSAINT need torch-sparse, built from source; Cluster-GCN
-needs one of the two to make its clusters, which are ours here for both. GraphSAINT's edges are left out: for 6000 of
-20 M edges PyG draws 120 G numbers. What cannot run is left out and named. Batches
-hold 128 float32 for each vertex, or with ``--dim 0`` none.
+PyG's neighbour loader samples with pyg-lib (``build_pyg_lib.py`` builds it): uniform, temporal
+(uniform and last; a tree for each seed) and heterogeneous. HGT, ShaDow and GraphSAINT need
+torch-sparse, built from source; Cluster-GCN needs one of the two to make its clusters, which are
+ours here for both. GraphSAINT's edges are left out: for 6000 of 20 M edges PyG draws 120 G numbers.
+What cannot run is left out and named. Batches hold 128 float32 for each vertex, or with ``--dim 0``
+none.
 
-Run: ``PYTHONPATH=~/pyg-lib:~/torch-sparse python benchmarks/pyg_samplers.py`` (on 2 cores about 10 minutes; 6 GiB of
-memory).
+Run: ``PYTHONPATH=~/pyg-lib:~/torch-sparse python benchmarks/pyg_samplers.py`` (on 2 cores about 10
+minutes; 6 GiB of memory).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow both down on few cores
+# Spinning threads would slow both down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import warnings
 from importlib.metadata import PackageNotFoundError, version
@@ -29,7 +31,10 @@ from pagraph.pyg import to_pyg
 
 from torch_geometric import loader as pyg  # isort: skip
 
-PYG_LIB, TORCH_SPARSE = torch_geometric.typing.WITH_PYG_LIB, torch_geometric.typing.WITH_TORCH_SPARSE
+PYG_LIB, TORCH_SPARSE = (
+    torch_geometric.typing.WITH_PYG_LIB,
+    torch_geometric.typing.WITH_TORCH_SPARSE,
+)
 
 
 def count(batch):
@@ -50,7 +55,9 @@ def contest(name, *args, workers=(0, 2), threads=(None, 2), **settings):
         return lambda: getattr(pagraph.pyg, name)(*args, **settings, **more)
 
     loaders = {f"pyg, {n} workers": theirs(n) for n in workers}
-    loaders |= {f"pagraph, {'no thread' if n is None else f'{n} threads'}": ours(n) for n in threads}
+    loaders |= {
+        f"pagraph, {'no thread' if n is None else f'{n} threads'}": ours(n) for n in threads
+    }
     return Case(loaders, count, peer="pyg")
 
 
@@ -64,13 +71,18 @@ def neighbour_cases(options, data, papers):
     return {
         "neighbours": contest("NeighborLoader", data, fanouts, **settings),
         "temporal, uniform": contest("NeighborLoader", data, fanouts, **settings, **timed),
-        "temporal, last": contest("NeighborLoader", data, fanouts, **settings, **timed, temporal_strategy="last"),
-        "heterogeneous": contest("NeighborLoader", papers, [10, 10], **settings | {"input_nodes": first}),
+        "temporal, last": contest(
+            "NeighborLoader", data, fanouts, **settings, **timed, temporal_strategy="last"
+        ),
+        "heterogeneous": contest(
+            "NeighborLoader", papers, [10, 10], **settings | {"input_nodes": first}
+        ),
     }
 
 
 def sparse_cases(options, data, papers):
-    """Cases that torch-sparse draws for PyG; sizes are those of PyG's examples, batches made a few an epoch."""
+    """Cases that torch-sparse draws for PyG; sizes are those of PyG's examples, batches made a few
+    an epoch."""
     first = ("paper", random_ids(papers["paper"].num_nodes, options.batches * 128))
     roots = random_ids(data.num_nodes, options.batches * 1024)
     steps = {"num_steps": options.batches, "batch_size": 6000}
@@ -117,7 +129,9 @@ def main():
     data.time = torch.randint(1000, (data.num_nodes,), generator=torch.Generator().manual_seed(0))
     papers = to_pyg(citation(options.papers, num_features=max(1, options.dim)))
     if options.dim:
-        data.x = torch.randn(data.num_nodes, options.dim, generator=torch.Generator().manual_seed(0))
+        data.x = torch.randn(
+            data.num_nodes, options.dim, generator=torch.Generator().manual_seed(0)
+        )
     else:
         del papers["paper"].x, papers["author"].x
     made = {}
@@ -130,7 +144,11 @@ def main():
         if not there:
             print(f"left out, for want of {name}: what it draws for PyG")
     written = {"options": vars(options), "vertices": graph.num_nodes, "edges": graph.num_edges}
-    written |= {"pyg_samples_with": {name: installed(name) for name in ("torch_geometric", "pyg_lib", "torch_sparse")}}
+    written |= {
+        "pyg_samples_with": {
+            name: installed(name) for name in ("torch_geometric", "pyg_lib", "torch_sparse")
+        }
+    }
     written |= {"load_average": os.getloadavg(), "cases": {}}
     for key, case in made.items():
         if options.only in key:
@@ -138,7 +156,8 @@ def main():
             print(f"\n{key}")
             for name, r in written["cases"][key]["loaders"].items():
                 print(
-                    f"  {name:22s} {r['median']:7.3f} s  {r['times_as_fast_as_pyg']:6.2f} x  {r['edges']:,} edges  "
+                    f"  {name:22s} {r['median']:7.3f} s  {r['times_as_fast_as_pyg']:6.2f} x  "
+                    f"{r['edges']:,} edges  "
                     f"{r['rows']:,} rows  {r['batches']} batches"
                 )
     write("pyg_samplers" if options.dim else "pyg_samplers_without_rows", written)

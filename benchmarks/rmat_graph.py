@@ -9,10 +9,15 @@ __all__ = ["generate", "random_ids", "reverse_ids"]
 
 
 def generate(scale, num_edges, dim):
-    """A DGL graph of ``2**scale`` vertices with ``num_edges`` drawn in both directions, and ``dim`` random features."""
-    graph = pagraph.dgl.to_dgl(rmat(scale, num_edges=num_edges, undirected=True, simple=True, seed=0))
+    """A DGL graph of ``2**scale`` vertices with ``num_edges`` drawn in both directions, and ``dim``
+    random features."""
+    graph = pagraph.dgl.to_dgl(
+        rmat(scale, num_edges=num_edges, undirected=True, simple=True, seed=0)
+    )
     if dim:
-        graph.ndata["feat"] = torch.randn(graph.num_nodes(), dim, generator=torch.Generator().manual_seed(0))
+        graph.ndata["feat"] = torch.randn(
+            graph.num_nodes(), dim, generator=torch.Generator().manual_seed(0)
+        )
     graph.create_formats_()
     return graph
 

@@ -1,6 +1,7 @@
 """Start-up: what importing costs, and how soon a second process has its first batch.
 
-Every figure is from a fresh process; the first one compiles the kernels if no other has, and is not counted.
+Every figure is from a fresh process; the first one compiles the kernels if no other has, and is not
+counted.
 
 Run: ``python benchmarks/start_up.py`` (about a minute).
 """
@@ -39,7 +40,9 @@ def main():
     options = parser.parse_args()
     runs = []
     for _ in range(options.rounds + 1):
-        done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD], capture_output=True, text=True, check=True
+        )
         runs.append(json.loads(done.stdout.splitlines()[-1]))
     seconds = {name: summarise([run[name] for run in runs[1:]]) for name in runs[0]}
     for name, figure in seconds.items():

@@ -1,16 +1,19 @@
-"""What a timeline costs: epochs without and with ``loader.trace()``, in turn, and the parts by themselves.
+"""What a timeline costs: epochs without and with ``loader.trace()``, in turn, and the parts by
+themselves.
 
-Three epochs of one loader follow each other round after round: no trace; a trace; and again no trace, whose distance
-from the first is the noise that the cost is to be seen against. Both the clock's seconds and the processors' are taken:
-the latter hardly see what else runs. Writing the file is timed apart. Off, all that remains of tracing are some looks
-at an attribute: too little to be seen in an epoch, so they are timed by themselves.
+Three epochs of one loader follow each other round after round: no trace; a trace; and again no
+trace, whose distance from the first is the noise that the cost is to be seen against. Both the
+clock's seconds and the processors' are taken: the latter hardly see what else runs. Writing the
+file is timed apart. Off, all that remains of tracing are some looks at an attribute: too little to
+be seen in an epoch, so they are timed by themselves.
 
 Run: ``python benchmarks/timeline.py`` (about 2 minutes, 4 GiB of memory).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow both down on few cores
+# Spinning threads would slow both down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import gc
 import statistics
@@ -28,7 +31,8 @@ from pagraph.stats import Tracer, read_trace
 from pagraph.stats.trace import EpochTrace, Tracing
 
 CASES = {"sampling": ("2,2", 100), "sampling_and_rows": ("15,10,5", 1000)}
-"""Fan-out and batch size: batches as small as anyone trains with, where an event weighs most, and usual ones."""
+"""Fan-out and batch size: batches as small as anyone trains with, where an event weighs most, and
+usual ones."""
 
 
 def main():
@@ -43,7 +47,9 @@ def main():
         loader = pagraph.dgl.DataLoader(
             graph, seeds, sampler, batch_size=batch_size, shuffle=True, num_workers=options.workers
         )
-        result[name] = {"fanout": fanout, "batch_size": batch_size} | compare(loader, count_nodes(*fields), options)
+        result[name] = {"fanout": fanout, "batch_size": batch_size} | compare(
+            loader, count_nodes(*fields), options
+        )
         show(name, result[name])
     write("timeline", {"options": vars(options)} | result)
 
@@ -79,7 +85,8 @@ def compare(loader, count, options):
 
 
 def ratios(runs):
-    """The runs' summaries, and of each round: on to the mean of both off, and one off to the other."""
+    """The runs' summaries, and of each round: on to the mean of both off, and one off to the
+    other."""
     rounds = list(zip(*runs.values(), strict=True))
     return {name: summarise(of_name) for name, of_name in runs.items()} | {
         "on_to_off": summarise([on / statistics.mean((off, again)) for off, on, again in rounds]),
@@ -103,7 +110,9 @@ def parts(repeats=200_000):
     result = {f"{name}_off_ns": each(hook, repeats) for name, hook in hooks(trace, tracing).items()}
     with tempfile.TemporaryDirectory() as folder:
         tracer = tracing.start(Tracer(Path(folder, "t.json"), max_events=10**8), "loader")
-        result |= {f"{name}_on_ns": each(hook, repeats) for name, hook in hooks(trace, tracing).items()}
+        result |= {
+            f"{name}_on_ns": each(hook, repeats) for name, hook in hooks(trace, tracing).items()
+        }
         tracemalloc.start()
         for _ in range(repeats):
             trace.asked(0, 1)
@@ -116,7 +125,8 @@ def parts(repeats=200_000):
 
 
 def hooks(trace, tracing):
-    """What the pipeline calls for: ticket and preparing; the queue's depth; a field's rows; ``next()``."""
+    """What the pipeline calls for: ticket and preparing; the queue's depth; a field's rows;
+    ``next()``."""
 
     def span():
         begin = trace.begin(3)
@@ -152,7 +162,10 @@ def show(name, r):
         for key in ("off", "on", "off_again"):
             s = r[kind][key]
             print(f"  {key:10s} {s['median']:7.3f} {kind}  ({s['min']:.3f} to {s['max']:.3f})")
-        print(f"  on to off {r[kind]['on_to_off']['median']:.3f}, off to off {r[kind]['off_to_off']['median']:.3f}")
+        print(
+            f"  on to off {r[kind]['on_to_off']['median']:.3f}, off to off "
+            f"{r[kind]['off_to_off']['median']:.3f}"
+        )
     print(f"  {r['lines_a_batch']:.1f} lines and {r['bytes_a_batch']:,.0f} bytes a batch")
     print(f"  {r['seconds_to_write']:.2f} s to write", flush=True)
 

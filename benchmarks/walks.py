@@ -1,15 +1,19 @@
-"""Random walks and PinSAGE's batches: ours against DGL's and, for uniform walks, pyg-lib's, in turn.
+"""Random walks and PinSAGE's batches: ours against DGL's and, for uniform walks, pyg-lib's, in
+turn.
 
-Walks are over an RMAT graph: uniform, by edge weight, node2vec's with two pairs of p and q; the figure is nanoseconds a
-step. PinSAGE's batches are over a bipartite graph whose items are drawn by a power law: neighbours alone, and two
-layers of blocks with rows through the loaders, see contest.py.
+Walks are over an RMAT graph: uniform, by edge weight, node2vec's with two pairs of p and q; the
+figure is nanoseconds a step. PinSAGE's batches are over a bipartite graph whose items are drawn by
+a power law: neighbours alone, and two layers of blocks with rows through the loaders, see
+contest.py.
 
-Run: ``python benchmarks/walks.py`` (about 5 minutes, 3 GiB of memory; pyg-lib as ``build_pyg_lib.py`` builds it).
+Run: ``python benchmarks/walks.py`` (about 5 minutes, 3 GiB of memory; pyg-lib as
+``build_pyg_lib.py`` builds it).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow all down on few cores
+# Spinning threads would slow all down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import time
 
@@ -38,10 +42,15 @@ def walk_cases(graph, starts, length):
     }
     made = {}
     for name, walk in cases.items():
-        made[name] = {"dgl": lambda walk=walk: walk(theirs), "pagraph": lambda walk=walk: walk(ours)}
+        made[name] = {
+            "dgl": lambda walk=walk: walk(theirs),
+            "pagraph": lambda walk=walk: walk(ours),
+        }
     made["uniform"]["pagraph.pyg"] = lambda: random_walk(rowptr, col, starts, length)
     if torch_geometric.typing.WITH_PYG_LIB:
-        made["uniform"]["pyg_lib"] = lambda: torch.ops.pyg.random_walk(rowptr, col, starts, length, 1.0, 1.0)
+        made["uniform"]["pyg_lib"] = lambda: torch.ops.pyg.random_walk(
+            rowptr, col, starts, length, 1.0, 1.0
+        )
     return made
 
 
@@ -55,7 +64,10 @@ def in_turn(cases, steps, rounds):
                 call()
                 if round_:
                     taken[case][name].append((time.perf_counter() - begin) / steps * 1e9)
-    result = {case: {name: summarise(runs) for name, runs in of_case.items()} for case, of_case in taken.items()}
+    result = {
+        case: {name: summarise(runs) for name, runs in of_case.items()}
+        for case, of_case in taken.items()
+    }
     for of_case in result.values():
         for row in of_case.values():
             row["times_as_fast_as_dgl"] = of_case["dgl"]["median"] / row["median"]
@@ -94,15 +106,29 @@ def bipartite(num_users, num_items, num_edges, dim):
 
 def main():
     options = arguments(
-        __doc__, scale=18, edges=2_500_000, length=20, starts=50_000, items=200_000, dim=128, batch_size=1000
+        __doc__,
+        scale=18,
+        edges=2_500_000,
+        length=20,
+        starts=50_000,
+        items=200_000,
+        dim=128,
+        batch_size=1000,
     )
     graph = generate(options.scale, options.edges, 0)
-    graph.edata["weight"] = torch.rand(graph.num_edges(), generator=torch.Generator().manual_seed(2)) + 0.01
+    graph.edata["weight"] = (
+        torch.rand(graph.num_edges(), generator=torch.Generator().manual_seed(2)) + 0.01
+    )
     starts = random_ids(graph.num_nodes(), options.starts)
-    walks = in_turn(walk_cases(graph, starts, options.length), options.starts * options.length, options.rounds)
+    walks = in_turn(
+        walk_cases(graph, starts, options.length), options.starts * options.length, options.rounds
+    )
     for case, of_case in walks.items():
         for name, row in of_case.items():
-            print(f"{case:12s} {name:12s} {row['median']:8.1f} ns a step  {row['times_as_fast_as_dgl']:5.2f} x")
+            print(
+                f"{case:12s} {name:12s} {row['median']:8.1f} ns a step  "
+                f"{row['times_as_fast_as_dgl']:5.2f} x"
+            )
     shop = bipartite(2 * options.items, options.items, 20 * options.items, options.dim)
     seeds = random_ids(options.items, 20 * options.batch_size)
     samplers = {
@@ -110,11 +136,15 @@ def main():
         "dgl": theirs.PinSAGESampler(shop, "item", "user", 2, 0.5, 10, 3),
     }
     neighbors = {
-        name: lambda of=of: [of(part) for part in seeds.split(options.batch_size)] for name, of in samplers.items()
+        name: lambda of=of: [of(part) for part in seeds.split(options.batch_size)]
+        for name, of in samplers.items()
     }
     found = in_turn({"neighbours": neighbors}, len(seeds), options.rounds)["neighbours"]
     for name, row in found.items():
-        print(f"PinSAGE      {name:12s} {row['median']:8.1f} ns a seed  {row['times_as_fast_as_dgl']:5.2f} x")
+        print(
+            f"PinSAGE      {name:12s} {row['median']:8.1f} ns a seed  "
+            f"{row['times_as_fast_as_dgl']:5.2f} x"
+        )
     cases = {}
     for key, names in (("pinsage", []), ("pinsage_and_rows", ["feat"])):
         mine, dgls = (PinSAGEBlocks(samplers[name], 2, names) for name in ("pagraph", "dgl"))
@@ -122,7 +152,9 @@ def main():
         cases[key] = Case(case, count_nodes(*names))
     batches = run(cases, options.rounds)
     show(batches, shop)
-    write("walks", {"options": vars(options), "walks": walks, "pinsage_neighbours": found} | batches)
+    write(
+        "walks", {"options": vars(options), "walks": walks, "pinsage_neighbours": found} | batches
+    )
 
 
 if __name__ == "__main__":

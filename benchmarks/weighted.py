@@ -1,14 +1,16 @@
-"""Non-uniform neighbour loading: our DataLoader against DGL's, in turn, on an RMAT graph; see contest.py.
+"""Non-uniform neighbour loading: our DataLoader against DGL's, in turn, on an RMAT graph; see
+contest.py.
 
-"prob" draws neighbours with chances in proportion to a random positive weight of each edge, "mask" only among the half
-of the edges that a mask leaves.
+"prob" draws neighbours with chances in proportion to a random positive weight of each edge, "mask"
+only among the half of the edges that a mask leaves.
 
 Run: ``python benchmarks/weighted.py`` (about 10 minutes, 5 GiB of memory).
 """
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would slow both down on few cores
+# Spinning threads would slow both down on few cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from contest import Case, arguments, count_nodes, loaders, run, show
@@ -18,7 +20,15 @@ from rmat_graph import generate, random_ids
 
 
 def main():
-    options = arguments(__doc__, scale=20, edges=10_000_000, dim=128, fanout="15,10,5", batch_size=1000, seeds=30_000)
+    options = arguments(
+        __doc__,
+        scale=20,
+        edges=10_000_000,
+        dim=128,
+        fanout="15,10,5",
+        batch_size=1000,
+        seeds=30_000,
+    )
     graph = generate(options.scale, options.edges, options.dim)
     generator = torch.Generator().manual_seed(2)
     graph.edata["weight"] = torch.rand(graph.num_edges(), generator=generator) + 0.01
@@ -36,7 +46,11 @@ def main():
         cases[key] = Case(loaders(graph, seeds, sampler, options.batch_size), count_nodes(*names))
     result = run(cases, options.rounds)
     show(result, graph)
-    write("weighted", {"options": vars(options), "vertices": graph.num_nodes(), "edges": graph.num_edges()} | result)
+    write(
+        "weighted",
+        {"options": vars(options), "vertices": graph.num_nodes(), "edges": graph.num_edges()}
+        | result,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Graph folders, importers of other people's files, and generators of graphs that look like real ones."""
+"""Graph folders, importers of other people's files, and generators of graphs that look like real
+ones."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

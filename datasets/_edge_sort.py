@@ -7,8 +7,9 @@ from ..graph._csc import check_id
 
 
 @kernel
-def count_buckets(rows, column, low, shift, counts):  # type: ignore[no-untyped-def]
-    """Add the number of rows of each bucket, ``(rows[i, column] - low) >> shift``, to ``counts``."""
+def count_buckets(rows, column, low, shift, counts):
+    """Add the number of rows of each bucket, ``(rows[i, column] - low) >> shift``, to
+    ``counts``."""
     for i in range(len(rows)):
         bucket = (rows[i, column] - low) >> shift
         check_id(bucket, len(counts))
@@ -16,8 +17,9 @@ def count_buckets(rows, column, low, shift, counts):  # type: ignore[no-untyped-
 
 
 @kernel
-def fill_buckets(rows, column, low, shift, cursor, moved):  # type: ignore[no-untyped-def]
-    """Copy each row behind those of the same bucket; ``cursor`` starts as each bucket's begin and is consumed."""
+def fill_buckets(rows, column, low, shift, cursor, moved):
+    """Copy each row behind those of the same bucket; ``cursor`` starts as each bucket's begin and
+    is consumed."""
     width = rows.shape[1]
     for i in range(len(rows)):
         bucket = (rows[i, column] - low) >> shift
@@ -28,8 +30,9 @@ def fill_buckets(rows, column, low, shift, cursor, moved):  # type: ignore[no-un
 
 
 @kernel
-def fill_bucket(rows, low, cursor, src, numbers):  # type: ignore[no-untyped-def]
-    """Stable counting sort of a bucket's rows by destination; ``numbers`` is empty where rows have two columns."""
+def fill_bucket(rows, low, cursor, src, numbers):
+    """Stable counting sort of a bucket's rows by destination; ``numbers`` is empty where rows have
+    two columns."""
     numbered = rows.shape[1] == 3
     for i in range(len(rows)):
         slot = cursor[rows[i, 0] - low]
@@ -40,15 +43,17 @@ def fill_bucket(rows, low, cursor, src, numbers):  # type: ignore[no-untyped-def
 
 
 @kernel
-def fill_keys(rows, low, num_src, keys):  # type: ignore[no-untyped-def]
-    """Write ``(dst - low) * num_src + src`` of each row: the order of rows is that of these numbers."""
+def fill_keys(rows, low, num_src, keys):
+    """Write ``(dst - low) * num_src + src`` of each row: the order of rows is that of these
+    numbers."""
     for i in range(len(rows)):
         keys[i] = (np.int64(rows[i, 0]) - low) * num_src + rows[i, 1]
 
 
 @kernel
-def take_distinct(keys, num_src, counts, src):  # type: ignore[no-untyped-def]
-    """Write the source of each distinct one of the sorted ``keys`` and count them by destination; returns how many."""
+def take_distinct(keys, num_src, counts, src):
+    """Write the source of each distinct one of the sorted ``keys`` and count them by destination;
+    returns how many."""
     found = 0
     row = np.int64(0)
     begin = np.int64(0)  # the first key of the row

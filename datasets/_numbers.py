@@ -10,11 +10,13 @@ _EXACT = np.array([float(10**i) for i in range(23)])  # the powers of 10 that fl
 
 
 @kernel
-def first_unsure(values, begin):  # type: ignore[no-untyped-def]
-    """Find the first place from ``begin`` on whose number float32 may not give back; the length if there is none.
+def first_unsure(values, begin):
+    """Find the first place from ``begin`` on whose number float32 may not give back; the length if
+    there is none.
 
-    Float32 gives a number back that it is, and a decimal of 6 to 9 digits that float32 prints to as many digits. All
-    that is not surely one of these is found: below 1e-14 and from 1e31 on decimals are not looked at.
+    Float32 gives a number back that it is, and a decimal of 6 to 9 digits that float32 prints to as
+    many digits. All that is not surely one of these is found: below 1e-14 and from 1e31 on decimals
+    are not looked at.
     """
     exponent = 0
     for i in range(begin, len(values)):
@@ -29,7 +31,8 @@ def first_unsure(values, begin):  # type: ignore[no-untyped-def]
             exponent -= 1
         while size >= _POWERS[exponent + 1 - _LEAST]:
             exponent += 1
-        # The decimal of 9 digits: its quotient or product by an exact power of 10 is the double nearest to it.
+        # The decimal of 9 digits: its quotient or product by an exact power of 10 is the double
+        # nearest to it.
         shift = 8 - exponent
         if shift >= 0:
             digits = np.rint(value * _EXACT[shift])
@@ -50,7 +53,8 @@ def first_unsure(values, begin):  # type: ignore[no-untyped-def]
                 unit = 100.0
             else:
                 unit = 10.0
-        # Less than a half, since near a half the rounding of ``away`` may have decided which way it went.
+        # Less than a half, since near a half the rounding of ``away`` may have decided which way it
+        # went.
         if away > 0.499999 * unit:
             return i
     return len(values)

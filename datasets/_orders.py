@@ -1,4 +1,5 @@
-"""Kernels that find an order of the vertices, by which are read and which are read together, and move edges to it."""
+"""Kernels that find an order of the vertices, by which are read and which are read together, and
+move edges to it."""
 
 import math
 
@@ -11,14 +12,15 @@ _AHEAD = 24
 
 
 @kernel
-def _share(fanout, degree):  # type: ignore[no-untyped-def]
+def _share(fanout, degree):
     """The chance that a hop draws one given edge of a row of ``degree``."""
     return 1.0 if fanout < 0 or fanout >= degree else fanout / degree
 
 
 @kernel
-def push_misses(indptr, indices, begin, end, known, fanout, out):  # type: ignore[no-untyped-def]
-    """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` to vertices ``begin`` to ``end`` is drawn.
+def push_misses(indptr, indices, begin, end, known, fanout, out):
+    """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` to vertices ``begin``
+    to ``end`` is drawn.
 
     ``known``, shape ``(num_dst,)``, are the chances that the vertices draw at all, all below 1.
     """
@@ -38,15 +40,19 @@ def push_misses(indptr, indices, begin, end, known, fanout, out):  # type: ignor
 
 
 @kernel
-def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_src, best, reader):  # type: ignore[no-untyped-def]
-    """Find for each vertex the one that is most likely to draw it, among vertices ``begin`` to ``end``.
+def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_src, best, reader):
+    """Find for each vertex the one that is most likely to draw it, among vertices ``begin`` to
+    ``end``.
 
     Args:
         indptr, indices: Edges by destination.
-        known: Shape ``(hops, num_vertices)``, the chance of each vertex to be known before each hop.
+        known: Shape ``(hops, num_vertices)``, the chance of each vertex to be known before each
+            hop.
         fanouts: Shape ``(hops,)``.
-        first_dst, first_src: Numbers of the first destination and the first source among all vertices.
-        best, reader: Shape ``(num_vertices,)``: the draws expected of the best edge so far, and whose edge it is.
+        first_dst, first_src: Numbers of the first destination and the first source among all
+            vertices.
+        best, reader: Shape ``(num_vertices,)``: the draws expected of the best edge so far, and
+            whose edge it is.
     """
     edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
@@ -68,8 +74,9 @@ def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_s
 
 
 @kernel
-def sort_by_key(order, keys, ends, out):  # type: ignore[no-untyped-def]
-    """Stable counting sort of the vertices ``order`` by ``keys[v]``, which are below ``len(ends)``, into ``out``."""
+def sort_by_key(order, keys, ends, out):
+    """Stable counting sort of the vertices ``order`` by ``keys[v]``, which are below ``len(ends)``,
+    into ``out``."""
     ends[:] = 0
     for v in order:
         ends[keys[v]] += 1
@@ -84,21 +91,21 @@ def sort_by_key(order, keys, ends, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def invert(order, place):  # type: ignore[no-untyped-def]
+def invert(order, place):
     """``place[order[i]] = i``."""
     for i in range(len(order)):
         place[order[i]] = i
 
 
 @kernel
-def read_together(place, reader, keys):  # type: ignore[no-untyped-def]
+def read_together(place, reader, keys):
     """``keys[v] = place[reader[v]]``."""
     for v in range(len(keys)):
         keys[v] = place[reader[v]]
 
 
 @kernel
-def new_offsets(indptr, place, out):  # type: ignore[no-untyped-def]
+def new_offsets(indptr, place, out):
     """Offsets of the rows of a CSC at their new places, from those at the old ones."""
     out[:] = 0
     for v in range(len(place)):
@@ -108,8 +115,9 @@ def new_offsets(indptr, place, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def edge_places(indptr, place, offsets, vertex, begin, out):  # type: ignore[no-untyped-def]
-    """New places of the edges from ``begin`` on, the first of which is in the row of ``vertex`` or a later one."""
+def edge_places(indptr, place, offsets, vertex, begin, out):
+    """New places of the edges from ``begin`` on, the first of which is in the row of ``vertex`` or
+    a later one."""
     v = vertex
     for i in range(len(out)):
         edge = begin + i
@@ -120,13 +128,14 @@ def edge_places(indptr, place, offsets, vertex, begin, out):  # type: ignore[no-
 
 
 @kernel
-def split(places, size, cursors, order):  # type: ignore[no-untyped-def]
+def split(places, size, cursors, order):
     """Stable sort of rows by the bucket of ``size`` places that they go to.
 
     Args:
         places: Shape ``(n,)``.
         size: Places of a bucket.
-        cursors: Scratch, shape ``(buckets + 1,)``; returns the end of each bucket's rows in ``order``.
+        cursors: Scratch, shape ``(buckets + 1,)``; returns the end of each bucket's rows in
+            ``order``.
         order: Shape ``(n,)``, int64, returned.
     """
     cursors[:] = 0

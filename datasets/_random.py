@@ -1,4 +1,5 @@
-"""Kernels of random graphs and fields: every number is a hash of (key, position), whatever the threads."""
+"""Kernels of random graphs and fields: every number is a hash of (key, position), whatever the
+threads."""
 
 import numpy as np
 
@@ -10,42 +11,45 @@ _LOW = np.uint64(0xFFFFFFFF)
 _LOW16 = np.uint64(0xFFFF)
 _S16, _S32, _S48 = np.uint64(16), np.uint64(32), np.uint64(48)
 _ROUNDS = 4
-# The sum of four uniform 16-bit numbers is nearly normal: mean 4 * 32767.5, variance 4 * (65536**2 - 1) / 12.
+# The sum of four uniform 16-bit numbers is nearly normal: mean 4 * 32767.5, variance 4 * (65536**2
+# - 1) / 12.
 _MEAN = np.float32(131070.0)
 _DEVIATION = np.float32(37837.22)
 
 
 @kernel
-def draw(key, position):  # type: ignore[no-untyped-def]
+def draw(key, position):
     """64 random bits at ``position`` of the stream ``key``."""
     return mix(np.uint64(key) + np.uint64(position) * _GOLDEN)
 
 
 @kernel
-def fill_bits(key, first, out):  # type: ignore[no-untyped-def]
+def fill_bits(key, first, out):
     """Write 63 random bits, as non-negative int64, for the positions from ``first`` on."""
     for i in range(len(out)):
         out[i] = np.int64(draw(key, first + i) >> np.uint64(1))
 
 
 @kernel
-def fill_below(key, first, bound, out):  # type: ignore[no-untyped-def]
+def fill_below(key, first, bound, out):
     """Write integers uniform in ``[0, bound)``; ``bound`` is at most 2**32."""
     for i in range(len(out)):
         out[i] = np.int64(((draw(key, first + i) >> _S32) * np.uint64(bound)) >> _S32)
 
 
 @kernel
-def fill_normal(key, first, out):  # type: ignore[no-untyped-def]
+def fill_normal(key, first, out):
     """Write nearly normal numbers of mean 0 and deviation 1, equal on every machine."""
     for i in range(len(out)):
         bits = draw(key, first + i)
-        total = (bits & _LOW16) + ((bits >> _S16) & _LOW16) + ((bits >> _S32) & _LOW16) + (bits >> _S48)
+        total = (
+            (bits & _LOW16) + ((bits >> _S16) & _LOW16) + ((bits >> _S32) & _LOW16) + (bits >> _S48)
+        )
         out[i] = (np.float32(total) - _MEAN) / _DEVIATION
 
 
 @kernel
-def scramble(vertex, scale, constants):  # type: ignore[no-untyped-def]
+def scramble(vertex, scale, constants):
     """A bijection of ``[0, 2**scale)`` that looks random: odd multiplications and shifts, keyed."""
     mask = (np.uint64(1) << np.uint64(scale)) - np.uint64(1)
     shift = np.uint64(scale // 2 + 1)
@@ -56,8 +60,9 @@ def scramble(vertex, scale, constants):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def descend(bits, bounds, level):  # type: ignore[no-untyped-def]
-    """One level of the recursion: the quadrant that 32 random bits choose, as (row bit, column bit)."""
+def descend(bits, bounds, level):
+    """One level of the recursion: the quadrant that 32 random bits choose, as (row bit, column
+    bit)."""
     over_a = np.uint64(bits >= bounds[level, 0])
     over_b = np.uint64(bits >= bounds[level, 1])
     over_c = np.uint64(bits >= bounds[level, 2])
@@ -65,7 +70,7 @@ def descend(bits, bounds, level):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_rmat(key, first, bounds, constants, src, dst):  # type: ignore[no-untyped-def]
+def fill_rmat(key, first, bounds, constants, src, dst):
     """Write the two ends of the edges from ``first`` on; two levels share one 64-bit number."""
     scale = len(bounds)
     draws = (scale + 1) // 2
@@ -84,9 +89,9 @@ def fill_rmat(key, first, bounds, constants, src, dst):  # type: ignore[no-untyp
 
 
 @kernel
-def build_alias(weights, threshold, alias, small, large):  # type: ignore[no-untyped-def]
-    """Vose's alias table of ``weights``: slot ``i`` stands for itself below ``threshold[i]``, else its alias; ``small``
-    and ``large`` are scratch of the same length."""
+def build_alias(weights, threshold, alias, small, large):
+    """Vose's alias table of ``weights``: slot ``i`` stands for itself below ``threshold[i]``, else
+    its alias; ``small`` and ``large`` are scratch of the same length."""
     n = len(weights)
     mean = weights.sum() / n
     num_small = 0
@@ -114,19 +119,22 @@ def build_alias(weights, threshold, alias, small, large):  # type: ignore[no-unt
 
 
 @kernel
-def pick(bits, begin, end, threshold, alias):  # type: ignore[no-untyped-def]
+def pick(bits, begin, end, threshold, alias):
     """A position in ``[begin, end)`` by its alias table, whose entries count from ``begin``."""
     slot = np.int64(((bits >> _S32) * np.uint64(end - begin)) >> _S32)
-    if (bits & _LOW) < np.uint64(threshold[begin + slot]):  # strictly: what has weight 0 is never picked
+    # Strictly: what has weight 0 is never picked.
+    if (bits & _LOW) < np.uint64(threshold[begin + slot]):
         return begin + slot
     return begin + np.int64(alias[begin + slot])
 
 
 @kernel
-def fill_blocks(key, first, num_blocks, pair_table, source, target, src, dst):  # type: ignore[no-untyped-def]
-    """Write the ends of block-model edges: a block pair by the alias table ``pair_table``, then in each block a vertex.
+def fill_blocks(key, first, num_blocks, pair_table, source, target, src, dst):
+    """Write the ends of block-model edges: a block pair by the alias table ``pair_table``, then in
+    each block a vertex.
 
-    ``source`` and ``target``: bounds of blocks, threshold and alias of each block's table, vertices sorted by block.
+    ``source`` and ``target``: bounds of blocks, threshold and alias of each block's table, vertices
+    sorted by block.
     """
     pair_threshold, pair_alias = pair_table
     source_starts, source_threshold, source_alias, source_order = source
@@ -135,6 +143,10 @@ def fill_blocks(key, first, num_blocks, pair_table, source, target, src, dst):  
         position = (first + i) * 3
         pair = pick(draw(key, position), 0, len(pair_threshold), pair_threshold, pair_alias)
         begin, end = source_starts[pair // num_blocks], source_starts[pair // num_blocks + 1]
-        src[i] = source_order[pick(draw(key, position + 1), begin, end, source_threshold, source_alias)]
+        src[i] = source_order[
+            pick(draw(key, position + 1), begin, end, source_threshold, source_alias)
+        ]
         begin, end = target_starts[pair % num_blocks], target_starts[pair % num_blocks + 1]
-        dst[i] = target_order[pick(draw(key, position + 2), begin, end, target_threshold, target_alias)]
+        dst[i] = target_order[
+            pick(draw(key, position + 2), begin, end, target_threshold, target_alias)
+        ]

@@ -1,4 +1,5 @@
-"""Reads one array from a file: ``.npy`` (mapped), ``.npz``, ``.pt``, Parquet, or text with a row a line."""
+"""Reads one array from a file: ``.npy`` (mapped), ``.npz``, ``.pt``, Parquet, or text with a row a
+line."""
 
 from __future__ import annotations
 
@@ -30,11 +31,30 @@ from .numbers import NumberColumn, NumberField, first_wide
 from .text_blocks import arrow, read_columns, require_arrow
 
 __all__ = [
-    *("TEXTS", "UNREADABLE", "array_tensor", "bool_mask", "check_npz", "has_ending", "left_behind", "load_npz"),
-    *("map_or_read", "npz_members", "one_column", "parquet_values", "read_array", "read_numbers", "unread_npz"),
+    *(
+        "TEXTS",
+        "UNREADABLE",
+        "array_tensor",
+        "bool_mask",
+        "check_npz",
+        "has_ending",
+        "left_behind",
+        "load_npz",
+    ),
+    *(
+        "map_or_read",
+        "npz_members",
+        "one_column",
+        "parquet_values",
+        "read_array",
+        "read_numbers",
+        "unread_npz",
+    ),
 ]
 
-TEXTS = tuple(f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2"))
+TEXTS = tuple(
+    f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2")
+)
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +64,14 @@ _BUFFER_BYTES = 2**20
 
 UNREADABLE = (
     *(ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, OSError, IndexError),
-    *(OverflowError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError),
+    *(
+        OverflowError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+        struct.error,
+        tokenize.TokenError,
+    ),
 )
 """Exceptions of numpy, zipfile and scipy for damaged content."""
 
@@ -54,11 +81,13 @@ def has_ending(path: str | os.PathLike[str], endings: tuple[str, ...]) -> bool:
     return Path(path).name.lower().endswith(endings)
 
 
-def read_array(path: str | os.PathLike[str], scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
+def read_array(
+    path: str | os.PathLike[str], scratch: Scratch | None = None, *, field: str = "values"
+) -> Tensor:
     """Read the one array of a file, by its name's ending; text and Parquet give two dimensions.
 
-    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a file of its own. What is no
-    text keeps its dtype.
+    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a file of
+    its own. What is no text keeps its dtype.
 
     Args:
         path: The file.
@@ -67,7 +96,8 @@ def read_array(path: str | os.PathLike[str], scratch: Scratch | None = None, *, 
 
     Raises:
         FileNotFoundError: There is no such file.
-        FormatError: The ending is none of those, or the file holds something else or several arrays.
+        FormatError: The ending is none of those, or the file holds something else or several
+            arrays.
         MissingDependencyError: Text or Parquet without pyarrow.
     """
     file = Path(path)
@@ -98,27 +128,36 @@ def one_column(rows: Tensor) -> Tensor:
 
 
 def bool_mask(name: str, values: Tensor) -> Tensor:
-    """Integers 0 and 1 of a field whose name ends in ``mask`` as bools, other fields as they are."""
-    is_mask = name.endswith("mask") and not values.is_floating_point() and bool(((values == 0) | (values == 1)).all())
+    """Integers 0 and 1 of a field whose name ends in ``mask`` as bools, other fields as they
+    are."""
+    is_mask = (
+        name.endswith("mask")
+        and not values.is_floating_point()
+        and bool(((values == 0) | (values == 1)).all())
+    )
     return values.bool() if is_mask else values
 
 
 def array_tensor(path: str | os.PathLike[str], array: npt.NDArray[Any]) -> Tensor:
     """An array as a tensor, or FormatError where torch has no such dtype."""
     try:
-        return torch.from_numpy(writeable(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))))
+        return torch.from_numpy(
+            writeable(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+        )
     except TypeError as error:
         raise FormatError(f"{path} must hold values that torch has a dtype for: {error}") from error
 
 
 def map_or_read(file: Path) -> Tensor:
-    """Map a ``.npy`` file where its bytes can be used as they are; otherwise convert it in memory."""
+    """Map a ``.npy`` file where its bytes can be used as they are; otherwise convert it in
+    memory."""
     with open_plain(file) as stream:
         header = read_npy_header(stream)
         header.check_size(stream)
     if header.dtype.isnative and not (header.fortran_order and len(header.shape) > 1):
         return map_npy(file, random_access=len(header.shape) > 1)
-    check_fits(file, header.nbytes, "numbers")  # in another order, they cannot be used where they are
+    # In another order, they cannot be used where they are.
+    check_fits(file, header.nbytes, "numbers")
     try:
         array: Any = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -130,8 +169,8 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
     """Name of each array of an ``.npz`` file, and whether it can be read without unpickling.
 
     Raises:
-        ValueError: An array is larger than what is there: NumPy makes room for what a header says. It is packed in
-            another way than NumPy packs.
+        ValueError: An array is larger than what is there: NumPy makes room for what a header says.
+            It is packed in another way than NumPy packs.
     """
     if not zipfile.is_zipfile(file):
         raise ValueError("it is no .npz file")
@@ -143,11 +182,16 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
                 raise ValueError(f"{member.filename} must be stored or deflated")
             with archive.open(member) as stream:
                 version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                read = (
+                    np.lib.format.read_array_header_1_0
+                    if version == (1, 0)
+                    else np.lib.format.read_array_header_2_0
+                )
                 shape, _, dtype = read(stream)
             if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
                 raise ValueError(
-                    f"{member.filename} must hold {dtype} of shape {shape}, it has {member.file_size} bytes"
+                    f"{member.filename} must hold {dtype} of shape {shape}, it has "
+                    f"{member.file_size} bytes"
                 )
             members[member.filename.removesuffix(".npy")] = not dtype.hasobject
     file.seek(0)
@@ -162,7 +206,8 @@ def check_npz(path: str | os.PathLike[str], file: IO[bytes]) -> None:
 
 
 def load_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of an ``.npz`` file, but for those of Python objects; FormatError if it is damaged."""
+    """Read the arrays of an ``.npz`` file, but for those of Python objects; FormatError if it is
+    damaged."""
     try:
         with open(path, "rb") as file:
             members = npz_members(file)
@@ -188,16 +233,19 @@ def left_behind(path: str | os.PathLike[str], names: Iterable[object], reason: s
         _log.warning("%s: left behind: %s (%s)", path, words, reason)
 
 
-def read_numbers(path: str | os.PathLike[str], scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
+def read_numbers(
+    path: str | os.PathLike[str], scratch: Scratch | None = None, *, field: str = "values"
+) -> Tensor:
     """Read a text table of numbers, 2-D; packed ones are unpacked.
 
-    A first line with a word in it names the columns. Empty fields are NaN. With ``scratch`` the numbers are in a file.
+    A first line with a word in it names the columns. Empty fields are NaN. With ``scratch`` the
+    numbers are in a file.
 
     Args:
         path: The file.
         scratch: See :func:`read_array`.
-        field: The field that the table becomes. It gets the dtype that holds all of the numbers; the fractions of
-            "feat" are rounded to float32.
+        field: The field that the table becomes. It gets the dtype that holds all of the numbers;
+            the fractions of "feat" are rounded to float32.
     """
     pa = require_arrow("reading text tables")
     # A table of integers, or of features, is not read as words first, which takes longer.
@@ -214,11 +262,17 @@ def read_numbers(path: str | os.PathLike[str], scratch: Scratch | None = None, *
     raise FormatError(f"{path} must be a table of numbers, as many in every line: {reason}")
 
 
-def _plain_rows(dtype: np.dtype[Any], path: str | os.PathLike[str], scratch: Scratch | None) -> Tensor:
+def _plain_rows(
+    dtype: np.dtype[Any], path: str | os.PathLike[str], scratch: Scratch | None
+) -> Tensor:
     """The numbers of a table as Arrow reads them in ``dtype``."""
-    values: MemoryColumn | ColumnFile = MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
+    values: MemoryColumn | ColumnFile = (
+        MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
+    )
     names: list[str] = []
-    for table in _tables(path, names, arrow().from_numpy_dtype(dtype), [] if dtype.kind == "i" else _MISSING):
+    for table in _tables(
+        path, names, arrow().from_numpy_dtype(dtype), [] if dtype.kind == "i" else _MISSING
+    ):
         rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
         values.append(rows.astype(dtype, copy=False).reshape(-1))
         check_fits(path, values.nbytes, "numbers")
@@ -232,7 +286,9 @@ def _exact_rows(name: str, path: str | os.PathLike[str], scratch: Scratch | None
     values = NumberColumn(path, field, scratch)
     for table in _tables(path, names, arrow().string(), _MISSING):
         values.width = table.num_columns
-        columns = [field.of_words(arrow().compute.utf8_trim_whitespace(words)) for words in table.columns]
+        columns = [
+            field.of_words(arrow().compute.utf8_trim_whitespace(words)) for words in table.columns
+        ]
         is_real = any(numbers.dtype.kind == "f" for numbers, _ in columns)
         for words, (numbers, not_held) in zip(table.columns, columns, strict=True):
             place = first_wide(numbers) if is_real and numbers.dtype.kind == "i" else not_held
@@ -244,13 +300,19 @@ def _exact_rows(name: str, path: str | os.PathLike[str], scratch: Scratch | None
     return values.finish().mapped().reshape(-1, max(len(names), 1))
 
 
-def _tables(path: str | os.PathLike[str], names: list[str], type_: Any, missing: list[str]) -> Iterator[Any]:
+def _tables(
+    path: str | os.PathLike[str], names: list[str], type_: Any, missing: list[str]
+) -> Iterator[Any]:
     """The table of each block, all columns of one Arrow type; fills in their ``names``."""
 
     def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
         names.extend(map(str, range(len(words))))
         options = {"null_values": missing, "strings_can_be_null": True}
-        return names, not all(map(_is_number, words)), {"column_types": dict.fromkeys(names, type_), **options}
+        return (
+            names,
+            not all(map(_is_number, words)),
+            {"column_types": dict.fromkeys(names, type_), **options},
+        )
 
     return read_columns(path, plan)
 
@@ -264,7 +326,8 @@ def _is_number(field: str) -> bool:
 
 
 def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
-    """All columns of a Parquet file side by side; a column of lists, all as long, is a matrix already."""
+    """All columns of a Parquet file side by side; a column of lists, all as long, is a matrix
+    already."""
     pa = require_arrow("reading Parquet")
     import pyarrow.parquet
 
@@ -272,7 +335,11 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
     shape: tuple[int, ...] = ()
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
-            batches = file.iter_batches(_BATCH_ROWS) if file.metadata.num_rows else [file.schema_arrow.empty_table()]
+            batches = (
+                file.iter_batches(_BATCH_ROWS)
+                if file.metadata.num_rows
+                else [file.schema_arrow.empty_table()]
+            )
             for batch in batches:
                 columns = [parquet_values(path, name, batch[name]) for name in batch.schema.names]
                 if not columns:
@@ -280,10 +347,15 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
                 rows = np.concatenate([c if c.ndim == 2 else c[:, None] for c in columns], axis=1)
                 _check_promotion(path, batch.schema.names, columns, rows.dtype)
                 if values is None:
-                    values = MemoryColumn(rows.dtype) if scratch is None else scratch.column(rows.dtype)
+                    values = (
+                        MemoryColumn(rows.dtype) if scratch is None else scratch.column(rows.dtype)
+                    )
                     shape = rows.shape
                 if rows.shape[1:] != shape[1:]:
-                    raise FormatError(f"{path} must hold lists of the same length, got rows of {rows.shape[1]} numbers")
+                    raise FormatError(
+                        f"{path} must hold lists of the same length, got rows of {rows.shape[1]} "
+                        "numbers"
+                    )
                 values.append(rows.reshape(-1))
                 check_fits(path, values.nbytes, "numbers")
     except (pa.ArrowException, OSError) as error:
@@ -295,29 +367,55 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
 
 
 def _check_promotion(
-    path: str | os.PathLike[str], names: list[str], columns: list[npt.NDArray[Any]], dtype: np.dtype[Any]
+    path: str | os.PathLike[str],
+    names: list[str],
+    columns: list[npt.NDArray[Any]],
+    dtype: np.dtype[Any],
 ) -> None:
-    """FormatError where a column's integers are not held by the floats that they become beside other columns."""
+    """FormatError where a column's integers are not held by the floats that they become beside
+    other columns."""
     for name, values in zip(names, columns, strict=True):
-        place = first_wide(values.reshape(-1)) if dtype.kind == "f" and values.dtype.kind in "iu" else -1
+        place = (
+            first_wide(values.reshape(-1))
+            if dtype.kind == "f" and values.dtype.kind in "iu"
+            else -1
+        )
         if place >= 0:
             got = values.reshape(-1)[place]
-            raise FormatError(f"{path}, column {name!r} must hold integers below 2**53 beside the others, got {got}")
+            raise FormatError(
+                f"{path}, column {name!r} must hold integers below 2**53 beside the others, got "
+                f"{got}"
+            )
 
 
 def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.NDArray[Any]:
-    """The numbers of an Arrow column, 2-D for a column of lists; FormatError for others and for missing ones."""
+    """The numbers of an Arrow column, 2-D for a column of lists; FormatError for others and for
+    missing ones."""
     pa, chunk, width = arrow(), column, None
     if isinstance(chunk, pa.ChunkedArray):
         chunk = chunk.combine_chunks()
     types = pa.types
-    if types.is_list(chunk.type) or types.is_large_list(chunk.type) or types.is_fixed_size_list(chunk.type):
+    if (
+        types.is_list(chunk.type)
+        or types.is_large_list(chunk.type)
+        or types.is_fixed_size_list(chunk.type)
+    ):
         lengths = set(pa.compute.list_value_length(chunk).unique().to_pylist())
         if len(lengths) > 1:
-            raise FormatError(f"{path}, column {name!r} must hold lists of the same length, got {lengths}")
+            raise FormatError(
+                f"{path}, column {name!r} must hold lists of the same length, got {lengths}"
+            )
         width, chunk = next(iter(lengths), 0) or 0, chunk.flatten()
-    is_number = types.is_integer(chunk.type) or types.is_floating(chunk.type) or types.is_boolean(chunk.type)
-    if not is_number or chunk.null_count or (width is not None and len(chunk) != width * len(column)):
+    is_number = (
+        types.is_integer(chunk.type)
+        or types.is_floating(chunk.type)
+        or types.is_boolean(chunk.type)
+    )
+    if (
+        not is_number
+        or chunk.null_count
+        or (width is not None and len(chunk) != width * len(column))
+    ):
         got = "missing ones" if is_number else chunk.type
         raise FormatError(f"{path}, column {name!r} must hold numbers, got {got}")
     values: npt.NDArray[Any] = chunk.to_numpy(zero_copy_only=False)

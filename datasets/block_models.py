@@ -1,4 +1,5 @@
-"""Graphs of degree-corrected block models (Karrer and Newman, 2011); of one type, or as ogbn-mag (Hu et al., 2020)."""
+"""Graphs of degree-corrected block models (Karrer and Newman, 2011); of one type, or as ogbn-mag
+(Hu et al., 2020)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ from ..system.checks import as_integer, as_integers
 from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
 from .random_fields import bit_rows, check_fractions, for_ranges, label_rows, mask_rows, normal_rows
 
-__all__ = ["Blocks", "alias_tables", "citation", "draw_edges", "noisy_features", "pair_shares", "power_weights", "sbm"]
+__all__ = [
+    "Blocks",
+    "alias_tables",
+    "citation",
+    "draw_edges",
+    "noisy_features",
+    "pair_shares",
+    "power_weights",
+    "sbm",
+]
 
 _MAX_NODES = 2**31 - 1
 
@@ -37,15 +47,17 @@ def sbm(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Graph:
-    """Generate an undirected graph (both directions stored) whose labels a GNN can learn and an MLP cannot.
+    """Generate an undirected graph (both directions stored) whose labels a GNN can learn and an MLP
+    cannot.
 
-    A vertex's features are its class centroid plus noise, but for a share ``feature_noise`` the centroid of a random
-    class: no model that sees the features alone can be right more often than
+    A vertex's features are its class centroid plus noise, but for a share ``feature_noise`` the
+    centroid of a random class: no model that sees the features alone can be right more often than
     ``1 - feature_noise + feature_noise / num_classes``. The neighbours tell the rest.
 
     Args:
         num_nodes: Number of vertices.
-        num_edges: Undirected edges drawn; self-loops and repeated ones are dropped. Default: 10 per vertex.
+        num_edges: Undirected edges drawn; self-loops and repeated ones are dropped. Default: 10 per
+            vertex.
         num_classes: Number of blocks, which are the labels.
         homophily: Share of the edges that stay inside a block.
         exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
@@ -109,15 +121,19 @@ def _check_model(num_classes: int, homophily: float, exponent: float, feature_no
 def power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.float64]:
     """Relative expected degrees: a power law from 1, cut at sqrt(count): no pair repeats often."""
     uniform = (bit_rows(count, key)[:].numpy() + 0.5) / 2.0**63
-    weights: npt.NDArray[np.float64] = np.minimum(uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count))
+    weights: npt.NDArray[np.float64] = np.minimum(
+        uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count)
+    )
     return weights
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Vertices sorted by block (``order``, int32), with alias ``tables`` to draw them by weight in each block.
+    """Vertices sorted by block (``order``, int32), with alias ``tables`` to draw them by weight in
+    each block.
 
-    ``starts`` are the blocks' bounds in ``order``, shape ``(num_classes + 1,)``, ``mass`` their summed weights.
+    ``starts`` are the blocks' bounds in ``order``, shape ``(num_classes + 1,)``, ``mass`` their
+    summed weights.
     """
 
     order: Ids
@@ -129,7 +145,9 @@ class Blocks:
     def of(cls, labels: Tensor, weights: npt.NDArray[np.float64], num_classes: int) -> Blocks:
         """Sort the vertices ``0..len(labels)``, fewer than 2**31, by their labels."""
         order = np.argsort(labels.numpy(), kind="stable").astype(np.int32)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(labels.numpy(), minlength=num_classes))])
+        starts = np.concatenate(
+            [[0], np.cumsum(np.bincount(labels.numpy(), minlength=num_classes))]
+        )
         by_block = weights[order]
         mass = np.array([by_block[b:e].sum() for b, e in zip(starts[:-1], starts[1:], strict=True)])
         return cls(order, starts, alias_tables(by_block, starts), mass)
@@ -143,10 +161,13 @@ def draw_edges(
     key: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Ids, Ids]:
-    """Draw ``count`` edges, repeated ones included: a pair of blocks, then a vertex of each by its weight."""
+    """Draw ``count`` edges, repeated ones included: a pair of blocks, then a vertex of each by its
+    weight."""
     from . import _random
 
-    dtype = np.dtype(str(id_dtype(max(len(source.order), len(target.order)), count)).removeprefix("torch."))
+    dtype = np.dtype(
+        str(id_dtype(max(len(source.order), len(target.order)), count)).removeprefix("torch.")
+    )
     pairs = pair_shares(source.mass, target.mass, homophily).ravel()
     pair_table = alias_tables(pairs, np.array([0, len(pairs)]))
     ends = [(side.starts, *side.tables, side.order) for side in (source, target)]
@@ -163,8 +184,9 @@ def draw_edges(
 def pair_shares(
     source: npt.NDArray[np.float64], target: npt.NDArray[np.float64], homophily: float
 ) -> npt.NDArray[np.float64]:
-    """Relative share of the edges for every (source block, target block); rows add up to the blocks' source weights;
-    where the equal block is empty, or all others are, the edges go where they can."""
+    """Relative share of the edges for every (source block, target block); rows add up to the
+    blocks' source weights; where the equal block is empty, or all others are, the edges go where
+    they can."""
     others = target.sum() - target
     inside = np.where(target > 0, np.where(others > 0, homophily, 1.0), 0.0)
     apart = np.where(others > 0, (1 - inside) * source / np.where(others > 0, others, 1), 0.0)
@@ -187,9 +209,14 @@ def alias_tables(weights: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -> 
     return threshold, alias
 
 
-def noisy_features(labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int) -> Tensor:
-    """Noise around class centroids; a share of the vertices shows a random class instead of its own."""
-    centroids = normal_rows((num_classes, width), derive_key(key, 0))[:] * (_SEPARATION / math.sqrt(width))
+def noisy_features(
+    labels: Tensor, num_classes: int, width: int, feature_noise: float, key: int
+) -> Tensor:
+    """Noise around class centroids; a share of the vertices shows a random class instead of its
+    own."""
+    centroids = normal_rows((num_classes, width), derive_key(key, 0))[:] * (
+        _SEPARATION / math.sqrt(width)
+    )
     strays = bit_rows(len(labels), derive_key(key, 1))[:].double() < feature_noise * 2.0**63
     shown = torch.where(strays, label_rows(len(labels), num_classes, derive_key(key, 2))[:], labels)
     feat = normal_rows((len(labels), width), derive_key(key, 3))[:]
@@ -228,22 +255,26 @@ def citation(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Graph:
-    """Generate a heterograph whose papers' fields of study a relational GNN can learn and an MLP cannot.
+    """Generate a heterograph whose papers' fields of study a relational GNN can learn and an MLP
+    cannot.
 
-    Every paper, author and institution has a field of study, and the edges of each type are those of a block model
-    between fields; see :func:`~pagraph.datasets.sbm` for that, for the features of papers and authors (institutions
-    have none), and for how often a model that sees a paper's features alone can be right.
+    Every paper, author and institution has a field of study, and the edges of each type are those
+    of a block model between fields; see :func:`~pagraph.datasets.sbm` for that, for the features of
+    papers and authors (institutions have none), and for how often a model that sees a paper's
+    features alone can be right.
 
     The edge types are author/writes/paper, paper/written_by/author, paper/cites/paper,
-    author/affiliated_with/institution and institution/employs/author. Edge ``i`` of written_by is edge ``i`` of
-    writes reversed, and so for employs. Papers have ``feat``, ``label`` and the masks, authors ``feat``.
+    author/affiliated_with/institution and institution/employs/author. Edge ``i`` of written_by is
+    edge ``i`` of writes reversed, and so for employs. Papers have ``feat``, ``label`` and the
+    masks, authors ``feat``.
 
     Args:
         num_papers: Number of papers.
         num_authors: Number of authors. Default: 3 for every 2 papers.
         num_institutions: Number of institutions. Default: 1 for every 80 papers.
         authorships: Authors drawn per paper; repeated pairs are dropped, here and below.
-        citations: Citations drawn per paper; of itself are dropped. (Each author gets 1 affiliation on average.)
+        citations: Citations drawn per paper; of itself are dropped. (Each author gets 1 affiliation
+            on average.)
         num_classes: Number of fields of study, which are the papers' labels.
         homophily: Share of the edges that stay inside a field of study.
         exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
@@ -252,7 +283,8 @@ def citation(
         feature_noise: Share of papers and authors with the features of a random field of study.
         fractions: Shares of train, val and test papers.
         seed: Any integer; counts modulo 2**64.
-        progress: Called with the edges drawn so far and all of them; an edge and its reverse count once.
+        progress: Called with the edges drawn so far and all of them; an edge and its reverse count
+            once.
 
     Raises:
         ValueError: An argument is out of its range.
@@ -267,23 +299,36 @@ def citation(
     )
     authors, institutions, num_author_features = as_integers(
         num_authors=math.ceil(num_papers * 1.5) if num_authors is None else num_authors,
-        num_institutions=math.ceil(num_papers / 80) if num_institutions is None else num_institutions,
+        num_institutions=math.ceil(num_papers / 80)
+        if num_institutions is None
+        else num_institutions,
         num_author_features=num_author_features,
     )
     counts = dict(zip(_TYPES, (num_papers, authors, institutions), strict=True))
     _check_citation(counts, authorships, citations, num_classes, num_features, num_author_features)
     _check_model(num_classes, homophily, exponent, feature_noise)
     check_fractions(fractions)
-    labels = {t: label_rows(n, num_classes, derive_key(seed, 0, i))[:] for i, (t, n) in enumerate(counts.items())}
+    labels = {
+        t: label_rows(n, num_classes, derive_key(seed, 0, i))[:]
+        for i, (t, n) in enumerate(counts.items())
+    }
     blocks = {
         t: Blocks.of(labels[t], power_weights(n, exponent, derive_key(seed, 1, i)), num_classes)
         for i, (t, n) in enumerate(counts.items())
     }
-    drawn = {_WRITES: int(authorships * num_papers), _CITES: int(citations * num_papers), _WORKS: authors}
+    drawn = {
+        _WRITES: int(authorships * num_papers),
+        _CITES: int(citations * num_papers),
+        _WORKS: authors,
+    }
     csc = _structure(blocks, drawn, homophily, derive_key(seed, 2), progress)
     graph = Graph(csc, counts)
-    for place, (name, width) in enumerate((("paper", num_features), ("author", num_author_features))):
-        feat = noisy_features(labels[name], num_classes, width, feature_noise, derive_key(seed, 3, place))
+    for place, (name, width) in enumerate(
+        (("paper", num_features), ("author", num_author_features))
+    ):
+        feat = noisy_features(
+            labels[name], num_classes, width, feature_noise, derive_key(seed, 3, place)
+        )
         graph.set_field("feat", feat, node_type=name)
     masks: dict[str, Any] = {**mask_rows(num_papers, fractions, derive_key(seed, 4))}
     for name, rows in {"label": labels["paper"], **masks}.items():
@@ -306,7 +351,9 @@ def _check_citation(
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a number of at least 0, got {value}")
     if not 1 <= num_classes <= counts["paper"]:
-        raise ValueError(f"num_classes must be in [1, num_papers={counts['paper']}], got {num_classes}")
+        raise ValueError(
+            f"num_classes must be in [1, num_papers={counts['paper']}], got {num_classes}"
+        )
     as_integer("num_features", num_features, least=1)
     as_integer("num_author_features", num_author_features, least=1)
 
@@ -318,7 +365,8 @@ def _structure(
     key: int,
     progress: Callable[[int, int], None] | None,
 ) -> dict[EdgeType, CSC]:
-    """Draw the CSC of every edge type; a reverse type has the edge ids of the type that it reverses."""
+    """Draw the CSC of every edge type; a reverse type has the edge ids of the type that it
+    reverses."""
     result: dict[EdgeType, CSC] = {}
     before, total = 0, sum(drawn.values())
     for place, (edge_type, count) in enumerate(drawn.items()):
@@ -335,5 +383,7 @@ def _structure(
     return result
 
 
-def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int, _all: int) -> None:
+def _tell(
+    progress: Callable[[int, int], None], before: int, total: int, done: int, _all: int
+) -> None:
     progress(before + done, total)

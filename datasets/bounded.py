@@ -1,4 +1,5 @@
-"""Graph folders made in bounded memory: edges sorted in files, fields streamed, progress over all steps."""
+"""Graph folders made in bounded memory: edges sorted in files, fields streamed, progress over all
+steps."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ __all__ = ["room_of", "step_of", "write_edges"]
 
 Progress = Callable[[int, int], None]
 
-_WORKING_SHARE = 2  # one part in this many; the others are for kernels, and pieces of files on their way
+# One part in this many; the others are for kernels, and pieces of files on their way.
+_WORKING_SHARE = 2
 _TICKS = 10**6
 
 
@@ -25,20 +27,25 @@ def room_of(memory: int | str | None) -> int:
     """Bytes for edges in work, of the ``memory`` for all.
 
     Args:
-        memory: Bytes as an int, or text with a unit ("4GiB"), what the process holds beyond an eighth of them among
-            these. Default: half of what is free.
+        memory: Bytes as an int, or text with a unit ("4GiB"), what the process holds beyond an
+            eighth of them among these. Default: half of what is free.
 
     Raises:
         ValueError: It is no number of bytes, or below what the work needs.
     """
-    return work_memory(memory, LEAST_ROOM * _WORKING_SHARE, whom="edges sorted in files") // _WORKING_SHARE
+    return (
+        work_memory(memory, LEAST_ROOM * _WORKING_SHARE, whom="edges sorted in files")
+        // _WORKING_SHARE
+    )
 
 
 def step_of(progress: Progress | None, begin: float, end: float) -> Progress | None:
     """Progress of a step that is the part from ``begin`` to ``end`` of the whole work."""
     if progress is None:
         return None
-    return lambda done, total: progress(round(_TICKS * (begin + (end - begin) * done / max(total, 1))), _TICKS)
+    return lambda done, total: progress(
+        round(_TICKS * (begin + (end - begin) * done / max(total, 1))), _TICKS
+    )
 
 
 def write_edges(
@@ -69,6 +76,15 @@ def write_edges(
     room, fields = room_of(memory), dict(computed or {})
     with new_folder(folder) as part, Scratch(part) as scratch:
         step = step_of(progress, 0, 0.5)
-        graph = Graph(sort_edges(edges, scratch, room=room, mirrored=undirected, simple=simple, progress=step))
-        write_into(part, graph, origin=origin, computed=fields, store=store, progress=step_of(progress, 0.5, 1))
+        graph = Graph(
+            sort_edges(edges, scratch, room=room, mirrored=undirected, simple=simple, progress=step)
+        )
+        write_into(
+            part,
+            graph,
+            origin=origin,
+            computed=fields,
+            store=store,
+            progress=step_of(progress, 0.5, 1),
+        )
     return Graph.open(folder)

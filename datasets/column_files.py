@@ -1,4 +1,5 @@
-"""Columns of numbers, in memory or in files without a name of their own: appended to, read by position, mapped."""
+"""Columns of numbers, in memory or in files without a name of their own: appended to, read by
+position, mapped."""
 
 from __future__ import annotations
 
@@ -66,8 +67,13 @@ class MemoryColumn:
 
 
 def extended(values: Column, more: Column) -> Column:
-    """Append in place: large memory is remapped and not copied, so that it is never needed twice."""
-    if values.dtype == np.int32 and len(more) and not (more.min() >= -(2**31) and more.max() < 2**31):
+    """Append in place: large memory is remapped and not copied, so that it is never needed
+    twice."""
+    if (
+        values.dtype == np.int32
+        and len(more)
+        and not (more.min() >= -(2**31) and more.max() < 2**31)
+    ):
         values = values.astype(np.int64)
     begin = len(values)
     values.resize(begin + len(more), refcheck=False)
@@ -101,7 +107,8 @@ class Scratch:
 
 
 class ColumnFile:
-    """A column in a file: what does not fit into memory while a graph is made. :class:`Scratch` makes them.
+    """A column in a file: what does not fit into memory while a graph is made. :class:`Scratch`
+    makes them.
 
     int32 becomes int64 with the first number that needs it, once, by a copy.
     """
@@ -139,11 +146,14 @@ class ColumnFile:
         self._file.close()
 
     def read(self, begin: int, end: int) -> Column:
-        """The numbers from ``begin`` to ``end``, as an array of its own; any thread may read what was flushed."""
+        """The numbers from ``begin`` to ``end``, as an array of its own; any thread may read what
+        was flushed."""
         offset = _HEADER_BYTES + begin * self.dtype.itemsize
         values = np.fromfile(self.path, self.dtype, end - begin, offset=offset)
         if len(values) != end - begin:
-            raise OSError(f"{self.path} must hold {end} numbers, it was shortened to {begin + len(values)}")
+            raise OSError(
+                f"{self.path} must hold {end} numbers, it was shortened to {begin + len(values)}"
+            )
         return values
 
     def cast(self, dtype: npt.DTypeLike) -> None:
@@ -159,14 +169,17 @@ class ColumnFile:
         self._file, self.dtype = other._file, other.dtype
 
     def mapped(self) -> Tensor:
-        """Take the numbers as a tensor over the file, which has no name any more and goes with the tensor."""
+        """Take the numbers as a tensor over the file, which has no name any more and goes with the
+        tensor."""
         self.flush()
         self._file.seek(0)
         header = npy_header(self.dtype, (self._count,))
         assert len(header) == _HEADER_BYTES
         self._file.write(header)
         self._file.flush()
-        tensor = map_npy(self.path) if self._count else torch.from_numpy(np.empty(0, dtype=self.dtype))
+        tensor = (
+            map_npy(self.path) if self._count else torch.from_numpy(np.empty(0, dtype=self.dtype))
+        )
         self.remove()
         return tensor
 

@@ -1,7 +1,7 @@
 """Reads files of ``dgl.save_graphs`` without DGL.
 
-DGL's own reader trusts what is in a file: over a damaged one it ends the process, writes anywhere, or returns something
-else.
+DGL's own reader trusts what is in a file: over a damaged one it ends the process, writes anywhere,
+or returns something else.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def read_dgl(path: str | os.PathLike[str]) -> Graph:
     DGL saves bools as uint8: fields whose names end in ``mask`` become bool again.
     """
     graph = load_saved_graph(path)
-    owners = [graph.node_fields(t) for t in graph.node_types] + [graph.edge_fields(t) for t in graph.edge_types]
+    owners = [graph.node_fields(t) for t in graph.node_types] + [
+        graph.edge_fields(t) for t in graph.edge_types
+    ]
     for fields in owners:
         for name, values in fields.items():
             if values.dtype == torch.uint8:
@@ -170,7 +172,9 @@ class _Reader:
         none = torch.empty(0, dtype=torch.int64, device="cpu")
         types = _Matrix(1, 1, torch.tensor([0, 1]), torch.tensor([0]), none)
         edges = _Matrix(count, count, indptr, indices, ids)
-        return _Saved(types, [{"csc": edges}], [count], [self._named()], [self._named()], ["_U"], ["_E"])
+        return _Saved(
+            types, [{"csc": edges}], [count], [self._named()], [self._named()], ["_U"], ["_E"]
+        )
 
     def _types(self) -> _Matrix:
         self._expect(_IMMUTABLE)
@@ -215,7 +219,9 @@ class _Reader:
         (lanes,) = self._integers(1, np.uint16)
         dtype = _DTYPES.get((kind, bits))
         if dtype is None or lanes != 1 or device != _CPU:
-            raise self._wrong(f"an array of the kind {kind} of {bits} bits, {lanes} times, on device {device}")
+            raise self._wrong(
+                f"an array of the kind {kind} of {bits} bits, {lanes} times, on device {device}"
+            )
         if not 0 <= dims <= self._left() // 8:
             raise self._wrong(f"an array of {dims} dimensions")
         shape = self._integers(dims, np.int64)
@@ -293,7 +299,10 @@ def _graph(path: str, saved: _Saved) -> Graph:
     for count in saved.counts:
         check_size(path, count)
     ends = _type_ends(saved)
-    edge_types = [(names[src], name, names[dst]) for (src, dst), name in zip(ends, saved.edge_names, strict=True)]
+    edge_types = [
+        (names[src], name, names[dst])
+        for (src, dst), name in zip(ends, saved.edge_names, strict=True)
+    ]
     if len(set(edge_types)) != len(edge_types):
         raise ValueError(f"edge types must differ, got {edge_types}")
     csc: dict[EdgeType, CSC] = {}
@@ -315,7 +324,8 @@ def _type_ends(saved: _Saved) -> list[tuple[int, int]]:
 
 
 def _in_edges(layouts: dict[str, _Matrix], num_src: int, num_dst: int) -> CSC:
-    """The in-edges of one edge type. Neighbours are in DGL's own order, which a seed's draws depend on."""
+    """The in-edges of one edge type. Neighbours are in DGL's own order, which a seed's draws depend
+    on."""
     made = []
     if "csc" in layouts:
         made.append(_rows("in-edges", layouts["csc"], num_dst, num_src))
@@ -326,7 +336,9 @@ def _in_edges(layouts: dict[str, _Matrix], num_src: int, num_dst: int) -> CSC:
             raise ValueError(f"edges by their ends must have no ids, got {edges.ids.numel()}")
         made.append(CSC.from_coo(edges.rows, edges.cols, (num_src, num_dst)))
     if "csr" in layouts:
-        made.append(_without_counting(_rows("out-edges", layouts["csr"], num_src, num_dst).transpose()))
+        made.append(
+            _without_counting(_rows("out-edges", layouts["csr"], num_src, num_dst).transpose())
+        )
     for other in made[1:]:
         pairs = zip(_by_id(made[0]), _by_id(other), strict=True)
         if not all(torch.equal(one.long(), two.long()) for one, two in pairs):
@@ -335,13 +347,16 @@ def _in_edges(layouts: dict[str, _Matrix], num_src: int, num_dst: int) -> CSC:
 
 
 def _rows(name: str, matrix: _Matrix, num_rows: int, num_cols: int) -> CSC:
-    """The rows of a matrix as those of a CSC. All are looked at as wide as they are, and only then narrowed."""
+    """The rows of a matrix as those of a CSC. All are looked at as wide as they are, and only then
+    narrowed."""
     _check_shape(name, matrix, num_rows, num_cols)
     ids = matrix.ids if matrix.ids.numel() else None
     wide = CSC(matrix.rows, matrix.cols, num_cols, ids)
     wide.validate()
     if wide.num_dst != num_rows:
-        raise ValueError(f"indptr of {name} must have {num_rows + 1} entries, got {wide.num_dst + 1}")
+        raise ValueError(
+            f"indptr of {name} must have {num_rows + 1} entries, got {wide.num_dst + 1}"
+        )
     if ids is not None:
         check_range("edge ids", ids, len(ids))
         seen = torch.zeros(len(ids), dtype=torch.bool, device="cpu")

@@ -1,4 +1,5 @@
-"""Reads edge lists into graphs: text with two ids a line, plain or packed, also KONECT's, or columns of Parquet."""
+"""Reads edge lists into graphs: text with two ids a line, plain or packed, also KONECT's, or
+columns of Parquet."""
 
 from __future__ import annotations
 
@@ -55,31 +56,36 @@ def read_edge_list(
     header: bool | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read a graph from an edge list: a text file with one edge a line, or Parquet; edge ids follow the lines.
+    """Read a graph from an edge list: a text file with one edge a line, or Parquet; edge ids follow
+    the lines.
 
-    Further fields are ignored, but for the weights; so are empty lines, and those that begin with ``#``
-    or ``%``. The file is read in blocks: besides the edges only a fixed amount is held. pyarrow reads it where that is
-    installed; without it text is read about 20 times as slowly, and Parquet not at all.
+    Further fields are ignored, but for the weights; so are empty lines, and those that begin with
+    ``#`` or ``%``. The file is read in blocks: besides the edges only a fixed amount is held.
+    pyarrow reads it where that is installed; without it text is read about 20 times as slowly, and
+    Parquet not at all.
 
     Args:
         path: Text, plain or gzipped, or Parquet if the name ends in ``.parquet``.
         num_nodes: Number of vertices. Default: the largest id plus 1.
-        relabel: Take any integers or words as ids and number the vertices in their sorted order; the vertex
-            field ``original_id`` keeps them (words as UTF-8 bytes, padded with zeros).
+        relabel: Take any integers or words as ids and number the vertices in their sorted order;
+            the vertex field ``original_id`` keeps them (words as UTF-8 bytes, padded with zeros).
         undirected: The file names every edge once: store both directions.
-        weight: Name of an edge field for the weights: the column of this name where the columns have names, else the
-            third field of every line. It gets the dtype that holds all of them, int64, float32 or float64;
-            "NAME:DTYPE" says which, or int32, and rounds floats to it.
-        header: Whether a text's first line names the fields. Default: where it has no numbers; of words where both are
-            well-known ("source", "target"), and an edge where one of them is an id of another line.
+        weight: Name of an edge field for the weights: the column of this name where the columns
+            have names, else the third field of every line. It gets the dtype that holds all of
+            them, int64, float32 or float64; "NAME:DTYPE" says which, or int32, and rounds floats to
+            it.
+        header: Whether a text's first line names the fields. Default: where it has no numbers; of
+            words where both are well-known ("source", "target"), and an edge where one of them is
+            an id of another line.
         progress: Called with the bytes read and the file's size.
 
     Raises:
-        FormatError: A line or row cannot be read, no dtype holds all weights, there is no column of their name, a first
-            line of words may be a header or an edge, or the file is no whole gzip or Parquet file.
+        FormatError: A line or row cannot be read, no dtype holds all weights, there is no column of
+            their name, a first line of words may be a header or an edge, or the file is no whole
+            gzip or Parquet file.
         MissingDependencyError: Parquet without pyarrow.
-        ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of edges, and
-            ``relabel`` is not set.
+        ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of
+            edges, and ``relabel`` is not set.
     """
     field = NumberField.of("weight", weight)
     rows = _read(
@@ -121,8 +127,8 @@ def store_edge_list(
 ) -> Graph:
     """Read an edge list as :func:`read_edge_list` does, with edges in files instead of memory.
 
-    With ``relabel`` the sorted ids are in memory, 8 bytes a vertex, or a dictionary of the words; ``room`` is what
-    they, and later the edges in work, may take.
+    With ``relabel`` the sorted ids are in memory, 8 bytes a vertex, or a dictionary of the words;
+    ``room`` is what they, and later the edges in work, may take.
 
     Raises:
         ValueError: Also where the ids that are numbered anew do not fit into ``room``.
@@ -130,7 +136,9 @@ def store_edge_list(
     field = NumberField.of("weight", weight)
     rows = _read(
         *(path, num_nodes, relabel, header, step_of(progress, 0, 0.6)),
-        lambda: SpooledRows(scratch, room, None if field is None else NumberColumn(path, field, scratch)),
+        lambda: SpooledRows(
+            scratch, room, None if field is None else NumberColumn(path, field, scratch)
+        ),
     )
     original_id = ids = places = None
     if rows.words is not None:
@@ -148,7 +156,9 @@ def store_edge_list(
     csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=step)
     edata = {} if field is None else {field.name: rows.take_weights(mirrored=undirected)}
     rows.remove()
-    return Graph(csc, ndata={} if original_id is None else {"original_id": original_id}, edata=edata)
+    return Graph(
+        csc, ndata={} if original_id is None else {"original_id": original_id}, edata=edata
+    )
 
 
 def _read(
@@ -159,7 +169,8 @@ def _read(
     progress: Progress | None,
     make: Callable[[], _Rows],
 ) -> _Rows:
-    """Read the rows of a file by its format; falls back from integers to words if ``relabel`` is set."""
+    """Read the rows of a file by its format; falls back from integers to words if ``relabel`` is
+    set."""
     if relabel and num_nodes is not None:
         raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
     rows, is_text = make(), Path(path).suffix.lower() != ".parquet"
@@ -184,8 +195,11 @@ def _read(
     return rows
 
 
-def _check_sizes(path: str | os.PathLike[str], low: int, high: int, count: int, num_nodes: int | None) -> None:
-    """Refuse ids that would make a graph of mostly nothing, such as the ids of a social network's users."""
+def _check_sizes(
+    path: str | os.PathLike[str], low: int, high: int, count: int, num_nodes: int | None
+) -> None:
+    """Refuse ids that would make a graph of mostly nothing, such as the ids of a social network's
+    users."""
     if low < 0:
         raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel=True takes any ids")
     if num_nodes is not None and high >= num_nodes:
@@ -193,7 +207,8 @@ def _check_sizes(path: str | os.PathLike[str], low: int, high: int, count: int, 
     limit = max(ANY_ID, 16 * count)
     if num_nodes is None and high >= limit:
         raise ValueError(
-            f"ids in {path} must be below {limit} for {count} edges, got {high}; relabel=True numbers the vertices anew"
+            f"ids in {path} must be below {limit} for {count} edges, got {high}; relabel=True "
+            "numbers the vertices anew"
         )
 
 
@@ -206,10 +221,14 @@ def _sorted_words(names: list[str]) -> tuple[npt.NDArray[np.int64], torch.Tensor
     return place, word_rows(encoded[order])
 
 
-def read_parquet(path: str | os.PathLike[str], *, relabel: bool, progress: Progress | None, rows: EdgeRows) -> EdgeRows:
-    """Read a Parquet file into ``rows``, batch by batch: ids are integers, or words with ``relabel``.
+def read_parquet(
+    path: str | os.PathLike[str], *, relabel: bool, progress: Progress | None, rows: EdgeRows
+) -> EdgeRows:
+    """Read a Parquet file into ``rows``, batch by batch: ids are integers, or words with
+    ``relabel``.
 
-    The ends of the edges are the columns of well-known names ("source", "target"), or else the first two.
+    The ends of the edges are the columns of well-known names ("source", "target"), or else the
+    first two.
     """
     pa = require_arrow("reading Parquet")
     import pyarrow.parquet
@@ -245,12 +264,17 @@ def read_parquet(path: str | os.PathLike[str], *, relabel: bool, progress: Progr
 
 
 def _ends_first(schema: Any) -> Any:
-    """The schema with the two columns in front that are called as the ends of edges, where there are such."""
-    found = [[f for f in schema if f.name.lower() in words] for words in (SOURCE_WORDS, TARGET_WORDS)]
+    """The schema with the two columns in front that are called as the ends of edges, where there
+    are such."""
+    found = [
+        [f for f in schema if f.name.lower() in words] for words in (SOURCE_WORDS, TARGET_WORDS)
+    ]
     if any(len(fields) != 1 for fields in found):
         return schema
     ends = [fields[0] for fields in found]
-    return arrow().schema([*ends, *(f for f in schema if f.name not in (ends[0].name, ends[1].name))])
+    return arrow().schema(
+        [*ends, *(f for f in schema if f.name not in (ends[0].name, ends[1].name))]
+    )
 
 
 def _id_types(path: str | os.PathLike[str], schema: Any, relabel: bool) -> list[Any]:
@@ -263,7 +287,9 @@ def _id_types(path: str | os.PathLike[str], schema: Any, relabel: bool) -> list[
     for column, is_word in zip(ids, words, strict=True):
         value_type = column.type.value_type if types.is_dictionary(column.type) else column.type
         if is_word and not (types.is_string(value_type) or types.is_large_string(value_type)):
-            raise FormatError(f"{path}, column {column.name!r} must hold integers or words, got {column.type}")
+            raise FormatError(
+                f"{path}, column {column.name!r} must hold integers or words, got {column.type}"
+            )
         if is_word and not relabel:
             message = f"{path}, column {column.name!r} must hold integers, got {column.type}"
             raise FormatError(f"{message}; relabel=True takes any words as ids")
@@ -280,8 +306,11 @@ def _weight_type(path: str | os.PathLike[str], column: Any, field: NumberField) 
     return arrow().int64() if is_integer and not field.is_float else arrow().float64()
 
 
-def _values(path: str | os.PathLike[str], batch: Any, place: int, type_: Any, rows_before: int) -> Any:
-    """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one that does not fit."""
+def _values(
+    path: str | os.PathLike[str], batch: Any, place: int, type_: Any, rows_before: int
+) -> Any:
+    """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one
+    that does not fit."""
     pa, column, name = arrow(), batch.column(place), batch.schema.names[place]
     try:
         cast = column.cast(type_, safe=pa.types.is_integer(type_))
@@ -291,7 +320,9 @@ def _values(path: str | os.PathLike[str], batch: Any, place: int, type_: Any, ro
     if empty < 0 and pa.types.is_string(type_):
         empty = cast.index("").as_py()
     if empty >= 0:
-        raise FormatError(f"{path}, row {rows_before + empty + 1} must have a value in column {name!r}, got none")
+        raise FormatError(
+            f"{path}, row {rows_before + empty + 1} must have a value in column {name!r}, got none"
+        )
     return cast
 
 
@@ -309,23 +340,29 @@ def read_konect(
 ) -> Graph:
     """Read a network of KONECT's, ``src dst [weight [time]]`` a line; ids begin at 1, here at 0.
 
-    The edges of an undirected network (``sym``) go both ways. A bipartite one (``bip``) has the vertex types ``left``
-    and ``right`` and the edge type ``left/to/right``. A fourth column becomes the edge field ``time``. Both columns get
-    the dtype that holds all of their numbers.
+    The edges of an undirected network (``sym``) go both ways. A bipartite one (``bip``) has the
+    vertex types ``left`` and ``right`` and the edge type ``left/to/right``. A fourth column becomes
+    the edge field ``time``. Both columns get the dtype that holds all of their numbers.
 
     Args:
         path: The file, also packed.
-        undirected: Add the other direction: for a bipartite network as the edge type ``right/rev_to/left``.
-        weight: Name of an edge field for the third column, as :func:`read_edge_list` takes it. Default: it is left.
+        undirected: Add the other direction: for a bipartite network as the edge type
+            ``right/rev_to/left``.
+        weight: Name of an edge field for the third column, as :func:`read_edge_list` takes it.
+            Default: it is left.
         progress: Called with the bytes read and the file's size.
 
     Raises:
-        FormatError: The head is missing, a line is none, or an id is below 1 or above the head's counts.
+        FormatError: The head is missing, a line is none, or an id is below 1 or above the head's
+            counts.
         ValueError: ``undirected`` for a network that is undirected.
     """
     kind, counts, width = _describe(path)
     if undirected and kind == "sym":
-        raise ValueError(f"undirected=True must not be given for {path}, whose head says that it is undirected (sym)")
+        raise ValueError(
+            f"undirected=True must not be given for {path}, whose head says that it is undirected "
+            "(sym)"
+        )
     field = NumberField.of("weight", weight)
     rows = EdgeRows(None if field is None else NumberColumn(path, field))
     read_integers(path, header=False, progress=progress, rows=rows)
@@ -336,14 +373,18 @@ def read_konect(
         edata["time"] = torch.from_numpy(times.weight)
     for ends in (rows.src, rows.dst):
         if len(ends) and int(ends.min()) < 1:
-            raise FormatError(f"ids in {path} must be at least 1, as KONECT's are, got {int(ends.min())}")
+            raise FormatError(
+                f"ids in {path} must be at least 1, as KONECT's are, got {int(ends.min())}"
+            )
         ends -= 1
     if kind != "bip":
         count = None
         if counts is not None:
             count = max(counts)
             check_count(path, count, len(rows))
-        return build_graph(path, rows.src, rows.dst, count, edata=edata, undirected=undirected or kind == "sym")
+        return build_graph(
+            path, rows.src, rows.dst, count, edata=edata, undirected=undirected or kind == "sym"
+        )
     return _bipartite(path, rows, counts, edata, both=undirected)
 
 
@@ -353,16 +394,25 @@ def _describe(path: str | os.PathLike[str]) -> tuple[str, tuple[int, int] | None
     head = _HEAD.match(block.data.replace(b"\r", b"")) if block is not None else None
     if block is None or head is None:
         raise FormatError(
-            f"{path} must begin with KONECT's head (% sym, % asym or % bip); other edge lists end in .txt"
+            f"{path} must begin with KONECT's head (% sym, % asym or % bip); other edge lists end "
+            "in .txt"
         )
     counts = None if head[2] is None else (int(head[3]), int(head[4]))
     return head[1].decode(), counts, len(first_line(block.data)[1].split())
 
 
 def _bipartite(
-    path: str | os.PathLike[str], rows: EdgeRows, counts: tuple[int, int] | None, edata: dict[str, Any], *, both: bool
+    path: str | os.PathLike[str],
+    rows: EdgeRows,
+    counts: tuple[int, int] | None,
+    edata: dict[str, Any],
+    *,
+    both: bool,
 ) -> Graph:
-    left, right = counts or (count_nodes(path, rows.src, rows.src), count_nodes(path, rows.dst, rows.dst))
+    left, right = counts or (
+        count_nodes(path, rows.src, rows.src),
+        count_nodes(path, rows.dst, rows.dst),
+    )
     for count in (left, right):
         check_count(path, count, len(rows))
         check_size(path, count)

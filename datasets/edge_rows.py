@@ -1,4 +1,5 @@
-"""Readers of edge lists in text, block by block: by Arrow, or line by line without it and where it refuses."""
+"""Readers of edge lists in text, block by block: by Arrow, or line by line without it and where it
+refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +20,15 @@ from .numbers import NumberColumn, NumberField
 from .text_blocks import Block, Path, Progress, arrow, first_line, read_blocks, separator_of
 
 __all__ = [
-    *("SOURCE_WORDS", "TARGET_WORDS", "WORD_BYTES", "EdgeRows", "NotIntegersError", "WeightColumn", "read_integers"),
+    *(
+        "SOURCE_WORDS",
+        "TARGET_WORDS",
+        "WORD_BYTES",
+        "EdgeRows",
+        "NotIntegersError",
+        "WeightColumn",
+        "read_integers",
+    ),
     "read_words",
 ]
 
@@ -27,14 +36,29 @@ _FIELD_BYTES = 32
 WORD_BYTES = 240
 """Of a word of 16 letters, measured: 154 in the dictionary, 232 while the words are sorted."""
 SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}
-TARGET_WORDS = {"dst", "target", "to", "destination", "v", "tail", "node2", "id2", "node_2", "tonodeid"}
+TARGET_WORDS = {
+    "dst",
+    "target",
+    "to",
+    "destination",
+    "v",
+    "tail",
+    "node2",
+    "id2",
+    "node_2",
+    "tonodeid",
+}
 _HEADER_WORDS = SOURCE_WORDS | TARGET_WORDS
 _LINE = re.compile(rb"[^\r\n]+")
 _FIELD = re.compile(rb"[^ \t,;]+")
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
-_FURTHER_FIELDS = [re.compile(rb"^([^,\n]+,[^,\n]+%b),[^\n]*" % third, re.MULTILINE) for third in (b"", b",[^,\n]+")]
+_FURTHER_FIELDS = [
+    re.compile(rb"^([^,\n]+,[^,\n]+%b),[^\n]*" % third, re.MULTILINE)
+    for third in (b"", b",[^,\n]+")
+]
 _EDGE = re.compile(
-    rb"([+-]?\d{1,99})(?=[ \t,;])[ \t]*[,;]?[ \t]*([+-]?\d{1,99})(?![^ \t,;])[ \t]*[,;]?[ \t]*([^ \t,;]*)"
+    rb"([+-]?\d{1,99})(?=[ \t,;])[ \t]*[,;]?[ \t]*([+-]?\d{1,99})(?![^ \t,;])[ \t]*[,;]?[ \t]*([^ "
+    rb"\t,;]*)"
 )
 
 Column = npt.NDArray[Any]
@@ -45,7 +69,8 @@ _log = logging.getLogger(__name__)
 
 
 class EdgeRows:
-    """Growing arrays of edges; ids take 32 bits as long as they fit, and number ``words`` where the file's are words.
+    """Growing arrays of edges; ids take 32 bits as long as they fit, and number ``words`` where the
+    file's are words.
 
     Args:
         values: For the weights. Default: none are asked for.
@@ -100,7 +125,8 @@ class EdgeRows:
 
 
 class NotIntegersError(FormatError):
-    """Raised for a line that does not begin with two integers: the file holds words, or is no edge list."""
+    """Raised for a line that does not begin with two integers: the file holds words, or is no edge
+    list."""
 
 
 @dataclass(frozen=True)
@@ -121,18 +147,23 @@ class WeightColumn:
     def find(
         cls, path: Path, field: NumberField | None, header: list[str] | None, separator: str | None
     ) -> WeightColumn | None:
-        """The third column without a header, else the one of this name; None where no weights are asked for."""
+        """The third column without a header, else the one of this name; None where no weights are
+        asked for."""
         if field is None or header is None:
             return None if field is None else cls(field)
         if field.dtype is not None and field.text in header[2:]:
             raise ValueError(
-                f"{field.option} must not be both a column and a column with a dtype, got {field.text!r}, which is a "
+                f"{field.option} must not be both a column and a column with a dtype, got "
+                f"{field.text!r}, which is a "
                 f"column of {path}; {field.text + ':float64'!r} is this one as float64"
             )
         if field.name in header[2:]:
             return cls(field, header.index(field.name, 2), separator)
         further = ", ".join(map(repr, header[2:])) or "no further ones"
-        raise FormatError(f"{path} must have a column {field.name!r} for the weights after the ids', it has {further}")
+        raise FormatError(
+            f"{path} must have a column {field.name!r} for the weights after the ids', it has "
+            f"{further}"
+        )
 
     @property
     def ordinal(self) -> str:
@@ -148,12 +179,18 @@ def read_integers(
     place: int | None = None,
     rows: EdgeRows | None = None,
 ) -> EdgeRows:
-    """Read a text file whose ids are integers into ``rows``; raises as :func:`_read_lines` and :func:`read_blocks`.
+    """Read a text file whose ids are integers into ``rows``; raises as :func:`_read_lines` and
+    :func:`read_blocks`.
 
-    Weights are in the column of ``place``, whatever its name. Default: where :meth:`WeightColumn.find` finds them.
+    Weights are in the column of ``place``, whatever its name. Default: where
+    :meth:`WeightColumn.find` finds them.
     """
     if arrow() is None:
-        _log.warning("reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with Arrow", path)
+        _log.warning(
+            "reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with "
+            "Arrow",
+            path,
+        )
     rows = EdgeRows() if rows is None else rows
     begun, column = False, None
     for block in read_blocks(path, progress=progress):
@@ -176,30 +213,43 @@ def _weights_at(place: int | None, field: NumberField | None, block: Block) -> W
     return WeightColumn(field, place, "\t" if b"\t" in text and b" " not in text else None)
 
 
-def _weights_of_header(path: Path, field: NumberField | None, line: bytes, block: Block) -> WeightColumn | None:
+def _weights_of_header(
+    path: Path, field: NumberField | None, line: bytes, block: Block
+) -> WeightColumn | None:
     separator = separator_of(line)
-    names = [name.strip(' \t"') for name in line.decode("utf-8", "replace").split(separator)] if line else None
+    names = (
+        [name.strip(' \t"') for name in line.decode("utf-8", "replace").split(separator)]
+        if line
+        else None
+    )
     try:
         return WeightColumn.find(path, field, names, separator)
     except FormatError:
-        _read_lines(path, block, None)  # raises NotIntegersError of words, whose first line need not be a header
+        # Raises NotIntegersError of words, whose first line need not be a header.
+        _read_lines(path, block, None)
         raise
 
 
 def _without_header(block: Block, header: bool | None) -> tuple[Block, bytes | None]:
-    """Comment out a header in the first line; also gives it, empty if there is none, None if the line comes later."""
+    """Comment out a header in the first line; also gives it, empty if there is none, None if the
+    line comes later."""
     begin, line = first_line(block.data)
     if not line:
         return block, None
     fields = _FIELD.findall(line)[:2]
-    if header is False or (header is None and (not fields or any(f.lstrip(b"+-").isdigit() for f in fields))):
+    if header is False or (
+        header is None and (not fields or any(f.lstrip(b"+-").isdigit() for f in fields))
+    ):
         return block, b""
-    return Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line), line  # line numbers stay right
+    # Line numbers stay right.
+    return Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line), line
 
 
 def _read_with_arrow(data: bytes, column: WeightColumn | None) -> Columns | None:
-    """Parse a block with Arrow; None where it cannot, or would take other spellings of integers than we do."""
-    if arrow() is None or any(x in data and b"0" + x in data for x in (b"x", b"X")):  # a search for one byte is fast
+    """Parse a block with Arrow; None where it cannot, or would take other spellings of integers
+    than we do."""
+    # A search for one byte is fast.
+    if arrow() is None or any(x in data and b"0" + x in data for x in (b"x", b"X")):
         return None
     begin, line = first_line(data)
     named = column is not None and column.place > 2
@@ -219,8 +269,11 @@ def _read_with_arrow(data: bytes, column: WeightColumn | None) -> Columns | None
     return columns
 
 
-def _read_csv(data: bytes, begin: int, line: bytes, separator: str, column: WeightColumn | None) -> Columns | None:
-    """Parse the lines from ``begin`` on, of which ``line`` is the first; None unless all have as many fields."""
+def _read_csv(
+    data: bytes, begin: int, line: bytes, separator: str, column: WeightColumn | None
+) -> Columns | None:
+    """Parse the lines from ``begin`` on, of which ``line`` is the first; None unless all have as
+    many fields."""
     if not line:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     pa = arrow()
@@ -231,13 +284,17 @@ def _read_csv(data: bytes, begin: int, line: bytes, separator: str, column: Weig
     try:
         table = pa.csv.read_csv(
             pa.BufferReader(pa.py_buffer(memoryview(data)[begin:])),
-            # With Arrow's threads it took 8 % less time on 2 cores, and a process that ended soon after a text was
-            # refused aborted in 1 of 4 runs, in the destructor of Arrow's pool.
+            # With Arrow's threads it took 8 % less time on 2 cores, and a process that ended soon
+            # after a text was refused aborted in 1 of 4 runs, in the destructor of Arrow's pool.
             read_options=pa.csv.ReadOptions(column_names=names, use_threads=False),
             parse_options=pa.csv.ParseOptions(delimiter=separator, quote_char=False),
             convert_options=pa.csv.ConvertOptions(
                 include_columns=["0", "1", *weights],
-                column_types={"0": pa.int64(), "1": pa.int64(), **dict.fromkeys(weights, pa.string())},
+                column_types={
+                    "0": pa.int64(),
+                    "1": pa.int64(),
+                    **dict.fromkeys(weights, pa.string()),
+                },
                 null_values=[],
             ),
         )
@@ -255,7 +312,8 @@ def _read_csv(data: bytes, begin: int, line: bytes, separator: str, column: Weig
 
 
 def _tidied(data: bytes) -> bytes:
-    """Normalize lines: no comments, a single comma between fields; a field that was empty stays so."""
+    """Normalize lines: no comments, a single comma between fields; a field that was empty stays
+    so."""
     data = data.replace(b"\r", b"\n")
     if b"#" in data or b"%" in data:
         data = _COMMENT.sub(b"", data)
@@ -284,7 +342,9 @@ def _read_lines(path: Path, block: Block, column: WeightColumn | None) -> Column
             dst.append(int(edge[2]))
         except OverflowError:
             number, text = block.line_at(match.start())
-            raise NotIntegersError(f"{path}, line {number} must begin with two integers, got {text!r}") from None
+            raise NotIntegersError(
+                f"{path}, line {number} must begin with two integers, got {text!r}"
+            ) from None
         if column is None:
             continue
         try:
@@ -293,14 +353,19 @@ def _read_lines(path: Path, block: Block, column: WeightColumn | None) -> Column
             begins.append(match.start())
         except (IndexError, ValueError):
             number, _ = block.line_at(match.start())
-            rule = f"must have a number of at most {_FIELD_BYTES} characters as its {column.ordinal} field"
+            rule = (
+                f"must have a number of at most {_FIELD_BYTES} characters as its "
+                f"{column.ordinal} field"
+            )
             raise FormatError(f"{path}, line {number} {rule}") from None
     ends = np.asarray(src), np.asarray(dst)
     if column is None:
         return ends
     values, not_held = column.field.of_numbers(numbers)
     if not_held >= 0:
-        raise column.field.not_held(f"{path}, line {block.line_at(begins[not_held])[0]}", numbers[not_held])
+        raise column.field.not_held(
+            f"{path}, line {block.line_at(begins[not_held])[0]}", numbers[not_held]
+        )
     return (*ends, values)
 
 
@@ -309,8 +374,11 @@ def _field(line: bytes, column: WeightColumn) -> bytes:
     return line.split(separator)[column.place].strip()
 
 
-def read_words(path: Path, *, header: bool | None, progress: Progress | None, rows: EdgeRows) -> EdgeRows:
-    """Read a text file (UTF-8) whose ids are any words, numbered as they appear, into ``rows``; returns them."""
+def read_words(
+    path: Path, *, header: bool | None, progress: Progress | None, rows: EdgeRows
+) -> EdgeRows:
+    """Read a text file (UTF-8) whose ids are any words, numbered as they appear, into ``rows``;
+    returns them."""
     column: WeightColumn | None = None
     delimiter: str | None = None
     begun, guessed = False, ""
@@ -320,10 +388,19 @@ def read_words(path: Path, *, header: bool | None, progress: Progress | None, ro
             first = lines[0][1]
             delimiter = separator_of(first.encode())
             names = [word.strip() for word in _cut(first, delimiter)]
-            named = header or (header is None and {word.lower() for word in names[:2]} <= _HEADER_WORDS)
-            if header is None and not named and not any(word.lstrip("+-").isdigit() for word in names[:2]):
+            named = header or (
+                header is None and {word.lower() for word in names[:2]} <= _HEADER_WORDS
+            )
+            if (
+                header is None
+                and not named
+                and not any(word.lstrip("+-").isdigit() for word in names[:2])
+            ):
                 guessed = first
-            begun, column = True, WeightColumn.find(path, rows.field, names if named else None, delimiter)
+            begun, column = (
+                True,
+                WeightColumn.find(path, rows.field, names if named else None, delimiter),
+            )
             lines = lines[1:] if named else lines
         words: list[str] = []
         numbers: list[float] = []
@@ -348,7 +425,8 @@ def read_words(path: Path, *, header: bool | None, progress: Progress | None, ro
         check_fits(path, rows.nbytes, "edges")
     if guessed and len(rows) > 1 and not rows.first_comes_again():
         raise FormatError(
-            f"{path}, line {guessed[:80]!r} may be a header or an edge, as no other line has its ids: header=True or "
+            f"{path}, line {guessed[:80]!r} may be a header or an edge, as no other line has its "
+            "ids: header=True or "
             "header=False says which"
         )
     return rows
@@ -368,4 +446,5 @@ def _cut(line: str, delimiter: str | None) -> list[str]:
     """Split a line into fields; ``None`` splits at any space."""
     if delimiter is None or '"' not in line:
         return line.split(delimiter)
-    return next(csv.reader([line], delimiter=delimiter))  # line by line: a stray quotation mark must not swallow others
+    # Line by line: a stray quotation mark must not swallow others.
+    return next(csv.reader([line], delimiter=delimiter))

@@ -1,4 +1,5 @@
-"""CSC of edges that need not fit into memory: buckets of destinations in files, each sorted on its own."""
+"""CSC of edges that need not fit into memory: buckets of destinations in files, each sorted on its
+own."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def sort_edges(
 
 
 def in_order(run: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """Results of ``run`` in the order of ``items``; threads work at most ``_AHEAD`` results ahead of the reader."""
+    """Results of ``run`` in the order of ``items``; threads work at most ``_AHEAD`` results ahead
+    of the reader."""
     waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(workers) as pool:
         try:
@@ -96,7 +98,8 @@ def in_order(run: Callable[[T], R], items: Iterable[T], workers: int) -> Iterato
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Edges between ranges of sources and of destinations, as rows in files that follow each other."""
+    """Edges between ranges of sources and of destinations, as rows in files that follow each
+    other."""
 
     src: range
     dst: range
@@ -117,7 +120,9 @@ class _Bucket:
         """The rows, some at a time."""
         for file in self.files:
             for begin in range(0, len(file), rows * self.width):
-                yield file.read(begin, min(begin + rows * self.width, len(file))).reshape(-1, self.width)
+                yield file.read(begin, min(begin + rows * self.width, len(file))).reshape(
+                    -1, self.width
+                )
 
     def remove(self) -> None:
         """Delete the files."""
@@ -140,7 +145,8 @@ class _Rows:
 
 
 _Sorted = tuple[_Bucket, Iterable[tuple[Ids, Ids | None]], Ids | None]
-"""A bucket, sources and numbers of its edges in order, and how many each destination has where there are several."""
+"""A bucket, sources and numbers of its edges in order, and how many each destination has where
+there are several."""
 
 
 class _Sort:
@@ -172,7 +178,9 @@ class _Sort:
         indptr, indices, numbers = (self._scratch.column(self._dtype) for _ in range(3))
         indptr.append(np.zeros(1, dtype=self._dtype))
         in_place = True
-        for bucket, blocks, counts in in_order(self._sorted, self._fitting(self._filled()), self._workers):
+        for bucket, blocks, counts in in_order(
+            self._sorted, self._fitting(self._filled()), self._workers
+        ):
             before = len(indices)
             for src, ids in blocks:
                 if ids is not None:
@@ -200,7 +208,9 @@ class _Sort:
         shift = self._shift(len(vertices), total * directions)
         files = [self._files(len(vertices), shift) for _ in range(directions)]
         begins, loops = range(0, total, self._chunk), 0
-        for begin, (groups, found) in zip(begins, in_order(self._placed(shift), begins, self._workers), strict=True):
+        for begin, (groups, found) in zip(
+            begins, in_order(self._placed(shift), begins, self._workers), strict=True
+        ):
             if self._mirrored and self._width == 3:
                 groups[1].rows[:, 2] += total + begin - loops
             for group, direction in zip(groups, files, strict=True):
@@ -210,7 +220,8 @@ class _Sort:
         return self._buckets(vertices, vertices, shift, files)
 
     def _placed(self, shift: int) -> Callable[[int], tuple[list[_Rows], int]]:
-        """A function of the first edge of a chunk: its rows by bucket for each direction, and the number of loops."""
+        """A function of the first edge of a chunk: its rows by bucket for each direction, and the
+        number of loops."""
 
         def run(begin: int) -> tuple[list[_Rows], int]:
             src, dst = self._edges.read(begin, min(begin + self._chunk, self._edges.num_edges))
@@ -254,11 +265,13 @@ class _Sort:
                 yield from self._fitting(self._divided(bucket))
 
     def _is_last(self, bucket: _Bucket) -> bool:
-        """Whether a bucket needs no sorting: its edges have one destination or, where these are sorted, one source."""
+        """Whether a bucket needs no sorting: its edges have one destination or, where these are
+        sorted, one source."""
         return len(bucket.dst) == 1 and (not self._simple or len(bucket.src) == 1)
 
     def _divided(self, bucket: _Bucket) -> list[_Bucket]:
-        """Buckets of parts of a bucket's destinations, or of the sources of its only destination."""
+        """Buckets of parts of a bucket's destinations, or of the sources of its only
+        destination."""
         keys, column = (bucket.dst, 0) if len(bucket.dst) > 1 else (bucket.src, 1)
         shift = self._shift(len(keys), bucket.rows)
         files = self._files(len(keys), shift)
@@ -268,7 +281,8 @@ class _Sort:
         return self._buckets(bucket.src, bucket.dst, shift, [files])
 
     def _shift(self, keys: int, rows: int) -> int:
-        """Base-2 logarithm of the ids in a bucket, for buckets that are half full if ids are equally frequent."""
+        """Base-2 logarithm of the ids in a bucket, for buckets that are half full if ids are
+        equally frequent."""
         wanted = -(-2 * rows // min(self._most, _BUCKET_ROWS))
         number = max(2 if rows > self._most else 1, min(_MOST_BUCKETS, wanted))
         return max(0, (keys - 1).bit_length() - (number - 1).bit_length())
@@ -277,7 +291,9 @@ class _Sort:
         count = (keys + (1 << shift) - 1) >> shift
         return [self._scratch.column(self._dtype) for _ in range(count)]
 
-    def _buckets(self, src: range, dst: range, shift: int, files: list[list[ColumnFile]]) -> list[_Bucket]:
+    def _buckets(
+        self, src: range, dst: range, shift: int, files: list[list[ColumnFile]]
+    ) -> list[_Bucket]:
         """Buckets over files for each direction, in the order of the ids that were divided."""
         keys, size, found = dst if len(dst) > 1 else src, 1 << shift, []
         for number, parts in enumerate(zip(*files, strict=True)):
@@ -286,7 +302,9 @@ class _Sort:
             low = keys.start + number * size
             ids = range(low, min(low + size, keys.stop))
             found.append(
-                _Bucket(src, ids, self._width, parts) if len(dst) > 1 else _Bucket(ids, dst, self._width, parts)
+                _Bucket(src, ids, self._width, parts)
+                if len(dst) > 1
+                else _Bucket(ids, dst, self._width, parts)
             )
         return found
 

@@ -17,7 +17,15 @@ from ..system.budget import reading_room
 from ..system.units import bytes_text
 
 __all__ = [
-    *("ANY_ID", "build_graph", "check_count", "check_simple", "check_size", "count_nodes", "csc_of_pairs"),
+    *(
+        "ANY_ID",
+        "build_graph",
+        "check_count",
+        "check_simple",
+        "check_size",
+        "count_nodes",
+        "csc_of_pairs",
+    ),
     *("drop_repeats", "graph_of", "mirror"),
 ]
 
@@ -30,7 +38,8 @@ _SIMPLE_LIMIT = 2**31
 
 
 def mirror(src: Ids, dst: Ids) -> tuple[Ids, Ids, Ids]:
-    """Add the other direction of every edge but self-loops; also gives each edge's place in the input.
+    """Add the other direction of every edge but self-loops; also gives each edge's place in the
+    input.
 
     >>> mirror(np.array([0, 1]), np.array([1, 1]))
     (array([0, 1, 1]), array([1, 1, 0]), array([0, 1, 0]))
@@ -40,8 +49,11 @@ def mirror(src: Ids, dst: Ids) -> tuple[Ids, Ids, Ids]:
     return np.concatenate([src, dst[turned]]), np.concatenate([dst, src[turned]]), origin
 
 
-def drop_repeats(src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False) -> tuple[Ids, Ids]:
-    """Sort the edges and drop repeated ones and self-loops; ``undirected`` takes u-v and v-u as one edge."""
+def drop_repeats(
+    src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False
+) -> tuple[Ids, Ids]:
+    """Sort the edges and drop repeated ones and self-loops; ``undirected`` takes u-v and v-u as one
+    edge."""
     check_simple(num_nodes)
     low, high = (np.minimum(src, dst), np.maximum(src, dst)) if undirected else (src, dst)
     keys = low.astype(np.int64)
@@ -54,11 +66,14 @@ def drop_repeats(src: Ids, dst: Ids, num_nodes: int, *, undirected: bool = False
 def check_simple(num_nodes: int) -> None:
     """Raise ValueError where two ids do not fit into the 64 bits that edges are compared by."""
     if num_nodes > _SIMPLE_LIMIT:
-        raise ValueError(f"num_nodes must be at most {_SIMPLE_LIMIT} to drop repeated edges, got {num_nodes}")
+        raise ValueError(
+            f"num_nodes must be at most {_SIMPLE_LIMIT} to drop repeated edges, got {num_nodes}"
+        )
 
 
 def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
-    """Build a CSC of the distinct edges with sorted sources, at most 2**31 at either end; an edge's id is its place."""
+    """Build a CSC of the distinct edges with sorted sources, at most 2**31 at either end; an edge's
+    id is its place."""
     keys = dst.astype(np.int64)
     keys *= num_src
     keys += src
@@ -78,17 +93,20 @@ def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:
-    """Build a graph whose edge ids are positions in the CSC, for edges whose order means nothing."""
+    """Build a graph whose edge ids are positions in the CSC, for edges whose order means
+    nothing."""
     csc = Graph.from_coo(src, dst, num_nodes).csc
     return Graph(CSC(csc.indptr, csc.indices, csc.num_src))
 
 
 def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
-    """Raise FormatError where the index of the vertices that ``path`` speaks of does not fit into memory."""
+    """Raise FormatError where the index of the vertices that ``path`` speaks of does not fit into
+    memory."""
     least, free = 8 * num_nodes, reading_room()
     if num_nodes < 0 or least > free:
         raise FormatError(
-            f"{path} must have no more vertices than fit into memory, got {num_nodes:,}, whose index takes "
+            f"{path} must have no more vertices than fit into memory, got {num_nodes:,}, whose "
+            "index takes "
             f"{bytes_text(least)} of {bytes_text(free)}"
         )
 
@@ -98,15 +116,20 @@ def count_nodes(path: str | os.PathLike[str], src: Ids, dst: Ids) -> int:
     count = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
     limit = _most_nodes(len(src))
     if count > limit:
-        raise FormatError(f"ids in {path} must be below {limit} for {len(src)} edges, got {count - 1}")
+        raise FormatError(
+            f"ids in {path} must be below {limit} for {len(src)} edges, got {count - 1}"
+        )
     return count
 
 
 def check_count(path: str | os.PathLike[str], num_nodes: int, num_edges: int) -> None:
-    """Raise FormatError where ``path`` says that there are so many vertices that most of them would have no edges."""
+    """Raise FormatError where ``path`` says that there are so many vertices that most of them would
+    have no edges."""
     limit = _most_nodes(num_edges)
     if num_nodes > limit:
-        raise FormatError(f"{path} must have at most {limit} vertices for {num_edges} edges, it says {num_nodes}")
+        raise FormatError(
+            f"{path} must have at most {limit} vertices for {num_edges} edges, it says {num_nodes}"
+        )
 
 
 def _most_nodes(num_edges: int) -> int:
@@ -133,8 +156,8 @@ def build_graph(
         undirected: Add the other direction of each edge but self-loops.
 
     Raises:
-        FormatError: Ids are no integers or not below ``num_nodes``, a field has another length, or the vertices do not
-            fit into memory.
+        FormatError: Ids are no integers or not below ``num_nodes``, a field has another length, or
+            the vertices do not fit into memory.
     """
     count = count_nodes(path, src, dst) if num_nodes is None else num_nodes
     check_size(path, count)

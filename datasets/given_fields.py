@@ -1,4 +1,5 @@
-"""Fields for a graph from files beside it: features, labels, and the vertices to train, validate and test on."""
+"""Fields for a graph from files beside it: features, labels, and the vertices to train, validate
+and test on."""
 
 from __future__ import annotations
 
@@ -35,40 +36,56 @@ def add_fields(
     test: VertexSet | None = None,
     scratch: Scratch | None = None,
 ) -> None:
-    """Give a graph of one vertex type the fields ``feat``, ``label``, ``train_mask``, ``val_mask`` and ``test_mask``.
+    """Give a graph of one vertex type the fields ``feat``, ``label``, ``train_mask``, ``val_mask``
+    and ``test_mask``.
 
-    Rows are in the order of the vertices. Where a field ``original_id`` keeps other ids, files hold those; words stand
-    in a text file, one a line. Files are read by :func:`~pagraph.datasets.arrays.read_array`; a ``.npy`` file stays
-    mapped. Of text, fractions of the features are float32, and labels get the dtype that holds all of them.
+    Rows are in the order of the vertices. Where a field ``original_id`` keeps other ids, files hold
+    those; words stand in a text file, one a line. Files are read by
+    :func:`~pagraph.datasets.arrays.read_array`; a ``.npy`` file stays mapped. Of text, fractions of
+    the features are float32, and labels get the dtype that holds all of them.
 
     Args:
         graph: The graph, which must not have those fields yet.
         features: File of a row per vertex, of two or more dimensions.
         labels: File of a row per vertex; one column of it is taken as 1-D.
-        train: File of ids, or of a mask: bools, or 0 and 1 for each of three or more vertices. Or a fraction in (0, 1]
-            of the vertices (``0.6`` or ``60%``), drawn from those that no file names, always the same ones.
+        train: File of ids, or of a mask: bools, or 0 and 1 for each of three or more vertices. Or a
+            fraction in (0, 1] of the vertices (``0.6`` or ``60%``), drawn from those that no file
+            names, always the same ones.
         val: The same.
         test: The same.
         scratch: For the numbers of text and Parquet. Default: they are read into memory.
 
     Raises:
         FormatError: A file holds something else.
-        ValueError: The rows are not as many as the vertices; ids are out of range or repeated; sets have vertices in
-            common; a fraction is out of range, or more than are left; the graph has the field already, or several
-            vertex types.
+        ValueError: The rows are not as many as the vertices; ids are out of range or repeated; sets
+            have vertices in common; a fraction is out of range, or more than are left; the graph
+            has the field already, or several vertex types.
     """
-    all_: dict[str, Any] = {"features": features, "labels": labels, "train": train, "val": val, "test": test}
+    all_: dict[str, Any] = {
+        "features": features,
+        "labels": labels,
+        "train": train,
+        "val": val,
+        "test": test,
+    }
     given = {name: value for name, value in all_.items() if value is not None}
     for name in given:
         if len(graph.node_types) != 1:
-            raise ValueError(f"{name} must be given for a graph of one vertex type, got {graph.node_types}")
+            raise ValueError(
+                f"{name} must be given for a graph of one vertex type, got {graph.node_types}"
+            )
         field = {"features": "feat", "labels": "label"}.get(name, f"{name}_mask")
         if field in graph.ndata:
-            raise ValueError(f"{name} must not be given for a graph that has the field {field!r}, got {given[name]!r}")
+            raise ValueError(
+                f"{name} must not be given for a graph that has the field {field!r}, got "
+                f"{given[name]!r}"
+            )
     if features is not None:
         graph.set_field("feat", _rows("features", "feat", features, graph.num_nodes, scratch))
     if labels is not None:
-        graph.set_field("label", one_column(_rows("labels", "label", labels, graph.num_nodes, scratch)))
+        graph.set_field(
+            "label", one_column(_rows("labels", "label", labels, graph.num_nodes, scratch))
+        )
     for part, ids in _sets({part: given[part] for part in PARTS if part in given}, graph).items():
         mask = torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
         mask[ids] = True
@@ -80,15 +97,21 @@ def _rows(name: str, field: str, file: File, count: int, scratch: Scratch | None
     least = 2 if name == "features" else 1
     if rows.dim() < least or len(rows) != count:
         dims = " and two dimensions or more" if least == 2 else ""
-        raise ValueError(f"{name} must have one row per vertex ({count}){dims}, got shape {list(rows.shape)} in {file}")
+        raise ValueError(
+            f"{name} must have one row per vertex ({count}){dims}, got shape {list(rows.shape)} in "
+            f"{file}"
+        )
     return rows
 
 
 def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
     """Ids of the vertices of each set; fractions are drawn from what files leave."""
     count = graph.num_nodes
-    fractions = {part: share for part, value in given.items() if (share := _fraction(value)) is not None}
-    sets = {part: _ids(part, value, graph) for part, value in given.items() if part not in fractions}  # type: ignore[arg-type]
+    fractions = {
+        part: share for part, value in given.items() if (share := _fraction(value)) is not None
+    }
+    files: dict[str, Any] = {part: file for part, file in given.items() if part not in fractions}
+    sets = {part: _ids(part, file, graph) for part, file in files.items()}
     owner = torch.full((count,), -1, dtype=torch.int8, device="cpu")
     for number, (part, ids) in enumerate(sets.items()):
         taken = owner[ids] >= 0
@@ -96,7 +119,8 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
             vertex = int(ids[taken][0])
             other = list(sets)[int(owner[vertex])]
             raise ValueError(
-                f"{part} must have no vertex in common with {other}, got {int(taken.sum())}, such as {vertex}"
+                f"{part} must have no vertex in common with {other}, got {int(taken.sum())}, such "
+                f"as {vertex}"
             )
         owner[ids] = number
     left = (owner < 0).nonzero().squeeze(1)
@@ -106,10 +130,13 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
     wanted = {part: round(share * count) for part, share in fractions.items()}
     if sum(fractions.values()) > 1 + 1e-9 or sum(wanted.values()) > len(left) + len(wanted):
         raise ValueError(
-            f"{' and '.join(fractions)} must be fractions of no more than the vertices that are left "
+            f"{' and '.join(fractions)} must be fractions of no more than the vertices that are "
+            "left "
             f"({len(left)} of {count}), got {', '.join(map(str, fractions.values()))}"
         )
-    order = left[torch.randperm(len(left), generator=torch.Generator().manual_seed(0), device="cpu")]
+    order = left[
+        torch.randperm(len(left), generator=torch.Generator().manual_seed(0), device="cpu")
+    ]
     begin = 0
     for part, size in wanted.items():
         sets[part] = order[begin : begin + size]
@@ -136,13 +163,20 @@ def _ids(part: str, file: File, graph: Graph) -> Tensor:
     if values.dim() != 1 or values.is_floating_point() or values.is_complex():
         kind = f"{values.dtype} of shape {list(values.shape)}"
         raise ValueError(f"{part} must be a file of ids or of a mask, got {kind} in {file}")
-    is_mask = values.dtype == torch.bool or (len(values) == count > 2 and bool(((values == 0) | (values == 1)).all()))
+    is_mask = values.dtype == torch.bool or (
+        len(values) == count > 2 and bool(((values == 0) | (values == 1)).all())
+    )
     if is_mask:
         if len(values) != count:
-            raise ValueError(f"{part} must have one entry per vertex ({count}) as a mask, got {len(values)} in {file}")
+            raise ValueError(
+                f"{part} must have one entry per vertex ({count}) as a mask, got {len(values)} in "
+                f"{file}"
+            )
         return values.nonzero().squeeze(1)
     if words_are_ids:
-        raise ValueError(f"{part} must be a text file, a mask or a fraction where the ids are words, got {file}")
+        raise ValueError(
+            f"{part} must be a text file, a mask or a fraction where the ids are words, got {file}"
+        )
     ids = values.long()
     if originals is not None:
         ids = _rows_with(part, ids.numpy(), originals.numpy(), file)

@@ -1,4 +1,5 @@
-"""Reads the folders that GraphBolt's ``OnDiskDataset`` takes: ``metadata.yaml`` and the arrays that it names."""
+"""Reads the folders that GraphBolt's ``OnDiskDataset`` takes: ``metadata.yaml`` and the arrays that
+it names."""
 
 from __future__ import annotations
 
@@ -31,24 +32,33 @@ _log = logging.getLogger(__name__)
 
 
 def read_graphbolt(folder: str | os.PathLike[str]) -> Graph:
-    """Read a data set of GraphBolt's as its author wrote it, with one or several types; needs no DGL.
+    """Read a data set of GraphBolt's as its author wrote it, with one or several types; needs no
+    DGL.
 
-    ``feature_data`` becomes fields. Of the first task over vertices, the sets become the masks ``train_mask``,
-    ``val_mask`` and ``test_mask``, and their ``labels`` the field ``label`` where the features have none: -1 (NaN) for
-    vertices in no set. Tasks over edges, and further ones, stay behind with a warning.
+    ``feature_data`` becomes fields. Of the first task over vertices, the sets become the masks
+    ``train_mask``, ``val_mask`` and ``test_mask``, and their ``labels`` the field ``label`` where
+    the features have none: -1 (NaN) for vertices in no set. Tasks over edges, and further ones,
+    stay behind with a warning.
 
     Raises:
-        FormatError: ``metadata.yaml`` describes no graph, or a file it names is missing, damaged, or does not fit.
+        FormatError: ``metadata.yaml`` describes no graph, or a file it names is missing, damaged,
+            or does not fit.
     """
     path = Path(folder)
     path = path.parent if path.name == METADATA else path
     description = load_yaml(path / METADATA)
     where = str(path / METADATA)
     if "graph" not in description and "graph_topology" in description:
-        raise FormatError(f"{where} must describe a graph, it is of a preprocessed data set: give the folder above it")
+        raise FormatError(
+            f"{where} must describe a graph, it is of a preprocessed data set: give the folder "
+            "above it"
+        )
     reader = _Reader(path, where)
     graph = reader.graph(take(description, "graph", dict, where))
-    features = [*_items(description["graph"], "feature_data", where), *_items(description, "feature_data", where)]
+    features = [
+        *_items(description["graph"], "feature_data", where),
+        *_items(description, "feature_data", where),
+    ]
     for feature in features:
         reader.add_feature(graph, feature)
     reader.add_task(graph, _items(description, "tasks", where))
@@ -83,7 +93,9 @@ class _Reader:
         for edge in take(value, "edges", list, self._where):
             etype = self._edge_type(edge)
             if not {etype[0], etype[2]} <= set(counts):
-                raise FormatError(f"{self._where}: edges must join types of {list(counts)}, got {':'.join(etype)}")
+                raise FormatError(
+                    f"{self._where}: edges must join types of {list(counts)}, got {':'.join(etype)}"
+                )
             ends = self._ends(edge)
             try:
                 csc[etype] = CSC.from_coo(ends[0], ends[1], (counts[etype[0]], counts[etype[2]]))
@@ -98,11 +110,15 @@ class _Reader:
             return EDGE_TYPE
         names = take_name(value, "type", self._where).split(":")
         if len(names) != 3:
-            raise FormatError(f"{self._where}: type must be source:relation:target, got {':'.join(names)!r}")
+            raise FormatError(
+                f"{self._where}: type must be source:relation:target, got {':'.join(names)!r}"
+            )
         return names[0], names[1], names[2]
 
     def _ends(self, value: Any) -> Any:
-        path = named_file(self._folder, take(value, "path", str, self._where), f"{self._where}: path")
+        path = named_file(
+            self._folder, take(value, "path", str, self._where), f"{self._where}: path"
+        )
         if value.get("format") == "csv":
             rows = read_integers(path, header=None, progress=None)
             return rows.src, rows.dst
@@ -112,16 +128,26 @@ class _Reader:
         return ends
 
     def _array(self, value: Any) -> Tensor:
-        path = named_file(self._folder, take(value, "path", str, self._where), f"{self._where}: path")
+        path = named_file(
+            self._folder, take(value, "path", str, self._where), f"{self._where}: path"
+        )
         form = take(value, "format", str, self._where)
         if form not in ("numpy", "torch"):
-            raise FormatError(f"{self._where}: format must be 'numpy' or 'torch' ('csv' for edges), got {form!r}"[:300])
-        return map_or_read(path) if form == "numpy" else read_array(path, field=str(value.get("name")))
+            raise FormatError(
+                f"{self._where}: format must be 'numpy' or 'torch' ('csv' for edges), got {form!r}"[
+                    :300
+                ]
+            )
+        return (
+            map_or_read(path) if form == "numpy" else read_array(path, field=str(value.get("name")))
+        )
 
     def add_feature(self, graph: Graph, value: Any) -> None:
         domain = take(value, "domain", str, self._where)
         if domain == "graph":
-            _log.warning("%s: the feature %r of the whole graph stays behind", self._where, value.get("name"))
+            _log.warning(
+                "%s: the feature %r of the whole graph stays behind", self._where, value.get("name")
+            )
             return
         name = take_name(value, "name", self._where)
         if domain == "edge":
@@ -144,8 +170,12 @@ class _Reader:
         self._labelled = {t for t in graph.node_types if "label" in graph.node_fields(t)}
         for task in tasks:
             sets = {mask: _items(task, name, self._where) for name, mask in _SETS.items()}
-            items = [(mask, part, self._data(part)) for mask, parts in sets.items() for part in parts]
-            if done or not all("seeds" in data and data["seeds"].dim() == 1 for _, _, data in items):
+            items = [
+                (mask, part, self._data(part)) for mask, parts in sets.items() for part in parts
+            ]
+            if done or not all(
+                "seeds" in data and data["seeds"].dim() == 1 for _, _, data in items
+            ):
                 _log.warning("%s: the task %r stays behind", self._where, task.get("name"))
                 continue
             done = True
@@ -153,7 +183,8 @@ class _Reader:
                 self._add_set(graph, mask, self._node_type(part), data)
 
     def _data(self, part: Any) -> dict[str, Tensor]:
-        """The arrays of a set for one type: "seeds", if there are any, and others by their names."""
+        """The arrays of a set for one type: "seeds", if there are any, and others by their
+        names."""
         found = {}
         for item in take(part, "data", list, self._where):
             name = _optional(item, "name", str, self._where)
@@ -163,10 +194,19 @@ class _Reader:
     def _add_set(self, graph: Graph, mask: str, ntype: str, data: dict[str, Tensor]) -> None:
         count, ids = graph.num_nodes_by_type.get(ntype), data["seeds"]
         integers = not (ids.is_floating_point() or ids.is_complex())
-        if count is None or not integers or (len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count)):
-            raise FormatError(f"{self._where}: {mask.replace('_mask', '')} set must hold ids of {ntype} below {count}")
+        if (
+            count is None
+            or not integers
+            or (len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count))
+        ):
+            raise FormatError(
+                f"{self._where}: {mask.replace('_mask', '')} set must hold ids of {ntype} below "
+                f"{count}"
+            )
         fields, labels = graph.node_fields(ntype), data.get("labels")
-        fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))[ids.long()] = True
+        fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))[ids.long()] = (
+            True
+        )
         if labels is None or ntype in self._labelled:
             return
         labels = labels if labels.dtype.is_signed else labels.long()  # others have no -1
@@ -175,7 +215,9 @@ class _Reader:
         label = fields.setdefault("label", empty)
         if len(labels) != len(ids) or (label.dtype, label.shape) != (labels.dtype, empty.shape):
             got = f"{labels.dtype} of shape {list(labels.shape)} for {len(ids)} seeds"
-            raise FormatError(f"{self._where}: labels must be of one kind, one row per seed, got {got}")
+            raise FormatError(
+                f"{self._where}: labels must be of one kind, one row per seed, got {got}"
+            )
         label[ids.long()] = labels
 
 

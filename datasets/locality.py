@@ -27,7 +27,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class PagesRead:
-    """Pages that batches touch of some files, and their bytes over those of the rows that are needed.
+    """Pages that batches touch of some files, and their bytes over those of the rows that are
+    needed.
 
     Attributes:
         pages: Distinct pages of a batch, the mean.
@@ -46,18 +47,22 @@ class PagesRead:
 
 @dataclass(frozen=True, eq=False)
 class SampledRows:
-    """Reads of sampled batches: vertices by type, and edges by type with the vertices that drew them.
+    """Reads of sampled batches: vertices by type, and edges by type with the vertices that drew
+    them.
 
     Attributes:
-        batches: For each batch, the distinct vertices by type; then edges, distinct positions in the CSC of their type
-            and the destination of each.
+        batches: For each batch, the distinct vertices by type; then edges, distinct positions in
+            the CSC of their type and the destination of each.
     """
 
     graph: Graph
     batches: list[tuple[dict[str, Array], dict[EdgeType, tuple[Array, Array]]]]
 
-    def features(self, widths: Mapping[str, int], places: Mapping[str, Array] | None = None) -> PagesRead:
-        """Pages of rows of ``widths`` bytes by vertex type, at ``places`` or at those that they have."""
+    def features(
+        self, widths: Mapping[str, int], places: Mapping[str, Array] | None = None
+    ) -> PagesRead:
+        """Pages of rows of ``widths`` bytes by vertex type, at ``places`` or at those that they
+        have."""
         needed = [
             {
                 t: ids if places is None else places[t][ids].astype(np.int64)
@@ -66,12 +71,17 @@ class SampledRows:
             }
             for vertices, _ in self.batches
         ]
-        return _pages_read([{t: (rows, widths[t]) for t, rows in batch.items()} for batch in needed])
+        return _pages_read(
+            [{t: (rows, widths[t]) for t, rows in batch.items()} for batch in needed]
+        )
 
     def topology(
-        self, places: Mapping[str, Array] | None = None, offsets: Mapping[EdgeType, Array] | None = None
+        self,
+        places: Mapping[str, Array] | None = None,
+        offsets: Mapping[EdgeType, Array] | None = None,
     ) -> PagesRead:
-        """Pages of ``indptr`` and ``indices``, with rows at ``places`` that begin at ``offsets``, or where they are."""
+        """Pages of ``indptr`` and ``indices``, with rows at ``places`` that begin at ``offsets``,
+        or where they are."""
         counted = []
         for _, edges in self.batches:
             touched: dict[Any, tuple[Array, int]] = {}
@@ -89,7 +99,13 @@ class SampledRows:
 
 
 def sample_rows(
-    graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_size: int, seed: int = 0, batches: int = WINDOW
+    graph: Graph,
+    seeds: Any,
+    sampler: MiniBatchSampler,
+    *,
+    batch_size: int,
+    seed: int = 0,
+    batches: int = WINDOW,
 ) -> SampledRows:
     """Sample the first batches of a shuffled epoch, and keep what they read."""
     order = SeedOrder(seeds, batch_size, shuffle=True, seed=seed)
@@ -100,17 +116,25 @@ def sample_rows(
     return SampledRows(graph, found)
 
 
-def _rows_of(graph: Graph, batch: Any) -> tuple[dict[str, Array], dict[EdgeType, tuple[Array, Array]]]:
+def _rows_of(
+    graph: Graph, batch: Any
+) -> tuple[dict[str, Array], dict[EdgeType, tuple[Array, Array]]]:
     if isinstance(batch, MiniBatch):
         (ntype,), (etype,) = graph.node_types, graph.edge_types
-        drawn = {etype: [(block.indptr, block.positions, block.dst_nodes) for block in batch.blocks]}
+        drawn = {
+            etype: [(block.indptr, block.positions, block.dst_nodes) for block in batch.blocks]
+        }
         vertices = {ntype: batch.input_nodes}
     else:
         assert isinstance(batch, HeteroMiniBatch)
         vertices = batch.input_nodes
         drawn = {
             etype: [
-                (block.relations[etype].indptr, block.relations[etype].positions, block.dst_nodes[etype[2]])
+                (
+                    block.relations[etype].indptr,
+                    block.relations[etype].positions,
+                    block.dst_nodes[etype[2]],
+                )
                 for block in batch.blocks
             ]
             for etype in graph.edge_types
@@ -118,14 +142,17 @@ def _rows_of(graph: Graph, batch: Any) -> tuple[dict[str, Array], dict[EdgeType,
     edges = {}
     for etype, blocks in drawn.items():
         positions = np.concatenate([part.numpy().astype(np.int64) for _, part, _ in blocks])
-        drew = np.concatenate([np.repeat(ids.numpy(), np.diff(indptr.numpy())) for indptr, _, ids in blocks])
+        drew = np.concatenate(
+            [np.repeat(ids.numpy(), np.diff(indptr.numpy())) for indptr, _, ids in blocks]
+        )
         positions, first = np.unique(positions, return_index=True)
         edges[etype] = positions, drew[first].astype(np.int64)
     return {t: np.unique(ids.numpy()).astype(np.int64) for t, ids in vertices.items()}, edges
 
 
 def _pages_read(batches: list[dict[Any, tuple[Array, int]]]) -> PagesRead:
-    """Counts for rows and their bytes by file and batch; rows begin at a page, as good as where a header ends."""
+    """Counts for rows and their bytes by file and batch; rows begin at a page, as good as where a
+    header ends."""
     one = [_count(batch) for batch in batches]
     windows = []
     for begin in range(0, len(batches), WINDOW):
@@ -135,7 +162,9 @@ def _pages_read(batches: list[dict[Any, tuple[Array, int]]]) -> PagesRead:
                 before = joined[file][0] if file in joined else rows[:0]
                 joined[file] = np.union1d(before, rows), width
         windows.append(_count(joined))
-    return PagesRead(sum(pages for pages, _ in one) / max(1, len(one)), _ratio(one), _ratio(windows))
+    return PagesRead(
+        sum(pages for pages, _ in one) / max(1, len(one)), _ratio(one), _ratio(windows)
+    )
 
 
 def _count(batch: dict[Any, tuple[Array, int]]) -> tuple[int, int]:

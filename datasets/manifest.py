@@ -1,4 +1,5 @@
-"""The manifest of a native graph folder: JSON that lists its arrays with shapes, dtypes, sizes and checksums."""
+"""The manifest of a native graph folder: JSON that lists its arrays with shapes, dtypes, sizes and
+checksums."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType
 
 __all__ = [
-    *("FORMAT", "MANIFEST", "PARTITION_FORMAT", "VERSIONS", "ArrayEntry", "EdgeEntry", "Manifest", "NodeEntry"),
+    *(
+        "FORMAT",
+        "MANIFEST",
+        "PARTITION_FORMAT",
+        "VERSIONS",
+        "ArrayEntry",
+        "EdgeEntry",
+        "Manifest",
+        "NodeEntry",
+    ),
     *(
         "read_manifest_json",
         "size_of",
@@ -40,7 +50,8 @@ _T = TypeVar("_T")
 def read_manifest_json(
     path: Path, form: str, versions: tuple[int, ...], *, hints: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Load the JSON object in ``path``; FormatError for another format (with a hint, where there is one) or version."""
+    """Load the JSON object in ``path``; FormatError for another format (with a hint, where there is
+    one) or version."""
     try:
         content = read_small(path)
         value = json.loads(content)
@@ -57,7 +68,8 @@ def read_manifest_json(
     if type(value.get("version")) is not int or value["version"] not in versions:
         wanted = " or ".join(map(str, versions))
         raise FormatError(
-            f"{path}: version must be {wanted}, got {value.get('version')!r}: a newer pagraph may read it"
+            f"{path}: version must be {wanted}, got {value.get('version')!r}: a newer pagraph may "
+            "read it"
         )
     return value
 
@@ -68,7 +80,8 @@ def write_manifest_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
-    """Get ``value[key]``, which must be a ``kind`` (a boolean is no integer), or raise FormatError."""
+    """Get ``value[key]``, which must be a ``kind`` (a boolean is no integer), or raise
+    FormatError."""
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
         raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
@@ -76,7 +89,8 @@ def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
 
 
 def take_name(value: Any, key: str, where: str) -> str:
-    """Get the name ``value[key]``, or raise FormatError: a terminal may take other characters for commands."""
+    """Get the name ``value[key]``, or raise FormatError: a terminal may take other characters for
+    commands."""
     found = take(value, key, str, where)
     if not found.isprintable():
         raise FormatError(f"{where}: {key} must be printable characters, got {found!r}"[:300])
@@ -107,7 +121,8 @@ FORMAT = "pagraph-graph"
 PARTITION_FORMAT = "pagraph-partition"
 """Format of a folder of parts, each a graph folder; see :mod:`pagraph.partition.manifest`."""
 VERSIONS = (1, 2)
-"""Versions of the folder: the second has fields stored in fewer bytes; where there are none the first is written."""
+"""Versions of the folder: the second has fields stored in fewer bytes; where there are none the
+first is written."""
 MANIFEST = "manifest.json"
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.npy")
@@ -117,12 +132,14 @@ _NATIVE = (
 )
 # What NumPy has no dtype for is stored as integers of the same width.
 _VIEWED = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
-# What some versions of torch do not have; for the others torch, whose import takes a second, need not be asked.
+# What some versions of torch do not have; for the others torch, whose import takes a second, need
+# not be asked.
 _NEWER = ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
 
 
 def stored_dtype(name: str) -> np.dtype[Any]:
-    """Get the dtype in the ``.npy`` file for torch's dtype ``name``; ValueError where the format or torch has none.
+    """Get the dtype in the ``.npy`` file for torch's dtype ``name``; ValueError where the format or
+    torch has none.
 
     >>> stored_dtype("float32"), stored_dtype("bfloat16")
     (dtype('float32'), dtype('int16'))
@@ -133,12 +150,15 @@ def stored_dtype(name: str) -> np.dtype[Any]:
 
         known = hasattr(torch, name)
     if not known:
-        raise ValueError(f"dtype must be one of {[*_NATIVE, *_VIEWED]} and known to torch, got {name!r}")
+        raise ValueError(
+            f"dtype must be one of {[*_NATIVE, *_VIEWED]} and known to torch, got {name!r}"
+        )
     return np.dtype(_VIEWED.get(name, name))
 
 
 _FORMS = {"float16": ("float16", 0), "bfloat16": ("bfloat16", 0), "int8": ("uint8", 4)}
-"""Forms of fields in fewer bytes (see ``NarrowRows``): torch's dtype in the file, bytes before the values of a row."""
+"""Forms of fields in fewer bytes (see ``NarrowRows``): torch's dtype in the file, bytes before the
+values of a row."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +171,8 @@ class ArrayEntry:
         shape: Their shape.
         bytes: Bytes of the whole file.
         sha256: Its digest.
-        stored: The form in which a field of float32 or float64 is stored in fewer bytes; None: as itself.
+        stored: The form in which a field of float32 or float64 is stored in fewer bytes; None: as
+            itself.
     """
 
     file: str
@@ -187,7 +208,9 @@ class ArrayEntry:
             rule = f"one of {', '.join(_FORMS)}, of a field of float32 or float64"
             raise FormatError(f"{where}: stored must be {rule}, got {stored!r} and {dtype}"[:300])
         if stored is not None and (not shape or (_FORMS[stored][1] and len(shape) != 2)):
-            raise FormatError(f"{where}: shape must have rows, for int8 of one dimension, got {list(shape)}")
+            raise FormatError(
+                f"{where}: shape must have rows, for int8 of one dimension, got {list(shape)}"
+            )
         entry = cls(name, dtype, shape, size, digest, stored)
         try:
             least = math.prod(entry.file_shape) * stored_dtype(entry.file_dtype).itemsize
@@ -195,7 +218,8 @@ class ArrayEntry:
             raise FormatError(f"{where}: {error}") from None
         if size <= least:
             raise FormatError(
-                f"{where}: bytes must be above {least} for {list(entry.file_shape)} {entry.file_dtype}, got {size}"
+                f"{where}: bytes must be above {least} for {list(entry.file_shape)} "
+                f"{entry.file_dtype}, got {size}"
             )
         return entry
 
@@ -222,7 +246,8 @@ class NodeEntry:
 
 @dataclass(frozen=True)
 class EdgeEntry:
-    """Manifest entry of an edge type: CSC arrays and fields; without ``edge_ids`` an edge's id is its position."""
+    """Manifest entry of an edge type: CSC arrays and fields; without ``edge_ids`` an edge's id is
+    its position."""
 
     type: EdgeType
     num_edges: int
@@ -236,7 +261,9 @@ class EdgeEntry:
         """Check and take one edge type's JSON object."""
         names = take(value, "type", list, where)
         if len(names) != 3 or not all(isinstance(n, str) and n.isprintable() for n in names):
-            raise FormatError(f"{where}: type must be three names of printable characters, got {names}")
+            raise FormatError(
+                f"{where}: type must be three names of printable characters, got {names}"
+            )
         where = f"{where} {'/'.join(names)!r}"
         count = size_of(take(value, "num_edges", int, where), "num_edges", where)
         indptr = ArrayEntry.parse(take(value, "indptr", dict, where), f"{where}, indptr")
@@ -245,14 +272,17 @@ class EdgeEntry:
         edge_ids = None if ids is None else ArrayEntry.parse(ids, f"{where}, edge_ids")
         for label, entry in (("indices", indices), ("edge_ids", edge_ids)):
             if entry is not None and entry.shape != (count,):
-                raise FormatError(f"{where}: {label} must have shape [{count}], got {list(entry.shape)}")
+                raise FormatError(
+                    f"{where}: {label} must have shape [{count}], got {list(entry.shape)}"
+                )
         fields = _parse_fields(value, count, where)
         return cls((names[0], names[1], names[2]), count, indptr, indices, edge_ids, fields)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Parsed ``manifest.json``: the vertex and edge types in order; ``origin`` says where the graph is from."""
+    """Parsed ``manifest.json``: the vertex and edge types in order; ``origin`` says where the graph
+    is from."""
 
     node_types: list[NodeEntry]
     edge_types: list[EdgeEntry]
@@ -260,12 +290,21 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read and check the manifest of ``folder``, but no array; FormatError if there is none of our version."""
+        """Read and check the manifest of ``folder``, but no array; FormatError if there is none of
+        our version."""
         where = str(folder / MANIFEST)
         hint = f": its parts are graph folders, such as {str(folder / 'part-0')!r}"
-        value = read_manifest_json(folder / MANIFEST, FORMAT, VERSIONS, hints={PARTITION_FORMAT: hint})
-        nodes = [NodeEntry.parse(v, f"{where}: vertex type") for v in take(value, "node_types", list, where)]
-        edges = [EdgeEntry.parse(v, f"{where}: edge type") for v in take(value, "edge_types", list, where)]
+        value = read_manifest_json(
+            folder / MANIFEST, FORMAT, VERSIONS, hints={PARTITION_FORMAT: hint}
+        )
+        nodes = [
+            NodeEntry.parse(v, f"{where}: vertex type")
+            for v in take(value, "node_types", list, where)
+        ]
+        edges = [
+            EdgeEntry.parse(v, f"{where}: edge type")
+            for v in take(value, "edge_types", list, where)
+        ]
         manifest = cls(nodes, edges, dict(take(value, "origin", dict, where)))
         manifest._check_types(where)
         return manifest
@@ -280,10 +319,13 @@ class Manifest:
         for edge in self.edge_types:
             source, _, target = edge.type
             if source not in counts or target not in counts:
-                raise FormatError(f"{where}: {edge.type} must join vertex types of {sorted(counts)}")
+                raise FormatError(
+                    f"{where}: {edge.type} must join vertex types of {sorted(counts)}"
+                )
             if edge.indptr.shape != (counts[target] + 1,):
                 raise FormatError(
-                    f"{where}: indptr of {'/'.join(edge.type)!r} must have shape [{counts[target] + 1}], "
+                    f"{where}: indptr of {'/'.join(edge.type)!r} must have shape "
+                    f"[{counts[target] + 1}], "
                     f"got {list(edge.indptr.shape)}"
                 )
 
@@ -314,10 +356,15 @@ def _parse_fields(value: Any, rows: int, where: str) -> dict[str, ArrayEntry]:
     fields = {}
     for name, item in take(value, "fields", dict, where).items():
         if not name.isprintable():
-            raise FormatError(f"{where}: a field's name must be printable characters, got {name!r}"[:300])
+            raise FormatError(
+                f"{where}: a field's name must be printable characters, got {name!r}"[:300]
+            )
         fields[name] = ArrayEntry.parse(item, f"{where}, field {name!r}")
         if fields[name].shape[:1] != (rows,):
-            raise FormatError(f"{where}: field {name!r} must have {rows} rows, got shape {list(fields[name].shape)}")
+            raise FormatError(
+                f"{where}: field {name!r} must have {rows} rows, got shape "
+                f"{list(fields[name].shape)}"
+            )
     return fields
 
 

@@ -1,4 +1,5 @@
-"""Reads sparse matrices as graphs: SciPy's ``.npz``, Matrix Market, and the ``.npz`` of GNN benchmarks."""
+"""Reads sparse matrices as graphs: SciPy's ``.npz``, Matrix Market, and the ``.npz`` of GNN
+benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ from ..errors import FormatError
 from ..graph.field_value import is_single
 from ..graph.graph import Graph
 from ..system.budget import check_fits
-from .arrays import UNREADABLE, array_tensor, check_npz, left_behind, load_npz, npz_members, one_column, unread_npz
+from .arrays import (
+    UNREADABLE,
+    array_tensor,
+    check_npz,
+    left_behind,
+    load_npz,
+    npz_members,
+    one_column,
+    unread_npz,
+)
 from .edge_rows import EdgeRows, read_integers
 from .edges import build_graph, check_count, check_size
 from .numbers import NumberColumn, NumberField, number_array
@@ -28,11 +38,22 @@ _MATRIX_MARKET = re.compile(
     rb"\s+(general|symmetric|skew-symmetric|hermitian)\s",
     re.IGNORECASE,
 )
-_MATRIX_PARTS = ("format", "shape", "data", "indices", "indptr", "row", "col", "coords", "_is_array")
+_MATRIX_PARTS = (
+    "format",
+    "shape",
+    "data",
+    "indices",
+    "indptr",
+    "row",
+    "col",
+    "coords",
+    "_is_array",
+)
 
 
 def load_sparse(path: str | os.PathLike[str]) -> Any:
-    """Load a file of ``scipy.sparse.save_npz`` (CSR, CSC, COO) without unpickling; FormatError if none or damaged."""
+    """Load a file of ``scipy.sparse.save_npz`` (CSR, CSC, COO) without unpickling; FormatError if
+    none or damaged."""
     try:
         with open(path, "rb") as file:
             npz_members(file)
@@ -53,7 +74,9 @@ def _build(arrays: dict[str, Any]) -> Any:
     kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
     shape = tuple(int(n) for n in arrays["shape"])
     if kind not in ("csr", "csc", "coo") or len(shape) != 2:
-        raise ValueError(f"the format must be csr, csc or coo in 2 dimensions, got {kind!r} of {shape}")
+        raise ValueError(
+            f"the format must be csr, csc or coo in 2 dimensions, got {kind!r} of {shape}"
+        )
     for name in ("indices", "indptr", "row", "col", "coords"):
         if name in arrays and arrays[name].dtype.kind not in "iu":
             raise ValueError(f"{name} must hold integers, got {arrays[name].dtype}")
@@ -70,7 +93,8 @@ def _build(arrays: dict[str, Any]) -> Any:
 
 
 def dense(path: str | os.PathLike[str], matrix: Any) -> Tensor:
-    """A sparse matrix of ``path`` as dense float32, by blocks of rows, so that no second dense copy is needed."""
+    """A sparse matrix of ``path`` as dense float32, by blocks of rows, so that no second dense copy
+    is needed."""
     check_fits(path, 4 * matrix.shape[0] * matrix.shape[1], "a matrix that is to be dense")
     rows = matrix.tocsr()
     out = torch.empty(rows.shape, dtype=torch.float32, device="cpu")
@@ -80,25 +104,35 @@ def dense(path: str | os.PathLike[str], matrix: Any) -> Tensor:
     return out
 
 
-def read_scipy(path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None) -> Graph:
+def read_scipy(
+    path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None
+) -> Graph:
     """Read a square sparse matrix that scipy saved; ``matrix[src, dst]`` stored means an edge.
 
-    Weights keep the matrix's dtype, unless ``weight`` says "NAME:DTYPE". Arrays of the file that are not the matrix's
-    stay behind, with a warning.
+    Weights keep the matrix's dtype, unless ``weight`` says "NAME:DTYPE". Arrays of the file that
+    are not the matrix's stay behind, with a warning.
     """
     matrix = load_sparse(path)
     left_behind(path, unread_npz(path, _MATRIX_PARTS), "no part of a sparse matrix")
     return _graph(path, matrix, undirected=undirected, weight=weight)
 
 
-def _graph(path: str | os.PathLike[str], matrix: Any, *, undirected: bool, weight: str | None) -> Graph:
+def _graph(
+    path: str | os.PathLike[str], matrix: Any, *, undirected: bool, weight: str | None
+) -> Graph:
     coo = matrix.tocoo()
     if coo.shape[0] != coo.shape[1]:
         raise FormatError(f"{path} must hold a square matrix, got shape {tuple(coo.shape)}")
     check_count(path, int(coo.shape[0]), coo.nnz)
     field = NumberField.of("weight", weight)
-    edata = {} if field is None else {field.name: array_tensor(path, number_array(path, field, coo.data))}
-    return build_graph(path, coo.row, coo.col, int(coo.shape[0]), edata=edata, undirected=undirected)
+    edata = (
+        {}
+        if field is None
+        else {field.name: array_tensor(path, number_array(path, field, coo.data))}
+    )
+    return build_graph(
+        path, coo.row, coo.col, int(coo.shape[0]), edata=edata, undirected=undirected
+    )
 
 
 def read_matrix_market(
@@ -108,11 +142,13 @@ def read_matrix_market(
     weight: str | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read a square Matrix Market file in coordinate form, also packed; row and column are source and target.
+    """Read a square Matrix Market file in coordinate form, also packed; row and column are source
+    and target.
 
-    A symmetric matrix, which names each entry once, becomes edges in both directions. Weights are floats where the head
-    says "real", else int64; ``weight`` is as in :func:`~pagraph.datasets.read_edge_list`. The file is read as the edge
-    list it is: SciPy's reader ends the process over some damaged files.
+    A symmetric matrix, which names each entry once, becomes edges in both directions. Weights are
+    floats where the head says "real", else int64; ``weight`` is as in
+    :func:`~pagraph.datasets.read_edge_list`. The file is read as the edge list it is: SciPy's
+    reader ends the process over some damaged files.
 
     Raises:
         FormatError: The file is damaged, dense, not square, or has no real values for ``weight``.
@@ -121,8 +157,14 @@ def read_matrix_market(
     block = next(read_blocks(path), None)
     head = _MATRIX_MARKET.match(block.data) if block is not None else None
     size = first_line(block.data)[1].split() if block is not None else []
-    if head is None or len(size) != 3 or not all(word.isdigit() and len(word) < 19 for word in size):
-        raise FormatError(f"{path} must be a Matrix Market file in coordinate form, its head says something else")
+    if (
+        head is None
+        or len(size) != 3
+        or not all(word.isdigit() and len(word) < 19 for word in size)
+    ):
+        raise FormatError(
+            f"{path} must be a Matrix Market file in coordinate form, its head says something else"
+        )
     kind, symmetry = head[1].lower(), head[2].lower()
     rows, columns, entries = map(int, size)
     if rows != columns:
@@ -130,16 +172,27 @@ def read_matrix_market(
     check_count(path, rows, entries)
     weights = NumberField.of("weight", weight)
     if weights is not None and kind in (b"pattern", b"complex"):
-        raise FormatError(f"{path} must hold real values for the field {weights.name!r}, its matrix is {kind.decode()}")
+        raise FormatError(
+            f"{path} must hold real values for the field {weights.name!r}, its matrix is "
+            f"{kind.decode()}"
+        )
     if undirected and symmetry != b"general":
         got = symmetry.decode()
-        raise ValueError(f"undirected=True must not be given for {path}, whose {got} matrix has both directions")
+        raise ValueError(
+            f"undirected=True must not be given for {path}, whose {got} matrix has both directions"
+        )
     lines = EdgeRows(None if weights is None else NumberColumn(path, weights, real=kind == b"real"))
-    read_integers(path, header=True, progress=progress, place=2, rows=lines)  # the sizes are in the place of a header
+    # The sizes are in the place of a header.
+    read_integers(path, header=True, progress=progress, place=2, rows=lines)
     if len(lines) != entries:
         raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(lines)}")
     values = lines.weight
-    if weights is not None and weights.dtype is None and kind == b"integer" and values.dtype != np.int64:
+    if (
+        weights is not None
+        and weights.dtype is None
+        and kind == b"integer"
+        and values.dtype != np.int64
+    ):
         raise FormatError(f"{path} must hold integers as its head says, got fractions")
     edata = {} if weights is None else {weights.name: torch.from_numpy(values)}
     both = undirected or symmetry != b"general"
@@ -152,16 +205,23 @@ def read_matrix_market(
 _BENCHMARK_NAMES = {"attr": "feat", "attr_matrix": "feat", "labels": "label"}
 
 
-def read_benchmark(path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None) -> Graph:
-    """Read the ``.npz`` of GNN benchmarks: the CSR matrix ``adj_data``, ``adj_indices``, ``adj_indptr``, ``adj_shape``.
+def read_benchmark(
+    path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None
+) -> Graph:
+    """Read the ``.npz`` of GNN benchmarks: the CSR matrix ``adj_data``, ``adj_indices``,
+    ``adj_indptr``, ``adj_shape``.
 
-    ``attr_data`` and so on (sparse), or ``attr_matrix``, becomes the field ``feat``, dense float32 if it was sparse,
-    and ``labels`` ``label``. Other arrays of numbers with a row per vertex keep their names. Others, such as lists of
-    names, which are pickled, stay behind with a warning.
+    ``attr_data`` and so on (sparse), or ``attr_matrix``, becomes the field ``feat``, dense float32
+    if it was sparse, and ``labels`` ``label``. Other arrays of numbers with a row per vertex keep
+    their names. Others, such as lists of names, which are pickled, stay behind with a warning.
     """
     arrays = load_npz(path)
     left = unread_npz(path, arrays)
-    matrices = {name: _take_csr(path, arrays, name) for name in ("attr", "labels") if f"{name}_data" in arrays}
+    matrices = {
+        name: _take_csr(path, arrays, name)
+        for name in ("attr", "labels")
+        if f"{name}_data" in arrays
+    }
     graph = _graph(path, _take_csr(path, arrays, "adj"), undirected=undirected, weight=weight)
     fields = {name: dense(path, matrix) for name, matrix in matrices.items()}
     for name, array in arrays.items():
@@ -169,7 +229,8 @@ def read_benchmark(path: str | os.PathLike[str], *, undirected: bool = False, we
             fields[name] = array_tensor(path, array)
         elif name in _BENCHMARK_NAMES:
             raise FormatError(
-                f"{path}: {name} must be numbers with a row per vertex ({graph.num_nodes}), got {array.dtype} of shape "
+                f"{path}: {name} must be numbers with a row per vertex ({graph.num_nodes}), got "
+                f"{array.dtype} of shape "
                 f"{list(array.shape)}"
             )
         elif not is_single(array):
@@ -178,7 +239,9 @@ def read_benchmark(path: str | os.PathLike[str], *, undirected: bool = False, we
     for name, values in fields.items():
         ours = _BENCHMARK_NAMES.get(name, name)
         if len(values) != graph.num_nodes:
-            raise FormatError(f"{path}: {name} must have a row per vertex ({graph.num_nodes}), got {len(values)}")
+            raise FormatError(
+                f"{path}: {name} must have a row per vertex ({graph.num_nodes}), got {len(values)}"
+            )
         graph.set_field(ours, one_column(values) if ours == "label" else values)
     return graph
 
@@ -186,11 +249,15 @@ def read_benchmark(path: str | os.PathLike[str], *, undirected: bool = False, we
 def _take_csr(path: str | os.PathLike[str], arrays: dict[str, npt.NDArray[Any]], name: str) -> Any:
     """Take the arrays of one CSR matrix out of ``arrays``."""
     try:
-        parts = {part: arrays.pop(f"{name}_{part}") for part in ("data", "indices", "indptr", "shape")}
+        parts = {
+            part: arrays.pop(f"{name}_{part}") for part in ("data", "indices", "indptr", "shape")
+        }
         matrix = _build({"format": np.array("csr"), **parts})
         check_size(path, matrix.shape[0])
         return matrix
     except FormatError:
         raise
     except UNREADABLE as error:
-        raise FormatError(f"{path} must hold a CSR matrix {name}_data, {name}_indices, ...: {error}") from error
+        raise FormatError(
+            f"{path} must hold a CSR matrix {name}_data, {name}_indices, ...: {error}"
+        ) from error

@@ -1,4 +1,5 @@
-"""Writes a graph with its vertices at other places as a native folder, its rows scattered into buckets on the disk."""
+"""Writes a graph with its vertices at other places as a native folder, its rows scattered into
+buckets on the disk."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Scratch:
 
     Attributes:
         folder: For files, which are removed when their rows are closed.
-        bucket_bytes: Bytes of the rows of a bucket, which is in memory once; fields that are no larger need no files.
+        bucket_bytes: Bytes of the rows of a bucket, which is in memory once; fields that are no
+            larger need no files.
         tick: Called with a number of bytes that were scattered.
         chunk_bytes: Bytes of rows that are read at once.
         files: How many were made.
@@ -64,9 +66,10 @@ class Scratch:
 class MovedRows:
     """Lazy rows in their new order, which are read block by block from the first to the last.
 
-    The old order is gone through once, when the first row is read: each chunk of rows is appended to the buckets that
-    its rows go to, a bucket being a range of new places. A block is then put together in memory, a bucket at a time. So
-    every byte is read and written in large pieces twice, however many there are; with 4 bytes a row for its place.
+    The old order is gone through once, when the first row is read: each chunk of rows is appended
+    to the buckets that its rows go to, a bucket being a range of new places. A block is then put
+    together in memory, a bucket at a time. So every byte is read and written in large pieces twice,
+    however many there are; with 4 bytes a row for its place.
 
     Args:
         source: The rows.
@@ -83,7 +86,13 @@ class MovedRows:
     """
 
     def __init__(
-        self, source: Source, places: Places, shape: tuple[int, ...], dtype: torch.dtype, name: str, scratch: Scratch
+        self,
+        source: Source,
+        places: Places,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        name: str,
+        scratch: Scratch,
     ) -> None:
         self.dtype, self.shape = dtype, shape
         self.decoding: Decoding | None = None
@@ -104,7 +113,9 @@ class MovedRows:
         """Some rows in their new order; cheap where they follow those that were read before."""
         begin, end, _ = rows.indices(self.shape[0])
         if begin >= end or self._width == 0:
-            return torch.empty((max(0, end - begin), *self.shape[1:]), dtype=self.dtype, device="cpu")
+            return torch.empty(
+                (max(0, end - begin), *self.shape[1:]), dtype=self.dtype, device="cpu"
+            )
         parts = []
         while begin < end:
             number = begin // self._size
@@ -128,7 +139,9 @@ class MovedRows:
         count = min(self._size, self.shape[0] - number * self._size)
         values = torch.empty((count, *self.shape[1:]), dtype=self.dtype, device="cpu")
         out, filled = _as_items(values, self._width), np.zeros(count, np.bool_)
-        for places, rows in self._chunks() if count == self.shape[0] else self._scattered(number, count, out.dtype):
+        for places, rows in (
+            self._chunks() if count == self.shape[0] else self._scattered(number, count, out.dtype)
+        ):
             out[places] = rows
             filled[places] = True
             del rows  # before the next ones are read
@@ -153,15 +166,22 @@ class MovedRows:
             yield places, np.fromfile(self._paths[0], dtype, some, offset=begin * self._width)
 
     def _scatter(self) -> None:
-        """Write the rows and their places in their buckets, which lie one behind the other in two files."""
+        """Write the rows and their places in their buckets, which lie one behind the other in two
+        files."""
         from . import _orders
 
         count, size = self.shape[0], self._size
         self._paths = [self._scratch.new_path(), self._scratch.new_path()]
         starts = np.arange(0, count, size)
         room = np.minimum(starts + size, count)
-        ends, order = np.empty(len(starts) + 1, np.int64), np.empty(min(self._step, count), np.int64)
-        with open(self._paths[0], "wb", buffering=0) as rows, open(self._paths[1], "wb", buffering=0) as offsets:
+        ends, order = (
+            np.empty(len(starts) + 1, np.int64),
+            np.empty(min(self._step, count), np.int64),
+        )
+        with (
+            open(self._paths[0], "wb", buffering=0) as rows,
+            open(self._paths[1], "wb", buffering=0) as offsets,
+        ):
             os.truncate(rows.fileno(), count * self._width)
             os.truncate(offsets.fileno(), count * 4)
             for places, data in self._chunks():
@@ -186,7 +206,8 @@ class MovedRows:
 
 
 def source_rows(values: Tensor | IndexedRows) -> Source:
-    """A field's rows in their own order; where they lie in a mapped file, the system is asked for those to come."""
+    """A field's rows in their own order; where they lie in a mapped file, the system is asked for
+    those to come."""
     pages = Pages.of(values) if isinstance(values, Tensor) else None
 
     def read(begin: int, end: int) -> Tensor:
@@ -198,8 +219,17 @@ def source_rows(values: Tensor | IndexedRows) -> Source:
 
 
 def _as_items(rows: Tensor, width: int) -> Array:
-    """Rows as one item each, of as many bytes; shape ``(n,)``, the same memory where they are contiguous."""
-    flat = rows.detach().resolve_conj().resolve_neg().contiguous().reshape(len(rows), -1).view(torch.uint8).numpy()
+    """Rows as one item each, of as many bytes; shape ``(n,)``, the same memory where they are
+    contiguous."""
+    flat = (
+        rows.detach()
+        .resolve_conj()
+        .resolve_neg()
+        .contiguous()
+        .reshape(len(rows), -1)
+        .view(torch.uint8)
+        .numpy()
+    )
     return flat.view(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}").reshape(-1)
 
 
@@ -221,7 +251,8 @@ def write_moved(
     origin: Mapping[str, Any] | None = None,
     tick: Callable[[int], None] = lambda count: None,
 ) -> None:
-    """Write a graph with its vertices at ``places``, whole or not at all; see :func:`pagraph.datasets.reorder`.
+    """Write a graph with its vertices at ``places``, whole or not at all; see
+    :func:`pagraph.datasets.reorder`.
 
     Args:
         graph: The graph, whose ids were checked.
@@ -273,16 +304,23 @@ class _Writer:
         scratch: Scratch,
     ) -> None:
         self._graph, self._places, self._offsets = graph, places, offsets
-        self._arrays, self._moved = ArrayWriter(folder, scratch.tick), partial(MovedRows, scratch=scratch)
+        self._arrays, self._moved = (
+            ArrayWriter(folder, scratch.tick),
+            partial(MovedRows, scratch=scratch),
+        )
 
     def node_type(self, name: str) -> NodeEntry:
         """Write the fields of a vertex type."""
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
         place, fields = self._places[name], self._graph.node_fields(name)
         where: Places = lambda begin, end: place[begin:end]  # noqa: E731
-        entries = {key: self._field(f"{prefix}-{key}", value, where) for key, value in fields.items()}
+        entries = {
+            key: self._field(f"{prefix}-{key}", value, where) for key, value in fields.items()
+        }
         if ORIGINAL_ID not in fields:
-            rows = self._moved(_counting, where, (len(place),), torch.int64, f"{prefix}-{ORIGINAL_ID}")
+            rows = self._moved(
+                _counting, where, (len(place),), torch.int64, f"{prefix}-{ORIGINAL_ID}"
+            )
             entries[ORIGINAL_ID] = self._write(f"{prefix}-{ORIGINAL_ID}", rows)
         return NodeEntry(name, len(place), entries)
 
@@ -296,9 +334,13 @@ class _Writer:
             lambda begin, end: sources[read(begin, end).long()].to(csc.indices.dtype),
             *(where, (csc.num_edges,), csc.indices.dtype, "edges"),
         )
-        inverse = self._inverse(csc.edge_ids, where) if csc.edge_ids is not None and fields else None
+        inverse = (
+            self._inverse(csc.edge_ids, where) if csc.edge_ids is not None and fields else None
+        )
         by_id: Places = where if inverse is None else lambda begin, end: inverse[begin:end].numpy()
-        entries = {key: self._field(f"{prefix}-field-{key}", value, by_id) for key, value in fields.items()}
+        entries = {
+            key: self._field(f"{prefix}-field-{key}", value, by_id) for key, value in fields.items()
+        }
         if inverse is not None:
             inverse.close()
         if ORIGINAL_ID not in fields and (fields or csc.edge_ids is not None):
@@ -307,7 +349,9 @@ class _Writer:
             rows = self._moved(ids, where, (csc.num_edges,), dtype, "edges")
             entries[ORIGINAL_ID] = self._write(f"{prefix}-field-{ORIGINAL_ID}", rows)
         indptr = self._arrays.write(f"{prefix}-indptr", torch.from_numpy(self._offsets[etype]))
-        return EdgeEntry(etype, csc.num_edges, indptr, self._write(f"{prefix}-indices", indices), None, entries)
+        return EdgeEntry(
+            etype, csc.num_edges, indptr, self._write(f"{prefix}-indices", indices), None, entries
+        )
 
     def _inverse(self, edge_ids: Tensor, where: Places) -> MovedRows:
         """New places of edges in the order of their ids."""
@@ -335,7 +379,9 @@ def _counting(begin: int, end: int) -> Tensor:
 def _in_range(ids: Array, limit: int) -> Array:
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < limit:
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise ValueError(f"edge ids of a graph with edge fields must be in [0, {limit}), got {wrong}")
+        raise ValueError(
+            f"edge ids of a graph with edge fields must be in [0, {limit}), got {wrong}"
+        )
     return ids
 
 

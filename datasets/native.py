@@ -1,4 +1,5 @@
-"""The native graph folder: plain ``.npy`` arrays, opened memory-mapped, under a manifest with checksums."""
+"""The native graph folder: plain ``.npy`` arrays, opened memory-mapped, under a manifest with
+checksums."""
 
 from __future__ import annotations
 
@@ -27,7 +28,16 @@ from ..system.files import named_path, open_plain
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 __all__ = [
-    *("ArrayWriter", "Rows", "Ticks", "Written", "check_storable", "check_sum", "file_digest", "open_array"),
+    *(
+        "ArrayWriter",
+        "Rows",
+        "Ticks",
+        "Written",
+        "check_storable",
+        "check_sum",
+        "file_digest",
+        "open_array",
+    ),
     *("npy_header", "open_field", "open_native", "write_graph", "write_into"),
 ]
 
@@ -35,7 +45,9 @@ Written = Callable[[int], None]
 """Called with the number of bytes that have just been written."""
 
 _CHUNK_BYTES = 16 * 2**20
-_FLOAT8 = tuple(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name))
+_FLOAT8 = tuple(
+    getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)
+)
 
 
 class Rows(Protocol):
@@ -54,7 +66,8 @@ class Rows(Protocol):
 
 
 class ArrayWriter:
-    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 16 MiB of rows at a time."""
+    """Writes arrays as ``.npy`` files with checksums into a folder without any, at most 16 MiB of
+    rows at a time."""
 
     def __init__(self, folder: Path, written: Written | None = None) -> None:
         self._folder = folder
@@ -62,7 +75,8 @@ class ArrayWriter:
         self._used: set[str] = set()
 
     def write(self, label: str, rows: Rows) -> ArrayEntry:
-        """Write ``rows`` to a file whose name is made of ``label``, which may hold any characters."""
+        """Write ``rows`` to a file whose name is made of ``label``, which may hold any
+        characters."""
         rows, decoding = _as_stored(rows)
         stored, file_name = check_storable(label, rows), self._file_name(label)
         digest, count, shape = hashlib.sha256(), rows.shape[0], tuple(rows.shape)
@@ -81,7 +95,9 @@ class ArrayWriter:
         if decoding is None:
             return ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
         shape = (count, *decoding.row_shape)
-        return ArrayEntry(file_name, _torch_name(decoding), shape, size, digest.hexdigest(), decoding.form.name)
+        return ArrayEntry(
+            file_name, _torch_name(decoding), shape, size, digest.hexdigest(), decoding.form.name
+        )
 
     def _file_name(self, label: str) -> str:
         """A plain file name for ``label`` that no other array has."""
@@ -95,7 +111,8 @@ class ArrayWriter:
 
 
 def check_storable(label: str, rows: Rows) -> np.dtype[Any]:
-    """Get the dtype of ``rows`` in a file, or raise ValueError where name, dtype or layout cannot be stored."""
+    """Get the dtype of ``rows`` in a file, or raise ValueError where name, dtype or layout cannot
+    be stored."""
     if not label.isprintable():
         raise ValueError(f"names must be printable characters to be stored, got {label!r}")
     try:
@@ -136,7 +153,8 @@ def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
 
 
 def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tensor:
-    """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not the entry's."""
+    """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not
+    the entry's."""
     file = named_file(folder, entry)
     size = file.stat().st_size
     if size != entry.bytes:
@@ -146,14 +164,16 @@ def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tens
     got = str(tensor.dtype).removeprefix("torch.")
     if got != stored.name or tuple(tensor.shape) != entry.file_shape:
         raise FormatError(
-            f"{file} must hold {stored.name} of shape {list(entry.file_shape)} as the manifest says, "
+            f"{file} must hold {stored.name} of shape {list(entry.file_shape)} as the manifest "
+            "says, "
             f"got {got} of shape {list(tensor.shape)}"
         )
     return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
 def open_field(folder: Path, entry: ArrayEntry, ids: Tensor | None = None) -> FieldValue:
-    """Memory-map a field, or the rows ``ids`` of it by reference; FormatError as :func:`open_array`."""
+    """Memory-map a field, or the rows ``ids`` of it by reference; FormatError as
+    :func:`open_array`."""
     tensor = open_array(folder, entry, random=len(entry.shape) > 1)
     rows = tensor if ids is None else IndexedRows(tensor, ids)
     return rows if entry.stored is None else NarrowRows(rows, getattr(torch, entry.dtype))
@@ -165,7 +185,8 @@ def named_file(folder: Path, entry: ArrayEntry) -> Path:
 
 
 def file_digest(file: Path, read: Written | None = None) -> str:
-    """SHA-256 of a file's bytes, hexadecimal; ``read`` is called with the number of bytes of each piece."""
+    """SHA-256 of a file's bytes, hexadecimal; ``read`` is called with the number of bytes of each
+    piece."""
     digest = hashlib.sha256()
     with open_plain(file) as stream:
         while block := stream.read(_CHUNK_BYTES):
@@ -176,11 +197,14 @@ def file_digest(file: Path, read: Written | None = None) -> str:
 
 
 def check_sum(folder: Path, entry: ArrayEntry, read: Written | None = None) -> None:
-    """Compare the checksum of ``entry``'s file, or raise FormatError; ``read`` as :func:`file_digest`."""
+    """Compare the checksum of ``entry``'s file, or raise FormatError; ``read`` as
+    :func:`file_digest`."""
     got = file_digest(named_file(folder, entry), read)
     if got != entry.sha256:
         want = entry.sha256[:16]
-        raise FormatError(f"{folder / entry.file} is corrupt: its SHA-256 must be {want}..., got {got[:16]}...")
+        raise FormatError(
+            f"{folder / entry.file} is corrupt: its SHA-256 must be {want}..., got {got[:16]}..."
+        )
 
 
 Progress = Callable[[int, int], None]
@@ -188,7 +212,8 @@ Progress = Callable[[int, int], None]
 
 
 class Ticks:
-    """Adds up a work in pieces for the ``progress`` of the whole; called with the size of each piece."""
+    """Adds up a work in pieces for the ``progress`` of the whole; called with the size of each
+    piece."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._done, self._total = progress, 0, total
@@ -216,15 +241,17 @@ def write_graph(
         graph: The graph; its ids are checked.
         folder: Must not exist yet.
         origin: Where the graph is from, for people: anything that JSON can hold.
-        computed: More vertex fields, of a graph with one vertex type; their rows are asked for block by block.
-        store: "float16", "bfloat16" or "int8": store fields of float32 and float64 of two dimensions in this form, as
-            ``NarrowRows`` describes it; they are then read as before. None: as they are.
+        computed: More vertex fields, of a graph with one vertex type; their rows are asked for
+            block by block.
+        store: "float16", "bfloat16" or "int8": store fields of float32 and float64 of two
+            dimensions in this form, as ``NarrowRows`` describes it; they are then read as before.
+            None: as they are.
         progress: Called with the bytes written and the bytes to write.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: The graph's ids are out of range, or a field has a dtype or layout that cannot be stored, or a value
-            that ``store`` cannot hold; the error names the row.
+        ValueError: The graph's ids are out of range, or a field has a dtype or layout that cannot
+            be stored, or a value that ``store`` cannot hold; the error names the row.
 
     Example:
         >>> import tempfile
@@ -251,7 +278,8 @@ def write_into(
     store: str | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write ``graph``, whose ids are right, into a folder that is not finished; see :func:`write_graph`."""
+    """Write ``graph``, whose ids are right, into a folder that is not finished; see
+    :func:`write_graph`."""
     writer = _Writer(part, graph, computed or {}, store, progress)
     manifest = Manifest(
         [writer.node_type(name) for name in graph.node_types],
@@ -274,7 +302,9 @@ class _Writer:
     ) -> None:
         self._graph, self._computed, self._store = graph, computed, store
         arrays = [self._stored(rows) for rows in [*_arrays(graph), *computed.values()]]
-        total = sum(math.prod(rows.shape) * rows.dtype.itemsize for rows, _ in map(_as_stored, arrays))
+        total = sum(
+            math.prod(rows.shape) * rows.dtype.itemsize for rows, _ in map(_as_stored, arrays)
+        )
         self._arrays = ArrayWriter(folder, Ticks(progress, total))
 
     def node_type(self, name: str) -> NodeEntry:
@@ -300,8 +330,14 @@ class _Writer:
         return self._arrays.write(label, self._stored(rows, label))
 
     def _stored(self, rows: Rows, label: str = "") -> Rows:
-        """The rows in the form that was asked for, if they are a field of floats of two dimensions."""
-        if self._store is None or isinstance(rows, NarrowRows) or rows.dtype not in WIDE or len(rows.shape) != 2:
+        """The rows in the form that was asked for, if they are a field of floats of two
+        dimensions."""
+        if (
+            self._store is None
+            or isinstance(rows, NarrowRows)
+            or rows.dtype not in WIDE
+            or len(rows.shape) != 2
+        ):
             return rows
         return NarrowingRows(rows, self._store, label)
 
@@ -315,13 +351,18 @@ def _arrays(graph: Graph) -> list[Rows]:
     return found
 
 
-def open_native(folder: str | os.PathLike[str], *, verify: bool = False, progress: Progress | None = None) -> Graph:
-    """Open a native folder in milliseconds, whatever its size; arrays are read when they are touched, or all at once
-    and checked with ``verify``, whose ``progress`` counts bytes. FormatError if the folder does not match its manifest.
+def open_native(
+    folder: str | os.PathLike[str], *, verify: bool = False, progress: Progress | None = None
+) -> Graph:
+    """Open a native folder in milliseconds, whatever its size; arrays are read when they are
+    touched, or all at once and checked with ``verify``, whose ``progress`` counts bytes.
+    FormatError if the folder does not match its manifest.
     """
     path = Path(folder)
     if is_unfinished(path):
-        raise FormatError(f"folder must be finished, got {str(path)!r}, which its writer did not complete")
+        raise FormatError(
+            f"folder must be finished, got {str(path)!r}, which its writer did not complete"
+        )
     manifest = Manifest.read(path)
     if verify:
         entries = manifest.arrays()

@@ -29,11 +29,13 @@ _OBJECT_BYTES = 50
 def read_graphml(path: str | os.PathLike[str]) -> Graph:
     """Read GraphML, plain or gzipped, by networkx; vertices are numbered in the file's order.
 
-    Attributes that are numbers on all vertices (or all edges) become fields; one warning names the others. The field
-    ``original_id`` keeps the file's ids, unless they count from 0. An undirected edge becomes two.
+    Attributes that are numbers on all vertices (or all edges) become fields; one warning names the
+    others. The field ``original_id`` keeps the file's ids, unless they count from 0. An undirected
+    edge becomes two.
 
     Raises:
-        FormatError: The file is damaged, or has a document type, whose entities can grow without end.
+        FormatError: The file is damaged, or has a document type, whose entities can grow without
+            end.
     """
     import networkx
 
@@ -42,12 +44,17 @@ def read_graphml(path: str | os.PathLike[str]) -> Graph:
 
 
 def read_gml(path: str | os.PathLike[str]) -> Graph:
-    """Read GML, plain or gzipped, as :func:`read_graphml` does; ``original_id`` keeps the labels where all have one."""
+    """Read GML, plain or gzipped, as :func:`read_graphml` does; ``original_id`` keeps the labels
+    where all have one."""
     import networkx
 
     graph = _read(path, lambda file: networkx.read_gml(file, label="id"))
     labels = [data.pop("label", None) for _, data in graph.nodes(data=True)]
-    ids = list(map(str, labels)) if None not in labels and len(set(map(str, labels))) == len(labels) else None
+    ids = (
+        list(map(str, labels))
+        if None not in labels and len(set(map(str, labels))) == len(labels)
+        else None
+    )
     return _graph(path, graph, ids)
 
 
@@ -64,10 +71,15 @@ def _read(path: str | os.PathLike[str], read: Any) -> Any:
 
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """The text of a file; FormatError as soon as it is longer than what fits into memory as networkx's objects."""
+    """The text of a file; FormatError as soon as it is longer than what fits into memory as
+    networkx's objects."""
     is_packed = os.fspath(path).lower().endswith(".gz")
     with open_plain(path) as file:
-        yield bounded(gzip.GzipFile(fileobj=file) if is_packed else file, path, reading_room() // _OBJECT_BYTES)
+        yield bounded(
+            gzip.GzipFile(fileobj=file) if is_packed else file,
+            path,
+            reading_room() // _OBJECT_BYTES,
+        )
 
 
 def _refuse_doctype(path: str | os.PathLike[str]) -> None:
@@ -86,17 +98,31 @@ def _refuse_doctype(path: str | os.PathLike[str]) -> None:
                 parser.Parse(data)
     except FormatError:
         raise
-    except (xml.parsers.expat.ExpatError, EOFError, gzip.BadGzipFile, zlib.error, LookupError, ValueError) as error:
+    except (
+        xml.parsers.expat.ExpatError,
+        EOFError,
+        gzip.BadGzipFile,
+        zlib.error,
+        LookupError,
+        ValueError,
+    ) as error:
         raise FormatError(f"{path} must be XML: {error}") from error
 
 
 def _graph(path: str | os.PathLike[str], source: Any, ids: list[str] | None = None) -> Graph:
     place = {node: i for i, node in enumerate(source)}
-    ends = np.array([(place[u], place[v]) for u, v in source.edges()], dtype=np.int64).reshape(-1, 2)
+    ends = np.array([(place[u], place[v]) for u, v in source.edges()], dtype=np.int64).reshape(
+        -1, 2
+    )
     # GraphML calls the name of an edge so, which is no attribute of it.
     ndata, edata = number_attributes(source, str(path), unnamed=["id"])
     graph = build_graph(
-        path, ends[:, 0].copy(), ends[:, 1].copy(), len(place), edata=edata, undirected=not source.is_directed()
+        path,
+        ends[:, 0].copy(),
+        ends[:, 1].copy(),
+        len(place),
+        edata=edata,
+        undirected=not source.is_directed(),
     )
     kept = id_field(ids if ids is not None else map(str, source))
     if kept is not None:

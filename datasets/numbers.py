@@ -17,7 +17,14 @@ from ..errors import FormatError
 from .column_files import ColumnFile, MemoryColumn, Scratch
 from .text_blocks import arrow
 
-__all__ = ["NumberColumn", "NumberField", "first_wide", "float32_holds", "number_array", "tensor_of"]
+__all__ = [
+    "NumberColumn",
+    "NumberField",
+    "first_wide",
+    "float32_holds",
+    "number_array",
+    "tensor_of",
+]
 
 Column = npt.NDArray[Any]
 
@@ -45,7 +52,8 @@ class NumberField:
 
     @classmethod
     def of(cls, option: str, text: str | None) -> NumberField | None:
-        """The field that an option asks for: "NAME", or "NAME:DTYPE" with a dtype that is known; None for None."""
+        """The field that an option asks for: "NAME", or "NAME:DTYPE" with a dtype that is known;
+        None for None."""
         if text is None:
             return None
         name, _, dtype = text.rpartition(":")
@@ -61,26 +69,34 @@ class NumberField:
         return self.name if self.dtype is None else f"{self.name}:{self.dtype}"
 
     def number(self, text: bytes | str) -> int | float:
-        """One number: an integer where the text is one, but for a field that was asked to be of floats."""
+        """One number: an integer where the text is one, but for a field that was asked to be of
+        floats."""
         digits = text[1:] if text[:1] in _SIGNS else text
         if digits.isdigit() and not self.is_float:
             return int(text)
         return float(text)
 
     def of_numbers(self, numbers: Sequence[float]) -> tuple[Column, int]:
-        """Numbers as int64 where all are integers, else as float64; and the place of one that is not held, or -1."""
+        """Numbers as int64 where all are integers, else as float64; and the place of one that is
+        not held, or -1."""
         if all(type(number) is int for number in numbers):
-            place = next((i for i, number in enumerate(numbers) if not -(2**63) <= number < 2**63), -1)
+            place = next(
+                (i for i, number in enumerate(numbers) if not -(2**63) <= number < 2**63), -1
+            )
             return np.array([] if place >= 0 else numbers, dtype=np.int64), place
-        wide = (i for i, number in enumerate(numbers) if type(number) is int and abs(number) >= _WIDE)
+        wide = (
+            i for i, number in enumerate(numbers) if type(number) is int and abs(number) >= _WIDE
+        )
         return np.array(numbers, dtype=np.float64), next(wide, -1)
 
     def of_words(self, words: Any) -> tuple[Column, int]:
-        """The same of an Arrow column of words, whose missing ones are NaN; ArrowInvalid where one is no number."""
+        """The same of an Arrow column of words, whose missing ones are NaN; ArrowInvalid where one
+        is no number."""
         pa = arrow()
         if not self.is_float and not words.null_count:
             try:
-                # Arrow goes on behind a word that is no integer, and such words take it long: 270 ns each.
+                # Arrow goes on behind a word that is no integer, and such words take it long: 270
+                # ns each.
                 words.slice(0, _SAMPLE_ROWS).cast(pa.int64())
                 return words.cast(pa.int64()).to_numpy(), -1
             except pa.ArrowInvalid:
@@ -99,9 +115,12 @@ class NumberField:
         return values, int(places[first]) if first >= 0 else -1
 
     def not_held(self, where: str, number: Any) -> FormatError:
-        """The error for a number that no dtype holds beside the others; ``where`` names the file and the line."""
+        """The error for a number that no dtype holds beside the others; ``where`` names the file
+        and the line."""
         option = f"; {self.option}={self.name}:float64 rounds it" if self.option else ""
-        return FormatError(f"{where} must hold {_RULE} in the field {self.name!r}, got {number}{option}")
+        return FormatError(
+            f"{where} must hold {_RULE} in the field {self.name!r}, got {number}{option}"
+        )
 
     @property
     def is_float(self) -> bool:
@@ -112,8 +131,9 @@ class NumberField:
 class NumberColumn:
     """A column of numbers that come in blocks, in the end of the one dtype that holds them all.
 
-    All integers: int64. Otherwise float32 if it gives every number back (see :func:`float32_holds`), else float64.
-    Where the field was asked to be of another dtype, floats are rounded to it, and nothing else.
+    All integers: int64. Otherwise float32 if it gives every number back (see
+    :func:`float32_holds`), else float64. Where the field was asked to be of another dtype, floats
+    are rounded to it, and nothing else.
 
     Args:
         path: The file, for errors.
@@ -138,7 +158,9 @@ class NumberColumn:
         self.width = 1
         self._path = path
         dtype = field.dtype or np.dtype(np.float64 if real else np.int64)
-        self._store: MemoryColumn | ColumnFile = MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
+        self._store: MemoryColumn | ColumnFile = (
+            MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
+        )
 
     @property
     def nbytes(self) -> int:
@@ -146,7 +168,8 @@ class NumberColumn:
         return self._store.nbytes
 
     def append(self, values: Column) -> None:
-        """Add a block of int64 or float64; FormatError where it cannot be held beside the others."""
+        """Add a block of int64 or float64; FormatError where it cannot be held beside the
+        others."""
         if self.field.dtype is not None:
             values = self._as_asked(values, self.field.dtype)
         elif values.dtype.kind == "i" and self._store.dtype.kind == "f":
@@ -179,7 +202,8 @@ class NumberColumn:
             raise self.field.not_held(self._row(begin + place), integers[place])
 
     def _as_asked(self, values: Column, dtype: np.dtype[Any]) -> Column:
-        """A block in the dtype that was asked for; FormatError where more is lost than digits of floats."""
+        """A block in the dtype that was asked for; FormatError where more is lost than digits of
+        floats."""
         with np.errstate(over="ignore", invalid="ignore"):
             asked = values.astype(dtype)
         if dtype.kind == "f":
@@ -191,7 +215,9 @@ class NumberColumn:
         if lost.any():
             place = int(np.argmax(lost))
             row = self._row(len(self._store) + place)
-            raise FormatError(f"{row} must hold a number of {dtype} for {self.field.text!r}, got {values[place]}")
+            raise FormatError(
+                f"{row} must hold a number of {dtype} for {self.field.text!r}, got {values[place]}"
+            )
         return asked
 
     def _row(self, row: int) -> str:
@@ -203,13 +229,15 @@ def _are_whole(values: Column) -> bool:
 
 
 def first_wide(integers: Column) -> int:
-    """The place of the first integer that may not be beside fractions, as float64 holds not all of its size; or -1."""
+    """The place of the first integer that may not be beside fractions, as float64 holds not all of
+    its size; or -1."""
     wide = (integers >= _WIDE) | (integers <= -_WIDE)
     return int(np.argmax(wide)) if wide.any() else -1
 
 
 def float32_holds(values: npt.NDArray[np.float64]) -> bool:
-    """Whether float32 gives every number back: it is the number, or prints it, a decimal of at most 9 digits."""
+    """Whether float32 gives every number back: it is the number, or prints it, a decimal of at most
+    9 digits."""
     from ._numbers import first_unsure
 
     place = first_unsure(values, 0)
@@ -219,7 +247,8 @@ def float32_holds(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _gives_back(value: float) -> bool:
-    """The rule for one number; decimals of less than 6 digits are, of 6, those that end in zeros."""
+    """The rule for one number; decimals of less than 6 digits are, of 6, those that end in
+    zeros."""
     with np.errstate(over="ignore"):
         held = float(np.float32(value))
     if held == value or math.isnan(value):
@@ -227,8 +256,11 @@ def _gives_back(value: float) -> bool:
     return any(float(f"{held:.{digits - 1}e}") == value for digits in range(6, 10))
 
 
-def tensor_of(path: str | os.PathLike[str], field: NumberField, columns: Sequence[Column]) -> Tensor:
-    """Columns of int64 and float64 side by side in the one dtype that holds all; a single one is 1-D."""
+def tensor_of(
+    path: str | os.PathLike[str], field: NumberField, columns: Sequence[Column]
+) -> Tensor:
+    """Columns of int64 and float64 side by side in the one dtype that holds all; a single one is
+    1-D."""
     real = any(values.dtype.kind == "f" for values in columns)
     dtypes = []
     for values in columns:

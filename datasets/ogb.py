@@ -1,4 +1,5 @@
-"""OGB's folders: read, whether ``raw/`` holds comma-separated tables or arrays, and written as tables."""
+"""OGB's folders: read, whether ``raw/`` holds comma-separated tables or arrays, and written as
+tables."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ _SPLIT = "random"  # name of the split that is written
 _SPLIT_DICT = "split_dict.pt"
 _CHUNK_ROWS = 65536
 _PLAIN = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
-_FORMATS = {torch.int64: "%d", torch.float32: "%.8e"}  # all digits, and a point by which floats are known
+# All digits, and a point by which floats are known.
+_FORMATS = {torch.int64: "%d", torch.float32: "%.8e"}
 
 
 def is_ogb(folder: Path) -> bool:
@@ -71,11 +73,16 @@ class _Places:
 
     def splits(self) -> list[str]:
         folder = self._root / "split"
-        return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        return (
+            sorted(path.name for path in folder.iterdir() if path.is_dir())
+            if folder.is_dir()
+            else []
+        )
 
 
 class _RawTables:
-    """The tables of ``raw/``, read by type; :class:`~pagraph.datasets.ogb_arrays.RawArrays` is the same of arrays."""
+    """The tables of ``raw/``, read by type; :class:`~pagraph.datasets.ogb_arrays.RawArrays` is the
+    same of arrays."""
 
     def __init__(self, folder: Path, progress: Progress | None) -> None:
         self.is_typed = _table(folder / "raw", _TRIPLETS).is_file()
@@ -101,15 +108,21 @@ class _RawTables:
 
 
 def read_ogb(
-    folder: str | os.PathLike[str], *, split: str = "", undirected: bool = False, progress: Progress | None = None
+    folder: str | os.PathLike[str],
+    *,
+    split: str = "",
+    undirected: bool = False,
+    progress: Progress | None = None,
 ) -> Graph:
-    """Read the one graph of a folder that OGB downloads for a task of nodes: ``raw/`` and ``split/``.
+    """Read the one graph of a folder that OGB downloads for a task of nodes: ``raw/`` and
+    ``split/``.
 
-    ``node-feat`` becomes the field ``feat``, ``node-label`` ``label`` (one column of it 1-D), ``edge-feat`` the edge
-    field ``feat``, tables such as ``node_year`` fields without that prefix, and the split the three masks. A table of
-    integers is int64. Fractions of ``feat`` are float32; other tables get the dtype that holds all of their numbers.
-    Several types (``triplet-type-list.csv.gz``) are read as such. So is the binary form (``data.npz``, or for several
-    types ``edge_index_dict.npz``), whose arrays keep their dtypes.
+    ``node-feat`` becomes the field ``feat``, ``node-label`` ``label`` (one column of it 1-D),
+    ``edge-feat`` the edge field ``feat``, tables such as ``node_year`` fields without that prefix,
+    and the split the three masks. A table of integers is int64. Fractions of ``feat`` are float32;
+    other tables get the dtype that holds all of their numbers. Several types
+    (``triplet-type-list.csv.gz``) are read as such. So is the binary form (``data.npz``, or for
+    several types ``edge_index_dict.npz``), whose arrays keep their dtypes.
 
     Args:
         folder: The data set's folder, which holds ``raw``.
@@ -118,16 +131,19 @@ def read_ogb(
         progress: Called with the bytes of edges read and the file's size.
 
     Raises:
-        FormatError: A table is missing or damaged, does not fit the others, or there are several graphs.
+        FormatError: A table is missing or damaged, does not fit the others, or there are several
+            graphs.
         MissingDependencyError: There are tables of features and no pyarrow.
-        ValueError: ``split`` is none of the splits, or not given where there are several; ``undirected`` with several
-            types.
+        ValueError: ``split`` is none of the splits, or not given where there are several;
+            ``undirected`` with several types.
     """
     path = Path(folder)
     for part in ("raw", "split"):
         check_inside(path, path / part)
         check_links(path / part)
-    raw: _RawTables | RawArrays = _RawTables(path, progress) if _has_tables(path) else RawArrays.of(path / "raw")
+    raw: _RawTables | RawArrays = (
+        _RawTables(path, progress) if _has_tables(path) else RawArrays.of(path / "raw")
+    )
     places = _Places(path, typed=raw.is_typed)
     splits = places.splits()
     if split not in splits and (split or len(splits) > 1):
@@ -137,13 +153,16 @@ def read_ogb(
     graph = _raw_graph(raw, str(places.raw), undirected=undirected)
     for one in [split] if split else splits:
         for ntype, count in raw.counts.items():
-            for name, mask in _masks(places.split(one, ""), places.split(one, ntype), ntype, count).items():
+            for name, mask in _masks(
+                places.split(one, ""), places.split(one, ntype), ntype, count
+            ).items():
                 graph.set_field(name, mask, node_type=ntype)
     return graph
 
 
 def read_ogb_arrays(path: str | os.PathLike[str], *, undirected: bool = False) -> Graph:
-    """Read OGB's ``raw/data.npz`` alone, with the fields that are in it; labels and splits are in other files."""
+    """Read OGB's ``raw/data.npz`` alone, with the fields that are in it; labels and splits are in
+    other files."""
     file = Path(path)
     return _raw_graph(RawArrays.of_file(file), str(file), undirected=undirected)
 
@@ -168,11 +187,16 @@ def _raw_graph(raw: _RawTables | RawArrays, where: str, *, undirected: bool) -> 
     return graph
 
 
-def _csc(edges: EdgeArrays, etype: EdgeType, counts: dict[str, int], undirected: bool) -> tuple[CSC, dict[str, Tensor]]:
+def _csc(
+    edges: EdgeArrays, etype: EdgeType, counts: dict[str, int], undirected: bool
+) -> tuple[CSC, dict[str, Tensor]]:
     src, dst, fields = edges.src, edges.dst, edges.fields
     for name, values in fields.items():
         if len(values) != len(src):
-            raise FormatError(f"{edges.where}: field {name!r} must have a row per edge ({len(src)}), got {len(values)}")
+            raise FormatError(
+                f"{edges.where}: field {name!r} must have a row per edge ({len(src)}), got "
+                f"{len(values)}"
+            )
     if undirected:
         src, dst, origin = mirror(src, dst)
         fields = {name: values[torch.from_numpy(origin)] for name, values in fields.items()}
@@ -185,13 +209,24 @@ def _csc(edges: EdgeArrays, etype: EdgeType, counts: dict[str, int], undirected:
 def _types(raw: Path) -> tuple[dict[str, int], list[EdgeType]]:
     """Number of vertices of each type, and the edge types."""
     names, *rows = _lines(_table(raw, _COUNTS))
-    if len(rows) != 1 or len(rows[0]) != len(names) or not all(word.isdecimal() for word in rows[0]):
-        raise FormatError(f"{_table(raw, _COUNTS)} must name the types of 1 graph and count their vertices")
+    if (
+        len(rows) != 1
+        or len(rows[0]) != len(names)
+        or not all(word.isdecimal() for word in rows[0])
+    ):
+        raise FormatError(
+            f"{_table(raw, _COUNTS)} must name the types of 1 graph and count their vertices"
+        )
     triplets = list(dict.fromkeys(map(tuple, _lines(_table(raw, _TRIPLETS)))))
     for triplet in triplets:
         if len(triplet) != 3 or triplet[0] not in names or triplet[2] not in names:
-            raise FormatError(f"{_table(raw, _TRIPLETS)} must hold triples of types of {names}, got {list(triplet)}")
-    if not triplets or not all(map(_PLAIN.fullmatch, [*names, *(word for triplet in triplets for word in triplet)])):
+            raise FormatError(
+                f"{_table(raw, _TRIPLETS)} must hold triples of types of {names}, got "
+                f"{list(triplet)}"
+            )
+    if not triplets or not all(
+        map(_PLAIN.fullmatch, [*names, *(word for triplet in triplets for word in triplet)])
+    ):
         raise FormatError(f"{raw} must have types of plain names, got {names} and {triplets}"[:300])
     return dict(zip(names, map(int, rows[0]), strict=True)), triplets  # type: ignore[return-value]
 
@@ -201,13 +236,18 @@ def _lines(table: Path) -> list[list[str]]:
     if not table.is_file():
         raise FormatError(f"{table} is missing")
     text = b"".join(block.data for block in read_blocks(table)).decode("utf-8", "replace")
-    return [[word.strip() for word in line.split(",")] for line in text.splitlines() if line.strip()] or [[]]
+    return [
+        [word.strip() for word in line.split(",")] for line in text.splitlines() if line.strip()
+    ] or [[]]
 
 
 def _single_count(raw: Path) -> int:
     counts = _lines(_table(raw, _COUNT))
     if len(counts) != 1 or len(counts[0]) != 1 or not counts[0][0].isdecimal():
-        raise FormatError(f"{_table(raw, _COUNT)} must hold the number of vertices of 1 graph, got {len(counts)} lines")
+        raise FormatError(
+            f"{_table(raw, _COUNT)} must hold the number of vertices of 1 graph, got {len(counts)} "
+            "lines"
+        )
     return int(counts[0][0])
 
 
@@ -230,7 +270,8 @@ def _labels(folder: Path) -> dict[str, Tensor]:
 
 
 def _masks(split: Path, folder: Path, ntype: str, count: int) -> dict[str, Tensor]:
-    """The masks of a vertex type: of its tables in ``folder``, or of ``split_dict.pt`` in that of the whole split."""
+    """The masks of a vertex type: of its tables in ``folder``, or of ``split_dict.pt`` in that of
+    the whole split."""
     saved = split / _SPLIT_DICT
     if saved.is_file():
         sets = {part: _ids_of(saved, ids, ntype) for part, ids in _split_dict(saved).items()}
@@ -238,20 +279,30 @@ def _masks(split: Path, folder: Path, ntype: str, count: int) -> dict[str, Tenso
     else:
         tables = {part: _table(folder, name) for part, name in _SETS.items()}
         given = {
-            part: (file, read_numbers(file, field=f"{part}_mask")) for part, file in tables.items() if file.is_file()
+            part: (file, read_numbers(file, field=f"{part}_mask"))
+            for part, file in tables.items()
+            if file.is_file()
         }
     masks = {}
     for part, (file, rows) in given.items():
         ids = one_column(rows)
-        if len(ids) and (ids.dtype != torch.int64 or ids.dim() != 1 or int(ids.min()) < 0 or int(ids.max()) >= count):
-            raise FormatError(f"{file} must hold ids of vertices, one a line and each below {count}")
+        if len(ids) and (
+            ids.dtype != torch.int64
+            or ids.dim() != 1
+            or int(ids.min()) < 0
+            or int(ids.max()) >= count
+        ):
+            raise FormatError(
+                f"{file} must hold ids of vertices, one a line and each below {count}"
+            )
         masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool, device="cpu")
         masks[f"{part}_mask"][ids.long()] = True
     return masks
 
 
 def _split_dict(file: Path) -> dict[str, Any]:
-    """What OGB's ``DatasetSaver`` saves in place of tables: ids, or ids by vertex type, by the name of the set."""
+    """What OGB's ``DatasetSaver`` saves in place of tables: ids, or ids by vertex type, by the name
+    of the set."""
     content = load_saved(file)
     if not isinstance(content, dict) or not set(content) <= set(_SETS.values()):
         raise FormatError(f"{file} must hold a dict of {list(_SETS.values())}")
@@ -269,13 +320,15 @@ def _ids_of(file: Path, ids: Any, ntype: str) -> Tensor | None:
 
 
 def write_ogb(graph: Graph, out: str | os.PathLike[str]) -> None:
-    """Write a graph as :func:`read_ogb` reads it, whole or not at all; OGB's own readers take ``raw``, too.
+    """Write a graph as :func:`read_ogb` reads it, whole or not at all; OGB's own readers take
+    ``raw``, too.
 
     Raises:
         FileExistsError: ``out`` exists.
-        ValueError: The tables cannot hold a type or field: a name with other characters than letters, digits and
-            ``_.+-``; another dtype than int64 and float32, but for the masks of the three sets; other shapes than
-            ``(rows, columns)`` of ``feat`` and ``(rows,)`` or two and more columns of others; fields without rows.
+        ValueError: The tables cannot hold a type or field: a name with other characters than
+            letters, digits and ``_.+-``; another dtype than int64 and float32, but for the masks of
+            the three sets; other shapes than ``(rows, columns)`` of ``feat`` and ``(rows,)`` or two
+            and more columns of others; fields without rows.
     """
     typed = (graph.node_types, graph.edge_types) != ([NODE_TYPE], [EDGE_TYPE])
     _check(graph)
@@ -284,8 +337,12 @@ def write_ogb(graph: Graph, out: str | os.PathLike[str]) -> None:
         places.raw.mkdir()
         if typed:
             counts = graph.num_nodes_by_type
-            _write_lines(_table(places.raw, _COUNTS), [",".join(counts), ",".join(map(str, counts.values()))])
-            _write_lines(_table(places.raw, _TRIPLETS), [",".join(etype) for etype in graph.edge_types])
+            _write_lines(
+                _table(places.raw, _COUNTS), [",".join(counts), ",".join(map(str, counts.values()))]
+            )
+            _write_lines(
+                _table(places.raw, _TRIPLETS), [",".join(etype) for etype in graph.edge_types]
+            )
         else:
             _write_lines(_table(places.raw, _COUNT), [str(graph.num_nodes)])
         for etype in graph.edge_types:
@@ -311,7 +368,10 @@ def _node_tables(graph: Graph, ntype: str, places: _Places) -> Iterator[tuple[Pa
         elif name == "label":
             yield _table(places.labels(ntype), "node-label"), values
         else:
-            yield _table(places.nodes(ntype), "node-feat" if name == "feat" else f"node_{name}"), values
+            yield (
+                _table(places.nodes(ntype), "node-feat" if name == "feat" else f"node_{name}"),
+                values,
+            )
 
 
 def _check(graph: Graph) -> None:
@@ -321,20 +381,41 @@ def _check(graph: Graph) -> None:
     owners += [(f"edge field {'/'.join(t)}", graph.edge_fields(t)) for t in graph.edge_types]
     for word in words:
         if not _PLAIN.fullmatch(word) or "___" in word:
-            raise ValueError(f"types must have names of letters, digits and single _.+- for OGB's form, got {word!r}")
+            raise ValueError(
+                "types must have names of letters, digits and single _.+- for OGB's form, got "
+                f"{word!r}"
+            )
     for owner, fields in owners:
         for name, values in fields.items():
             if not _PLAIN.fullmatch(name):
-                raise ValueError(f"{owner}/{name!r} must have a name of letters, digits and _.+- for OGB's form")
-            if owner.startswith("vertex") and name in {f"{part}_mask" for part in PARTS} and values.dtype == torch.bool:
+                raise ValueError(
+                    f"{owner}/{name!r} must have a name of letters, digits and _.+- for OGB's form"
+                )
+            if (
+                owner.startswith("vertex")
+                and name in {f"{part}_mask" for part in PARTS}
+                and values.dtype == torch.bool
+            ):
                 continue
             if values.dtype not in _FORMATS:
-                raise ValueError(f"{owner}/{name} must be int64 or float32 for OGB's form, got {values.dtype}")
+                raise ValueError(
+                    f"{owner}/{name} must be int64 or float32 for OGB's form, got {values.dtype}"
+                )
             shape = list(values.shape)
-            sound = len(shape) == 2 if name == "feat" else len(shape) == 1 or (len(shape) == 2 and shape[1] > 1)
+            sound = (
+                len(shape) == 2
+                if name == "feat"
+                else len(shape) == 1 or (len(shape) == 2 and shape[1] > 1)
+            )
             if not sound or 0 in shape:
-                rule = "rows and columns" if name == "feat" else "rows of one number, or several columns"
-                raise ValueError(f"{owner}/{name} must have {rule} for OGB's form, got shape {shape}")
+                rule = (
+                    "rows and columns"
+                    if name == "feat"
+                    else "rows of one number, or several columns"
+                )
+                raise ValueError(
+                    f"{owner}/{name} must have {rule} for OGB's form, got shape {shape}"
+                )
 
 
 def _write(table: Path, values: Any) -> None:

@@ -49,16 +49,23 @@ class RawArrays:
         self._arrays = arrays
         self.edge_types: list[EdgeType] = list(self._edges)
         counts = arrays.pop(COUNTS)
-        self.counts: dict[str, int] = {ntype: self._count(COUNTS, number) for ntype, number in counts.items()}
+        self.counts: dict[str, int] = {
+            ntype: self._count(COUNTS, number) for ntype, number in counts.items()
+        }
         for etype, number in arrays.pop(_EDGE_COUNTS, {}).items():
             stated = self._count(_EDGE_COUNTS, number)
             found = len(self._edges[etype][0]) if etype in self._edges else 0
             if stated != found:
-                self._refuse(f"must hold the {stated} edges that {_EDGE_COUNTS} says", f"{found}{_of(etype)}")
+                self._refuse(
+                    f"must hold the {stated} edges that {_EDGE_COUNTS} says", f"{found}{_of(etype)}"
+                )
         for etype in self.edge_types:
             for ntype in (etype[0], etype[2]):
                 if ntype not in self.counts:
-                    self._refuse(f"must count the vertices of each type, it counts {list(self.counts)}", repr(ntype))
+                    self._refuse(
+                        f"must count the vertices of each type, it counts {list(self.counts)}",
+                        repr(ntype),
+                    )
 
     @staticmethod
     def are_in(raw: Path) -> bool:
@@ -81,7 +88,9 @@ class RawArrays:
         left_behind(raw, left, "names that begin neither with node_ nor with edge_")
         for file in others:
             if file.name not in left:
-                arrays[file.stem] = _read(file, _edge_type if file.name.startswith("edge_") else str)
+                arrays[file.stem] = _read(
+                    file, _edge_type if file.name.startswith("edge_") else str
+                )
         if (raw / _LABELS).is_file():
             arrays["node_label"] = _read(raw / _LABELS, str)
         return cls(raw, arrays, is_typed=True)
@@ -97,7 +106,9 @@ class RawArrays:
             if name not in given:
                 raise FormatError(f"{file} must hold {name} of numbers, it holds {sorted(given)}")
         counts = (COUNTS, _EDGE_COUNTS)
-        left = [name for name in given if name not in counts and not name.startswith(("node_", "edge_"))]
+        left = [
+            name for name in given if name not in counts and not name.startswith(("node_", "edge_"))
+        ]
         left_behind(file, left, "names that begin neither with node_ nor with edge_")
         arrays: dict[str, dict[Any, Array]] = {}
         for name, array in given.items():
@@ -109,7 +120,9 @@ class RawArrays:
     def edges(self, etype: EdgeType) -> EdgeArrays:
         """The edges of a type, with their fields."""
         src, dst = self._edges[etype]
-        return EdgeArrays(f"{self._path}{_of(etype)}", src, dst, self._fields("edge", etype, self.edge_types))
+        return EdgeArrays(
+            f"{self._path}{_of(etype)}", src, dst, self._fields("edge", etype, self.edge_types)
+        )
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
         """The fields of the vertices of a type."""
@@ -129,7 +142,9 @@ class RawArrays:
                 fields[ours] = rows if ours == "feat" else one_column(rows)
         return fields
 
-    def _ends(self, etype: EdgeType, ends: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _ends(
+        self, etype: EdgeType, ends: Array
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         if ends.dtype.kind not in "iu" or ends.ndim != 2 or len(ends) != 2:
             got = f"{ends.dtype} of shape {list(ends.shape)}{_of(etype)}"
             self._refuse(f"must hold {_EDGES} of integers and shape [2, edges]", got)
@@ -158,7 +173,9 @@ def _read(file: Path, kind: Callable[[str], Any]) -> dict[Any, Array]:
 def _edge_type(name: str) -> EdgeType:
     words = tuple(name.split("___"))
     if len(words) != 3:
-        raise FormatError(f"arrays of edges must be named SOURCE___RELATION___DESTINATION, got {name!r}")
+        raise FormatError(
+            f"arrays of edges must be named SOURCE___RELATION___DESTINATION, got {name!r}"
+        )
     return words
 
 

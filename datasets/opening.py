@@ -18,7 +18,15 @@ from .manifest import MANIFEST
 from .matrices import dense, load_sparse
 from .native import Progress, open_native
 
-__all__ = ["ADJACENCY", "PARTS", "choose_split", "existing_folder", "folder_form", "open_graph", "open_pagraph"]
+__all__ = [
+    "ADJACENCY",
+    "PARTS",
+    "choose_split",
+    "existing_folder",
+    "folder_form",
+    "open_graph",
+    "open_pagraph",
+]
 
 ADJACENCY = "adj.npz"
 PARTS = ("train", "val", "test")
@@ -33,32 +41,41 @@ def existing_folder(folder: str | os.PathLike[str], *, name: str = "folder") -> 
     if not path.is_dir():
         raise NotADirectoryError(f"{name} must be a folder, got the file {str(path)!r}")
     if is_unfinished(path):
-        raise FormatError(f"{name} must be finished, got {str(path)!r}, which its writer did not complete")
+        raise FormatError(
+            f"{name} must be finished, got {str(path)!r}, which its writer did not complete"
+        )
     return path
 
 
 def folder_form(folder: str | os.PathLike[str]) -> str:
-    """Detect the form of a graph folder, "native" or "pagraph"; FormatError for neither and for unfinished ones."""
+    """Detect the form of a graph folder, "native" or "pagraph"; FormatError for neither and for
+    unfinished ones."""
     path = existing_folder(folder)
     if (path / MANIFEST).is_file():
         return "native"
     if (path / ADJACENCY).is_file():
         return "pagraph"
     raise FormatError(
-        f"folder must hold {MANIFEST} (native form) or {ADJACENCY} (PaGraph's form), got {str(path)!r} with neither"
+        f"folder must hold {MANIFEST} (native form) or {ADJACENCY} (PaGraph's form), got "
+        f"{str(path)!r} with neither"
     )
 
 
 def open_graph(
-    folder: str | os.PathLike[str], *, verify: bool = False, split: str = "", progress: Progress | None = None
+    folder: str | os.PathLike[str],
+    *,
+    verify: bool = False,
+    split: str = "",
+    progress: Progress | None = None,
 ) -> Graph:
     """Open a graph folder, native (memory-mapped) or PaGraph's; detects the form.
 
     Args:
         folder: The graph folder.
-        verify: Read everything once: compare the checksums and check every id (PaGraph's form is always read whole).
-        split: Prefix of another split: ``"pub_"`` takes the masks from ``pub_train_mask`` and so on (from
-            ``pub_train.npy`` in PaGraph's form).
+        verify: Read everything once: compare the checksums and check every id (PaGraph's form is
+            always read whole).
+        split: Prefix of another split: ``"pub_"`` takes the masks from ``pub_train_mask`` and so on
+            (from ``pub_train.npy`` in PaGraph's form).
         progress: With ``verify`` called with the bytes compared so far and all of them.
 
     Raises:
@@ -67,7 +84,11 @@ def open_graph(
         ValueError: ``split`` is none of the folder's splits.
     """
     form = folder_form(folder)
-    graph = open_native(folder, verify=verify, progress=progress) if form == "native" else open_pagraph(folder)
+    graph = (
+        open_native(folder, verify=verify, progress=progress)
+        if form == "native"
+        else open_pagraph(folder)
+    )
     if split:
         choose_split(graph, split)
     return graph
@@ -76,7 +97,9 @@ def open_graph(
 def choose_split(graph: Graph, split: str) -> None:
     """Put the masks of ``split`` in the place of the first split's."""
     fields = graph.ndata
-    names = sorted(name.removesuffix("train_mask") for name in fields if name.endswith("train_mask"))
+    names = sorted(
+        name.removesuffix("train_mask") for name in fields if name.endswith("train_mask")
+    )
     if split not in names:
         raise ValueError(f"split must be one of {names}, got {split!r}")
     for part in PARTS:
@@ -89,9 +112,10 @@ def choose_split(graph: Graph, split: str) -> None:
 def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
     """Open a folder in PaGraph's form; fields are named as DGL's data sets name them.
 
-    ``adj[src, dst]`` stored means an edge; edge ids follow ``adj.tocoo()``. The vertex fields are ``feat`` (a dense
-    ``feat.npy`` is memory-mapped; ``feat.npz`` becomes float32 in RAM), ``label``, ``train_mask`` and so on, and for a
-    second split (``pub_train.npy``) ``pub_train_mask``. Everything but ``adj.npz`` may be absent.
+    ``adj[src, dst]`` stored means an edge; edge ids follow ``adj.tocoo()``. The vertex fields are
+    ``feat`` (a dense ``feat.npy`` is memory-mapped; ``feat.npz`` becomes float32 in RAM),
+    ``label``, ``train_mask`` and so on, and for a second split (``pub_train.npy``)
+    ``pub_train_mask``. Everything but ``adj.npz`` may be absent.
     """
     path = Path(folder)
     adjacency = load_sparse(named_path(path, ADJACENCY, "PaGraph's form"))
@@ -124,7 +148,8 @@ def _fields(path: Path) -> dict[str, Tensor]:
 
 
 def _there(folder: Path, name: str) -> Path | None:
-    """A file of a folder, or None where there is none of this name; FormatError where it is a link out of it."""
+    """A file of a folder, or None where there is none of this name; FormatError where it is a link
+    out of it."""
     path = folder / name
     if not path.is_file():
         return None
@@ -138,6 +163,12 @@ def _mask(file: Path) -> Tensor:
         raise FormatError(f"{file} must be a 1-D mask, got shape {list(tensor.shape)}")
     if tensor.dtype == torch.bool:
         return tensor
-    if tensor.is_floating_point() or tensor.is_complex() or bool(((tensor != 0) & (tensor != 1)).any()):
-        raise FormatError(f"{file} must be a mask of bool, or of the integers 0 and 1, got {tensor.dtype}")
+    if (
+        tensor.is_floating_point()
+        or tensor.is_complex()
+        or bool(((tensor != 0) & (tensor != 1)).any())
+    ):
+        raise FormatError(
+            f"{file} must be a mask of bool, or of the integers 0 and 1, got {tensor.dtype}"
+        )
     return tensor.bool()

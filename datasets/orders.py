@@ -25,15 +25,17 @@ Array = npt.NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
 """Vertex type to its range in one numbering of all vertices."""
 
-# Each further round of grouping saves less: cnr-2000 with shuffled ids, by "both", 5.6, 5.4 and 5.3 thousand pages a
-# batch after 1, 2 and 4.
+# Each further round of grouping saves less: cnr-2000 with shuffled ids, by "both", 5.6, 5.4 and 5.3
+# thousand pages a batch after 1, 2 and 4.
 _ROUNDS = 4
 _STEPS = 64  # of expected reads, to a factor of two
 _MOST_KEY = 2**16 - 1
-# A class of "both" is a factor of two. Of a half, one, two and four, pages over those needed by 8 batches (rows of 512
-# bytes): cnr-2000 2.73, 2.68, 2.67, 2.68; soc-slashdot0902 2.28, 2.29, 2.29, 2.41; RMAT-20 3.41, 3.41, 3.42, 3.84.
+# A class of "both" is a factor of two. Of a half, one, two and four, pages over those needed by 8
+# batches (rows of 512 bytes): cnr-2000 2.73, 2.68, 2.67, 2.68; soc-slashdot0902 2.28, 2.29, 2.29,
+# 2.41; RMAT-20 3.41, 3.41, 3.42, 3.84.
 _TIER = 64
-_WINDOW = 8  # batches that are read for at once: what is in nearly every window need not be told apart
+# Batches that are read for at once: what is in nearly every window need not be told apart.
+_WINDOW = 8
 _PIECE = 2**24  # edges between two reports of progress
 _LARGEST = np.float32(1 - 2.0**-24)  # chance below 1, whose logarithm is finite
 
@@ -47,15 +49,18 @@ def vertex_places(
     batch_size: int,
     tick: Callable[[int], object] = lambda count: None,
 ) -> dict[str, Array]:
-    """The place of each vertex among those of its type in the order ``by``; takes about 40 bytes a vertex.
+    """The place of each vertex among those of its type in the order ``by``; takes about 40 bytes a
+    vertex.
 
-    ``reads`` puts the vertices first that are most likely in a batch. ``community`` puts those behind each other that
-    the same vertex is most likely to draw, groups of these in the order of the vertices that draw them, and so on for
-    four rounds. ``both`` does so from the order of reads, and then goes by classes of vertices that are about as often
-    read (within a factor of two); those never read come last. Ties keep the order of the graph.
+    ``reads`` puts the vertices first that are most likely in a batch. ``community`` puts those
+    behind each other that the same vertex is most likely to draw, groups of these in the order of
+    the vertices that draw them, and so on for four rounds. ``both`` does so from the order of
+    reads, and then goes by classes of vertices that are about as often read (within a factor of
+    two); those never read come last. Ties keep the order of the graph.
 
     Args:
-        graph: The graph; its edges are passed over once for each hop, and once more for ``community`` and ``both``.
+        graph: The graph; its edges are passed over once for each hop, and once more for
+            ``community`` and ``both``.
         by: One of ``ORDERS``.
         seeds: As the sampler takes them.
         sampler: Draws mini-batches along in-edges with fan-outs.
@@ -66,7 +71,9 @@ def vertex_places(
         Vertex type to places, shape ``(num_nodes,)``, int32, or int64 for 2**31 vertices and more.
     """
     ranges = _ranges(graph)
-    known = expected_known(graph, ranges, seeds=seeds, sampler=sampler, batch_size=batch_size, tick=tick)
+    known = expected_known(
+        graph, ranges, seeds=seeds, sampler=sampler, batch_size=batch_size, tick=tick
+    )
     keys = _keys(known[-1])
     ids = np.dtype(np.int32 if known.shape[1] < 2**31 else np.int64)
     order = np.arange(known.shape[1], dtype=ids)
@@ -92,11 +99,13 @@ def expected_known(
     batch_size: int,
     tick: Callable[[int], object] = lambda count: None,
 ) -> npt.NDArray[np.float32]:
-    """The chance of each vertex to be known in a batch before each hop, and after the last; one numbering of all types.
+    """The chance of each vertex to be known in a batch before each hop, and after the last; one
+    numbering of all types.
 
-    VIP's recursion (:mod:`pagraph.ranking.vip`) in float32, one number a vertex and hop, which takes every edge to be
-    drawn independently: what an edge back owes to its own vertex is not taken out, for that takes the transposed graph
-    in memory. Measured on cnr-2000 and soc-slashdot, the order by it had 0.2 and 0.6 % more pages a batch.
+    VIP's recursion (:mod:`pagraph.ranking.vip`) in float32, one number a vertex and hop, which
+    takes every edge to be drawn independently: what an edge back owes to its own vertex is not
+    taken out, for that takes the transposed graph in memory. Measured on cnr-2000 and soc-slashdot,
+    the order by it had 0.2 and 0.6 % more pages a batch.
 
     Returns:
         Shape ``(hops + 1, num_vertices)``.
@@ -104,7 +113,9 @@ def expected_known(
     hops = sampler.hops
     assert hops is not None
     known = np.zeros((hops.num_hops + 1, sum(graph.num_nodes_by_type.values())), np.float32)
-    for ntype, chances in seed_chances(graph, seeds, sampler, min(batch_size, num_seeds(seeds))).items():
+    for ntype, chances in seed_chances(
+        graph, seeds, sampler, min(batch_size, num_seeds(seeds))
+    ).items():
         known[0, slice(*ranges[ntype])] = chances.numpy()
     for hop in range(hops.num_hops):
         logs = known[hop + 1]
@@ -136,7 +147,9 @@ def _push(
         tick(edges)
 
 
-def _readers(graph: Graph, ranges: Ranges, hops: HopSampler, known: Array, tick: Callable[[int], object]) -> Array:
+def _readers(
+    graph: Graph, ranges: Ranges, hops: HopSampler, known: Array, tick: Callable[[int], object]
+) -> Array:
     """The vertex that is most likely to draw each vertex; the vertex itself where none does."""
     from . import _orders
 
@@ -146,7 +159,10 @@ def _readers(graph: Graph, ranges: Ranges, hops: HopSampler, known: Array, tick:
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
         fanouts = np.array([hops.fanout(hop, etype) for hop in range(hops.num_hops)], np.int64)
-        rows, firsts = (csc.indptr.numpy(), csc.indices.numpy()), (ranges[etype[2]][0], ranges[etype[0]][0])
+        rows, firsts = (
+            (csc.indptr.numpy(), csc.indices.numpy()),
+            (ranges[etype[2]][0], ranges[etype[0]][0]),
+        )
         for begin, end, edges in _pieces(csc):
             _orders.find_readers(*rows, begin, end, known, fanouts, *firsts, best, reader)
             tick(edges)
@@ -154,7 +170,8 @@ def _readers(graph: Graph, ranges: Ranges, hops: HopSampler, known: Array, tick:
 
 
 def _grouped(order: Array, reader: Array) -> Array:
-    """The order in which vertices with the same reader follow each other, at the place of their reader."""
+    """The order in which vertices with the same reader follow each other, at the place of their
+    reader."""
     from . import _orders
 
     place, keys, ends = np.empty_like(order), np.empty_like(order), np.empty_like(order)
@@ -168,7 +185,8 @@ def _grouped(order: Array, reader: Array) -> Array:
 
 
 def _keys(chances: Array) -> npt.NDArray[np.uint16]:
-    """Sort keys of chances, on a logarithmic scale, from the highest to the lowest; the last one is that of never."""
+    """Sort keys of chances, on a logarithmic scale, from the highest to the lowest; the last one is
+    that of never."""
     keys = np.full(len(chances), _MOST_KEY, np.uint16)
     for begin in range(0, len(chances), _PIECE):  # the scratch of a piece
         some = chances[begin : begin + _PIECE]
@@ -200,7 +218,11 @@ def _places(order: Array, begin: int, end: int) -> Array:
     """Places of the vertices ``begin`` to ``end`` of all, among themselves."""
     from . import _orders
 
-    own = order if end - begin == len(order) else order[(order >= begin) & (order < end)] - order.dtype.type(begin)
+    own = (
+        order
+        if end - begin == len(order)
+        else order[(order >= begin) & (order < end)] - order.dtype.type(begin)
+    )
     place = np.empty_like(own)
     _orders.invert(own, place)
     return place

@@ -1,4 +1,5 @@
-"""Keeps the ids that vertices had in a file as the field ``original_id``: numbers, or the bytes of words."""
+"""Keeps the ids that vertices had in a file as the field ``original_id``: numbers, or the bytes of
+words."""
 
 from __future__ import annotations
 
@@ -22,14 +23,19 @@ ORIGINAL_ID = "original_id"
 
 
 def id_field(words: Iterable[str]) -> Tensor | None:
-    """The field that keeps ids: int64, or UTF-8 bytes padded with zeros; None where they count from 0."""
+    """The field that keeps ids: int64, or UTF-8 bytes padded with zeros; None where they count from
+    0."""
     words = list(words)
     try:
         numbers = [int(word) for word in words]
     except ValueError:
         numbers = []
     if list(map(str, numbers)) == words and all(abs(number) < 2**63 for number in numbers):
-        return None if numbers == list(range(len(words))) else torch.tensor(numbers, dtype=torch.int64, device="cpu")
+        return (
+            None
+            if numbers == list(range(len(words)))
+            else torch.tensor(numbers, dtype=torch.int64, device="cpu")
+        )
     return word_rows(np.array([word.encode() for word in words]))
 
 
@@ -43,11 +49,14 @@ def words_of(rows: Tensor) -> npt.NDArray[np.bytes_]:
     return np.ascontiguousarray(rows.numpy()).view(f"S{max(rows.shape[1], 1)}").reshape(-1)
 
 
-def new_ids(graph: Graph, original: Any, *, node_type: str | None = None, edge_type: EdgeType | None = None) -> Tensor:
-    """The ids of vertices, or edges, that had the ids ``original`` in the source of a graph: seeds for its loaders.
+def new_ids(
+    graph: Graph, original: Any, *, node_type: str | None = None, edge_type: EdgeType | None = None
+) -> Tensor:
+    """The ids of vertices, or edges, that had the ids ``original`` in the source of a graph: seeds
+    for its loaders.
 
-    For a graph with the field ``original_id``: one that was reordered, or imported with ids of its own. Loaders take a
-    graph's own ids and never guess whether others are meant.
+    For a graph with the field ``original_id``: one that was reordered, or imported with ids of its
+    own. Loaders take a graph's own ids and never guess whether others are meant.
 
     Args:
         graph: The graph.
@@ -70,28 +79,48 @@ def new_ids(graph: Graph, original: Any, *, node_type: str | None = None, edge_t
         tensor([1, 0])
     """
     if edge_type is not None and node_type is not None:
-        raise ValueError(f"node_type must not be given with edge_type, got {node_type!r} and {edge_type!r}")
+        raise ValueError(
+            f"node_type must not be given with edge_type, got {node_type!r} and {edge_type!r}"
+        )
     if edge_type is not None:
         fields, what = graph.edge_fields(edge_type), "edges"
     else:
-        fields, what = graph.node_fields(graph.only_node_type if node_type is None else node_type), "vertices"
+        fields, what = (
+            graph.node_fields(graph.only_node_type if node_type is None else node_type),
+            "vertices",
+        )
     if ORIGINAL_ID not in fields:
-        raise KeyError(f"graph must have the field {ORIGINAL_ID} of {what}: ids are its own, and those of its source")
+        raise KeyError(
+            f"graph must have the field {ORIGINAL_ID} of {what}: ids are its own, and those of its "
+            "source"
+        )
     kept = fields[ORIGINAL_ID][:]
     if kept.dim() == 1:
         return places_of("original", as_ids("original", original).numpy(), kept.numpy())
     if isinstance(original, str) or not all(isinstance(word, str) for word in original):
-        raise TypeError(f"original must be a list of words, as the source's ids are, got {original!r}"[:300])
-    return places_of("original", np.array([word.encode() for word in original], np.bytes_), words_of(kept))
+        raise TypeError(
+            f"original must be a list of words, as the source's ids are, got {original!r}"[:300]
+        )
+    return places_of(
+        "original", np.array([word.encode() for word in original], np.bytes_), words_of(kept)
+    )
 
 
 def places_of(name: str, ids: npt.NDArray[Any], originals: npt.NDArray[Any]) -> Tensor:
-    """The rows with these original ids, shape ``(n,)``, int64; ValueError, which begins with ``name``, for others."""
+    """The rows with these original ids, shape ``(n,)``, int64; ValueError, which begins with
+    ``name``, for others."""
     order = np.argsort(originals, kind="stable")
-    first, last = (np.searchsorted(originals, ids, side, sorter=order) for side in ("left", "right"))
-    for wrong, rule in ((first == last, "hold ids of the source"), (last > first + 1, "hold ids that one row has")):
+    first, last = (
+        np.searchsorted(originals, ids, side, sorter=order) for side in ("left", "right")
+    )
+    for wrong, rule in (
+        (first == last, "hold ids of the source"),
+        (last > first + 1, "hold ids that one row has"),
+    ):
         if wrong.any():
             found = ids[wrong][0]
-            shown = repr(found.decode("utf-8", "replace")[:80]) if isinstance(found, bytes) else found
+            shown = (
+                repr(found.decode("utf-8", "replace")[:80]) if isinstance(found, bytes) else found
+            )
             raise ValueError(f"{name} must {rule}, got {shown}")
     return torch.from_numpy(order[first])

@@ -15,14 +15,24 @@ from torch import Tensor
 from .opening import PARTS
 
 __all__ = [
-    *("MaskRows", "RandomRows", "bit_rows", "check_fractions", "for_ranges", "label_rows", "mask_rows", "normal_rows"),
+    *(
+        "MaskRows",
+        "RandomRows",
+        "bit_rows",
+        "check_fractions",
+        "for_ranges",
+        "label_rows",
+        "mask_rows",
+        "normal_rows",
+    ),
 ]
 
 _BIN_BITS = 16  # of the 63 that masks are drawn by
 
 
 class RandomRows:
-    """Random rows that are drawn when they are indexed: row ``i`` is a function of the key and of ``i``.
+    """Random rows that are drawn when they are indexed: row ``i`` is a function of the key and of
+    ``i``.
 
     Args:
         shape: Number of rows first.
@@ -54,7 +64,9 @@ class RandomRows:
         width = math.prod(self.shape[1:])
         out = torch.empty((max(0, end - begin), *self.shape[1:]), dtype=self._drawn, device="cpu")
         array, first = out.view(-1).numpy(), begin * width
-        for_ranges(len(array), lambda b, e: self._fill(self._key, first + b, *self._options, array[b:e]))
+        for_ranges(
+            len(array), lambda b, e: self._fill(self._key, first + b, *self._options, array[b:e])
+        )
         return out.to(self.dtype)
 
 
@@ -72,7 +84,9 @@ def label_rows(count: int, classes: int, key: int) -> RandomRows:
     return RandomRows((count,), torch.int64, _random.fill_below, key, classes)
 
 
-def normal_rows(shape: tuple[int, ...], key: int, stored: torch.dtype = torch.float32) -> RandomRows:
+def normal_rows(
+    shape: tuple[int, ...], key: int, stored: torch.dtype = torch.float32
+) -> RandomRows:
     """Rows of nearly normal numbers of mean 0 and deviation 1, drawn as float32."""
     from . import _random
 
@@ -109,18 +123,24 @@ def _is_before(bits: Tensor, places: Tensor, bound: tuple[int, int]) -> Tensor:
 def mask_rows(count: int, fractions: tuple[float, float, float], key: int) -> dict[str, MaskRows]:
     """Draw disjoint ``train_mask``, ``val_mask`` and ``test_mask`` of these shares, rounded down.
 
-    They are the first, next and last rows in the order of random numbers; where each begins is found without sorting.
+    They are the first, next and last rows in the order of random numbers; where each begins is
+    found without sorting.
     """
     bits = bit_rows(count, key)
     ends = itertools.accumulate((int(count * fraction + 1e-9) for fraction in fractions), initial=0)
     bounds = _in_order_at(bits, list(ends))
-    return {f"{part}_mask": MaskRows(bits, *pair) for part, pair in zip(PARTS, itertools.pairwise(bounds), strict=True)}
+    return {
+        f"{part}_mask": MaskRows(bits, *pair)
+        for part, pair in zip(PARTS, itertools.pairwise(bounds), strict=True)
+    }
 
 
 def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
-    """The numbers at these places of the sorted ones, each with its row; behind all of them, what is above all.
+    """The numbers at these places of the sorted ones, each with its row; behind all of them, what
+    is above all.
 
-    Two passes: the numbers of each bin are counted, then those of the bins that hold a place are sorted.
+    Two passes: the numbers of each bin are counted, then those of the bins that hold a place are
+    sorted.
     """
     count, shift = bits.shape[0], 63 - _BIN_BITS
     steps = [slice(b, min(b + _ROWS_AT_ONCE, count)) for b in range(0, count, _ROWS_AT_ONCE)]
@@ -145,7 +165,8 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
 
 
 def check_fractions(fractions: tuple[float, float, float]) -> None:
-    """Check the shares of train, val and test, each in [0, 1] and at most 1 together, or raise ValueError."""
+    """Check the shares of train, val and test, each in [0, 1] and at most 1 together, or raise
+    ValueError."""
     if len(fractions) != 3 or not all(math.isfinite(f) and 0 <= f <= 1 for f in fractions):
         raise ValueError(f"fractions must be three numbers in [0, 1], got {fractions}")
     if sum(fractions) > 1 + 1e-9:
@@ -157,14 +178,19 @@ _ROWS_AT_ONCE = 2**20
 
 
 def for_ranges(
-    total: int, run: Callable[[int, int], None], *, progress: Callable[[int, int], None] | None = None
+    total: int,
+    run: Callable[[int, int], None],
+    *,
+    progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads and any order: kernels release the GIL;
-    ``progress`` is called in this thread."""
+    """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads and any order:
+    kernels release the GIL; ``progress`` is called in this thread."""
     begins = range(0, total, _RANGE)
     done = 0
     with ThreadPoolExecutor(max_workers=max(1, min(len(begins), os.cpu_count() or 1))) as pool:
-        futures = {pool.submit(run, b, min(b + _RANGE, total)): min(_RANGE, total - b) for b in begins}
+        futures = {
+            pool.submit(run, b, min(b + _RANGE, total)): min(_RANGE, total - b) for b in begins
+        }
         try:
             for future in as_completed(futures):
                 future.result()

@@ -1,4 +1,5 @@
-"""A generated relational database with times, and a task that a model without leakage learns to a known degree."""
+"""A generated relational database with times, and a task that a model without leakage learns to a
+known degree."""
 
 from __future__ import annotations
 
@@ -38,15 +39,18 @@ def shop(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Graph:
-    """Generate a shop's database: each table is a vertex type, each foreign key an edge type in both directions.
+    """Generate a shop's database: each table is a vertex type, each foreign key an edge type in
+    both directions.
 
-    Every product is of one of two kinds, which its features show. In each period of 30 days a customer likes one kind
-    and buys nothing else; in the next one the same with probability ``persistence``, or else the other. The task, as in
-    RelBench (Robinson et al., 2024): at the end of a period tell the kind that a customer will like in the next one.
+    Every product is of one of two kinds, which its features show. In each period of 30 days a
+    customer likes one kind and buys nothing else; in the next one the same with probability
+    ``persistence``, or else the other. The task, as in RelBench (Robinson et al., 2024): at the end
+    of a period tell the kind that a customer will like in the next one.
 
-    The purchases of the last period, two hops away from the customer, tell the kind of that period. So a model that
-    looks at nothing later than its question is right in at most ``persistence`` of the cases, and reaches that if it
-    tells the last period from those before. One that is right more often has seen what was bought afterwards.
+    The purchases of the last period, two hops away from the customer, tell the kind of that period.
+    So a model that looks at nothing later than its question is right in at most ``persistence`` of
+    the cases, and reaches that if it tells the last period from those before. One that is right
+    more often has seen what was bought afterwards.
 
     ======== ====================================================================================================
     table    fields (``time`` in seconds, int64; ``feat`` float32, noise but for products)
@@ -54,11 +58,13 @@ def shop(
     customer ``feat``, ``time`` of the first day
     product  ``feat``; no time
     purchase ``feat``, ``time``
-    task     ``time``, ``label`` and masks: the last period is for testing, the one before for validation
+    task     ``time``, ``label`` and masks: the last period is for testing, the one before for
+    validation
     ======== ====================================================================================================
 
-    The edge types are customer/made/purchase, purchase/made_by/customer, product/sold_in/purchase, purchase/of/product,
-    and customer/asked/task, without reverse: a question tells nothing. Edge ``i`` is the foreign key of row ``i``.
+    The edge types are customer/made/purchase, purchase/made_by/customer, product/sold_in/purchase,
+    purchase/of/product, and customer/asked/task, without reverse: a question tells nothing. Edge
+    ``i`` is the foreign key of row ``i``.
 
     Args:
         num_customers: Number of customers.
@@ -77,7 +83,10 @@ def shop(
         >>> graph.node_types, sorted(graph.node_fields("task"))
         (['customer', 'product', 'purchase', 'task'], ['label', 'test_mask', 'time', 'train_mask', 'val_mask'])
     """
-    num_customers, seed = as_integer("num_customers", num_customers, least=1), as_integers(seed=seed)[0]
+    num_customers, seed = (
+        as_integer("num_customers", num_customers, least=1),
+        as_integers(seed=seed)[0],
+    )
     count = max(2, math.ceil(num_customers / 10)) if num_products is None else num_products
     num_products = as_integer("num_products", count, least=2)
     num_periods = as_integer("num_periods", num_periods, least=4)
@@ -90,14 +99,20 @@ def shop(
     customer, period = _purchases(first, num_periods, derive_key(seed, 2))
     product = _bought(kinds.numpy(), liked[customer, period], derive_key(seed, 3))
     asked, at = _questions(first, num_periods)
-    sizes = {"customer": num_customers, "product": num_products, "purchase": len(customer), "task": len(asked)}
+    sizes = {
+        "customer": num_customers,
+        "product": num_products,
+        "purchase": len(customer),
+        "task": len(asked),
+    }
     keys: dict[EdgeType, Ids] = {
         ("customer", "made", "purchase"): customer,
         ("product", "sold_in", "purchase"): product,
         ("customer", "asked", "task"): asked,
     }
     csc = {
-        etype: CSC.from_coo(key, np.arange(len(key)), (sizes[etype[0]], sizes[etype[2]])) for etype, key in keys.items()
+        etype: CSC.from_coo(key, np.arange(len(key)), (sizes[etype[0]], sizes[etype[2]]))
+        for etype, key in keys.items()
     }
     csc["purchase", "made_by", "customer"] = csc["customer", "made", "purchase"].transpose()
     csc["purchase", "of", "product"] = csc["product", "sold_in", "purchase"].transpose()
@@ -105,9 +120,15 @@ def shop(
     bought_at = _whole(period) * PERIOD + 1 + bit_rows(len(period), derive_key(seed, 4))[:] % PERIOD
     label = _whole(liked[asked, at])
     tables: dict[str, dict[str, Tensor]] = {
-        "customer": {"time": _whole(first) * PERIOD, "feat": _noise(num_customers, num_features, derive_key(seed, 5))},
+        "customer": {
+            "time": _whole(first) * PERIOD,
+            "feat": _noise(num_customers, num_features, derive_key(seed, 5)),
+        },
         "product": {"feat": noisy_features(kinds, 2, num_features, 0.0, derive_key(seed, 6))},
-        "purchase": {"time": bought_at, "feat": _noise(len(customer), num_features, derive_key(seed, 7))},
+        "purchase": {
+            "time": bought_at,
+            "feat": _noise(len(customer), num_features, derive_key(seed, 7)),
+        },
         "task": {"time": _whole(at) * PERIOD, "label": label} | _by_period(_whole(at), num_periods),
     }
     for done, (ntype, fields) in enumerate(tables.items(), 1):
@@ -118,9 +139,15 @@ def shop(
     return graph
 
 
-def _liked_kinds(num_customers: int, num_periods: int, persistence: float, key: int) -> npt.NDArray[Any]:
-    """The kind that each customer likes in each period, shape ``(num_customers, num_periods)``, bool."""
-    uniform = bit_rows(num_customers * num_periods, key)[:].numpy().reshape(num_customers, num_periods) / 2.0**63
+def _liked_kinds(
+    num_customers: int, num_periods: int, persistence: float, key: int
+) -> npt.NDArray[Any]:
+    """The kind that each customer likes in each period, shape ``(num_customers, num_periods)``,
+    bool."""
+    uniform = (
+        bit_rows(num_customers * num_periods, key)[:].numpy().reshape(num_customers, num_periods)
+        / 2.0**63
+    )
     changes = uniform >= persistence
     changes[:, 0] = uniform[:, 0] >= 0.5
     liked: npt.NDArray[Any] = np.logical_xor.accumulate(changes, axis=1)
@@ -128,9 +155,13 @@ def _liked_kinds(num_customers: int, num_periods: int, persistence: float, key: 
 
 
 def _purchases(first: Ids, num_periods: int, key: int) -> tuple[Ids, Ids]:
-    """The customer and the period of each purchase, by customer: at least one in every period since the first."""
+    """The customer and the period of each purchase, by customer: at least one in every period since
+    the first."""
     rates = np.minimum(power_weights(len(first), _EXPONENT, derive_key(key, 0)), _MOST_PURCHASES)
-    uniform = bit_rows(len(first) * num_periods, derive_key(key, 1))[:].numpy().reshape(-1, num_periods) / 2.0**63
+    uniform = (
+        bit_rows(len(first) * num_periods, derive_key(key, 1))[:].numpy().reshape(-1, num_periods)
+        / 2.0**63
+    )
     counts = np.floor(rates[:, None] + uniform).astype(np.int64)
     counts[np.arange(num_periods) < first[:, None]] = 0
     places = np.repeat(np.arange(counts.size), counts.ravel())
@@ -151,7 +182,8 @@ def _bought(kinds: Ids, wanted: npt.NDArray[Any], key: int) -> Ids:
 
 
 def _questions(first: Ids, num_periods: int) -> tuple[Ids, Ids]:
-    """The customer of each question and the period that it asks for: all of which one before is known."""
+    """The customer of each question and the period that it asks for: all of which one before is
+    known."""
     known = np.arange(num_periods) > first[:, None]
     customer, period = np.nonzero(known)
     return customer.astype(np.int64), period.astype(np.int64)
@@ -160,7 +192,11 @@ def _questions(first: Ids, num_periods: int) -> tuple[Ids, Ids]:
 def _by_period(period: Tensor, num_periods: int) -> dict[str, Tensor]:
     """Masks of the questions: the last period is for testing, the one before for validation."""
     last = num_periods - 1
-    return {"train_mask": period < last - 1, "val_mask": period == last - 1, "test_mask": period == last}
+    return {
+        "train_mask": period < last - 1,
+        "val_mask": period == last - 1,
+        "test_mask": period == last,
+    }
 
 
 def _whole(values: npt.NDArray[Any]) -> Tensor:

@@ -1,4 +1,5 @@
-"""Writes a graph in an order in which rows that are read together lie together, in bounded memory."""
+"""Writes a graph in an order in which rows that are read together lie together, in bounded
+memory."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Reordered:
         batch_size: Seeds of the batches.
         batches: How many were sampled.
         fields: Vertex type to its widest field.
-        before, after: ``"features"``, the rows of these fields, and ``"topology"``, the edges drawn: the pages read.
+        before, after: ``"features"``, the rows of these fields, and ``"topology"``, the edges
+            drawn: the pages read.
     """
 
     by: str
@@ -52,7 +54,8 @@ class Reordered:
     def to_json(self) -> dict[str, Any]:
         """The figures as JSON holds them."""
         pages = {
-            name: {what: pages.to_json() for what, pages in getattr(self, name).items()} for name in ("before", "after")
+            name: {what: pages.to_json() for what, pages in getattr(self, name).items()}
+            for name in ("before", "after")
         }
         return {
             "by": self.by,
@@ -83,23 +86,26 @@ def reorder(
 ) -> Reordered:
     """Write a graph with its vertices in another order as a native folder, whole or not at all.
 
-    Vertices, their fields and masks are renumbered; edges and their fields lie in the order of their destinations, and
-    edge ids are positions. The field ``original_id`` of each vertex type keeps the ids, unless the graph has a field of
-    that name, which moves along; so it does for edges that have ids or fields. :func:`pagraph.datasets.new_ids` turns
-    ids of the original into those of the copy. Seeds in another order make other batches: a copy trains as well as its
+    Vertices, their fields and masks are renumbered; edges and their fields lie in the order of
+    their destinations, and edge ids are positions. The field ``original_id`` of each vertex type
+    keeps the ids, unless the graph has a field of that name, which moves along; so it does for
+    edges that have ids or fields. :func:`pagraph.datasets.new_ids` turns ids of the original into
+    those of the copy. Seeds in another order make other batches: a copy trains as well as its
     original, not in the same bits.
 
     Args:
         graph: The graph; may be larger than memory.
-        folder: Must not exist yet. Arrays that exceed ``memory`` are in it a second time while they are written.
-        by: ``"reads"``: what is expected to be read most lies first. ``"community"``: what one vertex draws lies
-            together. ``"both"``: by classes of expected reads, in each class by community.
+        folder: Must not exist yet. Arrays that exceed ``memory`` are in it a second time while they
+            are written.
+        by: ``"reads"``: what is expected to be read most lies first. ``"community"``: what one
+            vertex draws lies together. ``"both"``: by classes of expected reads, in each class by
+            community.
         seeds: Training vertices (or edges), as the sampler takes them.
         sampler: Draws mini-batches along in-edges with fan-outs.
         batch_size: Seeds a batch.
-        memory: Bytes that the process may take, as a number or ``"2GiB"``: what it holds already beyond an eighth, and
-            at least :func:`memory_needed`; besides pages of files, which the system takes back. Default: half of what
-            is free.
+        memory: Bytes that the process may take, as a number or ``"2GiB"``: what it holds already
+            beyond an eighth, and at least :func:`memory_needed`; besides pages of files, which the
+            system takes back. Default: half of what is free.
         seed: Of the batches that are sampled to count pages.
         origin: Where the graph is from, for people.
         progress: Called with the bytes that were gone through and all of them.
@@ -109,8 +115,8 @@ def reorder(
 
     Raises:
         FileExistsError: ``folder`` exists.
-        TypeError, ValueError: An argument is none of these, the memory too small, the graph damaged or a part of a
-            partition, or a field cannot be stored.
+        TypeError, ValueError: An argument is none of these, the memory too small, the graph damaged
+            or a part of a partition, or a field cannot be stored.
 
     Example:
         >>> import os, tempfile, torch
@@ -137,32 +143,47 @@ def reorder(
     before = {"features": read.features(widths), "topology": read.topology()}
     after = {"features": read.features(widths, places), "topology": read.topology(places, offsets)}
     held = sum(values.nbytes for values in [*places.values(), *offsets.values()])
-    bucket = max(_LEAST_BUCKET, (budget - held - _FIXED) // 2)  # two: of a field, and of its edges' new places
+    # Two: of a field, and of its edges' new places.
+    bucket = max(_LEAST_BUCKET, (budget - held - _FIXED) // 2)
     write_moved(graph, folder, places, offsets, bucket_bytes=bucket, origin=origin, tick=ticks)
     return Reordered(by, batch_size, len(read.batches), widest, before, after)
 
 
-def _check(graph: Graph, by: str, seeds: Any, sampler: MiniBatchSampler, memory: str | int | None) -> int:
+def _check(
+    graph: Graph, by: str, seeds: Any, sampler: MiniBatchSampler, memory: str | int | None
+) -> int:
     """Check the arguments; returns the bytes that the work may take."""
     if by not in ORDERS:
         raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
     hops = sampler.hops
     if hops is None or not hops.has_fanouts or hops.edge_dir != "in" or hops.disjoint:
-        raise ValueError(f"sampler must draw in-edges with fan-outs, trees not apart, got {type(sampler).__name__}")
+        raise ValueError(
+            "sampler must draw in-edges with fan-outs, trees not apart, got "
+            f"{type(sampler).__name__}"
+        )
     if not num_seeds(seeds):
         raise ValueError("seeds must hold at least 1, got 0")
     if any(_OF_A_PART in graph.node_fields(ntype) for ntype in graph.node_types):
-        raise ValueError("graph must be a whole one, got a part of a partition: reorder first, then divide")
-    for owner in [*map(graph.node_fields, graph.node_types), *map(graph.edge_fields, graph.edge_types)]:
+        raise ValueError(
+            "graph must be a whole one, got a part of a partition: reorder first, then divide"
+        )
+    for owner in [
+        *map(graph.node_fields, graph.node_types),
+        *map(graph.edge_fields, graph.edge_types),
+    ]:
         for name, values in owner.items():
             check_storable(name, values)
     return work_memory(memory, memory_needed(graph), whom=f"{graph.num_nodes:,} vertices")
 
 
 def _work(graph: Graph, by: str, sampler: MiniBatchSampler) -> int:
-    """About the bytes that are gone through: passes over the edges, and each array read and written."""
+    """About the bytes that are gone through: passes over the edges, and each array read and
+    written."""
     passes = sampler.num_hops + (by != "reads")
-    edges = sum(4 * passes * graph.csc_of(t).num_edges + graph.csc_of(t).indices.nbytes for t in graph.edge_types)
+    edges = sum(
+        4 * passes * graph.csc_of(t).num_edges + graph.csc_of(t).indices.nbytes
+        for t in graph.edge_types
+    )
     arrays = 0
     for ntype in graph.node_types:
         fields = graph.node_fields(ntype)
@@ -170,7 +191,9 @@ def _work(graph: Graph, by: str, sampler: MiniBatchSampler) -> int:
         arrays += 0 if ORIGINAL_ID in fields else 8 * graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
         csc, own = graph.csc_of(etype), graph.edge_fields(etype)
-        arrays += csc.indices.nbytes + sum(len(values) * stored_row_bytes(values) for values in own.values())
+        arrays += csc.indices.nbytes + sum(
+            len(values) * stored_row_bytes(values) for values in own.values()
+        )
         if ORIGINAL_ID not in own and (own or csc.edge_ids is not None):
             arrays += csc.indices.nbytes
     return edges + 2 * arrays

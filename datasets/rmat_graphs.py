@@ -1,4 +1,5 @@
-"""RMAT graphs (Chakrabarti, Zhan and Faloutsos, SDM 2004), with the parameters of Graph500 by default."""
+"""RMAT graphs (Chakrabarti, Zhan and Faloutsos, SDM 2004), with the parameters of Graph500 by
+default."""
 
 from __future__ import annotations
 
@@ -56,19 +57,20 @@ def rmat(
         edge_factor: Edges drawn per vertex.
         num_edges: Edges drawn; replaces ``edge_factor``.
         probabilities: Chances of the four quadrants a, b, c, d.
-        noise: Largest change of b and c, drawn once for each level (Seshadhri, Pinar and Kolda, J. ACM 2013):
-            takes away the steps in the degree distribution.
+        noise: Largest change of b and c, drawn once for each level (Seshadhri, Pinar and Kolda, J.
+            ACM 2013): takes away the steps in the degree distribution.
         undirected: Store both directions of every edge.
         simple: Drop self-loops and repeated edges; otherwise they are kept, as Graph500 does.
         num_features: Width of a random normal field ``feat``; 0 for none.
         num_classes: Number of random labels in ``label``, with masks; 0 for none.
         fractions: Shares of train, val and test vertices.
-        feature_dtype: Of ``feat``: "float32", or "float16" or "bfloat16", to which its numbers are rounded.
+        feature_dtype: Of ``feat``: "float32", or "float16" or "bfloat16", to which its numbers are
+            rounded.
         seed: Any integer; counts modulo 2**64.
-        out: Write the graph as this folder, which must not exist yet, without holding it in memory, and return it
-            opened.
-        memory: Bytes that writing ``out`` may take, such as "4GiB", beside what Python and its libraries hold.
-            Default: half of what is free.
+        out: Write the graph as this folder, which must not exist yet, without holding it in memory,
+            and return it opened.
+        memory: Bytes that writing ``out`` may take, such as "4GiB", beside what Python and its
+            libraries hold. Default: half of what is free.
         store: For ``out``: form of ``feat`` in fewer bytes, see :func:`write_graph`.
         origin: For ``out``: where the graph is from, for people.
         progress: Called with the work done so far and all of it.
@@ -115,7 +117,12 @@ def rmat(
 
 
 def _fields(
-    count: int, width: int, stored: torch.dtype, classes: int, fractions: tuple[float, float, float], seed: int
+    count: int,
+    width: int,
+    stored: torch.dtype,
+    classes: int,
+    fractions: tuple[float, float, float],
+    seed: int,
 ) -> dict[str, Rows]:
     """Vertex fields, drawn when they are read."""
     fields: dict[str, Rows] = {}
@@ -134,13 +141,19 @@ def _feature_dtype(name: str) -> torch.dtype:
     return dtype
 
 
-def _check(scale: int, edge_factor: float, num_edges: int | None, num_features: int, num_classes: int) -> int:
+def _check(
+    scale: int, edge_factor: float, num_edges: int | None, num_features: int, num_classes: int
+) -> int:
     """Check the arguments; returns the number of edges to draw."""
     if not 0 <= scale <= _MAX_SCALE:
         raise ValueError(f"scale must be in [0, {_MAX_SCALE}], got {scale}")
     if num_edges is None and not (math.isfinite(edge_factor) and edge_factor >= 0):
         raise ValueError(f"edge_factor must be a number of at least 0, got {edge_factor}")
-    for name, count in (("num_edges", num_edges or 0), ("num_features", num_features), ("num_classes", num_classes)):
+    for name, count in (
+        ("num_edges", num_edges or 0),
+        ("num_features", num_features),
+        ("num_classes", num_classes),
+    ):
         as_integer(name, count, least=0)
     return int(edge_factor * 2**scale) if num_edges is None else int(num_edges)
 
@@ -148,7 +161,8 @@ def _check(scale: int, edge_factor: float, num_edges: int | None, num_features: 
 def _bounds(
     scale: int, probabilities: tuple[float, float, float, float], noise: float, key: int
 ) -> npt.NDArray[np.uint64]:
-    """Upper bounds of quadrants a, b and c at each level, as shares of 2**32; shape ``(scale, 3)``."""
+    """Upper bounds of quadrants a, b and c at each level, as shares of 2**32; shape
+    ``(scale, 3)``."""
     a, b, c, d = probabilities
     if not all(math.isfinite(p) and p >= 0 for p in probabilities) or abs(a + b + c + d - 1) > 1e-6:
         raise ValueError(f"probabilities must be at least 0 and add up to 1, got {probabilities}")
@@ -165,7 +179,8 @@ def _bounds(
 
 
 def _constants(seed: int) -> Ids:
-    """Numbers that scramble the ids: odd ones at the odd places, as multiplying by them loses nothing."""
+    """Numbers that scramble the ids: odd ones at the odd places, as multiplying by them loses
+    nothing."""
     return np.array([derive_key(seed, 2, i) | (i & 1) for i in range(8)], dtype=np.uint64)
 
 
@@ -188,7 +203,9 @@ class _Edges:
     def drawn(self, progress: Callable[[int, int], None] | None) -> tuple[Ids, Ids]:
         """Draw all edges, in threads."""
         src, dst = self._empty(self.num_edges)
-        for_ranges(self.num_edges, lambda b, e: self._fill(b, src[b:e], dst[b:e]), progress=progress)
+        for_ranges(
+            self.num_edges, lambda b, e: self._fill(b, src[b:e], dst[b:e]), progress=progress
+        )
         return src, dst
 
     def _empty(self, count: int) -> tuple[Ids, Ids]:

@@ -1,4 +1,5 @@
-"""Forms that a graph can be read from: one list, each with how it is recognised, its options and its reader."""
+"""Forms that a graph can be read from: one list, each with how it is recognised, its options and
+its reader."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ class Form:
         options: Those of :func:`read_graph` that the reader takes.
         endings: What names of files of this form end in.
         is_it: Whether a folder, or a file with such an ending, has this form. Default: every one.
-        store: Its reader in bounded memory, which takes files for edges, the bytes that it may work in, and the same
-            options. Default: none.
+        store: Its reader in bounded memory, which takes files for edges, the bytes that it may work
+            in, and the same options. Default: none.
     """
 
     name: str
@@ -60,7 +61,11 @@ class Form:
 
     def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the ``options`` that are set, or ValueError where one is not of this form."""
-        given = {n: v for n, v in options.items() if v not in (None, "") and (v is not False or n == "header")}
+        given = {
+            n: v
+            for n, v in options.items()
+            if v not in (None, "") and (v is not False or n == "header")
+        }
         for name in given:
             if name not in self.options:
                 raise ValueError(f"{name} must not be given for a source of the form {self.name!r}")
@@ -78,9 +83,21 @@ def _members(path: Path) -> set[str]:
 
 _EDGES = ("num_nodes", "relabel", "undirected", "weight", "header", "progress")
 _FORMS = (
-    Form("edge list", "an edge list", read_edge_list, _EDGES, (*TEXTS, ".parquet"), store=store_edge_list),
     Form(
-        *("matrix market", "a Matrix Market file", read_matrix_market, ("undirected", "weight", "progress")),
+        "edge list",
+        "an edge list",
+        read_edge_list,
+        _EDGES,
+        (*TEXTS, ".parquet"),
+        store=store_edge_list,
+    ),
+    Form(
+        *(
+            "matrix market",
+            "a Matrix Market file",
+            read_matrix_market,
+            ("undirected", "weight", "progress"),
+        ),
         endings=(".mtx", ".mtx.gz", ".mtx.xz", ".mtx.bz2"),
     ),
     Form("graphml", "a GraphML file", read_graphml, (), (".graphml", ".graphml.gz")),
@@ -105,7 +122,13 @@ _FORMS = (
     Form("dgl", "a graph that DGL saved", read_dgl, (), (".bin",)),
     Form("pyg", "a graph that torch saved", read_pyg, (), (".pt",)),
     Form(
-        *("graphbolt", "the description of a data set of GraphBolt's", read_graphbolt, (), (".yaml",)),
+        *(
+            "graphbolt",
+            "the description of a data set of GraphBolt's",
+            read_graphbolt,
+            (),
+            (".yaml",),
+        ),
         is_it=lambda path: path.name == METADATA,
     ),
     Form("tables", "the description of tables", read_tables, (), (".yaml", ".yml")),
@@ -139,9 +162,12 @@ def source_form(source: str | os.PathLike[str]) -> Form:
             return form
     if name.startswith("out."):
         return _KONECT
-    endings = dict.fromkeys(ending for form in _FORMS for ending in form.endings if ending.count(".") == 1)
+    endings = dict.fromkeys(
+        ending for form in _FORMS for ending in form.endings if ending.count(".") == 1
+    )
     raise FormatError(
-        f"source must be a graph folder, a file named out.NAME (KONECT's), or end in one of {', '.join(endings)} (text "
+        "source must be a graph folder, a file named out.NAME (KONECT's), or end in one of "
+        f"{', '.join(endings)} (text "
         f"also with .gz, .xz or .bz2), got {str(path)!r}"
     )
 
@@ -163,35 +189,41 @@ def read_graph(
     memory: int | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Graph:
-    """Read a graph from a folder or file of any supported form; fields keep the names they have in DGL.
+    """Read a graph from a folder or file of any supported form; fields keep the names they have in
+    DGL.
 
     Args:
-        source: A graph folder; an edge list (``.txt``, ``.tsv``, ``.csv``, also packed as ``.gz``, ``.xz`` or
-            ``.bz2``, or ``.parquet``); Matrix Market (``.mtx``), GraphML, GML, KONECT's ``out.NAME``; an ``.npz`` of
-            scipy, of a GNN benchmark or with an ``edge_index``; an ``edge_index`` in ``.npy`` or ``.pt``; a graph that
-            DGL (``.bin``) or PyG (``.pt``) saved; the folder of a data set of OGB's (or its ``data.npz``) or
-            GraphBolt's; or a YAML file that describes tables.
+        source: A graph folder; an edge list (``.txt``, ``.tsv``, ``.csv``, also packed as ``.gz``,
+            ``.xz`` or ``.bz2``, or ``.parquet``); Matrix Market (``.mtx``), GraphML, GML, KONECT's
+            ``out.NAME``; an ``.npz`` of scipy, of a GNN benchmark or with an ``edge_index``; an
+            ``edge_index`` in ``.npy`` or ``.pt``; a graph that DGL (``.bin``) or PyG (``.pt``)
+            saved; the folder of a data set of OGB's (or its ``data.npz``) or GraphBolt's; or a YAML
+            file that describes tables.
         split: For folders: see :func:`open_graph`; for OGB's, the name of the folder in ``split/``.
-        num_nodes: For edge lists and ``edge_index``: number of vertices. Default: the largest id plus 1.
+        num_nodes: For edge lists and ``edge_index``: number of vertices. Default: the largest id
+            plus 1.
         relabel: For edge lists, like ``header``: see :func:`read_edge_list`.
         undirected: Where each edge is named once: store both directions.
         weight: For edge lists and matrices: name of an edge field for the weights.
         header: For edge lists.
-        features: For graphs without such a field, like the next four: a file for the field ``feat``; see
-            :func:`~pagraph.datasets.given_fields.add_fields`.
+        features: For graphs without such a field, like the next four: a file for the field
+            ``feat``; see :func:`~pagraph.datasets.given_fields.add_fields`.
         labels: A file for the field ``label``.
-        train: A file of ids or of a mask for the field ``train_mask``, or a fraction of the vertices.
+        train: A file of ids or of a mask for the field ``train_mask``, or a fraction of the
+            vertices.
         val: The same for ``val_mask``.
         test: The same for ``test_mask``.
-        memory: Bytes that the arrays may take which the files hold, announce or unpack to, such as "4GiB"; the graph
-            that is made of them comes on top. Default: half of what is free.
+        memory: Bytes that the arrays may take which the files hold, announce or unpack to, such as
+            "4GiB"; the graph that is made of them comes on top. Default: half of what is free.
         progress: Called with the bytes read and the file's size, where that can be told.
 
     Raises:
         FileNotFoundError: There is nothing at that path.
-        FormatError: The form is not known, or the content is corrupt, or more than ``memory`` has room for.
+        FormatError: The form is not known, or the content is corrupt, or more than ``memory`` has
+            room for.
         MissingDependencyError: The form needs PyG or pyarrow, which is not installed.
-        ValueError: An option does not go with the form, ids are out of range, or fields do not fit the graph.
+        ValueError: An option does not go with the form, ids are out of range, or fields do not fit
+            the graph.
     """
     form = source_form(source)
     options = {"split": split, "num_nodes": num_nodes, "relabel": relabel, "undirected": undirected}
@@ -216,15 +248,15 @@ def import_graph(
 ) -> Graph:
     """Write a graph from elsewhere as a native folder, whole or not at all; opens it.
 
-    The edges of edge lists and of ``.npy`` files are sorted in files beside those of the folder; other forms are read
-    into memory first.
+    The edges of edge lists and of ``.npy`` files are sorted in files beside those of the folder;
+    other forms are read into memory first.
 
     Args:
         source: What :func:`read_graph` takes.
         out: Must not exist yet.
-        memory: Bytes that edges in files may take, such as "4GiB", beside what Python and its libraries hold. Of forms
-            that are read into memory, what their files may announce or unpack to; the graph that is made of it comes
-            on top. Default: half of what is free.
+        memory: Bytes that edges in files may take, such as "4GiB", beside what Python and its
+            libraries hold. Of forms that are read into memory, what their files may announce or
+            unpack to; the graph that is made of it comes on top. Default: half of what is free.
         store: See :func:`write_graph`.
         origin: Where the graph is from, for people.
         progress: Called with the work done so far and all of it.
@@ -238,7 +270,9 @@ def import_graph(
     form = source_form(source)
     fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
     if form.store is None:
-        graph = read_graph(source, **options, **fields, memory=memory, progress=step_of(progress, 0, 0.6))
+        graph = read_graph(
+            source, **options, **fields, memory=memory, progress=step_of(progress, 0, 0.6)
+        )
         write_graph(graph, out, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
         return Graph.open(out)
     given, room = form.chosen(options), room_of(memory)

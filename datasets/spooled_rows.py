@@ -21,7 +21,8 @@ _ID_BYTES = 32  # of an id in the sorted array while others are merged into it
 
 
 class SpooledRows(EdgeRows):
-    """Edges as :class:`EdgeRows`, whose columns are files; only words, and ids numbered anew, are in memory.
+    """Edges as :class:`EdgeRows`, whose columns are files; only words, and ids numbered anew, are
+    in memory.
 
     Args:
         scratch: For the files.
@@ -52,7 +53,9 @@ class SpooledRows(EdgeRows):
         """Append a block of edges."""
         if len(src):
             low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
-            self.bounds = (min(low, self.bounds[0]), max(high, self.bounds[1])) if len(self) else (low, high)
+            self.bounds = (
+                (min(low, self.bounds[0]), max(high, self.bounds[1])) if len(self) else (low, high)
+            )
         self._sources.append(src)
         self._targets.append(dst)
         if self._values is not None and weight is not None:
@@ -98,7 +101,8 @@ class SpooledRows(EdgeRows):
         return np.unique(np.concatenate([found, *waiting])).astype(np.int64)
 
     def take_weights(self, *, mirrored: bool) -> Tensor:
-        """The weights that were asked for; ``mirrored``: also of the other direction, without self-loops."""
+        """The weights that were asked for; ``mirrored``: also of the other direction, without
+        self-loops."""
         assert self._values is not None
         weights = self._values.finish()
         weights.flush()
@@ -117,14 +121,16 @@ class SpooledRows(EdgeRows):
     def _check_room(self, what: str, count: int, each: int) -> None:
         if count * each > self._room:
             raise ValueError(
-                f"memory must be at least {bytes_text(2 * count * each)} for {what} that are numbered anew, {count:,} "
+                f"memory must be at least {bytes_text(2 * count * each)} for {what} that are "
+                f"numbered anew, {count:,} "
                 f"so far"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class SpooledEdges:
-    """The edges of spooled rows as a stream, their ids replaced by places: of sorted ids, or in a table.
+    """The edges of spooled rows as a stream, their ids replaced by places: of sorted ids, or in a
+    table.
 
     Attributes:
         rows: The edges.

@@ -1,4 +1,5 @@
-"""Summary of a graph for ``pagraph info``: counts, degree skew, fields, bytes, edges that a cache would hold.
+"""Summary of a graph for ``pagraph info``: counts, degree skew, fields, bytes, edges that a cache
+would hold.
 
 Imports no torch, which takes longer than all the rest for a small graph.
 """
@@ -27,14 +28,22 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["CACHE_SHARES", "EdgeSummary", "FieldSummary", "GraphSummary", "summarise", "summarise_folder"]
+__all__ = [
+    "CACHE_SHARES",
+    "EdgeSummary",
+    "FieldSummary",
+    "GraphSummary",
+    "summarise",
+    "summarise_folder",
+]
 
 CACHE_SHARES = (0.01, 0.05, 0.10, 0.20)
 """Shares of the vertices for which the share of the edges is told."""
 
 _LABELS = "label"
 _MOST_CLASSES = 1 << 16  # with more different values a field numbers no classes
-_VERTEX_BYTES = 48  # measured with 4.2 M vertices: degrees both ways, and as many edges at once with their ends
+# Measured with 4.2 M vertices: degrees both ways, and as many edges at once with their ends.
+_VERTEX_BYTES = 48
 _REST_BYTES = 64 * 2**20
 _CHUNK = 1 << 20  # edges, or labels, that are looked at together
 
@@ -48,8 +57,8 @@ class FieldSummary:
         kind: "field" or "structure".
         where: "disk" (memory-mapped) or "memory".
         true: Number of true values of a mask; None for other dtypes.
-        classes: Number of different labels from 0 on in a field of integers named ``label``; None for other fields,
-            and above 65,536.
+        classes: Number of different labels from 0 on in a field of integers named ``label``; None
+            for other fields, and above 65,536.
         stored: The form in which a field takes fewer bytes; None: its own dtype.
     """
 
@@ -75,9 +84,10 @@ class EdgeSummary:
         self_loops: Number of edges from a vertex to itself; None between different vertex types.
         by_out_degree: Share of the edges that leave the vertices of highest out-degree, for each of
             ``CACHE_SHARES``: those that a degree-ranked cache holds when in-edges are sampled.
-        by_in_degree: The same for edges into the vertices of highest in-degree: when out-edges are sampled.
-        both_ways: Whether there are as many edges from ``v`` to ``u`` as from ``u`` to ``v``, for all vertices; None
-            between different vertex types.
+        by_in_degree: The same for edges into the vertices of highest in-degree: when out-edges are
+            sampled.
+        both_ways: Whether there are as many edges from ``v`` to ``u`` as from ``u`` to ``v``, for
+            all vertices; None between different vertex types.
     """
 
     type: str
@@ -118,9 +128,11 @@ class GraphSummary:
 
 
 def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
-    """Summarise a graph; reads the whole structure once or twice, masks and labels, but no other fields.
+    """Summarise a graph; reads the whole structure once or twice, masks and labels, but no other
+    fields.
 
-    Takes 48 bytes a vertex. ValueError, with that number, where ``memory`` (such as ``"4GiB"``) is less.
+    Takes 48 bytes a vertex. ValueError, with that number, where ``memory`` (such as ``"4GiB"``) is
+    less.
 
     >>> from pagraph import Graph
     >>> summary = summarise(Graph.from_coo([0, 1, 1], [1, 1, 2]))
@@ -130,16 +142,27 @@ def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
     _check_memory(memory, graph.num_nodes)
     edges, arrays = [], []
     for name in graph.node_types:
-        arrays += [_tensor(name, key, "field", value) for key, value in graph.node_fields(name).items()]
+        arrays += [
+            _tensor(name, key, "field", value) for key, value in graph.node_fields(name).items()
+        ]
     for edge_type in graph.edge_types:
         label, csc = "/".join(edge_type), graph.csc_of(edge_type)
         csc.validate()
         same_ends = edge_type[0] == edge_type[2]
-        edges.append(_edges(label, csc.indptr.numpy(), csc.indices.numpy(), csc.num_src, same_ends=same_ends))
-        for key, value in (("indptr", csc.indptr), ("indices", csc.indices), ("edge_ids", csc.edge_ids)):
+        edges.append(
+            _edges(label, csc.indptr.numpy(), csc.indices.numpy(), csc.num_src, same_ends=same_ends)
+        )
+        for key, value in (
+            ("indptr", csc.indptr),
+            ("indices", csc.indices),
+            ("edge_ids", csc.edge_ids),
+        ):
             if value is not None:
                 arrays.append(_tensor(label, key, "structure", value))
-        arrays += [_tensor(label, key, "field", value) for key, value in graph.edge_fields(edge_type).items()]
+        arrays += [
+            _tensor(label, key, "field", value)
+            for key, value in graph.edge_fields(edge_type).items()
+        ]
     return GraphSummary(graph.num_nodes_by_type, edges, arrays)
 
 
@@ -159,7 +182,10 @@ def summarise_folder(folder: Path, *, memory: int | str | None = None) -> GraphS
     _check_memory(memory, sum(counts.values()))
     try:
         for node in manifest.node_types:
-            arrays += [_mapped(folder, node.name, key, "field", entry)[0] for key, entry in node.fields.items()]
+            arrays += [
+                _mapped(folder, node.name, key, "field", entry)[0]
+                for key, entry in node.fields.items()
+            ]
         for edge in manifest.edge_types:
             label = "/".join(edge.type)
             indptr, offsets = _mapped(folder, label, "indptr", "structure", edge.indptr)
@@ -167,7 +193,9 @@ def summarise_folder(folder: Path, *, memory: int | str | None = None) -> GraphS
             arrays += [indptr, indices]
             if edge.edge_ids is not None:
                 arrays.append(_mapped(folder, label, "edge_ids", "structure", edge.edge_ids)[0])
-            arrays += [_mapped(folder, label, key, "field", entry)[0] for key, entry in edge.fields.items()]
+            arrays += [
+                _mapped(folder, label, key, "field", entry)[0] for key, entry in edge.fields.items()
+            ]
             same_ends = edge.type[0] == edge.type[2]
             edges.append(_edges(label, offsets, sources, counts[edge.type[0]], same_ends=same_ends))
     except (FormatError, ValueError, OSError):
@@ -179,10 +207,17 @@ def _check_memory(memory: int | str | None, num_nodes: int) -> None:
     work_memory(memory, _VERTEX_BYTES * num_nodes + _REST_BYTES, whom=f"{num_nodes:,} vertices")
 
 
-def _edges(label: str, indptr: Array, indices: Array, num_src: int, *, same_ends: bool) -> EdgeSummary:
+def _edges(
+    label: str, indptr: Array, indices: Array, num_src: int, *, same_ends: bool
+) -> EdgeSummary:
     """Summarise a CSC in little memory; ValueError if it is none."""
     in_degrees, out_degrees = np.diff(indptr), np.zeros(num_src, np.int64)
-    if indptr.dtype.kind != "i" or indptr[0] != 0 or indptr[-1] != len(indices) or (in_degrees < 0).any():
+    if (
+        indptr.dtype.kind != "i"
+        or indptr[0] != 0
+        or indptr[-1] != len(indices)
+        or (in_degrees < 0).any()
+    ):
         raise ValueError("indptr must run from 0 to the number of edges, and never decrease")
     loops = 0
     for src, dst in _chunks(indptr, indices, num_src):
@@ -199,22 +234,29 @@ def _edges(label: str, indptr: Array, indices: Array, num_src: int, *, same_ends
         int(loops) if same_ends else None,
         edge_shares(out_degrees),
         edge_shares(in_degrees),
-        np.array_equal(in_degrees, out_degrees) and _both_ways(indptr, indices, num_src) if same_ends else None,
+        np.array_equal(in_degrees, out_degrees) and _both_ways(indptr, indices, num_src)
+        if same_ends
+        else None,
     )
 
 
 def _chunks(indptr: Array, indices: Array, num_src: int) -> Iterator[tuple[Array, Array]]:
-    """Sources and destinations of the edges, in order, not fewer at a time than there are sources."""
+    """Sources and destinations of the edges, in order, not fewer at a time than there are
+    sources."""
     step = max(_CHUNK, num_src)
     for begin in range(0, len(indices), step):
         end = min(begin + step, len(indices))
-        first, last = np.searchsorted(indptr, begin, "right") - 1, np.searchsorted(indptr, end, "left")
+        first, last = (
+            np.searchsorted(indptr, begin, "right") - 1,
+            np.searchsorted(indptr, end, "left"),
+        )
         counts = np.diff(np.clip(indptr[first : last + 1], begin, end))
         yield indices[begin:end], np.repeat(np.arange(first, last), counts)
 
 
 def _both_ways(indptr: Array, indices: Array, num_nodes: int) -> bool:
-    """Whether the edges and the reversed edges are the same, by sums of 64-bit hashes: nothing need be sorted."""
+    """Whether the edges and the reversed edges are the same, by sums of 64-bit hashes: nothing need
+    be sorted."""
     total = 0
     for src, dst in _chunks(indptr, indices, num_nodes):
         total += _hash_sum(src, dst, num_nodes) - _hash_sum(dst, src, num_nodes)
@@ -230,7 +272,8 @@ def _hash_sum(src: Array, dst: Array, num_nodes: int) -> int:
 
 
 def edge_shares(degrees: Any, shares: tuple[float, ...] = CACHE_SHARES) -> tuple[float, ...]:
-    """Share of the edges at the vertices of highest degree, for each share of the vertices, rounded down.
+    """Share of the edges at the vertices of highest degree, for each share of the vertices, rounded
+    down.
 
     >>> edge_shares([1, 6, 2, 1], (0.25, 0.5))
     (0.6, 0.8)
@@ -241,7 +284,9 @@ def edge_shares(degrees: Any, shares: tuple[float, ...] = CACHE_SHARES) -> tuple
     return tuple(int(ranked[top - 1]) / total if top and total else 0.0 for top in tops)
 
 
-def _mapped(folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry) -> tuple[FieldSummary, Array]:
+def _mapped(
+    folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry
+) -> tuple[FieldSummary, Array]:
     """Map the array of an entry, and summarise it; ValueError where the file is another."""
     file = named_path(folder, entry.file, "the manifest")
     stored, shape = stored_dtype(entry.file_dtype), entry.file_shape
@@ -253,10 +298,14 @@ def _mapped(folder: Path, owner: str, name: str, kind: str, entry: ArrayEntry) -
     if header.dtype != stored or header.shape != shape or (header.fortran_order and len(shape) > 1):
         raise ValueError(f"{file} must hold {entry.file_dtype} of shape {shape}")
     empty = 0 in shape
-    values: Array = np.empty(shape, stored) if empty else np.memmap(file, stored, "r", header.offset, shape)
+    values: Array = (
+        np.empty(shape, stored) if empty else np.memmap(file, stored, "r", header.offset, shape)
+    )
     on_disk = values.nbytes > 0 and address_on_disk(values.ctypes.data)
     where = "disk" if on_disk else "memory"
-    array = FieldSummary(owner, name, kind, entry.dtype, entry.shape, values.nbytes, where, stored=entry.stored)
+    array = FieldSummary(
+        owner, name, kind, entry.dtype, entry.shape, values.nbytes, where, stored=entry.stored
+    )
     return _looked_into(array, lambda: values), values
 
 
@@ -273,14 +322,21 @@ def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary
 
 
 def _looked_into(array: FieldSummary, values: Callable[[], Array]) -> FieldSummary:
-    """The summary with what is in the array, whose ``values`` are read if it is a mask or holds labels."""
-    is_labels = array.kind == "field" and array.name == _LABELS and len(array.shape) == 1 and "int" in array.dtype
+    """The summary with what is in the array, whose ``values`` are read if it is a mask or holds
+    labels."""
+    is_labels = (
+        array.kind == "field"
+        and array.name == _LABELS
+        and len(array.shape) == 1
+        and "int" in array.dtype
+    )
     true = int(np.count_nonzero(values())) if array.dtype == "bool" else None
     return replace(array, true=true, classes=_classes(values()) if is_labels else None)
 
 
 def _classes(labels: Array) -> int | None:
-    """Count the different values from 0 on, some at a time: neither many nor large ones take memory."""
+    """Count the different values from 0 on, some at a time: neither many nor large ones take
+    memory."""
     found: Array = np.empty(0, labels.dtype)
     for begin in range(0, len(labels), _CHUNK):
         chunk = labels[begin : begin + _CHUNK]

@@ -1,4 +1,5 @@
-"""Reads several tables as a graph of several types: a YAML file says which columns are ids and fields."""
+"""Reads several tables as a graph of several types: a YAML file says which columns are ids and
+fields."""
 
 from __future__ import annotations
 
@@ -40,14 +41,17 @@ def read_tables(path: str | os.PathLike[str]) -> Graph:
           author:writes:paper: {file: writes.csv, src: name, dst: paper_id, fields: [position]}
           paper:at:venue: {file: papers.csv, src: paper_id, dst: venue}
 
-    Vertices are numbered in the order of their table, those of a type without one (``venue``) in the order in which
-    the edges name them; ``original_id`` keeps the ids, unless they count from 0. A field is a column of numbers, a list
-    of columns, a Parquet column of lists, or ``{file: feat.npy}`` with a row per row of the table. Of text tables a
-    field gets the dtype that holds all of its numbers, but the fractions of ``feat`` are float32; 0 and 1 in a field
-    named ``..._mask`` are bools. Tables are text with a header (``.csv``, ``.tsv``, ``.txt``, also packed) or Parquet.
+    Vertices are numbered in the order of their table, those of a type without one (``venue``) in
+    the order in which the edges name them; ``original_id`` keeps the ids, unless they count from 0.
+    A field is a column of numbers, a list of columns, a Parquet column of lists, or
+    ``{file: feat.npy}`` with a row per row of the table. Of text tables a field gets the dtype that
+    holds all of its numbers, but the fractions of ``feat`` are float32; 0 and 1 in a field named
+    ``..._mask`` are bools. Tables are text with a header (``.csv``, ``.tsv``, ``.txt``, also
+    packed) or Parquet.
 
     Raises:
-        FormatError: The description or a table is damaged, an id is repeated or in no table, or a field is no numbers.
+        FormatError: The description or a table is damaged, an id is repeated or in no table, or a
+            field is no numbers.
         MissingDependencyError: pyarrow is not installed.
     """
     require_arrow("reading tables")
@@ -58,13 +62,21 @@ def read_tables(path: str | os.PathLike[str]) -> Graph:
         raise FormatError(f"{where}: edges must name at least 1 edge type, got none")
     types = {}
     for ntype, value in nodes.items():
-        types[_printable(ntype, where)] = _NodeTable(_Table(file, value, f"{where}: {ntype}") if value else None)
+        types[_printable(ntype, where)] = _NodeTable(
+            _Table(file, value, f"{where}: {ntype}") if value else None
+        )
     ends = {}
     for name, value in edges.items():
         etype, table = _edge_type(name, types, where), _Table(file, value, f"{where}: {name}")
-        ends[etype] = (types[etype[0]].numbers(table, "src"), types[etype[2]].numbers(table, "dst"), table.fields())
+        ends[etype] = (
+            types[etype[0]].numbers(table, "src"),
+            types[etype[2]].numbers(table, "dst"),
+            table.fields(),
+        )
     counts = {ntype: len(table.ids) for ntype, table in types.items()}
-    csc = {t: CSC.from_coo(src, dst, (counts[t[0]], counts[t[2]])) for t, (src, dst, _) in ends.items()}
+    csc = {
+        t: CSC.from_coo(src, dst, (counts[t[0]], counts[t[2]])) for t, (src, dst, _) in ends.items()
+    }
     graph = Graph(csc, counts)
     for ntype, nodes_of in types.items():
         for name, values in nodes_of.fields().items():
@@ -85,7 +97,8 @@ def _edge_type(name: Any, types: Mapping[str, Any], where: str) -> EdgeType:
     words = _printable(name, where).split(":")
     if len(words) != 3 or words[0] not in types or words[2] not in types:
         raise FormatError(
-            f"{where}: edges must be named source:relation:target with types of {list(types)}, got {name!r}"
+            f"{where}: edges must be named source:relation:target with types of {list(types)}, got "
+            f"{name!r}"
         )
     return words[0], words[1], words[2]
 
@@ -99,10 +112,14 @@ class _NodeTable:
         if table is not None:
             self.ids = table.words("id")
             if len(self.ids.unique()) != len(self.ids):
-                raise FormatError(f"{table.file}: ids must be given once each, {_repeated(self.ids)!r} is there again")
+                raise FormatError(
+                    f"{table.file}: ids must be given once each, {_repeated(self.ids)!r} is there "
+                    "again"
+                )
 
     def numbers(self, edges: _Table, end: str) -> Any:
-        """The numbers of the vertices at one end of a table's edges; FormatError for ids that are not in our table."""
+        """The numbers of the vertices at one end of a table's edges; FormatError for ids that are
+        not in our table."""
         import pyarrow.compute
 
         words = edges.words(end)
@@ -111,7 +128,9 @@ class _NodeTable:
         places = pyarrow.compute.index_in(words, value_set=self.ids)
         if self._table is not None and places.null_count:
             unknown = words[places.is_null().index(True).as_py()].as_py()
-            raise FormatError(f"{edges.file}: {end} must be an id of {self._table.file}, got {unknown!r}")
+            raise FormatError(
+                f"{edges.file}: {end} must be an id of {self._table.file}, got {unknown!r}"
+            )
         return places.to_numpy().astype(np.int64)
 
     def fields(self) -> dict[str, Tensor]:
@@ -132,10 +151,15 @@ class _Table:
         self._folder, self._value, self._where = description.parent, value, where
         self.file = named_file(self._folder, take(value, "file", str, where), f"{where}: file")
         fields = value.get("fields") or {}
-        named = {_printable(name, where): name for name in fields} if isinstance(fields, list) else fields
+        named = (
+            {_printable(name, where): name for name in fields}
+            if isinstance(fields, list)
+            else fields
+        )
         if not isinstance(named, dict):
             raise FormatError(
-                f"{where}: fields must be a list of columns, or a mapping from name, got {fields!r}"[:300]
+                f"{where}: fields must be a list of columns, or a mapping from name, got "
+                f"{fields!r}"[:300]
             )
         self._fields = {_printable(name, where): source for name, source in named.items()}
         ids = [value[key] for key in ("id", "src", "dst") if key in value]
@@ -145,7 +169,9 @@ class _Table:
             if not isinstance(s, dict)
             for c in (s if s and isinstance(s, list) else [s])
         ]
-        self._columns = _read(self.file, list(dict.fromkeys(_printable(name, where) for name in [*ids, *columns])))
+        self._columns = _read(
+            self.file, list(dict.fromkeys(_printable(name, where) for name in [*ids, *columns]))
+        )
 
     def words(self, key: str) -> Any:
         """The ids of a column as an Arrow array of words."""
@@ -154,11 +180,15 @@ class _Table:
         try:
             words = column.cast(pa.string())
         except pa.ArrowException as error:
-            raise FormatError(f"{self.file}: {key} must be a column of integers or words: {error}") from error
+            raise FormatError(
+                f"{self.file}: {key} must be a column of integers or words: {error}"
+            ) from error
         missing = words.is_null().index(True).as_py()
         missing = missing if missing >= 0 else words.index("").as_py()
         if missing >= 0:
-            raise FormatError(f"{self.file}, row {missing + 1} must have an id in the column of {key}, got none")
+            raise FormatError(
+                f"{self.file}, row {missing + 1} must have an id in the column of {key}, got none"
+            )
         return words
 
     def fields(self) -> dict[str, Tensor]:
@@ -178,12 +208,18 @@ class _Table:
         return found
 
     def _tensor(self, name: str, sources: list[str]) -> Tensor:
-        """Some columns as one field, 1-D for a single one; what is no text keeps its dtype where it can."""
+        """Some columns as one field, 1-D for a single one; what is no text keeps its dtype where it
+        can."""
         columns = [self._numbers(name, source) for source in sources]
         dtypes = {values.dtype for values in columns}
-        is_mixed = len(dtypes) > 1 and all(values.ndim == 1 and values.dtype.kind in "if" for values in columns)
+        is_mixed = len(dtypes) > 1 and all(
+            values.ndim == 1 and values.dtype.kind in "if" for values in columns
+        )
         if name != "feat" and (is_mixed or not has_ending(self.file, (".parquet",))):
-            wide = [values.astype(np.float64 if values.dtype.kind == "f" else np.int64) for values in columns]
+            wide = [
+                values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+                for values in columns
+            ]
             return tensor_of(self.file, NumberField(name), wide)
         tensors = [array_tensor(self.file, values) for values in columns]
         return tensors[0] if len(tensors) == 1 else torch.column_stack(tensors)
@@ -198,7 +234,9 @@ class _Table:
             values, not_held = field.of_words(column)
         except pa.ArrowInvalid as error:
             reason = " ".join(str(error).split())[:200]
-            raise FormatError(f"{self.file}, column {source!r} must hold numbers: {reason}") from None
+            raise FormatError(
+                f"{self.file}, column {source!r} must hold numbers: {reason}"
+            ) from None
         if name == "feat":
             return values if values.dtype == np.int64 else values.astype(np.float32)
         if not_held >= 0:
@@ -215,7 +253,9 @@ def _read(file: Path, columns: list[str]) -> Any:
         if has_ending(file, (".parquet",)):
             about = pyarrow.parquet.read_metadata(file)
             _check_columns(file, columns, about.schema.to_arrow_schema().names)
-            groups = (about.row_group(place).total_byte_size for place in range(about.num_row_groups))
+            groups = (
+                about.row_group(place).total_byte_size for place in range(about.num_row_groups)
+            )
             check_fits(file, max(sum(groups), 8 * about.num_rows * len(columns)), "columns")
             return pyarrow.parquet.read_table(file, columns=columns)
         if has_ending(file, TEXTS):
@@ -247,7 +287,11 @@ def _read_text(file: Path, columns: list[str]) -> Any:
         check_fits(file, size, "columns")
     if not names:
         raise FormatError(f"{file} must begin with a line of column names, it is empty")
-    return pa.concat_tables(tables) if tables else pa.table({name: pa.array([], pa.string()) for name in columns})
+    return (
+        pa.concat_tables(tables)
+        if tables
+        else pa.table({name: pa.array([], pa.string()) for name in columns})
+    )
 
 
 _SIZE_LIMIT = 2**20
@@ -255,9 +299,11 @@ _MOST_ENTRIES = 100_000  # each takes a kilobyte and more while a description is
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """Load the mapping in a YAML file; FormatError if it is none, or larger than 1 MiB, also by what it repeats.
+    """Load the mapping in a YAML file; FormatError if it is none, or larger than 1 MiB, also by
+    what it repeats.
 
-    Merge keys (``<<``) are refused, which can stand for more than any memory holds, and numbers of base 60 (``1:30``).
+    Merge keys (``<<``) are refused, which can stand for more than any memory holds, and numbers of
+    base 60 (``1:30``).
     """
     import yaml
 
@@ -268,7 +314,9 @@ def load_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} must be YAML: {' '.join(str(error).split())[:200]}") from error
     if size > _MOST_ENTRIES:  # a few lines of *names can stand for more than any memory holds
-        raise FormatError(f"{path} must have at most {_MOST_ENTRIES} entries, with those that it repeats by *name")
+        raise FormatError(
+            f"{path} must have at most {_MOST_ENTRIES} entries, with those that it repeats by *name"
+        )
     if not isinstance(value, dict):
         raise FormatError(f"{path} must hold a mapping, got {type(value).__name__}")
     return value
@@ -285,23 +333,31 @@ def _loader(yaml: Any) -> Any:
         def compose_node(self, parent: Any, index: Any) -> Any:
             self.entries += 1
             if self.entries > _MOST_ENTRIES:
-                raise yaml.composer.ComposerError(None, None, f"it must have at most {_MOST_ENTRIES} entries")
+                raise yaml.composer.ComposerError(
+                    None, None, f"it must have at most {_MOST_ENTRIES} entries"
+                )
             return super().compose_node(parent, index)
 
         def flatten_mapping(self, node: Any) -> None:
             if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-                raise yaml.constructor.ConstructorError(None, None, "merge keys (<<) are not read", node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, "merge keys (<<) are not read", node.start_mark
+                )
             super().flatten_mapping(node)
 
         def construct_number(self, node: Any) -> Any:
             """A number of at most 64 bits."""
             text = self.construct_scalar(node)
             if ":" in text:  # of base 60, in time that grows with the square of its length
-                raise yaml.constructor.ConstructorError(None, None, 'text with ":" must be quoted', node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, 'text with ":" must be quoted', node.start_mark
+                )
             is_whole = node.tag.endswith(":int")
             value = self.construct_yaml_int(node) if is_whole else self.construct_yaml_float(node)
             if is_whole and not -(2**63) <= value < 2**63:
-                raise yaml.constructor.ConstructorError(None, None, "integers must fit into 64 bits", node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, "integers must fit into 64 bits", node.start_mark
+                )
             return value
 
     for kind in ("int", "float"):
@@ -321,7 +377,8 @@ def _entries(value: Any, known: dict[int, float]) -> float:
 
 
 def named_file(folder: Path, name: Any, where: str) -> Path:
-    """The path of a file that a description in ``folder`` names; FormatError unless it is a file in that folder."""
+    """The path of a file that a description in ``folder`` names; FormatError unless it is a file in
+    that folder."""
     if not isinstance(name, str) or not name.isprintable():
         raise FormatError(f"{where} must name a file, got {name!r}"[:300])
     return named_path(folder, name, where)

@@ -28,26 +28,45 @@ __all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg", "store_edge_index"]
 
 EDGE_INDEX = "edge_index"
 _NO_FIELDS = (EDGE_INDEX, "num_nodes", "num_edges")
-_OF_VERTICES = ("x", "feat", "features", "y", "label", "labels", *(f"{part}_mask" for part in PARTS))
+_OF_VERTICES = (
+    "x",
+    "feat",
+    "features",
+    "y",
+    "label",
+    "labels",
+    *(f"{part}_mask" for part in PARTS),
+)
 
 
-def read_edge_index(path: str | os.PathLike[str], *, num_nodes: int | None = None, undirected: bool = False) -> Graph:
-    """Read ``edge_index`` (2 x E: sources, then targets) from a ``.npy`` file, or with fields from an ``.npz`` file.
+def read_edge_index(
+    path: str | os.PathLike[str], *, num_nodes: int | None = None, undirected: bool = False
+) -> Graph:
+    """Read ``edge_index`` (2 x E: sources, then targets) from a ``.npy`` file, or with fields from
+    an ``.npz`` file.
 
-    A ``num_nodes`` in the file says how many vertices there are, else the rows of ``x`` or ``feat`` do, else the
-    largest id. An array with a row per vertex becomes a vertex field, one with a row per edge an edge field; where
-    there are as many edges as vertices, those with ``edge`` in their names are the edges', as in PyG. Other arrays of
-    more than one value stay behind, with a warning.
+    A ``num_nodes`` in the file says how many vertices there are, else the rows of ``x`` or ``feat``
+    do, else the largest id. An array with a row per vertex becomes a vertex field, one with a row
+    per edge an edge field; where there are as many edges as vertices, those with ``edge`` in their
+    names are the edges', as in PyG. Other arrays of more than one value stay behind, with a
+    warning.
 
     Raises:
-        FormatError: The edges are no integers of such a shape, ids are out of range, or features, labels or masks have
-            another number of rows than there are vertices; ``num_nodes`` or ``num_edges`` in the file says otherwise.
+        FormatError: The edges are no integers of such a shape, ids are out of range, or features,
+            labels or masks have another number of rows than there are vertices; ``num_nodes`` or
+            ``num_edges`` in the file says otherwise.
         ValueError: An id is not below ``num_nodes``.
     """
     if os.fspath(path).lower().endswith(".npy"):
-        return _graph(path, {EDGE_INDEX: map_or_read(Path(path))}, num_nodes, undirected, is_named=False)
+        return _graph(
+            path, {EDGE_INDEX: map_or_read(Path(path))}, num_nodes, undirected, is_named=False
+        )
     plain = load_npz(path)
-    arrays = {name: array_tensor(path, array) for name, array in plain.items() if array.dtype.kind in "biuf"}
+    arrays = {
+        name: array_tensor(path, array)
+        for name, array in plain.items()
+        if array.dtype.kind in "biuf"
+    }
     if EDGE_INDEX not in arrays:
         raise FormatError(f"{path}: {EDGE_INDEX} must hold integers, got another dtype")
     no_numbers = {name: array for name, array in plain.items() if name not in arrays}
@@ -64,8 +83,8 @@ def store_edge_index(
     undirected: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Graph:
-    """Read ``edge_index`` from a ``.npy`` file as :func:`read_edge_index` does, in ``room`` bytes of memory: edges stay
-    in the file and in others."""
+    """Read ``edge_index`` from a ``.npy`` file as :func:`read_edge_index` does, in ``room`` bytes
+    of memory: edges stay in the file and in others."""
     src, dst = _ends(path, map_or_read(Path(path)), False)
     count = count_nodes(path, src.numpy(), dst.numpy()) if num_nodes is None else num_nodes
     try:
@@ -74,7 +93,9 @@ def store_edge_index(
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
     edges = _MappedEdges(count, len(src), src, dst)
-    return Graph(sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=progress))
+    return Graph(
+        sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=progress)
+    )
 
 
 @dataclass(frozen=True)
@@ -92,12 +113,13 @@ class _MappedEdges:
 
 
 def read_pyg(path: str | os.PathLike[str]) -> Graph:
-    """Read a graph that ``torch.save`` wrote, with all its fields: an ``edge_index`` alone or in a dict, or PyG's.
+    """Read a graph that ``torch.save`` wrote, with all its fields: an ``edge_index`` alone or in a
+    dict, or PyG's.
 
-    PyG's is a ``Data`` or ``HeteroData``, its ``to_dict()``, or a data set's ``processed/data.pt``, and needs PyG.
-    Vertex fields get the names they have in DGL: ``x`` becomes ``feat`` and ``y`` ``label`` (one column of it 1-D),
-    unless there are such fields already. Masks of several splits, a column each, become ``train_mask``,
-    ``split1_train_mask`` and so on.
+    PyG's is a ``Data`` or ``HeteroData``, its ``to_dict()``, or a data set's ``processed/data.pt``,
+    and needs PyG. Vertex fields get the names they have in DGL: ``x`` becomes ``feat`` and ``y``
+    ``label`` (one column of it 1-D), unless there are such fields already. Masks of several splits,
+    a column each, become ``train_mask``, ``split1_train_mask`` and so on.
     """
     try:
         content = load_saved(path)
@@ -116,7 +138,12 @@ def read_pyg(path: str | os.PathLike[str]) -> Graph:
 
 
 def _graph(
-    path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int | None, undirected: bool, *, is_named: bool
+    path: str | os.PathLike[str],
+    arrays: Mapping[Any, Any],
+    num_nodes: int | None,
+    undirected: bool,
+    *,
+    is_named: bool,
 ) -> Graph:
     src, dst = (ids.long() for ids in _ends(path, arrays[EDGE_INDEX], is_named))
     count = _num_nodes(path, arrays, num_nodes, len(src))
@@ -125,9 +152,15 @@ def _graph(
     _check_counts(path, arrays, count, len(src))
     others = {name: rows for name, rows in arrays.items() if name not in _NO_FIELDS}
     rows = {name: rows for name, rows in others.items() if isinstance(name, str) and _is_rows(rows)}
-    ndata = {name: r for name, r in rows.items() if len(r) == count and (count != len(src) or "edge" not in name)}
+    ndata = {
+        name: r
+        for name, r in rows.items()
+        if len(r) == count and (count != len(src) or "edge" not in name)
+    }
     edata = {name: r for name, r in rows.items() if len(r) == len(src) and name not in ndata}
-    left = [name for name, value in others.items() if name not in ndata | edata and not is_single(value)]
+    left = [
+        name for name, value in others.items() if name not in ndata | edata and not is_single(value)
+    ]
     left_behind(path, left, "no numbers with a row per vertex or edge")
     graph = build_graph(path, src.numpy(), dst.numpy(), count, edata=edata, undirected=undirected)
     _rename(ndata)
@@ -136,27 +169,47 @@ def _graph(
     return graph
 
 
-def _check_counts(path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int, num_edges: int) -> None:
-    """Raise FormatError where numbers of edges, or of rows of what vertices have, are others than these."""
+def _check_counts(
+    path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int, num_edges: int
+) -> None:
+    """Raise FormatError where numbers of edges, or of rows of what vertices have, are others than
+    these."""
     stated = _stated(path, arrays, "num_edges")
     if stated not in (None, num_edges):
-        raise FormatError(f"{path}: num_edges must be the {num_edges} of {EDGE_INDEX}, got {stated}")
+        raise FormatError(
+            f"{path}: num_edges must be the {num_edges} of {EDGE_INDEX}, got {stated}"
+        )
     for name in _OF_VERTICES:
         rows: Any = arrays.get(name)
         if _is_rows(rows) and len(rows) != num_nodes and not is_single(rows):
-            raise FormatError(f"{path}: {name} must have a row per vertex ({num_nodes}), got {len(rows)}")
+            raise FormatError(
+                f"{path}: {name} must have a row per vertex ({num_nodes}), got {len(rows)}"
+            )
 
 
-def _ends(path: str | os.PathLike[str], edge_index: Tensor, is_named: bool) -> tuple[Tensor, Tensor]:
+def _ends(
+    path: str | os.PathLike[str], edge_index: Tensor, is_named: bool
+) -> tuple[Tensor, Tensor]:
     shape = list(edge_index.shape)
     if edge_index.layout != torch.strided:
-        raise FormatError(f"{path}: {EDGE_INDEX} must be a dense tensor, got layout {edge_index.layout}")
-    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex or edge_index.dtype == torch.bool:
+        raise FormatError(
+            f"{path}: {EDGE_INDEX} must be a dense tensor, got layout {edge_index.layout}"
+        )
+    if (
+        edge_index.dtype.is_floating_point
+        or edge_index.dtype.is_complex
+        or edge_index.dtype == torch.bool
+    ):
         raise FormatError(f"{path}: {EDGE_INDEX} must hold integers, got {edge_index.dtype}")
     if len(shape) != 2 or 2 not in shape:
-        raise FormatError(f"{path}: {EDGE_INDEX} must have shape [2, edges] or [edges, 2], got {shape}")
+        raise FormatError(
+            f"{path}: {EDGE_INDEX} must have shape [2, edges] or [edges, 2], got {shape}"
+        )
     if shape == [2, 2] and not is_named:
-        raise FormatError(f"{path} must be no array of 2 x 2, in which rows may be edges or ends; save more, or a list")
+        raise FormatError(
+            f"{path} must be no array of 2 x 2, in which rows may be edges or ends; save more, or "
+            "a list"
+        )
     src, dst = edge_index if shape[0] == 2 else edge_index.T
     return src, dst
 
@@ -185,7 +238,9 @@ def _stated(path: str | os.PathLike[str], arrays: Mapping[Any, Any], name: str) 
     if not isinstance(stated, int | Tensor | np.integer):
         return None
     if isinstance(stated, Tensor) and (stated.numel() != 1 or stated.is_floating_point()):
-        raise FormatError(f"{path}: {name} must be 1 integer, got {stated.dtype} of shape {list(stated.shape)}")
+        raise FormatError(
+            f"{path}: {name} must be 1 integer, got {stated.dtype} of shape {list(stated.shape)}"
+        )
     return int(stated)
 
 

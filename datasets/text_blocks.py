@@ -17,7 +17,16 @@ from ..errors import FormatError, MissingDependencyError, how_to_install
 from ..system.files import open_plain
 
 __all__ = [
-    *("Block", "Path", "Progress", "arrow", "first_line", "read_blocks", "read_columns", "require_arrow"),
+    *(
+        "Block",
+        "Path",
+        "Progress",
+        "arrow",
+        "first_line",
+        "read_blocks",
+        "read_columns",
+        "require_arrow",
+    ),
     "separator_of",
 ]
 
@@ -55,7 +64,8 @@ class Block:
 
 
 def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
-    """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their first bytes.
+    """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their
+    first bytes.
 
     ``progress`` is called with the bytes read from the disk and the file's size.
     """
@@ -76,7 +86,9 @@ def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Blo
             else:
                 rest += data
             if len(rest) > _LINE_LIMIT:
-                raise FormatError(f"{path} must have lines of at most {_LINE_LIMIT} bytes, line {line} is longer")
+                raise FormatError(
+                    f"{path} must have lines of at most {_LINE_LIMIT} bytes, line {line} is longer"
+                )
             if progress is not None:
                 progress(raw.tell(), size)
         if rest:
@@ -95,7 +107,8 @@ def _read(stream: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 class _LzmaFile:
-    """As ``lzma.LZMAFile``, but a file cannot ask for more memory than that of the strongest preset, several times."""
+    """As ``lzma.LZMAFile``, but a file cannot ask for more memory than that of the strongest
+    preset, several times."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._unpack = file, self._new()
@@ -131,7 +144,8 @@ class _LzmaFile:
 
 
 def first_line(data: bytes) -> tuple[int, bytes]:
-    """Find the first line that is neither empty nor a comment: its place and text, which is empty without one."""
+    """Find the first line that is neither empty nor a comment: its place and text, which is empty
+    without one."""
     head = _HEAD.match(data)
     begin = head.end() if head else 0
     line = _LINE.match(data, begin)
@@ -143,12 +157,14 @@ def separator_of(line: bytes) -> str | None:
     return next((mark for mark in "\t,;" if mark.encode() in line), None)
 
 
-def read_columns(path: Path, plan: Callable[[list[str]], tuple[list[str], bool, dict[str, Any]]]) -> Iterator[Any]:
+def read_columns(
+    path: Path, plan: Callable[[list[str]], tuple[list[str], bool, dict[str, Any]]]
+) -> Iterator[Any]:
     """Yield the table of each block of a text with columns, as Arrow reads it; needs pyarrow.
 
-    Columns end where the first line's do: at tabs, commas or semicolons, else at any number of spaces. ``plan`` gets
-    the words of that line, and returns the columns' names, whether the words are names, as they always are behind a
-    ``#``, and the arguments of Arrow's ``ConvertOptions``.
+    Columns end where the first line's do: at tabs, commas or semicolons, else at any number of
+    spaces. ``plan`` gets the words of that line, and returns the columns' names, whether the words
+    are names, as they always are behind a ``#``, and the arguments of Arrow's ``ConvertOptions``.
     """
     pa = arrow()
     mark, options = "", None
@@ -172,14 +188,17 @@ def read_columns(path: Path, plan: Callable[[list[str]], tuple[list[str], bool, 
         if data.strip():
             yield pa.csv.read_csv(
                 pa.BufferReader(data),
-                read_options=pa.csv.ReadOptions(column_names=names, block_size=len(data), use_threads=False),
+                read_options=pa.csv.ReadOptions(
+                    column_names=names, block_size=len(data), use_threads=False
+                ),
                 parse_options=pa.csv.ParseOptions(delimiter=mark),
                 convert_options=options,
             )
 
 
 def _without_padding(data: bytes) -> bytes:
-    """Lines with one space between words and none around them; several times as fast as a regular expression."""
+    """Lines with one space between words and none around them; several times as fast as a regular
+    expression."""
     data = data.replace(b"\r\n", b"\n")
     while b"  " in data:
         data = data.replace(b"  ", b" ")
@@ -190,12 +209,15 @@ def require_arrow(what: str) -> Any:
     """Import pyarrow, or raise MissingDependencyError saying what needs it."""
     pa = arrow()
     if pa is None:
-        raise MissingDependencyError(f"{what} needs pyarrow, which is not installed: {how_to_install('arrow')}")
+        raise MissingDependencyError(
+            f"{what} needs pyarrow, which is not installed: {how_to_install('arrow')}"
+        )
     return pa
 
 
 def arrow() -> Any:
-    """Import pyarrow; None where it is not installed, MissingDependencyError where it must not be used."""
+    """Import pyarrow; None where it is not installed, MissingDependencyError where it must not be
+    used."""
     try:
         import pyarrow.compute
         import pyarrow.csv
@@ -209,6 +231,7 @@ def arrow() -> Any:
 def _check_version(version: str) -> None:
     if tuple(map(int, re.findall(r"\d+", version)[:3])) < (14, 0, 1):  # CVE-2023-47248
         raise MissingDependencyError(
-            f"pyarrow must be at least 14.0.1, got {version}, which runs code that is in a Parquet file: "
+            f"pyarrow must be at least 14.0.1, got {version}, which runs code that is in a Parquet "
+            "file: "
             f"{how_to_install('arrow')}"
         )

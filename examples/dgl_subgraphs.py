@@ -6,13 +6,15 @@ The first import is all that a script for DGL's own loader has to change:
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-A batch is one subgraph, on which a model of any depth runs: with ShaDow that around the seeds, which alone are learned
-from; with Cluster-GCN some clusters that METIS found; with GraphSAINT the vertices of random walks.
+A batch is one subgraph, on which a model of any depth runs: with ShaDow that around the seeds,
+which alone are learned from; with Cluster-GCN some clusters that METIS found; with GraphSAINT the
+vertices of random walks.
 
     python examples/dgl_subgraphs.py [FOLDER] [--sampler shadow|cluster|saint] [--epochs 8]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 import argparse
@@ -57,7 +59,9 @@ def subgraphs(graph, nodes, name, options):
         return loader, lambda batch: (batch[2], torch.arange(len(batch[1]), device=options.device))
     if name == "cluster":
         with tempfile.TemporaryDirectory() as folder:
-            sampler = ClusterGCNSampler(graph, 50, str(Path(folder) / "clusters"), prefetch_ndata=COLUMNS)
+            sampler = ClusterGCNSampler(
+                graph, 50, str(Path(folder) / "clusters"), prefetch_ndata=COLUMNS
+            )
         loader = DataLoader(graph, torch.arange(50), sampler, batch_size=5, **settings)
     else:
         sampler = SAINTSampler("walk", (options.batch_size, 3), prefetch_ndata=COLUMNS)
@@ -90,14 +94,19 @@ def train(graph, model, options):
             optimizer.step()
             losses.append(loss.item())
         seconds, mean = time.time() - begin, sum(losses) / len(losses)
-        print(f"epoch {epoch}  loss {mean:.4f}  validation {evaluate(model, whole, 'val'):.4f}  {seconds:.2f} s")
+        print(
+            f"epoch {epoch}  loss {mean:.4f}  validation {evaluate(model, whole, 'val'):.4f}  "
+            f"{seconds:.2f} s"
+        )
     print(f"test accuracy {evaluate(model, whole, 'test'):.4f}")
     return loader
 
 
 def main():
     parser = argparse.ArgumentParser(description="A deep GraphSAGE on subgraphs")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 8000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 8000 vertices"
+    )
     parser.add_argument("--sampler", choices=["shadow", "cluster", "saint"], default="shadow")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=64)
@@ -108,7 +117,9 @@ def main():
     dgl.seed(options.seed)
     torch.manual_seed(options.seed)
 
-    graph = pagraph.dgl.to_dgl(open_graph(options.folder) if options.folder else sbm(8000, num_features=32))
+    graph = pagraph.dgl.to_dgl(
+        open_graph(options.folder) if options.folder else sbm(8000, num_features=32)
+    )
     classes = int(graph.ndata["label"].max()) + 1
     model = SAGE(graph.ndata["feat"].shape[1], options.hidden, classes).to(options.device)
     loader = train(graph, model, options)

@@ -1,10 +1,12 @@
 """DistDGL, DGL's own distributed engine, on parts that pagraph made.
 
-Make the parts with `pagraph.partition.write_dgl`, and run the script by DGL's tools/launch.py, which starts on every
-machine a server that keeps the machine's part, and trainers that train on that part's training vertices:
+Make the parts with `pagraph.partition.write_dgl`, and run the script by DGL's tools/launch.py,
+which starts on every machine a server that keeps the machine's part, and trainers that train on
+that part's training vertices:
 
     python launch.py --workspace . --num_trainers 1 --num_servers 1 --num_samplers 0 \\
-        --part_config PARTS/graph.json --ip_config ip_config.txt "python examples/distdgl.py PARTS/graph.json"
+        --part_config PARTS/graph.json --ip_config ip_config.txt "python examples/distdgl.py
+        PARTS/graph.json"
 
 With one part it runs as it is, without servers (DGL's standalone mode):
 
@@ -34,7 +36,9 @@ assert pagraph.dgl
 class SAGE(nn.Module):
     def __init__(self, in_size, hidden_size, out_size):
         super().__init__()
-        self.layers = nn.ModuleList([SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")])
+        self.layers = nn.ModuleList(
+            [SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")]
+        )
 
     def forward(self, blocks, x):
         return self.layers[1](blocks[1], F.relu(self.layers[0](blocks[0], x)))
@@ -42,14 +46,18 @@ class SAGE(nn.Module):
 
 def own_nodes(graph, split):
     """The vertices of a split that are in this machine's part, shared among its trainers."""
-    return dgl.distributed.node_split(graph.ndata[f"{split}_mask"], graph.get_partition_book(), force_even=False)
+    return dgl.distributed.node_split(
+        graph.ndata[f"{split}_mask"], graph.get_partition_book(), force_even=False
+    )
 
 
 def batches(graph, nodes, options, shuffle=False):
     """Blocks, features of their input nodes, and labels."""
     where = dgl.dataloading if hasattr(dgl.dataloading, "DistNodeDataLoader") else dgl.distributed
     sampler = NeighborSampler([10, 10])
-    loader = where.DistNodeDataLoader(graph, nodes, sampler, batch_size=options.batch_size, shuffle=shuffle)
+    loader = where.DistNodeDataLoader(
+        graph, nodes, sampler, batch_size=options.batch_size, shuffle=shuffle
+    )
     for input_nodes, output_nodes, blocks in loader:
         yield blocks, graph.ndata["feat"][input_nodes], graph.ndata["label"][output_nodes]
 
@@ -58,7 +66,8 @@ def train(graph, model, options, meeting):
     nodes, optimizer = own_nodes(graph, "train"), torch.optim.Adam(model.parameters(), lr=0.01)
     for epoch in range(options.epochs):
         total = torch.zeros(2)
-        with meeting():  # parts differ in size: whoever has finished still takes part in the others' steps
+        # Parts differ in size: whoever has finished still takes part in the others' steps.
+        with meeting():
             for blocks, x, labels in batches(graph, nodes, options, shuffle=True):
                 loss = F.cross_entropy(model(blocks, x), labels)
                 optimizer.zero_grad()
@@ -66,7 +75,9 @@ def train(graph, model, options, meeting):
                 optimizer.step()
                 total += torch.tensor([loss.item(), 1.0])
         print(
-            f"rank {graph.rank()}  epoch {epoch}  loss {total[0] / total[1]:.4f}  {int(total[1])} batches", flush=True
+            f"rank {graph.rank()}  epoch {epoch}  loss {total[0] / total[1]:.4f}  {int(total[1])} "
+            "batches",
+            flush=True,
         )
 
 
@@ -83,13 +94,16 @@ def evaluate(graph, model, options):
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE with DistDGL on parts made by pagraph")
     parser.add_argument("config", help="the JSON file of the parts")
-    parser.add_argument("--ip-config", default="ip_config.txt", help="file with a line for each machine")
+    parser.add_argument(
+        "--ip-config", default="ip_config.txt", help="file with a line for each machine"
+    )
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=128, help="of each trainer")
     parser.add_argument("--hidden", type=int, default=32)
     options = parser.parse_args()
 
-    dgl.distributed.initialize(options.ip_config)  # a server stays in here until the training is over
+    # A server stays in here until the training is over.
+    dgl.distributed.initialize(options.ip_config)
     name = os.path.basename(options.config).removesuffix(".json")
     graph = dgl.distributed.DistGraph(name, part_config=options.config)
     torch.manual_seed(0)

@@ -1,9 +1,11 @@
-"""GraphSAGE of PyG's layers on several GPUs: a process for each, all of them on one graph in shared memory.
+"""GraphSAGE of PyG's layers on several GPUs: a process for each, all of them on one graph in shared
+memory.
 
-Every process loads its own part of the seeds onto its own GPU with a cache of its own, and the gradients are averaged;
-the graph and its rows are in host memory once, and each process pins them where they are. Processes talk by NCCL; with
-fewer GPUs than processes all run on the CPU, and talk by gloo. To divide the graph as well, so that no process reads
-another's rows, see docs/partition.md; for a script with DGL's layers examples/multiprocess_training.py.
+Every process loads its own part of the seeds onto its own GPU with a cache of its own, and the
+gradients are averaged; the graph and its rows are in host memory once, and each process pins them
+where they are. Processes talk by NCCL; with fewer GPUs than processes all run on the CPU, and talk
+by gloo. To divide the graph as well, so that no process reads another's rows, see
+docs/partition.md; for a script with DGL's layers examples/multiprocess_training.py.
 
     python examples/gpu_ddp.py [FOLDER] [--processes 2] [--epochs 5]
 """
@@ -28,7 +30,9 @@ from pagraph.datasets import open_graph, sbm
 class SAGE(nn.Module):
     def __init__(self, in_size, hidden_size, out_size):
         super().__init__()
-        self.layers = nn.ModuleList([SAGEConv(in_size, hidden_size), SAGEConv(hidden_size, out_size)])
+        self.layers = nn.ModuleList(
+            [SAGEConv(in_size, hidden_size), SAGEConv(hidden_size, out_size)]
+        )
 
     def forward(self, blocks, x):
         hidden = F.relu(self.layers[0]((x, x[: blocks[0].num_dst]), blocks[0].to_pyg()))
@@ -36,7 +40,8 @@ class SAGE(nn.Module):
 
 
 def load(graph, ids, rank, device, options, shuffle=False):
-    """This process's part of the seeds; equally many for all, so that none waits for a gradient that nobody sends."""
+    """This process's part of the seeds; equally many for all, so that none waits for a gradient
+    that nobody sends."""
     own = ids[rank :: options.processes][: len(ids) // options.processes]
     samples_there = device.type == "cuda" and importlib.util.find_spec("triton") is not None
     return Loader(
@@ -57,7 +62,10 @@ def load(graph, ids, rank, device, options, shuffle=False):
 @torch.no_grad()
 def evaluate(model, graph, ids, rank, device, options):
     """Test vertices of this process that are classified right, and how many it has."""
-    loader, counts = load(graph, ids, rank, device, options), torch.zeros(2, dtype=torch.int64, device=device)
+    loader, counts = (
+        load(graph, ids, rank, device, options),
+        torch.zeros(2, dtype=torch.int64, device=device),
+    )
     for batch in loader:
         right = model(batch.blocks, batch.features["feat"]).argmax(dim=1) == batch.labels["label"]
         counts += torch.stack([right.sum(), torch.tensor(len(right), device=device)])
@@ -75,7 +83,9 @@ def train(graph, ids, rank, device, options):
     for epoch in range(options.epochs):
         begin, total = time.time(), torch.zeros((), device=device)
         for batch in loader:
-            loss = F.cross_entropy(parallel(batch.blocks, batch.features["feat"]), batch.labels["label"])
+            loss = F.cross_entropy(
+                parallel(batch.blocks, batch.features["feat"]), batch.labels["label"]
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -83,7 +93,10 @@ def train(graph, ids, rank, device, options):
         dist.all_reduce(total)
         if rank == 0:
             mean, seconds = total.item() / (len(loader) * options.processes), time.time() - begin
-            print(f"epoch {epoch}  loss {mean:.4f}  {len(loader)} batches each  {seconds:.2f} s", flush=True)
+            print(
+                f"epoch {epoch}  loss {mean:.4f}  {len(loader)} batches each  {seconds:.2f} s",
+                flush=True,
+            )
     if rank == 0:
         print(f"process 0:\n{loader.stats}", flush=True)
     loader.close()
@@ -111,7 +124,9 @@ def run(rank, meeting, graph, options):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE on several GPUs")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 8000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 8000 vertices"
+    )
     parser.add_argument("--processes", type=int, default=max(2, torch.cuda.device_count()))
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=256, help="of each process")
@@ -121,8 +136,10 @@ def main():
     options = parser.parse_args()
 
     graph = open_graph(options.folder) if options.folder else sbm(8000, num_features=32)
-    with tempfile.TemporaryDirectory() as folder:  # a file to meet at: no port that another program may take
-        arguments = (f"file://{folder}/meeting", graph, options)  # tensors among them go through shared memory
+    # A file to meet at: no port that another program may take.
+    with tempfile.TemporaryDirectory() as folder:
+        # Tensors among them go through shared memory.
+        arguments = (f"file://{folder}/meeting", graph, options)
         torch.multiprocessing.spawn(run, args=arguments, nprocs=options.processes)
 
 

@@ -1,8 +1,10 @@
-"""GraphSAGE of PyG's layers on a GPU that loads for itself: it samples, it reads rows, and it trains, side by side.
+"""GraphSAGE of PyG's layers on a GPU that loads for itself: it samples, it reads rows, and it
+trains, side by side.
 
-Where there is a CUDA device and Triton, the graph is sampled on it, the rows that are read most are cached on it, and
-the others are read by it straight from host memory. Without one the same script samples and trains on the CPU, with
-the same batches. At the end it prints what was cached, how each field travelled and where the time went.
+Where there is a CUDA device and Triton, the graph is sampled on it, the rows that are read most are
+cached on it, and the others are read by it straight from host memory. Without one the same script
+samples and trains on the CPU, with the same batches. At the end it prints what was cached, how each
+field travelled and where the time went.
 
 Run it on a graph folder, or without arguments on a generated block-model graph:
 
@@ -57,9 +59,14 @@ def load(graph, ids, options, device, shuffle=False):
 def evaluate(model, graph, ids, options, device):
     """Share of `ids` whose class is predicted right, from a sample of their neighbours."""
     model.eval()
-    loader, right = load(graph, ids, options, device), torch.zeros((), dtype=torch.int64, device=device)
+    loader, right = (
+        load(graph, ids, options, device),
+        torch.zeros((), dtype=torch.int64, device=device),
+    )
     for batch in loader:
-        right += (model(batch.blocks, batch.features["feat"]).argmax(dim=1) == batch.labels["label"]).sum()
+        right += (
+            model(batch.blocks, batch.features["feat"]).argmax(dim=1) == batch.labels["label"]
+        ).sum()
     loader.close()
     return int(right) / len(ids)
 
@@ -72,7 +79,9 @@ def train(graph, ids, model, options, device):
             begin, total = time.time(), torch.zeros((), device=device)
             model.train()
             for batch in loader:
-                loss = F.cross_entropy(model(batch.blocks, batch.features["feat"]), batch.labels["label"])
+                loss = F.cross_entropy(
+                    model(batch.blocks, batch.features["feat"]), batch.labels["label"]
+                )
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -84,20 +93,30 @@ def train(graph, ids, model, options, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="GraphSAGE on a GPU that samples and reads rows itself")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices")
+    parser = argparse.ArgumentParser(
+        description="GraphSAGE on a GPU that samples and reads rows itself"
+    )
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--fanouts", type=lambda text: [int(n) for n in text.split(",")], default=[10, 10])
+    parser.add_argument(
+        "--fanouts", type=lambda text: [int(n) for n in text.split(",")], default=[10, 10]
+    )
     parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--cache", default="auto", help='bytes ("2GiB"), a share of the rows ("20%%"), or "auto"')
+    parser.add_argument(
+        "--cache", default="auto", help='bytes ("2GiB"), a share of the rows ("20%%"), or "auto"'
+    )
     parser.add_argument("--trace", help="write a timeline of the training to this file")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.manual_seed(options.seed)
 
     graph = open_graph(options.folder) if options.folder else sbm(20_000, num_features=32)
-    ids = {part: graph.ndata[f"{part}_mask"].nonzero().squeeze(1) for part in ("train", "val", "test")}
+    ids = {
+        part: graph.ndata[f"{part}_mask"].nonzero().squeeze(1) for part in ("train", "val", "test")
+    }
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     sizes = graph.ndata["feat"].shape[1], options.hidden, int(graph.ndata["label"].max()) + 1
     model = SAGE(*sizes, num_layers=len(options.fanouts)).to(device)

@@ -1,8 +1,10 @@
-"""Which paper cites which: link prediction on a graph of several types with the core loader and plain torch.
+"""Which paper cites which: link prediction on a graph of several types with the core loader and
+plain torch.
 
-PyG's counterpart is examples/hetero/hetero_link_pred.py, DGL's is examples/pytorch/rgcn/link.py. The model is that of
-hetero_loader.py. Every batch holds some citations, as many random pairs, and the sampled neighbourhood of their ends
-without these citations, which would give the answer away. A tenth of all citations is held out.
+PyG's counterpart is examples/hetero/hetero_link_pred.py, DGL's is examples/pytorch/rgcn/link.py.
+The model is that of hetero_loader.py. Every batch holds some citations, as many random pairs, and
+the sampled neighbourhood of their ends without these citations, which would give the answer away. A
+tenth of all citations is held out.
 
     python examples/hetero_links.py [--epochs 6]
 """
@@ -55,10 +57,15 @@ def main():
     options = parser.parse_args()
     torch.manual_seed(0)
     graph, cited = split(citation(4000))
-    model, decoder = Model(graph, options.hidden, options.hidden), nn.Bilinear(options.hidden, options.hidden, 1)
+    model, decoder = (
+        Model(graph, options.hidden, options.hidden),
+        nn.Bilinear(options.hidden, options.hidden, 1),
+    )
     sampler = EdgeBatches(NeighborSampler([10, 10]), negatives=UniformNegatives(1), exclude=True)
     edges = {CITES: torch.arange(graph.csc_of(CITES).num_edges)}
-    loader = Loader(graph, edges, sampler, fields=FIELDS, batch_size=options.batch_size, shuffle=True, seed=0)
+    loader = Loader(
+        graph, edges, sampler, fields=FIELDS, batch_size=options.batch_size, shuffle=True, seed=0
+    )
     optimizer = torch.optim.Adam([*model.parameters(), *decoder.parameters()], lr=0.005)
     for epoch in range(options.epochs):
         begin, losses = time.time(), []
@@ -67,7 +74,9 @@ def main():
             rows, links = model(batch), batch.links[CITES]
             src, dst = torch.cat([links.positive, links.negative], 1)
             truth = torch.arange(len(src)) < links.positive.shape[1]
-            loss = F.binary_cross_entropy_with_logits(decoder(rows[src], rows[dst]).view(-1), truth.float())
+            loss = F.binary_cross_entropy_with_logits(
+                decoder(rows[src], rows[dst]).view(-1), truth.float()
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

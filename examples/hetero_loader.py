@@ -1,7 +1,9 @@
-"""A relational graph network on a graph of several types with the core loader and plain torch: neither DGL nor PyG.
+"""A relational graph network on a graph of several types with the core loader and plain torch:
+neither DGL nor PyG.
 
-PyG's counterpart is examples/hetero/to_hetero_mag.py, DGL's is examples/pytorch/rgcn/entity_sample.py; with their
-layers see pyg_hetero.py and rgcn_hetero.py. Seeds, fields and batches are by vertex type.
+PyG's counterpart is examples/hetero/to_hetero_mag.py, DGL's is
+examples/pytorch/rgcn/entity_sample.py; with their layers see pyg_hetero.py and rgcn_hetero.py.
+Seeds, fields and batches are by vertex type.
 
     python examples/hetero_loader.py [FOLDER] [--epochs 6]
 """
@@ -21,18 +23,26 @@ LABELS = {"paper": ["label"]}
 
 
 class RelationalLayer(nn.Module):
-    """For each vertex type a matrix for the vertex itself, for each edge type one for the mean of the neighbours."""
+    """For each vertex type a matrix for the vertex itself, for each edge type one for the mean of
+    the neighbours."""
 
     def __init__(self, graph, size, out_size):
         super().__init__()
         self.own = nn.ModuleDict({t: nn.Linear(size, out_size) for t in graph.node_types})
-        self.neighbours = nn.ModuleDict({"/".join(t): nn.Linear(size, out_size, bias=False) for t in graph.edge_types})
+        self.neighbours = nn.ModuleDict(
+            {"/".join(t): nn.Linear(size, out_size, bias=False) for t in graph.edge_types}
+        )
 
     def forward(self, block, h):
         out = {t: self.own[t](h[t][:count]) for t, count in block.num_dst.items()}
         for etype, edges in block.relations.items():
-            rows, bounds = self.neighbours["/".join(etype)](h[etype[0]]), edges.indptr.to(edges.indices.dtype)
-            means = F.embedding_bag(edges.indices, rows, bounds, mode="mean", include_last_offset=True)
+            rows, bounds = (
+                self.neighbours["/".join(etype)](h[etype[0]]),
+                edges.indptr.to(edges.indices.dtype),
+            )
+            means = F.embedding_bag(
+                edges.indices, rows, bounds, mode="mean", include_last_offset=True
+            )
             out[etype[2]] = out[etype[2]] + means
         return out
 
@@ -45,7 +55,9 @@ class Model(nn.Module):
         widths = {t: graph.node_fields(t)["feat"].shape[1] for t in FIELDS}
         self.inputs = nn.ModuleDict({t: nn.Linear(width, hidden) for t, width in widths.items()})
         self.embedding = nn.Embedding(graph.num_nodes_of("institution"), hidden)
-        self.layers = nn.ModuleList([RelationalLayer(graph, hidden, hidden), RelationalLayer(graph, hidden, out_size)])
+        self.layers = nn.ModuleList(
+            [RelationalLayer(graph, hidden, hidden), RelationalLayer(graph, hidden, out_size)]
+        )
         self.dropout = nn.Dropout(0.3)
 
     def forward(self, batch):
@@ -61,7 +73,12 @@ def evaluate(model, graph, papers):
     model.eval()
     right = 0
     for batch in Loader(
-        graph, {"paper": papers}, NeighborSampler([-1, -1]), fields=FIELDS, labels=LABELS, batch_size=1024
+        graph,
+        {"paper": papers},
+        NeighborSampler([-1, -1]),
+        fields=FIELDS,
+        labels=LABELS,
+        batch_size=1024,
     ):
         right += int((model(batch).argmax(1) == batch.labels["paper"]["label"]).sum())
     return right / int(papers.sum())
@@ -71,7 +88,12 @@ def train(graph, model, options):
     papers = graph.node_fields("paper")
     more = {"batch_size": options.batch_size, "shuffle": True, "seed": 0}
     loader = Loader(
-        graph, {"paper": papers["train_mask"]}, NeighborSampler([10, 10]), fields=FIELDS, labels=LABELS, **more
+        graph,
+        {"paper": papers["train_mask"]},
+        NeighborSampler([10, 10]),
+        fields=FIELDS,
+        labels=LABELS,
+        **more,
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for epoch in range(options.epochs):
@@ -91,7 +113,9 @@ def train(graph, model, options):
 
 def main():
     parser = argparse.ArgumentParser(description="R-GCN with the core loader")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 8000 papers")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 8000 papers"
+    )
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--hidden", type=int, default=32)

@@ -1,18 +1,20 @@
-"""A GCN on layer-wise samples: LADIES, as DGL's examples/pytorch/labor/train_lightning.py uses it with a
-ladies_sampler.py of its own; here the sampler is pagraph's, and works with either loader.
+"""A GCN on layer-wise samples: LADIES, as DGL's examples/pytorch/labor/train_lightning.py uses it
+with a ladies_sampler.py of its own; here the sampler is pagraph's, and works with either loader.
 
 The first import is all that a script for DGL's own loader has to change:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-Neighbour sampling draws for each vertex, so that batches grow with every layer; layer-wise sampling draws a number of
-vertices for the layer. A block's edges carry weights with which a sum over them estimates the mean over all neighbours.
+Neighbour sampling draws for each vertex, so that batches grow with every layer; layer-wise sampling
+draws a number of vertices for the layer. A block's edges carry weights with which a sum over them
+estimates the mean over all neighbours.
 
     python examples/layerwise_gcn.py [FOLDER] [--method ladies|fastgcn] [--sizes 2500,1500]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 import argparse
@@ -50,13 +52,18 @@ class GCN(nn.Module):
 
 
 def sampler_of(sizes, method):
-    return LayerSampler(sizes, method=method, prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    return LayerSampler(
+        sizes, method=method, prefetch_node_feats=["feat"], prefetch_labels=["label"]
+    )
 
 
 @torch.no_grad()
 def evaluate(model, graph, nodes, device):
-    """Share of `nodes` that are classified right from all of their neighbours: nothing is left out of a layer."""
-    loader = DataLoader(graph, nodes, sampler_of([graph.num_nodes()] * 2, "ladies"), device=device, batch_size=1024)
+    """Share of `nodes` that are classified right from all of their neighbours: nothing is left out
+    of a layer."""
+    loader = DataLoader(
+        graph, nodes, sampler_of([graph.num_nodes()] * 2, "ladies"), device=device, batch_size=1024
+    )
     model.eval()
     right = 0
     for _, _, blocks in loader:
@@ -68,13 +75,17 @@ def evaluate(model, graph, nodes, device):
 def train(graph, model, device, options):
     nodes = {part: graph.ndata[f"{part}_mask"].nonzero().squeeze(1) for part in ("train", "val")}
     sampler = sampler_of([int(size) for size in options.sizes.split(",")], options.method)
-    loader = DataLoader(graph, nodes["train"], sampler, device=device, batch_size=options.batch_size, shuffle=True)
+    loader = DataLoader(
+        graph, nodes["train"], sampler, device=device, batch_size=options.batch_size, shuffle=True
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     for epoch in range(options.epochs):
         begin, losses = time.time(), []
         model.train()
         for _, _, blocks in loader:
-            loss = F.cross_entropy(model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"])
+            loss = F.cross_entropy(
+                model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"]
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -87,9 +98,13 @@ def train(graph, model, device, options):
 
 def main():
     parser = argparse.ArgumentParser(description="A GCN on layer-wise samples")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 8000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 8000 vertices"
+    )
     parser.add_argument("--method", choices=["ladies", "fastgcn"], default="ladies")
-    parser.add_argument("--sizes", default="2500,1500", help="vertices drawn per layer; the last serves the seeds")
+    parser.add_argument(
+        "--sizes", default="2500,1500", help="vertices drawn per layer; the last serves the seeds"
+    )
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--hidden", type=int, default=32)
@@ -99,7 +114,9 @@ def main():
     torch.manual_seed(options.seed)
     np.random.seed(options.seed)  # shuffles, with DGL's loader and with pagraph's
 
-    graph = pagraph.dgl.to_dgl(open_graph(options.folder) if options.folder else sbm(8000, num_features=32))
+    graph = pagraph.dgl.to_dgl(
+        open_graph(options.folder) if options.folder else sbm(8000, num_features=32)
+    )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     classes = int(graph.ndata["label"].max()) + 1
     model = GCN(graph.ndata["feat"].shape[1], options.hidden, classes).to(device)

@@ -1,4 +1,5 @@
-"""Full-neighbour inference layer by layer, as DGL's examples/pytorch/graphsage/lightning/node_classification.py and
+"""Full-neighbour inference layer by layer, as DGL's
+examples/pytorch/graphsage/lightning/node_classification.py and
 examples/multigpu/node_classification_sage.py do it.
 
 The first import is all that a script for DGL's own loader has to change:
@@ -6,14 +7,16 @@ The first import is all that a script for DGL's own loader has to change:
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-The neighbourhood of a batch grows with every layer; computing one layer for all vertices before the next needs only
-one hop. The column that the loader prefetches is replaced after each layer, under the same loader: a batch always has
-the values that the graph holds now. The result equals one forward pass over the whole graph.
+The neighbourhood of a batch grows with every layer; computing one layer for all vertices before the
+next needs only one hop. The column that the loader prefetches is replaced after each layer, under
+the same loader: a batch always has the values that the graph holds now. The result equals one
+forward pass over the whole graph.
 
     python examples/layerwise_inference.py [FOLDER] [--epochs 12]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 import argparse
@@ -34,7 +37,9 @@ from pagraph.datasets import open_graph, sbm
 class SAGE(nn.Module):
     def __init__(self, sizes):
         super().__init__()
-        self.layers = nn.ModuleList([SAGEConv(a, b, "mean") for a, b in zip(sizes[:-1], sizes[1:], strict=True)])
+        self.layers = nn.ModuleList(
+            [SAGEConv(a, b, "mean") for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+        )
 
     def step(self, place, block, h):
         """One layer, with the activation that follows it."""
@@ -49,14 +54,18 @@ class SAGE(nn.Module):
 
 def train(graph, model, device, epochs):
     nodes = graph.ndata["train_mask"].nonzero().squeeze(1)
-    sampler = NeighborSampler([10] * len(model.layers), prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    sampler = NeighborSampler(
+        [10] * len(model.layers), prefetch_node_feats=["feat"], prefetch_labels=["label"]
+    )
     loader = DataLoader(graph, nodes, sampler, device=device, batch_size=512, shuffle=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     model.train()
     for epoch in range(epochs):
         begin, losses = time.time(), []
         for _, _, blocks in loader:
-            loss = F.cross_entropy(model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"])
+            loss = F.cross_entropy(
+                model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"]
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -72,7 +81,9 @@ def infer(graph, model, device):
     graph.ndata["h"] = graph.ndata["feat"]
     loader = DataLoader(graph, nodes, sampler, device=device, batch_size=2048)
     for place in range(len(model.layers)):
-        outputs = [model.step(place, blocks[0], blocks[0].srcdata["h"]).cpu() for _, _, blocks in loader]
+        outputs = [
+            model.step(place, blocks[0], blocks[0].srcdata["h"]).cpu() for _, _, blocks in loader
+        ]
         graph.ndata["h"] = torch.cat(outputs)  # of another width, too
     return graph.ndata.pop("h")
 
@@ -80,7 +91,9 @@ def infer(graph, model, device):
 @torch.no_grad()
 def sampled_accuracy(graph, model, nodes, device):
     """Share of `nodes` that are classified right from sampled neighbours."""
-    sampler = NeighborSampler([10] * len(model.layers), prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    sampler = NeighborSampler(
+        [10] * len(model.layers), prefetch_node_feats=["feat"], prefetch_labels=["label"]
+    )
     right = 0
     for _, _, blocks in DataLoader(graph, nodes, sampler, device=device, batch_size=2048):
         predicted = model(blocks, blocks[0].srcdata["feat"]).argmax(dim=1)
@@ -90,7 +103,9 @@ def sampled_accuracy(graph, model, nodes, device):
 
 def main():
     parser = argparse.ArgumentParser(description="Inference layer by layer")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 5000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 5000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--hidden", type=int, default=48)
@@ -100,7 +115,9 @@ def main():
     torch.manual_seed(options.seed)
     np.random.seed(options.seed)  # shuffles, with DGL's loader and with pagraph's
 
-    graph = pagraph.dgl.to_dgl(open_graph(options.folder) if options.folder else sbm(5000, num_features=32))
+    graph = pagraph.dgl.to_dgl(
+        open_graph(options.folder) if options.folder else sbm(5000, num_features=32)
+    )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     classes = int(graph.ndata["label"].max()) + 1
     sizes = [graph.ndata["feat"].shape[1], *[options.hidden] * (options.layers - 1), classes]

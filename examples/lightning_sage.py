@@ -1,12 +1,13 @@
-"""Node classification with PyTorch Lightning: GraphSAGE on sampled neighbours, the loader's numbers in Lightning's log.
+"""Node classification with PyTorch Lightning: GraphSAGE on sampled neighbours, the loader's numbers
+in Lightning's log.
 
 One import is all that a data module for PyG's own loader has to change:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
-Needs Lightning (pip install lightning) and PyG. Run it on a graph folder, or without arguments on a generated
-block-model graph:
+Needs Lightning (pip install lightning) and PyG. Run it on a graph folder, or without arguments on a
+generated block-model graph:
 
     python examples/lightning_sage.py [FOLDER] [--epochs 5]
 """
@@ -23,14 +24,17 @@ from pagraph.pyg import NeighborLoader, to_pyg
 
 
 class Data(lightning.LightningDataModule):
-    """Loaders of the three vertex sets; Lightning saves the training loader's place in its checkpoints."""
+    """Loaders of the three vertex sets; Lightning saves the training loader's place in its
+    checkpoints."""
 
     def __init__(self, data, fanout, batch_size):
         super().__init__()
         self.data, self.fanout, self.batch_size = data, fanout, batch_size
 
     def loader(self, mask, fanout, **options):
-        return NeighborLoader(self.data, fanout, input_nodes=mask, batch_size=self.batch_size, **options)
+        return NeighborLoader(
+            self.data, fanout, input_nodes=mask, batch_size=self.batch_size, **options
+        )
 
     def train_dataloader(self):
         return self.loader(self.data.train_mask, self.fanout, shuffle=True, seed=0)
@@ -59,7 +63,8 @@ class Model(lightning.LightningModule):
         return loss
 
     def on_train_epoch_end(self):
-        """All numbers of the epoch by flat names: "loader/seconds/waiting", "loader/hit_rate" and so on."""
+        """All numbers of the epoch by flat names: "loader/seconds/waiting", "loader/hit_rate" and
+        so on."""
         numbers = self.trainer.train_dataloader.stats.epochs[-1].to_dict()
         self.log_dict({f"loader/{name}": float(value) for name, value in numbers.items()})
 
@@ -79,7 +84,9 @@ class Model(lightning.LightningModule):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE with PyTorch Lightning")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -93,8 +100,13 @@ def main():
         max_epochs=args.epochs, logger=False, enable_checkpointing=False, enable_progress_bar=False
     )
     trainer.fit(model, datamodule=module)
-    seconds, waited = (trainer.callback_metrics[f"loader/{name}"] for name in ("seconds/sampling", "seconds/waiting"))
-    print(f"last epoch: {seconds:.2f} s of sampling in threads, {waited:.2f} s of waiting for batches")
+    seconds, waited = (
+        trainer.callback_metrics[f"loader/{name}"]
+        for name in ("seconds/sampling", "seconds/waiting")
+    )
+    print(
+        f"last epoch: {seconds:.2f} s of sampling in threads, {waited:.2f} s of waiting for batches"
+    )
     print(trainer.train_dataloader.stats)
     (results,) = trainer.test(model, datamodule=module, verbose=False)
     print(f"test accuracy {results['test accuracy']:.4f}")

@@ -1,18 +1,21 @@
-"""Link prediction with GraphSAGE on sampled edges, as DGL's examples/pytorch/graphsage/link_pred.py does it.
+"""Link prediction with GraphSAGE on sampled edges, as DGL's examples/pytorch/graphsage/link_pred.py
+does it.
 
 The first import is all that a script for DGL's own loader has to change:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-Every batch holds some edges, as many pairs drawn at random, and the sampled neighbourhood of their ends; the edges of
-the batch and their reverses are left out of it, since they would give the answer away. A tenth of the edges of a
-generated block-model graph is held out; what counts is how often the model ranks one of them above a random pair.
+Every batch holds some edges, as many pairs drawn at random, and the sampled neighbourhood of their
+ends; the edges of the batch and their reverses are left out of it, since they would give the answer
+away. A tenth of the edges of a generated block-model graph is held out; what counts is how often
+the model ranks one of them above a random pair.
 
     python examples/link_prediction.py [--epochs 12]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 import argparse
@@ -22,7 +25,12 @@ import dgl
 import numpy as np
 import torch
 import torch.nn.functional as F
-from dgl.dataloading import MultiLayerFullNeighborSampler, NeighborSampler, as_edge_prediction_sampler, negative_sampler
+from dgl.dataloading import (
+    MultiLayerFullNeighborSampler,
+    NeighborSampler,
+    as_edge_prediction_sampler,
+    negative_sampler,
+)
 from dgl.nn import SAGEConv
 from torch import nn
 
@@ -49,7 +57,8 @@ def score(graph, embedding):
 
 
 def split(num_vertices, test_share):
-    """A graph of both directions of most edges of a block-model graph, and the two ends of the rest.
+    """A graph of both directions of most edges of a block-model graph, and the two ends of the
+    rest.
 
     Edge i and edge i + E / 2 are each other's reverse.
     """
@@ -58,7 +67,10 @@ def split(num_vertices, test_share):
     src, dst = src[src < dst], dst[src < dst]
     order = torch.randperm(len(src))
     test, rest = order[: int(test_share * len(src))], order[int(test_share * len(src)) :]
-    graph = dgl.graph((torch.cat([src[rest], dst[rest]]), torch.cat([dst[rest], src[rest]])), num_nodes=num_vertices)
+    graph = dgl.graph(
+        (torch.cat([src[rest], dst[rest]]), torch.cat([dst[rest], src[rest]])),
+        num_nodes=num_vertices,
+    )
     graph.ndata["feat"] = whole.ndata["feat"]
     return graph, src[test], dst[test]
 
@@ -72,7 +84,13 @@ def train(graph, model, device, options):
         negative_sampler=negative_sampler.Uniform(1),
     )
     loader = DataLoader(
-        graph, torch.arange(half), sampler, device=device, batch_size=options.batch_size, shuffle=True, drop_last=True
+        graph,
+        torch.arange(half),
+        sampler,
+        device=device,
+        batch_size=options.batch_size,
+        shuffle=True,
+        drop_last=True,
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for epoch in range(options.epochs):
@@ -81,7 +99,9 @@ def train(graph, model, device, options):
         for _, pairs, random_pairs, blocks in loader:
             embedding = model(blocks, blocks[0].srcdata["feat"])
             scores = torch.cat([score(pairs, embedding), score(random_pairs, embedding)])
-            right = torch.cat([torch.ones(pairs.num_edges()), torch.zeros(random_pairs.num_edges())]).to(device)
+            right = torch.cat(
+                [torch.ones(pairs.num_edges()), torch.zeros(random_pairs.num_edges())]
+            ).to(device)
             loss = F.binary_cross_entropy_with_logits(scores, right)
             optimizer.zero_grad()
             loss.backward()
@@ -95,13 +115,16 @@ def train(graph, model, device, options):
 def embed(graph, model, device):
     """The embedding of every vertex, from all of its neighbours."""
     sampler = MultiLayerFullNeighborSampler(2, prefetch_node_feats=["feat"])
-    loader = DataLoader(graph, torch.arange(graph.num_nodes()), sampler, device=device, batch_size=1024)
+    loader = DataLoader(
+        graph, torch.arange(graph.num_nodes()), sampler, device=device, batch_size=1024
+    )
     model.eval()
     return torch.cat([model(blocks, blocks[0].srcdata["feat"]).cpu() for _, _, blocks in loader])
 
 
 def auc(embedding, src, dst):
-    """Share of (held-out edge, random pair) whose edge has the higher score: the area under the ROC curve."""
+    """Share of (held-out edge, random pair) whose edge has the higher score: the area under the ROC
+    curve."""
     others = torch.randint(len(embedding), (len(src),), generator=torch.Generator().manual_seed(0))
     true, false = ((embedding[src] * embedding[end]).sum(1) for end in (dst, others))
     ranks = torch.searchsorted(false.sort().values, true)

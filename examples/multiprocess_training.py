@@ -1,17 +1,20 @@
-"""Data-parallel GraphSAGE in several processes, as DGL's examples/multigpu/node_classification_sage.py does it.
+"""Data-parallel GraphSAGE in several processes, as DGL's
+examples/multigpu/node_classification_sage.py does it.
 
 The first import is all that a script for DGL's own loader has to change:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-Every process trains a copy of the model on its part of the batches and the gradients are averaged; all make equally
-many batches, so that none waits for ever. Processes share the graph's memory and talk by gloo on CPUs, by NCCL on GPUs.
+Every process trains a copy of the model on its part of the batches and the gradients are averaged;
+all make equally many batches, so that none waits for ever. Processes share the graph's memory and
+talk by gloo on CPUs, by NCCL on GPUs.
 
     python examples/multiprocess_training.py [FOLDER] [--processes 2] [--epochs 12]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 import argparse
@@ -37,7 +40,9 @@ from pagraph.datasets import open_graph, sbm
 class SAGE(nn.Module):
     def __init__(self, in_size, hidden_size, out_size):
         super().__init__()
-        self.layers = nn.ModuleList([SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")])
+        self.layers = nn.ModuleList(
+            [SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")]
+        )
 
     def forward(self, blocks, x):
         return self.layers[1](blocks[1], F.relu(self.layers[0](blocks[0], x)))
@@ -62,7 +67,9 @@ def evaluate(model, graph, device):
 
 
 def train(rank, graph, device, options):
-    model = SAGE(graph.ndata["feat"].shape[1], options.hidden, int(graph.ndata["label"].max()) + 1).to(device)
+    model = SAGE(
+        graph.ndata["feat"].shape[1], options.hidden, int(graph.ndata["label"].max()) + 1
+    ).to(device)
     model = DistributedDataParallel(model, device_ids=[rank] if device.type == "cuda" else None)
     loader = loader_of(graph, "train", device, batch_size=options.batch_size, shuffle=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
@@ -71,7 +78,9 @@ def train(rank, graph, device, options):
             loader.set_epoch(epoch)
         begin, total = time.time(), torch.zeros(2, device=device)
         for _, _, blocks in loader:
-            loss = F.cross_entropy(model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"])
+            loss = F.cross_entropy(
+                model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"]
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -79,7 +88,11 @@ def train(rank, graph, device, options):
         dist.all_reduce(total)
         if rank == 0:
             mean = float(total[0] / total[1])
-            print(f"epoch {epoch}  loss {mean:.4f}  {int(total[1])} batches  {time.time() - begin:.2f} s", flush=True)
+            print(
+                f"epoch {epoch}  loss {mean:.4f}  {int(total[1])} batches  "
+                f"{time.time() - begin:.2f} s",
+                flush=True,
+            )
     return model.module
 
 
@@ -93,7 +106,8 @@ def run(rank, meeting, graph, options, counts):
     dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=options.processes)
     dgl.seed(options.seed + rank)
     torch.manual_seed(options.seed + rank)
-    np.random.seed(options.seed + rank)  # shuffles: DGL's loader shuffles each process's part by itself
+    # Shuffles: DGL's loader shuffles each process's part by itself.
+    np.random.seed(options.seed + rank)
     model = train(rank, graph, device, options)
     counts[rank] = evaluate(model, graph, device)
     dist.destroy_process_group()
@@ -101,7 +115,9 @@ def run(rank, meeting, graph, options, counts):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE in several processes")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 8000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 8000 vertices"
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch-size", type=int, default=256, help="of each process")
@@ -109,10 +125,13 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
-    graph = pagraph.dgl.to_dgl(open_graph(options.folder) if options.folder else sbm(8000, num_features=32))
+    graph = pagraph.dgl.to_dgl(
+        open_graph(options.folder) if options.folder else sbm(8000, num_features=32)
+    )
     graph.create_formats_()  # here, once, instead of in every process
     counts = torch.zeros(options.processes, 2, dtype=torch.int64).share_memory_()
-    with tempfile.TemporaryDirectory() as folder:  # a file to meet at: no port that another program may take
+    # A file to meet at: no port that another program may take.
+    with tempfile.TemporaryDirectory() as folder:
         arguments = (f"file://{folder}/meeting", graph, options, counts)
         torch.multiprocessing.spawn(run, args=arguments, nprocs=options.processes)
     right, total = counts.sum(dim=0).tolist()

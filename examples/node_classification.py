@@ -11,7 +11,8 @@ Run it on a graph folder, or without arguments on a generated block-model graph:
     python examples/node_classification.py [FOLDER] [--epochs 5]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 import argparse
@@ -31,7 +32,9 @@ from pagraph.datasets import open_graph, sbm
 class SAGE(nn.Module):
     def __init__(self, in_size, hidden_size, out_size):
         super().__init__()
-        self.layers = nn.ModuleList([SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")])
+        self.layers = nn.ModuleList(
+            [SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")]
+        )
         self.dropout = nn.Dropout(0.5)
 
     def forward(self, blocks, x):
@@ -41,7 +44,9 @@ class SAGE(nn.Module):
 
 def evaluate(model, graph, nodes, device):
     """Share of `nodes` whose class is predicted right from all of their neighbours."""
-    sampler = MultiLayerFullNeighborSampler(2, prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    sampler = MultiLayerFullNeighborSampler(
+        2, prefetch_node_feats=["feat"], prefetch_labels=["label"]
+    )
     loader = DataLoader(graph, nodes, sampler, device=device, batch_size=1024)
     model.eval()
     right = 0
@@ -56,7 +61,9 @@ def train(graph, model, device, epochs):
     train_nodes = graph.ndata["train_mask"].nonzero().squeeze(1)
     val_nodes = graph.ndata["val_mask"].nonzero().squeeze(1)
     sampler = NeighborSampler([10, 10], prefetch_node_feats=["feat"], prefetch_labels=["label"])
-    loader = DataLoader(graph, train_nodes, sampler, device=device, batch_size=1024, shuffle=True, num_workers=0)
+    loader = DataLoader(
+        graph, train_nodes, sampler, device=device, batch_size=1024, shuffle=True, num_workers=0
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     for epoch in range(epochs):
         begin, losses = time.time(), []
@@ -76,7 +83,9 @@ def train(graph, model, device, epochs):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE on sampled neighbours")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -84,7 +93,9 @@ def main():
     dgl.seed(args.seed)
     torch.manual_seed(args.seed)
 
-    graph = pagraph.dgl.to_dgl(open_graph(args.folder) if args.folder else sbm(20_000, num_features=32))
+    graph = pagraph.dgl.to_dgl(
+        open_graph(args.folder) if args.folder else sbm(20_000, num_features=32)
+    )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     classes = int(graph.ndata["label"].max()) + 1
     model = SAGE(graph.ndata["feat"].shape[1], args.hidden, classes).to(device)

@@ -1,7 +1,9 @@
-"""GraphSAGE for heterographs in several processes, each on a part that holds all that its training papers reach.
+"""GraphSAGE for heterographs in several processes, each on a part that holds all that its training
+papers reach.
 
-PyG's examples/multi_gpu/distributed_sampling.py gives every process the whole graph. Here each opens its own part and
-asks no other for a vertex, an edge or a row; only gradients are exchanged. The loader is as on a whole graph:
+PyG's examples/multi_gpu/distributed_sampling.py gives every process the whole graph. Here each
+opens its own part and asks no other for a vertex, an edge or a row; only gradients are exchanged.
+The loader is as on a whole graph:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
@@ -32,7 +34,8 @@ from pagraph.pyg import NeighborLoader, to_pyg
 
 
 class HeteroSAGE(nn.Module):
-    """Two layers for each relation; vertices without features learn an embedding, by their id in the whole graph."""
+    """Two layers for each relation; vertices without features learn an embedding, by their id in
+    the whole graph."""
 
     def __init__(self, graph, num_nodes, hidden_size, out_size):
         super().__init__()
@@ -47,10 +50,15 @@ class HeteroSAGE(nn.Module):
         )
         sizes = (hidden_size, hidden_size)
         self.first = HeteroConv({e: SAGEConv(sizes, hidden_size) for e in graph.edge_types})
-        self.last = HeteroConv({e: SAGEConv(sizes, out_size) for e in graph.edge_types if e[2] == "paper"})
+        self.last = HeteroConv(
+            {e: SAGEConv(sizes, out_size) for e in graph.edge_types if e[2] == "paper"}
+        )
 
     def forward(self, batch):
-        h = {t: layer(batch[t].x if "x" in batch[t] else batch[t].global_ids) for t, layer in self.inputs.items()}
+        h = {
+            t: layer(batch[t].x if "x" in batch[t] else batch[t].global_ids)
+            for t, layer in self.inputs.items()
+        }
         h = {t: F.relu(x) for t, x in self.first(h, batch.edge_index_dict).items()}
         edges = {e: index for e, index in batch.edge_index_dict.items() if e[2] == "paper"}
         return self.last(h, edges)["paper"][: batch["paper"].batch_size]
@@ -61,7 +69,9 @@ def correct(model, data, papers):
     right = 0
     with torch.no_grad():
         for batch in NeighborLoader(data, [-1, -1], input_nodes=("paper", papers), batch_size=1024):
-            right += int((model(batch).argmax(dim=1) == batch["paper"].y[: batch["paper"].batch_size]).sum())
+            right += int(
+                (model(batch).argmax(dim=1) == batch["paper"].y[: batch["paper"].batch_size]).sum()
+            )
     return right
 
 
@@ -75,27 +85,39 @@ def run(rank, meeting, parts, options, counts):
     model = HeteroSAGE(part.graph, part.manifest.node_types, options.hidden, options.classes)
     parallel = DistributedDataParallel(model, find_unused_parameters=True)
     loader = NeighborLoader(
-        data, [10, 10], input_nodes=("paper", part.train), batch_size=options.batch_size, shuffle=True
+        data,
+        [10, 10],
+        input_nodes=("paper", part.train),
+        batch_size=options.batch_size,
+        shuffle=True,
     )
     optimizer = torch.optim.Adam(parallel.parameters(), lr=0.01, weight_decay=5e-4)
     for epoch in range(options.epochs):
         begin, losses = time.time(), []
-        with Join([parallel]):  # parts differ by a batch: whoever has finished still takes part in the others' steps
+        # Parts differ by a batch: whoever has finished still takes part in the others' steps.
+        with Join([parallel]):
             for batch in loader:
-                loss = F.cross_entropy(parallel(batch), batch["paper"].y[: batch["paper"].batch_size])
+                loss = F.cross_entropy(
+                    parallel(batch), batch["paper"].y[: batch["paper"].batch_size]
+                )
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
                 losses.append(loss.item())
         if rank == 0:
-            print(f"epoch {epoch}  loss {sum(losses) / len(losses):.4f}  {time.time() - begin:.2f} s", flush=True)
+            print(
+                f"epoch {epoch}  loss {sum(losses) / len(losses):.4f}  {time.time() - begin:.2f} s",
+                flush=True,
+            )
     counts[rank] = torch.tensor([correct(model, data, part.test), len(part.test)])
     dist.destroy_process_group()
 
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE for heterographs on parts")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 4000 papers")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 4000 papers"
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=256, help="of each process")
@@ -109,8 +131,11 @@ def main():
             write_graph(citation(4000), source)
         graph = open_graph(source)
         options.classes = int(graph.node_fields("paper")["label"].max()) + 1
-        # Parts hold what their share of the validation and test papers reaches as well: each evaluates its own.
-        partition = partition_graph(graph, options.processes, hops=2, node_type="paper", evaluation="parts")
+        # Parts hold what their share of the validation and test papers reaches as well: each
+        # evaluates its own.
+        partition = partition_graph(
+            graph, options.processes, hops=2, node_type="paper", evaluation="parts"
+        )
         manifest = write_partition(partition, parts, source=source)
         verify_partition(parts).raise_if_wrong()
         print(f"{manifest.num_parts} parts, replication factor {manifest.replication_factor:.3f}")

@@ -8,13 +8,15 @@ Two imports are all that a script for DGL's own loader and samplers has to chang
     -from dgl import sampling
     +from pagraph.dgl import sampling
 
-A generated shop: users buy mostly items of their own taste, and an item's features tell little of its kind. What
-counts is how often the model ranks two items of one kind above two items drawn at random.
+A generated shop: users buy mostly items of their own taste, and an item's features tell little of
+its kind. What counts is how often the model ranks two items of one kind above two items drawn at
+random.
 
     python examples/pinsage.py [--epochs 10]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 from pagraph.dgl import sampling
@@ -37,10 +39,15 @@ def shop(users, items, kinds):
     size = torch.bincount(kind, minlength=kinds)
     taste = torch.randint(kinds, (users,)).repeat_interleave(8)
     fitting = by_kind[begin[taste] + (torch.rand(len(taste)) * size[taste]).long()]
-    bought = torch.where(torch.rand(len(taste)) < 0.75, fitting, torch.randint(items, (len(taste),)))
+    bought = torch.where(
+        torch.rand(len(taste)) < 0.75, fitting, torch.randint(items, (len(taste),))
+    )
     buyer = torch.arange(users).repeat_interleave(8)
     graph = dgl.heterograph(
-        {("user", "bought", "item"): (buyer, bought), ("item", "bought-by", "user"): (bought, buyer)},
+        {
+            ("user", "bought", "item"): (buyer, bought),
+            ("item", "bought-by", "user"): (bought, buyer),
+        },
         {"user": users, "item": items},
     )
     graph.nodes["item"].data["feat"] = F.one_hot(kind, kinds) + 0.5 * torch.randn(items, kinds)
@@ -48,11 +55,14 @@ def shop(users, items, kinds):
 
 
 class PairBlocks(dgl.dataloading.BlockSampler):
-    """Items, for each one bought by a buyer of it and one drawn at random, and blocks of their PinSAGE neighbours."""
+    """Items, for each one bought by a buyer of it and one drawn at random, and blocks of their
+    PinSAGE neighbours."""
 
     def __init__(self, graph, layers):
         super().__init__(prefetch_node_feats={"item": ["feat"]})
-        self.neighbors = [sampling.PinSAGESampler(graph, "item", "user", 2, 0.5, 10, 5) for _ in range(layers)]
+        self.neighbors = [
+            sampling.PinSAGESampler(graph, "item", "user", 2, 0.5, 10, 5) for _ in range(layers)
+        ]
 
     def sample_blocks(self, g, seed_nodes, exclude_eids=None):
         heads = seed_nodes["item"]
@@ -83,13 +93,16 @@ class AllBlocks(PairBlocks):
 
 
 class PinSAGE(nn.Module):
-    """Layers that average the neighbours by how often walks visited them (Ying et al., KDD 2018, section 3.1)."""
+    """Layers that average the neighbours by how often walks visited them (Ying et al., KDD 2018,
+    section 3.1)."""
 
     def __init__(self, in_size, hidden_size, layers):
         super().__init__()
         self.first = nn.Linear(in_size, hidden_size)
         self.message = nn.ModuleList([nn.Linear(hidden_size, hidden_size) for _ in range(layers)])
-        self.update = nn.ModuleList([nn.Linear(2 * hidden_size, hidden_size) for _ in range(layers)])
+        self.update = nn.ModuleList(
+            [nn.Linear(2 * hidden_size, hidden_size) for _ in range(layers)]
+        )
 
     def forward(self, blocks, x):
         h = self.first(x)

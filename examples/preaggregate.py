@@ -1,5 +1,6 @@
-"""GraphSAGE with the first layer's neighbour means computed once, so that training samples one hop less. (DGL's
-examples/pytorch/sign computes the means of all hops beforehand; one alone keeps the model what it was.)
+"""GraphSAGE with the first layer's neighbour means computed once, so that training samples one hop
+less. (DGL's examples/pytorch/sign computes the means of all hops beforehand; one alone keeps the
+model what it was.)
 
 The first import is all that a script for DGL's own loader has to change:
 
@@ -11,7 +12,8 @@ Run it on a graph folder, or without arguments on a generated block-model graph:
     python examples/preaggregate.py [FOLDER] [--epochs 5]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 import argparse
@@ -36,7 +38,9 @@ class SAGE(nn.Module):
 
     def __init__(self, in_size, hidden_size, out_size):
         super().__init__()
-        self.layers = nn.ModuleList([SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")])
+        self.layers = nn.ModuleList(
+            [SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")]
+        )
         self.dropout = nn.Dropout(0.5)
 
     def forward(self, blocks, feat):
@@ -45,7 +49,8 @@ class SAGE(nn.Module):
 
 
 class PreaggregatedSAGE(SAGE):
-    """The same parameters; the first layer finds its neighbours' means in a field, and needs no block."""
+    """The same parameters; the first layer finds its neighbours' means in a field, and needs no
+    block."""
 
     fields = ["feat", "feat_mean"]
 
@@ -60,13 +65,17 @@ def predict(model, blocks):
 
 def evaluate(model, graph, nodes, device, hops):
     """Share of `nodes` whose class is predicted right from all of their neighbours."""
-    sampler = MultiLayerFullNeighborSampler(hops, prefetch_node_feats=model.fields, prefetch_labels=["label"])
+    sampler = MultiLayerFullNeighborSampler(
+        hops, prefetch_node_feats=model.fields, prefetch_labels=["label"]
+    )
     loader = DataLoader(graph, nodes, sampler, device=device, batch_size=1024)
     model.eval()
     right = 0
     with torch.no_grad():
         for _, _, blocks in loader:
-            right += int((predict(model, blocks).argmax(dim=1) == blocks[-1].dstdata["label"]).sum())
+            right += int(
+                (predict(model, blocks).argmax(dim=1) == blocks[-1].dstdata["label"]).sum()
+            )
     return right / len(nodes)
 
 
@@ -74,7 +83,9 @@ def train(graph, model, device, epochs, fanouts):
     train_nodes = graph.ndata["train_mask"].nonzero().squeeze(1)
     val_nodes = graph.ndata["val_mask"].nonzero().squeeze(1)
     sampler = NeighborSampler(fanouts, prefetch_node_feats=model.fields, prefetch_labels=["label"])
-    loader = DataLoader(graph, train_nodes, sampler, device=device, batch_size=1024, shuffle=True, num_workers=0)
+    loader = DataLoader(
+        graph, train_nodes, sampler, device=device, batch_size=1024, shuffle=True, num_workers=0
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     for epoch in range(epochs):
         begin, losses, rows = time.time(), [], 0
@@ -86,9 +97,15 @@ def train(graph, model, device, epochs, fanouts):
             optimizer.step()
             losses.append(loss.item())
             rows += len(input_nodes) * len(model.fields)
-        seconds, accuracy = time.time() - begin, evaluate(model, graph, val_nodes, device, len(fanouts))
+        seconds, accuracy = (
+            time.time() - begin,
+            evaluate(model, graph, val_nodes, device, len(fanouts)),
+        )
         mean = sum(losses) / len(losses)
-        print(f"epoch {epoch}  loss {mean:.4f}  validation {accuracy:.4f}  {rows:,} rows  {seconds:.2f} s")
+        print(
+            f"epoch {epoch}  loss {mean:.4f}  validation {accuracy:.4f}  {rows:,} rows  "
+            f"{seconds:.2f} s"
+        )
     return loader
 
 
@@ -106,8 +123,12 @@ def run(name, graph, make_model, fanouts, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="GraphSAGE with and without pre-aggregated features")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices")
+    parser = argparse.ArgumentParser(
+        description="GraphSAGE with and without pre-aggregated features"
+    )
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)

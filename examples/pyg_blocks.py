@@ -1,9 +1,10 @@
-"""The core's loader with PyG's layers: `pagraph.Loader` samples one block per layer, as DGL does, and `block.to_pyg()`
-is the `edge_index` that a layer of PyG's takes with a pair of features, those of the sources and destinations.
+"""The core's loader with PyG's layers: `pagraph.Loader` samples one block per layer, as DGL does,
+and `block.to_pyg()` is the `edge_index` that a layer of PyG's takes with a pair of features, those
+of the sources and destinations.
 
-PyG's own counterpart, loader included, is examples/pyg_node_classification.py; this is for scripts that want blocks:
-a layer computes no more than its own destinations. Run it on a graph folder, or without arguments on a generated
-block-model graph:
+PyG's own counterpart, loader included, is examples/pyg_node_classification.py; this is for scripts
+that want blocks: a layer computes no more than its own destinations. Run it on a graph folder, or
+without arguments on a generated block-model graph:
 
     python examples/pyg_blocks.py [FOLDER] [--epochs 5]
 """
@@ -23,7 +24,9 @@ from pagraph.datasets import open_graph, sbm
 class SAGE(nn.Module):
     def __init__(self, in_size, hidden_size, out_size):
         super().__init__()
-        self.layers = nn.ModuleList([SAGEConv(in_size, hidden_size), SAGEConv(hidden_size, out_size)])
+        self.layers = nn.ModuleList(
+            [SAGEConv(in_size, hidden_size), SAGEConv(hidden_size, out_size)]
+        )
         self.dropout = nn.Dropout(0.5)
 
     def forward(self, blocks, x):
@@ -36,7 +39,14 @@ class SAGE(nn.Module):
 def load(graph, ids, fanouts, device, shuffle=False):
     sampler = NeighborSampler(fanouts)
     return Loader(
-        graph, ids, sampler, fields=["feat"], labels=["label"], batch_size=1024, shuffle=shuffle, device=device
+        graph,
+        ids,
+        sampler,
+        fields=["feat"],
+        labels=["label"],
+        batch_size=1024,
+        shuffle=shuffle,
+        device=device,
     )
 
 
@@ -46,7 +56,11 @@ def evaluate(model, graph, ids, device):
     model.eval()
     right = 0
     for batch in load(graph, ids, [-1, -1], device):
-        right += int((model(batch.blocks, batch.features["feat"]).argmax(dim=1) == batch.labels["label"]).sum())
+        right += int(
+            (
+                model(batch.blocks, batch.features["feat"]).argmax(dim=1) == batch.labels["label"]
+            ).sum()
+        )
     return right / len(ids)
 
 
@@ -57,7 +71,9 @@ def train(graph, ids, model, device, epochs):
         begin, losses = time.time(), []
         model.train()
         for batch in loader:
-            loss = F.cross_entropy(model(batch.blocks, batch.features["feat"]), batch.labels["label"])
+            loss = F.cross_entropy(
+                model(batch.blocks, batch.features["feat"]), batch.labels["label"]
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -70,7 +86,9 @@ def train(graph, ids, model, device, epochs):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE of PyG's layers on blocks")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -78,9 +96,13 @@ def main():
     torch.manual_seed(args.seed)
 
     graph = open_graph(args.folder) if args.folder else sbm(20_000, num_features=32)
-    ids = {part: graph.ndata[f"{part}_mask"].nonzero().squeeze(1) for part in ("train", "val", "test")}
+    ids = {
+        part: graph.ndata[f"{part}_mask"].nonzero().squeeze(1) for part in ("train", "val", "test")
+    }
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = SAGE(graph.ndata["feat"].shape[1], args.hidden, int(graph.ndata["label"].max()) + 1).to(device)
+    model = SAGE(graph.ndata["feat"].shape[1], args.hidden, int(graph.ndata["label"].max()) + 1).to(
+        device
+    )
     loader = train(graph, ids, model, device, args.epochs)
     print(f"test accuracy {evaluate(model, graph, ids['test'], device):.4f}")
     print(loader.stats)

@@ -1,12 +1,13 @@
-"""Cluster-GCN: node classification on clusters of the graph, as PyG's examples/cluster_gcn_reddit.py does it.
+"""Cluster-GCN: node classification on clusters of the graph, as PyG's
+examples/cluster_gcn_reddit.py does it.
 
 One import is all that a script for PyG's own loader has to change:
 
     -from torch_geometric.loader import ClusterData, ClusterLoader
     +from pagraph.pyg import ClusterData, ClusterLoader
 
-It needs neither pyg-lib nor torch-sparse; clusters are METIS's where `pymetis` is installed. Run it on a graph folder,
-or without arguments on a generated block-model graph:
+It needs neither pyg-lib nor torch-sparse; clusters are METIS's where `pymetis` is installed. Run it
+on a graph folder, or without arguments on a generated block-model graph:
 
     python examples/pyg_cluster.py [FOLDER] [--epochs 8]
 """
@@ -53,7 +54,9 @@ def evaluate(model, data, mask, device):
 
 def main():
     parser = argparse.ArgumentParser(description="Cluster-GCN")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 10 000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 10 000 vertices"
+    )
     parser.add_argument("--clusters", type=int, default=50)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=64)
@@ -64,7 +67,9 @@ def main():
     data = to_pyg(open_graph(args.folder) if args.folder else sbm(10_000, num_features=32))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     classes = int(data.y.max()) + 1
-    model = GraphSAGE(data.num_features, args.hidden, num_layers=2, out_channels=classes, dropout=0.5).to(device)
+    model = GraphSAGE(
+        data.num_features, args.hidden, num_layers=2, out_channels=classes, dropout=0.5
+    ).to(device)
     loader = train(data, model, device, args)
     print(f"test accuracy {evaluate(model, data, data.test_mask, device):.4f}")
     if hasattr(loader, "stats"):

@@ -1,7 +1,9 @@
-"""Links predicted against negatives that are hard: popular vertices, and never an edge of the graph.
+"""Links predicted against negatives that are hard: popular vertices, and never an edge of the
+graph.
 
-PyG's loader draws negatives uniformly, or by weights of the vertices, and some of them are edges. One import, as for
-PyG's examples/hetero/bipartite_sage_unsup.py, and one object in place of PyG's say otherwise:
+PyG's loader draws negatives uniformly, or by weights of the vertices, and some of them are edges.
+One import, as for PyG's examples/hetero/bipartite_sage_unsup.py, and one object in place of PyG's
+say otherwise:
 
     -from torch_geometric.loader import LinkNeighborLoader
     +from pagraph.pyg import LinkNeighborLoader
@@ -9,8 +11,8 @@ PyG's examples/hetero/bipartite_sage_unsup.py, and one object in place of PyG's 
     -neg_sampling=NegativeSampling("triplet", amount=4)
     +neg_sampling=HardNegatives("triplet", amount=4, power=0.75)
 
-The graph is generated: a few vertices have many edges. Half of the pairs that the held-out edges are ranked against
-end at vertices drawn by their degree.
+The graph is generated: a few vertices have many edges. Half of the pairs that the held-out edges
+are ranked against end at vertices drawn by their degree.
 
     python examples/pyg_hard_negatives.py [--epochs 6]
 """
@@ -30,7 +32,13 @@ def train(data, links, model, options):
     known = set(map(tuple, data.edge_index.t().tolist()))
     negatives = HardNegatives("triplet", amount=4, power=0.75)
     loader = LinkNeighborLoader(
-        data, [10, 10], links, neg_sampling=negatives, batch_size=options.batch_size, shuffle=True, seed=options.seed
+        data,
+        [10, 10],
+        links,
+        neg_sampling=negatives,
+        batch_size=options.batch_size,
+        shuffle=True,
+        seed=options.seed,
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     drawn = edges = 0
@@ -46,7 +54,11 @@ def train(data, links, model, options):
             optimizer.step()
             losses.append(loss.item())
             src = batch.n_id[batch.src_index].unsqueeze(1).expand_as(batch.dst_neg_index)
-            pairs = zip(src.flatten().tolist(), batch.n_id[batch.dst_neg_index].flatten().tolist(), strict=True)
+            pairs = zip(
+                src.flatten().tolist(),
+                batch.n_id[batch.dst_neg_index].flatten().tolist(),
+                strict=True,
+            )
             found = [pair in known for pair in pairs]
             drawn, edges = drawn + len(found), edges + sum(found)
         print(f"epoch {epoch}  loss {sum(losses) / len(losses):.4f}")
@@ -54,15 +66,20 @@ def train(data, links, model, options):
 
 
 def auc(h, links, generator):
-    """Share of held-out edges that are ranked above another pair of their source, by degree or uniformly."""
+    """Share of held-out edges that are ranked above another pair of their source, by degree or
+    uniformly."""
     order = torch.randperm(links.shape[1], generator=generator)
-    other = torch.where(order % 2 == 0, links[1][order], torch.randint(len(h), order.shape, generator=generator))
+    other = torch.where(
+        order % 2 == 0, links[1][order], torch.randint(len(h), order.shape, generator=generator)
+    )
     true, false = ((h[links[0]] * h[ends]).sum(dim=1) for ends in (links[1], other))
     return float((true > false).float().mean())
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=0)
@@ -71,7 +88,9 @@ def main():
     torch.manual_seed(options.seed)
     data = to_pyg(sbm(3000, num_features=32, homophily=0.9, num_classes=20))
     order = torch.randperm(data.num_edges, generator=generator)
-    held_out, links, seen = data.edge_index[:, order].split([3000, 9000, data.num_edges - 12_000], dim=1)
+    held_out, links, seen = data.edge_index[:, order].split(
+        [3000, 9000, data.num_edges - 12_000], dim=1
+    )
     data.edge_index = seen
     model = GraphSAGE(data.num_features, 32, num_layers=2)
     share = train(data, links, model, options)

@@ -1,12 +1,14 @@
-"""GraphSAGE with a layer for each relation of a heterograph, as PyG's examples/hetero/to_hetero_mag.py does it.
+"""GraphSAGE with a layer for each relation of a heterograph, as PyG's
+examples/hetero/to_hetero_mag.py does it.
 
 One import is all that a script for PyG's own loader has to change:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
-Papers and authors have features of different widths; institutions have none, and learn an embedding each. Run it on a
-folder that `pagraph generate citation` wrote, or without arguments on a generated graph:
+Papers and authors have features of different widths; institutions have none, and learn an embedding
+each. Run it on a folder that `pagraph generate citation` wrote, or without arguments on a generated
+graph:
 
     python examples/pyg_hetero.py [FOLDER] [--epochs 6]
 """
@@ -41,7 +43,10 @@ class HeteroSAGE(nn.Module):
         self.dropout = nn.Dropout(0.3)
 
     def forward(self, batch):
-        h = {t: layer(batch[t].x if "x" in batch[t] else batch[t].n_id) for t, layer in self.inputs.items()}
+        h = {
+            t: layer(batch[t].x if "x" in batch[t] else batch[t].n_id)
+            for t, layer in self.inputs.items()
+        }
         h = {t: self.dropout(F.relu(x)) for t, x in self.first(h, batch.edge_index_dict).items()}
         h = self.last(h, batch.edge_index_dict)["paper"][: batch["paper"].batch_size]
         return self.classify(F.relu(h))
@@ -49,12 +54,15 @@ class HeteroSAGE(nn.Module):
 
 @torch.no_grad()
 def evaluate(model, data, mask, device):
-    """Share of the papers in `mask` whose field of study is predicted right from all of their neighbours."""
+    """Share of the papers in `mask` whose field of study is predicted right from all of their
+    neighbours."""
     model.eval()
     right = 0
     for batch in NeighborLoader(data, [-1, -1], input_nodes=("paper", mask), batch_size=1024):
         batch = batch.to(device)
-        right += int((model(batch).argmax(dim=1) == batch["paper"].y[: batch["paper"].batch_size]).sum())
+        right += int(
+            (model(batch).argmax(dim=1) == batch["paper"].y[: batch["paper"].batch_size]).sum()
+        )
     return right / int(mask.sum())
 
 
@@ -86,7 +94,9 @@ def train(data, model, device, options):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE on a heterograph")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 8000 papers")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 8000 papers"
+    )
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--hidden", type=int, default=32)

@@ -6,8 +6,9 @@ One import is all that a script for PyG's own loader has to change:
     -from torch_geometric.loader import HGTLoader
     +from pagraph.pyg import HGTLoader
 
-It does without torch-sparse. Papers and authors have features of different widths; institutions have none, and learn an
-embedding each. Run it on a folder that `pagraph generate citation` wrote, or without arguments on a generated graph:
+It does without torch-sparse. Papers and authors have features of different widths; institutions
+have none, and learn an embedding each. Run it on a folder that `pagraph generate citation` wrote,
+or without arguments on a generated graph:
 
     python examples/pyg_hgt.py [FOLDER] [--epochs 6]
 """
@@ -35,11 +36,16 @@ class HGT(nn.Module):
                 for t in data.node_types
             }
         )
-        self.layers = nn.ModuleList(HGTConv(hidden_size, hidden_size, data.metadata(), heads=2) for _ in range(2))
+        self.layers = nn.ModuleList(
+            HGTConv(hidden_size, hidden_size, data.metadata(), heads=2) for _ in range(2)
+        )
         self.classify = nn.Linear(hidden_size, out_size)
 
     def forward(self, batch):
-        h = {t: layer(batch[t].x if "x" in batch[t] else batch[t].n_id).relu() for t, layer in self.inputs.items()}
+        h = {
+            t: layer(batch[t].x if "x" in batch[t] else batch[t].n_id).relu()
+            for t, layer in self.inputs.items()
+        }
         for layer in self.layers:
             h = layer(h, batch.edge_index_dict)
         return self.classify(h["paper"][: batch["paper"].batch_size])
@@ -63,9 +69,13 @@ def evaluate(model, loader, device):
 
 def main():
     parser = argparse.ArgumentParser(description="Heterogeneous Graph Transformer")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 4000 papers")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 4000 papers"
+    )
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--samples", type=int, default=512, help="vertices of each type in each of two hops")
+    parser.add_argument(
+        "--samples", type=int, default=512, help="vertices of each type in each of two hops"
+    )
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -76,7 +86,8 @@ def main():
     papers, shape = data["paper"], {"num_samples": [args.samples] * 2, "batch_size": 256}
     loader = HGTLoader(data, input_nodes=("paper", papers.train_mask), shuffle=True, **shape)
     valid, test = (
-        HGTLoader(data, input_nodes=("paper", mask), **shape) for mask in (papers.val_mask, papers.test_mask)
+        HGTLoader(data, input_nodes=("paper", mask), **shape)
+        for mask in (papers.val_mask, papers.test_mask)
     )
     model = HGT(data, args.hidden, int(papers.y.max()) + 1).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -91,7 +102,10 @@ def main():
             optimizer.step()
             losses.append(loss.item())
         seconds, accuracy = time.time() - begin, evaluate(model, valid, device)
-        print(f"epoch {epoch}  loss {sum(losses) / len(losses):.4f}  validation {accuracy:.4f}  {seconds:.2f} s")
+        print(
+            f"epoch {epoch}  loss {sum(losses) / len(losses):.4f}  validation {accuracy:.4f}  "
+            f"{seconds:.2f} s"
+        )
     print(f"test accuracy {evaluate(model, test, device):.4f}")
     if hasattr(loader, "stats"):
         print(loader.stats)

@@ -1,13 +1,15 @@
-"""Inference by layers for all vertices, as PyG's examples/reddit.py and examples/ogbn_products_sage.py do it by hand.
+"""Inference by layers for all vertices, as PyG's examples/reddit.py and
+examples/ogbn_products_sage.py do it by hand.
 
 One import is all that a script for PyG's own loader has to change:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
-A model trained on sampled neighbours is then computed for every vertex with all of them: `pagraph.inference` does one
-layer after the other, in the memory that it may take, and puts the result into a mapped file. Features may be larger
-than memory. Run it on a graph folder, or without arguments on a generated block-model graph:
+A model trained on sampled neighbours is then computed for every vertex with all of them:
+`pagraph.inference` does one layer after the other, in the memory that it may take, and puts the
+result into a mapped file. Features may be larger than memory. Run it on a graph folder, or without
+arguments on a generated block-model graph:
 
     python examples/pyg_inference.py [FOLDER] [--memory 1GiB]
 """
@@ -43,14 +45,18 @@ class SAGE(torch.nn.Module):
 
 
 def train(data, model, device, epochs):
-    loader = NeighborLoader(data, [10, 10], input_nodes=data.train_mask, batch_size=1024, shuffle=True)
+    loader = NeighborLoader(
+        data, [10, 10], input_nodes=data.train_mask, batch_size=1024, shuffle=True
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     model.train()
     for epoch in range(epochs):
         begin, losses = time.time(), []
         for batch in loader:
             batch = batch.to(device)
-            loss = F.cross_entropy(model(batch.x, batch.edge_index)[: batch.batch_size], batch.y[: batch.batch_size])
+            loss = F.cross_entropy(
+                model(batch.x, batch.edge_index)[: batch.batch_size], batch.y[: batch.batch_size]
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -60,7 +66,9 @@ def train(data, model, device, epochs):
 
 def main():
     parser = argparse.ArgumentParser(description="Inference by layers for all vertices")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--memory", default="1GiB", help="what inference may take")
@@ -79,7 +87,9 @@ def main():
         train(data, model, device, args.epochs)
 
         begin = time.time()
-        scores = pagraph.inference(graph, model.steps, out=Path(place, "scores.npy"), memory=args.memory)
+        scores = pagraph.inference(
+            graph, model.steps, out=Path(place, "scores.npy"), memory=args.memory
+        )
         print(f"scores of {len(scores):,} vertices in {time.time() - begin:.2f} s")
         right = scores.argmax(dim=1) == data.y
         print(f"test accuracy {float(right[data.test_mask].float().mean()):.4f}")

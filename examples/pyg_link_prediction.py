@@ -6,9 +6,9 @@ One import is all that a script for PyG's own loader has to change:
     -from torch_geometric.loader import LinkNeighborLoader
     +from pagraph.pyg import LinkNeighborLoader
 
-Every batch holds some edges to predict, as many pairs drawn at random, and the sampled neighbourhood of their ends. A
-tenth of the edges of a generated block-model graph is held out; what counts is how often the model ranks one of them
-above a random pair.
+Every batch holds some edges to predict, as many pairs drawn at random, and the sampled
+neighbourhood of their ends. A tenth of the edges of a generated block-model graph is held out; what
+counts is how often the model ranks one of them above a random pair.
 
     python examples/pyg_link_prediction.py [--epochs 8]
 """
@@ -26,10 +26,15 @@ from pagraph.pyg import LinkNeighborLoader, NeighborLoader, to_pyg
 
 
 def split(num_vertices):
-    """The graph to train on, with 30 % of its edges to predict and not to be seen; and one with held-out edges."""
+    """The graph to train on, with 30 % of its edges to predict and not to be seen; and one with
+    held-out edges."""
     data = to_pyg(sbm(num_vertices, num_features=32, homophily=0.9, num_classes=20))
     divide = RandomLinkSplit(
-        num_val=0.0, num_test=0.1, is_undirected=True, disjoint_train_ratio=0.3, add_negative_train_samples=False
+        num_val=0.0,
+        num_test=0.1,
+        is_undirected=True,
+        disjoint_train_ratio=0.3,
+        add_negative_train_samples=False,
     )
     train_data, _, test_data = divide(data)
     return train_data, test_data
@@ -52,7 +57,9 @@ def train(data, model, device, options):
             batch = batch.to(device)
             h = model(batch.x, batch.edge_index)
             src, dst = batch.edge_label_index
-            loss = F.binary_cross_entropy_with_logits((h[src] * h[dst]).sum(dim=1), batch.edge_label)
+            loss = F.binary_cross_entropy_with_logits(
+                (h[src] * h[dst]).sum(dim=1), batch.edge_label
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -66,11 +73,14 @@ def embed(data, model, device):
     """The embedding of every vertex, from all of its neighbours."""
     model.eval()
     batches = (batch.to(device) for batch in NeighborLoader(data, [-1, -1], batch_size=1024))
-    return torch.cat([model(batch.x, batch.edge_index)[: batch.batch_size].cpu() for batch in batches])
+    return torch.cat(
+        [model(batch.x, batch.edge_index)[: batch.batch_size].cpu() for batch in batches]
+    )
 
 
 def auc(embedding, pairs, is_edge):
-    """Share of (held-out edge, random pair) whose edge has the higher score: the area under the ROC curve."""
+    """Share of (held-out edge, random pair) whose edge has the higher score: the area under the ROC
+    curve."""
     scores = (embedding[pairs[0]] * embedding[pairs[1]]).sum(dim=1)
     true, false = scores[is_edge == 1], scores[is_edge == 0]
     return float(torch.searchsorted(false.sort().values, true).double().mean()) / len(false)

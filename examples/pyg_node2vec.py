@@ -1,12 +1,14 @@
 """Embeddings of vertices from random walks, as PyG's examples/node2vec.py learns them.
 
-One import is all that a script for PyG's own model, which needs pyg-lib and walks with p = q = 1 alone, has to change:
+One import is all that a script for PyG's own model, which needs pyg-lib and walks with p = q = 1
+alone, has to change:
 
     -from torch_geometric.nn import Node2Vec
     +from pagraph.pyg import Node2Vec
 
-Walks over a generated block-model graph make vertices of one class alike; a linear classifier then reads the class of
-the others from a tenth of the vertices. Neither features nor labels are used before.
+Walks over a generated block-model graph make vertices of one class alike; a linear classifier then
+reads the class of the others from a tenth of the vertices. Neither features nor labels are used
+before.
 
     python examples/pyg_node2vec.py [--epochs 15] [--p 1] [--q 0.5]
 """
@@ -36,7 +38,8 @@ def train(model, options):
 
 
 def accuracy(embedding, label, known):
-    """Share of the other vertices whose class a linear classifier of the known ones reads from the embedding."""
+    """Share of the other vertices whose class a linear classifier of the known ones reads from the
+    embedding."""
     embedding = F.normalize(embedding)
     classifier = torch.nn.Linear(embedding.shape[1], int(label.max()) + 1)
     optimizer = torch.optim.Adam(classifier.parameters(), lr=0.1)
@@ -60,7 +63,14 @@ def main():
 
     data = to_pyg(sbm(options.vertices, num_features=1, homophily=0.9, num_classes=10))
     model = Node2Vec(
-        data.edge_index, options.dim, 20, 10, walks_per_node=2, p=options.p, q=options.q, num_nodes=data.num_nodes
+        data.edge_index,
+        options.dim,
+        20,
+        10,
+        walks_per_node=2,
+        p=options.p,
+        q=options.q,
+        num_nodes=data.num_nodes,
     )
     train(model, options)
     known = torch.rand(data.num_nodes) < 0.1

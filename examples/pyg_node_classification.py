@@ -6,8 +6,8 @@ One import is all that a script for PyG's own loader has to change:
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
-It needs neither pyg-lib nor torch-sparse, and no DGL. Run it on a graph folder, on one that `pagraph import` made of a
-saved `Data`, or without arguments on a generated block-model graph:
+It needs neither pyg-lib nor torch-sparse, and no DGL. Run it on a graph folder, on one that
+`pagraph import` made of a saved `Data`, or without arguments on a generated block-model graph:
 
     python examples/pyg_node_classification.py [FOLDER] [--epochs 5]
 """
@@ -24,14 +24,19 @@ from pagraph.pyg import NeighborLoader, to_pyg
 
 
 def predict(model, batch):
-    """Scores of the seeds, which are a batch's first vertices; each layer leaves out what nothing needs any more."""
-    hops = {"num_sampled_nodes_per_hop": batch.num_sampled_nodes, "num_sampled_edges_per_hop": batch.num_sampled_edges}
+    """Scores of the seeds, which are a batch's first vertices; each layer leaves out what nothing
+    needs any more."""
+    hops = {
+        "num_sampled_nodes_per_hop": batch.num_sampled_nodes,
+        "num_sampled_edges_per_hop": batch.num_sampled_edges,
+    }
     return model(batch.x, batch.edge_index, **hops)[: batch.batch_size]
 
 
 @torch.no_grad()
 def evaluate(model, data, mask, device):
-    """Share of the vertices in `mask` whose class is predicted right from all of their neighbours."""
+    """Share of the vertices in `mask` whose class is predicted right from all of their
+    neighbours."""
     model.eval()
     right = 0
     for batch in NeighborLoader(data, [-1, -1], input_nodes=mask, batch_size=1024):
@@ -41,7 +46,9 @@ def evaluate(model, data, mask, device):
 
 
 def train(data, model, device, epochs):
-    loader = NeighborLoader(data, [10, 10], input_nodes=data.train_mask, batch_size=1024, shuffle=True)
+    loader = NeighborLoader(
+        data, [10, 10], input_nodes=data.train_mask, batch_size=1024, shuffle=True
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     for epoch in range(epochs):
         begin, losses = time.time(), []
@@ -61,7 +68,9 @@ def train(data, model, device, epochs):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE on sampled neighbours")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 20 000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -71,7 +80,9 @@ def main():
     data = to_pyg(open_graph(args.folder) if args.folder else sbm(20_000, num_features=32))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     classes = int(data.y.max()) + 1
-    model = GraphSAGE(data.num_features, args.hidden, num_layers=2, out_channels=classes, dropout=0.5).to(device)
+    model = GraphSAGE(
+        data.num_features, args.hidden, num_layers=2, out_channels=classes, dropout=0.5
+    ).to(device)
     loader = train(data, model, device, args.epochs)
     print(f"test accuracy {evaluate(model, data, data.test_mask, device):.4f}")
     if hasattr(loader, "stats"):

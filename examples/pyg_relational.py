@@ -1,14 +1,16 @@
-"""Predictions from a relational database with times, without leakage, as PyG's examples/rdl.py makes them for RelBench.
+"""Predictions from a relational database with times, without leakage, as PyG's examples/rdl.py
+makes them for RelBench.
 
-One import is all that a script for PyG's own loader has to change, which needs pyg-lib and has no `time_window`:
+One import is all that a script for PyG's own loader has to change, which needs pyg-lib and has no
+`time_window`:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
-Tables are vertex types, foreign keys edge types. A question is a customer and a time: what kind of product will he buy
-in the 30 days after it? Batches hold what was known at that time, and not longer ago than 30 days. Of the generated
-shop no model is right more often than in 85 % of the cases, unless it sees what was bought afterwards: --leak samples
-as if it were 30 days later.
+Tables are vertex types, foreign keys edge types. A question is a customer and a time: what kind of
+product will he buy in the 30 days after it? Batches hold what was known at that time, and not
+longer ago than 30 days. Of the generated shop no model is right more often than in 85 % of the
+cases, unless it sees what was bought afterwards: --leak samples as if it were 30 days later.
 
     python examples/pyg_relational.py [FOLDER of `pagraph generate shop`] [--epochs 2] [--leak]
 """
@@ -29,9 +31,13 @@ from pagraph.pyg import NeighborLoader, to_pyg
 class RelationalSAGE(nn.Module):
     def __init__(self, data, hidden_size):
         super().__init__()
-        self.inputs = nn.ModuleDict({t: nn.Linear(data[t].num_features, hidden_size) for t in data.node_types})
+        self.inputs = nn.ModuleDict(
+            {t: nn.Linear(data[t].num_features, hidden_size) for t in data.node_types}
+        )
         sizes = (hidden_size, hidden_size)
-        self.convs = nn.ModuleList(HeteroConv({e: SAGEConv(sizes, hidden_size) for e in data.edge_types}) for _ in "12")
+        self.convs = nn.ModuleList(
+            HeteroConv({e: SAGEConv(sizes, hidden_size) for e in data.edge_types}) for _ in "12"
+        )
         self.classify = nn.Linear(hidden_size, 2)
 
     def forward(self, batch):
@@ -42,8 +48,13 @@ class RelationalSAGE(nn.Module):
 
 
 def loader_of(data, customers, times, options, **more):
-    """Batches of questions: of each customer what was known at the time, and not longer ago than a period."""
-    known = {"input_time": times + PERIOD * options.leak, "time_attr": "time", "time_window": PERIOD}
+    """Batches of questions: of each customer what was known at the time, and not longer ago than a
+    period."""
+    known = {
+        "input_time": times + PERIOD * options.leak,
+        "time_attr": "time",
+        "time_window": PERIOD,
+    }
     return NeighborLoader(
         data,
         [16, 2],
@@ -64,11 +75,15 @@ def evaluate(model, loader, labels):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE on a relational database with times")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated shop of 2000 customers")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated shop of 2000 customers"
+    )
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--hidden", type=int, default=32)
-    parser.add_argument("--leak", action="store_true", help="let the model see the 30 days after the question, too")
+    parser.add_argument(
+        "--leak", action="store_true", help="let the model see the 30 days after the question, too"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.manual_seed(options.seed)
@@ -94,7 +109,10 @@ def main():
             loss.backward()
             optimizer.step()
         accuracy = evaluate(model, loaders["val"], labels["val"])
-        print(f"epoch {epoch}  loss {loss.item():.4f}  validation {accuracy:.4f}  {time.time() - begin:.2f} s")
+        print(
+            f"epoch {epoch}  loss {loss.item():.4f}  validation {accuracy:.4f}  "
+            f"{time.time() - begin:.2f} s"
+        )
     print("without leakage no model is right more often than about 0.85")
     print(f"test accuracy {evaluate(model, loaders['test'], labels['test']):.4f}")
     print(loaders["train"].stats)

@@ -1,12 +1,13 @@
-"""GraphSAINT: node classification on subgraphs of random walks, with the normalisation of the paper, as PyG's
-examples/graph_saint.py does it.
+"""GraphSAINT: node classification on subgraphs of random walks, with the normalisation of the
+paper, as PyG's examples/graph_saint.py does it.
 
 One import is all that a script for PyG's own sampler has to change:
 
     -from torch_geometric.loader import GraphSAINTRandomWalkSampler
     +from pagraph.pyg import GraphSAINTRandomWalkSampler
 
-It needs no torch-sparse. Run it on a graph folder, or without arguments on a generated block-model graph:
+It needs no torch-sparse. Run it on a graph folder, or without arguments on a generated block-model
+graph:
 
     python examples/pyg_saint.py [FOLDER] [--epochs 10]
 """
@@ -26,7 +27,9 @@ from pagraph.pyg import GraphSAINTRandomWalkSampler, to_pyg
 class Net(torch.nn.Module):
     def __init__(self, in_size, hidden_size, out_size):
         super().__init__()
-        self.convs = torch.nn.ModuleList([GraphConv(in_size, hidden_size), GraphConv(hidden_size, hidden_size)])
+        self.convs = torch.nn.ModuleList(
+            [GraphConv(in_size, hidden_size), GraphConv(hidden_size, hidden_size)]
+        )
         self.out = torch.nn.Linear(2 * hidden_size, out_size)
 
     def forward(self, x, edge_index, edge_weight):
@@ -39,7 +42,13 @@ class Net(torch.nn.Module):
 
 def train(data, model, device, args):
     loader = GraphSAINTRandomWalkSampler(
-        data, batch_size=2000, walk_length=2, num_steps=10, sample_coverage=50, log=False, seed=args.seed
+        data,
+        batch_size=2000,
+        walk_length=2,
+        num_steps=10,
+        sample_coverage=50,
+        log=False,
+        seed=args.seed,
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for epoch in range(args.epochs):
@@ -48,7 +57,9 @@ def train(data, model, device, args):
         for batch in loader:
             batch = batch.to(device)
             scores = model(batch.x, batch.edge_index, batch.edge_norm * batch.edge_weight)
-            loss = (F.cross_entropy(scores, batch.y, reduction="none") * batch.node_norm)[batch.train_mask].sum()
+            loss = (F.cross_entropy(scores, batch.y, reduction="none") * batch.node_norm)[
+                batch.train_mask
+            ].sum()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -69,7 +80,9 @@ def evaluate(model, data, mask, device):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAINT with random walks")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 10 000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 10 000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -78,7 +91,8 @@ def main():
 
     data = to_pyg(open_graph(args.folder) if args.folder else sbm(10_000, num_features=32))
     destinations = data.edge_index[1]
-    data.edge_weight = 1.0 / degree(destinations, data.num_nodes)[destinations]  # a mean over in-edges
+    # A mean over in-edges.
+    data.edge_weight = 1.0 / degree(destinations, data.num_nodes)[destinations]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = Net(data.num_features, args.hidden, int(data.y.max()) + 1).to(device)
     loader = train(data, model, device, args)

@@ -5,7 +5,8 @@ One import is all that a script for PyG's own loader has to change:
     -from torch_geometric.loader import ShaDowKHopSampler
     +from pagraph.pyg import ShaDowKHopSampler
 
-It does without torch-sparse. Run it on a graph folder, or without arguments on a generated block-model graph:
+It does without torch-sparse. Run it on a graph folder, or without arguments on a generated
+block-model graph:
 
     python examples/pyg_shadow.py [FOLDER] [--epochs 4]
 """
@@ -25,7 +26,9 @@ class GNN(torch.nn.Module):
     def __init__(self, in_size, hidden_size, out_size):
         super().__init__()
         sizes = [in_size, hidden_size, hidden_size, hidden_size]
-        self.layers = torch.nn.ModuleList(SAGEConv(*ends) for ends in zip(sizes, sizes[1:], strict=False))
+        self.layers = torch.nn.ModuleList(
+            SAGEConv(*ends) for ends in zip(sizes, sizes[1:], strict=False)
+        )
         self.classify = torch.nn.Linear(2 * hidden_size, out_size)
 
     def forward(self, batch):
@@ -33,7 +36,9 @@ class GNN(torch.nn.Module):
         for layer in self.layers:
             x = F.dropout(layer(x, batch.edge_index).relu(), p=0.2, training=self.training)
         # What the root is, and what its whole subgraph is.
-        return self.classify(torch.cat([x[batch.root_n_id], global_mean_pool(x, batch.batch)], dim=-1))
+        return self.classify(
+            torch.cat([x[batch.root_n_id], global_mean_pool(x, batch.batch)], dim=-1)
+        )
 
 
 @torch.no_grad()
@@ -50,7 +55,9 @@ def evaluate(model, loader, device):
 
 def main():
     parser = argparse.ArgumentParser(description="GraphSAGE on a subgraph for each vertex")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 5000 vertices")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 5000 vertices"
+    )
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
@@ -61,7 +68,9 @@ def main():
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     shape = {"depth": 2, "num_neighbors": 10, "batch_size": 256}
     loader = ShaDowKHopSampler(data, node_idx=data.train_mask, shuffle=True, **shape)
-    valid, test = (ShaDowKHopSampler(data, node_idx=mask, **shape) for mask in (data.val_mask, data.test_mask))
+    valid, test = (
+        ShaDowKHopSampler(data, node_idx=mask, **shape) for mask in (data.val_mask, data.test_mask)
+    )
     model = GNN(data.num_features, args.hidden, int(data.y.max()) + 1).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for epoch in range(args.epochs):
@@ -75,7 +84,10 @@ def main():
             optimizer.step()
             losses.append(loss.item())
         seconds, accuracy = time.time() - begin, evaluate(model, valid, device)
-        print(f"epoch {epoch}  loss {sum(losses) / len(losses):.4f}  validation {accuracy:.4f}  {seconds:.2f} s")
+        print(
+            f"epoch {epoch}  loss {sum(losses) / len(losses):.4f}  validation {accuracy:.4f}  "
+            f"{seconds:.2f} s"
+        )
     print(f"test accuracy {evaluate(model, test, device):.4f}")
     if hasattr(loader, "stats"):
         print(loader.stats)

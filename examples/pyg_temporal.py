@@ -1,14 +1,16 @@
-"""Prediction over time from recent neighbours alone, as PyG's examples/rdl.py samples a relational database by time.
+"""Prediction over time from recent neighbours alone, as PyG's examples/rdl.py samples a relational
+database by time.
 
 One import is all that a script for PyG's own loader has to change:
 
     -from torch_geometric.loader import NeighborLoader
     +from pagraph.pyg import NeighborLoader
 
-Senders write messages to accounts. An account has a topic that changes every ten days, and most of its messages come
-from senders of its topic. What is to be predicted is the topic of an account at a given moment: no message that comes
-later may be seen (``input_time``, ``time_attr``), and of the earlier ones only the last days tell anything
-(``time_window``, which PyG's loader has not; ``--window 0`` leaves it out).
+Senders write messages to accounts. An account has a topic that changes every ten days, and most of
+its messages come from senders of its topic. What is to be predicted is the topic of an account at a
+given moment: no message that comes later may be seen (``input_time``, ``time_attr``), and of the
+earlier ones only the last days tell anything (``time_window``, which PyG's loader has not;
+``--window 0`` leaves it out).
 
     python examples/pyg_temporal.py [--epochs 4] [--window 3]
 """
@@ -28,16 +30,22 @@ DAYS, PERIOD, TOPICS = 60, 10, 4
 
 
 def generate(num_accounts, messages_a_day=2.0):
-    """Messages with the day on which they came, as an edge attribute; and the topic of each account in each period."""
+    """Messages with the day on which they came, as an edge attribute; and the topic of each account
+    in each period."""
     topics = torch.randint(TOPICS, (num_accounts, DAYS // PERIOD))
     num_senders, count = num_accounts, int(num_accounts * DAYS * messages_a_day)
     account, day = torch.randint(num_accounts, (count,)), torch.rand(count) * DAYS
     of_topic = torch.where(
-        torch.rand(count) < 0.8, topics[account, (day / PERIOD).long()], torch.randint(TOPICS, (count,))
+        torch.rand(count) < 0.8,
+        topics[account, (day / PERIOD).long()],
+        torch.randint(TOPICS, (count,)),
     )
-    sender = torch.randint(num_senders // TOPICS, (count,)) * TOPICS + of_topic  # senders v % TOPICS have one topic
+    # Senders v % TOPICS have one topic.
+    sender = torch.randint(num_senders // TOPICS, (count,)) * TOPICS + of_topic
     data = HeteroData()
-    data["sender"].x = torch.randn(TOPICS, 16)[torch.arange(num_senders) % TOPICS] + torch.randn(num_senders, 16)
+    data["sender"].x = torch.randn(TOPICS, 16)[torch.arange(num_senders) % TOPICS] + torch.randn(
+        num_senders, 16
+    )
     data["account"].x = torch.ones(num_accounts, 1)
     data[SENDS].edge_index, data[SENDS].time = torch.stack([sender, account]), day
     return data, topics
@@ -93,7 +101,12 @@ def train(model, loader, labels, options, device):
 @torch.no_grad()
 def accuracy(model, loader, labels, device):
     right = sum(
-        int((model(batch.to(device)).argmax(dim=1).cpu() == labels[batch["account"].input_id.cpu()]).sum())
+        int(
+            (
+                model(batch.to(device)).argmax(dim=1).cpu()
+                == labels[batch["account"].input_id.cpu()]
+            ).sum()
+        )
         for batch in loader
     )
     return right / len(labels)
@@ -103,7 +116,9 @@ def main():
     parser = argparse.ArgumentParser(description="Temporal prediction with GraphSAGE")
     parser.add_argument("--accounts", type=int, default=1000)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--window", type=float, default=3.0, help="days; 0 for all that came before")
+    parser.add_argument(
+        "--window", type=float, default=3.0, help="days; 0 for all that came before"
+    )
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -111,11 +126,15 @@ def main():
 
     data, topics = generate(options.accounts)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    account, day, labels = questions(topics, 5, 40, 10_000)  # learn on the first 40 days, predict the last 20
+    # Learn on the first 40 days, predict the last 20.
+    account, day, labels = questions(topics, 5, 40, 10_000)
     loader, model = loader_of(data, account, day, options, shuffle=True), Model(32).to(device)
     train(model, loader, labels, options, device)
     account, day, labels = questions(topics, 40, DAYS, 4000)
-    print(f"test accuracy {accuracy(model, loader_of(data, account, day, options, False), labels, device):.4f}")
+    print(
+        "test accuracy "
+        f"{accuracy(model, loader_of(data, account, day, options, False), labels, device):.4f}"
+    )
     if hasattr(loader, "stats"):
         print(loader.stats)
 

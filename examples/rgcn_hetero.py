@@ -6,14 +6,15 @@ The first import is all that a script for DGL's own loader has to change:
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-Indices, prefetched columns and blocks are by vertex type. Papers and authors have features of different widths;
-institutions have none, and learn an embedding each. Run it on a folder that `pagraph generate citation` wrote, or
-without arguments on a generated graph:
+Indices, prefetched columns and blocks are by vertex type. Papers and authors have features of
+different widths; institutions have none, and learn an embedding each. Run it on a folder that
+`pagraph generate citation` wrote, or without arguments on a generated graph:
 
     python examples/rgcn_hetero.py [FOLDER] [--epochs 6]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 import argparse
@@ -35,11 +36,14 @@ LABELS = {"paper": ["label"]}
 
 
 class RelationalLayer(nn.Module):
-    """A mean over the neighbours of each relation with a weight of its own, plus the vertex itself."""
+    """A mean over the neighbours of each relation with a weight of its own, plus the vertex
+    itself."""
 
     def __init__(self, edge_types, vertex_types, size, out_size):
         super().__init__()
-        self.conv = HeteroGraphConv({e: GraphConv(size, out_size, norm="right", bias=False) for e in edge_types})
+        self.conv = HeteroGraphConv(
+            {e: GraphConv(size, out_size, norm="right", bias=False) for e in edge_types}
+        )
         self.own = nn.ModuleDict({t: nn.Linear(size, out_size) for t in vertex_types})
 
     def forward(self, block, h):
@@ -84,10 +88,18 @@ def evaluate(model, graph, papers, device):
 
 
 def train(graph, model, device, options):
-    papers = {part: graph.nodes["paper"].data[f"{part}_mask"].nonzero().squeeze(1) for part in ("train", "val")}
+    papers = {
+        part: graph.nodes["paper"].data[f"{part}_mask"].nonzero().squeeze(1)
+        for part in ("train", "val")
+    }
     sampler = NeighborSampler([10, 10], prefetch_node_feats=FEATURES, prefetch_labels=LABELS)
     loader = DataLoader(
-        graph, {"paper": papers["train"]}, sampler, device=device, batch_size=options.batch_size, shuffle=True
+        graph,
+        {"paper": papers["train"]},
+        sampler,
+        device=device,
+        batch_size=options.batch_size,
+        shuffle=True,
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     for epoch in range(options.epochs):
@@ -107,7 +119,9 @@ def train(graph, model, device, options):
 
 def main():
     parser = argparse.ArgumentParser(description="R-GCN on a heterograph")
-    parser.add_argument("folder", nargs="?", help="graph folder; default: a generated graph of 8000 papers")
+    parser.add_argument(
+        "folder", nargs="?", help="graph folder; default: a generated graph of 8000 papers"
+    )
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--hidden", type=int, default=32)

@@ -1,19 +1,23 @@
-"""Batches that share random numbers: the same model, and fewer rows that the batch before did not have.
+"""Batches that share random numbers: the same model, and fewer rows that the batch before did not
+have.
 
 DGL's LaborSampler(batch_dependency=...) has it for LABOR, and DGL's
-examples/graphbolt/disk_based_feature/node_classification.py has GraphBolt's; pagraph's loader runs that in its kernels,
-and takes `batch_dependency=` itself, for uniform neighbours too. The import is all that a script for DGL has to change:
+examples/graphbolt/disk_based_feature/node_classification.py has GraphBolt's; pagraph's loader runs
+that in its kernels, and takes `batch_dependency=` itself, for uniform neighbours too. The import is
+all that a script for DGL has to change:
 
     -from dgl.dataloading import DataLoader
     +from pagraph.dgl import DataLoader
 
-GraphSAGE is trained on a generated block-model graph with independent batches, and with batches that renew one in 64 of
-their vertices' draws. What counts are the rows that a batch reads and the one before it did not.
+GraphSAGE is trained on a generated block-model graph with independent batches, and with batches
+that renew one in 64 of their vertices' draws. What counts are the rows that a batch reads and the
+one before it did not.
 
     python examples/shared_batches.py [--epochs 4]
 """
 
-from pagraph.dgl import DataLoader  # before dgl, which with some versions of torch can only be imported after it
+# Before dgl, which with some versions of torch can only be imported after it.
+from pagraph.dgl import DataLoader
 
 # isort: split
 import argparse
@@ -31,16 +35,24 @@ from pagraph.datasets import sbm
 class SAGE(torch.nn.Module):
     def __init__(self, in_size, hidden_size, out_size):
         super().__init__()
-        self.first, self.second = SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")
+        self.first, self.second = (
+            SAGEConv(in_size, hidden_size, "mean"),
+            SAGEConv(hidden_size, out_size, "mean"),
+        )
 
     def forward(self, blocks, x):
-        return self.second(blocks[1], F.dropout(self.first(blocks[0], x).relu(), training=self.training))
+        return self.second(
+            blocks[1], F.dropout(self.first(blocks[0], x).relu(), training=self.training)
+        )
 
 
 def train(graph, batch_dependency, epochs):
     """The trained model, and the share of a batch's rows that the batch before did not have."""
     sampler = LaborSampler(
-        [10, 10], batch_dependency=batch_dependency, prefetch_node_feats=["feat"], prefetch_labels=["label"]
+        [10, 10],
+        batch_dependency=batch_dependency,
+        prefetch_node_feats=["feat"],
+        prefetch_labels=["label"],
     )
     nodes = graph.ndata["train_mask"].nonzero().squeeze(1)
     loader = DataLoader(graph, nodes, sampler, batch_size=64, shuffle=True)
@@ -50,7 +62,9 @@ def train(graph, batch_dependency, epochs):
     for _ in range(epochs):
         before = torch.zeros(graph.num_nodes(), dtype=torch.bool)
         for input_nodes, _, blocks in loader:
-            loss = F.cross_entropy(model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"])
+            loss = F.cross_entropy(
+                model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"]
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -62,7 +76,9 @@ def train(graph, batch_dependency, epochs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -77,7 +93,10 @@ def main():
         with torch.no_grad():
             predicted = model([graph, graph], graph.ndata["feat"]).argmax(dim=1)
         accuracy = float((predicted == graph.ndata["label"])[test].float().mean())
-        print(f"batch_dependency {batch_dependency:2}: {new:.1%} of a batch's rows are new, accuracy {accuracy:.4f}")
+        print(
+            f"batch_dependency {batch_dependency:2}: {new:.1%} of a batch's rows are new, accuracy "
+            f"{accuracy:.4f}"
+        )
     print(f"test accuracy {accuracy:.4f}")
 
 

@@ -1,7 +1,8 @@
 """pagraph: sampled mini-batches for GNN training, fast enough that the GPU never waits.
 
-``pagraph.dgl.DataLoader`` replaces ``dgl.dataloading.DataLoader``; the names here are the core behind it, which needs
-neither DGL nor PyG nor CUDA. Names are loaded when they are first used, so that ``import pagraph`` stays quick.
+``pagraph.dgl.DataLoader`` replaces ``dgl.dataloading.DataLoader``; the names here are the core
+behind it, which needs neither DGL nor PyG nor CUDA. Names are loaded when they are first used, so
+that ``import pagraph`` stays quick.
 """
 
 from importlib import import_module
@@ -24,14 +25,16 @@ __version__ = "0.1.0"
 
 
 def _check_numpy() -> None:
-    """Refuse a pair of torch and numpy that would fail later, and in other words: "Numpy is not available"."""
+    """Refuse a pair of torch and numpy that would fail later, and in other words: "Numpy is not
+    available"."""
     try:
         torch, numpy = version("torch"), version("numpy")
     except PackageNotFoundError:  # what says its version in another way, if anything is there
         return
     if int(numpy.split(".")[0]) >= 2 and tuple(map(int, torch.split(".")[:2])) < (2, 3):
         raise ImportError(
-            f"torch {torch} was built for numpy 1 and cannot use numpy {numpy}: pip install 'numpy<2', "
+            f"torch {torch} was built for numpy 1 and cannot use numpy {numpy}: pip install "
+            "'numpy<2', "
             "or take torch 2.3 or newer"
         )
 

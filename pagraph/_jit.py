@@ -1,4 +1,5 @@
-"""The one place that owns numba: compiler flags, the on-disk cache of compiled kernels, software prefetch."""
+"""The one place that owns numba: compiler flags, the on-disk cache of compiled kernels, software
+prefetch."""
 
 import atexit
 import contextlib
@@ -28,7 +29,11 @@ def _kernel_digest() -> str:
     """Digest of all kernel sources: numba does not see when a kernel in another file changes."""
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    kernels = [path for pattern in ("_*.py", "*/_*.py", "*/*/_*.py", "*/kernels/*.py") for path in here.glob(pattern)]
+    kernels = [
+        path
+        for pattern in ("_*.py", "*/_*.py", "*/*/_*.py", "*/kernels/*.py")
+        for path in here.glob(pattern)
+    ]
     for path in sorted(kernels):
         if path.name != "__init__.py":
             digest.update(path.read_bytes())
@@ -39,13 +44,18 @@ _temporary: list[str] = []
 
 
 def cache_state() -> tuple[str, bool, int]:
-    """The folder of compiled kernels, whether it outlives the process, and how many of its kernels are compiled.
+    """The folder of compiled kernels, whether it outlives the process, and how many of its kernels
+    are compiled.
 
     The folder is empty where they are in none.
     """
     if not _CACHE_DIR:
         return "", False, 0
-    return _CACHE_DIR, _CACHE_DIR not in _temporary, sum(1 for _ in Path(_CACHE_DIR).glob("**/*.nbi"))
+    return (
+        _CACHE_DIR,
+        _CACHE_DIR not in _temporary,
+        sum(1 for _ in Path(_CACHE_DIR).glob("**/*.nbi")),
+    )
 
 
 def _cache_dir() -> str:
@@ -63,7 +73,8 @@ def _cache_dir() -> str:
     if dangers:
         where = f"they are in {folder} instead" if found else "each process compiles them anew"
         warnings.warn(
-            f"compiled kernels must be in a folder that nobody else may write to or rename, {dangers[0]}: {where}",
+            "compiled kernels must be in a folder that nobody else may write to or rename, "
+            f"{dangers[0]}: {where}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -81,7 +92,8 @@ def _temporary_dir() -> str:
 
 
 def _private_folder(root: str, name: str, dangers: list[str]) -> str | None:
-    """The folder of that name in another, made if need be; None if it cannot be, or adds why it must not be used."""
+    """The folder of that name in another, made if need be; None if it cannot be, or adds why it
+    must not be used."""
     if not os.path.isabs(root):
         return None
     folder = os.path.realpath(os.path.join(root, name))
@@ -96,7 +108,8 @@ def _private_folder(root: str, name: str, dangers: list[str]) -> str | None:
 
 
 def _danger(folder: str) -> str | None:
-    """Who else may change what is in a folder, or put another one in its place: its content is unpickled.
+    """Who else may change what is in a folder, or put another one in its place: its content is
+    unpickled.
 
     What is missing of the path, without links, is made. None: nobody but this user and root.
     """
@@ -104,16 +117,18 @@ def _danger(folder: str) -> str | None:
     for part in [*reversed(Path(folder).parents), Path(folder)]:
         with contextlib.suppress(FileExistsError):
             if not part.is_dir():
-                part.mkdir(mode=0o700)  # of each part: makedirs leaves all but the last to the umask
+                # Of each part: makedirs leaves all but the last to the umask.
+                part.mkdir(mode=0o700)
         found = part.stat()
         if found.st_uid not in (0, os.getuid()):
             return f"{part} belongs to the user {found.st_uid}"
         # Where the sticky bit is set, others can neither rename nor replace what is not theirs.
         if is_open and found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
             return f"others may write to {part}"
-        is_open = is_open and bool(found.st_mode & 0o011)  # what is below one that others cannot enter is safe
-    # numba makes folders and files in it as the umask says. That is of the process, not of the thread, and stays as it
-    # is: where nobody else can enter, it does not matter.
+        # What is below one that others cannot enter is safe.
+        is_open = is_open and bool(found.st_mode & 0o011)
+    # numba makes folders and files in it as the umask says. That is of the process, not of the
+    # thread, and stays as it is: where nobody else can enter, it does not matter.
     if found.st_mode & 0o077:
         return f"others may enter {folder}"
     return None
@@ -125,7 +140,8 @@ _CACHE_DIR = _cache_dir()
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a free function on arrays: releases the GIL, cached on disk, no fastmath."""
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = _CACHE_DIR  # read while decorating only; other libraries keep their own
+    # Read while decorating only; other libraries keep their own.
+    numba.config.CACHE_DIR = _CACHE_DIR
     try:
         compiled: Callable[..., Any] = numba.njit(nogil=True, cache=bool(_CACHE_DIR))(function)
     finally:
@@ -151,13 +167,16 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 def signals_later() -> Iterator[None]:
     """Let Ctrl-C, and all other signals whose handlers are Python's, wait for the end of the block.
 
-    numba and llvmlite do not stand an exception in the middle of the loading of a kernel: where loads were
-    interrupted at random, 8 of 40 processes ended in a segmentation fault, and others lost the interrupt.
+    numba and llvmlite do not stand an exception in the middle of the loading of a kernel: where
+    loads were interrupted at random, 8 of 40 processes ended in a segmentation fault, and others
+    lost the interrupt.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread only
         return
-    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    handlers: dict[int, Any] = {
+        number: signal.getsignal(number) for number in signal.valid_signals()
+    }
     handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
     waiting: dict[int, Any] = {}
     with contextlib.ExitStack() as late:  # runs them all, whichever of them raises
@@ -184,31 +203,37 @@ def _prefetched(context: Any, builder: Any, signature: Any, args: Any, locality:
 
 @intrinsic
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
-    """Ask the processor to load the cache line of ``array.flat[index]``; a wrong index does no harm.
+    """Ask the processor to load the cache line of ``array.flat[index]``; a wrong index does no
+    harm.
 
-    Random reads miss the cache; asking 16-32 elements ahead lets the misses overlap (measured on neighbour
-    sampling of RMAT scale 20: 0.75 s an epoch with, 1.1 s without).
+    Random reads miss the cache; asking 16-32 elements ahead lets the misses overlap (measured on
+    neighbour sampling of RMAT scale 20: 0.75 s an epoch with, 1.1 s without).
     """
     return types.void(array, types.intp), partial(_prefetched, locality=3)
 
 
 @intrinsic
 def prefetch_outer(typingctx: Any, array: Any, index: Any) -> Any:
-    """:func:`prefetch` into all levels but the innermost, which has room for fewer lines that are under way."""
+    """:func:`prefetch` into all levels but the innermost, which has room for fewer lines that are
+    under way."""
     return types.void(array, types.intp), partial(_prefetched, locality=2)
 
 
 @intrinsic
 def popcount(typingctx: Any, word: Any) -> Any:
     """Number of the bits that are set in a uint64."""
-    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.ctpop(args[0])
+    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.ctpop(
+        args[0]
+    )
 
 
 @intrinsic
 def trailing_zeros(typingctx: Any, word: Any) -> Any:
     """Place of the lowest bit that is set in a uint64, which must not be 0."""
     undefined_for_0 = ir.Constant(ir.IntType(1), 1)
-    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.cttz(args[0], undefined_for_0)
+    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.cttz(
+        args[0], undefined_for_0
+    )
 
 
 def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -234,14 +259,17 @@ def add_atomic(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
     """Add to ``array.flat[index]``, which other threads add to as well; returns what it was."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.atomic_rmw("add", _word(context, builder, signature, args), args[2], "seq_cst")
+        return builder.atomic_rmw(
+            "add", _word(context, builder, signature, args), args[2], "seq_cst"
+        )
 
     return array.dtype(array, types.intp, array.dtype), codegen
 
 
 @intrinsic
 def pointer_to(typingctx: Any, like: Any, address: Any) -> Any:
-    """A pointer to elements of the dtype of the array ``like`` at an address, for ``numba.carray``."""
+    """A pointer to elements of the dtype of the array ``like`` at an address, for
+    ``numba.carray``."""
     pointer = types.CPointer(like.dtype)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

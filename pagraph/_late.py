@@ -1,7 +1,7 @@
 """Functions of rooms above the graphs that a graph's own methods call, such as ``Graph.open``.
 
-A graph knows no folder, no DGL and no PyG: imports run one way. The package's front door knows all of
-them and offers their functions here; each is imported when it is first called.
+A graph knows no folder, no DGL and no PyG: imports run one way. The package's front door knows all
+of them and offers their functions here; each is imported when it is first called.
 """
 
 from collections.abc import Callable

@@ -7,7 +7,8 @@ Its hierarchy::
     |-- MissingDependencyError (also a ModuleNotFoundError)   an optional package is needed and absent
     `-- PipelineError (RuntimeError)           the loader was used in a way it cannot serve
 
-Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name argument, rule and value.
+Wrong arguments raise plain ``ValueError``, ``TypeError`` or ``IndexError`` that name argument, rule
+and value.
 """
 
 import sys
@@ -23,7 +24,8 @@ class FormatError(PaGraphError, ValueError):
     """A file or folder is missing, truncated, corrupt, or does not match its manifest."""
 
     def __str__(self) -> str:
-        """The message as one line that is not too long: it may quote another package's reader, or the file."""
+        """The message as one line that is not too long: it may quote another package's reader, or
+        the file."""
         text = " ".join(super().__str__().splitlines())
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -37,7 +39,8 @@ class PipelineError(PaGraphError, RuntimeError):
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs an extra of pagraph, or why this Python cannot have it; ends an error's text."""
+    """The command that installs an extra of pagraph, or why this Python cannot have it; ends an
+    error's text."""
     if extra == "dgl" and sys.version_info >= (3, 13):
         version = "{}.{}".format(*sys.version_info)
         return f"take Python 3.12 or older, as DGL has no build for Python {version}"

@@ -41,51 +41,61 @@ __all__ = ["Loader"]
 class Loader(LoaderControls):
     """Iterates over mini-batches of a graph; each ``iter()`` is an epoch.
 
-    Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the reader. For one
-    ``seed`` every batch is bit-identical whatever ``num_workers`` and ``prefetch`` are. Batches are a ``MiniBatch`` for
-    a graph with one vertex type and one edge type, else a ``HeteroMiniBatch``, which has all by type.
+    Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the
+    reader. For one ``seed`` every batch is bit-identical whatever ``num_workers`` and ``prefetch``
+    are. Batches are a ``MiniBatch`` for a graph with one vertex type and one edge type, else a
+    ``HeteroMiniBatch``, which has all by type.
 
     Args:
         graph: The graph, of one or several vertex and edge types.
-        seeds: Vertex ids, shape ``(n,)``: a list, an array or a tensor of integers, or a mask of all vertices; for
-            several vertex types a mapping from type to such. Batches have their dtype, int32 or int64. For
-            ``EdgeBatches`` ids of edges, or pairs of a source and a destination, shape ``(n, 2)``; for several edge
-            types a mapping from these.
-        sampler: Draws the blocks; one of ``pagraph.sampling``. ``EdgeBatches`` takes edges as seeds and adds their
-            ends, and negative pairs, as ``batch.links``.
-        fields: Vertex fields to read for the input nodes (``batch.features``); for several vertex types a mapping from
-            type to names.
+        seeds: Vertex ids, shape ``(n,)``: a list, an array or a tensor of integers, or a mask of
+            all vertices; for several vertex types a mapping from type to such. Batches have their
+            dtype, int32 or int64. For ``EdgeBatches`` ids of edges, or pairs of a source and a
+            destination, shape ``(n, 2)``; for several edge types a mapping from these.
+        sampler: Draws the blocks; one of ``pagraph.sampling``. ``EdgeBatches`` takes edges as seeds
+            and adds their ends, and negative pairs, as ``batch.links``.
+        fields: Vertex fields to read for the input nodes (``batch.features``); for several vertex
+            types a mapping from type to names.
         labels: Vertex fields to read for the output nodes (``batch.labels``), given likewise.
         batch_size: Seeds a batch, over all types together.
         shuffle: New order every epoch.
         drop_last: Leave out an incomplete last batch.
-        device: Where batches are delivered: ``"cpu"``, or a CUDA device, on which they are then made beside the
-            computation. (For tests also an ``Accelerator``.)
-        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself, with the same result.
-            For uniform sampling with fan-outs up to 128 and -1 of graphs with one vertex and one edge type.
-        sampling_budget: What the graph may take on the sampling device, as ``cache`` is given: what does not fit stays
-            in host memory, pinned, and is read over the bus. ``"auto"``: at most half of what is free.
-        transfer: How rows that are not cached reach a CUDA device: ``"zero-copy"`` (a kernel reads pinned host memory),
-            ``"staging"`` (the CPU gathers them into pinned buffers), or ``"auto"``: the faster one, as measured.
-        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
-        cache_policy: Ranks the vertices: a name of ``pagraph.ranking.POLICIES`` or a ``pagraph.ranking.Policy``.
-        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: floats are cached so, 2 or 4 times as many. Rows of
-            fields that a cache may serve are all rounded (see ``pagraph.features.narrow``), in the field's dtype.
+        device: Where batches are delivered: ``"cpu"``, or a CUDA device, on which they are then
+            made beside the computation. (For tests also an ``Accelerator``.)
+        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself,
+            with the same result. For uniform sampling with fan-outs up to 128 and -1 of graphs with
+            one vertex and one edge type.
+        sampling_budget: What the graph may take on the sampling device, as ``cache`` is given: what
+            does not fit stays in host memory, pinned, and is read over the bus. ``"auto"``: at most
+            half of what is free.
+        transfer: How rows that are not cached reach a CUDA device: ``"zero-copy"`` (a kernel reads
+            pinned host memory), ``"staging"`` (the CPU gathers them into pinned buffers), or
+            ``"auto"``: the faster one, as measured.
+        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or
+            0 for none.
+        cache_policy: Ranks the vertices: a name of ``pagraph.ranking.POLICIES`` or a
+            ``pagraph.ranking.Policy``.
+        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: floats are cached so, 2 or 4 times
+            as many. Rows of fields that a cache may serve are all rounded (see
+            ``pagraph.features.narrow``), in the field's dtype.
         num_workers: Threads; 0 lets the loader choose.
-        prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without threads.
-        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read
-            once and in the order of the file; ``"auto"``, or 0 for none.
-        memory: Bytes of host memory for the caches, the graph and the batches together, such as ``"4GiB"``; see
-            ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph that is all in memory nothing is
-            divided, and a warning says so.
-        seed: Makes order and sampling reproducible. Default: the global generators of NumPy and torch.
+        prefetch: Finished batches that may wait; 0 prepares each when it is asked for, without
+            threads.
+        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of
+            them miss are read once and in the order of the file; ``"auto"``, or 0 for none.
+        memory: Bytes of host memory for the caches, the graph and the batches together, such as
+            ``"4GiB"``; see ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph
+            that is all in memory nothing is divided, and a warning says so.
+        seed: Makes order and sampling reproducible. Default: the global generators of NumPy and
+            torch.
 
     Raises:
         KeyError, IndexError: A field or a type that the graph does not have; a seed outside it.
         TypeError: Seeds that are no integers; a sampler of another kind, such as one of DGL's.
-        ValueError: Seeds or names without types for a graph of several; pairs as seeds whose edges are to be excluded.
-        TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions``, ``Budget`` and ``DeviceSampler``; a device that
-            this machine does not have.
+        ValueError: Seeds or names without types for a graph of several; pairs as seeds whose edges
+            are to be excluded.
+        TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions``, ``Budget`` and
+            ``DeviceSampler``; a device that this machine does not have.
         MissingDependencyError: ``sampling_device`` is a GPU, and Triton is not installed.
 
     Example:
@@ -121,9 +131,14 @@ class Loader(LoaderControls):
         memory: Any = "auto",
         seed: int | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        given = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__")
+        }
         if not isinstance(graph, Graph):
-            raise TypeError(f"graph must be a pagraph.Graph (see its from_pyg, from_dgl), got {type(graph).__name__}")
+            raise TypeError(
+                "graph must be a pagraph.Graph (see its from_pyg, from_dgl), got "
+                f"{type(graph).__name__}"
+            )
         check_sampler(sampler, graph)
         self._arguments = given  # for pickling
         self.graph, self.sampler = graph, sampler
@@ -132,7 +147,9 @@ class Loader(LoaderControls):
         samples_there = samples_on_device(sampling_device, self.device, accelerator)
         self.cache_dtype = parse_cache_dtype(cache_dtype)
         features, outputs = _columns(graph, "fields", fields), _columns(graph, "labels", labels)
-        options = PipelineOptions(as_integer("num_workers", num_workers, least=0), prefetch, parse_lookahead(lookahead))
+        options = PipelineOptions(
+            as_integer("num_workers", num_workers, least=0), prefetch, parse_lookahead(lookahead)
+        )
         ids = loader_seeds(graph, seeds, sampler)
         order = SeedOrder(ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
         self._engine: Engine[Any] = Engine(
@@ -150,14 +167,23 @@ class Loader(LoaderControls):
         for columns, role in ((features, Role.INPUT), (outputs, Role.OUTPUT)):
             for key, ntype, name in columns:
                 kind = graph.only_node_type if ntype is None else ntype
-                of.add_source(key, partial(graph.node_fields(kind).__getitem__, name), row_type=kind, role=role)
+                of.add_source(
+                    key,
+                    partial(graph.node_fields(kind).__getitem__, name),
+                    row_type=kind,
+                    role=role,
+                )
         self._device_sampler: DeviceSampler | None = None
         if accelerator is not None and samples_there:
             from .sampling.gpu.sampler import DeviceSampler  # a module that nobody needs on the CPU
 
             usual = (order.batch_size, ids.dtype) if isinstance(ids, torch.Tensor) else None
             self._device_sampler = DeviceSampler(graph, sampler, accelerator, room, usual)  # type: ignore[arg-type]
-        self._engine.use(BlockSource(graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler))
+        self._engine.use(
+            BlockSource(
+                graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler
+            )
+        )
 
     def __len__(self) -> int:
         return len(self._engine.epochs)
@@ -188,10 +214,11 @@ class Loader(LoaderControls):
         return {str(key): str(transfer) for key, transfer in self._engine.fields.transfers.items()}
 
     def close(self) -> None:
-        """Unpin host memory and free the graph on a device; also done when nobody has the loader any more.
+        """Unpin host memory and free the graph on a device; also done when nobody has the loader
+        any more.
 
-        Ends the newest pass, if it is not over. The loader cannot be used again. Rows cached on a device, which other
-        loaders may use too, are freed when nobody has it any more.
+        Ends the newest pass, if it is not over. The loader cannot be used again. Rows cached on a
+        device, which other loaders may use too, are freed when nobody has it any more.
         """
         super().close()
         if self._device_sampler is not None:
@@ -205,8 +232,11 @@ def _rebuild(cls: type[Loader], arguments: Mapping[str, Any], state: dict[str, A
     return loader
 
 
-def loader_seeds(graph: Graph, seeds: Any, sampler: BlockSampler | EdgeBatches) -> Tensor | dict[Any, Tensor]:
-    """Checked seeds of a loader: by type, or a tensor for a graph with one vertex type and one edge type.
+def loader_seeds(
+    graph: Graph, seeds: Any, sampler: BlockSampler | EdgeBatches
+) -> Tensor | dict[Any, Tensor]:
+    """Checked seeds of a loader: by type, or a tensor for a graph with one vertex type and one edge
+    type.
 
     Raises:
         TypeError, ValueError, IndexError: As :func:`seed_ids`, for every type.
@@ -219,15 +249,21 @@ def loader_seeds(graph: Graph, seeds: Any, sampler: BlockSampler | EdgeBatches) 
         sizes = {etype: graph.csc_of(etype).num_edges for etype in graph.edge_types}
     what = "edge" if of_links else "vertex"
     if not isinstance(seeds, Mapping) and len(sizes) > 1:
-        raise ValueError(f"seeds must be a mapping from {what} type for the types {list(sizes)}, got none")
+        raise ValueError(
+            f"seeds must be a mapping from {what} type for the types {list(sizes)}, got none"
+        )
     checked = {}
-    for kind, given in (seeds if isinstance(seeds, Mapping) else {next(iter(sizes)): seeds}).items():
+    for kind, given in (
+        seeds if isinstance(seeds, Mapping) else {next(iter(sizes)): seeds}
+    ).items():
         name = f"seeds[{kind!r}]" if isinstance(seeds, Mapping) else "seeds"
         if kind not in sizes:
             raise KeyError(f"seeds must be of {what} types among {list(sizes)}, got {kind!r}")
         pairs = _pairs(name, given, graph, kind) if of_links else None
         if pairs is not None and sampler.exclude:  # type: ignore[union-attr]
-            raise ValueError(f"{name} must be ids of edges, of which some are to be excluded, got pairs")
+            raise ValueError(
+                f"{name} must be ids of edges, of which some are to be excluded, got pairs"
+            )
         checked[kind] = seed_ids(given, sizes[kind], name, what) if pairs is None else pairs
     if graph.is_homogeneous and checked:
         return next(iter(checked.values()))
@@ -235,13 +271,15 @@ def loader_seeds(graph: Graph, seeds: Any, sampler: BlockSampler | EdgeBatches) 
 
 
 def _pairs(name: str, seeds: Any, graph: Graph, edge_type: EdgeType) -> Tensor | None:
-    """Seeds that are pairs of a source and a destination; None where they have another number of dimensions."""
+    """Seeds that are pairs of a source and a destination; None where they have another number of
+    dimensions."""
     table = seeds if isinstance(seeds, Tensor) else torch.from_numpy(np.array(seeds))
     if table.dim() != 2:
         return None
     if table.shape[1] != 2:
         raise ValueError(
-            f"{name} must have shape (n, 2) as pairs of a source and a destination, got {tuple(table.shape)}"
+            f"{name} must have shape (n, 2) as pairs of a source and a destination, got "
+            f"{tuple(table.shape)}"
         )
     ends = [as_ids(name, side) for side in table.unbind(1)]
     for ids, ntype in zip(ends, (edge_type[0], edge_type[2]), strict=True):
@@ -264,7 +302,10 @@ def seed_ids(seeds: Any, count: int, name: str = "seeds", what: str = "vertex") 
     if mask is not None and mask.dtype == torch.bool:
         if mask.shape != (count,):
             every = {"vertex": "vertices", "edge": "edges"}[what]
-            raise ValueError(f"{name} must have shape ({count},) as a mask of all {every}, got {tuple(mask.shape)}")
+            raise ValueError(
+                f"{name} must have shape ({count},) as a mask of all {every}, got "
+                f"{tuple(mask.shape)}"
+            )
         return mask.nonzero().squeeze(1)
     ids = as_ids(name, seeds)
     check_range(name, ids, count, IndexError)
@@ -272,20 +313,26 @@ def seed_ids(seeds: Any, count: int, name: str = "seeds", what: str = "vertex") 
 
 
 def _columns(graph: Graph, argument: str, names: Any) -> list[Column]:
-    """The fields of an argument of names, or a mapping from vertex type to them; see ``Loader`` for what it raises."""
+    """The fields of an argument of names, or a mapping from vertex type to them; see ``Loader`` for
+    what it raises."""
     if isinstance(names, Mapping):
-        by_type = {ntype: as_names(f"{argument}[{ntype!r}]", of_type) for ntype, of_type in names.items()}
+        by_type = {
+            ntype: as_names(f"{argument}[{ntype!r}]", of_type) for ntype, of_type in names.items()
+        }
     else:
         given = as_names(argument, names)
         if given and len(graph.node_types) > 1:
             raise ValueError(
-                f"{argument} must be a mapping from vertex type for the types {graph.node_types}, got {names!r}"
+                f"{argument} must be a mapping from vertex type for the types {graph.node_types}, "
+                f"got {names!r}"
             )
         by_type = {graph.node_types[0]: given}
     columns = []
     for ntype, of_type in by_type.items():
         if ntype not in graph.node_types:
-            raise KeyError(f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}")
+            raise KeyError(
+                f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}"
+            )
         for name in of_type:
             if name not in (have := graph.node_fields(ntype)):
                 of = "" if len(graph.node_types) == 1 else f" of {ntype!r}"
@@ -296,7 +343,8 @@ def _columns(graph: Graph, argument: str, names: Any) -> list[Column]:
 
 
 def check_sampler(sampler: Any, graph: Graph) -> None:
-    """Raise TypeError for what makes no blocks, and name the loader that takes it; ValueError for other edges."""
+    """Raise TypeError for what makes no blocks, and name the loader that takes it; ValueError for
+    other edges."""
     if isinstance(sampler, EdgeBatches):
         sampler.check_reverse(graph)
         if sampler.ends is not None:
@@ -306,7 +354,10 @@ def check_sampler(sampler: Any, graph: Graph) -> None:
         return
     advice = foreign_sampler(sampler, "pagraph") or "see pagraph.sampling"
     kind = f"the class {sampler.__name__}" if isinstance(sampler, type) else type(sampler).__name__
-    raise TypeError(f"sampler must be a pagraph sampler of blocks, such as NeighborSampler, got {kind}: {advice}")
+    raise TypeError(
+        f"sampler must be a pagraph sampler of blocks, such as NeighborSampler, got {kind}: "
+        f"{advice}"
+    )
 
 
 def _workload(graph: Graph, sampler: BlockSampler | EdgeBatches, order: SeedOrder) -> Workload:
@@ -320,7 +371,9 @@ def _workload(graph: Graph, sampler: BlockSampler | EdgeBatches, order: SeedOrde
         source=graph,
         edge_dir=edge_dir,
         seeds=order,
-        seed_reads=partial(_seed_reads, graph, order) if known.seeds_are_vertices else lambda row_type: None,
+        seed_reads=partial(_seed_reads, graph, order)
+        if known.seeds_are_vertices
+        else lambda row_type: None,
     )
 
 
@@ -329,4 +382,6 @@ def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:
     assert isinstance(row_type, str)
     ids = order.ids if isinstance(order.ids, Mapping) else {graph.only_node_type: order.ids}
     nothing = torch.empty(0, dtype=torch.int64, device="cpu")
-    return torch.bincount(ids.get(row_type, nothing).long().cpu(), minlength=graph.num_nodes_of(row_type))
+    return torch.bincount(
+        ids.get(row_type, nothing).long().cpu(), minlength=graph.num_nodes_of(row_type)
+    )

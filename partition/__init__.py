@@ -6,7 +6,12 @@ from .limit import limit_replication
 from .manifest import PartitionManifest
 from .methods import METHODS
 from .opening import Part, open_partition
-from .pagraph_format import PagraphPart, open_pagraph_part, read_pagraph_partition, write_pagraph_partition
+from .pagraph_format import (
+    PagraphPart,
+    open_pagraph_part,
+    read_pagraph_partition,
+    write_pagraph_partition,
+)
 from .part_check import Finding
 from .partition import Partition, PartVertices
 from .partitioning import PartitionOptions, draw_train, partition_graph, train_ids, train_type

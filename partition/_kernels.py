@@ -1,4 +1,5 @@
-"""Kernels for parts: edges of all types merged, L-hop search, expected draws, renumbered in-edges, owners."""
+"""Kernels for parts: edges of all types merged, L-hop search, expected draws, renumbered in-edges,
+owners."""
 
 import numpy as np
 
@@ -11,8 +12,9 @@ _S11 = np.uint64(11)
 
 
 @kernel
-def mark_sources(indptr, indices, frontier, hop, hop_of):  # type: ignore[no-untyped-def]
-    """Write ``hop`` for every source of the frontier's in-edges whose entry is still 255; returns how many."""
+def mark_sources(indptr, indices, frontier, hop, hop_of):
+    """Write ``hop`` for every source of the frontier's in-edges whose entry is still 255; returns
+    how many."""
     count = np.int64(0)
     for i in range(len(frontier)):
         v = frontier[i]
@@ -28,9 +30,10 @@ def mark_sources(indptr, indices, frontier, hop, hop_of):  # type: ignore[no-unt
 
 
 @kernel
-def spread(indptr, indices, frontier, draws, fanout, kept, drawn):  # type: ignore[no-untyped-def]
-    """Add to ``drawn`` how often the frontier's in-neighbours are expected to be drawn, where ``kept``; returns the
-    expected draws of all in-neighbours. ``draws`` says how often each frontier vertex draws ``fanout`` (-1: all)."""
+def spread(indptr, indices, frontier, draws, fanout, kept, drawn):
+    """Add to ``drawn`` how often the frontier's in-neighbours are expected to be drawn, where
+    ``kept``; returns the expected draws of all in-neighbours. ``draws`` says how often each
+    frontier vertex draws ``fanout`` (-1: all)."""
     total = 0.0
     for i in range(len(frontier)):
         v = frontier[i]
@@ -50,8 +53,9 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):  # type: igno
 
 
 @kernel
-def append_rows(indptr, indices, first, ends, out):  # type: ignore[no-untyped-def]
-    """Write each row to ``out`` where ``ends`` says, which moves behind it, with ``first`` added to its sources."""
+def append_rows(indptr, indices, first, ends, out):
+    """Write each row to ``out`` where ``ends`` says, which moves behind it, with ``first`` added to
+    its sources."""
     for v in range(len(indptr) - 1):
         at, begin, end = ends[v], indptr[v], indptr[v + 1]
         check_row(begin, end, len(indices))
@@ -63,16 +67,17 @@ def append_rows(indptr, indices, first, ends, out):  # type: ignore[no-untyped-d
 
 
 @kernel
-def number(ids, local):  # type: ignore[no-untyped-def]
+def number(ids, local):
     """``local[ids[i]] = i``."""
     for i in range(len(ids)):
         local[ids[i]] = i
 
 
 @kernel
-def count_inside(indptr, indices, ids, inner, local, counts):  # type: ignore[no-untyped-def]
-    """Count in-edges of ``ids[:inner]`` whose source has a number (``local >= 0``); returns how many have none, and how
-    many sources those have, whose entries of ``local`` turn from -1 to -2."""
+def count_inside(indptr, indices, ids, inner, local, counts):
+    """Count in-edges of ``ids[:inner]`` whose source has a number (``local >= 0``); returns how
+    many have none, and how many sources those have, whose entries of ``local`` turn from -1 to
+    -2."""
     missing = np.int64(0)
     sources = np.int64(0)
     for i in range(inner):
@@ -95,8 +100,9 @@ def count_inside(indptr, indices, ids, inner, local, counts):  # type: ignore[no
 
 
 @kernel
-def copy_inside(indptr, indices, edge_ids, ids, inner, local, out_indices, out_ids):  # type: ignore[no-untyped-def]
-    """Write those edges in their order: the source's number, and the edge's id (its position if there are no ids)."""
+def copy_inside(indptr, indices, edge_ids, ids, inner, local, out_indices, out_ids):
+    """Write those edges in their order: the source's number, and the edge's id (its position if
+    there are no ids)."""
     at = 0
     for i in range(inner):
         v = ids[i]
@@ -115,9 +121,10 @@ def copy_inside(indptr, indices, edge_ids, ids, inner, local, out_indices, out_i
 
 
 @kernel
-def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):  # type: ignore[no-untyped-def]
-    """Let ``part`` take those of the vertices ``ids`` (by hop) that earlier parts hold farther off or not at all;
-    ``sizes`` is how many each part has, ``tied[p]`` becomes how many of part ``p``'s are as near to ``part``."""
+def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):
+    """Let ``part`` take those of the vertices ``ids`` (by hop) that earlier parts hold farther off
+    or not at all; ``sizes`` is how many each part has, ``tied[p]`` becomes how many of part ``p``'s
+    are as near to ``part``."""
     begin = np.int64(0)
     for hop in range(len(hop_ends)):
         for i in range(begin, hop_ends[hop]):
@@ -134,8 +141,9 @@ def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):  # type: igno
 
 
 @kernel
-def take_ties(ids, hop_ends, part, owner, nearest, sizes, shares):  # type: ignore[no-untyped-def]
-    """Let ``part`` take ``shares[p]`` of what part ``p`` has and is as near to ``part``, chosen by a hash."""
+def take_ties(ids, hop_ends, part, owner, nearest, sizes, shares):
+    """Let ``part`` take ``shares[p]`` of what part ``p`` has and is as near to ``part``, chosen by
+    a hash."""
     begin = np.int64(0)
     for hop in range(len(hop_ends)):
         for i in range(begin, hop_ends[hop]):

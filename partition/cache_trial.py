@@ -1,4 +1,5 @@
-"""Trial of a cache of one size on a part or on the whole graph: its hit rate in one sampled epoch."""
+"""Trial of a cache of one size on a part or on the whole graph: its hit rate in one sampled
+epoch."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ Seeds = Tensor | Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class CacheUse:
-    """Vertices that a cache held (ids, of several types their numbers over all, int64), and its hits of the rows of
-    input nodes read in one epoch."""
+    """Vertices that a cache held (ids, of several types their numbers over all, int64), and its
+    hits of the rows of input nodes read in one epoch."""
 
     ids: Tensor
     reads: int
@@ -54,8 +55,8 @@ class CacheTrial:
         fanout: Neighbours sampled per hop, the last entry serves the seeds. None: 10 in every hop.
         batch_size: Seeds a batch.
         policy: Cache policy that ranks the vertices.
-        fields: The cached fields, whose widths turn bytes into rows; of types that lack them nothing is read. None:
-            ``feat``, if there is such a field.
+        fields: The cached fields, whose widths turn bytes into rows; of types that lack them
+            nothing is read. None: ``feat``, if there is such a field.
         seed: Seed of order and sampling.
 
     Raises:
@@ -65,13 +66,15 @@ class CacheTrial:
     budget: Any = field(
         default="10%",
         metadata={
-            "help": "Report what a cache of each part would serve: 2GiB, or a share of all rows; 0 saves sampling for "
+            "help": "Report what a cache of each part would serve: 2GiB, or a share of all rows; 0 "
+            "saves sampling for "
             "that.",
             "flags": ("--cache",),
         },
     )
     fanout: tuple[int, ...] | None = field(
-        default=None, metadata={"help": "Neighbours that training samples per hop.  [default: 10 in each]"}
+        default=None,
+        metadata={"help": "Neighbours that training samples per hop.  [default: 10 in each]"},
     )
     batch_size: int = field(default=1000, metadata={"help": "Seeds per mini-batch."})
     policy: str = field(
@@ -87,7 +90,10 @@ class CacheTrial:
     def __post_init__(self) -> None:
         budget = Budget.parse(self.budget)
         if budget is None or budget.is_auto:
-            raise ValueError(f'cache must be bytes ("2GiB") or a share ("10%") to try it out, got {self.budget!r}')
+            raise ValueError(
+                'cache must be bytes ("2GiB") or a share ("10%") to try it out, got '
+                f"{self.budget!r}"
+            )
         resolve_policy(self.policy)
         check_batch_size(self.batch_size)
         for fanout in self.fanout or ():
@@ -98,27 +104,36 @@ class CacheTrial:
     def fanout_of(self, hops: int) -> tuple[int, ...]:
         """Fan-out on parts of so many hops; ValueError if it has more, which parts do not hold."""
         if self.fanout is not None and len(self.fanout) > hops:
-            raise ValueError(f"fanout must have at most {hops} entries for {hops} hops, got {list(self.fanout)}")
+            raise ValueError(
+                f"fanout must have at most {hops} entries for {hops} hops, got {list(self.fanout)}"
+            )
         return self.fanout or (FANOUT,) * hops
 
     def row_bytes(self, graph: Graph) -> dict[str, int]:
-        """Vertex type to the bytes of a vertex's rows of all cached fields; types without any are left out."""
+        """Vertex type to the bytes of a vertex's rows of all cached fields; types without any are
+        left out."""
         fields = {node_type: graph.node_fields(node_type) for node_type in graph.node_types}
         known = {name for own in fields.values() for name in own}
         names = ({_FEATURES} & known) if self.fields is None else self.fields
         for name in names:
             if name not in known:
                 raise ValueError(f"fields must be among {sorted(known)}, got {name!r}")
-        widths = {t: sum(stored_row_bytes(own[name]) for name in names if name in own) for t, own in fields.items()}
+        widths = {
+            t: sum(stored_row_bytes(own[name]) for name in names if name in own)
+            for t, own in fields.items()
+        }
         return {node_type: width for node_type, width in widths.items() if width}
 
     def nbytes(self, graph: Graph) -> int | None:
-        """Budget in bytes, of the rows of the whole ``graph``; None where no field says what a row takes."""
+        """Budget in bytes, of the rows of the whole ``graph``; None where no field says what a row
+        takes."""
         widths = self.row_bytes(graph)
         return self._nbytes(graph, widths) if widths else None
 
     def _nbytes(self, graph: Graph, widths: Mapping[str, int]) -> int:
-        return self._budget.nbytes([(width, graph.num_nodes_of(t)) for t, width in widths.items()], free=int)
+        return self._budget.nbytes(
+            [(width, graph.num_nodes_of(t)) for t, width in widths.items()], free=int
+        )
 
     @property
     def share(self) -> float | None:
@@ -132,9 +147,16 @@ class CacheTrial:
         return budget
 
     def measure(
-        self, whole: Graph, graph: Graph, seeds: Seeds, hops: int, *, progress: Callable[[], object] | None = None
+        self,
+        whole: Graph,
+        graph: Graph,
+        seeds: Seeds,
+        hops: int,
+        *,
+        progress: Callable[[], object] | None = None,
     ) -> CacheUse:
-        """Fill a cache by the policy, and count its hits in an epoch over ``seeds``, on a part or the whole graph.
+        """Fill a cache by the policy, and count its hits in an epoch over ``seeds``, on a part or
+        the whole graph.
 
         Args:
             whole: The whole graph, whose rows the budget is a share of.
@@ -144,14 +166,20 @@ class CacheTrial:
             progress: Called after each batch, by the threads that sample.
 
         Raises:
-            ValueError: The graph lacks a field; the budget is in bytes, and no field says what a row takes.
+            ValueError: The graph lacks a field; the budget is in bytes, and no field says what a
+                row takes.
         """
         sampler, widths = NeighborSampler(list(self.fanout_of(hops))), self.row_bytes(whole)
         if not widths and self.share is None:
-            raise ValueError(f"cache must be a share where the graph has no field {_FEATURES}, got {self.budget!r}")
+            raise ValueError(
+                f"cache must be a share where the graph has no field {_FEATURES}, got "
+                f"{self.budget!r}"
+            )
         widths = widths or dict.fromkeys(whole.node_types, 1)
         cached = self._fill(graph, seeds, sampler, widths, self._nbytes(whole, widths))
-        counts = count_accesses(graph, seeds, sampler, batch_size=self.batch_size, seed=self.seed, progress=progress)
+        counts = count_accesses(
+            graph, seeds, sampler, batch_size=self.batch_size, seed=self.seed, progress=progress
+        )
         reads = {node_type: counts.reads(node_type) for node_type in widths}
         numbering = Numbering(graph.num_nodes_by_type)
         ids = torch.cat([own + numbering.begin(node_type) for node_type, own in cached.items()])
@@ -159,17 +187,26 @@ class CacheTrial:
         return CacheUse(ids, sum(int(count.sum()) for count in reads.values()), hits)
 
     def _fill(
-        self, graph: Graph, seeds: Seeds, sampler: NeighborSampler, widths: Mapping[str, int], nbytes: int
+        self,
+        graph: Graph,
+        seeds: Seeds,
+        sampler: NeighborSampler,
+        widths: Mapping[str, int],
+        nbytes: int,
     ) -> dict[str, Tensor]:
         """Ids of the cached vertices of each type that has rows."""
         counts = {node_type: graph.num_nodes_of(node_type) for node_type in widths}
-        tables = {node_type: SLOT_BYTES * n * self._budget.pays_tables for node_type, n in counts.items()}
+        tables = {
+            node_type: SLOT_BYTES * n * self._budget.pays_tables for node_type, n in counts.items()
+        }
         if nbytes >= sum(widths[t] * n + tables[t] for t, n in counts.items()):
             return {node_type: torch.arange(n, device="cpu") for node_type, n in counts.items()}
         if nbytes < min(widths[t] + tables[t] for t in widths):
             return dict.fromkeys(widths, torch.empty(0, dtype=torch.int64, device="cpu"))
         policy = resolve_policy(self.policy)
-        rankings = apply_policy(policy, graph, seeds, sampler, self.seed, batch_size=self.batch_size)
+        rankings = apply_policy(
+            policy, graph, seeds, sampler, self.seed, batch_size=self.batch_size
+        )
         demands = [Demand(counts[t], width, tables[t], rankings[t]) for t, width in widths.items()]
         rows = divide(nbytes, demands)
         return {t: rankings[t].ids[:count] for t, count in zip(widths, rows, strict=True)}

@@ -35,31 +35,34 @@ def write_dgl(
     halo_hops: int = 1,
     progress: Progress | None = None,
 ) -> None:
-    """Write a partition as ``dgl.distributed.partition_graph`` does, whole or not at all; DGL 1.1 and later open it.
+    """Write a partition as ``dgl.distributed.partition_graph`` does, whole or not at all; DGL 1.1
+    and later open it.
 
-    ``out`` receives ``<graph_name>.json`` and for each part ``part<i>/graph.dgl``, ``node_feat.dgl`` and
-    ``edge_feat.dgl``. Every vertex is in exactly one part (:func:`pagraph.partition.extract.vertex_owners`), an edge
-    where its destination is. Vertices and edges are numbered anew, by part and type; their fields are those of the
-    graph, ``train_mask`` of the partition's training vertices, and :data:`ORIGINAL_ID`, their ids in the graph (int64).
-    DGL stores bool as uint8.
+    ``out`` receives ``<graph_name>.json`` and for each part ``part<i>/graph.dgl``,
+    ``node_feat.dgl`` and ``edge_feat.dgl``. Every vertex is in exactly one part
+    (:func:`pagraph.partition.extract.vertex_owners`), an edge where its destination is. Vertices
+    and edges are numbered anew, by part and type; their fields are those of the graph,
+    ``train_mask`` of the partition's training vertices, and :data:`ORIGINAL_ID`, their ids in the
+    graph (int64). DGL stores bool as uint8.
 
-    In memory are 33 bytes a vertex of the whole graph, and one part with its fields, as DGL writes files from memory
-    only.
+    In memory are 33 bytes a vertex of the whole graph, and one part with its fields, as DGL writes
+    files from memory only.
 
     Args:
         partition: The partition.
         out: Must not exist yet.
         graph_name: Name of DGL's ``DistGraph``, and of the JSON file.
-        halo_hops: In-edges are complete up to so many hops from a part's own vertices, DGL's ``num_hops``. DistDGL
-            needs 1, as it asks the owner for neighbours; training on a part alone needs as many as there are layers.
+        halo_hops: In-edges are complete up to so many hops from a part's own vertices, DGL's
+            ``num_hops``. DistDGL needs 1, as it asks the owner for neighbours; training on a part
+            alone needs as many as there are layers.
         progress: Called with the parts written and all parts.
 
     Raises:
         FileExistsError: ``out`` exists.
         MissingDependencyError: DGL is not installed.
         OSError: The disk is full, or nothing can be written there.
-        ValueError: ``graph_name`` is no plain name, ``halo_hops`` is not in [1, 253], or a type or field has a name
-            that DGL's format cannot hold or that is :data:`ORIGINAL_ID`.
+        ValueError: ``graph_name`` is no plain name, ``halo_hops`` is not in [1, 253], or a type or
+            field has a name that DGL's format cannot hold or that is :data:`ORIGINAL_ID`.
     """
     if not _SAFE_NAME.fullmatch(graph_name):
         raise ValueError(f"graph_name must be a plain file name, got {graph_name!r}")
@@ -90,7 +93,9 @@ def check_field_names(graph: Graph) -> None:
     fields = [*map(graph.node_fields, graph.node_types), *map(graph.edge_fields, graph.edge_types)]
     for name in itertools.chain(*fields):
         if name == ORIGINAL_ID or "/" in name or ":" in name:
-            raise ValueError(f"a field must be called neither {ORIGINAL_ID!r} nor with '/' or ':', got {name!r}")
+            raise ValueError(
+                f"a field must be called neither {ORIGINAL_ID!r} nor with '/' or ':', got {name!r}"
+            )
 
 
 class _Numbering:
@@ -100,8 +105,8 @@ class _Numbering:
         types: Numbers over all types, as ``owner``, ``order`` and ``new_ids`` have them.
         owner: The part of each vertex, int32.
         order: The vertices in DGL's order; ``new_ids`` is the place of each there.
-        node_ranges: Vertex type to the first new id of each part and the one after its last; ``edge_ranges`` is the
-            same for each edge type.
+        node_ranges: Vertex type to the first new id of each part and the one after its last;
+            ``edge_ranges`` is the same for each edge type.
         edge_begin: Edge type to the new id of the first in-edge of each destination, by its id.
     """
 
@@ -115,15 +120,24 @@ class _Numbering:
         owners = dict(zip(graph.node_types, pieces, strict=True))
         sizes = [torch.bincount(owner, minlength=partition.num_parts) for owner in owners.values()]
         self.node_ranges = dict(zip(owners, _ranges(sizes), strict=True))
-        degrees = {edge_type: torch.diff(graph.csc_of(edge_type).indptr).long() for edge_type in graph.edge_types}
-        sizes = [torch.zeros_like(sizes[0]).index_add(0, owners[t[2]], count) for t, count in degrees.items()]
+        degrees = {
+            edge_type: torch.diff(graph.csc_of(edge_type).indptr).long()
+            for edge_type in graph.edge_types
+        }
+        sizes = [
+            torch.zeros_like(sizes[0]).index_add(0, owners[t[2]], count)
+            for t, count in degrees.items()
+        ]
         self.edge_ranges = dict(zip(degrees, _ranges(sizes), strict=True))
         self.edge_begin: dict[EdgeType, Tensor] = {}
         for (edge_type, counts), size in zip(degrees.items(), sizes, strict=True):
             owner = owners[edge_type[2]].long()
             order = torch.argsort(owner, stable=True)
-            # By part and destination edges of this type are contiguous; those of others lie between the parts.
-            between = torch.tensor(self.edge_ranges[edge_type], device="cpu")[:, 0] - (size.cumsum(0) - size)
+            # By part and destination edges of this type are contiguous; those of others lie between
+            # the parts.
+            between = torch.tensor(self.edge_ranges[edge_type], device="cpu")[:, 0] - (
+                size.cumsum(0) - size
+            )
             begin = counts[order].cumsum(0) - counts[order] + between[owner[order]]
             self.edge_begin[edge_type] = torch.empty_like(counts).index_put_((order,), begin)
 
@@ -135,14 +149,17 @@ class _Numbering:
 
 
 def _ranges(sizes: list[Tensor]) -> list[list[list[int]]]:
-    """For each type and part ``[begin, end]`` of what lies by part, then by type; ``sizes`` has the parts' by type."""
+    """For each type and part ``[begin, end]`` of what lies by part, then by type; ``sizes`` has the
+    parts' by type."""
     counts = torch.stack(sizes)
     ends = counts.T.flatten().cumsum(0).reshape(-1, len(sizes)).T
     ranges: list[list[list[int]]] = torch.stack([ends - counts, ends], 2).tolist()
     return ranges
 
 
-def _config(partition: Partition, numbering: _Numbering, graph_name: str, halo_hops: int) -> dict[str, Any]:
+def _config(
+    partition: Partition, numbering: _Numbering, graph_name: str, halo_hops: int
+) -> dict[str, Any]:
     graph = partition.graph
     return {
         "graph_name": graph_name,
@@ -152,23 +169,35 @@ def _config(partition: Partition, numbering: _Numbering, graph_name: str, halo_h
         "num_parts": partition.num_parts,
         "halo_hops": halo_hops,
         "node_map": numbering.node_ranges,
-        "edge_map": {":".join(edge_type): ranges for edge_type, ranges in numbering.edge_ranges.items()},
+        "edge_map": {
+            ":".join(edge_type): ranges for edge_type, ranges in numbering.edge_ranges.items()
+        },
         "ntypes": {name: place for place, name in enumerate(graph.node_types)},
         "etypes": {":".join(edge_type): place for place, edge_type in enumerate(graph.edge_types)},
     }
 
 
-def _write_part(folder: Path, partition: Partition, numbering: _Numbering, part: int, halo_hops: int) -> dict[str, str]:
+def _write_part(
+    folder: Path, partition: Partition, numbering: _Numbering, part: int, halo_hops: int
+) -> dict[str, str]:
     """Write the three files of a part; returns their names for the config."""
-    names = {"node_feats": "node_feat.dgl", "edge_feats": "edge_feat.dgl", "part_graph": "graph.dgl"}
+    names = {
+        "node_feats": "node_feat.dgl",
+        "edge_feats": "edge_feat.dgl",
+        "part_graph": "graph.dgl",
+    }
     paths = {key: f"part{part}/{name}" for key, name in names.items()}
     (folder / f"part{part}").mkdir()
-    own_edges = _write_structure(folder / paths["part_graph"], partition, numbering, part, halo_hops)
+    own_edges = _write_structure(
+        folder / paths["part_graph"], partition, numbering, part, halo_hops
+    )
     fields: dict[str, Tensor] = {}
     for node_type, own in numbering.types.split(numbering.own(part)).items():
         fields |= _rows(node_type, partition.graph.node_fields(node_type), own)
         if node_type == partition.train_type:
-            fields[f"{node_type}/train_mask"] = torch.isin(own, partition.train_of(part), assume_unique=True)
+            fields[f"{node_type}/train_mask"] = torch.isin(
+                own, partition.train_of(part), assume_unique=True
+            )
     _save_tensors(folder / paths["node_feats"], fields)
     fields = {}
     for edge_type, own in own_edges.items():
@@ -185,10 +214,12 @@ def _rows(type_name: str, fields: Mapping[str, Tensor], ids: Tensor) -> dict[str
 def _write_structure(
     file: Path, partition: Partition, numbering: _Numbering, part: int, halo_hops: int
 ) -> dict[EdgeType, Tensor]:
-    """Write a part's graph, all types as one: its own vertices and their in-edges first. Returns the graph's ids of
-    those edges by type."""
+    """Write a part's graph, all types as one: its own vertices and their in-edges first. Returns
+    the graph's ids of those edges by type."""
     own = numbering.own(part)
-    structure = extract_structure(partition.graph, vertices_within(partition.merged, own, halo_hops))
+    structure = extract_structure(
+        partition.graph, vertices_within(partition.merged, own, halo_hops)
+    )
     ids = structure.vertices.ids
     places = numbering.types.places(ids)
     edges = [_edges(structure, numbering, edge_type, places) for edge_type in structure.edges]
@@ -205,14 +236,20 @@ def _write_structure(
     if partition.graph.is_homogeneous:
         ((src, _, new_ids),) = edges
         edata = {"_ID": new_ids, "inner_edge": inner[0].to(torch.uint8)}
-        _save_graph(file, (structure.csc.indptr.long(), src, torch.arange(len(src), device="cpu")), ndata, edata)
+        _save_graph(
+            file,
+            (structure.csc.indptr.long(), src, torch.arange(len(src), device="cpu")),
+            ndata,
+            edata,
+        )
         return own_edges
     node_types, edge_types = torch.empty(len(ids), dtype=torch.int16, device="cpu"), []
     for number, place in enumerate(places.values()):
         node_types[place] = number
     for number, mine in enumerate(inner):
         edge_types.append(torch.full((len(mine),), number, dtype=torch.int32, device="cpu"))
-    # DGL finds an edge of its own by its id: those come first, by type. In a row it wants them by type.
+    # DGL finds an edge of its own by its id: those come first, by type. In a row it wants them by
+    # type.
     order = torch.argsort(torch.cat(inner).logical_not(), stable=True)
     src, dst, new_ids = (torch.cat(arrays)[order] for arrays in zip(*edges, strict=True))
     edata = {
@@ -227,12 +264,17 @@ def _write_structure(
 
 
 def _edges(
-    structure: PartStructure, numbering: _Numbering, edge_type: EdgeType, places: Mapping[str, Tensor]
+    structure: PartStructure,
+    numbering: _Numbering,
+    edge_type: EdgeType,
+    places: Mapping[str, Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sources and destinations of a part's edges of a type, as numbers over all of its types, and DGL's edge ids."""
+    """Sources and destinations of a part's edges of a type, as numbers over all of its types, and
+    DGL's edge ids."""
     csc = structure.edges[edge_type].csc
     dst = csc.destinations().long()
-    # An edge's place among those of its destination and type is the same in the part and in DGL's order.
+    # An edge's place among those of its destination and type is the same in the part and in DGL's
+    # order.
     shift = numbering.edge_begin[edge_type][structure.types[edge_type[2]].ids] - csc.indptr[:-1]
     new_ids = torch.arange(csc.num_edges, device="cpu") + shift[dst]
     return places[edge_type[0]][csc.indices.long()], places[edge_type[2]][dst], new_ids
@@ -244,10 +286,12 @@ def _import_dgl() -> Any:
     return import_dgl()
 
 
-def _save_graph(file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[str, Tensor]) -> None:
+def _save_graph(
+    file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[str, Tensor]
+) -> None:
     size, (indptr, indices, edge_ids) = _write_graph(file, csc, ndata, edata), csc
-    # DGL closes files without looking whether their last 4 KiB fitted on the disk, and reads garbage for them later.
-    # The same graph without vertices tells how large the file must be.
+    # DGL closes files without looking whether their last 4 KiB fitted on the disk, and reads
+    # garbage for them later. The same graph without vertices tells how large the file must be.
     empty = file.with_suffix(".empty")
     no_rows = ({name: value[:0] for name, value in fields.items()} for fields in (ndata, edata))
     bare = _write_graph(empty, (indptr[:1], indices[:0], edge_ids[:0]), *no_rows)
@@ -255,7 +299,9 @@ def _save_graph(file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[
     _check_size(file, size, bare, [indptr[1:], indices, edge_ids, *ndata.values(), *edata.values()])
 
 
-def _write_graph(file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[str, Tensor]) -> int:
+def _write_graph(
+    file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[str, Tensor]
+) -> int:
     """Write a graph by its in-edges; returns the file's size."""
     graph = _import_dgl().graph(("csc", csc), num_nodes=len(csc[0]) - 1)
     graph.ndata.update(ndata)
@@ -272,7 +318,8 @@ def _save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _write(file: Path, write: Callable[[], object]) -> int:
-    """Size of the written file; DGL's error for a disk that takes no more becomes one that says so."""
+    """Size of the written file; DGL's error for a disk that takes no more becomes one that says
+    so."""
     try:
         write()
     except _import_dgl().DGLError as error:

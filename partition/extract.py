@@ -1,4 +1,5 @@
-"""Content of a part taken from the whole graph: structure under local ids, rows of fields, owners of vertices."""
+"""Content of a part taken from the whole graph: structure under local ids, rows of fields, owners
+of vertices."""
 
 from __future__ import annotations
 
@@ -32,10 +33,11 @@ _HALVINGS = 50
 
 
 class SelectedRows:
-    """Lazy ``source[ids]``, read slice by slice; the disk is asked for all pages of a slice at once.
+    """Lazy ``source[ids]``, read slice by slice; the disk is asked for all pages of a slice at
+    once.
 
-    With ``as_stored`` the rows of ``NarrowRows`` as they are stored, for writers and comparisons; ``decoding`` says how
-    they become values.
+    With ``as_stored`` the rows of ``NarrowRows`` as they are stored, for writers and comparisons;
+    ``decoding`` says how they become values.
 
     Example:
         >>> SelectedRows(torch.arange(8).view(4, 2), torch.tensor([3, 0, 3]))[1:].tolist()
@@ -43,7 +45,9 @@ class SelectedRows:
     """
 
     def __init__(self, source: FieldValue, ids: Tensor, *, as_stored: bool = False) -> None:
-        self._feature = host_feature(source, torch.device("cpu")) if as_stored else row_reader(source)
+        self._feature = (
+            host_feature(source, torch.device("cpu")) if as_stored else row_reader(source)
+        )
         self._ids = ids
         self.dtype, self.decoding = self._feature.dtype, self._feature.decoding
         self.shape = (len(ids), *self._feature.row_shape)
@@ -58,8 +62,10 @@ class PartEdges:
     """Edges of one type in a part.
 
     Attributes:
-        csc: In-edges under local ids, in the whole graph's order; vertices found at the last hop have none.
-        edge_ids: The id in the whole graph of each edge of ``csc``, shape ``(num_edges,)``, int32 where they fit.
+        csc: In-edges under local ids, in the whole graph's order; vertices found at the last hop
+            have none.
+        edge_ids: The id in the whole graph of each edge of ``csc``, shape ``(num_edges,)``, int32
+            where they fit.
     """
 
     csc: CSC
@@ -74,7 +80,8 @@ class PartStructure:
         vertices: The vertices by their numbers over all types.
         types: The vertices of each type.
         edges: The edges of each type.
-        missing: Number of in-edges of the inner vertices left out, because the part does without their source.
+        missing: Number of in-edges of the inner vertices left out, because the part does without
+            their source.
         dropped: Number of vertices those edges come from.
     """
 
@@ -103,11 +110,15 @@ class PartStructure:
 
     def graph(self) -> Graph:
         """The part's graph, without fields."""
-        return Graph({t: e.csc for t, e in self.edges.items()}, {t: len(v.ids) for t, v in self.types.items()})
+        return Graph(
+            {t: e.csc for t, e in self.edges.items()},
+            {t: len(v.ids) for t, v in self.types.items()},
+        )
 
 
 def extract_part(partition: Partition, part: int) -> PartStructure:
-    """Structure of a part: all in-edges, of vertices up to the last hop but one, whose source is in the part.
+    """Structure of a part: all in-edges, of vertices up to the last hop but one, whose source is in
+    the part.
 
     Takes one id a vertex of the whole graph, and the part itself; the graph may be mapped.
 
@@ -126,8 +137,8 @@ def extract_part(partition: Partition, part: int) -> PartStructure:
 
 
 def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
-    """In-edges among ``vertices`` (numbers over all types) of all but those of the last hop; the graph's ids have been
-    checked."""
+    """In-edges among ``vertices`` (numbers over all types) of all but those of the last hop; the
+    graph's ids have been checked."""
     from . import _kernels
 
     types = vertices.by_type(Numbering(graph.num_nodes_by_type))
@@ -141,7 +152,9 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
     for edge_type in graph.edge_types:
         source, _, target = edge_type
         inside = (types[target], len(types[source].ids), local[source])
-        edges[edge_type], missing_here, dropped_here = _edges_inside(graph.csc_of(edge_type), *inside)
+        edges[edge_type], missing_here, dropped_here = _edges_inside(
+            graph.csc_of(edge_type), *inside
+        )
         missing, dropped = missing + missing_here, dropped + dropped_here
     return PartStructure(vertices, types, edges, missing, dropped)
 
@@ -149,8 +162,9 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
 def _edges_inside(
     whole: CSC, targets: PartVertices, num_src: int, local: npt.NDArray[np.signedinteger]
 ) -> tuple[PartEdges, int, int]:
-    """In-edges of ``targets`` but those of the last hop from vertices with a ``local`` id; how many others there are,
-    and how many vertices these come from that were not seen before (see ``count_inside``)."""
+    """In-edges of ``targets`` but those of the last hop from vertices with a ``local`` id; how many
+    others there are, and how many vertices these come from that were not seen before (see
+    ``count_inside``)."""
     from . import _kernels
 
     ids, inner = targets.ids, targets.hop_ends[max(len(targets.hop_ends) - 2, 0)]
@@ -163,18 +177,24 @@ def _edges_inside(
     indptr = torch.zeros(len(ids) + 1, dtype=dtype, device="cpu")
     indptr[1:] = ends
     indices = torch.empty(num_edges, dtype=dtype, device="cpu")
-    whole_ids = torch.empty(0, dtype=dtype, device="cpu") if whole.edge_ids is None else whole.edge_ids
-    largest = whole.num_edges if whole.edge_ids is None or not len(whole_ids) else int(whole_ids.max())
+    whole_ids = (
+        torch.empty(0, dtype=dtype, device="cpu") if whole.edge_ids is None else whole.edge_ids
+    )
+    largest = (
+        whole.num_edges if whole.edge_ids is None or not len(whole_ids) else int(whole_ids.max())
+    )
     edge_ids = torch.empty(num_edges, dtype=id_dtype(0, largest), device="cpu")
-    _kernels.copy_inside(*rows, whole_ids.numpy(), ids.numpy(), inner, local, indices.numpy(), edge_ids.numpy())
+    _kernels.copy_inside(
+        *rows, whole_ids.numpy(), ids.numpy(), inner, local, indices.numpy(), edge_ids.numpy()
+    )
     return PartEdges(CSC(indptr, indices, num_src), edge_ids), int(missing), int(dropped)
 
 
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
 
-    Of several a hash chooses: where two hops reach everything, a fixed order would give nearly all to one part.
-    Takes 5 bytes a vertex beside one part at a time.
+    Of several a hash chooses: where two hops reach everything, a fixed order would give nearly all
+    to one part. Takes 5 bytes a vertex beside one part at a time.
     """
     from . import _kernels
 
@@ -183,14 +203,22 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     sizes = np.zeros(0, np.int64)
     for part, vertices in enumerate(parts):
         sizes, tied = np.append(sizes, 0), np.zeros(part + 1, np.int64)
-        rings = (vertices.ids.numpy(), np.array(vertices.hop_ends, np.int64), part, owner.numpy(), nearest, sizes)
+        rings = (
+            vertices.ids.numpy(),
+            np.array(vertices.hop_ends, np.int64),
+            part,
+            owner.numpy(),
+            nearest,
+            sizes,
+        )
         _kernels.take_nearer(*rings, tied)
         _kernels.take_ties(*rings, _shares(sizes, tied))
     return owner
 
 
 def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Share of its ``tied`` vertices that each part gives to the last one, so that none that gives ends up smaller."""
+    """Share of its ``tied`` vertices that each part gives to the last one, so that none that gives
+    ends up smaller."""
     low, high = float(sizes[-1]), float(sizes[-1] + tied.sum())
     for _ in range(_HALVINGS):  # of where the level lies that givers fall to and the taker rises to
         level = (low + high) / 2
@@ -201,8 +229,9 @@ def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.ND
 
 
 def vertex_owners(partition: Partition) -> Tensor:
-    """One part for every vertex of all types, shape ``(num_nodes,)``, int32: that which trains on it, else the
-    :func:`nearest_part`, or for those that no part reaches the parts that own fewest."""
+    """One part for every vertex of all types, shape ``(num_nodes,)``, int32: that which trains on
+    it, else the :func:`nearest_part`, or for those that no part reaches the parts that own
+    fewest."""
     vertices = (partition.vertices(part) for part in range(partition.num_parts))
     owner = nearest_part(partition.graph.num_nodes, vertices)
     owner[partition.train + partition.numbering.begin(partition.train_type)] = partition.parts

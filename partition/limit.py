@@ -21,23 +21,26 @@ FANOUT = 10
 """Default number of neighbours drawn in every hop."""
 
 
-def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[int] | None = None) -> Partition:
-    """Drop halo vertices until the parts hold at most ``factor`` times the graph's vertices together.
+def limit_replication(
+    partition: Partition, factor: float, *, fanout: Sequence[int] | None = None
+) -> Partition:
+    """Drop halo vertices until the parts hold at most ``factor`` times the graph's vertices
+    together.
 
-    Those go first that are expected to be drawn least often in an epoch, over all parts alike; with them go others
-    that only they led to. ``Partition.lost`` is the share of all draws that would have come to dropped vertices;
-    training draws from the neighbours that are left. Takes about 50 bytes for each halo vertex of all parts, and 20 a
-    vertex of the graph.
+    Those go first that are expected to be drawn least often in an epoch, over all parts alike; with
+    them go others that only they led to. ``Partition.lost`` is the share of all draws that would
+    have come to dropped vertices; training draws from the neighbours that are left. Takes about 50
+    bytes for each halo vertex of all parts, and 20 a vertex of the graph.
 
     Args:
         partition: Its ``dropped`` is not read.
         factor: Highest replication factor, sum of the parts' vertices / vertices of the graph.
-        fanout: Neighbours that training samples per hop, along each edge type, the last entry for the seeds; -1 is
-            all. Default: 10.
+        fanout: Neighbours that training samples per hop, along each edge type, the last entry for
+            the seeds; -1 is all. Default: 10.
 
     Raises:
-        ValueError: ``factor`` leaves no room for the training vertices themselves, or ``fanout`` is not one number for
-            each hop.
+        ValueError: ``factor`` leaves no room for the training vertices themselves, or ``fanout`` is
+            not one number for each hop.
     """
     graph, hops = partition.graph, partition.hops
     fanout = [FANOUT] * hops if fanout is None else list(fanout)
@@ -47,7 +50,9 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
     needed = sum(len(s) for s in seeds)
     if not factor * graph.num_nodes >= needed:  # NaN is not either
         least = needed / graph.num_nodes
-        raise ValueError(f"max_replication must be at least {least:.4g}, what parts train on, got {factor}")
+        raise ValueError(
+            f"max_replication must be at least {least:.4g}, what parts train on, got {factor}"
+        )
     room = int(min(factor, partition.num_parts) * graph.num_nodes)
     held = [vertices_within(partition.merged, s, hops) for s in seeds]
     excess = sum(len(v.ids) for v in held) - room
@@ -60,15 +65,18 @@ def limit_replication(partition: Partition, factor: float, *, fanout: Sequence[i
         draws.append(drawn[ids.numpy()])
         total += drawn_at_all
     dropped = _fewest(partition.merged, seeds, halo, _ranks(draws), hops, excess)
-    kept = sum(_expected_draws(graph, s, fanout, without=d)[0].sum() for s, d in zip(seeds, dropped, strict=True))
+    kept = sum(
+        _expected_draws(graph, s, fanout, without=d)[0].sum()
+        for s, d in zip(seeds, dropped, strict=True)
+    )
     return replace(partition, dropped=tuple(dropped), lost=float(max(0.0, 1 - kept / total)))
 
 
 def _expected_draws(
     graph: Graph, seeds: Tensor, fanout: Sequence[int], *, without: Tensor | None = None
 ) -> tuple[npt.NDArray[np.float64], float]:
-    """Expected draws of each vertex, hop by hop from one for each seed, and the sum over all that are not left out;
-    vertices by their numbers over all types."""
+    """Expected draws of each vertex, hop by hop from one for each seed, and the sum over all that
+    are not left out; vertices by their numbers over all types."""
     from . import _kernels
 
     numbering = Numbering(graph.num_nodes_by_type)
@@ -81,7 +89,11 @@ def _expected_draws(
     for number in reversed(fanout):
         found = np.zeros(graph.num_nodes)
         for edge_type in graph.edge_types:
-            csc, sources, targets = graph.csc_of(edge_type), numbering.rows(edge_type[0]), numbering.rows(edge_type[2])
+            csc, sources, targets = (
+                graph.csc_of(edge_type),
+                numbering.rows(edge_type[0]),
+                numbering.rows(edge_type[2]),
+            )
             frontier = np.flatnonzero(draws[targets])
             edges = (csc.indptr.numpy(), csc.indices.numpy(), frontier, draws[targets][frontier])
             total += _kernels.spread(*edges, number, kept[sources], found[sources])
@@ -111,7 +123,9 @@ def _fewest(
     def without(count: int) -> list[Tensor]:
         lost = []
         for start, ids, rank in zip(seeds, halo, ranks, strict=True):
-            left = vertices_within(graph, start, hops, without=ids[torch.from_numpy(rank < count)]).ids
+            left = vertices_within(
+                graph, start, hops, without=ids[torch.from_numpy(rank < count)]
+            ).ids
             lost.append(ids[~torch.isin(ids, left)].sort().values)
         return lost
 

@@ -1,4 +1,5 @@
-"""Manifest of a partition folder: options of the division, content of each part, location of the graph."""
+"""Manifest of a partition folder: options of the division, content of each part, location of the
+graph."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ FORMAT = PARTITION_FORMAT
 SPLITS = ("train", "val", "test")
 """The three lists of local ids that every part has."""
 _TYPED = 3
-"""Version of a folder whose graph has several types; those of one type are as :data:`VERSIONS` are."""
+"""Version of a folder whose graph has several types; those of one type are as :data:`VERSIONS`
+are."""
 _COUNTS = ("num_edges", "dropped", "missing")
 _PLAIN = (
     *("origin", "method", "hops", "seed", "capped", "max_replication"),
@@ -100,21 +102,32 @@ class PartEntry:
 
     @classmethod
     def parse(cls, value: Any, hops: int, node_types: Mapping[str, int], where: str) -> PartEntry:
-        """Check and take one part's JSON object, of a graph with these vertex types (none: one type of each)."""
+        """Check and take one part's JSON object, of a graph with these vertex types (none: one type
+        of each)."""
         by_type: dict[str, tuple[int, ...]] = {}
         if node_types:
             given = take(value, "hop_ends", dict, where)
-            by_type = {name: _hop_ends(given, name, hops, f"{where}: hop_ends") for name in node_types}
+            by_type = {
+                name: _hop_ends(given, name, hops, f"{where}: hop_ends") for name in node_types
+            }
             ends = tuple(map(sum, zip(*by_type.values(), strict=True)))
         else:
             ends = _hop_ends(value, "hop_ends", hops, where)
         counts = [_count(value, name, where) for name in _COUNTS]
-        splits = {name: ArrayEntry.parse(take(value, name, dict, where), f"{where}, {name}") for name in SPLITS}
+        splits = {
+            name: ArrayEntry.parse(take(value, name, dict, where), f"{where}, {name}")
+            for name in SPLITS
+        }
         for name, entry in splits.items():
             if entry.dtype != "int64" or len(entry.shape) != 1 or entry.shape[0] > ends[-1]:
                 rule = f"int64 of shape [n], n at most {ends[-1]}"
-                raise FormatError(f"{where}: {name} must be {rule}, got {entry.dtype} of shape {list(entry.shape)}")
-        return cls(ends, counts[0], counts[1], counts[2], splits, take_digest(value, where), by_type)
+                raise FormatError(
+                    f"{where}: {name} must be {rule}, got {entry.dtype} of shape "
+                    f"{list(entry.shape)}"
+                )
+        return cls(
+            ends, counts[0], counts[1], counts[2], splits, take_digest(value, where), by_type
+        )
 
     def to_json(self) -> dict[str, Any]:
         """This entry as a JSON object."""
@@ -131,12 +144,14 @@ class PartitionManifest:
     Attributes:
         hops: In-neighbours of up to so many hops are in a part.
         num_nodes: Vertices of the whole graph, ``num_edges`` its edges.
-        node_types: Vertex type to its number of vertices; empty where the graph has one type of each.
+        node_types: Vertex type to its number of vertices; empty where the graph has one type of
+            each.
         train_type: The type of the training vertices; empty as well.
         train_sha256: The :func:`train_digest` of all training vertices.
         train_is_mask: Whether they are those of the graph's field ``train_mask``.
         features: "copy", or "reference": wide fields are those of the source.
-        evaluation: "source", or "parts": parts hold the neighbourhoods of validation and test vertices as well.
+        evaluation: "source", or "parts": parts hold the neighbourhoods of validation and test
+            vertices as well.
         outside: Numbers of validation and test vertices that no part has in its lists.
         source: The folder of the whole graph; None if it was in memory.
         seed: Seed of the method's random choices, where it is known, as ``max_replication`` is.
@@ -164,7 +179,10 @@ class PartitionManifest:
 
     def __repr__(self) -> str:
         what = f"num_nodes={self.num_nodes}, num_edges={self.num_edges}, features={self.features!r}"
-        return f"PartitionManifest({self.num_parts} parts, hops={self.hops}, method={self.method!r}, {what})"
+        return (
+            f"PartitionManifest({self.num_parts} parts, hops={self.hops}, "
+            f"method={self.method!r}, {what})"
+        )
 
     @property
     def num_parts(self) -> int:
@@ -206,11 +224,14 @@ class PartitionManifest:
 
     @classmethod
     def read(cls, folder: Path) -> PartitionManifest:
-        """Read and check the manifest of ``folder``, but not the parts; FormatError if there is none of our version."""
+        """Read and check the manifest of ``folder``, but not the parts; FormatError if there is
+        none of our version."""
         hint = f': "pagraph partition {folder} OUT -k K" divides a graph into K parts'
         if is_partition(folder.parent):
             hint = f": it is a part of the partition {str(folder.parent)!r}"
-        value = read_manifest_json(folder / MANIFEST, FORMAT, (*VERSIONS, _TYPED), hints={GRAPH_FORMAT: hint})
+        value = read_manifest_json(
+            folder / MANIFEST, FORMAT, (*VERSIONS, _TYPED), hints={GRAPH_FORMAT: hint}
+        )
         where = str(folder / MANIFEST)
         hops = take(value, "hops", int, where)
         if not 1 <= hops <= MAX_HOPS:
@@ -223,13 +244,18 @@ class PartitionManifest:
         counts = take(value, "node_types", dict, where) if typed else {}
         node_types = {name: _count(counts, name, f"{where}: node_types") for name in counts}
         if typed and not node_types:
-            raise FormatError(f"{where}: node_types must hold at least 1 type in version {_TYPED}, got 0")
+            raise FormatError(
+                f"{where}: node_types must hold at least 1 type in version {_TYPED}, got 0"
+            )
         manifest = cls(
             take_name(value, "method", where),
             hops,
             _count(value, "num_nodes", where),
             _count(value, "num_edges", where),
-            tuple(PartEntry.parse(entry, hops, node_types, f"{where}: part {part}") for part, entry in entries),
+            tuple(
+                PartEntry.parse(entry, hops, node_types, f"{where}: part {part}")
+                for part, entry in entries
+            ),
             take_digest(train, f"{where}: train"),
             take(train, "is_mask", bool, f"{where}: train"),
             _one_of(value, "features", ("copy", "reference"), where),
@@ -250,32 +276,49 @@ class PartitionManifest:
         if self.num_nodes < 1:
             raise FormatError(f"{where}: num_nodes must be at least 1, got {self.num_nodes}")
         if self.node_types and (
-            sum(self.node_types.values()) != self.num_nodes or self.train_type not in self.node_types
+            sum(self.node_types.values()) != self.num_nodes
+            or self.train_type not in self.node_types
         ):
             got = f"{self.num_nodes} and {self.train_type!r}"
-            raise FormatError(f"{where}: num_nodes and train must be of {self.node_types}, got {got}"[:300])
+            raise FormatError(
+                f"{where}: num_nodes and train must be of {self.node_types}, got {got}"[:300]
+            )
         if not self.folders:
             raise FormatError(f"{where}: folders must hold at least 1 part, got 0")
         if self.features == "reference" and self.source is None:
-            raise FormatError(f"{where}: source must be there where features is 'reference', got None")
+            raise FormatError(
+                f"{where}: source must be there where features is 'reference', got None"
+            )
         for entry in self.folders:
             if entry.num_nodes > self.num_nodes or entry.num_edges > self.num_edges:
                 got = f"{entry.num_nodes} vertices and {entry.num_edges} edges"
                 whole = f"{self.num_nodes} and {self.num_edges}"
-                raise FormatError(f"{where}: a part must not be larger than the graph ({whole}), got {got}")
+                raise FormatError(
+                    f"{where}: a part must not be larger than the graph ({whole}), got {got}"
+                )
             for name, ends in entry.ends_by_type.items():
                 if ends[-1] > self.node_types[name] or (ends[0] and name != self.train_type):
-                    rule = f"at most {self.node_types[name]} {name!r}, with seeds of {self.train_type!r} alone"
+                    rule = (
+                        f"at most {self.node_types[name]} {name!r}, with seeds of "
+                        f"{self.train_type!r} alone"
+                    )
                     raise FormatError(f"{where}: a part must hold {rule}, got {list(ends)}"[:300])
         for name, derived in self._summary().items():
             if value.get(name) != derived:
-                raise FormatError(f"{where}: {name} must be {derived} as the parts say, got {value.get(name)!r}"[:300])
+                raise FormatError(
+                    f"{where}: {name} must be {derived} as the parts say, got {value.get(name)!r}"[
+                        :300
+                    ]
+                )
 
     def _summary(self) -> dict[str, Any]:
         """Numbers that follow from the parts, for people."""
         return {
             "parts": self.num_parts,
-            **{f"{name}_per_part": list(getattr(self, f"{name}_per_part")) for name in (*SPLITS, "vertices", "edges")},
+            **{
+                f"{name}_per_part": list(getattr(self, f"{name}_per_part"))
+                for name in (*SPLITS, "vertices", "edges")
+            },
             "replication_factor": self.replication_factor,
         }
 
@@ -316,5 +359,7 @@ def _count(value: Any, key: str, where: str) -> int:
 def _one_of(value: Any, key: str, allowed: tuple[str, ...], where: str) -> str:
     found = take(value, key, str, where)
     if found not in allowed:
-        raise FormatError(f"{where}: {key} must be one of {', '.join(allowed)}, got {found!r}"[:300])
+        raise FormatError(
+            f"{where}: {key} must be one of {', '.join(allowed)}, got {found!r}"[:300]
+        )
     return found

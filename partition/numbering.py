@@ -1,4 +1,5 @@
-"""One numbering of the vertices of all types, under which the edges of all types are those of one."""
+"""One numbering of the vertices of all types, under which the edges of all types are those of
+one."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _merged: WeakKeyDictionary[Graph, Graph] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Numbering:
-    """Numbers of a graph's vertices over all types: those of each type behind each other; for one type, their ids.
+    """Numbers of a graph's vertices over all types: those of each type behind each other; for one
+    type, their ids.
 
     Attributes:
         num_nodes: Vertex type to how many there are, in the order of the types.
@@ -48,7 +50,10 @@ class Numbering:
         """Ids of the numbered vertices of each type, in their order."""
         if len(self.num_nodes) == 1:
             return dict.fromkeys(self.num_nodes, numbers)
-        return {name: numbers[places] - self.begin(name) for name, places in self.places(numbers).items()}
+        return {
+            name: numbers[places] - self.begin(name)
+            for name, places in self.places(numbers).items()
+        }
 
     def places(self, numbers: Tensor) -> dict[str, Tensor]:
         """Places in ``numbers`` of the vertices of each type, ascending, int64."""
@@ -60,25 +65,40 @@ class Numbering:
 
 
 def of_type(graph: Graph, name: str | EdgeType) -> str:
-    """Words for a vertex or edge type where a graph has several, to put behind what is of that type."""
-    return "" if graph.is_homogeneous else f" of type {name if isinstance(name, str) else '/'.join(name)!r}"
+    """Words for a vertex or edge type where a graph has several, to put behind what is of that
+    type."""
+    return (
+        ""
+        if graph.is_homogeneous
+        else f" of type {name if isinstance(name, str) else '/'.join(name)!r}"
+    )
 
 
 def merged_dtype(graph: Graph) -> torch.dtype:
     """Dtype of ids in what :func:`merged` returns."""
-    return graph.csc.indptr.dtype if graph.is_homogeneous else id_dtype(graph.num_nodes, graph.num_edges)
+    return (
+        graph.csc.indptr.dtype
+        if graph.is_homogeneous
+        else id_dtype(graph.num_nodes, graph.num_edges)
+    )
 
 
 def merged_bytes(graph: Graph) -> int:
     """Bytes of the copy that :func:`merged` makes."""
-    return 0 if graph.is_homogeneous else merged_dtype(graph).itemsize * (graph.num_nodes + 1 + graph.num_edges)
+    return (
+        0
+        if graph.is_homogeneous
+        else merged_dtype(graph).itemsize * (graph.num_nodes + 1 + graph.num_edges)
+    )
 
 
 def merged(graph: Graph) -> Graph:
-    """A graph of one type with the in-edges of all types under one :class:`Numbering`, without fields and edge ids.
+    """A graph of one type with the in-edges of all types under one :class:`Numbering`, without
+    fields and edge ids.
 
-    The graph itself where it has one type of each. Else a copy, 4 bytes an edge and vertex (8 where they are 2**31 or
-    more), made once and kept as long as the graph is. A row has the edges of the first type first.
+    The graph itself where it has one type of each. Else a copy, 4 bytes an edge and vertex (8 where
+    they are 2**31 or more), made once and kept as long as the graph is. A row has the edges of the
+    first type first.
 
     Raises:
         ValueError: An id is out of range.
@@ -107,5 +127,7 @@ def _merge(graph: Graph) -> CSC:
     for edge_type in graph.edge_types:
         csc, first = graph.csc_of(edge_type), numbering.begin(edge_type[0])
         own = ends[numbering.rows(edge_type[2])]
-        _kernels.append_rows(csc.indptr.numpy(), csc.indices.numpy(), first, own.numpy(), indices.numpy())
+        _kernels.append_rows(
+            csc.indptr.numpy(), csc.indices.numpy(), first, own.numpy(), indices.numpy()
+        )
     return CSC(indptr, indices, graph.num_nodes)

@@ -28,13 +28,15 @@ class Part:
     """One part of a partition; all its ids are local, ``global_ids`` maps them to the whole graph.
 
     Attributes:
-        graph: The part's vertices and their in-edges, with fields; those of vertices at the last hop are not there.
-            Of a graph with one vertex and one edge type the vertex fields ``in_degrees`` and ``out_degrees`` are
-            degrees in the whole graph; ``self_loops``, there where the graph has any, says how many of the edges that
-            they count are self-loops.
-        train: Local ids of its training vertices (of ``train_type``), ascending, int64. Their whole neighbourhood of
-            ``hops`` hops is in the part, except where a limit on replication left vertices out.
-        val: Local ids of the validation vertices that are its to evaluate; each is in at most one part's.
+        graph: The part's vertices and their in-edges, with fields; those of vertices at the last
+            hop are not there. Of a graph with one vertex and one edge type the vertex fields
+            ``in_degrees`` and ``out_degrees`` are degrees in the whole graph; ``self_loops``, there
+            where the graph has any, says how many of the edges that they count are self-loops.
+        train: Local ids of its training vertices (of ``train_type``), ascending, int64. Their whole
+            neighbourhood of ``hops`` hops is in the part, except where a limit on replication left
+            vertices out.
+        val: Local ids of the validation vertices that are its to evaluate; each is in at most one
+            part's.
         test: The same for test vertices.
         index: The part's number; ``manifest`` and ``folder`` are those of all parts.
     """
@@ -64,7 +66,8 @@ class Part:
 
     @property
     def global_ids(self) -> Tensor:
-        """The vertices' ids in the whole graph, where they are of one type, shape ``(num_nodes,)``, int64."""
+        """The vertices' ids in the whole graph, where they are of one type, shape ``(num_nodes,)``,
+        int64."""
         return self.global_ids_of(self.graph.only_node_type)
 
     def global_ids_of(self, node_type: str) -> Tensor:
@@ -74,8 +77,8 @@ class Part:
 
     @property
     def global_edge_ids(self) -> Tensor:
-        """The edges' ids in the whole graph, where they are of one type, shape ``(num_edges,)``, int32 where they
-        fit."""
+        """The edges' ids in the whole graph, where they are of one type, shape ``(num_edges,)``,
+        int32 where they fit."""
         ids: Tensor = self.graph.edata["global_ids"]
         return ids
 
@@ -86,7 +89,8 @@ class Part:
 
     @property
     def hop_ends(self) -> tuple[int, ...]:
-        """Vertices ``[0, hop_ends[h])``, of one type, are those within ``h`` hops; ``hops + 1`` numbers."""
+        """Vertices ``[0, hop_ends[h])``, of one type, are those within ``h`` hops; ``hops + 1``
+        numbers."""
         return self.hop_ends_of(self.graph.only_node_type)
 
     def hop_ends_of(self, node_type: str) -> tuple[int, ...]:
@@ -95,24 +99,31 @@ class Part:
         return entry.ends_by_type.get(node_type, entry.hop_ends)
 
     def open_source(self) -> Graph:
-        """Open the whole graph; FormatError if it is gone, is another one by now, or was never in a folder."""
+        """Open the whole graph; FormatError if it is gone, is another one by now, or was never in a
+        folder."""
         if self.manifest.source is None:
             raise FormatError(
-                f"{self.folder}: the whole graph must be in a folder that write_partition was given as source, got none"
+                f"{self.folder}: the whole graph must be in a folder that write_partition was "
+                "given as source, got none"
             )
         return open_source(self.manifest.source, self.folder)
 
     def __repr__(self) -> str:
-        return f"Part({self.index} of {self.num_parts}, hops={self.hops}, train={len(self.train)}, {self.graph})"
+        return (
+            f"Part({self.index} of {self.num_parts}, hops={self.hops}, train={len(self.train)}, "
+            f"{self.graph})"
+        )
 
 
 def open_partition(
     out: str | os.PathLike[str], rank: int, *, world_size: int | None = None, verify: bool = False
 ) -> Part:
-    """Open the part of one process, in milliseconds; arrays are mapped and read when they are touched.
+    """Open the part of one process, in milliseconds; arrays are mapped and read when they are
+    touched.
 
     Args:
-        out: Folder that :func:`~pagraph.partition.write_partition` wrote; of the parts only this one must be there.
+        out: Folder that :func:`~pagraph.partition.write_partition` wrote; of the parts only this
+            one must be there.
         rank: Number of the part.
         world_size: Number of processes, which must be that of parts. Default: not compared.
         verify: Read everything once: compare the checksums and check every id.
@@ -136,9 +147,14 @@ def open_partition(
     manifest = open_manifest(out)
     rank = as_integer("rank", rank)
     if not 0 <= rank < manifest.num_parts:
-        raise ValueError(f"rank must be in [0, {manifest.num_parts}), the number of parts in {out}, got {rank}")
+        raise ValueError(
+            f"rank must be in [0, {manifest.num_parts}), the number of parts in {out}, got {rank}"
+        )
     if world_size is not None and world_size != manifest.num_parts:
-        raise ValueError(f"world_size must be the number of parts {manifest.num_parts} in {out}, got {world_size}")
+        raise ValueError(
+            f"world_size must be the number of parts {manifest.num_parts} in {out}, got "
+            f"{world_size}"
+        )
     part = open_part(Path(out), manifest, rank, verify=verify)
     _attach_referenced(part, verify=verify)
     return part
@@ -148,7 +164,10 @@ def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
     """Read the manifest of a partition folder; raises as :func:`open_partition`."""
     path = existing_folder(out, name="out")
     if is_pagraph_partition(path) and not (path / MANIFEST).is_file():
-        rule = "out must be written by write_partition, not in PaGraph's form, which read_pagraph_partition reads"
+        rule = (
+            "out must be written by write_partition, not in PaGraph's form, which "
+            "read_pagraph_partition reads"
+        )
         raise FormatError(f"{rule}, got {str(out)!r}")
     if not (path / MANIFEST).is_file():
         raise FormatError(f"out must hold a partition, got {str(out)!r} without {MANIFEST}")
@@ -166,7 +185,10 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
         raise FormatError(f"{path} is missing")
     if (got := file_digest(path)) != entry.sha256:  # parts of several partitions look alike
         want = entry.sha256[:16]
-        raise FormatError(f"{path} must be the one written with the partition, of SHA-256 {want}..., got {got[:16]}...")
+        raise FormatError(
+            f"{path} must be the one written with the partition, of SHA-256 {want}..., got "
+            f"{got[:16]}..."
+        )
     graph = open_native(folder, verify=verify)
     _check_counts(folder, graph, manifest, entry)
     if verify:
@@ -177,18 +199,27 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
     return Part(graph, train, val, test, part, manifest, out)
 
 
-def _check_counts(folder: Path, graph: Graph, manifest: PartitionManifest, entry: PartEntry) -> None:
+def _check_counts(
+    folder: Path, graph: Graph, manifest: PartitionManifest, entry: PartEntry
+) -> None:
     want: object = f"{entry.num_nodes} vertices and {entry.num_edges} edges"
     right = (graph.num_nodes, graph.num_edges) == (entry.num_nodes, entry.num_edges)
     if manifest.node_types:
         counts = {name: ends[-1] for name, ends in entry.ends_by_type.items()}
-        right, want = right and graph.num_nodes_by_type == counts, f"vertices {counts} and {entry.num_edges} edges"
+        right, want = (
+            right and graph.num_nodes_by_type == counts,
+            f"vertices {counts} and {entry.num_edges} edges",
+        )
     if not right or graph.is_homogeneous == bool(manifest.node_types):
-        raise FormatError(f"{folder} must hold {want} as the partition's manifest says, got {graph}")
+        raise FormatError(
+            f"{folder} must hold {want} as the partition's manifest says, got {graph}"
+        )
     if any(graph.csc_of(edge_type).edge_ids is not None for edge_type in graph.edge_types):
         raise FormatError(f"{folder} must number its edges by position, got edge_ids")
     own = [("vertices", graph.node_fields(name), [torch.int64]) for name in graph.node_types]
-    own += [("edges", graph.edge_fields(name), [torch.int64, torch.int32]) for name in graph.edge_types]
+    own += [
+        ("edges", graph.edge_fields(name), [torch.int64, torch.int32]) for name in graph.edge_types
+    ]
     for owner, fields, dtypes in own:
         ids = fields.get("global_ids")
         if ids is None or ids.dim() != 1 or ids.dtype not in dtypes:
@@ -204,7 +235,8 @@ def _open_list(folder: Path, entry: PartEntry, name: str, num_nodes: int) -> Ten
 
 
 def _attach_referenced(part: Part, *, verify: bool) -> None:
-    """Attach fields that parts refer to: the source's mapped files, of which a machine's processes share one copy."""
+    """Attach fields that parts refer to: the source's mapped files, of which a machine's processes
+    share one copy."""
     manifest, out = part.manifest, part.folder
     if manifest.source is None or not any(manifest.source.arrays):
         return
@@ -212,7 +244,9 @@ def _attach_referenced(part: Part, *, verify: bool) -> None:
     for node_type, name, entry in manifest.source.arrays:
         num_nodes = manifest.num_nodes if node_type is None else manifest.node_types.get(node_type)
         if entry.shape[:1] != (num_nodes,):
-            raise FormatError(f"{out}: field {name!r} must have {num_nodes} rows, got {list(entry.shape)}")
+            raise FormatError(
+                f"{out}: field {name!r} must have {num_nodes} rows, got {list(entry.shape)}"
+            )
         if verify:
             check_sum(folder, entry)
         try:

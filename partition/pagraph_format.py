@@ -1,4 +1,5 @@
-"""PaGraph's own partition format, ``subadj_<i>.npz`` and three more: written, opened, and read as a partition.
+"""PaGraph's own partition format, ``subadj_<i>.npz`` and three more: written, opened, and read as a
+partition.
 
 For part ``i``, whose local ids ascend with the global ids:
 
@@ -7,7 +8,8 @@ For part ``i``, whose local ids ascend with the global ids:
 - ``sub_trainid_<i>.npy``: local ids of its training vertices, ascending, int64;
 - ``sub_label_<i>.npy``: their labels, in the same order.
 
-PaGraph keeps the folder in that of the graph, as ``<number of parts>naive``, and reads features and other labels there.
+PaGraph keeps the folder in that of the graph, as ``<number of parts>naive``, and reads features and
+other labels there.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class PagraphPart:
     """One part of a folder in PaGraph's form; ids are local.
 
     Attributes:
-        graph: The part's vertices and in-edges, parallel edges merged, with the vertex field ``global_ids``.
+        graph: The part's vertices and in-edges, parallel edges merged, with the vertex field
+            ``global_ids``.
         train: Local ids of its training vertices, ascending, int64.
         labels: Their labels, one row each.
         global_ids: The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64.
@@ -63,7 +66,9 @@ class PagraphPart:
     num_parts: int
 
     def __repr__(self) -> str:
-        return f"PagraphPart({self.index} of {self.num_parts}, train={len(self.train)}, {self.graph})"
+        return (
+            f"PagraphPart({self.index} of {self.num_parts}, train={len(self.train)}, {self.graph})"
+        )
 
 
 def is_pagraph_partition(folder: str | os.PathLike[str]) -> bool:
@@ -76,7 +81,8 @@ def write_pagraph_partition(
 ) -> None:
     """Write a partition as PaGraph does, whole or not at all.
 
-    A training vertex without edges stays one; PaGraph's partitioners put the part's first vertex in its place.
+    A training vertex without edges stays one; PaGraph's partitioners put the part's first vertex in
+    its place.
 
     Args:
         partition: The partition; its graph has the field ``label``.
@@ -85,26 +91,36 @@ def write_pagraph_partition(
 
     Raises:
         FileExistsError: ``out`` exists.
-        ValueError: The graph has several types or no labels, or parts hold neighbourhoods of evaluated vertices, which
-            the form cannot tell from those for training.
+        ValueError: The graph has several types or no labels, or parts hold neighbourhoods of
+            evaluated vertices, which the form cannot tell from those for training.
     """
     if not partition.graph.is_homogeneous:
-        raise ValueError(f"partition must be of one vertex type and one edge type in PaGraph's form, got {partition}")
+        raise ValueError(
+            "partition must be of one vertex type and one edge type in PaGraph's form, got "
+            f"{partition}"
+        )
     if partition.evaluated is not None:
-        raise ValueError("partition must be for training only in PaGraph's form, got one with evaluated vertices")
+        raise ValueError(
+            "partition must be for training only in PaGraph's form, got one with evaluated vertices"
+        )
     labels = partition.graph.ndata.get("label")
     if labels is None:
         raise ValueError(
-            f"graph must have the field label for PaGraph's form, got {shortened([*partition.graph.ndata])}"
+            "graph must have the field label for PaGraph's form, got "
+            f"{shortened([*partition.graph.ndata])}"
         )
     with new_folder(out) as folder:
         for part in range(partition.num_parts):
-            _write_part(folder, part, extract_part(partition, part), partition.train_of(part), labels)
+            _write_part(
+                folder, part, extract_part(partition, part), partition.train_of(part), labels
+            )
             if progress is not None:
                 progress(part + 1, partition.num_parts)
 
 
-def _write_part(folder: Path, part: int, structure: PartStructure, train: Tensor, labels: Tensor) -> None:
+def _write_part(
+    folder: Path, part: int, structure: PartStructure, train: Tensor, labels: Tensor
+) -> None:
     import scipy.sparse
 
     ids, places = structure.vertices.ids.sort()
@@ -116,12 +132,16 @@ def _write_part(folder: Path, part: int, structure: PartStructure, train: Tensor
 
 
 def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
-    """A part as CSR of ones, ``[source, destination]``, parallel edges merged; vertex ``i`` is local ``places[i]``."""
+    """A part as CSR of ones, ``[source, destination]``, parallel edges merged; vertex ``i`` is
+    local ``places[i]``."""
     import scipy.sparse
 
     new_ids = torch.empty_like(places)
     new_ids[places] = torch.arange(len(places), device="cpu")
-    ends = new_ids[structure.csc.indices.long()].numpy(), new_ids[structure.csc.destinations().long()].numpy()
+    ends = (
+        new_ids[structure.csc.indices.long()].numpy(),
+        new_ids[structure.csc.destinations().long()].numpy(),
+    )
     ones = np.ones(len(ends[0]), dtype=np.uint8)
     adjacency = scipy.sparse.coo_matrix((ones, ends), shape=(len(places), len(places))).tocsr()
     adjacency.data[:] = 1
@@ -145,8 +165,13 @@ def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart
     path = Path(folder)
     num_parts = count_parts(path)
     if not 0 <= index < num_parts:
-        raise ValueError(f"index must be in [0, {num_parts}), the number of parts in {folder}, got {index}")
-    files = [_file(path, name, index) for name in ("subadj", "sub_train2fullid", "sub_trainid", "sub_label")]
+        raise ValueError(
+            f"index must be in [0, {num_parts}), the number of parts in {folder}, got {index}"
+        )
+    files = [
+        _file(path, name, index)
+        for name in ("subadj", "sub_train2fullid", "sub_trainid", "sub_label")
+    ]
     for file in files:
         check_inside(path, file)
     adjacency = load_sparse(files[0])
@@ -155,13 +180,19 @@ def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart
         raise FormatError(f"{files[0]} must be square, got shape {tuple(adjacency.shape)}")
     global_ids = _ids(files[1], num_nodes, None)
     if len(global_ids) and (int(global_ids.min()) < 0 or len(np.unique(global_ids)) < num_nodes):
-        raise FormatError(f"{files[1]} must hold distinct ids from 0 on, got repeated or negative ones")
+        raise FormatError(
+            f"{files[1]} must hold distinct ids from 0 on, got repeated or negative ones"
+        )
     listed, labels = _ids(files[2], None, num_nodes), _array(files[3])
     if labels.shape[:1] != listed.shape:
-        raise FormatError(f"{files[3]} must have {len(listed)} rows, got shape {list(labels.shape)}")
+        raise FormatError(
+            f"{files[3]} must have {len(listed)} rows, got shape {list(labels.shape)}"
+        )
     train, rows = np.unique(listed.numpy(), return_index=True)
     graph = Graph.from_scipy(adjacency, ndata={"global_ids": global_ids})
-    return PagraphPart(graph, torch.from_numpy(train), labels[torch.from_numpy(rows)], global_ids, index, num_parts)
+    return PagraphPart(
+        graph, torch.from_numpy(train), labels[torch.from_numpy(rows)], global_ids, index, num_parts
+    )
 
 
 def count_parts(folder: Path) -> int:
@@ -169,12 +200,17 @@ def count_parts(folder: Path) -> int:
     if not folder.is_dir():
         raise FileNotFoundError(f"folder must exist, got {str(folder)!r}")
     if is_unfinished(folder):
-        raise FormatError(f"folder must be finished, got {str(folder)!r}, which its writer did not complete")
+        raise FormatError(
+            f"folder must be finished, got {str(folder)!r}, which its writer did not complete"
+        )
     count = 0
     while _file(folder, "subadj", count).is_file():
         count += 1
     if not count:
-        raise FormatError(f"folder must hold a partition in PaGraph's form, got {str(folder)!r} without subadj_0.npz")
+        raise FormatError(
+            f"folder must hold a partition in PaGraph's form, got {str(folder)!r} without "
+            "subadj_0.npz"
+        )
     return count
 
 
@@ -190,24 +226,35 @@ def _array(file: Path) -> Tensor:
 
 
 def _ids(file: Path, count: int | None, limit: int | None) -> Tensor:
-    """1-D integers as int64: ``count`` of them if that is known, below ``limit`` if there is one."""
+    """1-D integers as int64: ``count`` of them if that is known, below ``limit`` if there is
+    one."""
     found = _array(file)
-    if found.dim() != 1 or found.dtype.is_floating_point or found.dtype.is_complex or found.dtype == torch.bool:
-        raise FormatError(f"{file} must hold a list of integers, got {found.dtype} of shape {list(found.shape)}")
+    if (
+        found.dim() != 1
+        or found.dtype.is_floating_point
+        or found.dtype.is_complex
+        or found.dtype == torch.bool
+    ):
+        raise FormatError(
+            f"{file} must hold a list of integers, got {found.dtype} of shape {list(found.shape)}"
+        )
     if count is not None and len(found) != count:
         raise FormatError(f"{file} must hold {count} ids, one for each vertex, got {len(found)}")
     ids = found.long()
     if limit is not None and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= limit):
-        raise FormatError(f"{file} must hold ids in [0, {limit}), got {int(ids.min())} to {int(ids.max())}")
+        raise FormatError(
+            f"{file} must hold ids in [0, {limit}), got {int(ids.min())} to {int(ids.max())}"
+        )
     return ids
 
 
 def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None = None) -> Partition:
     """Read a folder in PaGraph's form as a partition, compared with the graph edge by edge.
 
-    ``hops`` is the most that a part holds; vertices that a part does without are its ``dropped``. PaGraph's
-    partitioners lose training vertices without edges and list a part's first vertex instead: such a vertex is taken
-    out where it is no training vertex of the graph, or where another part has it. One part at a time is in memory.
+    ``hops`` is the most that a part holds; vertices that a part does without are its ``dropped``.
+    PaGraph's partitioners lose training vertices without edges and list a part's first vertex
+    instead: such a vertex is taken out where it is no training vertex of the graph, or where
+    another part has it. One part at a time is in memory.
 
     Args:
         folder: Folder that PaGraph or :func:`~pagraph.partition.write_pagraph_partition` wrote.
@@ -215,7 +262,8 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
 
     Raises:
         FileNotFoundError: There is no such folder.
-        FormatError: It is not of that form, a part is missing or damaged, or they are not parts of that graph.
+        FormatError: It is not of that form, a part is missing or damaged, or they are not parts of
+            that graph.
 
     Example:
         >>> import tempfile
@@ -241,15 +289,22 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
     kept = _settle(claims, whole)
     for index, train in enumerate(kept):
         if not len(train):
-            raise FormatError(f"{path}: part {index} must have training vertices of its own, got none")
+            raise FormatError(
+                f"{path}: part {index} must have training vertices of its own, got none"
+            )
     dropped = []  # vertices that parts do without although their training vertices reach them
     for index, train in enumerate(kept):
         reached = vertices_within(whole, train, hops).ids
-        dropped.append(reached[~torch.isin(reached, open_pagraph_part(path, index).global_ids)].sort().values)
+        dropped.append(
+            reached[~torch.isin(reached, open_pagraph_part(path, index).global_ids)].sort().values
+        )
     ids, order = torch.cat(kept).sort()
-    parts = torch.cat([torch.full((len(train),), i, dtype=torch.int32, device="cpu") for i, train in enumerate(kept)])[
-        order
-    ]
+    parts = torch.cat(
+        [
+            torch.full((len(train),), i, dtype=torch.int32, device="cpu")
+            for i, train in enumerate(kept)
+        ]
+    )[order]
     lacking = tuple(dropped) if any(map(len, dropped)) else None
     partition = Partition(whole, ids, parts, num_parts, hops, "imported", dropped=lacking)
     for index in range(num_parts):
@@ -259,8 +314,8 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
 
 @dataclass(frozen=True, eq=False)
 class _Claim:
-    """Training vertices that a part lists; ``first``: its first vertex, if that is listed, which may stand for others;
-    ``complete``: whether all in-neighbours of that are in the part."""
+    """Training vertices that a part lists; ``first``: its first vertex, if that is listed, which
+    may stand for others; ``complete``: whether all in-neighbours of that are in the part."""
 
     train: Tensor
     first: Tensor
@@ -271,7 +326,11 @@ class _Claim:
         train = part.global_ids[part.train]
         if not len(part.train) or int(part.train[0]) != 0:
             return cls(train, train[:0], True)
-        return cls(train, train[:1], _distinct_sources(part.graph, 0) == _distinct_sources(graph, int(train[0])))
+        return cls(
+            train,
+            train[:1],
+            _distinct_sources(part.graph, 0) == _distinct_sources(graph, int(train[0])),
+        )
 
 
 def _distinct_sources(graph: Graph, vertex: int) -> int:
@@ -299,7 +358,8 @@ def _depth(part: PagraphPart) -> int:
 
 
 def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
-    """Ids of each part's training vertices, ascending, without first vertices that stand for others."""
+    """Ids of each part's training vertices, ascending, without first vertices that stand for
+    others."""
     mask = mask_of(graph.ndata, "train_mask")
     listed = torch.bincount(torch.cat([claim.train for claim in claims]), minlength=graph.num_nodes)
     kept = [claim.train.sort().values for claim in claims]
@@ -319,12 +379,16 @@ def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
 def _check_edges(path: Path, part: PagraphPart, partition: Partition) -> None:
     """Refuse a part whose edges are not those that the partition gives it."""
     structure = extract_part(partition, part.index)
-    want = _edge_keys(structure.csc.indices, structure.csc.destinations(), structure.vertices.ids, partition.graph)
+    want = _edge_keys(
+        structure.csc.indices, structure.csc.destinations(), structure.vertices.ids, partition.graph
+    )
     csc = part.graph.csc
     got = _edge_keys(csc.indices, csc.destinations(), part.global_ids, partition.graph)
     if not torch.equal(want, got):
         found = f"{len(got)} edges where {len(want)} are needed"
-        raise FormatError(f"{path}: part {part.index} must hold the edges of {partition.graph}, got {found}")
+        raise FormatError(
+            f"{path}: part {part.index} must hold the edges of {partition.graph}, got {found}"
+        )
 
 
 def _edge_keys(src: Tensor, dst: Tensor, ids: Tensor, graph: Graph) -> Tensor:

@@ -26,8 +26,8 @@ _BYTES_AT_ONCE = 16 * 2**20
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault in a part, or in all of them (None), with the broken rule and the value found; ``check`` is "files",
-    "vertices", "edges", "fields", "training" or "evaluation"."""
+    """One fault in a part, or in all of them (None), with the broken rule and the value found;
+    ``check`` is "files", "vertices", "edges", "fields", "training" or "evaluation"."""
 
     check: str
     part: int | None
@@ -38,7 +38,8 @@ class Finding:
 
 
 def check_vertices(part: Part, whole: Graph) -> Iterator[Finding]:
-    """Compare vertices: the seeds, and what they reach in as many hops as the partition has, in order of hops."""
+    """Compare vertices: the seeds, and what they reach in as many hops as the partition has, in
+    order of hops."""
     message = _wrong_ids(part, whole) or _wrong_seeds(part) or _wrong_hops(part, whole)
     if message is not None:
         yield Finding("vertices", part.index, message)
@@ -46,9 +47,15 @@ def check_vertices(part: Part, whole: Graph) -> Iterator[Finding]:
 
 def _wrong_ids(part: Part, whole: Graph) -> str | None:
     for node_type in whole.node_types:
-        ids, of, count = part.global_ids_of(node_type), of_type(whole, node_type), whole.num_nodes_of(node_type)
+        ids, of, count = (
+            part.global_ids_of(node_type),
+            of_type(whole, node_type),
+            whole.num_nodes_of(node_type),
+        )
         if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
-            return f"global_ids{of} must be in [0, {count}), got {int(ids.min())} to {int(ids.max())}"
+            return (
+                f"global_ids{of} must be in [0, {count}), got {int(ids.min())} to {int(ids.max())}"
+            )
         distinct = int(_marked(whole, node_type, ids).sum())
         if distinct != len(ids):
             return f"global_ids{of} must be distinct, got {distinct} different ones of {len(ids)}"
@@ -61,7 +68,11 @@ def _wrong_seeds(part: Part) -> str | None:
     for name, listed in lists.items():
         if bool((torch.diff(listed) <= 0).any()):
             return f"{name} must be ascending, and is not"
-    seeds = torch.unique(torch.cat([*lists.values()])) if part.manifest.evaluation == "parts" else part.train
+    seeds = (
+        torch.unique(torch.cat([*lists.values()]))
+        if part.manifest.evaluation == "parts"
+        else part.train
+    )
     if not torch.equal(seeds, torch.arange(end, device="cpu")):
         return f"its seeds must be the first {end} vertices, got {len(seeds)} others"
     if not torch.equal(ids[:end], ids[:end].sort().values):
@@ -70,9 +81,12 @@ def _wrong_seeds(part: Part) -> str | None:
 
 
 def _wrong_hops(part: Part, whole: Graph) -> str | None:
-    """Follows the source's edges from the seeds on its own: what extracts parts is not to be trusted here."""
+    """Follows the source's edges from the seeds on its own: what extracts parts is not to be
+    trusted here."""
     member = {name: _marked(whole, name, part.global_ids_of(name)) for name in whole.node_types}
-    rings = {name: part.global_ids_of(name)[: part.hop_ends_of(name)[0]] for name in whole.node_types}
+    rings = {
+        name: part.global_ids_of(name)[: part.hop_ends_of(name)[0]] for name in whole.node_types
+    }
     reached = {name: _marked(whole, name, ring) for name, ring in rings.items()}
     for hop in range(1, part.hops + 1):
         new = {name: _marked(whole, name) for name in whole.node_types}
@@ -103,7 +117,8 @@ def _marked(whole: Graph, node_type: str, ids: Tensor | None = None) -> Tensor:
 
 
 def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
-    """Compare in-edges of vertices (checked by now) up to the last hop but one, with parallel ones and their order."""
+    """Compare in-edges of vertices (checked by now) up to the last hop but one, with parallel ones
+    and their order."""
     absent = {name: _marked(whole, name) for name in whole.node_types}
     missing, entry = 0, part.manifest.folders[part.index]
     for edge_type in whole.edge_types:
@@ -117,11 +132,17 @@ def check_edges(part: Part, whole: Graph) -> Iterator[Finding]:
     counts = (missing, sum(int(mask.sum()) for mask in absent.values()))
     if counts != (entry.missing, entry.dropped):
         got = f"{counts[0]} from {counts[1]}"
-        yield _edges(part, f"in-edges missing must be {entry.missing} from {entry.dropped} vertices, got {got}")
+        yield _edges(
+            part,
+            f"in-edges missing must be {entry.missing} from {entry.dropped} vertices, got {got}",
+        )
 
 
-def _compare_edges(part: Part, whole: Graph, edge_type: EdgeType, absent: Tensor) -> tuple[str | None, int]:
-    """Fault in the edges of a type, and how many the part lacks, whose sources are marked in ``absent``."""
+def _compare_edges(
+    part: Part, whole: Graph, edge_type: EdgeType, absent: Tensor
+) -> tuple[str | None, int]:
+    """Fault in the edges of a type, and how many the part lacks, whose sources are marked in
+    ``absent``."""
     member = _marked(whole, edge_type[0], part.global_ids_of(edge_type[0]))
     ids, inner, missing = part.global_ids_of(edge_type[2]), part.hop_ends_of(edge_type[2])[-2], 0
     for begin, end in _ranges(ids[:inner], whole.csc_of(edge_type)):
@@ -141,7 +162,8 @@ def _compare_edges(part: Part, whole: Graph, edge_type: EdgeType, absent: Tensor
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """In-edges of consecutive vertices: how many each has, and the edges' sources and ids in the whole graph."""
+    """In-edges of consecutive vertices: how many each has, and the edges' sources and ids in the
+    whole graph."""
 
     counts: Tensor
     sources: Tensor
@@ -152,7 +174,9 @@ class _Rows:
         starts = csc.indptr[ids].long()
         counts = csc.indptr[ids + 1].long() - starts
         first = counts.cumsum(0) - counts
-        positions = torch.arange(int(counts.sum()), device="cpu") + torch.repeat_interleave(starts - first, counts)
+        positions = torch.arange(int(counts.sum()), device="cpu") + torch.repeat_interleave(
+            starts - first, counts
+        )
         edge_ids = positions if csc.edge_ids is None else csc.edge_ids[positions].long()
         return cls(counts, csc.indices[positions].long(), edge_ids)
 
@@ -171,7 +195,8 @@ class _Rows:
 
 
 def _compare(ids: Tensor, begin: int, want: _Rows, got: _Rows) -> str | None:
-    """Fault in the in-edges of the vertices from ``begin`` on, whose ids in the source are ``ids``; None: none."""
+    """Fault in the in-edges of the vertices from ``begin`` on, whose ids in the source are ``ids``;
+    None: none."""
     if not torch.equal(want.counts, got.counts):
         at = int((want.counts != got.counts).nonzero()[0])
         vertex = f"vertex {begin + at} ({int(ids[begin + at])} of the source)"
@@ -204,15 +229,21 @@ def _edges(part: Part, message: str) -> Finding:
 
 
 def check_fields(part: Part, whole: Graph) -> Iterator[Finding]:
-    """Compare fields, bit for bit: rows of the source, degrees, masks; vertices and edges have been checked."""
+    """Compare fields, bit for bit: rows of the source, degrees, masks; vertices and edges have been
+    checked."""
     for node_type in whole.node_types:
         owner, own = f"vertices{of_type(whole, node_type)}", own_fields(whole)
         got = part.graph.node_fields(node_type)
         yield from _compare_all(part, owner, _wanted_fields(part, whole, node_type), got, own)
     for edge_type in whole.edge_types:
         ids, got = part.global_edge_ids_of(edge_type), part.graph.edge_fields(edge_type)
-        want = {name: SelectedRows(v, ids, as_stored=True) for name, v in whole.edge_fields(edge_type).items()}
-        yield from _compare_all(part, f"edges{of_type(whole, edge_type)}", want, got, ("global_ids",))
+        want = {
+            name: SelectedRows(v, ids, as_stored=True)
+            for name, v in whole.edge_fields(edge_type).items()
+        }
+        yield from _compare_all(
+            part, f"edges{of_type(whole, edge_type)}", want, got, ("global_ids",)
+        )
 
 
 def _wanted_fields(part: Part, whole: Graph, node_type: str) -> Mapping[str, Tensor | SelectedRows]:
@@ -227,11 +258,15 @@ def _wanted_fields(part: Part, whole: Graph, node_type: str) -> Mapping[str, Ten
             want["self_loops"] = csc.loop_counts[ids].long()
     for name in SPLITS if node_type == part.train_type else ():
         if name == "train" or f"{name}_mask" in fields:
-            want[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool, device="cpu").index_fill_(
-                0, getattr(part, name), True
-            )
+            want[f"{name}_mask"] = torch.zeros(
+                len(ids), dtype=torch.bool, device="cpu"
+            ).index_fill_(0, getattr(part, name), True)
     source = part.manifest.source
-    referenced = set() if source is None else {name for of, name, _ in source.arrays if of in (None, node_type)}
+    referenced = (
+        set()
+        if source is None
+        else {name for of, name, _ in source.arrays if of in (None, node_type)}
+    )
     for name, value in fields.items():
         if name not in want and name not in referenced:
             want[name] = SelectedRows(value, ids, as_stored=True)
@@ -261,7 +296,10 @@ def _difference(want: Tensor | SelectedRows | None, got: FieldValue | None) -> s
         return f"must be stored as in the source, {decoding}, got {got!r}"
     got = got.stored if isinstance(got, NarrowRows) else got
     if (want.dtype, tuple(want.shape)) != (got.dtype, tuple(got.shape)):
-        return f"must be {want.dtype} of shape {list(want.shape)}, got {got.dtype} of shape {list(got.shape)}"
+        return (
+            f"must be {want.dtype} of shape {list(want.shape)}, got {got.dtype} of shape "
+            f"{list(got.shape)}"
+        )
     rows = got.shape[0]
     step = max(1, _BYTES_AT_ONCE // max(1, got[:1].numel() * got.element_size()))
     for begin in range(0, rows, step):

@@ -1,4 +1,5 @@
-"""Partition of a graph: the part of each training vertex, and the L-hop in-neighbourhood (halo) each part holds."""
+"""Partition of a graph: the part of each training vertex, and the L-hop in-neighbourhood (halo)
+each part holds."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ Progress = Callable[[int, int], None]
 
 
 class Ticks:
-    """Progress counter for steps that may end before all of their work was needed; ``whole`` is the most of all steps.
+    """Progress counter for steps that may end before all of their work was needed; ``whole`` is the
+    most of all steps.
 
     Example:
         >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
@@ -63,8 +65,8 @@ class PartVertices:
     """Vertices of a part, nearest first; a vertex's place is its local id.
 
     Attributes:
-        ids: Ids in the whole graph, shape ``(n,)``, int64: the seeds ascending, then those of hop 1 ascending, and so
-            on.
+        ids: Ids in the whole graph, shape ``(n,)``, int64: the seeds ascending, then those of hop 1
+            ascending, and so on.
         hop_ends: ``ids[:hop_ends[h]]`` are those within ``h`` hops; ``hops + 1`` numbers.
     """
 
@@ -77,7 +79,8 @@ class PartVertices:
         return self.hop_ends[0]
 
     def by_type(self, numbering: Numbering) -> dict[str, PartVertices]:
-        """The vertices of each type, ``ids`` being numbers over all types and those of the result within the type."""
+        """The vertices of each type, ``ids`` being numbers over all types and those of the result
+        within the type."""
         if len(numbering.num_nodes) == 1:
             return dict.fromkeys(numbering.num_nodes, self)
         hop_ends, found = torch.tensor(self.hop_ends, device="cpu"), {}
@@ -87,10 +90,14 @@ class PartVertices:
         return found
 
 
-def vertices_within(graph: Graph, seeds: Tensor, hops: int, *, without: Tensor | None = None) -> PartVertices:
-    """L-hop in-neighbourhood of seeds: the seeds and all that they reach against the edges' direction.
+def vertices_within(
+    graph: Graph, seeds: Tensor, hops: int, *, without: Tensor | None = None
+) -> PartVertices:
+    """L-hop in-neighbourhood of seeds: the seeds and all that they reach against the edges'
+    direction.
 
-    Takes one byte a vertex beside the graph, and reads each in-edge at most once: the graph may be mapped.
+    Takes one byte a vertex beside the graph, and reads each in-edge at most once: the graph may be
+    mapped.
 
     Args:
         graph: One vertex type and one edge type.
@@ -107,7 +114,9 @@ def vertices_within(graph: Graph, seeds: Tensor, hops: int, *, without: Tensor |
     hop_of[seeds] = 0
     found, ends = [seeds], [len(seeds)]
     for hop in range(1, hops + 1):
-        count = _kernels.mark_sources(csc.indptr.numpy(), csc.indices.numpy(), found[-1].numpy(), hop, hop_of.numpy())
+        count = _kernels.mark_sources(
+            csc.indptr.numpy(), csc.indices.numpy(), found[-1].numpy(), hop, hop_of.numpy()
+        )
         found.append((hop_of == hop).nonzero().squeeze(1) if count else seeds[:0])
         ends.append(ends[-1] + count)
     return PartVertices(torch.cat(found), tuple(ends))
@@ -115,19 +124,24 @@ def vertices_within(graph: Graph, seeds: Tensor, hops: int, *, without: Tensor |
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Assignment of a graph's training vertices to parts; each part also holds what its own reach in ``hops`` hops.
+    """Assignment of a graph's training vertices to parts; each part also holds what its own reach
+    in ``hops`` hops.
 
     Attributes:
         graph: The whole graph.
-        train: Ids of the training vertices, which are of one type, ascending, shape ``(n,)``, int64.
+        train: Ids of the training vertices, which are of one type, ascending, shape ``(n,)``,
+            int64.
         parts: The part of each of them, shape ``(n,)``, int32, in ``[0, num_parts)``.
         hops: In-neighbours of up to so many hops go with the training vertices.
         method: The name of the method that divided them.
-        evaluation: The part of every vertex of ``evaluated``, int32; None where parts are for training only.
-        evaluated: Ids of the validation and test vertices whose neighbourhoods parts hold as well, ascending, int64.
-        dropped: For each part the ids of halo vertices that it does without (int64, ascending), of several types their
-            numbers over all types; None: it lacks none.
-        lost: Share of the neighbours that training would draw that parts do without; None where there is no limit.
+        evaluation: The part of every vertex of ``evaluated``, int32; None where parts are for
+            training only.
+        evaluated: Ids of the validation and test vertices whose neighbourhoods parts hold as well,
+            ascending, int64.
+        dropped: For each part the ids of halo vertices that it does without (int64, ascending), of
+            several types their numbers over all types; None: it lacks none.
+        lost: Share of the neighbours that training would draw that parts do without; None where
+            there is no limit.
         node_type: Type of the training and evaluated vertices; None: the only one.
 
     Example:
@@ -174,14 +188,15 @@ class Partition:
         return chosen
 
     def seeds_of(self, part: int) -> Tensor:
-        """Vertices whose whole neighbourhood the part holds, trained on or ``evaluated``: their numbers over all types,
-        ascending, int64."""
+        """Vertices whose whole neighbourhood the part holds, trained on or ``evaluated``: their
+        numbers over all types, ascending, int64."""
         seeds = self.train_of(part)
         if self.evaluated is not None:
             seeds = torch.unique(torch.cat([seeds, self.evaluated[self.evaluation == part]]))
         return seeds + self.numbering.begin(self.train_type)
 
     def vertices(self, part: int) -> PartVertices:
-        """Vertices of a part, by their numbers over all types: its seeds, then their in-neighbours hop by hop."""
+        """Vertices of a part, by their numbers over all types: its seeds, then their in-neighbours
+        hop by hop."""
         without = None if self.dropped is None else self.dropped[part]
         return vertices_within(self.merged, self.seeds_of(part), self.hops, without=without)

@@ -25,33 +25,41 @@ _EVALUATION = ("source", "parts")
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionOptions:
-    """Options of :func:`partition_graph`, where they are explained; ``pagraph partition`` takes its own from here.
+    """Options of :func:`partition_graph`, where they are explained; ``pagraph partition`` takes its
+    own from here.
 
     Raises:
         ValueError: An option breaks its rule.
     """
 
-    num_parts: int = field(metadata={"help": "Number of parts: one for each process.", "flags": ("-k", "--parts")})
+    num_parts: int = field(
+        metadata={"help": "Number of parts: one for each process.", "flags": ("-k", "--parts")}
+    )
     hops: int = field(default=2, metadata={"help": "As many as the model has layers that sample."})
     method: str = "auto"
     evaluation: str = field(
         default="source",
         metadata={
-            "help": "Validate and test on the whole graph; or on the parts, which then hold what that takes.",
+            "help": "Validate and test on the whole graph; or on the parts, which then hold what "
+            "that takes.",
             "choices": _EVALUATION,
         },
     )
     max_replication: float | None = field(
         default=None,
         metadata={
-            "help": "Drop the halo vertices that are least often drawn, until the replication factor is at most this."
+            "help": "Drop the halo vertices that are least often drawn, until the replication "
+            "factor is at most this."
         },
     )
     seed: int = field(default=0, metadata={"help": "Of all random choices."})
     fanout: Sequence[int] | None = None
     node_type: str | None = field(
         default=None,
-        metadata={"help": "Type of the training vertices, where there are several.  [default: that with train_mask]"},
+        metadata={
+            "help": "Type of the training vertices, where there are several.  [default: that with "
+            "train_mask]"
+        },
     )
 
     def __post_init__(self) -> None:
@@ -61,19 +69,31 @@ class PartitionOptions:
             raise ValueError(f"hops must be from 1 to {MAX_HOPS}, got {self.hops}")
         as_integer("seed", self.seed, least=0)
         if self.evaluation not in _EVALUATION:
-            raise ValueError(f"evaluation must be one of {', '.join(_EVALUATION)}, got {self.evaluation!r}")
+            raise ValueError(
+                f"evaluation must be one of {', '.join(_EVALUATION)}, got {self.evaluation!r}"
+            )
 
     def check_graph(self, graph: Graph, num_train: int) -> None:
         """Check the options against the graph, or raise ValueError."""
         if self.num_parts > num_train:
             got = f"got {self.num_parts}"
-            raise ValueError(f"num_parts must be at most the number of training vertices {num_train:,}, {got}")
+            raise ValueError(
+                f"num_parts must be at most the number of training vertices {num_train:,}, {got}"
+            )
         least = num_train / graph.num_nodes
-        if self.max_replication is not None and not self.max_replication >= least:  # NaN is not either
+        # NaN is not either.
+        if self.max_replication is not None and not self.max_replication >= least:
             got = f"got {self.max_replication}"
-            raise ValueError(f"max_replication must be at least {least:.4g}, the share of training vertices, {got}")
-        if self.evaluation == "parts" and not bool(_evaluated(graph, train_type(graph, self.node_type)).any()):
-            raise ValueError("evaluation must be source for a graph without val_mask and test_mask, got parts")
+            raise ValueError(
+                f"max_replication must be at least {least:.4g}, the share of training vertices, "
+                f"{got}"
+            )
+        if self.evaluation == "parts" and not bool(
+            _evaluated(graph, train_type(graph, self.node_type)).any()
+        ):
+            raise ValueError(
+                "evaluation must be source for a graph without val_mask and test_mask, got parts"
+            )
 
 
 def partition_graph(
@@ -92,9 +112,9 @@ def partition_graph(
 ) -> Partition:
     """Divide the training vertices over ``num_parts`` parts.
 
-    Of a graph with several types the training vertices are of one, and parts hold what they reach over all edge types.
-    Methods then run on a copy of the edges without types (:func:`pagraph.partition.numbering.merged`), and count a
-    vertex of any type as one.
+    Of a graph with several types the training vertices are of one, and parts hold what they reach
+    over all edge types. Methods then run on a copy of the edges without types
+    (:func:`pagraph.partition.numbering.merged`), and count a vertex of any type as one.
 
     Args:
         graph: The graph; ids are checked.
@@ -103,24 +123,34 @@ def partition_graph(
         method: One of :data:`pagraph.partition.METHODS`.
         train: Ids or a boolean mask of the training vertices. Default: the field ``train_mask``.
         seed: Seed of the method's random choices.
-        evaluation: "parts": validation and test vertices are divided as well, with their neighbourhoods. "source":
-            they are evaluated on the whole graph.
-        max_replication: Limit on the replication factor; see :func:`pagraph.partition.limit_replication`.
-        fanout: Neighbours that training samples per hop, along each edge type, for ``max_replication``. Default: 10.
-        node_type: Type of the training vertices. Default: the only one, or the only one with a ``train_mask``.
+        evaluation: "parts": validation and test vertices are divided as well, with their
+            neighbourhoods. "source": they are evaluated on the whole graph.
+        max_replication: Limit on the replication factor; see
+            :func:`pagraph.partition.limit_replication`.
+        fanout: Neighbours that training samples per hop, along each edge type, for
+            ``max_replication``. Default: 10.
+        node_type: Type of the training vertices. Default: the only one, or the only one with a
+            ``train_mask``.
         progress: Called with the work done so far and the whole of it.
 
     Raises:
-        TypeError: ``graph`` is none; ``num_parts``, ``hops``, ``seed`` are no integers, or ``train`` holds none.
+        TypeError: ``graph`` is none; ``num_parts``, ``hops``, ``seed`` are no integers, or
+            ``train`` holds none.
         ValueError: An argument breaks its rule, or there are no training vertices.
     """
     if not isinstance(graph, Graph):
-        raise TypeError(f"graph must be a pagraph.Graph (Graph.from_dgl makes one), got {type(graph).__name__}")
+        raise TypeError(
+            f"graph must be a pagraph.Graph (Graph.from_dgl makes one), got {type(graph).__name__}"
+        )
     if not graph.edge_types:
         raise ValueError(f"graph must have at least 1 edge type, got {graph}")
     node_type = train_type(graph, node_type, masked=train is None)
     ids = train_ids(graph, train, node_type=node_type)
-    num_parts, hops, seed = as_integer("num_parts", num_parts), as_integer("hops", hops), as_integer("seed", seed)
+    num_parts, hops, seed = (
+        as_integer("num_parts", num_parts),
+        as_integer("hops", hops),
+        as_integer("seed", seed),
+    )
     options = PartitionOptions(
         num_parts=num_parts,
         hops=hops,
@@ -155,20 +185,27 @@ def _evaluated(graph: Graph, node_type: str) -> Tensor:
 
 
 def _with_evaluation(partition: Partition) -> Partition:
-    """Give each evaluated vertex a part: that which trains on it, else where it brings least, equally many to each."""
+    """Give each evaluated vertex a part: that which trains on it, else where it brings least,
+    equally many to each."""
     name = partition.train_type
-    evaluated, begin = _evaluated(partition.graph, name).nonzero().squeeze(1), partition.numbering.begin(name)
+    evaluated, begin = (
+        _evaluated(partition.graph, name).nonzero().squeeze(1),
+        partition.numbering.begin(name),
+    )
     part_of = torch.full((partition.graph.num_nodes_of(name),), -1, dtype=torch.int32, device="cpu")
     part_of[partition.train] = partition.parts
     others = evaluated[part_of[evaluated] < 0]
-    search = HaloSearch(partition.merged.csc, partition.train + begin, partition.num_parts, partition.hops)
+    search = HaloSearch(
+        partition.merged.csc, partition.train + begin, partition.num_parts, partition.hops
+    )
     search.adopt(partition.parts.numpy())
     part_of[others] = torch.from_numpy(search.place_others(others + begin))
     return replace(partition, evaluated=evaluated, evaluation=part_of[evaluated])
 
 
 def train_type(graph: Graph, node_type: str | None = None, *, masked: bool = True) -> str:
-    """Type of the training vertices: ``node_type``, or the only type, or (``masked``) the only one with a train_mask.
+    """Type of the training vertices: ``node_type``, or the only type, or (``masked``) the only one
+    with a train_mask.
 
     Raises:
         ValueError: There is no such type; there are several, and none is named.
@@ -178,7 +215,11 @@ def train_type(graph: Graph, node_type: str | None = None, *, masked: bool = Tru
         if node_type not in types:
             raise ValueError(f"node_type must be one of {', '.join(types)}, got {node_type!r}")
         return node_type
-    found = [name for name in types if _MASK in graph.node_fields(name)] if masked and len(types) > 1 else types
+    found = (
+        [name for name in types if _MASK in graph.node_fields(name)]
+        if masked and len(types) > 1
+        else types
+    )
     if len(found) == 1:
         return found[0]
     which = f"the types {', '.join(found or types)}{f' with {_MASK}' if masked and found else ''}"
@@ -186,40 +227,52 @@ def train_type(graph: Graph, node_type: str | None = None, *, masked: bool = Tru
 
 
 def train_ids(graph: Graph, train: Tensor | None = None, *, node_type: str | None = None) -> Tensor:
-    """Ids of the training vertices, ascending, int64: ``train`` (ids or a mask), or the field ``train_mask``.
+    """Ids of the training vertices, ascending, int64: ``train`` (ids or a mask), or the field
+    ``train_mask``.
 
     Raises:
         TypeError: ``train`` is no tensor, or holds neither integers nor booleans.
-        ValueError: A mask is missing or has another shape, an id is repeated or out of range, or nothing is selected;
-            or as :func:`train_type`.
+        ValueError: A mask is missing or has another shape, an id is repeated or out of range, or
+            nothing is selected; or as :func:`train_type`.
     """
     node_type = train_type(graph, node_type, masked=train is None)
     fields, num_nodes = graph.node_fields(node_type), graph.num_nodes_of(node_type)
     if train is None:
         train = mask_of(fields, _MASK)
         if train is None:
-            raise ValueError("graph must have the field train_mask, or train must be given, got neither")
+            raise ValueError(
+                "graph must have the field train_mask, or train must be given, got neither"
+            )
     if not isinstance(train, Tensor):
         raise TypeError(f"train must be a tensor, got {type(train).__name__}")
     if train.is_floating_point() or train.is_complex():
         raise TypeError(f"train must hold ids or be a boolean mask, got {train.dtype}")
     if train.dtype == torch.bool:
         if train.shape != (num_nodes,):
-            raise ValueError(f"train must have shape [{num_nodes}] as a mask, got {list(train.shape)}")
+            raise ValueError(
+                f"train must have shape [{num_nodes}] as a mask, got {list(train.shape)}"
+            )
         ids = train.nonzero().squeeze(1)
     else:
         ids = torch.unique(train.long())
         if train.dim() != 1 or len(ids) != len(train):
-            raise ValueError(f"train must be a list of distinct ids, got {len(ids)} in shape {list(train.shape)}")
+            raise ValueError(
+                f"train must be a list of distinct ids, got {len(ids)} in shape {list(train.shape)}"
+            )
         if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= num_nodes):
-            raise ValueError(f"train must hold ids in [0, {num_nodes}), got {int(ids[0])} to {int(ids[-1])}")
+            raise ValueError(
+                f"train must hold ids in [0, {num_nodes}), got {int(ids[0])} to {int(ids[-1])}"
+            )
     if len(ids) == 0:
         raise ValueError("train must select at least 1 vertex, got 0")
     return ids
 
 
-def draw_train(graph: Graph, fraction: float, *, seed: int = 0, node_type: str | None = None) -> Tensor:
-    """Ids of a random share, in (0, 1], of the vertices of a type, ascending, int64: for graphs without a mask."""
+def draw_train(
+    graph: Graph, fraction: float, *, seed: int = 0, node_type: str | None = None
+) -> Tensor:
+    """Ids of a random share, in (0, 1], of the vertices of a type, ascending, int64: for graphs
+    without a mask."""
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], got {fraction}")
     num_nodes = graph.num_nodes_of(train_type(graph, node_type))

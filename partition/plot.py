@@ -1,4 +1,5 @@
-"""Plots of partitions: the vertices of each part, or the replication of each method. Needs matplotlib."""
+"""Plots of partitions: the vertices of each part, or the replication of each method. Needs
+matplotlib."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _NUMBERED = 16  # parts: of more, not each has a number
 
 
 def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Plot the vertices of each part: training vertices, and what each hop adds; ``path`` appears whole or not at all.
+    """Plot the vertices of each part: training vertices, and what each hop adds; ``path`` appears
+    whole or not at all.
 
     Raises:
         ValueError: ``path`` does not end in ``.png``, ``.svg`` or ``.pdf``.
@@ -32,8 +34,11 @@ def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: s
     _save(path, lambda: _parts_figure(report, title))
 
 
-def save_comparison_plot(reports: Sequence[PartitionReport], path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Plot the replication factor of methods that divide a graph into as many parts; errors as :func:`save_plot`."""
+def save_comparison_plot(
+    reports: Sequence[PartitionReport], path: str | os.PathLike[str], *, title: str = ""
+) -> None:
+    """Plot the replication factor of methods that divide a graph into as many parts; errors as
+    :func:`save_plot`."""
     _save(path, lambda: _comparison_figure(reports, title))
 
 
@@ -55,15 +60,23 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
         axes.bar(places, values, width, bottom=below, color=color, label=label, zorder=3)
         below = [low + value for low, value in zip(below, values, strict=True)]
     even = report.covered / report.num_parts
-    axes.axhline(even, color=INK, lw=1.2, ls=(0, (5, 3)), label="all, if nothing were copied", zorder=4)
+    axes.axhline(
+        even, color=INK, lw=1.2, ls=(0, (5, 3)), label="all, if nothing were copied", zorder=4
+    )
     if report.num_parts <= _NUMBERED:
         for place, value in enumerate(below):
             axes.text(place, value, _total(value), ha="center", va="bottom", fontsize=10)
-    axes.set(xlabel="part", ylabel="vertices", ylim=(0, 1.06 * max(*below, even)), xlim=(-0.6, report.num_parts - 0.4))
+    axes.set(
+        xlabel="part",
+        ylabel="vertices",
+        ylim=(0, 1.06 * max(*below, even)),
+        xlim=(-0.6, report.num_parts - 0.4),
+    )
     axes.set_xticks(places[:: -(-report.num_parts // _NUMBERED)])
     axes.yaxis.set_major_formatter(lambda value, _: short_count(value))
     axes.set_title(
-        f"replication factor {report.replication_factor:.2f}, largest part {report.vertex_balance:.2f} times the mean",
+        f"replication factor {report.replication_factor:.2f}, largest part "
+        f"{report.vertex_balance:.2f} times the mean",
         loc="left",
         color=SOFT,
         fontsize=11,
@@ -87,9 +100,14 @@ def _comparison_figure(reports: Sequence[PartitionReport], title: str) -> Any:
     most = max(begins)
     for place, report in enumerate(order):
         ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-        axes.text(begins[place] + 0.012 * most, place, _beside(report), va="center", bbox=ground, zorder=2)
+        axes.text(
+            begins[place] + 0.012 * most, place, _beside(report), va="center", bbox=ground, zorder=2
+        )
     axes.invert_yaxis()
-    axes.set(xlim=(0, 1.32 * most), xlabel="replication factor: vertices of all parts / vertices of the graph")
+    axes.set(
+        xlim=(0, 1.32 * most),
+        xlabel="replication factor: vertices of all parts / vertices of the graph",
+    )
     _finish(figure, axes, title, f"{order[0].shape_text} by method", grid="x", step=1)
     return figure
 
@@ -108,7 +126,13 @@ def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
     hops = max(report.hops for report in reports)
     shown = hops if hops <= _MOST_HOPS else _MOST_HOPS - 1
     for hop in range(shown):
-        layers.append((f"found by hop {hop + 1}", _HOPS[hop], lambda part, hop=hop: sum(part.halo[hop : hop + 1])))
+        layers.append(
+            (
+                f"found by hop {hop + 1}",
+                _HOPS[hop],
+                lambda part, hop=hop: sum(part.halo[hop : hop + 1]),
+            )
+        )
     if shown < hops:
         text = f"found by hops {shown + 1} to {hops}"
         layers.append((text, _HOPS[shown], lambda part: sum(part.halo[shown:])))
@@ -116,7 +140,8 @@ def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
 
 
 def _finish(figure: Any, axes: Any, name: str, rest: str, *, grid: str, step: int) -> None:
-    """Title, grid, and a legend outside, as bars leave no free corner; ``step`` -1 lists the last layer first."""
+    """Title, grid, and a legend outside, as bars leave no free corner; ``step`` -1 lists the last
+    layer first."""
     figure.suptitle(f"{name}: {rest}" if name else rest, weight="bold")
     axes.grid(axis=grid, color=RULE, lw=0.7)
     lighten(axes)

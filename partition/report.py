@@ -26,7 +26,8 @@ class CachesReport:
         nbytes: Most bytes of each cache; None where no field is cached.
         whole: The cache of one process that trains on the whole graph.
         parts: The caches of the processes that train on the parts, with ids of the whole graph.
-        shared: Share of the vertices cached for any part that several parts cache; 0 where none is cached.
+        shared: Share of the vertices cached for any part that several parts cache; 0 where none is
+            cached.
         jaccard: Mean Jaccard index of the caches of two parts, over all pairs; None for one part.
     """
 
@@ -65,8 +66,8 @@ class CachesReport:
 
 
 def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None]:
-    """Share of the vertices of any set (ids without repeats) that several sets have, and the mean Jaccard index of all
-    pairs (0 for two empty sets), None for fewer than two sets.
+    """Share of the vertices of any set (ids without repeats) that several sets have, and the mean
+    Jaccard index of all pairs (0 for two empty sets), None for fewer than two sets.
 
     Example:
         >>> overlap([torch.tensor([0, 1]), torch.tensor([1, 2, 3])], 4)
@@ -96,9 +97,11 @@ class PartReport:
 
     Attributes:
         evaluated: Number of validation and test vertices whose neighbourhoods it holds as well.
-        halo: Numbers of vertices that hop 1, 2, ... found: in-neighbours that are none of the above.
+        halo: Numbers of vertices that hop 1, 2, ... found: in-neighbours that are none of the
+            above.
         dropped: Number of halo vertices that it does without.
-        missing: Number of in-edges of its inner vertices that it does not hold, as they lead from dropped vertices.
+        missing: Number of in-edges of its inner vertices that it does not hold, as they lead from
+            dropped vertices.
         types: Vertex type to how many vertices it holds.
     """
 
@@ -118,17 +121,19 @@ class PartReport:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartitionReport:
-    """Replication, balance and cache hit rates of a partition, measured by :func:`pagraph.partition.describe`.
+    """Replication, balance and cache hit rates of a partition, measured by
+    :func:`pagraph.partition.describe`.
 
     Attributes:
         num_nodes: Number of vertices of the whole graph; ``num_edges`` is that of its edges.
         node_types: Vertex type to its number of vertices in the whole graph.
-        covered: Vertices of the whole graph that are in at least one part. The others are further than ``hops`` hops
-            from every training vertex: training never reads them.
+        covered: Vertices of the whole graph that are in at least one part. The others are further
+            than ``hops`` hops from every training vertex: training never reads them.
         caches: Hit rates of caches; None where they were not tried.
-        lost: Share of the neighbours that training draws that parts do without because of a limit on replication;
-            None where there is no limit.
-        seconds: Wall time by step, as of :class:`pagraph.partition.steps.Steps`; ``memory`` is that of the process.
+        lost: Share of the neighbours that training draws that parts do without because of a limit
+            on replication; None where there is no limit.
+        seconds: Wall time by step, as of :class:`pagraph.partition.steps.Steps`; ``memory`` is that
+            of the process.
     """
 
     method: str
@@ -161,17 +166,22 @@ class PartitionReport:
 
     @property
     def replication_factor(self) -> float:
-        """Sum of the parts' vertices / vertices of the whole graph, those in no part included: it may be below 1."""
+        """Sum of the parts' vertices / vertices of the whole graph, those in no part included: it
+        may be below 1."""
         return sum(part.vertices for part in self.parts) / self.num_nodes
 
     @property
     def replication_by_type(self) -> dict[str, float]:
         """The same for each vertex type; 0 for one without vertices."""
-        return {t: sum(part.types[t] for part in self.parts) / max(1, n) for t, n in self.node_types.items()}
+        return {
+            t: sum(part.types[t] for part in self.parts) / max(1, n)
+            for t, n in self.node_types.items()
+        }
 
     @property
     def copies(self) -> float:
-        """Sum of the parts' vertices / vertices in at least one part: in how many parts a vertex is that is in any."""
+        """Sum of the parts' vertices / vertices in at least one part: in how many parts a vertex is
+        that is in any."""
         return sum(part.vertices for part in self.parts) / self.covered
 
     @property
@@ -200,12 +210,16 @@ class PartitionReport:
         return max((use.peak_bytes for use in self.memory.values()), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; ``seconds`` is the wall time of dividing alone, ``peak_bytes`` the most of all steps."""
+        """JSON object; ``seconds`` is the wall time of dividing alone, ``peak_bytes`` the most of
+        all steps."""
         counts = ("train", "evaluated", "vertices", "edges", "dropped")
         ratios = ("train_balance", "vertex_balance", "replication_factor", "copies", "edge_factor")
         return {
             "parts": self.num_parts,
-            **{name: getattr(self, name) for name in ("method", "hops", "num_nodes", "num_edges", *ratios)},
+            **{
+                name: getattr(self, name)
+                for name in ("method", "hops", "num_nodes", "num_edges", *ratios)
+            },
             **{f"{name}_per_part": [getattr(part, name) for part in self.parts] for name in counts},
             "halo_per_part": [list(part.halo) for part in self.parts],
             "missing_edges_per_part": [part.missing for part in self.parts],
@@ -228,7 +242,8 @@ class PartitionReport:
 
     def __repr__(self) -> str:
         return (
-            f"PartitionReport({self.method}, {self.num_parts} parts, {self.hops} hops, replication factor "
+            f"PartitionReport({self.method}, {self.num_parts} parts, {self.hops} hops, replication "
+            "factor "
             f"{self.replication_factor:.4g}, train balance {self.train_balance:.4g})"
         )
 
@@ -284,15 +299,20 @@ def describe(
         caches = CachesReport(cache, fanout, nbytes, whole, tuple(uses), shared, jaccard)
     sizes = (graph.num_nodes, graph.num_edges, tuple(parts), int(covered.sum()))
     types = graph.num_nodes_by_type
-    return PartitionReport(partition.method, partition.hops, *sizes, caches, partition.lost, node_types=types)
+    return PartitionReport(
+        partition.method, partition.hops, *sizes, caches, partition.lost, node_types=types
+    )
 
 
 def cache_of_whole(
     partition: Partition, cache: CacheTrial, *, progress: Callable[[], object] | None = None
 ) -> CacheUse:
-    """Trial of one cache for one process that trains on the whole graph: the same for all partitions of it."""
+    """Trial of one cache for one process that trains on the whole graph: the same for all
+    partitions of it."""
     graph = partition.graph
-    return cache.measure(graph, graph, _seeds(partition, partition.train), partition.hops, progress=progress)
+    return cache.measure(
+        graph, graph, _seeds(partition, partition.train), partition.hops, progress=progress
+    )
 
 
 def _seeds(partition: Partition, ids: Tensor) -> Tensor | dict[str, Tensor]:

@@ -26,12 +26,13 @@ class SourceEntry:
     """Location and identity of the graph that a partition was made from.
 
     Attributes:
-        path: Its folder, relative to the partition's (the two may be moved together); ``absolute``: where it was.
+        path: Its folder, relative to the partition's (the two may be moved together); ``absolute``:
+            where it was.
         form: "native" or "pagraph".
         sha256: Digest of its ``manifest.json``, or its ``adj.npz``.
         split: Split that was taken; see :func:`~pagraph.datasets.open_graph`.
-        fields: Vertex type to the fields that parts refer to: files of the folder with one row per vertex of the whole
-            graph; None is the type of a graph with one type of each.
+        fields: Vertex type to the fields that parts refer to: files of the folder with one row per
+            vertex of the whole graph; None is the type of a graph with one type of each.
     """
 
     path: str
@@ -44,15 +45,21 @@ class SourceEntry:
     @classmethod
     def parse(cls, value: Any, where: str, *, typed: bool) -> SourceEntry:
         """Check and take the JSON object."""
-        path, absolute, form, split = (take(value, key, str, where) for key in ("path", "absolute", "form", "split"))
+        path, absolute, form, split = (
+            take(value, key, str, where) for key in ("path", "absolute", "form", "split")
+        )
         if form not in _IDENTITY:
-            raise FormatError(f"{where}: form must be one of {', '.join(_IDENTITY)}, got {form!r}"[:300])
+            raise FormatError(
+                f"{where}: form must be one of {', '.join(_IDENTITY)}, got {form!r}"[:300]
+            )
         if "\0" in path + absolute:
             raise FormatError(f"{where}: path must not hold a NUL character")
         fields, entries = take(value, "fields", dict, where), {}
         for node_type in fields if typed else [None]:
             own = fields if node_type is None else take(fields, node_type, dict, where)
-            entries[node_type] = {k: ArrayEntry.parse(item, f"{where}, field {k!r}") for k, item in own.items()}
+            entries[node_type] = {
+                k: ArrayEntry.parse(item, f"{where}, field {k!r}") for k, item in own.items()
+            }
         return cls(path, absolute, form, take_digest(value, where), split, entries)
 
     @property
@@ -65,51 +72,81 @@ class SourceEntry:
     def to_json(self) -> dict[str, Any]:
         """This entry as a JSON object."""
         fields = {
-            node_type: {name: entry.to_json() for name, entry in own.items()} for node_type, own in self.fields.items()
+            node_type: {name: entry.to_json() for name, entry in own.items()}
+            for node_type, own in self.fields.items()
         }
         return {**vars(self), "fields": fields.get(None, fields)}
 
 
 def describe_source(
-    source: str | os.PathLike[str], out: Path, referenced: Mapping[str | None, dict[str, FieldValue]], split: str
+    source: str | os.PathLike[str],
+    out: Path,
+    referenced: Mapping[str | None, dict[str, FieldValue]],
+    split: str,
 ) -> SourceEntry:
-    """Manifest entry of the graph folder ``source``; ValueError for a referenced field that is no file of it."""
+    """Manifest entry of the graph folder ``source``; ValueError for a referenced field that is no
+    file of it."""
     folder = Path(os.path.realpath(source))
     form = folder_form(folder)
     path = os.path.relpath(folder, os.path.realpath(out))
     entries = {
-        node_type: {name: _field_entry(folder, form, node_type, name, tensor) for name, tensor in own.items()}
+        node_type: {
+            name: _field_entry(folder, form, node_type, name, tensor)
+            for name, tensor in own.items()
+        }
         for node_type, own in referenced.items()
     }
-    return SourceEntry(path, str(folder), form, file_digest(folder / _IDENTITY[form]), split, entries)
+    return SourceEntry(
+        path, str(folder), form, file_digest(folder / _IDENTITY[form]), split, entries
+    )
 
 
-def _field_entry(folder: Path, form: str, node_type: str | None, name: str, tensor: FieldValue) -> ArrayEntry:
+def _field_entry(
+    folder: Path, form: str, node_type: str | None, name: str, tensor: FieldValue
+) -> ArrayEntry:
     entry, dtype = None, str(tensor.dtype).removeprefix("torch.")
     stored = tensor.form.name if isinstance(tensor, NarrowRows) else None
     if form == "native":
         nodes = Manifest.read(folder).node_types
-        own = [node.fields for node in nodes if node_type == node.name or (node_type is None and len(nodes) == 1)]
+        own = [
+            node.fields
+            for node in nodes
+            if node_type == node.name or (node_type is None and len(nodes) == 1)
+        ]
         entry = own[0].get(name) if own else None
     elif name == "feat" and (file := folder / "feat.npy").is_file():
-        entry = ArrayEntry(file.name, dtype, tuple(tensor.shape), file.stat().st_size, file_digest(file))
-    if entry is None or (entry.dtype, entry.shape, entry.stored) != (dtype, tuple(tensor.shape), stored):
-        raise ValueError(f"features must be 'copy' for fields that are no .npy file of the source, got {name!r}")
+        entry = ArrayEntry(
+            file.name, dtype, tuple(tensor.shape), file.stat().st_size, file_digest(file)
+        )
+    if entry is None or (entry.dtype, entry.shape, entry.stored) != (
+        dtype,
+        tuple(tensor.shape),
+        stored,
+    ):
+        raise ValueError(
+            f"features must be 'copy' for fields that are no .npy file of the source, got {name!r}"
+        )
     return entry
 
 
 def locate_source(entry: SourceEntry, out: Path) -> Path:
-    """Folder of the source, at the relative or absolute path; FormatError if it is gone, or another graph by now."""
+    """Folder of the source, at the relative or absolute path; FormatError if it is gone, or another
+    graph by now."""
     found = [Path(os.path.realpath(out), entry.path), Path(entry.absolute)]
     identity = _IDENTITY[entry.form]
     there = [Path(os.path.normpath(folder)) for folder in found if (folder / identity).is_file()]
     if not there:
         places = " or ".join(dict.fromkeys(repr(os.path.normpath(folder)) for folder in found))
-        raise FormatError(f"{out}: the graph it was made from must be at {places}, got no {identity} there")
+        raise FormatError(
+            f"{out}: the graph it was made from must be at {places}, got no {identity} there"
+        )
     for folder in there:
         if file_digest(folder / identity) == entry.sha256:
             return folder
-    raise FormatError(f"{there[0] / identity} must be that of the graph that {out} was made from, got another SHA-256")
+    raise FormatError(
+        f"{there[0] / identity} must be that of the graph that {out} was made from, got another "
+        "SHA-256"
+    )
 
 
 def open_source(entry: SourceEntry, out: Path) -> Graph:

@@ -26,12 +26,14 @@ class MemoryUse:
     """Memory of a process while some work was done, in bytes.
 
     Attributes:
-        peak_bytes: Most resident memory, with the interpreter, its libraries, what was held before, and those pages of
-            mapped files that happen to be in memory. Exact where it is the highest of the process's life, which the
-            system keeps, else the highest of looks 10 ms apart.
+        peak_bytes: Most resident memory, with the interpreter, its libraries, what was held before,
+            and those pages of mapped files that happen to be in memory. Exact where it is the
+            highest of the process's life, which the system keeps, else the highest of looks 10 ms
+            apart.
         before_bytes: Resident memory when the work began.
-        private_bytes: Most resident memory without pages of files, of looks 10 ms apart; None where the system has no
-            ``/proc``, or the peak was not looked at, as under code that holds the interpreter's lock.
+        private_bytes: Most resident memory without pages of files, of looks 10 ms apart; None where
+            the system has no ``/proc``, or the peak was not looked at, as under code that holds the
+            interpreter's lock.
     """
 
     peak_bytes: int
@@ -113,7 +115,8 @@ def _highest() -> int:
 
 
 class Steps:
-    """Measures wall time (``seconds``) and ``memory`` of steps one after the other; one that fails is not recorded.
+    """Measures wall time (``seconds``) and ``memory`` of steps one after the other; one that fails
+    is not recorded.
 
     Example:
         >>> steps = Steps()

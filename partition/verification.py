@@ -28,8 +28,9 @@ _NO_HOP = 255
 
 @dataclass(frozen=True)
 class Verification:
-    """Outcome of :func:`verify_partition`: what is wrong, and numbers of what was compared with the source; ``missing``
-    are in-edges that the source has and parts do without, because replication was limited."""
+    """Outcome of :func:`verify_partition`: what is wrong, and numbers of what was compared with the
+    source; ``missing`` are in-edges that the source has and parts do without, because replication
+    was limited."""
 
     num_parts: int
     train: int
@@ -58,11 +59,12 @@ def verify_partition(
 ) -> Verification:
     """Verify a partition folder: read every part and compare it with the graph it was made from.
 
-    Checks all checksums; that every training vertex is in exactly one part; that each part holds what its seeds reach
-    in so many hops, with every in-edge on the way, parallel ones counted, and its ids lead back to the source's; that
-    fields, degrees and masks equal the source's, bit for bit; that every validation and test vertex of the parts is in
-    the list of one, where it lies nearest. The code that extracts parts is not used. Takes about 20 bytes a vertex of
-    the whole graph, and a few chunks of 16 MiB.
+    Checks all checksums; that every training vertex is in exactly one part; that each part holds
+    what its seeds reach in so many hops, with every in-edge on the way, parallel ones counted, and
+    its ids lead back to the source's; that fields, degrees and masks equal the source's, bit for
+    bit; that every validation and test vertex of the parts is in the list of one, where it lies
+    nearest. The code that extracts parts is not used. Takes about 20 bytes a vertex of the whole
+    graph, and a few chunks of 16 MiB.
 
     Args:
         out: Folder that :func:`~pagraph.partition.write_partition` wrote; all parts must be there.
@@ -90,7 +92,8 @@ def verify_partition(
                 parts.append(part)
         if progress is not None:
             progress(index + 1, manifest.num_parts)
-    if len(parts) == manifest.num_parts:  # otherwise what is wrong has been said, and the rest would follow from it
+    # Otherwise what is wrong has been said, and the rest would follow from it.
+    if len(parts) == manifest.num_parts:
         findings += check_training(parts, manifest, whole)
         findings += check_evaluation(parts, manifest, whole)
     counts = (sum(len(part.train) for part in parts), sum(part.graph.num_nodes for part in parts))
@@ -99,7 +102,9 @@ def verify_partition(
     return Verification(manifest.num_parts, *counts, edges, missing, tuple(findings))
 
 
-def _open_whole(manifest: PartitionManifest, out: Path, source: str | os.PathLike[str] | None) -> Graph:
+def _open_whole(
+    manifest: PartitionManifest, out: Path, source: str | os.PathLike[str] | None
+) -> Graph:
     if source is not None:
         whole = open_graph(source, split="" if manifest.source is None else manifest.source.split)
     elif manifest.source is not None:
@@ -109,8 +114,12 @@ def _open_whole(manifest: PartitionManifest, out: Path, source: str | os.PathLik
     typed = {} if whole.is_homogeneous else whole.num_nodes_by_type
     sizes = (whole.num_nodes, whole.num_edges, typed)
     if sizes != (manifest.num_nodes, manifest.num_edges, manifest.node_types):
-        want = f"{manifest.node_types or manifest.num_nodes} vertices and {manifest.num_edges} edges"
-        raise ValueError(f"source must be the graph of {want} that {out} was made from, got {whole}")
+        want = (
+            f"{manifest.node_types or manifest.num_nodes} vertices and {manifest.num_edges} edges"
+        )
+        raise ValueError(
+            f"source must be the graph of {want} that {out} was made from, got {whole}"
+        )
     try:
         for edge_type in whole.edge_types:
             whole.csc_of(edge_type).validate()
@@ -141,7 +150,9 @@ def _check_part(part: Part, whole: Graph) -> Iterator[Finding]:
             return
 
 
-def check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
+def check_training(
+    parts: list[Part], manifest: PartitionManifest, whole: Graph
+) -> Iterator[Finding]:
     """Check that each training vertex is in exactly one part, and no other vertex."""
     node_type = parts[0].train_type
     lists = [part.global_ids_of(node_type)[part.train] for part in parts]
@@ -154,16 +165,24 @@ def check_training(parts: list[Part], manifest: PartitionManifest, whole: Graph)
         if len(wrong):
             vertex = int(wrong[0])
             what = "be in a part" if mask[vertex] else "not be a training vertex"
-            message = f"vertex {vertex} of the source must {what} ({len(wrong)} differ from its train_mask)"
+            message = (
+                f"vertex {vertex} of the source must {what} ({len(wrong)} differ from its "
+                "train_mask)"
+            )
             yield Finding("training", None, message)
     elif train_digest(found) != manifest.train_sha256:
         yield Finding(
-            "training", None, f"the training vertices must be those that were divided, got {len(found)} others"
+            "training",
+            None,
+            f"the training vertices must be those that were divided, got {len(found)} others",
         )
 
 
-def check_evaluation(parts: list[Part], manifest: PartitionManifest, whole: Graph) -> Iterator[Finding]:
-    """Check that each validation and test vertex that parts hold is listed by one that holds it at the lowest hop."""
+def check_evaluation(
+    parts: list[Part], manifest: PartitionManifest, whole: Graph
+) -> Iterator[Finding]:
+    """Check that each validation and test vertex that parts hold is listed by one that holds it at
+    the lowest hop."""
     node_type = parts[0].train_type
     fields, num_nodes = whole.node_fields(node_type), whole.num_nodes_of(node_type)
     lowest = torch.full((num_nodes,), _NO_HOP, dtype=torch.uint8, device="cpu")
@@ -181,32 +200,49 @@ def check_evaluation(parts: list[Part], manifest: PartitionManifest, whole: Grap
             yield from _check_list(part, name, ids, mask, lowest)
         lost = (mask & (lowest != _NO_HOP) & (of_part < 0)).nonzero().squeeze(1)
         if len(lost):
-            message = f"{name} vertex {int(lost[0])} of the source must be in a part's list, got none"
+            message = (
+                f"{name} vertex {int(lost[0])} of the source must be in a part's list, got none"
+            )
             yield Finding("evaluation", None, f"{message} ({len(lost)} are missing)")
         outside = int((mask & (of_part < 0)).sum())
         if outside != manifest.outside[name]:
-            message = f"{name} vertices in no part's list must be {manifest.outside[name]}, got {outside}"
+            message = (
+                f"{name} vertices in no part's list must be {manifest.outside[name]}, got {outside}"
+            )
             yield Finding("evaluation", None, message)
 
 
-def _check_list(part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor) -> Iterator[Finding]:
-    """Findings of the vertices ``ids`` that a part lists; ``lowest`` says at which hop any part holds each."""
+def _check_list(
+    part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor
+) -> Iterator[Finding]:
+    """Findings of the vertices ``ids`` that a part lists; ``lowest`` says at which hop any part
+    holds each."""
     strange = ids[~mask[ids]]
     if len(strange):
-        message = f"vertex {int(strange[0])} of the source must be in no {name} list ({len(strange)} are wrong)"
+        message = (
+            f"vertex {int(strange[0])} of the source must be in no {name} list "
+            f"({len(strange)} are wrong)"
+        )
         yield Finding("evaluation", part.index, message)
     hops = _hops(part)[getattr(part, name)]
     far = (hops > lowest[ids]).nonzero().squeeze(1)
     if len(far):
         vertex, least, got = int(ids[far[0]]), int(lowest[ids[far[0]]]), int(hops[far[0]])
-        message = f"vertex {vertex} of the source must be in the {name} list of a part that holds it at hop {least}"
-        yield Finding("evaluation", part.index, f"{message}, got one at hop {got} ({len(far)} are wrong)")
+        message = (
+            f"vertex {vertex} of the source must be in the {name} list of a part that holds "
+            f"it at hop {least}"
+        )
+        yield Finding(
+            "evaluation", part.index, f"{message}, got one at hop {got} ({len(far)} are wrong)"
+        )
 
 
 def _hops(part: Part) -> Tensor:
     """Hop at which a part holds each of its vertices of the type that is trained on, uint8."""
     ends = torch.tensor((0, *part.hop_ends_of(part.train_type)), device="cpu")
-    return torch.repeat_interleave(torch.arange(part.hops + 1, dtype=torch.uint8, device="cpu"), torch.diff(ends))
+    return torch.repeat_interleave(
+        torch.arange(part.hops + 1, dtype=torch.uint8, device="cpu"), torch.diff(ends)
+    )
 
 
 def _disjoint(name: str, lists: list[Tensor], num_nodes: int) -> tuple[Tensor, list[Finding]]:
@@ -217,7 +253,12 @@ def _disjoint(name: str, lists: list[Tensor], num_nodes: int) -> tuple[Tensor, l
         taken = ids[of_part[ids] >= 0]
         if len(taken):
             vertex = int(taken[0])
-            message = f"{name} vertex {vertex} of the source must be in one part, got {int(of_part[vertex])} and {part}"
-            findings.append(Finding("training" if name == "training" else "evaluation", None, message))
+            message = (
+                f"{name} vertex {vertex} of the source must be in one part, got "
+                f"{int(of_part[vertex])} and {part}"
+            )
+            findings.append(
+                Finding("training" if name == "training" else "evaluation", None, message)
+            )
         of_part[ids] = part
     return of_part, findings

@@ -24,11 +24,19 @@ from .numbering import of_type
 from .partition import Partition, PartVertices, Progress, Ticks
 from .source import SourceEntry, describe_source
 
-__all__ = ["FEATURES", "OWN_FIELDS", "PartContent", "check_fields", "check_out", "write_part", "write_partition"]
+__all__ = [
+    "FEATURES",
+    "OWN_FIELDS",
+    "PartContent",
+    "check_fields",
+    "check_out",
+    "write_part",
+    "write_partition",
+]
 
 OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
-"""Vertex fields that parts have on their own account, ``self_loops`` only where the graph has any; the edges' is
-``global_ids``, which is the only one of several types as well."""
+"""Vertex fields that parts have on their own account, ``self_loops`` only where the graph has any;
+the edges' is ``global_ids``, which is the only one of several types as well."""
 
 FEATURES = ("copy", "reference")
 """Places of wide features: the part's own files, or those of the source."""
@@ -39,25 +47,31 @@ _FILES = {"label": "labels"}
 
 @dataclass(frozen=True, eq=False)
 class PartContent:
-    """Fields and lists of vertices that parts take from the whole graph, but the fields ``referenced`` (type and name);
-    ``owner`` is the part that evaluates each vertex of the type that is trained on, int32; -1: none does."""
+    """Fields and lists of vertices that parts take from the whole graph, but the fields
+    ``referenced`` (type and name); ``owner`` is the part that evaluates each vertex of the type
+    that is trained on, int32; -1: none does."""
 
     partition: Partition
     owner: Tensor
     referenced: frozenset[tuple[str, str]]
 
     def splits(self, ids: Tensor, part: int) -> dict[str, Tensor]:
-        """Local ids of a part's training, validation and test vertices, ascending; ``ids`` are its vertices of that
-        type."""
+        """Local ids of a part's training, validation and test vertices, ascending; ``ids`` are its
+        vertices of that type."""
         chosen = {"train": torch.isin(ids, self.partition.train_of(part), assume_unique=True)}
         own = self.owner[ids] == part
         for name in SPLITS[1:]:
-            mask = mask_of(self.partition.graph.node_fields(self.partition.train_type), f"{name}_mask")
+            mask = mask_of(
+                self.partition.graph.node_fields(self.partition.train_type), f"{name}_mask"
+            )
             chosen[name] = torch.zeros_like(own) if mask is None else own & mask[ids]
         return {name: mask.nonzero().squeeze(1) for name, mask in chosen.items()}
 
-    def node_fields(self, node_type: str, ids: Tensor, splits: dict[str, Tensor]) -> dict[str, Rows]:
-        """Fields of a part's vertices of one type; the masks of the type that is trained on are those of its lists."""
+    def node_fields(
+        self, node_type: str, ids: Tensor, splits: dict[str, Tensor]
+    ) -> dict[str, Rows]:
+        """Fields of a part's vertices of one type; the masks of the type that is trained on are
+        those of its lists."""
         graph, fields = self.partition.graph, self.partition.graph.node_fields(node_type)
         found: dict[str, Rows] = {"global_ids": ids}
         if graph.is_homogeneous:
@@ -68,9 +82,9 @@ class PartContent:
                 found["self_loops"] = csc.loop_counts[ids].long()
         for name, local_ids in splits.items() if node_type == self.partition.train_type else ():
             if name == "train" or f"{name}_mask" in fields:
-                found[f"{name}_mask"] = torch.zeros(len(ids), dtype=torch.bool, device="cpu").index_fill_(
-                    0, local_ids, True
-                )
+                found[f"{name}_mask"] = torch.zeros(
+                    len(ids), dtype=torch.bool, device="cpu"
+                ).index_fill_(0, local_ids, True)
         for name, value in fields.items():
             if name not in found and (node_type, name) not in self.referenced:
                 found[name] = SelectedRows(value, ids, as_stored=True)
@@ -82,24 +96,40 @@ def own_fields(graph: Graph) -> tuple[str, ...]:
     return OWN_FIELDS if graph.is_homogeneous else OWN_FIELDS[:1]
 
 
-def write_part(folder: Path, content: PartContent, structure: PartStructure, part: int, written: Written) -> PartEntry:
-    """Write a part into a new ``folder``; ``written`` is called after every block with its bytes."""
+def write_part(
+    folder: Path, content: PartContent, structure: PartStructure, part: int, written: Written
+) -> PartEntry:
+    """Write a part into a new ``folder``; ``written`` is called after every block with its
+    bytes."""
     folder.mkdir()
     partition, write = content.partition, ArrayWriter(folder, written).write
     lists = content.splits(structure.types[partition.train_type].ids, part)
     splits = {name: write(name, local_ids) for name, local_ids in lists.items()}
-    edges = [_write_edges(write, partition.graph, edge_type, own) for edge_type, own in structure.edges.items()]
+    edges = [
+        _write_edges(write, partition.graph, edge_type, own)
+        for edge_type, own in structure.edges.items()
+    ]
     nodes = []
     for node_type, vertices in structure.types.items():
         fields = content.node_fields(node_type, vertices.ids, lists)
-        prefix, names = ("", _FILES) if partition.graph.is_homogeneous else (f"node-{node_type}-", {})
-        entries = {name: write(prefix + names.get(name, name), rows) for name, rows in fields.items()}
+        prefix, names = (
+            ("", _FILES) if partition.graph.is_homogeneous else (f"node-{node_type}-", {})
+        )
+        entries = {
+            name: write(prefix + names.get(name, name), rows) for name, rows in fields.items()
+        }
         nodes.append(NodeEntry(node_type, len(vertices.ids), entries))
     origin = {"method": partition.method, "parts": partition.num_parts, "hops": partition.hops}
     Manifest(nodes, edges, {"partition": origin, "part": part}).write(folder)
     counts = (structure.num_edges, structure.dropped, structure.missing)
-    by_type = {} if partition.graph.is_homogeneous else {t: v.hop_ends for t, v in structure.types.items()}
-    return PartEntry(structure.vertices.hop_ends, *counts, splits, file_digest(folder / MANIFEST), by_type)
+    by_type = (
+        {}
+        if partition.graph.is_homogeneous
+        else {t: v.hop_ends for t, v in structure.types.items()}
+    )
+    return PartEntry(
+        structure.vertices.hop_ends, *counts, splits, file_digest(folder / MANIFEST), by_type
+    )
 
 
 def _write_edges(
@@ -108,7 +138,9 @@ def _write_edges(
     prefix = "" if graph.is_homogeneous else f"edge-{'-'.join(edge_type)}-"
     csc, field = edges.csc, "edge-" if graph.is_homogeneous else f"{prefix}field-"
     indptr, indices = write(f"{prefix}indptr", csc.indptr), write(f"{prefix}indices", csc.indices)
-    fields = {"global_ids": write("edge_ids" if graph.is_homogeneous else f"{prefix}ids", edges.edge_ids)}
+    fields = {
+        "global_ids": write("edge_ids" if graph.is_homogeneous else f"{prefix}ids", edges.edge_ids)
+    }
     for name, value in graph.edge_fields(edge_type).items():
         fields[name] = write(f"{field}{name}", SelectedRows(value, edges.edge_ids, as_stored=True))
     return EdgeEntry(edge_type, csc.num_edges, indptr, indices, None, fields)
@@ -128,15 +160,18 @@ def write_partition(
 ) -> PartitionManifest:
     """Write every part with all it needs for training; ``docs/partition.md`` describes the folder.
 
-    A failure leaves nothing, a killed process only a hidden folder that cannot be opened. Takes about 25 bytes a vertex
-    of the whole graph, the structure of one part, and a few chunks of 16 MiB of its fields.
+    A failure leaves nothing, a killed process only a hidden folder that cannot be opened. Takes
+    about 25 bytes a vertex of the whole graph, the structure of one part, and a few chunks of 16
+    MiB of its fields.
 
     Args:
         partition: The graph and how it was divided.
         out: Must not exist yet, nor be inside ``source``.
-        features: "copy": parts hold their rows of all fields, and may be moved anywhere. "reference": floating-point
-            fields of 2 or more dimensions stay where they are; parts read the source's rows.
-        source: The folder the graph was opened from; without it parts cannot refer to features, nor find the graph.
+        features: "copy": parts hold their rows of all fields, and may be moved anywhere.
+            "reference": floating-point fields of 2 or more dimensions stay where they are; parts
+            read the source's rows.
+        source: The folder the graph was opened from; without it parts cannot refer to features, nor
+            find the graph.
         split: The split it was opened with; see :func:`~pagraph.datasets.open_graph`.
         seed: Seed of the method's random choices, for the manifest.
         max_replication: Limit on the replication factor, for the manifest.
@@ -148,8 +183,8 @@ def write_partition(
 
     Raises:
         FileExistsError: ``out`` exists.
-        ValueError: ``out`` is inside ``source``, ``source`` holds another graph, or a field cannot be stored or
-            referred to, or has the name of one that parts have on their own account.
+        ValueError: ``out`` is inside ``source``, ``source`` holds another graph, or a field cannot
+            be stored or referred to, or has the name of one that parts have on their own account.
     """
     if features not in FEATURES:
         raise ValueError(f"features must be one of {', '.join(FEATURES)}, got {features!r}")
@@ -162,11 +197,16 @@ def write_partition(
     arrays = () if entry is None else entry.arrays
     referenced = frozenset((train_type if of is None else of, name) for of, name, _ in arrays)
     owner, total = _survey(partition, referenced)
-    content, mask = PartContent(partition, owner, referenced), mask_of(graph.node_fields(train_type), "train_mask")
+    content, mask = (
+        PartContent(partition, owner, referenced),
+        mask_of(graph.node_fields(train_type), "train_mask"),
+    )
     with new_folder(target) as folder:
         ticks = Ticks(progress, total)
         folders = tuple(
-            write_part(part_folder(folder, part), content, extract_part(partition, part), part, ticks.add)
+            write_part(
+                part_folder(folder, part), content, extract_part(partition, part), part, ticks.add
+            )
             for part in range(partition.num_parts)
         )
         manifest = PartitionManifest(
@@ -176,7 +216,8 @@ def write_partition(
             num_edges=graph.num_edges,
             folders=folders,
             train_sha256=train_digest(partition.train),
-            train_is_mask=mask is not None and torch.equal(mask.nonzero().squeeze(1), partition.train),
+            train_is_mask=mask is not None
+            and torch.equal(mask.nonzero().squeeze(1), partition.train),
             features=features,
             evaluation="source" if partition.evaluated is None else "parts",
             outside=_outside(graph.node_fields(train_type), owner),
@@ -194,24 +235,36 @@ def write_partition(
 
 
 def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None = None) -> Path:
-    """Path of a folder that a partition of ``source`` may be written to: it is not there yet, nor inside ``source``."""
+    """Path of a folder that a partition of ``source`` may be written to: it is not there yet, nor
+    inside ``source``."""
     path = check_absent(out)
     if source is not None:
         whole = Path(os.path.realpath(source))
         if whole in Path(os.path.realpath(path)).parents:
-            raise ValueError(f"out must not be inside the graph's folder {str(source)!r}, got {str(out)!r}")
+            raise ValueError(
+                f"out must not be inside the graph's folder {str(source)!r}, got {str(out)!r}"
+            )
     return path
 
 
 def check_fields(graph: Graph) -> None:
-    """Refuse a graph with a field that cannot be stored, or has the name of one that parts use themselves."""
-    groups = [(f"vertices{of_type(graph, t)}", graph.node_fields(t), own_fields(graph)) for t in graph.node_types]
-    groups += [(f"edges{of_type(graph, t)}", graph.edge_fields(t), OWN_FIELDS[:1]) for t in graph.edge_types]
+    """Refuse a graph with a field that cannot be stored, or has the name of one that parts use
+    themselves."""
+    groups = [
+        (f"vertices{of_type(graph, t)}", graph.node_fields(t), own_fields(graph))
+        for t in graph.node_types
+    ]
+    groups += [
+        (f"edges{of_type(graph, t)}", graph.edge_fields(t), OWN_FIELDS[:1])
+        for t in graph.edge_types
+    ]
     for owner, fields, own in groups:
         for name, value in fields.items():
             check_storable(f"field {name!r} of the {owner}", value)
             if name in own:
-                raise ValueError(f"graph must have no field of a name that parts use themselves, got {name!r}")
+                raise ValueError(
+                    f"graph must have no field of a name that parts use themselves, got {name!r}"
+                )
 
 
 def _source_entry(
@@ -231,31 +284,47 @@ def _source_entry(
         return None
     if folder_form(source) == "native":
         entry = Manifest.read(Path(source))
-        nodes, edges = sum(n.num_nodes for n in entry.node_types), sum(e.num_edges for e in entry.edge_types)
+        nodes, edges = (
+            sum(n.num_nodes for n in entry.node_types),
+            sum(e.num_edges for e in entry.edge_types),
+        )
         counts = {n.name: n.num_nodes for n in entry.node_types}
         other = not graph.is_homogeneous and counts != graph.num_nodes_by_type
         if other or (nodes, edges) != (graph.num_nodes, graph.num_edges):
             got = f"{nodes} vertices and {edges} edges in {str(source)!r}"
-            raise ValueError(f"source must hold the graph of {graph.num_nodes} and {graph.num_edges}, got {got}")
-    return describe_source(source, out, referenced=wide if features == "reference" else {}, split=split)
+            raise ValueError(
+                f"source must hold the graph of {graph.num_nodes} and {graph.num_edges}, got {got}"
+            )
+    return describe_source(
+        source, out, referenced=wide if features == "reference" else {}, split=split
+    )
 
 
 def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tuple[Tensor, int]:
-    """Part that evaluates each vertex of the type that is trained on, and the most bytes that all parts have."""
+    """Part that evaluates each vertex of the type that is trained on, and the most bytes that all
+    parts have."""
     graph, per_vertex, per_edge = partition.graph, {}, {}
     bytes_of_parts: list[int] = []
     for node_type in graph.node_types:
-        copied = (rows for name, rows in graph.node_fields(node_type).items() if (node_type, name) not in referenced)
+        copied = (
+            rows
+            for name, rows in graph.node_fields(node_type).items()
+            if (node_type, name) not in referenced
+        )
         per_vertex[node_type] = _OWN_BYTES_PER_VERTEX + _row_bytes(copied)
     for edge_type in graph.edge_types:
         graph.csc_of(edge_type).validate()
-        per_edge[edge_type] = _OWN_BYTES_PER_EDGE + _row_bytes(graph.edge_fields(edge_type).values())
+        per_edge[edge_type] = _OWN_BYTES_PER_EDGE + _row_bytes(
+            graph.edge_fields(edge_type).values()
+        )
 
     def each() -> Iterator[PartVertices]:
         for part in range(partition.num_parts):
             vertices = partition.vertices(part)
             types = vertices.by_type(partition.numbering)
-            bytes_of_parts.extend(per_vertex[name] * len(found.ids) for name, found in types.items())
+            bytes_of_parts.extend(
+                per_vertex[name] * len(found.ids) for name, found in types.items()
+            )
             for edge_type, width in per_edge.items():
                 indptr, found = graph.csc_of(edge_type).indptr, types[edge_type[2]]
                 inner = found.ids[: found.hop_ends[-2]]
@@ -275,4 +344,6 @@ def _row_bytes(fields: Any) -> int:
 
 def _outside(fields: Mapping[str, Any], owner: Tensor) -> dict[str, int]:
     masks = {name: mask_of(fields, f"{name}_mask") for name in SPLITS[1:]}
-    return {name: 0 if mask is None else int((mask & (owner < 0)).sum()) for name, mask in masks.items()}
+    return {
+        name: 0 if mask is None else int((mask & (owner < 0)).sum()) for name, mask in masks.items()
+    }

@@ -18,7 +18,8 @@ from click.testing import CliRunner
 
 
 def has_interpreter():
-    """Whether Triton can interpret our kernels: 2.2 fails at a cast, 3.0 and 3.1 with numpy 2 write zeros."""
+    """Whether Triton can interpret our kernels: 2.2 fails at a cast, 3.0 and 3.1 with numpy 2 write
+    zeros."""
     try:
         return tuple(map(int, version("triton").split(".")[:2])) >= (3, 2)
     except PackageNotFoundError:
@@ -31,19 +32,28 @@ if not torch.cuda.is_available():
     else:
         sys.modules.setdefault("triton", None)  # as if there were none
 
-if "mix_stderr" in inspect.signature(CliRunner).parameters:  # before click 8.2, and then the default
+# Before click 8.2, and then the default.
+if "mix_stderr" in inspect.signature(CliRunner).parameters:
     CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)
 
 pytest.register_assert_rewrite("timelines")
-NO_DGL = "pagraph.dgl needs DGL, which is not installed" if importlib.util.find_spec("dgl") is None else None
+NO_DGL = (
+    "pagraph.dgl needs DGL, which is not installed"
+    if importlib.util.find_spec("dgl") is None
+    else None
+)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Skip, where DGL is not installed, what finds out that it needs DGL; no Python from 3.13 on has a build of it."""
+    """Skip, where DGL is not installed, what finds out that it needs DGL; no Python from 3.13 on
+    has a build of it."""
     report = yield
     if call.excinfo is not None and NO_DGL is not None and NO_DGL in str(call.excinfo.value):
-        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1], f"Skipped: {NO_DGL}")
+        report.outcome, report.longrepr = (
+            "skipped",
+            (str(item.path), item.location[1], f"Skipped: {NO_DGL}"),
+        )
     return report
 
 

@@ -1,4 +1,5 @@
-"""Times as exact numbers, and strategies of times in every dtype with equal, missing and extreme ones among them."""
+"""Times as exact numbers, and strategies of times in every dtype with equal, missing and extreme
+ones among them."""
 
 import math
 from fractions import Fraction
@@ -12,7 +13,9 @@ INTEGERS = [
 ]
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 MISSING = -(2**63)
-WINDOWS = st.sampled_from([1, 2, 3, 0.5, 2.5, 5, 1e-3, 1e-300, 2**53 + 1, 2**63, 2**64 + 5, 1e300, math.inf])
+WINDOWS = st.sampled_from(
+    [1, 2, 3, 0.5, 2.5, 5, 1e-3, 1e-300, 2**53 + 1, 2**63, 2**64 + 5, 1e300, math.inf]
+)
 
 
 def exact(times):
@@ -26,7 +29,8 @@ def exact(times):
 
 
 def within(limit, time, window=None):
-    """Whether a time is in ``(limit - window, limit]``; a missing one never is, one equal to the limit always."""
+    """Whether a time is in ``(limit - window, limit]``; a missing one never is, one equal to the
+    limit always."""
     if time is None or time > limit:
         return False
     if window is None or window == math.inf or time == limit:
@@ -40,7 +44,15 @@ def _pool(dtype, missing):
     """Few values, so that many are equal; those at the borders of the dtype are rarer."""
     if dtype.is_floating_point:
         most = torch.finfo(dtype).max
-        rare = [math.inf, -math.inf, most, -most, torch.finfo(dtype).tiny, -0.0, *([math.nan] * 3 if missing else [])]
+        rare = [
+            math.inf,
+            -math.inf,
+            most,
+            -most,
+            torch.finfo(dtype).tiny,
+            -0.0,
+            *([math.nan] * 3 if missing else []),
+        ]
         return [float(value) for value in range(-2, 7)] * 2 + [0.5, 2.25] + rare
     low, high = torch.iinfo(dtype).min, min(torch.iinfo(dtype).max, 2**63 - 1)
     rare = [low + 1, high, high - 1, *([MISSING] * 3 if missing and dtype == torch.int64 else [])]
@@ -50,9 +62,9 @@ def _pool(dtype, missing):
 def times(count, kind, *, missing=True):
     """Strategy of ``count`` times of one of the dtypes ``kind``."""
     return st.sampled_from(kind).flatmap(
-        lambda dtype: st.lists(st.sampled_from(_pool(dtype, missing)), min_size=count, max_size=count).map(
-            lambda values: torch.tensor(values, dtype=dtype)
-        )
+        lambda dtype: st.lists(
+            st.sampled_from(_pool(dtype, missing)), min_size=count, max_size=count
+        ).map(lambda values: torch.tensor(values, dtype=dtype))
     )
 
 

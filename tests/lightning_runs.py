@@ -26,7 +26,8 @@ class Remembering(lightning.LightningModule):
 
 
 class Hooks(lightning.LightningDataModule):
-    """Loaders made in hooks, where Lightning notes their arguments; ``train`` is those of the training loader."""
+    """Loaders made in hooks, where Lightning notes their arguments; ``train`` is those of the
+    training loader."""
 
     def __init__(self, graph, **train):
         super().__init__()
@@ -46,7 +47,12 @@ class Hooks(lightning.LightningDataModule):
 
 
 def trainer(**options):
-    quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    quiet = dict(
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     return lightning.Trainer(accelerator="cpu", **quiet | options)
 
 
@@ -63,7 +69,8 @@ class Interrupt(lightning.Callback):
 
 
 def train_interrupted(models, make_data, steps, path):
-    """Train three models for three epochs: one in one go, one up to an interrupt, one from its checkpoint on."""
+    """Train three models for three epochs: one in one go, one up to an interrupt, one from its
+    checkpoint on."""
     whole, begun, resumed = models
     trainer(max_epochs=3).fit(whole, datamodule=make_data())
     interrupt = Interrupt(steps, path)

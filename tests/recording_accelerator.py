@@ -11,8 +11,8 @@ from pagraph.accelerator import Event, HostAccelerator, Pin
 class RecordingAccelerator(HostAccelerator):
     """Attributes tell what happened.
 
-    ``handed`` has (address, thread, event) of every tensor that was handed over, ``made_in`` the (thread, stream) pairs
-    that memory was made in.
+    ``handed`` has (address, thread, event) of every tensor that was handed over, ``made_in`` the
+    (thread, stream) pairs that memory was made in.
     """
 
     def __init__(self, **options):

@@ -1,10 +1,12 @@
-"""A race detector for streams: an accelerator on the CPU that knows what would be unordered on a GPU.
+"""A race detector for streams: an accelerator on the CPU that knows what would be unordered on a
+GPU.
 
-Everything is done at once here, so wrong order gives right values. What would be ordered on a GPU is kept in vector
-clocks: each stream and each thread of the host has one; giving work to a stream orders it after what the thread knows,
-a stream that waits for an event after what was recorded, and a thread that waits for it too. An access is a race if it
-is not ordered after the last write, or a write not after the last reads. Memory that is freed must have been used in
-the stream that it was made in, or be recorded in the others.
+Everything is done at once here, so wrong order gives right values. What would be ordered on a GPU
+is kept in vector clocks: each stream and each thread of the host has one; giving work to a stream
+orders it after what the thread knows, a stream that waits for an event after what was recorded, and
+a thread that waits for it too. An access is a race if it is not ordered after the last write, or a
+write not after the last reads. Memory that is freed must have been used in the stream that it was
+made in, or be recorded in the others.
 """
 
 import threading
@@ -18,7 +20,18 @@ from torch.utils._pytree import tree_leaves
 from pagraph.accelerator import Event, HostAccelerator, Stream
 
 WRITTEN = {
-    *("out", "hits", "state", "nodes", "first", "starts", "degrees", "counts", "positions", "neighbors"),
+    *(
+        "out",
+        "hits",
+        "state",
+        "nodes",
+        "first",
+        "starts",
+        "degrees",
+        "counts",
+        "positions",
+        "neighbors",
+    ),
     *("places", "flags", "local_ids"),
 }
 """What kernels write, by the names of their arguments; ``out_indptr`` only ``measure`` does."""
@@ -90,7 +103,9 @@ class Watch(TorchDispatchMode):
         for i, argument in enumerate(func._schema.arguments):
             value = args[i] if i < len(args) else kwargs.get(argument.name)
             writes = argument.alias_info is not None and argument.alias_info.is_write
-            (written if writes else read).extend(t for t in tree_leaves(value) if isinstance(t, torch.Tensor))
+            (written if writes else read).extend(
+                t for t in tree_leaves(value) if isinstance(t, torch.Tensor)
+            )
         views = all(r.alias_info is not None for r in func._schema.returns)
         made = [] if views else [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
         self.detector.operation(func.__name__, [] if views and not written else read, written, made)
@@ -108,7 +123,8 @@ class RaceDetector(HostAccelerator):
         self._guard = threading.RLock()
         self._wrapped: dict[int, RacingStream] = {}
 
-    # -- the accelerator ----------------------------------------------------------------------------------
+    # -- the accelerator
+    # ----------------------------------------------------------------------------------
 
     def stream(self, name):
         return self._wrap(super().stream(name))
@@ -145,7 +161,8 @@ class RaceDetector(HostAccelerator):
             for clock in list(self._clocks.values()):
                 self.learn(this_thread(), clock)
 
-    # -- clocks -------------------------------------------------------------------------------------------
+    # -- clocks
+    # -------------------------------------------------------------------------------------------
 
     def clock(self, actor):
         return self._clocks.setdefault(actor, {})
@@ -165,10 +182,12 @@ class RaceDetector(HostAccelerator):
             mine[actor] = mine.get(actor, 0) + 1
             return dict(mine)
 
-    # -- accesses -----------------------------------------------------------------------------------------
+    # -- accesses
+    # -----------------------------------------------------------------------------------------
 
     def memory(self, tensor):
-        """What is known of a tensor's memory; None: it is neither the device's nor pinned by the engine."""
+        """What is known of a tensor's memory; None: it is neither the device's nor pinned by the
+        engine."""
         return self._memories.get(tensor.untyped_storage()._cdata)
 
     def is_on_device(self, tensor):
@@ -199,7 +218,9 @@ class RaceDetector(HostAccelerator):
                     before |= {k: max(v, before.get(k, 0)) for k, v in memory.reads.items()}
                 for other, time in before.items():
                     if clock.get(other, 0) < time:
-                        self.races.append(f"{name} on {actor} {'writes' if writes else 'reads'} what {other} uses")
+                        self.races.append(
+                            f"{name} on {actor} {'writes' if writes else 'reads'} what {other} uses"
+                        )
                 memory.users.add(actor)
                 if writes:
                     memory.written, memory.reads = (actor, clock[actor]), {}
@@ -220,4 +241,6 @@ class RaceDetector(HostAccelerator):
             memory = self._memories.pop(key, None)
             if memory is not None:
                 for user in memory.users - memory.owners:
-                    self.races.append(f"memory of {memory.owners} is freed, {user} used it and was not recorded")
+                    self.races.append(
+                        f"memory of {memory.owners} is freed, {user} used it and was not recorded"
+                    )

@@ -11,7 +11,14 @@ import threading
 import pytest
 import torch
 
-from pagraph.system.atomic import check_absent, check_writable, is_unfinished, new_file, new_folder, write_json
+from pagraph.system.atomic import (
+    check_absent,
+    check_writable,
+    is_unfinished,
+    new_file,
+    new_folder,
+    write_json,
+)
 
 SLOW_WRITER = """
 import sys, time
@@ -49,7 +56,10 @@ class TestNewFolder:
 
     def test_a_full_disk_says_where(self, tmp_path):
         target = tmp_path / "out"
-        with pytest.raises(OSError, match=f"No space left on device: '{target}'"), new_folder(target):
+        with (
+            pytest.raises(OSError, match=f"No space left on device: '{target}'"),
+            new_folder(target),
+        ):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with pytest.raises(FileNotFoundError, match="'elsewhere'"), new_folder(tmp_path / "out"):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "elsewhere")
@@ -104,7 +114,9 @@ class TestNewFolder:
 
 class TestKilledWriter:
     def start(self, target):
-        writer = subprocess.Popen([sys.executable, "-c", SLOW_WRITER, str(target)], stdout=subprocess.PIPE, text=True)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", SLOW_WRITER, str(target)], stdout=subprocess.PIPE, text=True
+        )
         part = writer.stdout.readline().strip()
         assert is_unfinished(part)
         return writer, part

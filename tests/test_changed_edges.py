@@ -1,4 +1,5 @@
-"""Edges that change after their ids were checked, as in a file that another process writes: kernels refuse them."""
+"""Edges that change after their ids were checked, as in a file that another process writes: kernels
+refuse them."""
 
 import os
 
@@ -41,7 +42,9 @@ SCRATCH = [zeros(COUNT), zeros(COUNT), zeros(COUNT), zeros(1)]
 
 def attended(indptr, indices):
     two = [ones(COUNT, 2) for _ in range(5)]
-    _layer_pass.add_attended(indptr, indices, ALL, 0, COUNT, zeros(0), *two[:3], ones(COUNT, 2), two[3], two[4])
+    _layer_pass.add_attended(
+        indptr, indices, ALL, 0, COUNT, zeros(0), *two[:3], ones(COUNT, 2), two[3], two[4]
+    )
 
 
 def draws(indptr, indices):
@@ -52,19 +55,57 @@ def pushed_by_weight(indptr, indices):
     weights, totals, rates = np.ones(len(indices)), np.ones(COUNT), np.ones((COUNT, 2))
     chances = np.full((COUNT, 2), 0.5)
     mutual = np.zeros(0, np.bool_)
-    some = (indptr, indices, weights, totals, rates, chances, False, _vip.ANEW, True, mutual, indptr, chances, HOPS)
+    some = (
+        indptr,
+        indices,
+        weights,
+        totals,
+        rates,
+        chances,
+        False,
+        _vip.ANEW,
+        True,
+        mutual,
+        indptr,
+        chances,
+        HOPS,
+    )
     _vip.push_weighted(*some, zeros(COUNT, dtype=np.float64))
 
 
 def reached(indptr, indices):
-    slots, ids, known = np.full(COUNT, -1, np.int32), zeros(COUNT), [np.ones(COUNT) for _ in range(2)]
+    slots, ids, known = (
+        np.full(COUNT, -1, np.int32),
+        zeros(COUNT),
+        [np.ones(COUNT) for _ in range(2)],
+    )
     found = np.zeros((COUNT, 3))
-    _reach.reach(indptr, indices, ALL, HOPS, False, False, 0.0, slots, ids, found, *known, 2**40, np.zeros(COUNT))
+    _reach.reach(
+        indptr,
+        indices,
+        ALL,
+        HOPS,
+        False,
+        False,
+        0.0,
+        slots,
+        ids,
+        found,
+        *known,
+        2**40,
+        np.zeros(COUNT),
+    )
 
 
 def assigned(indptr, indices):
     state = (np.zeros(COUNT, np.uint16), np.zeros(COUNT, np.uint8), zeros(COUNT), zeros(COUNT))
-    state += (np.zeros((COUNT, 2, 1), np.uint8), zeros(3), zeros(2), zeros(2), np.zeros(COUNT, np.int32))
+    state += (
+        np.zeros((COUNT, 2, 1), np.uint8),
+        zeros(3),
+        zeros(2),
+        zeros(2),
+        np.zeros(COUNT, np.int32),
+    )
     _paper.assign(indptr, indices, indptr, indices, False, ALL, 0, COUNT, 2**16 - 1, *state)
 
 
@@ -73,11 +114,15 @@ BY_IDS = {
     "fill_csc": lambda indptr, indices: _csc.fill_csc(
         indices, indices, indptr[:-1].copy(), zeros(len(indices)), zeros(len(indices))
     ),
-    "mark_sources": lambda indptr, indices: _layer_pass.mark_sources(indptr, indices, ALL, np.zeros(COUNT, np.bool_)),
+    "mark_sources": lambda indptr, indices: _layer_pass.mark_sources(
+        indptr, indices, ALL, np.zeros(COUNT, np.bool_)
+    ),
     "add_rows": lambda indptr, indices: _preaggregation.add_rows(
         indptr, indices, ones(len(indices)), ones(COUNT, 2), ones(COUNT, 2)
     ),
-    "take_sources": lambda indptr, indices: _windows.take_sources(indptr, indices, 0, COUNT, full(-1), zeros(COUNT)),
+    "take_sources": lambda indptr, indices: _windows.take_sources(
+        indptr, indices, 0, COUNT, full(-1), zeros(COUNT)
+    ),
     "number_sources": lambda indptr, indices: _windows.number_sources(
         indptr, indices, 0, COUNT, full(-1), zeros(COUNT), zeros(len(indices))
     ),
@@ -87,11 +132,15 @@ BY_IDS = {
     "find_readers": lambda indptr, indices: _orders.find_readers(
         indptr, indices, 0, COUNT, ones(2, COUNT), HOPS, 0, 0, ones(COUNT), zeros(COUNT)
     ),
-    "part sources": lambda indptr, indices: parts.mark_sources(indptr, indices, ALL, 1, np.full(COUNT, 255, np.uint8)),
+    "part sources": lambda indptr, indices: parts.mark_sources(
+        indptr, indices, ALL, 1, np.full(COUNT, 255, np.uint8)
+    ),
     "spread": lambda indptr, indices: parts.spread(
         indptr, indices, ALL, np.ones(COUNT), 3, np.ones(COUNT, np.bool_), np.zeros(COUNT)
     ),
-    "count_inside": lambda indptr, indices: parts.count_inside(indptr, indices, ALL, COUNT, ALL.copy(), zeros(COUNT)),
+    "count_inside": lambda indptr, indices: parts.count_inside(
+        indptr, indices, ALL, COUNT, ALL.copy(), zeros(COUNT)
+    ),
     "copy_inside": lambda indptr, indices: parts.copy_inside(
         indptr, indices, zeros(0), ALL, COUNT, ALL.copy(), zeros(len(indices)), zeros(len(indices))
     ),
@@ -99,37 +148,70 @@ BY_IDS = {
         indptr, indices, np.zeros((2, COUNT, 2), np.uint8), 0, ALL.copy(), COUNT, zeros(COUNT), 1
     ),
     "cost": lambda indptr, indices: _halo.cost(
-        indptr, indices, np.zeros((2, COUNT, 2), np.uint8), 0, ALL, 10**6, *[array.copy() for array in SCRATCH]
+        indptr,
+        indices,
+        np.zeros((2, COUNT, 2), np.uint8),
+        0,
+        ALL,
+        10**6,
+        *[array.copy() for array in SCRATCH],
     ),
     "recount": lambda indptr, indices: _halo.recount(
         indptr, indices, np.zeros((2, COUNT, 2), np.uint8), ALL, np.zeros(COUNT, np.int32)
     ),
     "place": lambda indptr, indices: _halo.place(
-        *(indptr, indices, np.zeros((1, COUNT, 2), np.uint8), ALL, ALL, 0, np.array([COUNT, COUNT])),
+        *(
+            indptr,
+            indices,
+            np.zeros((1, COUNT, 2), np.uint8),
+            ALL,
+            ALL,
+            0,
+            np.array([COUNT, COUNT]),
+        ),
         *(np.zeros(COUNT, np.int32), *[array.copy() for array in SCRATCH]),
     ),
     "grow": lambda indptr, indices: _halo.grow(
-        indptr, indices, zeros(COUNT + 1), zeros(0), ALL, np.array([32, 32]), np.full(COUNT, -1, np.int32)
+        indptr,
+        indices,
+        zeros(COUNT + 1),
+        zeros(0),
+        ALL,
+        np.array([32, 32]),
+        np.full(COUNT, -1, np.int32),
     ),
     "propagate": lambda indptr, indices: _halo.propagate(
         indptr, indices, ALL, full(1), 10, ALL.copy(), full(1), zeros(COUNT), zeros(COUNT)
     ),
-    "count_train_sources": lambda indptr, indices: _paper.count_train_sources(indptr, indices, ALL, zeros(COUNT + 1)),
+    "count_train_sources": lambda indptr, indices: _paper.count_train_sources(
+        indptr, indices, ALL, zeros(COUNT + 1)
+    ),
     "fill_train_sources": lambda indptr, indices: _paper.fill_train_sources(
         indptr, indices, ALL, np.minimum(ALL, 9), zeros(len(indices))
     ),
     "assign": assigned,
     "reach": reached,
     "push_uniform": lambda indptr, indices: _vip.push_uniform(
-        *draws(indptr, indices), np.zeros(0, np.bool_), indptr, np.full((COUNT, 2), 0.5), HOPS, np.zeros(COUNT)
+        *draws(indptr, indices),
+        np.zeros(0, np.bool_),
+        indptr,
+        np.full((COUNT, 2), 0.5),
+        HOPS,
+        np.zeros(COUNT),
     ),
     "push_weighted": pushed_by_weight,
-    "turn_rows": lambda indptr, indices: _vip.turn_rows(indices, zeros(COUNT), indptr, zeros(len(indices))),
+    "turn_rows": lambda indptr, indices: _vip.turn_rows(
+        indices, zeros(COUNT), indptr, zeros(len(indices))
+    ),
     "mark_mutual": lambda indptr, indices: _vip.mark_mutual(
         indptr, indices, indptr, indices, 10**6, 1, full(-1), np.zeros(0, np.bool_)
     ),
-    "column_squares": lambda indptr, indices: layerwise.column_squares(indptr, indices, np.zeros(0), np.zeros(COUNT)),
-    "has_edge": lambda indptr, indices: [walks.has_edge((indptr, indices, COUNT), v, 3) for v in indices],
+    "column_squares": lambda indptr, indices: layerwise.column_squares(
+        indptr, indices, np.zeros(0), np.zeros(COUNT)
+    ),
+    "has_edge": lambda indptr, indices: [
+        walks.has_edge((indptr, indices, COUNT), v, 3) for v in indices
+    ],
 }
 """Calls of kernels that index by the sources of edges, and most of them by the offsets of rows."""
 BY_ROWS = BY_IDS | {
@@ -137,17 +219,32 @@ BY_ROWS = BY_IDS | {
         indptr, indices, 0, COUNT // 2, full(-1), zeros(COUNT), zeros(len(indices))
     ),
     "expand_indptr": lambda indptr, indices: _csc.expand_indptr(indptr, zeros(len(indices))),
-    "rows_are_sorted": lambda indptr, indices: _csc.rows_are_sorted(indptr, np.arange(len(indices))),
+    "rows_are_sorted": lambda indptr, indices: _csc.rows_are_sorted(
+        indptr, np.arange(len(indices))
+    ),
     "count_loops": lambda indptr, indices: _csc.count_loops(indptr, indices, zeros(COUNT)),
     "score_edges": lambda indptr, indices: _csc.score_edges(
         indptr, np.zeros(0), 3.0, 0, 16, np.zeros(len(indices) // 16 + 1)
     ),
     "add_block": lambda indptr, indices: _layer_pass.add_block(
-        indptr, indices, ALL, 0, COUNT, zeros(0), ones(COUNT, 2), False, zeros(COUNT), ones(COUNT, 2)
+        indptr,
+        indices,
+        ALL,
+        0,
+        COUNT,
+        zeros(0),
+        ones(COUNT, 2),
+        False,
+        zeros(COUNT),
+        ones(COUNT, 2),
     ),
     "add_attended": attended,
-    "append_rows": lambda indptr, indices: parts.append_rows(indptr, indices, 0, zeros(COUNT), zeros(len(indices))),
-    "row_totals": lambda indptr, indices: _vip.row_totals(indptr, ones(len(indices)), np.zeros(COUNT)),
+    "append_rows": lambda indptr, indices: parts.append_rows(
+        indptr, indices, 0, zeros(COUNT), zeros(len(indices))
+    ),
+    "row_totals": lambda indptr, indices: _vip.row_totals(
+        indptr, ones(len(indices)), np.zeros(COUNT)
+    ),
     "solve_rates": lambda indptr, indices: _vip.solve_rates(
         indptr, ones(len(indices)), np.ones(COUNT), 3, np.zeros(COUNT)
     ),
@@ -163,9 +260,12 @@ BY_ROWS = BY_IDS | {
     "fill_tables": lambda indptr, indices: weighted.fill_tables(
         indptr, ones(len(indices)), np.zeros(len(indices)), zeros(len(indices))
     ),
-    "sort_rows": lambda indptr, indices: times.sort_rows(indptr, zeros(len(indices)), zeros(len(indices))),
+    "sort_rows": lambda indptr, indices: times.sort_rows(
+        indptr, zeros(len(indices)), zeros(len(indices))
+    ),
 }
-for _name in ("count_degrees", "fill_csc", "has_edge", "fill_train_sources"):  # which read no row, or cut it
+# Which read no row, or cut it.
+for _name in ("count_degrees", "fill_csc", "has_edge", "fill_train_sources"):
     del BY_ROWS[_name]
 
 
@@ -197,7 +297,9 @@ def test_places_beyond_the_buckets_are_refused():
     with pytest.raises(FormatError, match="damaged file"):
         _orders.split(np.array([0, FAR]), 16, zeros(5), zeros(2))
     with pytest.raises(FormatError, match="damaged file"):
-        _orders.edge_places(np.array([0, 1, 2]), np.array([1, 0]), np.array([0, 1, 2]), 0, 0, zeros(9))
+        _orders.edge_places(
+            np.array([0, 1, 2]), np.array([1, 0]), np.array([0, 1, 2]), 0, 0, zeros(9)
+        )
     with pytest.raises(FormatError, match="damaged file"):
         _edge_sort.count_buckets(np.array([[FAR, 0]]), 0, 0, 2, zeros(8))
     with pytest.raises(FormatError, match="damaged file"):
@@ -208,15 +310,20 @@ def test_a_source_that_was_not_marked_has_no_row(arrays):
     indptr, indices = arrays
     place = np.full(COUNT, FAR)  # as memory is found
     with pytest.raises(FormatError, match="damaged file"):
-        _layer_pass.add_block(indptr, indices, ALL, 0, COUNT, place, ones(4, 2), False, zeros(COUNT), ones(COUNT, 2))
+        _layer_pass.add_block(
+            indptr, indices, ALL, 0, COUNT, place, ones(4, 2), False, zeros(COUNT), ones(COUNT, 2)
+        )
     two = [ones(4, 2), *[ones(COUNT, 2) for _ in range(5)]]
     with pytest.raises(FormatError, match="damaged file"):
-        _layer_pass.add_attended(indptr, indices, ALL, 0, COUNT, place, two[0], two[1], two[0], *two[2:5])
+        _layer_pass.add_attended(
+            indptr, indices, ALL, 0, COUNT, place, two[0], two[1], two[0], *two[2:5]
+        )
 
 
 @pytest.fixture
 def opened(tmp_path):
-    """A graph whose ids were checked, and a function that writes its files as another process might."""
+    """A graph whose ids were checked, and a function that writes its files as another process
+    might."""
     write_graph(rmat(8, edge_factor=8, seed=2), tmp_path / "graph")
     graph = open_graph(tmp_path / "graph", verify=True)
     graph.csc.validate()
@@ -261,11 +368,14 @@ def test_a_file_that_is_written_while_open(use, value, opened):
 
 
 def test_a_guide_of_other_rows_leads_to_an_edge_of_the_row():
-    """Tables of weights were made for the rows as they were; an edge of the row is drawn, whatever it is."""
+    """Tables of weights were made for the rows as they were; an edge of the row is drawn, whatever
+    it is."""
     before = CSC(torch.tensor([0, 4096, 8192]), torch.arange(8192) % 2, 2)
     values = torch.ones(8192)
     values[:4080] = 1e-6  # the guide leads to the row's end at once
     made = edge_weights(before, values)
     kept = made.values.numpy()
-    drawn = [weighted.draw_edge(np.uint64(key), 0, 0, 64, kept, *made.tables()) for key in range(200)]
+    drawn = [
+        weighted.draw_edge(np.uint64(key), 0, 0, 64, kept, *made.tables()) for key in range(200)
+    ]
     assert 0 <= min(drawn) <= max(drawn) < 64

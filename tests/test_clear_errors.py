@@ -48,7 +48,9 @@ def test_replace_in_other_words(replace):
 def test_graphs(graph):
     with pytest.raises(TypeError, match="ndata must be a mapping from name to rows, got 'abc'"):
         Graph(graph.csc, 4, ndata="abc")
-    with pytest.raises(TypeError, match=r"csc must be a CSC, or a mapping .*Graph.from_coo\), got tuple"):
+    with pytest.raises(
+        TypeError, match=r"csc must be a CSC, or a mapping .*Graph.from_coo\), got tuple"
+    ):
         Graph((IDS, IDS))
 
 
@@ -68,7 +70,8 @@ def test_seeds_of_any_size(graph):
     many = rmat(5)
     assert draw_train(many, 0.5, seed=2**70 + 3).equal(draw_train(many, 0.5, seed=3))
     parts = [
-        partition_graph(many, 2, hops=1, method="hash", train=many.csc.indices[:9].unique(), seed=s) for s in (0, 2**64)
+        partition_graph(many, 2, hops=1, method="hash", train=many.csc.indices[:9].unique(), seed=s)
+        for s in (0, 2**64)
     ]
     assert parts[0].num_parts == parts[1].num_parts == 2
 
@@ -99,7 +102,11 @@ def test_unknown_vertex_types(graph, ask):
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda graph: graph.edge_fields("a"), lambda graph: graph.set_field("z", IDS, edge_type=("a", "b", "c"))]
+    "ask",
+    [
+        lambda graph: graph.edge_fields("a"),
+        lambda graph: graph.set_field("z", IDS, edge_type=("a", "b", "c")),
+    ],
 )
 def test_unknown_edge_types(graph, ask):
     with pytest.raises(KeyError, match=r"edge_type must be one of \[\('_N', '_E', '_N'\)\], got"):
@@ -122,7 +129,9 @@ def test_workers(graph):
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:-1", "", 5.5, 2**63])
 def test_devices(graph, device):
-    with pytest.raises(ValueError, match='device must be "cpu", "cuda", "cuda:1" or a torch.device, got'):
+    with pytest.raises(
+        ValueError, match='device must be "cpu", "cuda", "cuda:1" or a torch.device, got'
+    ):
         Loader(graph, IDS, NeighborSampler([1]), device=device)
 
 
@@ -149,14 +158,18 @@ def test_packages_that_this_python_can_have(monkeypatch, extra, version, cure):
 
 
 def test_curves(graph):
-    with pytest.raises(TypeError, match="sampler must be a pagraph sampler, such as NeighborSampler, got str"):
+    with pytest.raises(
+        TypeError, match="sampler must be a pagraph sampler, such as NeighborSampler, got str"
+    ):
         hit_rate_curve(graph, IDS, "sampler")
 
 
 def test_a_matrix_of_mostly_nothing(tmp_path):
     scipy = pytest.importorskip("scipy.sparse")
     scipy.save_npz(tmp_path / "a.npz", scipy.coo_matrix(([1.0], ([0], [1])), shape=(2**50, 2**50)))
-    with pytest.raises(FormatError, match="at most 10000000 vertices for 1 edges, it says 1125899906842624"):
+    with pytest.raises(
+        FormatError, match="at most 10000000 vertices for 1 edges, it says 1125899906842624"
+    ):
         read_graph(tmp_path / "a.npz")
 
 
@@ -169,10 +182,15 @@ def test_an_array_that_is_said_to_be_larger_than_it_is(tmp_path):
     header = io.BytesIO()
     description = {"descr": "<i4", "fortran_order": False, "shape": (2**31,)}
     np.lib.format.write_array_header_1_0(header, description)
-    with zipfile.ZipFile(tmp_path / "a.npz") as whole, zipfile.ZipFile(tmp_path / "b.npz", "w") as changed:
+    with (
+        zipfile.ZipFile(tmp_path / "a.npz") as whole,
+        zipfile.ZipFile(tmp_path / "b.npz", "w") as changed,
+    ):
         for name in whole.namelist():
             changed.writestr(name, header.getvalue() if name == "indptr.npy" else whole.read(name))
-    with pytest.raises(FormatError, match=r"indptr.npy must hold int32 of shape \(2147483648,\), it has \d+ bytes"):
+    with pytest.raises(
+        FormatError, match=r"indptr.npy must hold int32 of shape \(2147483648,\), it has \d+ bytes"
+    ):
         read_graph(tmp_path / "b.npz")
 
 
@@ -180,7 +198,12 @@ def test_numpys_integers_are_numbers_like_any():
     small = np.int8(100)
     assert rmat(small // 20, seed=small).csc.indices.equal(rmat(5, seed=100).csc.indices)
     assert sbm(small, num_classes=np.int8(3), num_features=np.int8(2), seed=small).num_nodes == 100
-    assert citation(small, num_authors=small, num_author_features=small, seed=small).num_nodes_of("author") == 100
+    assert (
+        citation(small, num_authors=small, num_author_features=small, seed=small).num_nodes_of(
+            "author"
+        )
+        == 100
+    )
     loader = Loader(rmat(5), IDS, NeighborSampler([1]), seed=1)
     loader.load_state_dict({**loader.state_dict(), "epoch": np.array(3)})
     assert len(list(loader)) == 3
@@ -205,7 +228,11 @@ def test_threads_of_curves(graph):
         hit_rate_curve(graph, IDS, NeighborSampler([1]), threads=-0.5)
 
 
-NO_SEEDS = [torch.zeros(2, 3, dtype=torch.int64), torch.zeros(4, 1, dtype=torch.int64), torch.tensor(1)]
+NO_SEEDS = [
+    torch.zeros(2, 3, dtype=torch.int64),
+    torch.zeros(4, 1, dtype=torch.int64),
+    torch.tensor(1),
+]
 MANY = sbm(60, seed=0)
 MANY.set_field("w", torch.rand(MANY.num_edges), edge_type=MANY.edge_types[0])
 SAMPLERS = {
@@ -238,7 +265,9 @@ ENTRIES = {
     "partition": lambda ids: partition_graph(MANY, 2, hops=1, method="hash", train=ids),
     "curve": lambda seeds: hit_rate_curve(MANY, seeds, NeighborSampler([2]), batch_size=2),
     "loading": lambda seeds: measure_loading(MANY, seeds, NeighborSampler([2]), batch_size=2),
-    "reorder": lambda ids: reorder(MANY, "none", by="both", seeds=ids, sampler=NeighborSampler([2]), batch_size=2),
+    "reorder": lambda ids: reorder(
+        MANY, "none", by="both", seeds=ids, sampler=NeighborSampler([2]), batch_size=2
+    ),
     "positions": lambda ids: MANY.csc.positions_of(ids),
     "feature": lambda ids: HostFeature(MANY.ndata["feat"]).read(ids),
     "rows by reference": lambda ids: IndexedRows(MANY.ndata["feat"], ids),
@@ -250,7 +279,9 @@ ENTRIES = {
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_ids_of_several_dimensions(entry, seeds, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="(seeds|ids|starts) must be 1-D|train must be a list of distinct ids"):
+    with pytest.raises(
+        ValueError, match="(seeds|ids|starts) must be 1-D|train must be a list of distinct ids"
+    ):
         ENTRIES[entry](seeds)
     assert not list(tmp_path.iterdir())
 
@@ -263,7 +294,9 @@ def test_seeds_of_the_faces(seeds):
     sampler = dgl.dataloading.NeighborSampler([2])
     for of_edges in (False, True):
         kind = dgl.dataloading.as_edge_prediction_sampler(sampler) if of_edges else sampler
-        with pytest.raises((ValueError, TypeError), match="indices must|seeds must have at least one"):
+        with pytest.raises(
+            (ValueError, TypeError), match="indices must|seeds must have at least one"
+        ):
             list(loader(pyg_or_dgl("dgl"), seeds, kind, batch_size=2))
     with pytest.raises(ValueError, match="input_nodes must have one dimension"):
         list(pyg.NeighborLoader(pyg_or_dgl("pyg"), [2], input_nodes=seeds, batch_size=2))

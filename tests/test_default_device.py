@@ -10,20 +10,36 @@ import pytest
 import pagraph
 
 FACTORIES = {
-    *("arange", "as_tensor", "asarray", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn"),
+    *(
+        "arange",
+        "as_tensor",
+        "asarray",
+        "empty",
+        "eye",
+        "full",
+        "linspace",
+        "ones",
+        "rand",
+        "randint",
+        "randn",
+    ),
     *("randperm", "scalar_tensor", "tensor", "zeros"),
 }
 ROOT = Path(pagraph.__file__).parent
 
 
-@pytest.mark.parametrize("file", sorted(ROOT.rglob("*.py")), ids=lambda file: str(file.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "file", sorted(ROOT.rglob("*.py")), ids=lambda file: str(file.relative_to(ROOT))
+)
 def test_every_tensor_is_made_on_a_device(file):
     """Or where another one says, by ``out`` or options."""
     for call in ast.walk(ast.parse(file.read_text())):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
         if getattr(call.func.value, "id", "") == "torch" and call.func.attr in FACTORIES:
-            assert {word.arg for word in call.keywords} & {"device", "out", None}, f"line {call.lineno}"
+            assert {word.arg for word in call.keywords} & {"device", "out", None}, (
+                f"line {call.lineno}"
+            )
 
 
 CODE = """
@@ -53,7 +69,8 @@ for batch in pagraph.pyg.NeighborLoader(data, [3], input_nodes=seeds, batch_size
 """
 
 
-@pytest.mark.parametrize("more", ["", PYG], ids=["core", "pyg"])  # DGL makes no graph under another default
+# DGL makes no graph under another default.
+@pytest.mark.parametrize("more", ["", PYG], ids=["core", "pyg"])
 def test_loaders_under_another_default(tmp_path, more):
     command = [sys.executable, "-W", "ignore", "-c", CODE + more, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

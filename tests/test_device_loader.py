@@ -1,4 +1,5 @@
-"""The core loader on an accelerator: the CPU in its part, its kernels under Triton's interpreter."""
+"""The core loader on an accelerator: the CPU in its part, its kernels under Triton's
+interpreter."""
 
 import gc
 import threading
@@ -21,7 +22,10 @@ DEVICES = [
     HostAccelerator,
     pytest.param(
         lambda: "cuda",
-        marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ],
         id="cuda",
     ),
 ]
@@ -37,11 +41,16 @@ def make_graph(n=120, m=900, seed=0):
 
 def make_loader(graph, sampler=None, **options):
     defaults = dict(fields=["feat"], labels=["label"], batch_size=16, shuffle=True, seed=5)
-    return Loader(graph, torch.arange(0, 120, 2), sampler or NeighborSampler([4, 3]), **(defaults | options))
+    return Loader(
+        graph, torch.arange(0, 120, 2), sampler or NeighborSampler([4, 3]), **(defaults | options)
+    )
 
 
 def bits(batch):
-    blocks = [(b.indptr.tolist(), b.indices.tolist(), b.positions.tolist(), b.src_nodes.tolist()) for b in batch.blocks]
+    blocks = [
+        (b.indptr.tolist(), b.indices.tolist(), b.positions.tolist(), b.src_nodes.tolist())
+        for b in batch.blocks
+    ]
     fields = [batch.features["feat"].tolist(), batch.labels["label"].tolist()]
     return batch.output_nodes.tolist(), [b.num_dst for b in batch.blocks], blocks, fields
 
@@ -50,7 +59,9 @@ def placed(device, there):
     return {"device": device, "sampling_device": device if there else "cpu"}
 
 
-@pytest.mark.parametrize("there", [False, True], ids=["sampled by the CPU", "sampled by the device"])
+@pytest.mark.parametrize(
+    "there", [False, True], ids=["sampled by the CPU", "sampled by the device"]
+)
 @pytest.mark.parametrize("transfer", ["zero-copy", "staging"])
 @pytest.mark.parametrize("cache", [0, 0.2, 1.0])
 @pytest.mark.parametrize("make_device", DEVICES)
@@ -63,7 +74,9 @@ def test_the_same_bits_as_on_the_cpu(make_device, cache, transfer, there):
     assert [bits(b) for b in got] == expected
     for batch in got:
         tensors = [batch.output_nodes, *batch.features.values(), *batch.labels.values()]
-        tensors += [t for b in batch.blocks for t in (b.indptr, b.indices, b.positions, b.src_nodes)]
+        tensors += [
+            t for b in batch.blocks for t in (b.indptr, b.indices, b.positions, b.src_nodes)
+        ]
         assert {t.device for t in tensors} == {loader.device}
     loader.close()
 
@@ -74,19 +87,25 @@ def test_the_same_bits_as_on_the_cpu(make_device, cache, transfer, there):
 def test_the_same_bits_for_any_workers_and_depth(workers, prefetch, there):
     graph = make_graph()
     expected = [bits(b) for b in make_loader(graph, cache=0)]
-    loader = make_loader(graph, num_workers=workers, prefetch=prefetch, **placed(HostAccelerator(), there))
+    loader = make_loader(
+        graph, num_workers=workers, prefetch=prefetch, **placed(HostAccelerator(), there)
+    )
     assert [bits(b) for b in loader] == expected
 
 
 @pytest.mark.parametrize("make_device", DEVICES)
 @pytest.mark.parametrize(
-    "sampler", [LaborSampler([4, 3], prob="w"), NeighborSampler([4, 3], prob="w")], ids=["labor", "by weight"]
+    "sampler",
+    [LaborSampler([4, 3], prob="w"), NeighborSampler([4, 3], prob="w")],
+    ids=["labor", "by weight"],
 )
 def test_edge_weights_come_along(sampler, make_device):
     graph = make_graph()
     graph.edata["w"] = torch.rand(graph.num_edges)
     expected = list(make_loader(graph, sampler, cache=0))
-    for batch, other in zip(make_loader(graph, sampler, device=make_device()), expected, strict=True):
+    for batch, other in zip(
+        make_loader(graph, sampler, device=make_device()), expected, strict=True
+    ):
         assert bits(batch) == bits(other)
         for block, as_on_cpu in zip(batch.blocks, other.blocks, strict=True):
             if as_on_cpu.weights is None:
@@ -103,7 +122,9 @@ def test_counts_rows_hits_and_hops_as_on_the_cpu(there, tmp_path):
     mapped = make_graph()
     mapped.set_field("feat", torch.from_numpy(np.load(tmp_path / "feat.npy", mmap_mode="c")))
     host = make_loader(mapped, cache=0.3, labels=[], cache_policy="degree")
-    device = make_loader(graph, cache=0.3, labels=[], cache_policy="degree", **placed(HostAccelerator(), there))
+    device = make_loader(
+        graph, cache=0.3, labels=[], cache_policy="degree", **placed(HostAccelerator(), there)
+    )
     for loader in (host, device):
         for _ in loader:
             pass
@@ -123,7 +144,9 @@ def test_all_that_is_delivered_was_handed_to_the_readers_stream(there):
     for batch in loader:
         handed = device.handed_in(threading.current_thread().name)
         tensors = [batch.output_nodes, *batch.features.values(), *batch.labels.values()]
-        tensors += [t for b in batch.blocks for t in (b.indptr, b.indices, b.positions, b.src_nodes)]
+        tensors += [
+            t for b in batch.blocks for t in (b.indptr, b.indices, b.positions, b.src_nodes)
+        ]
         assert {t.data_ptr() for t in tensors if t.numel()} <= handed
         assert all(event.has_happened for _, _, event in device.handed)
 
@@ -134,7 +157,10 @@ def test_no_memory_is_made_in_the_streams_of_others(there, transfer):
     device = RecordingAccelerator()
     for _ in make_loader(make_graph(), cache=0.3, transfer=transfer, **placed(device, there)):
         pass
-    assert {stream for _, stream in device.made_in} == {"reading", "sampling" if there else "copying"}
+    assert {stream for _, stream in device.made_in} == {
+        "reading",
+        "sampling" if there else "copying",
+    }
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -154,7 +180,9 @@ def test_a_field_that_is_replaced_or_written_is_read_again(there):
 
 def test_what_is_not_supported_on_a_device():
     graph, device = make_graph(), HostAccelerator()
-    with pytest.raises(ValueError, match="sampling_device must be 'cpu' or the batches' device 'cpu'"):
+    with pytest.raises(
+        ValueError, match="sampling_device must be 'cpu' or the batches' device 'cpu'"
+    ):
         make_loader(graph, sampling_device=device)
     with pytest.raises(ValueError, match="transfer must be"):
         make_loader(graph, device=device, transfer="fast")
@@ -169,7 +197,9 @@ def test_what_is_not_supported_on_a_device():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens without CUDA")
 @pytest.mark.parametrize("name", ["device", "sampling_device"])
 def test_no_cuda(name):
-    with pytest.raises(ValueError, match=f"{name}='cuda' needs a CUDA device, this machine has none"):
+    with pytest.raises(
+        ValueError, match=f"{name}='cuda' needs a CUDA device, this machine has none"
+    ):
         make_loader(make_graph(), **{name: "cuda"})
 
 
@@ -178,7 +208,9 @@ def test_a_batch_that_does_not_fit_takes_from_the_cache():
     graph.set_field("feat", torch.randn(4000, 64))
     device = HostAccelerator(memory=1_000_000)
     seeds = torch.arange(4000)
-    options = dict(fields=["feat"], batch_size=256, seed=1, device=device, prefetch=0, transfer="staging")
+    options = dict(
+        fields=["feat"], batch_size=256, seed=1, device=device, prefetch=0, transfer="staging"
+    )
     loader = Loader(graph, seeds, NeighborSampler([5, 5]), cache=990_000, **options)
     for batch in loader:
         assert torch.equal(batch.features["feat"], graph.ndata["feat"][batch.input_nodes])
@@ -191,7 +223,13 @@ def test_a_batch_that_never_fits_says_so():
     graph.set_field("feat", torch.randn(4000, 64))
     device = HostAccelerator(memory=100_000)
     loader = Loader(
-        graph, torch.arange(4000), NeighborSampler([5, 5]), fields=["feat"], batch_size=512, device=device, cache=0
+        graph,
+        torch.arange(4000),
+        NeighborSampler([5, 5]),
+        fields=["feat"],
+        batch_size=512,
+        device=device,
+        cache=0,
     )
     with pytest.raises(OutOfMemory, match="a batch does not fit on cpu beside the model"):
         next(iter(loader))
@@ -258,10 +296,17 @@ def test_without_kernels_rows_are_staged(monkeypatch):
     assert "staging" in loader.transfers["feat"] and "Triton" in loader.transfers["feat"]
 
 
-@pytest.mark.parametrize("there", [False, True], ids=["sampled by the CPU", "sampled by the device"])
+@pytest.mark.parametrize(
+    "there", [False, True], ids=["sampled by the CPU", "sampled by the device"]
+)
 @pytest.mark.parametrize(
     "options",
-    [dict(prefetch=0), dict(cache=0.2), dict(prefetch=0, transfer="staging"), dict(cache=0.2, transfer="staging")],
+    [
+        dict(prefetch=0),
+        dict(cache=0.2),
+        dict(prefetch=0, transfer="staging"),
+        dict(cache=0.2, transfer="staging"),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("make_device", DEVICES)
@@ -272,7 +317,8 @@ def test_what_is_made_in_inference_mode_is_used_outside_of_it(make_device, optio
     with torch.inference_mode():
         loader = make_loader(graph, **options, **placed(device, there))
         got = [bits(b) for b in loader]
-    for inside in (False, True, False):  # buffers, caches and the table of vertices are from the first pass
+    # Buffers, caches and the table of vertices are from the first pass.
+    for inside in (False, True, False):
         with torch.inference_mode(inside):
             got += [bits(b) for b in loader]
     assert got == expected

@@ -8,7 +8,10 @@ import pytest
 
 import pagraph
 
-MODULES = ["pagraph", *sorted(info.name for info in pkgutil.walk_packages(pagraph.__path__, "pagraph."))]
+MODULES = [
+    "pagraph",
+    *sorted(info.name for info in pkgutil.walk_packages(pagraph.__path__, "pagraph.")),
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -24,6 +27,7 @@ def test_examples_of_a_module(name, tmp_path, monkeypatch):
 
 def test_examples_are_found():
     attempted = [
-        doctest.testmod(importlib.import_module(f"pagraph.{name}")).attempted for name in ("graph.graph", "loader")
+        doctest.testmod(importlib.import_module(f"pagraph.{name}")).attempted
+        for name in ("graph.graph", "loader")
     ]
     assert all(attempted)

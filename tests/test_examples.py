@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 OURS = "from pagraph.dgl import DataLoader"
-DGLS = "import pagraph.dgl; from dgl.dataloading import DataLoader"  # the first half makes DGL importable
+# The first half makes DGL importable.
+DGLS = "import pagraph.dgl; from dgl.dataloading import DataLoader"
 OUR_WALKS, DGLS_WALKS = "from pagraph.dgl import sampling", "from dgl import sampling"
 
 
@@ -30,7 +31,8 @@ class Example:
         name: The file's name.
         arguments: Of the command line.
         metric: What stands before the figure in the last lines of the output.
-        least: What the figure must be above: what no model can reach without the neighbours, and more.
+        least: What the figure must be above: what no model can reach without the neighbours, and
+            more.
         within: How far the figures with the two import lines may lie apart.
         says: What the output must contain with pagraph's line.
         spawns: Whether it starts processes of its own, or imports a script beside it.
@@ -47,18 +49,28 @@ class Example:
     needs: str = ""
 
 
-# Features alone cannot be right more often than 0.595 on the generated graphs (see pagraph.datasets.sbm).
+# Features alone cannot be right more often than 0.595 on the generated graphs (see
+# pagraph.datasets.sbm).
 CASES = [
     Example("node_classification.py", ("--epochs", "6"), least=0.8),
-    Example("preaggregate.py", ("--epochs", "6"), metric="test accuracy, pre-aggregated", least=0.8),
+    Example(
+        "preaggregate.py", ("--epochs", "6"), metric="test accuracy, pre-aggregated", least=0.8
+    ),
     Example("link_prediction.py", metric="test AUC", least=0.8),
     Example("rgcn_hetero.py", least=0.75),
     Example("layerwise_gcn.py", least=0.75, within=0.05),
     Example("dgl_subgraphs.py", ("--sampler", "saint"), least=0.75, within=0.05),
     Example("dgl_subgraphs.py", ("--sampler", "cluster", "--epochs", "12"), least=0.7, within=0.07),
-    Example("layerwise_inference.py", least=0.75, within=0.04, says="equal to the whole graph at once: True"),
+    Example(
+        "layerwise_inference.py",
+        least=0.75,
+        within=0.04,
+        says="equal to the whole graph at once: True",
+    ),
     Example("pinsage.py", metric="test AUC", least=0.8, within=0.05),
-    Example("shared_batches.py", ("--epochs", "2"), least=0.75, within=0.04, says="batch_dependency 64"),
+    Example(
+        "shared_batches.py", ("--epochs", "2"), least=0.75, within=0.04, says="batch_dependency 64"
+    ),
     Example("multiprocess_training.py", least=0.7, within=0.05, says="", spawns=True),
 ]
 
@@ -75,10 +87,18 @@ PYG = [
     Example("pyg_shadow.py", ("--epochs", "3"), least=0.7),
     Example("pyg_hgt.py", ("--epochs", "5"), least=0.62),
     Example("pyg_cluster.py", least=0.75),
-    Example("pyg_hard_negatives.py", ("--epochs", "4"), "test AUC", 0.85, says="negatives that are edges: 0.0%"),
+    Example(
+        "pyg_hard_negatives.py",
+        ("--epochs", "4"),
+        "test AUC",
+        0.85,
+        says="negatives that are edges: 0.0%",
+    ),
     Example("pyg_blocks.py", least=0.8),
     Example("hetero_loader.py", least=0.75, says="author/feat"),
-    Example("hetero_links.py", ("--epochs", "4"), "test AUC", 0.66, says="author/feat", spawns=True),
+    Example(
+        "hetero_links.py", ("--epochs", "4"), "test AUC", 0.66, says="author/feat", spawns=True
+    ),
     Example("pyg_relational.py", least=0.81),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
@@ -97,7 +117,9 @@ def run(monkeypatch, capsys):
     """Runs a script as ``python SCRIPT ARGUMENTS`` would, here if it can be; gives its output."""
 
     def in_a_process(script, arguments):
-        done = subprocess.run([sys.executable, "-W", "ignore", script, *arguments], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", script, *arguments], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -110,15 +132,22 @@ def run(monkeypatch, capsys):
         return capsys.readouterr().out
 
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # waiting OpenMP threads spin: on busy cores two are far slower than one
-    yield lambda script, arguments=(), spawns=False: (in_a_process if spawns else here)(script, arguments)
+    # Waiting OpenMP threads spin: on busy cores two are far slower than one.
+    torch.set_num_threads(1)
+    yield lambda script, arguments=(), spawns=False: (in_a_process if spawns else here)(
+        script, arguments
+    )
     torch.set_num_threads(before)
 
 
 def with_dgls_loader(name: str, folder: Path) -> Path:
-    """The example as a script for DGL: the line that imports the loader differs, and that of the walks if any."""
+    """The example as a script for DGL: the line that imports the loader differs, and that of the
+    walks if any."""
     before = (EXAMPLES / name).read_text().splitlines()
-    after = [DGLS if line.startswith(OURS) else DGLS_WALKS if line == OUR_WALKS else line for line in before]
+    after = [
+        DGLS if line.startswith(OURS) else DGLS_WALKS if line == OUR_WALKS else line
+        for line in before
+    ]
     assert sum(a != b for a, b in zip(before, after, strict=True)) == 1 + (OUR_WALKS in before)
     script = folder / name
     script.write_text("\n".join(after))
@@ -167,7 +196,10 @@ def test_a_leak_is_seen(run):
         ("layerwise_inference.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("dgl_subgraphs.py", lambda: sbm(2000, num_features=16, seed=1)),
         ("rgcn_hetero.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),
-        ("hetero_loader.py", lambda: citation(1000, num_features=16, num_author_features=8, seed=1)),
+        (
+            "hetero_loader.py",
+            lambda: citation(1000, num_features=16, num_author_features=8, seed=1),
+        ),
     ],
 )
 def test_on_a_folder(name, make, run, tmp_path):
@@ -191,6 +223,10 @@ def test_every_example_is_tested_and_shows_the_diff():
         docstring = (EXAMPLES / case.name).read_text().split('"""')[1]
         assert f"python examples/{case.name}" in docstring
         line = re.search(
-            r"^    -from torch_geometric\.(?:loader|nn) import ([\w, ]+)\n    \+(.*)$", docstring, re.MULTILINE
+            r"^    -from torch_geometric\.(?:loader|nn) import ([\w, ]+)\n    \+(.*)$",
+            docstring,
+            re.MULTILINE,
         )
-        assert line is None if case.name in BLOCKS else line[2] == f"from pagraph.pyg import {line[1]}"
+        assert (
+            line is None if case.name in BLOCKS else line[2] == f"from pagraph.pyg import {line[1]}"
+        )

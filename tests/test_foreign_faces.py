@@ -20,8 +20,12 @@ DATA = Data(edge_index=torch.stack(ENDS), num_nodes=4)
 LOADERS = {
     "pagraph": lambda sampler: pagraph.Loader(pagraph.Graph.from_coo(*ENDS), [3, 1], sampler),
     "dgl": lambda sampler: pagraph.dgl.DataLoader(dgl.graph(ENDS), torch.tensor([2, 1]), sampler),
-    "pyg": lambda sampler: pagraph.pyg.NeighborLoader(DATA, [2], input_nodes=[3, 1], neighbor_sampler=sampler),
-    "pyg links": lambda sampler: pagraph.pyg.LinkNeighborLoader(DATA, [2], neighbor_sampler=sampler),
+    "pyg": lambda sampler: pagraph.pyg.NeighborLoader(
+        DATA, [2], input_nodes=[3, 1], neighbor_sampler=sampler
+    ),
+    "pyg links": lambda sampler: pagraph.pyg.LinkNeighborLoader(
+        DATA, [2], neighbor_sampler=sampler
+    ),
 }
 SAMPLERS = {
     "pagraph": [
@@ -36,7 +40,11 @@ SAMPLERS = {
     ],
     "pyg": [lambda: pagraph.pyg.NeighborSampler(DATA, [2])],
 }
-TAKEN_BY = {"pagraph": "pagraph.Loader", "dgl": "pagraph.dgl.DataLoader", "pyg": "pagraph.pyg.NeighborLoader"}
+TAKEN_BY = {
+    "pagraph": "pagraph.Loader",
+    "dgl": "pagraph.dgl.DataLoader",
+    "pyg": "pagraph.pyg.NeighborLoader",
+}
 RULES = {
     "pagraph": "sampler must be a pagraph sampler of blocks, such as NeighborSampler",
     "dgl": r"graph_sampler must be a DGL sampler or have DGL's sample\(graph, indices\)",
@@ -53,28 +61,43 @@ def test_sampler_of_another_face(loader, samplers):
         if loader.startswith(samplers):
             assert len(list(LOADERS[loader](sampler))) > 0
             continue
-        with pytest.raises(TypeError, match=RULES[loader] + f", got .*{type(sampler).__name__}.*{TAKEN_BY[samplers]}"):
+        with pytest.raises(
+            TypeError,
+            match=RULES[loader] + f", got .*{type(sampler).__name__}.*{TAKEN_BY[samplers]}",
+        ):
             LOADERS[loader](sampler)
 
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_sampler_without_blocks(loader):
-    with pytest.raises(TypeError, match=RULES[loader] + ", got SubgraphSampler: this one makes no blocks"):
+    with pytest.raises(
+        TypeError, match=RULES[loader] + ", got SubgraphSampler: this one makes no blocks"
+    ):
         LOADERS[loader](pagraph.sampling.SubgraphSampler([2]))
 
 
 def test_pygs_own_sampler_in_dgls_loader():
-    sampler = object.__new__(torch_geometric.sampler.NeighborSampler)  # its constructor warns without pyg-lib
-    with pytest.raises(TypeError, match=RULES["dgl"] + ", got NeighborSampler: PyG's samplers are for pagraph.pyg"):
+    # Its constructor warns without pyg-lib.
+    sampler = object.__new__(torch_geometric.sampler.NeighborSampler)
+    with pytest.raises(
+        TypeError, match=RULES["dgl"] + ", got NeighborSampler: PyG's samplers are for pagraph.pyg"
+    ):
         LOADERS["dgl"](sampler)
-    with pytest.raises(TypeError, match=RULES["pagraph"] + ", got NeighborSampler: PyG's samplers are for pagraph.pyg"):
+    with pytest.raises(
+        TypeError,
+        match=RULES["pagraph"] + ", got NeighborSampler: PyG's samplers are for pagraph.pyg",
+    ):
         LOADERS["pagraph"](sampler)
 
 
 def test_class_in_place_of_a_sampler():
-    with pytest.raises(TypeError, match=RULES["dgl"] + ", got NeighborSampler: .* for pagraph.Loader"):
+    with pytest.raises(
+        TypeError, match=RULES["dgl"] + ", got NeighborSampler: .* for pagraph.Loader"
+    ):
         LOADERS["dgl"](pagraph.NeighborSampler)
-    with pytest.raises(TypeError, match=RULES["pyg"] + ", got 'NeighborSampler': .* for pagraph.Loader"):
+    with pytest.raises(
+        TypeError, match=RULES["pyg"] + ", got 'NeighborSampler': .* for pagraph.Loader"
+    ):
         LOADERS["pyg"](pagraph.NeighborSampler)
 
 

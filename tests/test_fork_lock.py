@@ -83,7 +83,12 @@ def test_a_child_makes_itself_what_a_thread_of_the_parent_is_making():
     thread = in_a_thread(lambda: made.get(csc, values, slow))
     begun.wait()
     try:
-        assert exit_code_of_child(lambda: os._exit(made.get(csc, values, lambda: "child's") != "child's")) == 0
+        assert (
+            exit_code_of_child(
+                lambda: os._exit(made.get(csc, values, lambda: "child's") != "child's")
+            )
+            == 0
+        )
     finally:
         done.set()
         thread.join()

@@ -151,7 +151,11 @@ def triton_without_compiler(monkeypatch):
     device = CudaAccelerator(GPU)
     monkeypatch.setattr(device, "empty", HostAccelerator().empty)
     monkeypatch.setattr(device, "stream", HostAccelerator().stream)
-    for name, value in {"has_triton": lambda: True, "interprets": lambda: False, "launch": launch}.items():
+    for name, value in {
+        "has_triton": lambda: True,
+        "interprets": lambda: False,
+        "launch": launch,
+    }.items():
         monkeypatch.setattr(f"pagraph.accelerator.cuda.{name}", value)
     assert not device.runs_kernels
 
@@ -171,7 +175,9 @@ def dgl_without_cuda(monkeypatch):
     if dgl.ndarray.gpu(0).exist:
         pytest.skip("this DGL was built for CUDA")
     two_gpus(monkeypatch)
-    face.DataLoader(dgl.graph(([0], [1])), torch.arange(2), dgl.dataloading.NeighborSampler([1]), device="cuda")
+    face.DataLoader(
+        dgl.graph(([0], [1])), torch.arange(2), dgl.dataloading.NeighborSampler([1]), device="cuda"
+    )
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,12 @@ CASES = [
         ValueError,
         r"device='cuda' needs a CUDA device, this machine has none that torch [\w.+]+ can use",
     ),
-    Case("no such GPU", no_such_gpu, ValueError, r"device must be one of \d+ CUDA devices, got 'cuda:7'"),
+    Case(
+        "no such GPU",
+        no_such_gpu,
+        ValueError,
+        r"device must be one of \d+ CUDA devices, got 'cuda:7'",
+    ),
     Case(
         "another kind of device",
         lambda _: load(device="meta"),
@@ -223,7 +234,8 @@ CASES = [
         cache_above_what_is_free,
         RuntimeWarning,
         rf"the cache was to take {NUMBER} .iB on [\w:]+, where {NUMBER} .?i?B are free: "
-        rf'(it takes {NUMBER} .?i?B; set cache="{NUMBER}.?i?B" or less|nothing is cached; set cache="0")',
+        rf'(it takes {NUMBER} .?i?B; set cache="{NUMBER}.?i?B" or less|nothing is cached; set '
+        r'cache="0")',
     ),
     Case(
         "memory runs out while the cache is filled",
@@ -236,22 +248,26 @@ CASES = [
         "a batch does not fit, and no cache is left",
         batch_that_never_fits,
         OutOfMemory,
-        r"a batch does not fit on [\w:]+ beside the model, and no cache is left to give up: batch_size, fan-outs or "
+        r"a batch does not fit on [\w:]+ beside the model, and no cache is left to give up: "
+        r"batch_size, fan-outs or "
         r"sampling_budget must be smaller, or prefetch=0 \(",
     ),
     Case(
         "a host array that cannot be pinned",
         unpinnable,
         RuntimeWarning,
-        rf"{NUMBER} [MG]iB of host memory could not be pinned \(out of memory\): its rows go through a staging buffer "
+        rf"{NUMBER} [MG]iB of host memory could not be pinned \(out of memory\): its rows go "
+        r"through a staging buffer "
         "instead",
     ),
     Case(
         'a file on disk larger than half of the memory, with `transfer="zero-copy"`',
         file_above_half_of_memory,
         RuntimeWarning,
-        rf"{NUMBER} [MG]iB of host memory could not be pinned \(it is a file on disk of {NUMBER} [MG]iB, more than "
-        rf"half of the {NUMBER} [MG]iB of memory that are available\): its rows go through a staging buffer instead",
+        rf"{NUMBER} [MG]iB of host memory could not be pinned \(it is a file on disk of {NUMBER} "
+        r"[MG]iB, more than "
+        rf"half of the {NUMBER} [MG]iB of memory that are available\): its rows go through a "
+        r"staging buffer instead",
     ),
     Case(
         "a field on another GPU",
@@ -263,47 +279,55 @@ CASES = [
         "`sampling_budget` above what is free",
         graph_above_what_is_free,
         ValueError,
-        r"sampling_budget must be at most the \d+ bytes that are free on [\w:]+ \(of \d+\), got \d+",
+        r"sampling_budget must be at most the \d+ bytes that are free on [\w:]+ \(of \d+\), got "
+        r"\d+",
     ),
     Case(
         "a graph that neither fits nor can be pinned",
         unpinnable_graph,
         ValueError,
-        r"sampling_budget must be at least \d+ bytes, because the host memory of the graph's indptr and indices cannot "
+        r"sampling_budget must be at least \d+ bytes, because the host memory of the graph's "
+        r"indptr and indices cannot "
         r"be pinned on [\w:]+, got .+; sampling_device='cpu' needs none",
     ),
     Case(
         "torch without Triton, rows",
         rows_without_triton,
         RuntimeWarning,
-        r"transfer 'zero-copy' is not possible for a field, because Triton is missing: its rows go through a staging "
+        r"transfer 'zero-copy' is not possible for a field, because Triton is missing: its rows go "
+        r"through a staging "
         r"buffer instead",
     ),
     Case(
         "torch without Triton, sampling",
         sampling_without_triton,
         MissingDependencyError,
-        r"sampling on [\w:]+ needs Triton for that device \(pip install triton\); sampling_device='cpu' needs none",
+        r"sampling on [\w:]+ needs Triton for that device \(pip install triton\); "
+        r"sampling_device='cpu' needs none",
     ),
     Case(
         "Triton without its C compiler",
         triton_without_compiler,
         RuntimeWarning,
-        r"Triton's kernels do not run on cuda:0 \(Failed to find C compiler\.\): rows go through a staging buffer "
+        r"Triton's kernels do not run on cuda:0 \(Failed to find C compiler\.\): rows go through a "
+        r"staging buffer "
         r"instead, and only the CPU samples",
     ),
     Case(
         "DGL without CUDA",
         dgl_without_cuda,
         Exception,
-        r"device='cuda:0' needs a DGL that was built for CUDA, this DGL [\w.+]+ was not: install one from "
-        r"data\.dgl\.ai, or take pagraph\.pyg\.NeighborLoader, pagraph\.Loader with block\.to_pyg\(\), or device='cpu'",
+        r"device='cuda:0' needs a DGL that was built for CUDA, this DGL [\w.+]+ was not: install "
+        r"one from "
+        r"data\.dgl\.ai, or take pagraph\.pyg\.NeighborLoader, pagraph\.Loader with "
+        r"block\.to_pyg\(\), or device='cpu'",
     ),
     Case(
         "a fan-out above 128 on the GPU",
         sampled_there(NeighborSampler([200])),
         ValueError,
-        r"fanouts must be at most 128 or -1 for sampling on a device, got 200; use sampling_device='cpu'",
+        r"fanouts must be at most 128 or -1 for sampling on a device, got 200; use "
+        r"sampling_device='cpu'",
     ),
     Case(
         "weights on the GPU",
@@ -315,7 +339,8 @@ CASES = [
         "another sampler on the GPU",
         sampled_there(LaborSampler([2])),
         ValueError,
-        r"sampling on a device needs a NeighborSampler, got LaborSampler; use sampling_device='cpu'",
+        r"sampling on a device needs a NeighborSampler, got LaborSampler; use "
+        r"sampling_device='cpu'",
     ),
     Case(
         "an unknown transfer",

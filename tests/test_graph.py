@@ -20,7 +20,8 @@ COUNTS = st.integers(min_value=1, max_value=12)
 
 @st.composite
 def edge_lists(draw):
-    """(number of vertices, sources, destinations): loops, parallel edges and isolated vertices included."""
+    """(number of vertices, sources, destinations): loops, parallel edges and isolated vertices
+    included."""
     num_nodes = draw(COUNTS)
     ids = st.integers(min_value=0, max_value=num_nodes - 1)
     ends = draw(st.lists(st.tuples(ids, ids), max_size=40))
@@ -43,8 +44,12 @@ class TestFromCoo:
     def test_keeps_every_edge_with_its_id(self, case):
         num_nodes, src, dst = case
         graph = Graph.from_coo(src, dst, num_nodes)
-        assert edges_of(graph.csc) == [(i, u, v) for i, (u, v) in enumerate(zip(src, dst, strict=True))]
-        assert graph.csc.destinations().tolist() == [v for _, _, v in sorted(edges_of(graph.csc), key=lambda e: e[2])]
+        assert edges_of(graph.csc) == [
+            (i, u, v) for i, (u, v) in enumerate(zip(src, dst, strict=True))
+        ]
+        assert graph.csc.destinations().tolist() == [
+            v for _, _, v in sorted(edges_of(graph.csc), key=lambda e: e[2])
+        ]
         assert graph.in_degrees().tolist() == [dst.count(v) for v in range(num_nodes)]
         assert graph.out_degrees().tolist() == [src.count(v) for v in range(num_nodes)]
 
@@ -53,10 +58,14 @@ class TestFromCoo:
     def test_equals_scipy(self, case):
         num_nodes, src, dst = case
         graph = Graph.from_coo(src, dst, num_nodes)
-        want = scipy.sparse.coo_matrix((np.ones(len(src)), (src, dst)), (num_nodes, num_nodes)).toarray()
+        want = scipy.sparse.coo_matrix(
+            (np.ones(len(src)), (src, dst)), (num_nodes, num_nodes)
+        ).toarray()
         csc = graph.csc
         shape = (num_nodes, num_nodes)
-        got = scipy.sparse.csc_matrix((np.ones(len(src)), csc.indices.numpy(), csc.indptr.numpy()), shape)
+        got = scipy.sparse.csc_matrix(
+            (np.ones(len(src)), csc.indices.numpy(), csc.indptr.numpy()), shape
+        )
         assert (got.toarray() == want).all()
 
     @settings(max_examples=100, deadline=None)
@@ -111,7 +120,13 @@ class TestFromCoo:
             ([0, 1], [0, -2], 3, ValueError, r"dst must be in \[0, 3\), got -2"),
             ([0.5], [0], None, TypeError, "src must hold integers, got float64"),
             ([0, [1, 2]], [0], None, TypeError, "src must hold integers, got a list: "),
-            ([torch.ones(1, requires_grad=True)], [0], None, TypeError, "src must hold integers, got a list: "),
+            (
+                [torch.ones(1, requires_grad=True)],
+                [0],
+                None,
+                TypeError,
+                "src must hold integers, got a list: ",
+            ),
             ([0], torch.tensor([True]), None, TypeError, "dst must hold integers, got torch.bool"),
             ([[0]], [[0]], None, ValueError, r"src must be 1-D, got shape \(1, 1\)"),
             ([], [], -1, ValueError, "num_nodes must be at least 0, got -1"),
@@ -127,10 +142,14 @@ class TestFromOthers:
     @given(edge_lists(), st.sampled_from(["coo", "csr", "csc"]))
     def test_scipy_edge_ids_follow_tocoo(self, case, form):
         num_nodes, src, dst = case
-        matrix = scipy.sparse.coo_matrix((np.ones(len(src)), (src, dst)), (num_nodes, num_nodes)).asformat(form)
+        matrix = scipy.sparse.coo_matrix(
+            (np.ones(len(src)), (src, dst)), (num_nodes, num_nodes)
+        ).asformat(form)
         coo = matrix.tocoo()
         graph = Graph.from_scipy(matrix)
-        assert edges_of(graph.csc) == list(zip(range(coo.nnz), coo.row.tolist(), coo.col.tolist(), strict=True))
+        assert edges_of(graph.csc) == list(
+            zip(range(coo.nnz), coo.row.tolist(), coo.col.tolist(), strict=True)
+        )
 
     def test_scipy_keeps_explicit_zeros_and_fields(self):
         matrix = scipy.sparse.csr_matrix(([0, 1], ([0, 1], [1, 0])), (2, 2))
@@ -186,14 +205,20 @@ class TestFromOthers:
         left = ", ".join(f"vertex attribute '{name}'" for name in ("town", "some", "wide"))
         left += "".join(f", edge attribute '{name}'" for name in ("mixed", "kind"))
         assert caplog.records[0].getMessage().endswith(f"stays behind: {left}")
-        assert set(graph.ndata) == {"age", "size", "tall"} and set(graph.edata) == {"weight", "time"}
+        assert set(graph.ndata) == {"age", "size", "tall"} and set(graph.edata) == {
+            "weight",
+            "time",
+        }
         assert graph.ndata["age"].tolist() == [3, 2**60 + 1, 5]
         assert graph.ndata["size"].dtype == torch.float32 and graph.ndata["tall"].equal(given)
         csc, index = graph.csc, list(source)
         for e, u, v in edges_of(csc):
             data = source.get_edge_data(index[u], index[v])
             data = data[0] if source.is_multigraph() else data
-            assert (graph.edata["weight"][e], graph.edata["time"][e]) == (data["weight"], data["time"])
+            assert (graph.edata["weight"][e], graph.edata["time"][e]) == (
+                data["weight"],
+                data["time"],
+            )
         assert graph.num_edges == 3 + 2 * (kind is networkx.Graph)
 
     def test_networkx_without_attributes_warns_of_nothing(self, caplog):
@@ -216,7 +241,10 @@ class TestFromDgl:
     @pytest.mark.parametrize("formats", ["coo", "csc", "csr"])
     def test_edges_ids_and_fields(self, dgl, dtype, formats):
         torch.manual_seed(0)
-        src, dst = torch.randint(0, 30, (200,), dtype=dtype), torch.randint(0, 30, (200,), dtype=dtype)
+        src, dst = (
+            torch.randint(0, 30, (200,), dtype=dtype),
+            torch.randint(0, 30, (200,), dtype=dtype),
+        )
         source = dgl.graph((src, dst), num_nodes=31)
         source.ndata["feat"] = torch.randn(31, 3)
         source.edata["w"] = torch.arange(200)
@@ -250,7 +278,11 @@ class TestFromDgl:
         graph = Graph.from_dgl(source)
         assert graph.edge_types == source.canonical_etypes
         assert not graph.is_homogeneous
-        assert edges_of(graph.csc_of(("author", "writes", "paper"))) == [(0, 0, 0), (1, 1, 0), (2, 1, 1)]
+        assert edges_of(graph.csc_of(("author", "writes", "paper"))) == [
+            (0, 0, 0),
+            (1, 1, 0),
+            (2, 1, 1),
+        ]
         assert graph.node_fields("paper")["feat"].shape == (3, 2)
         assert graph.edge_fields(("author", "writes", "paper"))["w"].tolist() == [0, 1, 2]
 
@@ -308,12 +340,36 @@ class TestCscChecks:
     @pytest.mark.parametrize(
         ("indptr", "indices", "edge_ids", "error", "message"),
         [
-            ([0, 1], [0.0], None, TypeError, "indices must be an int32 or int64 tensor, got torch.float32"),
+            (
+                [0, 1],
+                [0.0],
+                None,
+                TypeError,
+                "indices must be an int32 or int64 tensor, got torch.float32",
+            ),
             ([[0, 1]], [0], None, ValueError, r"indptr must be 1-D, got shape \(1, 2\)"),
             ([], [], None, ValueError, "indptr must have at least 1 element, got 0"),
-            ([0, 2], [0], None, ValueError, "indptr must run from 0 to the number of edges 1, got 0 to 2"),
-            ([1, 1], [0], None, ValueError, "indptr must run from 0 to the number of edges 1, got 1 to 1"),
-            ([0, 1], [0], [0, 1], ValueError, r"edge_ids must have one entry per edge \(1\), got 2"),
+            (
+                [0, 2],
+                [0],
+                None,
+                ValueError,
+                "indptr must run from 0 to the number of edges 1, got 0 to 2",
+            ),
+            (
+                [1, 1],
+                [0],
+                None,
+                ValueError,
+                "indptr must run from 0 to the number of edges 1, got 1 to 1",
+            ),
+            (
+                [0, 1],
+                [0],
+                [0, 1],
+                ValueError,
+                r"edge_ids must have one entry per edge \(1\), got 2",
+            ),
         ],
     )
     def test_refuses(self, indptr, indices, edge_ids, error, message):
@@ -326,7 +382,9 @@ class TestCscChecks:
             CSC(tensor(indptr), tensor(indices), 1, ids)
 
     def test_refuses_mixed_dtypes(self):
-        with pytest.raises(TypeError, match="indices must have indptr's dtype torch.int64, got torch.int32"):
+        with pytest.raises(
+            TypeError, match="indices must have indptr's dtype torch.int64, got torch.int32"
+        ):
             CSC(torch.tensor([0, 1]), torch.tensor([0], dtype=torch.int32), 1)
 
     def test_validate_reads_every_id(self):
@@ -336,17 +394,31 @@ class TestCscChecks:
             CSC(torch.tensor([0, 1, 1, 2]), torch.tensor([0, 3]), 3).validate()
 
     @pytest.mark.parametrize(
-        "use", [CSC.transpose, CSC.destinations, lambda csc: csc.source_counts, lambda csc: csc.loop_counts]
+        "use",
+        [
+            CSC.transpose,
+            CSC.destinations,
+            lambda csc: csc.source_counts,
+            lambda csc: csc.loop_counts,
+        ],
     )
     def test_what_indexes_by_id_checks_the_ids_before(self, use):
         far = 2**30
-        for indptr, indices in (([0, 1, 1, 2], [0, far]), ([0, 1, 1, 2], [-far, 0]), ([0, far, 1, 2], [0, 0])):
+        for indptr, indices in (
+            ([0, 1, 1, 2], [0, far]),
+            ([0, 1, 1, 2], [-far, 0]),
+            ([0, far, 1, 2], [0, 0]),
+        ):
             csc = CSC(torch.tensor(indptr), torch.tensor(indices), 3)
             for _ in range(2):
-                with pytest.raises(ValueError, match="indices must be in|indptr must be non-decreasing"):
+                with pytest.raises(
+                    ValueError, match="indices must be in|indptr must be non-decreasing"
+                ):
                     use(csc)
 
-    @pytest.mark.parametrize("use", [lambda csc: csc.positions_of(torch.tensor([1])), CSC.ends_by_id, CSC.places])
+    @pytest.mark.parametrize(
+        "use", [lambda csc: csc.positions_of(torch.tensor([1])), CSC.ends_by_id, CSC.places]
+    )
     def test_what_looks_edges_up_by_id_has_one_of_each(self, use):
         for ids, message in (
             ([0, 0], "edge_ids must be different, got one of them twice and 1 not at all"),
@@ -389,9 +461,13 @@ class TestFields:
         assert graph.ndata["x"].dtype == torch.float16
         assert graph.edata["w"].tolist() == [1, 2, 3]
 
-    @pytest.mark.parametrize(("value", "got"), [([1, 2], "2"), (5, "a scalar"), (torch.ones(4, 3), "4")])
+    @pytest.mark.parametrize(
+        ("value", "got"), [([1, 2], "2"), (5, "a scalar"), (torch.ones(4, 3), "4")]
+    )
     def test_wrong_number_of_rows(self, graph, value, got):
-        with pytest.raises(ValueError, match=rf"field 'x' must have one row per vertex \(3\), got {got}"):
+        with pytest.raises(
+            ValueError, match=rf"field 'x' must have one row per vertex \(3\), got {got}"
+        ):
             graph.set_field("x", value)
 
     def test_wrong_number_of_edge_rows(self, graph):
@@ -409,7 +485,9 @@ class TestSeveralTypes:
     @pytest.fixture
     def graph(self):
         writes = Graph.from_coo([0, 1, 1], [0, 0, 1]).csc
-        cites = CSC(torch.tensor([0, 0, 1], dtype=torch.int32), torch.tensor([0], dtype=torch.int32), 2)
+        cites = CSC(
+            torch.tensor([0, 0, 1], dtype=torch.int32), torch.tensor([0], dtype=torch.int32), 2
+        )
         return Graph({("author", "writes", "paper"): writes, ("paper", "cites", "paper"): cites})
 
     def test_counts(self, graph):
@@ -429,7 +507,10 @@ class TestSeveralTypes:
             graph.csc_of(("a", "b", "c"))
 
     def test_reverse(self, graph):
-        assert graph.reverse().edge_types == [("paper", "writes", "author"), ("paper", "cites", "paper")]
+        assert graph.reverse().edge_types == [
+            ("paper", "writes", "author"),
+            ("paper", "cites", "paper"),
+        ]
 
     def test_counts_must_agree(self):
         with pytest.raises(ValueError, match="num_nodes must agree with every CSC"):
@@ -457,10 +538,14 @@ def test_not_iterable():
 
 
 def test_a_pickled_graph_is_equal():
-    graph = Graph.from_coo(torch.tensor([0, 1, 1]), torch.tensor([2, 2, 1]), num_nodes=4, ndata={"x": torch.arange(4)})
+    graph = Graph.from_coo(
+        torch.tensor([0, 1, 1]), torch.tensor([2, 2, 1]), num_nodes=4, ndata={"x": torch.arange(4)}
+    )
     graph.adjacency("out")
     for clone in (pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph)):
-        assert torch.equal(clone.csc.indptr, graph.csc.indptr) and torch.equal(clone.csc.indices, graph.csc.indices)
+        assert torch.equal(clone.csc.indptr, graph.csc.indptr) and torch.equal(
+            clone.csc.indices, graph.csc.indices
+        )
         assert torch.equal(clone.adjacency("out").indices, graph.adjacency("out").indices)
         assert torch.equal(clone.ndata["x"], graph.ndata["x"]) and clone.num_nodes == 4
 
@@ -482,14 +567,22 @@ class TestCheckedFields:
         for value in (np.arange(3.0), [0.0, 1.0, 2.0], torch.arange(3.0)):
             graph.ndata.clear()
             put(graph.ndata, value)
-            assert isinstance(graph.ndata["x"], torch.Tensor) and graph.ndata["x"].tolist() == [0.0, 1.0, 2.0]
+            assert isinstance(graph.ndata["x"], torch.Tensor) and graph.ndata["x"].tolist() == [
+                0.0,
+                1.0,
+                2.0,
+            ]
 
     @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
     def test_wrong_rows_are_refused(self, put):
         graph = Graph.from_coo([0, 1], [1, 2], 3)
-        with pytest.raises(ValueError, match=re.escape("field 'x' must have one row per vertex (3), got 5")):
+        with pytest.raises(
+            ValueError, match=re.escape("field 'x' must have one row per vertex (3), got 5")
+        ):
             put(graph.ndata, np.zeros((5, 2)))
-        with pytest.raises(ValueError, match=re.escape("field 'x' must have one row per edge (2), got a scalar")):
+        with pytest.raises(
+            ValueError, match=re.escape("field 'x' must have one row per edge (2), got a scalar")
+        ):
             put(graph.edata, torch.tensor(1))
         with pytest.raises(TypeError, match="field 'x' must be a tensor or rows of numbers"):
             put(graph.ndata, "abc")

@@ -1,4 +1,5 @@
-"""The core loader on graphs of several types: batches by type, the same bits whatever runs them, clear errors."""
+"""The core loader on graphs of several types: batches by type, the same bits whatever runs them,
+clear errors."""
 
 import copy
 import pickle
@@ -36,11 +37,20 @@ def make_graph(mapped=lambda name, rows: rows):
     rng = np.random.default_rng(0)
     csc = {}
     for (src, relation, dst), count in EDGES.items():
-        ends = rng.zipf(1.6, count) % max(1, COUNTS[src]), rng.integers(0, max(1, COUNTS[dst]), count)
+        ends = (
+            rng.zipf(1.6, count) % max(1, COUNTS[src]),
+            rng.integers(0, max(1, COUNTS[dst]), count),
+        )
         csc[src, relation, dst] = typed_csc(*ends, COUNTS[src], COUNTS[dst])
     ndata = {
-        "user": {"feat": mapped("user", rng.random((90, 5), dtype=np.float32)), "age": torch.arange(90) * 3},
-        "item": {"feat": mapped("item", rng.random((60, 2)).astype(np.float16)), "label": torch.arange(60) % 4},
+        "user": {
+            "feat": mapped("user", rng.random((90, 5), dtype=np.float32)),
+            "age": torch.arange(90) * 3,
+        },
+        "item": {
+            "feat": mapped("item", rng.random((60, 2)).astype(np.float16)),
+            "label": torch.arange(60) % 4,
+        },
     }
     return Graph(csc, COUNTS, ndata=ndata)
 
@@ -51,7 +61,13 @@ def graph():
 
 
 def make(graph, seeds=SEEDS, sampler=None, **options):
-    settings = {"fields": FIELDS, "labels": LABELS, "batch_size": 16, "shuffle": True, "seed": 3} | options
+    settings = {
+        "fields": FIELDS,
+        "labels": LABELS,
+        "batch_size": 16,
+        "shuffle": True,
+        "seed": 3,
+    } | options
     return Loader(graph, seeds, NeighborSampler([3, 2]) if sampler is None else sampler, **settings)
 
 
@@ -59,42 +75,63 @@ def bits(batch):
     by_type = lambda tensors: {t: ids.tolist() for t, ids in tensors.items()}  # noqa: E731
     blocks = [
         (
-            {t: [x.tolist() for x in (r.indptr, r.indices, r.positions)] for t, r in block.relations.items()},
+            {
+                t: [x.tolist() for x in (r.indptr, r.indices, r.positions)]
+                for t, r in block.relations.items()
+            },
             by_type(block.src_nodes),
             block.num_dst,
         )
         for block in batch.blocks
     ]
-    rows = {t: by_type(of) for t, of in batch.features.items()}, {t: by_type(of) for t, of in batch.labels.items()}
+    rows = (
+        {t: by_type(of) for t, of in batch.features.items()},
+        {t: by_type(of) for t, of in batch.labels.items()},
+    )
     return by_type(batch.output_nodes), blocks, by_type(batch.input_nodes), rows
 
 
 def check_rows(graph, batch):
     for ntype, names in FIELDS.items():
         for name in names:
-            assert torch.equal(batch.features[ntype][name], graph.node_fields(ntype)[name][batch.input_nodes[ntype]])
-    seeds = {ntype: batch.output_nodes.get(ntype, torch.empty(0, dtype=torch.int64)) for ntype in LABELS}
+            assert torch.equal(
+                batch.features[ntype][name],
+                graph.node_fields(ntype)[name][batch.input_nodes[ntype]],
+            )
+    seeds = {
+        ntype: batch.output_nodes.get(ntype, torch.empty(0, dtype=torch.int64)) for ntype in LABELS
+    }
     for ntype, names in LABELS.items():
         for name in names:
-            assert torch.equal(batch.labels[ntype][name], graph.node_fields(ntype)[name][seeds[ntype]])
+            assert torch.equal(
+                batch.labels[ntype][name], graph.node_fields(ntype)[name][seeds[ntype]]
+            )
     assert list(batch.features) == list(FIELDS) and set(batch.labels) == set(LABELS)
 
 
-@pytest.mark.parametrize("sampler", [NeighborSampler([3, 2]), NeighborSampler([-1]), LaborSampler([2, 2])], ids=str)
+@pytest.mark.parametrize(
+    "sampler", [NeighborSampler([3, 2]), NeighborSampler([-1]), LaborSampler([2, 2])], ids=str
+)
 def test_batches_are_the_samplers_with_the_rows_of_their_vertices(graph, sampler):
     loader, seen = make(graph, sampler=sampler), {"item": [], "user": []}
     for index, batch in enumerate(loader):
         check_rows(graph, batch)
-        again = sampler.sample(graph, batch.output_nodes, batch_key(epoch_key(3, 0, None), index, Ranks(0, 1)))
+        again = sampler.sample(
+            graph, batch.output_nodes, batch_key(epoch_key(3, 0, None), index, Ranks(0, 1))
+        )
         assert bits(again)[:3] == bits(batch)[:3]
         for ntype, ids in batch.output_nodes.items():
             seen[ntype] += ids.tolist()
     assert len(loader) == index + 1 == 4
-    assert {t: sorted(ids) for t, ids in seen.items()} == {t: ids.tolist() for t, ids in SEEDS.items()}
+    assert {t: sorted(ids) for t, ids in seen.items()} == {
+        t: ids.tolist() for t, ids in SEEDS.items()
+    }
     assert loader.stats.total.counts["seeds"] == 60
 
 
-@pytest.mark.parametrize("options", [{"num_workers": 3}, {"prefetch": 0}, {"num_workers": 1, "prefetch": 4}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"num_workers": 3}, {"prefetch": 0}, {"num_workers": 1, "prefetch": 4}], ids=str
+)
 def test_the_same_bits_however_it_runs(graph, options):
     expected = [bits(batch) for loader in [make(graph)] for _ in range(2) for batch in loader]
     loader = make(graph, **options)
@@ -132,7 +169,12 @@ def test_one_cache_serves_all_types(graph, mapped, policy):
     assert 0 < loader.stats.total.hit_rate < 1
     plans = loader.cache_plan
     assert len(plans) == 4 and 0 < sum(plan.nbytes for plan in plans) <= 1500
-    assert set(loader.stats.total.reads.fields) == {"user/feat", "user/age", "item/feat", "item/label"}
+    assert set(loader.stats.total.reads.fields) == {
+        "user/feat",
+        "user/age",
+        "item/feat",
+        "item/label",
+    }
 
 
 def test_a_replaced_field_is_read_anew(graph):
@@ -160,12 +202,18 @@ def test_on_an_accelerator(graph, cache, transfer):
     assert [bits(batch) for batch in loader] == [bits(batch) for batch in make(graph)]
     assert set(loader.transfers) == {"user/feat", "user/age", "item/feat", "item/label"}
     loader.close()
-    with pytest.raises(ValueError, match="one vertex type and one edge type, got 4 and 6; use sampling_device='cpu'"):
+    with pytest.raises(
+        ValueError,
+        match="one vertex type and one edge type, got 4 and 6; use sampling_device='cpu'",
+    ):
         make(graph, device=device, sampling_device=device)
 
 
 def test_several_edge_types_between_vertices_of_one_type():
-    csc = {("v", name, "v"): CSC.from_coo([0, 1, 2], [1, 2, end], 4) for name, end in (("x", 3), ("y", 0))}
+    csc = {
+        ("v", name, "v"): CSC.from_coo([0, 1, 2], [1, 2, end], 4)
+        for name, end in (("x", 3), ("y", 0))
+    }
     graph = Graph(csc, {"v": 4}, ndata={"feat": torch.arange(8.0).view(4, 2)})
     loader = Loader(graph, [3, 0], NeighborSampler([-1]), fields=["feat"], labels=["feat"])
     first, second = loader
@@ -176,16 +224,26 @@ def test_several_edge_types_between_vertices_of_one_type():
 
 
 def test_a_homogeneous_graph_may_name_its_types():
-    graph = Graph({("p", "cites", "p"): CSC.from_coo([0, 1], [1, 2], 3)}, ndata={"feat": torch.eye(3)})
-    (batch,) = Loader(graph, {"p": [2, 1]}, NeighborSampler([1]), fields={"p": ["feat"]}, batch_size=2)
-    assert batch.input_nodes.tolist() == [2, 1, 0] and torch.equal(batch.features["feat"], torch.eye(3)[[2, 1, 0]])
+    graph = Graph(
+        {("p", "cites", "p"): CSC.from_coo([0, 1], [1, 2], 3)}, ndata={"feat": torch.eye(3)}
+    )
+    (batch,) = Loader(
+        graph, {"p": [2, 1]}, NeighborSampler([1]), fields={"p": ["feat"]}, batch_size=2
+    )
+    assert batch.input_nodes.tolist() == [2, 1, 0] and torch.equal(
+        batch.features["feat"], torch.eye(3)[[2, 1, 0]]
+    )
 
 
 def test_batches_move_to_a_device(graph):
     batch = next(iter(make(graph)))
     assert bits(batch.to("cpu")) == bits(batch)
     there = batch.to("meta")
-    tensors = [*there.output_nodes.values(), *there.input_nodes.values(), *there.features["user"].values()]
+    tensors = [
+        *there.output_nodes.values(),
+        *there.input_nodes.values(),
+        *there.features["user"].values(),
+    ]
     tensors += [r.indices for block in there.blocks for r in block.relations.values()]
     assert {tensor.device.type for tensor in tensors} == {"meta"}
 
@@ -193,15 +251,39 @@ def test_batches_move_to_a_device(graph):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"seeds": [1, 2]}, ValueError, r"seeds must be a mapping from vertex type for the types \['user', 'item'"),
-        ({"seeds": {"shop": [1]}}, KeyError, "seeds must be of vertex types among .*'none'.*, got 'shop'"),
+        (
+            {"seeds": [1, 2]},
+            ValueError,
+            r"seeds must be a mapping from vertex type for the types \['user', 'item'",
+        ),
+        (
+            {"seeds": {"shop": [1]}},
+            KeyError,
+            "seeds must be of vertex types among .*'none'.*, got 'shop'",
+        ),
         ({"seeds": {"item": [60]}}, IndexError, r"seeds\['item'\] must be in \[0, 60\), got 60"),
         ({"seeds": {"item": [0.5]}}, TypeError, r"seeds\['item'\] must hold integers, got float64"),
-        ({"seeds": {"item": [True, False]}}, ValueError, r"seeds\['item'\] must have shape \(60,\) as a mask of all v"),
-        ({"fields": ["feat"]}, ValueError, "fields must be a mapping from vertex type for the types"),
+        (
+            {"seeds": {"item": [True, False]}},
+            ValueError,
+            r"seeds\['item'\] must have shape \(60,\) as a mask of all v",
+        ),
+        (
+            {"fields": ["feat"]},
+            ValueError,
+            "fields must be a mapping from vertex type for the types",
+        ),
         ({"fields": {"user": "feat"}}, TypeError, r"fields\['user'\] must be a list of names"),
-        ({"fields": {"shop": ["feat"]}}, KeyError, "fields must be of vertex types among .*, got 'shop'"),
-        ({"labels": {"item": ["age"]}}, KeyError, r"labels must be among \['feat', 'label'\] of 'item', got 'age'"),
+        (
+            {"fields": {"shop": ["feat"]}},
+            KeyError,
+            "fields must be of vertex types among .*, got 'shop'",
+        ),
+        (
+            {"labels": {"item": ["age"]}},
+            KeyError,
+            r"labels must be among \['feat', 'label'\] of 'item', got 'age'",
+        ),
     ],
 )
 def test_bad_input(graph, options, error, text):

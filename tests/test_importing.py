@@ -1,4 +1,5 @@
-"""``import pagraph`` is cheap and harmless: no optional or slow package, no CUDA, no global state changed."""
+"""``import pagraph`` is cheap and harmless: no optional or slow package, no CUDA, no global state
+changed."""
 
 import json
 import pkgutil
@@ -82,7 +83,8 @@ TELL = "; import sys; print('dgl' in sys.modules, 'torch_geometric' in sys.modul
 
 @pytest.fixture(scope="module")
 def first():
-    """What statements write that are the first of pagraph's in a process: one that has forked after importing torch."""
+    """What statements write that are the first of pagraph's in a process: one that has forked after
+    importing torch."""
     rooms = [f"import pagraph.{room}" for room in ROOMS]
     names = [f"from pagraph import {name}" for name in NAMES]
     modules = [f"import {module}{TELL}" for module in (*OUTSIDE, "pagraph.pyg")]
@@ -108,7 +110,8 @@ def test_import_takes_no_slow_or_optional_package():
 
 def test_import_changes_no_global_state():
     out = run(
-        STATE + "before = state()\nimport pagraph\nafter = state()\nprint([k for k in before if before[k] != after[k]])"
+        STATE + "before = state()\nimport pagraph\nafter = state()\nprint([k for k in before if "
+        "before[k] != after[k]])"
     )
     assert out.strip() == "[]"
 
@@ -131,8 +134,13 @@ except ImportError as error: print(error)
     ],
 )
 def test_a_torch_that_cannot_use_this_numpy(torch, numpy, works):
-    text = f"torch {torch} was built for numpy 1 and cannot use numpy {numpy}: pip install 'numpy<2', or take torch 2.3"
-    assert run(VERSIONS.format(torch=torch, numpy=numpy)).strip() == ("" if works else f"{text} or newer")
+    text = (
+        f"torch {torch} was built for numpy 1 and cannot use numpy {numpy}: pip install "
+        "'numpy<2', or take torch 2.3"
+    )
+    assert run(VERSIONS.format(torch=torch, numpy=numpy)).strip() == (
+        "" if works else f"{text} or newer"
+    )
 
 
 @pytest.mark.wheel
@@ -157,7 +165,10 @@ def test_rooms_outside_the_faces_import_neither_dgl_nor_pyg(module, first):
     assert first(f"import {module}{TELL}").split() == ["False", "False"]
 
 
-ROOMS = sorted({info.name for info in pkgutil.iter_modules(pagraph.__path__)} - {"__main__"} | {"ranking.presample"})
+ROOMS = sorted(
+    {info.name for info in pkgutil.iter_modules(pagraph.__path__)} - {"__main__"}
+    | {"ranking.presample"}
+)
 
 
 @pytest.mark.parametrize("room", ROOMS)

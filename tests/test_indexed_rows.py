@@ -1,4 +1,5 @@
-"""Rows by reference: what they say of themselves, what may be read, what is refused; fields of a graph."""
+"""Rows by reference: what they say of themselves, what may be read, what is refused; fields of a
+graph."""
 
 import copy
 
@@ -15,7 +16,9 @@ from pagraph.features import FieldVersion, IndexedRows
 SOURCE = torch.arange(12, dtype=torch.float32).view(6, 2)
 
 
-@given(st.lists(st.integers(0, 5), max_size=12), st.sampled_from([torch.int32, torch.int64]), st.data())
+@given(
+    st.lists(st.integers(0, 5), max_size=12), st.sampled_from([torch.int32, torch.int64]), st.data()
+)
 def test_reading_is_indexing_the_gathered_rows(ids, dtype, data):
     rows = IndexedRows(SOURCE, torch.tensor(ids, dtype=dtype))
     whole = SOURCE[torch.tensor(ids, dtype=torch.int64)]
@@ -52,7 +55,9 @@ def test_ids_outside_the_source_are_refused(bad):
 def test_other_arguments_are_refused():
     with pytest.raises(TypeError, match="ids must be int32 or int64, got torch.float32"):
         IndexedRows(SOURCE, torch.zeros(2))
-    with pytest.raises(TypeError, match="source must be a dense CPU tensor, got torch.sparse_coo on cpu"):
+    with pytest.raises(
+        TypeError, match="source must be a dense CPU tensor, got torch.sparse_coo on cpu"
+    ):
         IndexedRows(SOURCE.to_sparse(), torch.tensor([0]))
     with pytest.raises(TypeError, match="source must be a dense CPU tensor, got list"):
         IndexedRows([1.0], torch.tensor([0]))
@@ -83,13 +88,17 @@ def test_a_version_is_that_of_the_source_and_the_ids():
     assert FieldVersion.of(rows) != written
 
 
-# -- fields of a graph ------------------------------------------------------------------------------------
+# -- fields of a graph
+# ------------------------------------------------------------------------------------
 
 
 def graph_with_rows():
     edges = IndexedRows(torch.rand(9, 2), torch.tensor([8, 0, 4]))
     return Graph.from_coo(
-        [0, 1, 1], [1, 2, 2], ndata={"feat": IndexedRows(SOURCE, torch.tensor([5, 0, 5]))}, edata={"w": edges}
+        [0, 1, 1],
+        [1, 2, 2],
+        ndata={"feat": IndexedRows(SOURCE, torch.tensor([5, 0, 5]))},
+        edata={"w": edges},
     )
 
 

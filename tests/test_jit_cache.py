@@ -29,9 +29,15 @@ def folders(monkeypatch, tmp_path):
 @pytest.fixture
 def entered(tmp_path_factory):
     """All above the test's folder may be entered, as a home's parents may be."""
-    closed = [(part, part.stat().st_mode & 0o7777) for part in tmp_path_factory.getbasetemp().parents]
-    closed.append((tmp_path_factory.getbasetemp(), tmp_path_factory.getbasetemp().stat().st_mode & 0o7777))
-    changed = [(part, mode) for part, mode in closed if mode & 0o011 != 0o011 and os.access(part, os.W_OK)]
+    closed = [
+        (part, part.stat().st_mode & 0o7777) for part in tmp_path_factory.getbasetemp().parents
+    ]
+    closed.append(
+        (tmp_path_factory.getbasetemp(), tmp_path_factory.getbasetemp().stat().st_mode & 0o7777)
+    )
+    changed = [
+        (part, mode) for part, mode in closed if mode & 0o011 != 0o011 and os.access(part, os.W_OK)
+    ]
     for part, mode in changed:
         part.chmod(mode | 0o011)
     yield
@@ -79,7 +85,9 @@ REFUSED = "compiled kernels must be in a folder that nobody else may write to or
 def refused(monkeypatch, folder, why):
     """Whether a folder is not taken, with a warning that says why."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder))
-    with pytest.warns(RuntimeWarning, match=f"^{REFUSED}{why}: they are in .*/home/.cache/pagraph/.* instead$"):
+    with pytest.warns(
+        RuntimeWarning, match=f"^{REFUSED}{why}: they are in .*/home/.cache/pagraph/.* instead$"
+    ):
         found = _jit._cache_dir()
     return is_below(found, Path(os.environ["HOME"]) / ".cache")
 
@@ -123,7 +131,8 @@ def test_links_are_followed_first(monkeypatch, tmp_path, entered):
     assert refused(monkeypatch, tmp_path / "link", f"others may write to {tmp_path / 'open'}")
     (tmp_path / "open" / "back").symlink_to(tmp_path / "given")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "open" / "back"))
-    assert is_below(_jit._cache_dir(), tmp_path / "given")  # not by way of the link, which others may replace
+    # Not by way of the link, which others may replace.
+    assert is_below(_jit._cache_dir(), tmp_path / "given")
 
 
 def test_one_that_was_opened_later(monkeypatch, tmp_path, entered):
@@ -138,7 +147,9 @@ def test_where_no_folder_is_private(monkeypatch, tmp_path, entered):
     """Kernels are compiled all the same, and kept nowhere."""
     (tmp_path / "home").chmod(0o777)
     monkeypatch.setattr(_jit.tempfile, "tempdir", str(tmp_path / "home"))
-    with pytest.warns(RuntimeWarning, match=f"{REFUSED}others may write to .*: each process compiles them anew$"):
+    with pytest.warns(
+        RuntimeWarning, match=f"{REFUSED}others may write to .*: each process compiles them anew$"
+    ):
         folder = _jit._cache_dir()
     assert folder == "" and not list((tmp_path / "home").glob("pagraph-*"))
     monkeypatch.setattr(_jit, "_CACHE_DIR", "")
@@ -182,7 +193,9 @@ def test_another_user_is_kept_out_whatever_the_umask(monkeypatch, tmp_path, ente
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "given"))
     path = os.pathsep.join([str(Path(pagraph.__file__).parents[1]), *filter(None, sys.path)])
     environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     folder = done.stdout.strip()
     assert is_below(folder, tmp_path / "given") and list(Path(folder).glob("**/*.nbc"))

@@ -1,4 +1,5 @@
-"""The benchmark of graphs larger than memory, at a size that takes seconds, and what it measures with."""
+"""The benchmark of graphs larger than memory, at a size that takes seconds, and what it measures
+with."""
 
 import importlib
 import json
@@ -11,7 +12,9 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (BENCHMARKS / "disk_runs.py").exists(), reason="needs the checkout, not only its tests"),
+    pytest.mark.skipif(
+        not (BENCHMARKS / "disk_runs.py").exists(), reason="needs the checkout, not only its tests"
+    ),
 ]
 
 
@@ -35,7 +38,9 @@ def hierarchy(found):
 
 class TestMemoryGroup:
     def test_a_command_without_a_limit(self, found):
-        done = found("memory_group").run([sys.executable, "-c", "print('here'); bytearray(200 << 20)"])
+        done = found("memory_group").run(
+            [sys.executable, "-c", "print('here'); bytearray(200 << 20)"]
+        )
         assert (done.code, done.output, done.peak, done.out_of_memory) == (0, ["here"], None, False)
         assert done.resident > 200 << 20
 
@@ -51,7 +56,9 @@ class TestMemoryGroup:
         code = f"a = bytearray({asked} << 20); a[::4096] = b'x' * len(a[::4096]); print('done')"
         before = set(hierarchy.root.iterdir())
         limit = 128 << 20
-        done = found("memory_group").run([sys.executable, "-c", code], limit=limit, hierarchy=hierarchy, timeout=60)
+        done = found("memory_group").run(
+            [sys.executable, "-c", code], limit=limit, hierarchy=hierarchy, timeout=60
+        )
         assert done.out_of_memory == killed
         assert done.output == ([] if killed else ["done"])
         assert asked << 20 < done.peak or killed

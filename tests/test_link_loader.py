@@ -1,4 +1,5 @@
-"""The core loader on edges and pairs: their ends, negative pairs, and blocks without the batch's own edges."""
+"""The core loader on edges and pairs: their ends, negative pairs, and blocks without the batch's
+own edges."""
 
 import copy
 
@@ -23,7 +24,8 @@ C = ("user", "knows", "user")
 
 
 def typed_graph(seed=0, users=30, items=20, count=150):
-    """Edge ``i`` of "bought" is edge ``i`` of "buys" reversed; users know each other, themselves and some twice."""
+    """Edge ``i`` of "bought" is edge ``i`` of "buys" reversed; users know each other, themselves
+    and some twice."""
     rng = np.random.default_rng(seed)
     src, dst = rng.integers(0, max(users, 1), count), rng.integers(0, max(items, 1), count)
     csc = {A: typed_csc(src, dst, users, items), B: typed_csc(dst, src, items, users)}
@@ -43,20 +45,27 @@ def keys(index):
 
 
 def make(graph, seeds, sampler, **options):
-    return Loader(graph, seeds, sampler, **({"batch_size": 8, "shuffle": True, "seed": 1} | options))
+    return Loader(
+        graph, seeds, sampler, **({"batch_size": 8, "shuffle": True, "seed": 1} | options)
+    )
 
 
 def plain_batch(graph, edges, negatives, key):
-    """Links by edge type as the graph's ids, and the vertices in the order in which they are named."""
+    """Links by edge type as the graph's ids, and the vertices in the order in which they are
+    named."""
     pairs, named = [], {t: {} for t in graph.node_types}
-    positive = {t: torch.stack([side[ids] for side in ends_of(graph, t)]) for t, ids in edges.items()}
+    positive = {
+        t: torch.stack([side[ids] for side in ends_of(graph, t)]) for t, ids in edges.items()
+    }
     pairs.append(positive)
     if negatives is not None:
         drawn = {}
         for number, etype in enumerate(graph.edge_types):
             if etype in positive:
                 own = derive_key(key, -1, number)
-                drawn[etype] = torch.stack(negatives.draw(graph.csc_of(etype), etype, tuple(positive[etype]), own))
+                drawn[etype] = torch.stack(
+                    negatives.draw(graph.csc_of(etype), etype, tuple(positive[etype]), own)
+                )
         pairs.append(drawn)
     for group in pairs:
         for etype in graph.edge_types:
@@ -68,7 +77,9 @@ def plain_batch(graph, edges, negatives, key):
 
 def as_ids(batch, etype, ends):
     """Ends of links as the graph's ids."""
-    return torch.stack([batch.output_nodes[t][places.long()] for t, places in zip(etype[::2], ends, strict=True)])
+    return torch.stack(
+        [batch.output_nodes[t][places.long()] for t, places in zip(etype[::2], ends, strict=True)]
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -89,7 +100,9 @@ def test_batches_against_a_plain_reference(seed, users, count, negatives, exclud
         assert {t: ids.tolist() for t, ids in batch.output_nodes.items()} == named
         for etype, links in batch.links.items():
             assert as_ids(batch, etype, links.positive).tolist() == groups[0][etype].tolist()
-            drawn = groups[1][etype] if negatives is not None else torch.empty(2, 0, dtype=torch.int64)
+            drawn = (
+                groups[1][etype] if negatives is not None else torch.empty(2, 0, dtype=torch.int64)
+            )
             assert as_ids(batch, etype, links.negative).tolist() == drawn.tolist()
         left_out = {t: set() for t in graph.edge_types}
         if exclude:
@@ -101,7 +114,9 @@ def test_batches_against_a_plain_reference(seed, users, count, negatives, exclud
             for etype, relation in block.relations.items():
                 csc, ends = graph.csc_of(etype), block.num_dst[etype[2]]
                 into = block.src_nodes[etype[2]][:ends]
-                every = [e for v in into.tolist() for e in _in_edges(csc, v) if e not in left_out[etype]]
+                every = [
+                    e for v in into.tolist() for e in _in_edges(csc, v) if e not in left_out[etype]
+                ]
                 assert csc.ids_at(relation.positions).tolist() == every
 
 
@@ -112,7 +127,12 @@ def _in_edges(csc, vertex):
 
 def test_every_edge_comes_once_an_epoch():
     graph = typed_graph()
-    loader = make(graph, {A: range(150), C: range(0, 150, 3)}, EdgeBatches(NeighborSampler([2])), batch_size=32)
+    loader = make(
+        graph,
+        {A: range(150), C: range(0, 150, 3)},
+        EdgeBatches(NeighborSampler([2])),
+        batch_size=32,
+    )
     ids = {A: [], C: []}
     for batch in loader:
         for etype, links in batch.links.items():
@@ -138,11 +158,15 @@ def bits(batch):
 
 def test_one_type_has_no_types_in_its_batches():
     graph, reverse = plain_graph(), torch.arange(400).roll(200)
-    sampler = EdgeBatches(NeighborSampler([-1, -1]), negatives=UniformNegatives(1), exclude=True, reverse=reverse)
+    sampler = EdgeBatches(
+        NeighborSampler([-1, -1]), negatives=UniformNegatives(1), exclude=True, reverse=reverse
+    )
     src, dst = graph.csc.ends_at(graph.csc.positions_of(torch.arange(400)))
     for batch in make(graph, torch.arange(200), sampler, fields=["feat"], labels=["label"]):
         ids, nodes = batch.links.edge_ids, batch.output_nodes
-        assert torch.equal(nodes[batch.links.positive[0]], src[ids]) and len(nodes.unique()) == len(nodes)
+        assert torch.equal(nodes[batch.links.positive[0]], src[ids]) and len(nodes.unique()) == len(
+            nodes
+        )
         assert torch.equal(nodes[batch.links.positive[1]], dst[ids])
         assert torch.equal(nodes[batch.links.negative[0]], src[ids])
         assert torch.equal(batch.features["feat"], graph.ndata["feat"][batch.input_nodes])
@@ -166,7 +190,10 @@ def test_pairs_need_be_no_edges():
     pairs = torch.tensor([[0, 1], [2, 3], [0, 0], [39, 2]])
     sampler = EdgeBatches(NeighborSampler([3]), negatives=GlobalUniformNegatives(1))
     (batch,) = make(graph, pairs, sampler, shuffle=False)
-    assert batch.output_nodes[batch.links.positive].T.tolist() == pairs.tolist() and batch.links.edge_ids is None
+    assert (
+        batch.output_nodes[batch.links.positive].T.tolist() == pairs.tolist()
+        and batch.links.edge_ids is None
+    )
     assert batch.output_nodes.tolist()[:6] == [0, 2, 39, 1, 3, batch.output_nodes[5]]
     typed = {A: np.array([[29, 19], [0, 0]], np.int32)}
     (batch,) = make(typed_graph(), typed, sampler, shuffle=False)
@@ -176,11 +203,15 @@ def test_pairs_need_be_no_edges():
 
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
 @pytest.mark.parametrize(
-    "options", [{"num_workers": 2}, {"prefetch": 0}, {"cache": 400, "device": "accelerator"}], ids=str
+    "options",
+    [{"num_workers": 2}, {"prefetch": 0}, {"cache": 400, "device": "accelerator"}],
+    ids=str,
 )
 def test_the_same_bits_however_it_runs(options, edge_dir):
     graph = plain_graph()
-    sampler = EdgeBatches(NeighborSampler([3, 2], edge_dir=edge_dir), negatives=UniformNegatives(2), exclude=True)
+    sampler = EdgeBatches(
+        NeighborSampler([3, 2], edge_dir=edge_dir), negatives=UniformNegatives(2), exclude=True
+    )
     given = {"fields": ["feat"], "labels": ["label"], "seed": 5}
     expected = [bits(batch) for batch in make(graph, range(100), sampler, **given)]
     if options.get("device") == "accelerator":
@@ -203,10 +234,13 @@ def test_policies_know_what_links_read(policy, tmp_path):
     graph = open_graph(tmp_path / "folder")
     for seeds in ({C: range(100)}, {C: torch.stack(ends_of(graph, C), 1)}):
         sampler = EdgeBatches(NeighborSampler([3, 2]), negatives=UniformNegatives(1))
-        loader = make(graph, seeds, sampler, fields={"user": ["feat"]}, cache=300, cache_policy=policy)
+        loader = make(
+            graph, seeds, sampler, fields={"user": ["feat"]}, cache=300, cache_policy=policy
+        )
         for batch in loader:
             assert torch.equal(
-                batch.features["user"]["feat"], graph.node_fields("user")["feat"][batch.input_nodes["user"]]
+                batch.features["user"]["feat"],
+                graph.node_fields("user")["feat"][batch.input_nodes["user"]],
             )
         assert 0 < loader.stats.total.hit_rate < 1
 
@@ -214,19 +248,26 @@ def test_policies_know_what_links_read(policy, tmp_path):
 @pytest.mark.parametrize(
     ("seeds", "settings", "error", "text"),
     [
-        ([1], {}, ValueError, r"seeds must be a mapping from edge type for the types \[\('user', 'buys', 'item'\)"),
+        ([1], {}, ValueError, r"seeds must be a mapping from edge type for the types \[\('user', "
+                              r"'buys', 'item'\)"),
         ({"buys": [1]}, {}, KeyError, "seeds must be of edge types among .*, got 'buys'"),
         ({A: [150]}, {}, IndexError, r"seeds\[.*\] must be in \[0, 150\), got 150"),
-        ({A: [True]}, {}, ValueError, r"seeds\[.*\] must have shape \(150,\) as a mask of all edges, got \(1,\)"),
+        ({A: [True]}, {}, ValueError, r"seeds\[.*\] must have shape \(150,\) as a mask of all "
+                                      r"edges, got \(1,\)"),
         ({A: [[0, 20]]}, {}, IndexError, r"seeds\[.*\] must be in \[0, 20\), got 20"),
-        ({A: [[0, 1, 2]]}, {}, ValueError, r"shape \(n, 2\) as pairs of a source and a destination, got \(1, 3\)"),
-        ({A: [[0, 1]]}, {"exclude": True}, ValueError, "must be ids of edges, .* excluded, got pairs"),
+        ({A: [[0, 1, 2]]}, {}, ValueError, r"shape \(n, 2\) as pairs of a source and a "
+                                           r"destination, got \(1, 3\)"),
+        ({A: [[0, 1]]}, {"exclude": True}, ValueError, "must be ids of edges, .* excluded, got "
+                                                       "pairs"),
         ({A: [0], C: [[0, 1]]}, {}, ValueError, "seeds must have rows of one shape for all types"),
         ({A: [0]}, {"reverse": {A: B}}, ValueError, "reverse must be None unless exclude is True"),
         ({A: [0]}, {"ends": Graph.from_coo([0], [1])}, ValueError, "sampler.ends must be None"),
-        ({A: [0]}, {"exclude": True, "reverse": {A: C}}, ValueError, "reverse must name an edge type from 'item'"),
-        ({A: [0]}, {"exclude": True, "reverse": {A: "bought"}}, ValueError, "reverse must name an edge type"),
-        ({A: [0]}, {"exclude": True, "reverse": torch.arange(3)}, ValueError, "reverse must be a mapping from edge"),
+        ({A: [0]}, {"exclude": True, "reverse": {A: C}}, ValueError, "reverse must name an edge "
+                                                                     "type from 'item'"),
+        ({A: [0]}, {"exclude": True, "reverse": {A: "bought"}}, ValueError, "reverse must name an "
+                                                                            "edge type"),
+        ({A: [0]}, {"exclude": True, "reverse": torch.arange(3)}, ValueError, "reverse must be a "
+                                                                              "mapping from edge"),
     ],
 )  # fmt: skip
 def test_bad_input(seeds, settings, error, text):
@@ -235,6 +276,8 @@ def test_bad_input(seeds, settings, error, text):
 
 
 def test_reverse_ids_are_as_many_as_edges():
-    with pytest.raises(ValueError, match=r"reverse must hold an edge id for each of 400 edges, got shape \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"reverse must hold an edge id for each of 400 edges, got shape \(3,\)"
+    ):
         sampler = EdgeBatches(NeighborSampler([2]), exclude=True, reverse=torch.arange(3))
         make(plain_graph(), [1], sampler)

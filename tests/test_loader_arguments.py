@@ -10,7 +10,10 @@ import torch
 from pagraph import Graph, Loader, NeighborSampler
 
 GRAPH = Graph.from_coo(
-    np.arange(40) % 13, (np.arange(40) * 7) % 20, 20, ndata={"feat": torch.rand(20, 3), "label": torch.arange(20)}
+    np.arange(40) % 13,
+    (np.arange(40) * 7) % 20,
+    20,
+    ndata={"feat": torch.rand(20, 3), "label": torch.arange(20)},
 )
 
 
@@ -59,7 +62,10 @@ def test_no_seeds_are_said_where_the_loader_is_made(seeds):
 
 
 def test_too_few_seeds_for_a_whole_batch():
-    text = "an epoch has no batches: the 2 seeds are less than a batch of 3, and drop_last leaves them out"
+    text = (
+        "an epoch has no batches: the 2 seeds are less than a batch of 3, and drop_last leaves "
+        "them out"
+    )
     with pytest.warns(RuntimeWarning, match=text):
         assert len(loader([1, 2], drop_last=True)) == 0
 
@@ -71,7 +77,11 @@ def test_too_few_seeds_for_a_whole_batch():
         (torch.tensor([1.0]), TypeError, "seeds must hold integers, got torch.float32"),
         (["a"], TypeError, "seeds must hold integers"),
         ([[1, 2]], ValueError, r"seeds must be 1-D, got shape \(1, 2\)"),
-        (torch.ones(3, dtype=torch.bool), ValueError, r"seeds must have shape \(20,\) as a mask .*, got \(3,\)"),
+        (
+            torch.ones(3, dtype=torch.bool),
+            ValueError,
+            r"seeds must have shape \(20,\) as a mask .*, got \(3,\)",
+        ),
         ([20], IndexError, r"seeds must be in \[0, 20\), got 20"),
         ([-1], IndexError, r"seeds must be in \[0, 20\), got -1"),
     ],
@@ -81,14 +91,19 @@ def test_seeds_that_are_none(seeds, error, text):
         loader(seeds)
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda of: pickle.loads(pickle.dumps(of))])
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda of: pickle.loads(pickle.dumps(of))]
+)
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_copies_go_on_at_the_same_place(duplicate, prefetch):
     of, other = (loader(list(range(20)), shuffle=True, prefetch=prefetch) for _ in range(2))
     batches = iter(of)
     next(batches), next(batches)
     again = duplicate(of)
-    rest = [(b.input_nodes.tolist(), b.features["feat"].tolist(), b.labels["label"].tolist()) for b in again]
+    rest = [
+        (b.input_nodes.tolist(), b.features["feat"].tolist(), b.labels["label"].tolist())
+        for b in again
+    ]
     assert rest == [
         (b.input_nodes.tolist(), b.features["feat"].tolist(), b.labels["label"].tolist())
         for i, b in enumerate(other)

@@ -19,7 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (BENCHMARKS / "gpu.py").exists(), reason="needs the checkout, not only its tests"),
+    pytest.mark.skipif(
+        not (BENCHMARKS / "gpu.py").exists(), reason="needs the checkout, not only its tests"
+    ),
 ]
 
 
@@ -34,8 +36,14 @@ def found():
 
 def run(*command, **environment):
     # A make inside of make says where it is, and takes over what the outer one was given.
-    own = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")}
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=ROOT, env={**own, **environment})
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
+    }
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=280, cwd=ROOT, env={**own, **environment}
+    )
 
 
 def measure(*options):
@@ -66,7 +74,10 @@ class TestMake:
         environment.parent.mkdir()
         environment.write_text("")
         assert str(environment) in run("make", "-n", "gpu", f"VENV={tmp_path}").stdout
-        assert "/nowhere/python9 benchmarks" in run("make", "-n", "gpu", "VENV=/no", "PYTHON=/nowhere/python9").stdout
+        assert (
+            "/nowhere/python9 benchmarks"
+            in run("make", "-n", "gpu", "VENV=/no", "PYTHON=/nowhere/python9").stdout
+        )
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
     def test_the_benchmark_alone_says_so_too(self):
@@ -79,7 +90,8 @@ class TestMake:
         marked = [path for path in (ROOT / "tests").rglob("*.py") if "mark.gpu" in path.read_text()]
         code = (
             "import sys; sys.modules['dgl'] = None; import pytest; "
-            f"sys.exit(pytest.main(['-q', '--collect-only', '-m', 'gpu', *{[str(path) for path in marked]}]))"
+            "sys.exit(pytest.main(['-q', '--collect-only', '-m', 'gpu', "
+            f"*{[str(path) for path in marked]}]))"
         )
         done = run(sys.executable, "-c", code)
         assert done.returncode == 0, done.stdout
@@ -124,7 +136,12 @@ class TestReport:
 class TestStreams:
     def test_adds_up_what_runs_at_once(self, found):
         def event(stream, begin, seconds, category="kernel"):
-            return {"cat": category, "ts": begin * 1e6, "dur": seconds * 1e6, "args": {"stream": stream}}
+            return {
+                "cat": category,
+                "ts": begin * 1e6,
+                "dur": seconds * 1e6,
+                "args": {"stream": stream},
+            }
 
         events = [
             event(7, 0, 4),
@@ -188,4 +205,7 @@ class TestRun:
 
     def test_refuses_other_devices(self):
         done = measure("--device", "cpu")
-        assert (done.returncode, done.stderr) == (1, "--device must be cuda, cuda:N or interpreter, got 'cpu'\n")
+        assert (done.returncode, done.stderr) == (
+            1,
+            "--device must be cuda, cuda:N or interpreter, got 'cpu'\n",
+        )

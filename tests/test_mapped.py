@@ -17,7 +17,18 @@ from pagraph import FormatError
 from pagraph.graph.mapped import map_npy
 from pagraph.system.files import read_npy_header
 
-DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64"]
+DTYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+]
 
 
 def npy(header: bytes, *, version=(1, 0), body=b"") -> bytes:
@@ -66,9 +77,15 @@ class TestHeader:
             (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': 'ab'}"), "unreadable"),
             (npy(b"__import__('os').abort()"), "unreadable"),
             (npy(b"(" * 5000), "unreadable"),
-            (npy(b"{'descr': '|O', 'fortran_order': False, 'shape': (2,)}"), "plain numbers, got dtype '|O'"),
+            (
+                npy(b"{'descr': '|O', 'fortran_order': False, 'shape': (2,)}"),
+                "plain numbers, got dtype '|O'",
+            ),
             (npy(b"{'descr': '<U3', 'fortran_order': False, 'shape': (2,)}"), "plain numbers"),
-            (npy(b"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (2,)}"), "plain numbers"),
+            (
+                npy(b"{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (2,)}"),
+                "plain numbers",
+            ),
             (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}"), "impossible"),
             (npy(b"{'descr': '<f4', 'fortran_order': 'no', 'shape': (2,)}"), "impossible"),
         ],
@@ -129,10 +146,13 @@ class TestMap:
         rows = 3 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
         path = tmp_path / "big.npy"
         with open(path, "wb") as file:
-            np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (rows, 1024)})
+            np.lib.format.write_array_header_1_0(
+                file, {"descr": "<f4", "fortran_order": False, "shape": (rows, 1024)}
+            )
             start = file.tell()
             file.seek(start + (rows - 1) * 4096)
-            file.write(np.arange(1024, dtype=np.float32).tobytes())  # sparse: nothing is stored before
+            # Sparse: nothing is stored before.
+            file.write(np.arange(1024, dtype=np.float32).tobytes())
         tensor = map_npy(path, random_access=random_access)
         assert tensor.shape == (rows, 1024)
         assert tensor[-1, -1] == 1023
@@ -191,7 +211,10 @@ class TestRefusals:
             map_npy(path)
 
     def test_absurd_shape(self, path):
-        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (9223372036854775807, 9223372036854775807)}"
+        header = (
+            b"{'descr': '<f8', 'fortran_order': False, 'shape': (9223372036854775807, "
+            b"9223372036854775807)}"
+        )
         path.write_bytes(npy(header, body=b"0" * 800))
         with pytest.raises(FormatError, match="an impossible .npy header"):
             map_npy(path)

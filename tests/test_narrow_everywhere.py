@@ -1,4 +1,5 @@
-"""Fields in fewer bytes and by reference: every verb and every function that takes a graph takes them."""
+"""Fields in fewer bytes and by reference: every verb and every function that takes a graph takes
+them."""
 
 import copy
 import pickle
@@ -10,7 +11,15 @@ from click.testing import CliRunner
 
 from pagraph import Graph, Loader, NeighborSampler, open_partition
 from pagraph.cli import VERBS, main
-from pagraph.datasets import export_graph, new_ids, open_graph, read_graph, reorder, sbm, write_graph
+from pagraph.datasets import (
+    export_graph,
+    new_ids,
+    open_graph,
+    read_graph,
+    reorder,
+    sbm,
+    write_graph,
+)
 from pagraph.datasets.summary import summarise
 from pagraph.features import IndexedRows, NarrowRows
 from pagraph.graph.row_form import FORMS
@@ -52,7 +61,11 @@ def graph(request):
     """A graph with such fields on vertices and edges, of 32 and of 64 bits."""
     made = sbm(NODES, num_features=9, num_classes=4, seed=0)
     made.set_field("feat", field(made.ndata["feat"], request.param))
-    made.set_field("w", field(torch.rand(made.num_edges, 3, dtype=torch.float64), request.param), **of_edges(made))
+    made.set_field(
+        "w",
+        field(torch.rand(made.num_edges, 3, dtype=torch.float64), request.param),
+        **of_edges(made),
+    )
     if not request.param.startswith("int8"):  # whose rows have a scale each
         made.set_field("age", field(torch.rand(NODES), request.param))
         made.set_field("weight", field(torch.rand(made.num_edges), request.param), **of_edges(made))
@@ -111,7 +124,9 @@ def test_reordering(graph, by, tmp_path):
     edges = moved.edata["original_id"].long()
     assert torch.equal(moved.edata["w"][:], graph.edata["w"][:][edges])
     assert torch.equal(new_ids(moved, moved.ndata["original_id"]), torch.arange(NODES))
-    assert isinstance(moved.ndata["feat"], NarrowRows) == isinstance(graph.ndata["feat"], NarrowRows)
+    assert isinstance(moved.ndata["feat"], NarrowRows) == isinstance(
+        graph.ndata["feat"], NarrowRows
+    )
     assert done.fields == {graph.node_types[0]: "feat"} and counted[-1][0] <= counted[-1][1]
 
 
@@ -119,7 +134,9 @@ def test_reordering(graph, by, tmp_path):
 def test_exporting(graph, form, ending, tmp_path):
     pytest.importorskip({"dgl": "pagraph.dgl", "pyg": "torch_geometric", "ogb": "torch"}[form])
     edata = {} if form == "ogb" else dict(graph.edata)  # which has no float64
-    export_graph(Graph(graph.csc, ndata=dict(graph.ndata), edata=edata), tmp_path / f"out{ending}", form=form)
+    export_graph(
+        Graph(graph.csc, ndata=dict(graph.ndata), edata=edata), tmp_path / f"out{ending}", form=form
+    )
     read = read_graph(tmp_path / f"out{ending}")
     assert_same_fields(read, graph)
     for name, values in edata.items():
@@ -132,7 +149,9 @@ def test_partitioning(graph, folder, tmp_path):
     write_partition(partition, tmp_path / "parts")
     assert not verify_partition(tmp_path / "parts", source=folder).findings
     part = open_partition(tmp_path / "parts", 1)
-    assert_same_fields(Graph(part.graph.csc, ndata={"feat": part.graph.ndata["feat"]}), *wanted(graph, part))
+    assert_same_fields(
+        Graph(part.graph.csc, ndata={"feat": part.graph.ndata["feat"]}), *wanted(graph, part)
+    )
     write_pagraph_partition(partition_graph(graph, 2, hops=2, method="hash"), tmp_path / "pagraph")
     assert read_pagraph_partition(tmp_path / "pagraph", graph).num_parts == 2
     if isinstance(open_graph(folder).ndata["feat"], NarrowRows):
@@ -140,7 +159,9 @@ def test_partitioning(graph, folder, tmp_path):
         write_partition(whole, tmp_path / "referring", source=folder, features="reference")
         assert not verify_partition(tmp_path / "referring").findings
         part = open_partition(tmp_path / "referring", 0)
-        assert_same_fields(Graph(part.graph.csc, ndata={"feat": part.graph.ndata["feat"]}), *wanted(graph, part))
+        assert_same_fields(
+            Graph(part.graph.csc, ndata={"feat": part.graph.ndata["feat"]}), *wanted(graph, part)
+        )
 
 
 def wanted(graph, part):
@@ -175,7 +196,9 @@ def test_preaggregating(graph, model, tmp_path):
 def test_loading(graph):
     seeds = training_seeds(graph)
     for cache in (None, "20%", "auto"):
-        for batch in Loader(graph, seeds, SAMPLER, fields=["feat"], labels=["label"], batch_size=32, cache=cache):
+        for batch in Loader(
+            graph, seeds, SAMPLER, fields=["feat"], labels=["label"], batch_size=32, cache=cache
+        ):
             assert torch.equal(batch.features["feat"], graph.ndata["feat"][:][batch.input_nodes])
     assert measure_loading(graph, seeds, SAMPLER, batch_size=32) is not None
     assert hit_rate_curve(graph, seeds, SAMPLER, batch_size=32) is not None
@@ -195,8 +218,12 @@ def test_as_dgls_graph(graph):
     assert torch.equal(to_dgl(graph).edata["w"], graph.edata["w"][:])
     assert_same_fields(Graph.from_dgl(to_dgl(graph)), graph)
     dgl.to_networkx(to_dgl(graph), node_attrs=["feat"])
-    sampler = dgl.dataloading.NeighborSampler([3, 2], prefetch_node_feats=["feat"], prefetch_edge_feats=["w"])
-    for input_nodes, _, blocks in DataLoader(to_dgl(graph), training_seeds(graph), sampler, batch_size=32):
+    sampler = dgl.dataloading.NeighborSampler(
+        [3, 2], prefetch_node_feats=["feat"], prefetch_edge_feats=["w"]
+    )
+    for input_nodes, _, blocks in DataLoader(
+        to_dgl(graph), training_seeds(graph), sampler, batch_size=32
+    ):
         assert torch.equal(blocks[0].srcdata["feat"], graph.ndata["feat"][:][input_nodes])
         assert torch.equal(blocks[0].edata["w"], graph.edata["w"][:][blocks[0].edata[dgl.EID]])
 
@@ -219,7 +246,10 @@ def test_masks(name, tmp_path):
     options = TrainOptions(epochs=1, hidden=4, fanout=(3, 3), batch_size=64)
     want = train(make_task(plain, options), options).epochs[0].loss
     for number, values in enumerate(
-        [IndexedRows(plain.ndata[name], torch.arange(NODES)), NarrowRows.of(plain.ndata[name].float(), "float16")]
+        [
+            IndexedRows(plain.ndata[name], torch.arange(NODES)),
+            NarrowRows.of(plain.ndata[name].float(), "float16"),
+        ]
     ):
         graph = Graph(plain.csc, ndata={**plain.ndata, name: values})
         assert train(make_task(graph, options), options).epochs[0].loss == want
@@ -229,11 +259,17 @@ def test_masks(name, tmp_path):
 
 
 VERB_RUNS = {
-    "export": [["export", "graph", "out.pt", "--form", "pyg"], ["export", "graph", "out.bin", "--form", "dgl"]],
+    "export": [
+        ["export", "graph", "out.pt", "--form", "pyg"],
+        ["export", "graph", "out.bin", "--form", "dgl"],
+    ],
     "import": [["import", "graph", "out"], ["import", "graph", "narrow", "--store", "bfloat16"]],
     "info": [["info", "graph"], ["info", "graph", "--verify", "--json", "info.json"]],
     "partition": [
-        *(["partition", "graph", form, "-k", "2", "--format", form] for form in ("native", "dgl", "pagraph")),
+        *(
+            ["partition", "graph", form, "-k", "2", "--format", form]
+            for form in ("native", "dgl", "pagraph")
+        ),
         ["partition", "verify", "native"],
         ["partition", "graph", "referring", "-k", "2", "--features", "reference"],
         ["partition", "graph", "whole", "-k", "2", "--evaluation", "parts"],
@@ -244,8 +280,14 @@ VERB_RUNS = {
         ["train", "sums", "--epochs", "1", "--hidden", "8", "--fanout", "5"],
         ["preaggregate", "graph", "gcn", "--model", "gcn", "--row-normalize"],
     ],
-    "profile": [["profile", "graph", "--batch-size", "32", "--measure"], ["profile", "graph", "--task", "links"]],
-    "reorder": [["reorder", "graph", "out", "--batch-size", "32"], ["reorder", "graph", "links", "--task", "links"]],
+    "profile": [
+        ["profile", "graph", "--batch-size", "32", "--measure"],
+        ["profile", "graph", "--task", "links"],
+    ],
+    "reorder": [
+        ["reorder", "graph", "out", "--batch-size", "32"],
+        ["reorder", "graph", "links", "--task", "links"],
+    ],
     "train": [
         ["train", "graph", "--epochs", "1", "--hidden", "8", "--checkpoint", "saved"],
         ["train", "graph", "--epochs", "1", "--hidden", "8", "--baseline", "dgl"],

@@ -1,4 +1,5 @@
-"""Rows in fewer bytes: what they say of themselves, what is read, how far it is from the values, what is refused."""
+"""Rows in fewer bytes: what they say of themselves, what is read, how far it is from the values,
+what is refused."""
 
 import copy
 import math
@@ -27,7 +28,9 @@ def plain_int8(row):
         scale = np.nextafter(scale, np.float32(np.inf))
     if 127 * float(scale) >= 2.0**128 - 2.0**103:  # it would round to infinity
         scale = np.nextafter(scale, np.float32(0))
-    return scale, [0 if not scale else max(-127, min(127, round(float(x) / float(scale)))) for x in row]
+    return scale, [
+        0 if not scale else max(-127, min(127, round(float(x) / float(scale)))) for x in row
+    ]
 
 
 def any_rows(data, **floats):
@@ -41,7 +44,10 @@ def any_rows(data, **floats):
 def test_int8_is_the_plain_reference_and_within_its_bound(data):
     values = any_rows(data, allow_subnormal=True)
     narrow = NarrowRows.of(values, "int8")
-    assert narrow.stored.shape == (len(values), values.shape[1] + 4) and narrow.stored.dtype == torch.uint8
+    assert (
+        narrow.stored.shape == (len(values), values.shape[1] + 4)
+        and narrow.stored.dtype == torch.uint8
+    )
     read = narrow.materialize()
     for row, stored, got in zip(values.numpy(), narrow.stored.numpy(), read.numpy(), strict=True):
         scale, levels = plain_int8(row)
@@ -51,14 +57,18 @@ def test_int8_is_the_plain_reference_and_within_its_bound(data):
             assert [np.float32(level) * scale for level in levels] == got.tolist()
         for x, back in zip(row, got, strict=True):
             assert math.isfinite(back)
-            assert abs(float(x) - float(back)) <= float(scale) / 2 * (1 + 1e-9) + 2.0**-24 * abs(float(back))
+            assert abs(float(x) - float(back)) <= float(scale) / 2 * (1 + 1e-9) + 2.0**-24 * abs(
+                float(back)
+            )
 
 
 @given(st.data(), st.sampled_from(["float16", "bfloat16"]))
 def test_16_bits_are_torchs(data, name):
     values = any_rows(data, min_value=-65000, max_value=65000)
     narrow = NarrowRows.of(values, name)
-    assert torch.equal(narrow.stored.view(torch.int16), values.to(FORMS[name].dtype).view(torch.int16))
+    assert torch.equal(
+        narrow.stored.view(torch.int16), values.to(FORMS[name].dtype).view(torch.int16)
+    )
     assert torch.equal(narrow.materialize(), values.to(FORMS[name].dtype).float())
 
 
@@ -72,19 +82,35 @@ def test_reading_is_indexing_the_values(name, dtype, by_reference):
         ids = torch.tensor([3, 3, 19, 0, 7])
         narrow, whole = NarrowRows(IndexedRows(narrow.stored, ids), dtype), whole[ids]
     assert torch.equal(narrow.materialize(), whole) and whole.dtype == narrow.dtype == dtype
-    assert (narrow.shape, len(narrow), narrow.dim(), narrow.numel()) == (whole.shape, len(whole), 2, whole.numel())
-    assert torch.equal(narrow[:], whole) and torch.equal(narrow[1:3], whole[1:3]) and torch.equal(narrow[-1], whole[-1])
+    assert (narrow.shape, len(narrow), narrow.dim(), narrow.numel()) == (
+        whole.shape,
+        len(whole),
+        2,
+        whole.numel(),
+    )
+    assert (
+        torch.equal(narrow[:], whole)
+        and torch.equal(narrow[1:3], whole[1:3])
+        and torch.equal(narrow[-1], whole[-1])
+    )
     places = torch.tensor([4, 0, 0])
     assert torch.equal(narrow[places], whole[places])
     assert torch.equal(narrow[whole[:, 0] > 0], whole[whole[:, 0] > 0])
-    assert torch.equal(narrow.decoding.widened(narrow.stored[:]), whole)  # the plain way, of devices
+    # The plain way, of devices.
+    assert torch.equal(narrow.decoding.widened(narrow.stored[:]), whole)
     assert narrow.device.type == "cpu" and not narrow.requires_grad
     assert narrow.is_floating_point() and not narrow.is_complex()
     assert stored_row_bytes(narrow) == {"float16": 14, "bfloat16": 14, "int8": 11}[name]
 
 
 def test_the_largest_of_a_row_and_zeros_come_back():
-    rows = [[1.0, 0.0, -1.0], [0.0, 0.0, 0.0], [3.4028234e38, 1.0, 0.0], [1e-44, -1e-44, 0.0], [-0.0, 0.0, 0.0]]
+    rows = [
+        [1.0, 0.0, -1.0],
+        [0.0, 0.0, 0.0],
+        [3.4028234e38, 1.0, 0.0],
+        [1e-44, -1e-44, 0.0],
+        [-0.0, 0.0, 0.0],
+    ]
     values = torch.tensor(rows)
     read = NarrowRows.of(values, "int8").materialize()
     assert torch.equal(read[[0, 1, 3, 4]], values[[0, 1, 3, 4]]) and read[2].isfinite().all()
@@ -95,7 +121,9 @@ def test_the_largest_of_a_row_and_zeros_come_back():
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_stored_of_nothing(name, shape):
     narrow = NarrowRows.of(torch.zeros(shape), name)
-    assert torch.equal(narrow.materialize(), torch.zeros(shape)) and narrow.shape == torch.Size(shape)
+    assert torch.equal(narrow.materialize(), torch.zeros(shape)) and narrow.shape == torch.Size(
+        shape
+    )
 
 
 def test_rows_of_other_shapes_in_16_bits():
@@ -107,7 +135,11 @@ def test_rows_of_other_shapes_in_16_bits():
 
 
 REFUSED = [
-    ("float16", 70000.0, r"float16 must hold the values of row 17, got 70000, the largest .* 65504: use bfloat16"),
+    (
+        "float16",
+        70000.0,
+        r"float16 must hold the values of row 17, got 70000, the largest .* 65504: use bfloat16",
+    ),
     ("bfloat16", 3.4e38, r"bfloat16 must hold the values of row 17, got 3.4e\+38"),
     ("int8", math.nan, "int8 must hold the values of row 17, got nan: int8 holds no such value"),
     ("int8", -math.inf, "int8 must hold the values of row 17, got inf: int8 holds no such value"),
@@ -133,20 +165,32 @@ def test_nan_and_infinities_stay_in_16_bits():
     values = torch.tensor([[math.nan, math.inf, -math.inf, -0.0]])
     for name in ("float16", "bfloat16"):
         read = NarrowRows.of(values, name).materialize()
-        assert read[0, 0].isnan() and read[0, 1:3].tolist() == [math.inf, -math.inf] and torch.signbit(read[0, 3])
+        assert (
+            read[0, 0].isnan()
+            and read[0, 1:3].tolist() == [math.inf, -math.inf]
+            and torch.signbit(read[0, 3])
+        )
 
 
 def test_other_arguments_are_refused():
-    with pytest.raises(TypeError, match="stored must be float16, bfloat16, or uint8 for int8, got torch.float32"):
+    with pytest.raises(
+        TypeError, match="stored must be float16, bfloat16, or uint8 for int8, got torch.float32"
+    ):
         NarrowRows(VALUES)
     with pytest.raises(TypeError, match="stored must be a dense CPU tensor, got list"):
         NarrowRows([1.0])
-    with pytest.raises(ValueError, match="dtype must be torch.float32 or torch.float64, got torch.float16"):
+    with pytest.raises(
+        ValueError, match="dtype must be torch.float32 or torch.float64, got torch.float16"
+    ):
         NarrowRows(VALUES.half(), torch.float16)
     for shape in ((3,), (3, 3), (3, 5, 2)):
-        with pytest.raises(ValueError, match=r"stored must be of shape \(n, 4 \+ d\) for int8, got"):
+        with pytest.raises(
+            ValueError, match=r"stored must be of shape \(n, 4 \+ d\) for int8, got"
+        ):
             NarrowRows(torch.zeros(shape, dtype=torch.uint8))
-    with pytest.raises(TypeError, match="values must be rows of float32 or float64, got torch.int64"):
+    with pytest.raises(
+        TypeError, match="values must be rows of float32 or float64, got torch.int64"
+    ):
         NarrowRows.of(torch.zeros(3, 3, dtype=torch.int64), "int8")
     with pytest.raises(ValueError, match="form must be None, torch.float16, .* got 'int4'"):
         NarrowRows.of(VALUES, "int4")
@@ -164,7 +208,9 @@ def test_a_version_is_that_of_the_stored_rows():
     stored = NarrowRows.of(VALUES, "float16").stored
     before = FieldVersion.of(NarrowRows(stored))
     assert before == FieldVersion.of(NarrowRows(stored))
-    assert before != FieldVersion.of(stored) and before != FieldVersion.of(NarrowRows(stored, torch.float64))
+    assert before != FieldVersion.of(stored) and before != FieldVersion.of(
+        NarrowRows(stored, torch.float64)
+    )
     stored[0] = 0
     assert before != FieldVersion.of(NarrowRows(stored))
 

@@ -10,7 +10,10 @@ NOTEBOOK = Path(__file__).resolve().parent.parent / "examples" / "first_hour.ipy
 
 def test_is_kept_without_outputs():
     for cell in json.loads(NOTEBOOK.read_text())["cells"]:
-        assert cell["cell_type"] == "markdown" or (cell["outputs"], cell["execution_count"]) == ([], None)
+        assert cell["cell_type"] == "markdown" or (cell["outputs"], cell["execution_count"]) == (
+            [],
+            None,
+        )
 
 
 @pytest.mark.slow
@@ -23,12 +26,23 @@ def test_runs(tmp_path):
     import nbformat
 
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(
+        notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}
+    )
     client.execute()
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
     said = "".join(output.get("text", "") for output in outputs)
     assert "10% of the vertices: " in said
-    assert float(said.split("test accuracy ")[1].split()[0]) > 0.6  # a guess is right in 0.2 of the cases
-    tables = [output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {})]
-    assert len(tables) == 2 and "<th>hit rate</th>" in tables[0] and "<caption>cache on cpu: " in tables[1]
+    # A guess is right in 0.2 of the cases.
+    assert float(said.split("test accuracy ")[1].split()[0]) > 0.6
+    tables = [
+        output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {})
+    ]
+    assert (
+        len(tables) == 2
+        and "<th>hit rate</th>" in tables[0]
+        and "<caption>cache on cpu: " in tables[1]
+    )
     assert list(tmp_path.iterdir()) == []

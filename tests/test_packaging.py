@@ -1,7 +1,8 @@
-"""What is installed: every room of the checkout under ``pagraph``, and nothing under any other name.
+"""What is installed: every room of the checkout under ``pagraph``, and nothing under any other
+name.
 
-``PAGRAPH_CHECKOUT`` names the checkout where the tests run from a copy outside of it, ``PAGRAPH_DIST`` the folder of
-the sdist and wheel under test; without it both are built here.
+``PAGRAPH_CHECKOUT`` names the checkout where the tests run from a copy outside of it,
+``PAGRAPH_DIST`` the folder of the sdist and wheel under test; without it both are built here.
 """
 
 import importlib
@@ -25,8 +26,12 @@ ROOT = Path(os.environ.get("PAGRAPH_CHECKOUT", Path(__file__).parent.parent)).re
 SITE = Path(pagraph.__file__).parent.parent
 ROOMS = {"partition": "pagraph/partition", "datasets": "pagraph/datasets"}
 INSTALLED = any(d.name == "pagraph" for d in importlib.metadata.distributions())
-needs_install = pytest.mark.skipif(not INSTALLED, reason="needs pagraph to be installed, not only importable")
-needs_checkout = pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="needs the checkout, not only its tests")
+needs_install = pytest.mark.skipif(
+    not INSTALLED, reason="needs pagraph to be installed, not only importable"
+)
+needs_checkout = pytest.mark.skipif(
+    not (ROOT / "setup.py").exists(), reason="needs the checkout, not only its tests"
+)
 
 
 def checkout_modules() -> set[str]:
@@ -42,7 +47,8 @@ def checkout_modules() -> set[str]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """sdist and wheel: those given, else built from a copy of the checkout with stale build leftovers."""
+    """sdist and wheel: those given, else built from a copy of the checkout with stale build
+    leftovers."""
     if "PAGRAPH_DIST" in os.environ:
         return files_of(Path(os.environ["PAGRAPH_DIST"]))
     tmp = tmp_path_factory.mktemp("build")
@@ -51,7 +57,15 @@ def built(tmp_path_factory):
     stale = tmp / "copy" / "build" / "lib" / "pagraph" / "stale.py"
     stale.parent.mkdir(parents=True)
     stale.write_text("")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp / "dist"), str(tmp / "copy")]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        str(tmp / "dist"),
+        str(tmp / "copy"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
     return files_of(tmp / "dist")
@@ -74,7 +88,9 @@ def test_wheel_holds_every_module_and_nothing_else(built):
 
 
 @needs_checkout
-@pytest.mark.skipif("PAGRAPH_DIST" not in os.environ, reason="needs the wheel to be what is installed")
+@pytest.mark.skipif(
+    "PAGRAPH_DIST" not in os.environ, reason="needs the wheel to be what is installed"
+)
 def test_installed_package_is_what_the_wheel_holds(built):
     with zipfile.ZipFile(built[1]) as wheel:
         held = {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
@@ -91,7 +107,8 @@ def test_wheel_runs_away_from_the_checkout(built, tmp_path):
     code = (
         "import pagraph, pagraph.partition, pagraph.datasets, pagraph.cache, "
         "pagraph.features, pagraph.engine, pagraph.stats, "
-        "pagraph.sampling, pagraph.train, pagraph.cli, pagraph.dgl, pagraph.pyg; print(pagraph.datasets.__file__)"
+        "pagraph.sampling, pagraph.train, pagraph.cli, pagraph.dgl, pagraph.pyg; "
+        "print(pagraph.datasets.__file__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -108,7 +125,14 @@ def test_sdist_holds_the_sources_once(built):
         names = [n.split("/", 1)[1] for n in sdist.getnames() if "/" in n]
         links = [m.name for m in sdist.getmembers() if m.issym() or m.islnk()]
     assert links == []
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "partition/__init__.py", "pagraph/py.typed"):
+    for name in (
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "partition/__init__.py",
+        "pagraph/py.typed",
+    ):
         assert names.count(name) == 1
     assert not any(n.startswith(tuple(ROOMS.values())) for n in names)
 
@@ -124,10 +148,14 @@ def test_the_links_of_a_bare_checkout(room):
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_are_not_importable_under_another_name(room):
     code = f"import importlib.util as u; s = u.find_spec({room!r}); print(s.origin if s else '')"
-    done = subprocess.run([sys.executable, "-P", "-c", code], cwd="/", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd="/", capture_output=True, text=True, timeout=60
+    )
     found = done.stdout.strip()
     assert done.returncode == 0
-    assert not found or Path(found).resolve().parent != ROOT / room, f"{room} is installed at the top level"
+    assert not found or Path(found).resolve().parent != ROOT / room, (
+        f"{room} is installed at the top level"
+    )
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -21,11 +21,14 @@ MODELS = ("sage", "gcn")
 
 @st.composite
 def graphs(draw):
-    """Few vertices and many edges between them: self-loops, parallel edges, isolated vertices; or no edges at all."""
+    """Few vertices and many edges between them: self-loops, parallel edges, isolated vertices; or
+    no edges at all."""
     n = draw(st.integers(1, 12))
     ends = st.lists(st.integers(0, n - 1), min_size=(m := draw(st.integers(0, 40))), max_size=m)
     features = torch.randn(
-        n, draw(st.integers(1, 5)), generator=torch.Generator().manual_seed(draw(st.integers(0, 99)))
+        n,
+        draw(st.integers(1, 5)),
+        generator=torch.Generator().manual_seed(draw(st.integers(0, 99))),
     )
     return Graph.from_coo(draw(ends), draw(ends), n, ndata={"feat": features})
 
@@ -73,18 +76,24 @@ def sums_of(graph, **options):
     chunk_edges=st.integers(1, 9),
     rows=st.integers(1, 5),
 )
-def test_sums_are_those_of_the_definition(model, graph, row_normalize, chunk_bytes, chunk_edges, rows):
+def test_sums_are_those_of_the_definition(
+    model, graph, row_normalize, chunk_bytes, chunk_edges, rows
+):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK_BYTES", chunk_bytes)
         patch.setattr(module, "_CHUNK_EDGES", chunk_edges)
         sums = NeighborSums(graph, model=model, row_normalize=row_normalize)
         got = torch.cat([sums[begin : begin + rows] for begin in range(0, graph.num_nodes, rows)])
     assert got.dtype == torch.float32
-    torch.testing.assert_close(got.double(), expected(graph, model, row_normalize), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        got.double(), expected(graph, model, row_normalize), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8, torch.int64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8, torch.int64]
+)
 @settings(max_examples=8)
 @given(graph=graphs(), chunk_bytes=st.integers(1, 200))
 def test_features_of_any_type_are_added_as_float32(model, dtype, graph, chunk_bytes):
@@ -100,7 +109,9 @@ def test_features_of_any_type_are_added_as_float32(model, dtype, graph, chunk_by
 def test_strided_features(model):
     wide = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
     graph = Graph.from_coo([0, 1, 2, 2], [1, 1, 0, 2], ndata={"feat": wide[:, ::2]})
-    torch.testing.assert_close(sums_of(graph, model=model).double(), expected(graph, model), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        sums_of(graph, model=model).double(), expected(graph, model), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (5, 0)])
@@ -113,7 +124,8 @@ def test_nothing_to_add(model, shape, tmp_path):
 
 @pytest.fixture
 def graph():
-    """A graph with edge ids that do not count, and fields of several kinds on vertices and edges."""
+    """A graph with edge ids that do not count, and fields of several kinds on vertices and
+    edges."""
     g = torch.Generator().manual_seed(1)
     src, dst = torch.randint(0, 50, (2, 300), generator=g)
     ndata = {
@@ -145,7 +157,9 @@ def test_the_folder_is_the_graph_with_the_sums(graph, model, row_normalize, mapp
     for name in ("indptr", "indices", "edge_ids"):
         assert torch.equal(getattr(got.csc, name), getattr(graph.csc, name))
     sums = got.ndata[module.SUMS[model]]
-    torch.testing.assert_close(sums.double(), expected(graph, model, row_normalize), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        sums.double(), expected(graph, model, row_normalize), rtol=1e-5, atol=1e-5
+    )
     if own:
         x = graph.ndata["feat"]
         want = torch.nn.functional.normalize(x, p=1.0, dim=1) if row_normalize else x
@@ -164,7 +178,12 @@ def test_the_source_is_not_changed(graph, tmp_path):
 
 def test_progress_ends_with_the_whole(graph, tmp_path):
     told = []
-    preaggregate(graph, tmp_path / "out", model="gcn", progress=lambda done, total: told.append((done, total)))
+    preaggregate(
+        graph,
+        tmp_path / "out",
+        model="gcn",
+        progress=lambda done, total: told.append((done, total)),
+    )
     size = sum(file.stat().st_size for file in (tmp_path / "out").glob("*.npy"))
     assert 0.8 * size < told[-1][0] == told[-1][1] < size  # without headers
     assert all(0 < done <= total for done, total in told)
@@ -191,15 +210,21 @@ def test_bad_input(graph, tmp_path):
     preaggregate(graph, out, model="gcn")
     with pytest.raises(FileExistsError, match="folder must not exist yet"):
         preaggregate(graph, out, model="gcn")
-    with pytest.raises(ValueError, match="graph must not be pre-aggregated yet, got one with the field feat_gcn"):
+    with pytest.raises(
+        ValueError, match="graph must not be pre-aggregated yet, got one with the field feat_gcn"
+    ):
         preaggregate(open_graph(out), tmp_path / "twice", model="gcn")
-    with pytest.raises(ValueError, match="graph must have the field feat to be pre-aggregated, it has "):
+    with pytest.raises(
+        ValueError, match="graph must have the field feat to be pre-aggregated, it has "
+    ):
         preaggregate(Graph.from_coo([0], [1]), tmp_path / "bare", model="gcn")
     two = Graph({("_N", "a", "_N"): graph.csc, ("_N", "b", "_N"): graph.csc}, ndata=graph.ndata)
     with pytest.raises(ValueError, match="graph must have one vertex type and one edge type"):
         preaggregate(two, tmp_path / "two", model="sage")
     both = Graph(graph.csc, ndata={"feat_gcn": torch.ones(50, 1), "feat_mean": torch.ones(50, 1)})
-    with pytest.raises(ValueError, match="graph must have one of the fields feat_mean, feat_gcn at most, got both"):
+    with pytest.raises(
+        ValueError, match="graph must have one of the fields feat_mean, feat_gcn at most, got both"
+    ):
         preaggregated_for(both)
     partition = partition_graph(graph, 2, hops=1, method="hash")
     write_partition(partition, tmp_path / "parts")
@@ -208,7 +233,9 @@ def test_bad_input(graph, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"out", "parts"}
 
 
-@pytest.mark.parametrize("bad", [torch.zeros(50), torch.zeros(50, 2, 2), torch.zeros(50, 2, dtype=torch.complex64)])
+@pytest.mark.parametrize(
+    "bad", [torch.zeros(50), torch.zeros(50, 2, 2), torch.zeros(50, 2, dtype=torch.complex64)]
+)
 def test_features_that_do_not_fit(graph, bad, tmp_path):
     graph.set_field("feat", bad)
     with pytest.raises(ValueError, match=r"feat must be a 2-D real field, got torch.\w+ \(50"):
@@ -217,7 +244,8 @@ def test_features_that_do_not_fit(graph, bad, tmp_path):
 
 @pytest.mark.parametrize("bit", [9, 20, 31])
 def test_flipped_bits_in_the_indices_are_found(graph, tmp_path, bit):
-    """By comparing checksums, and else wherever the edges are read: each id is checked before it is used."""
+    """By comparing checksums, and else wherever the edges are read: each id is checked before it is
+    used."""
     folder = tmp_path / "out"
     preaggregate(graph, folder, model="sage")
     indices = np.load(folder / "edge-indices.npy", mmap_mode="r+")
@@ -226,7 +254,10 @@ def test_flipped_bits_in_the_indices_are_found(graph, tmp_path, bit):
     with pytest.raises(FormatError, match=r"edge-indices.npy is corrupt: its SHA-256"):
         open_graph(folder, verify=True)
     damaged = open_graph(folder)
-    for use in (lambda: list(Loader(damaged, range(50), NeighborSampler([3]))), damaged.csc.validate):
+    for use in (
+        lambda: list(Loader(damaged, range(50), NeighborSampler([3]))),
+        damaged.csc.validate,
+    ):
         with pytest.raises(ValueError, match=r"indices must be in \[0, 50\), got"):
             use()
 
@@ -250,8 +281,15 @@ def test_the_same_bits_where_features_do_not_fit(model, dtype, tmp_path, monkeyp
     preaggregate(graph, tmp_path / "large", model=model)
     made = []
     real = SourceWindows._next
-    monkeypatch.setattr(SourceWindows, "_next", lambda *given: made.append(real(*given)) or made[-1])
-    preaggregate(graph, tmp_path / "small", model=model, memory="1MiB" if dtype == torch.float16 else "1400KiB")
+    monkeypatch.setattr(
+        SourceWindows, "_next", lambda *given: made.append(real(*given)) or made[-1]
+    )
+    preaggregate(
+        graph,
+        tmp_path / "small",
+        model=model,
+        memory="1MiB" if dtype == torch.float16 else "1400KiB",
+    )
     assert len(made) > 3
     name = module.SUMS[model]
     assert torch.equal(*(open_graph(tmp_path / size).ndata[name] for size in ("small", "large")))
@@ -259,6 +297,8 @@ def test_the_same_bits_where_features_do_not_fit(model, dtype, tmp_path, monkeyp
 
 def test_too_little_memory(tmp_path):
     graph = rmat(10, num_features=4)
-    with pytest.raises(ValueError, match=r"^memory must be at least \d+MiB for this graph and the .*; got 1 MiB$"):
+    with pytest.raises(
+        ValueError, match=r"^memory must be at least \d+MiB for this graph and the .*; got 1 MiB$"
+    ):
         preaggregate(graph, tmp_path / "out", model="sage", memory="1MiB")
     assert not list(tmp_path.iterdir())

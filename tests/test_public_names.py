@@ -1,4 +1,5 @@
-"""What ``dir()`` and the reference show of each package: its public names, which exist and say what they are."""
+"""What ``dir()`` and the reference show of each package: its public names, which exist and say what
+they are."""
 
 import importlib
 import pkgutil
@@ -9,7 +10,9 @@ import pagraph
 
 PACKAGES = [
     "pagraph",
-    *sorted(found.name for found in pkgutil.walk_packages(pagraph.__path__, "pagraph.") if found.ispkg),
+    *sorted(
+        found.name for found in pkgutil.walk_packages(pagraph.__path__, "pagraph.") if found.ispkg
+    ),
 ]
 NO_NAMES_OF_THEIR_OWN = {"pagraph.features.gpu", "pagraph.sampling.gpu", "pagraph.sampling.kernels"}
 
@@ -30,4 +33,6 @@ def test_public_functions_and_classes_are_documented(name):
     for public in package.__all__:
         value = getattr(package, public)
         if callable(value) and str(value.__module__).startswith("pagraph."):
-            assert value.__doc__ and not value.__doc__.startswith(f"{public}("), f"{name}.{public} has no docstring"
+            assert value.__doc__ and not value.__doc__.startswith(f"{public}("), (
+                f"{name}.{public} has no docstring"
+            )

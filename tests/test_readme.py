@@ -1,6 +1,8 @@
-"""The commands and scripts of README.md and of the pages of docs/ run as they stand, from top to bottom of the page.
+"""The commands and scripts of README.md and of the pages of docs/ run as they stand, from top to
+bottom of the page.
 
-What cannot run here, or is a part of a script, stands in blocks of other languages: ``sh``, ``py``, ``text``.
+What cannot run here, or is a part of a script, stands in blocks of other languages: ``sh``, ``py``,
+``text``.
 """
 
 import re
@@ -36,7 +38,9 @@ OWN_WORDS = re.compile(r"\b(rooms|faces?|promis(?:es|ed|e)|tells?)\b", re.IGNORE
 
 def blocks(page: str) -> list[tuple[str, str]]:
     """The fenced ``console`` and ``python`` blocks of a page, in order."""
-    return re.findall(r"^```(console|python)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(
+        r"^```(console|python)\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL
+    )
 
 
 def prose(page: Path) -> str:
@@ -51,7 +55,8 @@ def run(command: list[str], folder: Path) -> str:
 
 
 def run_pagraph(arguments: list[str]) -> str:
-    with pytest.MonkeyPatch.context() as patch:  # typed, it is a process of its own, and not one that ran tests before
+    # Typed, it is a process of its own, and not one that ran tests before.
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "held_by_process", lambda: 200 << 20)
         result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, f"{arguments}\n{result.output}"
@@ -59,7 +64,8 @@ def run_pagraph(arguments: list[str]) -> str:
 
 
 def run_console(line: str, folder: Path) -> str:
-    """Run one shown command and get what it prints; those that build or install are checked as far as a test can."""
+    """Run one shown command and get what it prints; those that build or install are checked as far
+    as a test can."""
     program, *arguments = shlex.split(line)
     if program == "pagraph":
         return run_pagraph(arguments)
@@ -133,8 +139,11 @@ def said_on_readme(words: str, **figures: float) -> bool:
 
 
 def percents_of(report: str) -> list[float]:
-    """Hit rate of the parts, and of one process without parts, in what ``pagraph partition`` prints."""
-    found = re.search(r"hit rate +(\S+)% with a cache of 10% of .* and no parts (\S+)%", " ".join(report.split()))
+    """Hit rate of the parts, and of one process without parts, in what ``pagraph partition``
+    prints."""
+    found = re.search(
+        r"hit rate +(\S+)% with a cache of 10% of .* and no parts (\S+)%", " ".join(report.split())
+    )
     assert found is not None
     return [float(figure) for figure in found.groups()]
 
@@ -156,17 +165,23 @@ def test_the_figures_of_the_parts_on_readme(with_metis, empty_folder, monkeypatc
     report = run_console(partition, empty_folder)
     factor, (hits, whole) = factor_of(report), percents_of(report)
     if with_metis:
-        assert said_on_readme("(with METIS {factor:.2f} times and {hits:.0f} %)", factor=factor, hits=hits)
+        assert said_on_readme(
+            "(with METIS {factor:.2f} times and {hits:.0f} %)", factor=factor, hits=hits
+        )
         return
     graph, others = pagraph.datasets.open_graph("groups"), {}
     for method in ("pagraph", "hash"):
         parts = partition_graph(graph, 4, hops=2, method=method)
         others[method] = sum(len(parts.vertices(part).ids) for part in range(4)) / graph.num_nodes
     of_parts = (
-        "parts together hold {auto:.2f} times its vertices (by PaGraph's score {pagraph:.2f}, at random {hash:.2f}"
+        "parts together hold {auto:.2f} times its vertices (by PaGraph's score "
+        "{pagraph:.2f}, at random {hash:.2f}"
     )
     assert said_on_readme(of_parts, auto=factor, **others)
-    of_hits = "10 % of the rows for each serves {hits:.0f} % of the reads instead of {whole:.0f} % on the whole graph"
+    of_hits = (
+        "10 % of the rows for each serves {hits:.0f} % of the reads instead of {whole:.0f} % "
+        "on the whole graph"
+    )
     assert said_on_readme(of_hits, hits=hits, whole=whole)
 
 
@@ -181,11 +196,15 @@ def test_the_parts_on_readme_are_learned(empty_folder):
     assert said_on_readme("ends at a test accuracy of {percent:.0f} %", percent=float(accuracy[1]))
 
 
-@pytest.mark.skipif(not (ROOT / "Makefile").exists(), reason="needs the checkout, not only its tests")
+@pytest.mark.skipif(
+    not (ROOT / "Makefile").exists(), reason="needs the checkout, not only its tests"
+)
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_targets_exist(page):
     targets = set(re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"`make ([\w-]+)`|^\$ make ([\w-]+)", (ROOT / page).read_text(), re.MULTILINE))
+    named = set(
+        re.findall(r"`make ([\w-]+)`|^\$ make ([\w-]+)", (ROOT / page).read_text(), re.MULTILINE)
+    )
     assert {"".join(pair) for pair in named} <= targets
 
 

@@ -1,4 +1,5 @@
-"""The documentation site builds without a warning, with every page, link and anchor, and nothing from the network."""
+"""The documentation site builds without a warning, with every page, link and anchor, and nothing
+from the network."""
 
 import importlib.util
 import os
@@ -15,7 +16,9 @@ PACKAGES = ("mkdocs", "material", "mkdocstrings_handlers.python")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (ROOT / "mkdocs.yml").exists(), reason="needs the checkout, not only its tests"),
+    pytest.mark.skipif(
+        not (ROOT / "mkdocs.yml").exists(), reason="needs the checkout, not only its tests"
+    ),
 ]
 
 
@@ -53,7 +56,9 @@ def site(tmp_path_factory) -> dict[Path, Page]:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250
+    )
     said = done.stdout + done.stderr
     assert done.returncode == 0 and "WARNING" not in said, said
     return {path: Page(path) for path in folder.rglob("*.html")}
@@ -68,7 +73,9 @@ def test_every_link_and_anchor_is_there(site):
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             assert target.exists(), f"{path.name} links to {link}"
             if parts.fragment and target in site:
-                assert unquote(parts.fragment) in site[target].anchors | {"__top"}, f"{path.name} links to {link}"
+                assert unquote(parts.fragment) in site[target].anchors | {"__top"}, (
+                    f"{path.name} links to {link}"
+                )
 
 
 def test_nothing_is_loaded_from_elsewhere(site):
@@ -82,7 +89,11 @@ def test_docstrings_are_rendered(site):
 
 
 def test_the_reference_has_every_public_name_of_its_packages(site):
-    references = [path for path in site if path.parent.name == "reference" and path.stem not in ("index", "cli")]
+    references = [
+        path
+        for path in site
+        if path.parent.name == "reference" and path.stem not in ("index", "cli")
+    ]
     assert references
     for path in references:
         name = "pagraph" if path.stem == "pagraph" else f"pagraph.{path.stem}"
@@ -93,7 +104,9 @@ def test_the_reference_has_every_public_name_of_its_packages(site):
 
 def is_ours(value: object) -> bool:
     """Whether it is not a name of DGL or PyG that ``pagraph.dgl`` or ``pagraph.pyg`` passes on."""
-    return not getattr(value, "__module__", getattr(value, "__name__", "")).startswith(("dgl", "torch_geometric"))
+    return not getattr(value, "__module__", getattr(value, "__name__", "")).startswith(
+        ("dgl", "torch_geometric")
+    )
 
 
 def test_the_reference_has_every_verb_and_option(site):

@@ -33,7 +33,9 @@ def seeds(graph):
 
 def test_core_face(graph, seeds):
     read = []
-    for batch in Loader(graph, seeds, NeighborSampler([3, 2]), fields=["feat"], labels=["label"], batch_size=64):
+    for batch in Loader(
+        graph, seeds, NeighborSampler([3, 2]), fields=["feat"], labels=["label"], batch_size=64
+    ):
         assert batch.features["feat"].equal(graph.ndata["feat"][batch.input_nodes])
         assert batch.labels["label"].equal(graph.ndata["label"][batch.output_nodes])
         read.append(batch.output_nodes)
@@ -47,9 +49,13 @@ def test_dgl_face(graph, seeds):
     from pagraph.dgl import DataLoader, to_dgl
     import dgl  # isort: skip  (pagraph.dgl makes it importable)
 
-    sampler = dgl.dataloading.NeighborSampler([3, 2], prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    sampler = dgl.dataloading.NeighborSampler(
+        [3, 2], prefetch_node_feats=["feat"], prefetch_labels=["label"]
+    )
     read = []
-    for input_nodes, output_nodes, blocks in DataLoader(to_dgl(graph), seeds, sampler, batch_size=64, shuffle=True):
+    for input_nodes, output_nodes, blocks in DataLoader(
+        to_dgl(graph), seeds, sampler, batch_size=64, shuffle=True
+    ):
         assert blocks[0].srcdata["feat"].equal(graph.ndata["feat"][input_nodes])
         assert blocks[-1].dstdata["label"].equal(graph.ndata["label"][output_nodes])
         read.append(output_nodes)
@@ -61,7 +67,9 @@ def test_pyg_face(graph, seeds):
     from pagraph.pyg import NeighborLoader, to_pyg
 
     read = []
-    for batch in NeighborLoader(to_pyg(graph), [3, 2], input_nodes=seeds, batch_size=64, shuffle=True):
+    for batch in NeighborLoader(
+        to_pyg(graph), [3, 2], input_nodes=seeds, batch_size=64, shuffle=True
+    ):
         assert batch.x.equal(graph.ndata["feat"][batch.n_id])
         assert batch.y.equal(graph.ndata["label"][batch.n_id])
         assert int(batch.edge_index.max()) < len(batch.n_id)
@@ -87,7 +95,9 @@ def run(*arguments):
 def test_command_is_a_program(folder):
     """The script that the package installs, else the module."""
     command = [str(SCRIPT)] if INSTALLED else [sys.executable, "-m", "pagraph"]
-    done = subprocess.run([*command, "info", folder / "blocks"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [*command, "info", folder / "blocks"], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert "train_mask" in done.stdout
 
@@ -107,7 +117,9 @@ class TestVerbs:
         assert "3 vertices, 2 edges" in run("import", folder / "edges.txt", folder / "imported")
 
     def test_export(self, folder):
-        assert "as ogb reads it" in run("export", folder / "blocks", folder / "tables", "--form", "ogb")
+        assert "as ogb reads it" in run(
+            "export", folder / "blocks", folder / "tables", "--form", "ogb"
+        )
 
     def test_partition(self, folder):
         options = ["--parts", 2, "--hops", 1, "--method", "hash", "--cache", 0]
@@ -121,7 +133,9 @@ class TestVerbs:
         assert "To set: cache=" in run("profile", folder / "blocks", "--batch-size", 32)
 
     def test_reorder(self, folder):
-        assert "pages a batch" in run("reorder", folder / "blocks", folder / "reordered", "--batch-size", 32)
+        assert "pages a batch" in run(
+            "reorder", folder / "blocks", folder / "reordered", "--batch-size", 32
+        )
 
     def test_train(self, folder):
         if importlib.util.find_spec("dgl") is None:

@@ -35,8 +35,12 @@ def detector(monkeypatch):
 def make_loader(device, there=True, **options):
     generator = torch.Generator().manual_seed(0)
     ends = torch.randint(0, 90, (2, 700), generator=generator)
-    graph = Graph.from_coo(*ends, num_nodes=90, ndata={"x": torch.randn(90, 5), "y": torch.arange(90)})
-    defaults = dict(fields=["x"], labels=["y"], batch_size=16, seed=1, shuffle=True, cache=0.3, num_workers=2)
+    graph = Graph.from_coo(
+        *ends, num_nodes=90, ndata={"x": torch.randn(90, 5), "y": torch.arange(90)}
+    )
+    defaults = dict(
+        fields=["x"], labels=["y"], batch_size=16, seed=1, shuffle=True, cache=0.3, num_workers=2
+    )
     sampler = NeighborSampler([4, -1, 3])
     place = {"device": device, "sampling_device": device if there else "cpu"}
     return Loader(graph, torch.arange(90), sampler, **(defaults | place | options))
@@ -47,7 +51,13 @@ def compute(device, batch):
     with Watch(device):
         total = batch.features["x"].sum() + batch.labels["y"].sum() + batch.output_nodes.sum()
         for block in batch.blocks:
-            total = total + block.indptr.sum() + block.indices.sum() + block.positions.sum() + block.src_nodes.sum()
+            total = (
+                total
+                + block.indptr.sum()
+                + block.indices.sum()
+                + block.positions.sum()
+                + block.src_nodes.sum()
+            )
     return total
 
 
@@ -60,7 +70,9 @@ def train(device, **options):
     loader.close()
 
 
-@pytest.mark.parametrize("there", [True, False], ids=["sampled by the device", "sampled by the CPU"])
+@pytest.mark.parametrize(
+    "there", [True, False], ids=["sampled by the device", "sampled by the CPU"]
+)
 @pytest.mark.parametrize("transfer", ["zero-copy", "staging"])
 def test_a_loader_has_no_races(detector, transfer, there):
     train(detector, transfer=transfer, there=there)
@@ -86,7 +98,10 @@ def test_a_field_on_the_device_is_read_after_what_wrote_it(detector, waits):
         with link.stream.use():
             values.sum()
         link.stream.record().wait()  # a user who writes again knows that the reading is done
-    assert any("sum" in race and "on reading reads what user uses" in race for race in detector.races) is not waits
+    assert (
+        any("sum" in race and "on reading reads what user uses" in race for race in detector.races)
+        is not waits
+    )
 
 
 def test_values_that_were_read_before_are_not_waited_for_again(detector):
@@ -135,7 +150,11 @@ def test_the_detector_sees_a_missing_wait(detector, monkeypatch):
 
 
 def test_the_detector_sees_memory_that_is_not_recorded(detector, monkeypatch):
-    monkeypatch.setattr(HostAccelerator, "hand_over", lambda self, tensors, ready: self.current_stream.wait_for(ready))
+    monkeypatch.setattr(
+        HostAccelerator,
+        "hand_over",
+        lambda self, tensors, ready: self.current_stream.wait_for(ready),
+    )
     train(detector)
     assert any("is freed, user used it and was not recorded" in race for race in detector.races)
 

@@ -10,7 +10,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "troubleshooting.md"
 OTHERS = "## Messages that are not ours"
-LEAST = 11  # letters that a string must have to be taken for a message: shorter ones are parts of others
+# Letters that a string must have to be taken for a message: shorter ones are parts of others.
+LEAST = 11
 
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="needs the checkout, not only its tests")
 
@@ -30,11 +31,21 @@ def messages() -> list[re.Pattern[str]]:
         for file in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.JoinedStr):
-                    found.add(tuple(part.value if isinstance(part, ast.Constant) else None for part in node.values))
+                    found.add(
+                        tuple(
+                            part.value if isinstance(part, ast.Constant) else None
+                            for part in node.values
+                        )
+                    )
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                     found.add((node.value,))
-    kept = [parts for parts in found if sum(map(str.isalpha, "".join(filter(None, parts)))) >= LEAST]
-    return [re.compile("".join(".*" if part is None else re.escape(part) for part in parts)) for parts in kept]
+    kept = [
+        parts for parts in found if sum(map(str.isalpha, "".join(filter(None, parts)))) >= LEAST
+    ]
+    return [
+        re.compile("".join(".*" if part is None else re.escape(part) for part in parts))
+        for parts in kept
+    ]
 
 
 def test_the_page_quotes_messages():
@@ -43,4 +54,6 @@ def test_the_page_quotes_messages():
 
 @pytest.mark.parametrize("message", quoted() if PAGE.exists() else [])
 def test_a_message_is_in_the_source(message):
-    assert any(pattern.fullmatch(message) for pattern in messages()), "no string of the source gives this message"
+    assert any(pattern.fullmatch(message) for pattern in messages()), (
+        "no string of the source gives this message"
+    )

@@ -41,11 +41,14 @@ def checked(path):
 
 
 def spans(events, name=None):
-    return [event for event in events if event["ph"] == "X" and (name is None or event["name"] == name)]
+    return [
+        event for event in events if event["ph"] == "X" and (name is None or event["name"] == name)
+    ]
 
 
 def stages_by_batch(events, epoch=0):
-    """How often each batch went through each stage, but for the filling of caches, which is of no batch."""
+    """How often each batch went through each stage, but for the filling of caches, which is of no
+    batch."""
     stages = defaultdict(Counter)
     for span in spans(events):
         if "batch" in span["args"] and span["args"]["epoch"] == epoch and span["name"] != "filling":

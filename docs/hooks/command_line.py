@@ -25,7 +25,9 @@ def describe(command: click.Command, context: click.Context) -> Iterator[str]:
     yield f"```text\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```"
     yield inspect.cleandoc(command.help or "").replace("\b\n", "")
     options = [
-        parameter for parameter in command.params if isinstance(parameter, click.Option) and not parameter.hidden
+        parameter
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.hidden
     ]
     if options:
         records = [option.get_help_record(context) for option in options]

@@ -3,7 +3,8 @@
 - Sphinx roles (``:func:`name```) become links, or code where the name has no page.
 - A section ``Example:`` is one of examples, not a note.
 - ``first, second: Text.`` documents two arguments.
-- Fields of ``pagraph.train.TrainOptions``, ``_documented(default, text)``, are arguments with that default and text.
+- Fields of ``pagraph.train.TrainOptions``, ``_documented(default, text)``, are arguments with that
+  default and text.
 - A function that has the name of its module (``pagraph.datasets.rmat``) hides it, as on import.
 """
 
@@ -53,7 +54,8 @@ def link(obj: griffe.Object, name: str) -> str:
 
 
 def with_fields(cls: griffe.Class, text: str) -> str:
-    """The docstring of a dataclass with its documented fields as arguments; their defaults become plain values."""
+    """The docstring of a dataclass with its documented fields as arguments; their defaults become
+    plain values."""
     lines = []
     for name, member in cls.members.items():
         value = member.value if member.is_attribute else None

@@ -1,7 +1,8 @@
-"""MkDocs hook: what pages link to outside of docs/ (examples, CONTRIBUTING.md, ...) is part of the site, too.
+"""MkDocs hook: what pages link to outside of docs/ (examples, CONTRIBUTING.md, ...) is part of the
+site, too.
 
-Pages link as they lie in the repository, so that the links also work where the repository is read. On the site, the
-files of docs/ lie at the top and the others beside them.
+Pages link as they lie in the repository, so that the links also work where the repository is read.
+On the site, the files of docs/ lie at the top and the others beside them.
 """
 
 import posixpath
@@ -13,7 +14,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATTERNS = ("CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/NOTES.md", "examples/*.py", "examples/*.ipynb")
+PATTERNS = (
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "benchmarks/NOTES.md",
+    "examples/*.py",
+    "examples/*.ipynb",
+)
 LINK = re.compile(r"(?<=\]\()(?:\.\./|docs/)[^)#\s]+")
 
 
@@ -21,7 +28,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files outside of docs/."""
     for pattern in PATTERNS:
         for path in sorted(ROOT.glob(pattern)):
-            files.append(File(str(path.relative_to(ROOT)), str(ROOT), config.site_dir, config.use_directory_urls))
+            files.append(
+                File(
+                    str(path.relative_to(ROOT)),
+                    str(ROOT),
+                    config.site_dir,
+                    config.use_directory_urls,
+                )
+            )
     return files
 
 

@@ -1,4 +1,5 @@
-"""Accelerators: streams, events, page-locked memory and kernels behind one thin layer, for CUDA and for tests."""
+"""Accelerators: streams, events, page-locked memory and kernels behind one thin layer, for CUDA and
+for tests."""
 
 from .accelerator import Accelerator, Event, Handover, OutOfMemory, StagingRing, Stream, with_room
 from .cuda import CudaAccelerator, accelerator_for

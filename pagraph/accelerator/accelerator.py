@@ -1,4 +1,5 @@
-"""Accelerator interface: streams, events, staging buffers, hand-over between streams, repeats when memory is short."""
+"""Accelerator interface: streams, events, staging buffers, hand-over between streams, repeats when
+memory is short."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ from torch import Tensor
 
 from .pinning import Pin
 
-__all__ = ["Accelerator", "Event", "Handover", "OutOfMemory", "StagingRing", "Stream", "empty_in_any_mode", "with_room"]
+__all__ = [
+    "Accelerator",
+    "Event",
+    "Handover",
+    "OutOfMemory",
+    "StagingRing",
+    "Stream",
+    "empty_in_any_mode",
+    "with_room",
+]
 
 OutOfMemory: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
 """Raised by torch where a device has not enough memory; its name was another before torch 2.5."""
@@ -24,7 +34,8 @@ OutOfMemory: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.Out
 def empty_in_any_mode(shape: int | tuple[int, ...], **options: Any) -> Tensor:
     """``torch.empty``, of a tensor that may be written outside of ``torch.inference_mode`` too.
 
-    An evaluation in that mode may be the first to need buffers and caches that threads and later passes use.
+    An evaluation in that mode may be the first to need buffers and caches that threads and later
+    passes use.
     """
     if not torch.is_inference_mode_enabled():
         return torch.empty(shape, **options)
@@ -54,7 +65,8 @@ class Stream(ABC):
 
     @abstractmethod
     def use(self) -> AbstractContextManager[object]:
-        """Make the calling thread's operations, kernels and new tensors in the ``with`` body the stream's."""
+        """Make the calling thread's operations, kernels and new tensors in the ``with`` body the
+        stream's."""
 
     @abstractmethod
     def record(self) -> Event:
@@ -66,11 +78,13 @@ class Stream(ABC):
 
     @abstractmethod
     def owns(self, tensor: Tensor) -> None:
-        """The stream uses a tensor's memory too: it is not given out again before the work given so far is done."""
+        """The stream uses a tensor's memory too: it is not given out again before the work given so
+        far is done."""
 
 
 class Accelerator(ABC):
-    """A device with its own memory and streams: a CUDA device or, for tests, the CPU. Safe from any thread.
+    """A device with its own memory and streams: a CUDA device or, for tests, the CPU. Safe from any
+    thread.
 
     Attributes:
         device: Where its tensors are.
@@ -85,33 +99,40 @@ class Accelerator(ABC):
     @property
     @abstractmethod
     def current_stream(self) -> Stream:
-        """The stream that the calling thread's operations go to: in the user's thread the user's."""
+        """The stream that the calling thread's operations go to: in the user's thread the
+        user's."""
 
     @property
     @abstractmethod
     def runs_kernels(self) -> bool:
-        """Whether Triton's kernels can be launched on tensors of this device, and on host memory that it has pinned."""
+        """Whether Triton's kernels can be launched on tensors of this device, and on host memory
+        that it has pinned."""
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Uninitialised memory on the device, for the current stream; OutOfMemory if there is not enough."""
+        """Uninitialised memory on the device, for the current stream; OutOfMemory if there is not
+        enough."""
 
     @abstractmethod
     def host_memory(self, nbytes: int) -> Tensor:
-        """Uninitialised pinned host memory, uint8, shape ``(nbytes,)``; to reuse it, wait for the copies."""
+        """Uninitialised pinned host memory, uint8, shape ``(nbytes,)``; to reuse it, wait for the
+        copies."""
 
     @abstractmethod
     def recorded(self, work: Callable[[], object]) -> Callable[[], object]:
-        """A function that does on the current stream again what ``work`` enqueues there, in less of the host's time.
+        """A function that does on the current stream again what ``work`` enqueues there, in less of
+        the host's time.
 
-        Call it on the stream that is in use now. ``work`` is called any number of times now, must not wait for the
-        device, and reads and writes the same memory each time, which the caller keeps. No other thread may draw random
-        numbers on the device meanwhile (torch's generators refuse that).
+        Call it on the stream that is in use now. ``work`` is called any number of times now, must
+        not wait for the device, and reads and writes the same memory each time, which the caller
+        keeps. No other thread may draw random numbers on the device meanwhile (torch's generators
+        refuse that).
         """
 
     @abstractmethod
     def pin(self, tensor: Tensor) -> Pin | None:
-        """Pin a host tensor's memory until the ``Pin`` (counted) is released; None (and one warning) where refused."""
+        """Pin a host tensor's memory until the ``Pin`` (counted) is released; None (and one
+        warning) where refused."""
 
     @abstractmethod
     def free_bytes(self) -> tuple[int, int]:
@@ -119,14 +140,16 @@ class Accelerator(ABC):
 
     @abstractmethod
     def release_memory(self) -> None:
-        """Give memory that is kept for reuse back, so that :meth:`empty` can have it in other sizes."""
+        """Give memory that is kept for reuse back, so that :meth:`empty` can have it in other
+        sizes."""
 
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for all streams; for measurements and endings, never in the pipeline."""
 
     def hand_over(self, tensors: Iterable[Tensor], ready: Event) -> None:
-        """Make the current stream wait for ``ready`` and own the tensors of this device; the thread does not wait."""
+        """Make the current stream wait for ``ready`` and own the tensors of this device; the thread
+        does not wait."""
         stream = self.current_stream
         stream.wait_for(ready)
         for tensor in tensors:
@@ -148,7 +171,8 @@ def with_room(
     """Do work that can be repeated; where the device's memory is short, again with a smaller cache.
 
     Args:
-        work: Makes a batch, or a part of one; leaves nothing behind that a repetition would count twice.
+        work: Makes a batch, or a part of one; leaves nothing behind that a repetition would count
+            twice.
         accelerator: The device; None: the CPU, where the work is done once.
         shrink: Makes the cache give up about half of its rows; whether it had any.
         what: Name of the work in the error.
@@ -168,14 +192,16 @@ def with_room(
         accelerator.release_memory()
         if not shrink():
             raise OutOfMemory(
-                f"{what} does not fit on {accelerator.device} beside the model, and no cache is left to give up: "
+                f"{what} does not fit on {accelerator.device} beside the model, and no cache is "
+                "left to give up: "
                 f"{smaller} ({problem})"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Handover:
-    """Tensors with the event ``ready``, after which another stream may use them; ``begun`` is for statistics.
+    """Tensors with the event ``ready``, after which another stream may use them; ``begun`` is for
+    statistics.
 
     Those that are not the accelerator's are ready; without one all are on the CPU.
     """
@@ -188,7 +214,11 @@ class Handover:
     @classmethod
     def here(cls, tensors: Sequence[Tensor], accelerator: Accelerator | None) -> Handover:
         """A hand-over of tensors that the calling thread has just made on its current stream."""
-        return cls(tensors, accelerator, None if accelerator is None else accelerator.current_stream.record())
+        return cls(
+            tensors,
+            accelerator,
+            None if accelerator is None else accelerator.current_stream.record(),
+        )
 
     def arrive(self) -> Sequence[Tensor]:
         """The tensors, for the calling thread's current stream; it does not wait."""
@@ -202,7 +232,8 @@ _ALIGN = 256
 
 
 class StagingRing:
-    """Ring of pinned buffers: a fixed amount of pinned memory for batches of any size. Safe from any thread.
+    """Ring of pinned buffers: a fixed amount of pinned memory for batches of any size. Safe from
+    any thread.
 
     A buffer is reused only when the copies from it have been done.
 
@@ -212,19 +243,25 @@ class StagingRing:
         slot_bytes: Bytes of each.
     """
 
-    def __init__(self, accelerator: Accelerator, slots: int = 3, slot_bytes: int = _SLOT_BYTES) -> None:
+    def __init__(
+        self, accelerator: Accelerator, slots: int = 3, slot_bytes: int = _SLOT_BYTES
+    ) -> None:
         if slots < 1 or slot_bytes < 1:
-            raise ValueError(f"slots and slot_bytes must be at least 1, got {slots} and {slot_bytes}")
+            raise ValueError(
+                f"slots and slot_bytes must be at least 1, got {slots} and {slot_bytes}"
+            )
         self.slot_bytes = slot_bytes
         self.accelerator = accelerator
-        # None: not made yet. They stand first: nothing waits for a copy while a buffer has not been used.
+        # None: not made yet. They stand first: nothing waits for a copy while a buffer has not been
+        # used.
         self._free: queue.SimpleQueue[tuple[Tensor | None, Event | None]] = queue.SimpleQueue()
         for _ in range(slots):
             self._free.put((None, None))
 
     @contextmanager
     def slot(self) -> Iterator[Tensor]:
-        """A buffer, uint8, shape ``(slot_bytes,)``; in the body fill it and copy from it on the current stream."""
+        """A buffer, uint8, shape ``(slot_bytes,)``; in the body fill it and copy from it on the
+        current stream."""
         memory, sent = self._free.get()
         try:
             if sent is not None:
@@ -244,7 +281,8 @@ class StagingRing:
                 self._free.put((memory, sent))
 
     def upload(self, tensors: Iterable[Tensor]) -> list[Tensor]:
-        """Copy contiguous host tensors to the device, into one allocation, on the current stream; does not wait."""
+        """Copy contiguous host tensors to the device, into one allocation, on the current stream;
+        does not wait."""
         sources = list(tensors)
         starts, total = [], 0
         for tensor in sources:
@@ -258,7 +296,9 @@ class StagingRing:
                 for source, start in zip(flat, starts, strict=True):
                     first, last = max(begin, start), min(end, start + len(source))
                     if first < last:
-                        memory[first - begin : last - begin].copy_(source[first - start : last - start])
+                        memory[first - begin : last - begin].copy_(
+                            source[first - start : last - start]
+                        )
                 whole[begin:end].copy_(memory[: end - begin], non_blocking=True)
         return [
             whole[start : start + len(source)].view(tensor.dtype).view(tensor.shape)
@@ -269,4 +309,8 @@ class StagingRing:
 def _bytes(tensor: Tensor) -> Tensor:
     """A contiguous host tensor's bytes, shape ``(nbytes,)``, uint8."""
     nbytes = math.prod(tensor.shape) * tensor.element_size()
-    return tensor.reshape(-1).view(torch.uint8) if nbytes else torch.empty(0, dtype=torch.uint8, device="cpu")
+    return (
+        tensor.reshape(-1).view(torch.uint8)
+        if nbytes
+        else torch.empty(0, dtype=torch.uint8, device="cpu")
+    )

@@ -15,9 +15,16 @@ from .accelerator import Accelerator, Event, OutOfMemory, Stream, empty_in_any_m
 from .pinning import Pin, PinnedMemory
 from .triton_kernels import has_triton, interprets, launch
 
-__all__ = ["CudaAccelerator", "accelerator_for", "resolve_accelerator", "resolve_device", "samples_on_device"]
+__all__ = [
+    "CudaAccelerator",
+    "accelerator_for",
+    "resolve_accelerator",
+    "resolve_device",
+    "samples_on_device",
+]
 
-# One for all devices: what one of them has pinned is pinned for all, and is unpinned when none of them reads it.
+# One for all devices: what one of them has pinned is pinned for all, and is unpinned when none of
+# them reads it.
 _pinned = PinnedMemory()
 
 
@@ -42,8 +49,9 @@ class _CudaStream(Stream):
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        # The thread's device is what Triton launches on. torch.cuda.stream would set it too; but where a thread has
-        # another, it goes back to that one by cudaSetDevice, which takes some hundred MB of a card nobody else uses.
+        # The thread's device is what Triton launches on. torch.cuda.stream would set it too; but
+        # where a thread has another, it goes back to that one by cudaSetDevice, which takes some
+        # hundred MB of a card nobody else uses.
         before: _CudaStream | None = getattr(self._here, "stream", None)
         index = self._stream.device.index
         elsewhere = torch.cuda.current_device() != index
@@ -79,14 +87,16 @@ class CudaAccelerator(Accelerator):
         self._trying = threading.Lock()
         self._runs_kernels: bool | None = None
         self._streams: dict[str, _CudaStream] = {}
-        self._here = threading.local()  # "stream": the one of ours that the thread uses; asking torch takes 10 us
+        # "stream": the one of ours that the thread uses; asking torch takes 10 us.
+        self._here = threading.local()
 
     def stream(self, name: str) -> Stream:
         """See :class:`Accelerator`."""
         with self._lock:
             stream = self._streams.get(name)
             if stream is None:
-                stream = self._streams[name] = _CudaStream(torch.cuda.Stream(self.device), self._here)  # type: ignore[no-untyped-call]
+                made = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+                stream = self._streams[name] = _CudaStream(made, self._here)
             return stream
 
     @property
@@ -97,7 +107,8 @@ class CudaAccelerator(Accelerator):
 
     @property
     def runs_kernels(self) -> bool:
-        """See :class:`Accelerator`. Tried once: Triton may be there without its compiler, or not know the device."""
+        """See :class:`Accelerator`. Tried once: Triton may be there without its compiler, or not
+        know the device."""
         with self._trying:
             if self._runs_kernels is None:
                 self._runs_kernels = has_triton() and not interprets() and self._answers()
@@ -112,7 +123,8 @@ class CudaAccelerator(Accelerator):
         return empty_in_any_mode(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def recorded(self, work: Callable[[], object]) -> Callable[[], object]:
-        """See :class:`Accelerator`; a CUDA graph. Captured without ``torch.cuda.graph``, which empties all caches."""
+        """See :class:`Accelerator`; a CUDA graph. Captured without ``torch.cuda.graph``, which
+        empties all caches."""
         work()  # compiles and loads kernels, which must not happen while they are captured
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(capture_error_mode="thread_local")
@@ -156,7 +168,8 @@ class CudaAccelerator(Accelerator):
             answered, problem = False, (str(error).strip() or repr(error)).splitlines()[0]
         if not answered:
             warnings.warn(
-                f"Triton's kernels do not run on {self.device} ({problem}): rows go through a staging buffer instead, "
+                f"Triton's kernels do not run on {self.device} ({problem}): rows go through a "
+                "staging buffer instead, "
                 "and only the CPU samples",
                 RuntimeWarning,
                 stacklevel=3,
@@ -172,7 +185,8 @@ _known: dict[torch.device, CudaAccelerator] = {}
 
 
 def accelerator_for(device: torch.device) -> Accelerator | None:
-    """The accelerator of a device (CUDA: with an index), one object for each CUDA device; None for other kinds."""
+    """The accelerator of a device (CUDA: with an index), one object for each CUDA device; None for
+    other kinds."""
     if device.type != "cuda":
         return None
     with _lock:
@@ -180,25 +194,34 @@ def accelerator_for(device: torch.device) -> Accelerator | None:
 
 
 def resolve_device(device: Any, *, name: str = "device") -> torch.device:
-    """``device`` as a ``torch.device`` that is there, else ValueError; "cuda" means the current CUDA device."""
+    """``device`` as a ``torch.device`` that is there, else ValueError; "cuda" means the current
+    CUDA device."""
     try:
         resolved = torch.device(device)
     except (RuntimeError, TypeError, ValueError):
-        raise ValueError(f'{name} must be "cpu", "cuda", "cuda:1" or a torch.device, got {device!r}') from None
+        raise ValueError(
+            f'{name} must be "cpu", "cuda", "cuda:1" or a torch.device, got {device!r}'
+        ) from None
     if resolved.type != "cuda":
         return resolved
     if not torch.cuda.is_available():
         raise ValueError(
-            f"{name}={str(device)!r} needs a CUDA device, this machine has none that torch {torch.__version__} can use"
+            f"{name}={str(device)!r} needs a CUDA device, this machine has none that torch "
+            f"{torch.__version__} can use"
         )
     index = torch.cuda.current_device() if resolved.index is None else resolved.index
     if index >= torch.cuda.device_count():
-        raise ValueError(f"{name} must be one of {torch.cuda.device_count()} CUDA devices, got {str(device)!r}")
+        raise ValueError(
+            f"{name} must be one of {torch.cuda.device_count()} CUDA devices, got {str(device)!r}"
+        )
     return torch.device("cuda", index)
 
 
-def resolve_accelerator(device: Any, *, name: str = "device") -> tuple[torch.device, Accelerator | None]:
-    """Device and accelerator by :func:`resolve_device`, or of an accelerator; ValueError for other kinds of device."""
+def resolve_accelerator(
+    device: Any, *, name: str = "device"
+) -> tuple[torch.device, Accelerator | None]:
+    """Device and accelerator by :func:`resolve_device`, or of an accelerator; ValueError for other
+    kinds of device."""
     if isinstance(device, Accelerator):
         return device.device, device
     resolved = resolve_device(device, name=name)
@@ -208,11 +231,17 @@ def resolve_accelerator(device: Any, *, name: str = "device") -> tuple[torch.dev
     return resolved, accelerator
 
 
-def samples_on_device(sampling_device: Any, device: torch.device, accelerator: Accelerator | None) -> bool:
-    """Whether batches are sampled on the device they are delivered on, not on the CPU; ValueError if on neither."""
+def samples_on_device(
+    sampling_device: Any, device: torch.device, accelerator: Accelerator | None
+) -> bool:
+    """Whether batches are sampled on the device they are delivered on, not on the CPU; ValueError
+    if on neither."""
     where, sampler = resolve_accelerator(sampling_device, name="sampling_device")
     if sampler is None and where.type == "cpu":
         return False
     if sampler is None or sampler is not accelerator:
-        raise ValueError(f"sampling_device must be 'cpu' or the batches' device {str(device)!r}, got {str(where)!r}")
+        raise ValueError(
+            f"sampling_device must be 'cpu' or the batches' device {str(device)!r}, got "
+            f"{str(where)!r}"
+        )
     return True

@@ -60,10 +60,11 @@ class _HostStream(Stream):
 
 
 class HostAccelerator(Accelerator):
-    """CPU-backed accelerator for tests: kernels run by Triton's interpreter, streams at once, in order.
+    """CPU-backed accelerator for tests: kernels run by Triton's interpreter, streams at once, in
+    order.
 
-    It is thousands of times slower than a GPU. Kernels need ``TRITON_INTERPRET=1`` in the environment before they are
-    first imported; without it none is run, as on a GPU without Triton.
+    It is thousands of times slower than a GPU. Kernels need ``TRITON_INTERPRET=1`` in the
+    environment before they are first imported; without it none is run, as on a GPU without Triton.
 
     Args:
         memory: Bytes of its simulated memory; more raises ``OutOfMemory``.
@@ -98,7 +99,8 @@ class HostAccelerator(Accelerator):
         with self._lock:
             if self._used + nbytes > self._memory:
                 raise OutOfMemory(
-                    f"tried to allocate {nbytes} bytes, {self._memory - self._used} of {self._memory} are free"
+                    f"tried to allocate {nbytes} bytes, {self._memory - self._used} of "
+                    f"{self._memory} are free"
                 )
             self._used += nbytes
         tensor = empty_in_any_mode(shape, dtype=dtype, device=self.device)
@@ -115,7 +117,8 @@ class HostAccelerator(Accelerator):
         return work
 
     def pin(self, tensor: Tensor) -> Pin | None:
-        """See :class:`Accelerator`. Read-only maps are refused: the interpreter writes back what it has read."""
+        """See :class:`Accelerator`. Read-only maps are refused: the interpreter writes back what it
+        has read."""
         return Pin(tensor) if is_writable(tensor) else None
 
     def free_bytes(self) -> tuple[int, int]:
@@ -123,7 +126,8 @@ class HostAccelerator(Accelerator):
         return self._memory - self._used, self._memory
 
     def release_memory(self) -> None:
-        """See :class:`Accelerator`. Triton's interpreter leaves cycles, which hold the tensors it was called with."""
+        """See :class:`Accelerator`. Triton's interpreter leaves cycles, which hold the tensors it
+        was called with."""
         gc.collect()
 
     def synchronize(self) -> None:

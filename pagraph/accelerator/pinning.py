@@ -40,7 +40,8 @@ class Pin:
         self.tensor = tensor
         self._finalizer = weakref.finalize(self, release) if release is not None else None
         if self._finalizer is not None:
-            self._finalizer.atexit = False  # threads may still be reading then; the driver unpins what is left
+            # Threads may still be reading then; the driver unpins what is left.
+            self._finalizer.atexit = False
 
     def release(self) -> None:
         """End the claim; safe to call twice."""
@@ -64,15 +65,17 @@ class _Refused(Exception):
 
 
 class PinnedMemory:
-    """Registered host memory of a process, by address: each stretch once, for all devices and claims.
+    """Registered host memory of a process, by address: each stretch once, for all devices and
+    claims.
 
-    cudaHostRegister refuses memory of which a page is registered already: memory inside a registered stretch joins it,
-    and memory that touches one is refused. A tensor of half of its storage or more is registered with all of it, so
-    that other views of the storage join, and no copy of it is refused for being registered in part. That reads files on
-    disk into memory: they are refused if they are larger than half of the available memory.
+    cudaHostRegister refuses memory of which a page is registered already: memory inside a
+    registered stretch joins it, and memory that touches one is refused. A tensor of half of its
+    storage or more is registered with all of it, so that other views of the storage join, and no
+    copy of it is refused for being registered in part. That reads files on disk into memory: they
+    are refused if they are larger than half of the available memory.
 
-    Safe from any thread; claims may end in the garbage collector. In a forked child there is neither CUDA nor pinned
-    memory: claims that end there remain the parent's.
+    Safe from any thread; claims may end in the garbage collector. In a forked child there is
+    neither CUDA nor pinned memory: claims that end there remain the parent's.
     """
 
     def __init__(self) -> None:
@@ -91,7 +94,8 @@ class PinnedMemory:
                 region = self._claim(tensor, device)
         except _Refused as reason:
             warnings.warn(
-                f"{bytes_text(tensor.numel() * tensor.element_size())} of host memory could not be pinned "
+                f"{bytes_text(tensor.numel() * tensor.element_size())} of host memory could not be "
+                "pinned "
                 f"({reason}): its rows go through a staging buffer instead",
                 RuntimeWarning,
                 stacklevel=2,
@@ -104,9 +108,12 @@ class PinnedMemory:
     def _claim(self, tensor: Tensor, device: torch.device) -> _Region | None:
         """One more claim of the region where the tensor lies; None: it is pinned, but not by us."""
         begin, end = memory_of(tensor)
-        region = next((r for r in self._regions.values() if r.begin <= begin and end <= r.end), None)
+        region = next(
+            (r for r in self._regions.values() if r.begin <= begin and end <= r.end), None
+        )
         if region is None:
-            # torch's own pinned memory, or another library's: both ends, for only a part of it may be.
+            # torch's own pinned memory, or another library's: both ends, for only a part of it may
+            # be.
             if self._is_pinned(begin) and self._is_pinned(end - 1):
                 return None
             region = self._new_region(tensor, device)
@@ -132,7 +139,8 @@ class PinnedMemory:
             self._settle()
 
     def _settle(self) -> None:
-        """Take account of the claims that have ended; whoever has the lock does it when he is done."""
+        """Take account of the claims that have ended; whoever has the lock does it when he is
+        done."""
         while not self._ended.empty() and self._lock.acquire(blocking=False):
             try:
                 self._take_back()
@@ -147,9 +155,12 @@ class PinnedMemory:
                 if not region.claims:
                     del self._regions[region.begin]
                     try:
-                        self._synchronize(region.devices)  # work that reads it may still be on its way
+                        # Work that reads it may still be on its way.
+                        self._synchronize(region.devices)
                         self._unregister(region.begin, next(iter(region.devices)))
-                    except RuntimeError as error:  # the device has failed before: that was reported where it happened
+                    except (
+                        RuntimeError
+                    ) as error:  # the device has failed before: that was reported where it happened
                         _log.warning("host memory could not be unpinned: %s", error)
 
     def _check_room(self, begin: int, end: int) -> None:
@@ -162,13 +173,16 @@ class PinnedMemory:
     def _is_pinned(self, address: int) -> bool:
         return is_pinned_at(address)
 
-    def _register(self, begin: int, nbytes: int, device: torch.device, *, writable: bool) -> str | None:
+    def _register(
+        self, begin: int, nbytes: int, device: torch.device, *, writable: bool
+    ) -> str | None:
         """Register; the driver's reason if it refuses."""
         plain, read_only = _PORTABLE_AND_MAPPED, _PORTABLE_AND_MAPPED | _READ_ONLY
         with torch.cuda.device(device):
             cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             reason = None
-            # Some file systems refuse to have pages pinned for writing; some devices do not know the read-only flag.
+            # Some file systems refuse to have pages pinned for writing; some devices do not know
+            # the read-only flag.
             for flags in (plain, read_only) if writable else (read_only, plain):
                 error = cudart.cudaHostRegister(begin, nbytes, flags)
                 if int(error) == 0:
@@ -183,7 +197,9 @@ class PinnedMemory:
             error = cudart.cudaHostUnregister(begin)
             if int(error) != 0:
                 _clear_error(cudart, device)
-                _log.warning("host memory could not be unpinned: %s", cudart.cudaGetErrorString(error))
+                _log.warning(
+                    "host memory could not be unpinned: %s", cudart.cudaGetErrorString(error)
+                )
 
     def _synchronize(self, devices: Iterable[torch.device]) -> None:
         for device in devices:
@@ -201,8 +217,11 @@ def _clear_error(cudart: object, device: torch.device) -> None:
 
 
 def is_pinned_at(address: int) -> bool:
-    """Whether a byte of host memory is pinned. ``Tensor.is_pinned`` tells it of the first byte of a view's storage."""
-    return bool(torch.frombuffer((ctypes.c_ubyte * 1).from_address(address), dtype=torch.uint8).is_pinned())
+    """Whether a byte of host memory is pinned. ``Tensor.is_pinned`` tells it of the first byte of a
+    view's storage."""
+    return bool(
+        torch.frombuffer((ctypes.c_ubyte * 1).from_address(address), dtype=torch.uint8).is_pinned()
+    )
 
 
 def memory_of(tensor: Tensor) -> tuple[int, int]:
@@ -210,10 +229,13 @@ def memory_of(tensor: Tensor) -> tuple[int, int]:
     begin = tensor.data_ptr()
     if tensor.numel() == 0:
         return begin, begin
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    last = sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
     return begin, begin + (last + 1) * tensor.element_size()
 
 
 def is_writable(tensor: Tensor) -> bool:
-    """Whether all pages of a tensor's memory may be written, as the system's map of this process says."""
+    """Whether all pages of a tensor's memory may be written, as the system's map of this process
+    says."""
     return may_write(*memory_of(tensor))

@@ -10,8 +10,9 @@ from typing import Any
 
 __all__ = ["has_triton", "interprets", "launch"]
 
-# Triton's interpreter replaces functions of triton.language while it runs; and before Triton 3.5 a kernel that two
-# threads compile at once may be kept, on disk too, under a key that does not know its source.
+# Triton's interpreter replaces functions of triton.language while it runs; and before Triton 3.5 a
+# kernel that two threads compile at once may be kept, on disk too, under a key that does not know
+# its source.
 _launching = threading.RLock()
 
 
@@ -22,7 +23,8 @@ def has_triton() -> bool:
 
 
 def interprets() -> bool:
-    """Whether Triton's kernels are run by its interpreter, on CPU tensors (``TRITON_INTERPRET=1``)."""
+    """Whether Triton's kernels are run by its interpreter, on CPU tensors
+    (``TRITON_INTERPRET=1``)."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 
 
@@ -31,8 +33,8 @@ def launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> Non
 
     Safe from any thread, one at a time: launching is quick but for the first, which compiles.
 
-    The grid has one dimension, of ``programs``; 0 launches nothing. ``arguments`` are tensors on the device, pinned
-    host tensors and numbers, ``constants`` compile-time constants.
+    The grid has one dimension, of ``programs``; 0 launches nothing. ``arguments`` are tensors on
+    the device, pinned host tensors and numbers, ``constants`` compile-time constants.
     """
     if programs <= 0:
         return

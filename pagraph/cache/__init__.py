@@ -4,6 +4,15 @@ from .division import Demand, divide
 from .fields import FieldRows, FieldSet
 from .plan import CachePlan, CachePlans, FieldPlan, auto_budget
 
-__all__ = ["CachePlan", "CachePlans", "Demand", "FieldPlan", "FieldRows", "FieldSet", "auto_budget", "divide"]
+__all__ = [
+    "CachePlan",
+    "CachePlans",
+    "Demand",
+    "FieldPlan",
+    "FieldRows",
+    "FieldSet",
+    "auto_budget",
+    "divide",
+]
 
 __dir__ = __all__.copy

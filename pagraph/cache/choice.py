@@ -33,7 +33,8 @@ class Role(enum.Flag):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A field that is worth caching, with its present values ``seen`` and rows; ``stored``: as the cache keeps them."""
+    """A field that is worth caching, with its present values ``seen`` and rows; ``stored``: as the
+    cache keeps them."""
 
     field: Field
     type: RowType
@@ -49,7 +50,8 @@ class Candidate:
 
 
 Outputs = Callable[[RowType], Tensor | None]
-"""Reads an epoch of each row of a type as a seed, shape ``(num_rows,)``; None where they are not known."""
+"""Reads an epoch of each row of a type as a seed, shape ``(num_rows,)``; None where they are not
+known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,8 @@ class Index:
     Attributes:
         ids: Shape ``(n,)``, int64, most valuable first.
         slots: The table from id to place.
-        scores: Shape ``(n,)``, float32: reads an epoch expected of each as an input. None: not known.
+        scores: Shape ``(n,)``, float32: reads an epoch expected of each as an input. None: not
+            known.
         total: The sum over all vertices of the type. None: the ranking leaves some out.
         device_slots: The table on the accelerator where the rows are cached; None: not there.
     """
@@ -73,7 +76,8 @@ class Index:
     @classmethod
     def of(cls, ranking: Ranking, count: int, num_rows: int) -> Index:
         """The first ``count`` vertices of a ranking."""
-        ids = ranking.ids[:count].to(torch.int64, copy=True)  # a view would keep the whole ranking in memory
+        # A view would keep the whole ranking in memory.
+        ids = ranking.ids[:count].to(torch.int64, copy=True)
         slots = slots_for(ids, num_rows if len(ids) else 0)
         if ranking.scores is None or not ranking.per_epoch:
             return cls(ids, slots)
@@ -89,8 +93,11 @@ class Index:
         """A cache of the first rows of this order."""
         return FeatureCache(rows, self.slots, self.device_slots)
 
-    def expected(self, role: Role, count: int, seeds: Tensor | None) -> tuple[float | None, float | None]:
-        """Expected reads an epoch of a field of this role, and of its first ``count`` rows; None where not known."""
+    def expected(
+        self, role: Role, count: int, seeds: Tensor | None
+    ) -> tuple[float | None, float | None]:
+        """Expected reads an epoch of a field of this role, and of its first ``count`` rows; None
+        where not known."""
         reads: float | None = 0.0
         hits = 0.0
         if Role.INPUT in role:
@@ -108,7 +115,8 @@ class Index:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The rows to cache: the vertices of each type of which any are, and the number of rows, at least 1, by field."""
+    """The rows to cache: the vertices of each type of which any are, and the number of rows, at
+    least 1, by field."""
 
     indices: Mapping[RowType, Index] = field(default_factory=dict)
     rows: Mapping[Hashable, int] = field(default_factory=dict)
@@ -119,7 +127,8 @@ class Choice:
         return sum(index.table_bytes for index in self.indices.values())
 
     def sent(self, ring: StagingRing, known: Choice) -> Choice:
-        """With all tables on an accelerator too, sent on the current stream unless a ``known`` choice has them."""
+        """With all tables on an accelerator too, sent on the current stream unless a ``known``
+        choice has them."""
         indices = {}
         for row_type, index in self.indices.items():
             old = known.indices.get(row_type)
@@ -130,7 +139,8 @@ class Choice:
 
 
 def memoized(rank: Rank) -> Rank:
-    """``rank``, called once for each type: to rank may take seconds, and several sizes may be tried."""
+    """``rank``, called once for each type: to rank may take seconds, and several sizes may be
+    tried."""
     known: dict[RowType, Ranking | None] = {}
 
     def ranked(types: Collection[RowType]) -> Mapping[RowType, Ranking]:
@@ -154,40 +164,62 @@ def choose(
 ) -> Choice:
     """The rows to cache.
 
-    Where all scores are reads an epoch, fields of one type that are read differently (features, labels) get as many
-    rows each as saves most; elsewhere all fields of a type are cached for the same vertices.
+    Where all scores are reads an epoch, fields of one type that are read differently (features,
+    labels) get as many rows each as saves most; elsewhere all fields of a type are cached for the
+    same vertices.
 
     Args:
         nbytes: Bytes to spend.
         found: The fields, by key.
         num_rows: Type to its number of rows.
-        rank: Only called for types of which a row fits; not if ``ranks_all`` (none left out) and all rows fit.
+        rank: Only called for types of which a row fits; not if ``ranks_all`` (none left out) and
+            all rows fit.
         outputs: Reads of the seeds.
         pays_tables: Whether tables are paid from ``nbytes``.
     """
     widths: dict[RowType, list[int]] = {}
     for candidate in found.values():
         widths.setdefault(candidate.type, []).append(candidate.cached_bytes)
-    types = [t for t in num_rows if rows_that_fit(nbytes, [min(widths.get(t, [0]))], num_rows[t], table=pays_tables)]
+    types = [
+        t
+        for t in num_rows
+        if rows_that_fit(nbytes, [min(widths.get(t, [0]))], num_rows[t], table=pays_tables)
+    ]
     wanted = {key: candidate for key, candidate in found.items() if candidate.type in types}
-    seeds = {t: outputs(t) for t in types if any(c.type == t and Role.OUTPUT in c.role for c in wanted.values())}
+    seeds = {
+        t: outputs(t)
+        for t in types
+        if any(c.type == t and Role.OUTPUT in c.role for c in wanted.values())
+    }
     if ranks_all and _all_fit(nbytes, widths, num_rows, pays_tables):
         rankings = {t: Ranking(torch.arange(num_rows[t], device="cpu")) for t in types}
     else:
         rankings = _rankings(types, wanted, rank, seeds)
     if not rankings:
         return Choice()
-    groups = _groups({key: candidate for key, candidate in wanted.items() if candidate.type in rankings}, rankings)
-    counts = divide(nbytes, [_demand(group, rankings, num_rows, seeds, pays_tables) for group in groups])
-    rows = {key: count for group, count in zip(groups, counts, strict=True) if count for key in group}
+    groups = _groups(
+        {key: candidate for key, candidate in wanted.items() if candidate.type in rankings},
+        rankings,
+    )
+    counts = divide(
+        nbytes, [_demand(group, rankings, num_rows, seeds, pays_tables) for group in groups]
+    )
+    rows = {
+        key: count for group, count in zip(groups, counts, strict=True) if count for key in group
+    }
     most: dict[RowType, int] = {}
     for key, count in rows.items():
         most[found[key].type] = max(count, most.get(found[key].type, 0))
-    return Choice({t: Index.of(rankings[t], most[t], num_rows[t]) for t in num_rows if t in most}, rows)
+    return Choice(
+        {t: Index.of(rankings[t], most[t], num_rows[t]) for t in num_rows if t in most}, rows
+    )
 
 
 def _all_fit(
-    nbytes: int, widths: Mapping[RowType, list[int]], num_rows: Mapping[RowType, int], pays_tables: bool
+    nbytes: int,
+    widths: Mapping[RowType, list[int]],
+    num_rows: Mapping[RowType, int],
+    pays_tables: bool,
 ) -> bool:
     """Whether there are only vertices, and room for all rows of all fields."""
     needed = sum(num_rows[t] * (sum(w) + SLOT_BYTES * pays_tables) for t, w in widths.items())
@@ -200,7 +232,8 @@ def _rankings(
     rank: Rank,
     seeds: Mapping[RowType, Tensor | None],
 ) -> dict[RowType, Ranking]:
-    """The order of each type, scores comparable; of edges that are only read as seeds it is known without ``rank``."""
+    """The order of each type, scores comparable; of edges that are only read as seeds it is known
+    without ``rank``."""
     known: dict[RowType, Ranking] = {}
     inputs = {candidate.type for candidate in wanted.values() if Role.INPUT in candidate.role}
     for t in types:
@@ -210,20 +243,28 @@ def _rankings(
     asked = [t for t in types if t not in known]
     ranked = rank(asked) if asked else {}
     rankings = known | {t: ranked[t] for t in asked if t in ranked and len(ranked[t].ids)}
-    if len({ranking.per_epoch for ranking in rankings.values()}) > 1:  # reads and what is only in proportion to them
-        return {t: replace(ranking, scores=None, per_epoch=False) for t, ranking in rankings.items()}
+    # Reads and what is only in proportion to them.
+    if len({ranking.per_epoch for ranking in rankings.values()}) > 1:
+        return {
+            t: replace(ranking, scores=None, per_epoch=False) for t, ranking in rankings.items()
+        }
     return rankings
 
 
 def _groups(
     candidates: Mapping[Hashable, Candidate], rankings: Mapping[RowType, Ranking]
 ) -> list[dict[Hashable, Candidate]]:
-    """Fields that are cached for the same vertices: of one type and, if reads are known, read alike and as dear."""
+    """Fields that are cached for the same vertices: of one type and, if reads are known, read alike
+    and as dear."""
     groups: dict[Hashable, dict[Hashable, Candidate]] = {}
     for key, candidate in candidates.items():
         kind: Hashable = candidate.type
         if rankings[candidate.type].per_epoch:
-            kind = (candidate.type, candidate.role, candidate.cached_bytes / candidate.base.row_bytes)
+            kind = (
+                candidate.type,
+                candidate.role,
+                candidate.cached_bytes / candidate.base.row_bytes,
+            )
         groups.setdefault(kind, {})[key] = candidate
     return list(groups.values())
 
@@ -238,7 +279,12 @@ def _demand(
     first = next(iter(group.values()))
     ranking, num = rankings[first.type], num_rows[first.type]
     reads, outputs = None, seeds.get(first.type)
-    if ranking.per_epoch and ranking.scores is not None and Role.OUTPUT in first.role and outputs is not None:
+    if (
+        ranking.per_epoch
+        and ranking.scores is not None
+        and Role.OUTPUT in first.role
+        and outputs is not None
+    ):
         reads = outputs[ranking.ids.long()].double()
         if Role.INPUT in first.role:
             reads = reads + ranking.scores

@@ -1,4 +1,5 @@
-"""Dividing one budget over fields of several widths, orders and numbers of reads: the most bytes saved first."""
+"""Dividing one budget over fields of several widths, orders and numbers of reads: the most bytes
+saved first."""
 
 from __future__ import annotations
 
@@ -31,10 +32,12 @@ class Demand:
         row_bytes: Bytes that one row of all these fields takes in the cache, at least 1.
         table_bytes: Paid once if any rows of this order are cached.
         ranking: The rows that are worth caching, in their order.
-        order: Demands with equal ``order`` have one table; they have the same ids. None: a table of its own.
-        reads: Shape ``(len(ids),)``: the reads that caching each row saves, along the ids. Need not decrease. Default:
-            the ranking's scores.
-        read_bytes: Bytes that a read of a row moves where they are not ``row_bytes`` (rows cached at half precision).
+        order: Demands with equal ``order`` have one table; they have the same ids. None: a table of
+            its own.
+        reads: Shape ``(len(ids),)``: the reads that caching each row saves, along the ids. Need not
+            decrease. Default: the ranking's scores.
+        read_bytes: Bytes that a read of a row moves where they are not ``row_bytes`` (rows cached
+            at half precision).
     """
 
     num_nodes: int
@@ -49,20 +52,24 @@ class Demand:
 def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
     """Number of each demand's first rows to cache, so that the most bytes need not be moved.
 
-    A cached row of ``w`` bytes that is read ``r`` times saves ``r * w`` bytes: per byte of cache, ``r``, whatever the
-    width. Of the orders that are let in, rows are taken by reads as long as one fits; ties go to the first demand. An
-    order's best rows need not be its first (labels along the order of the features): there the slopes of the concave
-    envelope of its first rows' savings replace reads. Without tables and envelopes, all orders are let in. Else the
-    table of a large type can cost more than its rows are worth, or a block of an envelope may fit only without another
-    order's rows: the orders let in are the best of all together and each alone, changed by one while that saves more.
+    A cached row of ``w`` bytes that is read ``r`` times saves ``r * w`` bytes: per byte of cache,
+    ``r``, whatever the width. Of the orders that are let in, rows are taken by reads as long as one
+    fits; ties go to the first demand. An order's best rows need not be its first (labels along the
+    order of the features): there the slopes of the concave envelope of its first rows' savings
+    replace reads. Without tables and envelopes, all orders are let in. Else the table of a large
+    type can cost more than its rows are worth, or a block of an envelope may fit only without
+    another order's rows: the orders let in are the best of all together and each alone, changed by
+    one while that saves more.
 
-    No choice of the same orders saves more than the envelopes say for that many bytes. Of that, less than one row is
-    missing where reads decrease along all orders; elsewhere at most one block of an envelope, the first that does not
-    fit whole (the better of taking a part of it and of leaving it out is taken). Which orders to let in is a local
-    optimum, at least as good as any alone.
+    No choice of the same orders saves more than the envelopes say for that many bytes. Of that,
+    less than one row is missing where reads decrease along all orders; elsewhere at most one block
+    of an envelope, the first that does not fit whole (the better of taking a part of it and of
+    leaving it out is taken). Which orders to let in is a local optimum, at least as good as any
+    alone.
 
-    Reads of different demands must be comparable. If one has none, row ``i`` of ``n`` counts as ``1 - i / n`` in all,
-    and all are let in if their tables leave room: each gets the same share of its rows.
+    Reads of different demands must be comparable. If one has none, row ``i`` of ``n`` counts as
+    ``1 - i / n`` in all, and all are let in if their tables leave room: each gets the same share of
+    its rows.
 
     Args:
         nbytes: Bytes to spend on rows and tables.
@@ -80,8 +87,13 @@ def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[
     if len(demands) == 1:
         (only,) = demands
         count, table = len(only.ranking.ids), only.table_bytes
-        return [[rows_that_fit(nbytes - table, [only.row_bytes], count, table=False)] for nbytes in budgets]
-    scored = all(demand.reads is not None or demand.ranking.scores is not None for demand in demands)
+        return [
+            [rows_that_fit(nbytes - table, [only.row_bytes], count, table=False)]
+            for nbytes in budgets
+        ]
+    scored = all(
+        demand.reads is not None or demand.ranking.scores is not None for demand in demands
+    )
     offers = [_Offer.of(demand, place, scored) for place, demand in enumerate(demands)]
     return [_divide(nbytes, offers, scored) for nbytes in budgets]
 
@@ -97,7 +109,8 @@ def _divide(nbytes: int, offers: Sequence[_Offer], scored: bool) -> list[int]:
         let_in = {offer.order for offer, rows in zip(offers, best.rows, strict=True) if rows}
         trials = (let_in ^ {order} for order in orders)
         better = max(
-            (_choose(offers, nbytes, [o for o in orders if o in trial]) for trial in trials), key=_Choice.worth
+            (_choose(offers, nbytes, [o for o in orders if o in trial]) for trial in trials),
+            key=_Choice.worth,
         )
         if better.worth() <= best.worth():
             return best.rows
@@ -137,7 +150,9 @@ class _Offer:
     def of(cls, demand: Demand, place: int, scored: bool) -> _Offer:
         reads = demand.ranking.scores if demand.reads is None else demand.reads
         if reads is None or not scored:
-            values = 1 - np.arange(len(demand.ranking.ids), dtype=np.float64) / max(1, demand.num_nodes)
+            values = 1 - np.arange(len(demand.ranking.ids), dtype=np.float64) / max(
+                1, demand.num_nodes
+            )
             moved = demand.row_bytes
         else:
             values = reads.double().numpy()
@@ -145,7 +160,14 @@ class _Offer:
         saved = np.concatenate([[0.0], np.cumsum(values) * moved])
         order = ("alone", place) if demand.order is None else ("order", demand.order)
         slopes, ends = _envelope(values)
-        return cls(order, slopes * (-moved / demand.row_bytes), saved, demand.row_bytes, demand.table_bytes, ends)
+        return cls(
+            order,
+            slopes * (-moved / demand.row_bytes),
+            saved,
+            demand.row_bytes,
+            demand.table_bytes,
+            ends,
+        )
 
     def whole_blocks(self, stop: int, begin: int) -> int:
         """The last end of a block in ``[begin, stop]``; ``begin`` if there is none."""
@@ -164,7 +186,8 @@ class _Offer:
 
 
 def _envelope(values: Array) -> tuple[Array, Array | None]:
-    """Slopes of the least concave curve above the sums of ``values``, and its pieces' ends; None: ``values`` itself."""
+    """Slopes of the least concave curve above the sums of ``values``, and its pieces' ends; None:
+    ``values`` itself."""
     if not np.any(values[1:] > values[:-1]):
         return values, None
     from . import _envelope as kernels
@@ -180,14 +203,19 @@ def _choose(offers: Sequence[_Offer], nbytes: int, let_in: Sequence[Hashable]) -
         live = [place for place, offer in enumerate(offers) if offer.order in let_in]
         tables = {offers[place].order: offers[place].table_bytes for place in live}
         best = _fill(offers, nbytes - sum(tables.values()), live)
-        used = [order for order in let_in if any(best.rows[place] for place in live if offers[place].order == order)]
+        used = [
+            order
+            for order in let_in
+            if any(best.rows[place] for place in live if offers[place].order == order)
+        ]
         if len(used) == len(let_in):
             return best
         let_in = used
 
 
 def _fill(offers: Sequence[_Offer], left: int, live: Sequence[int]) -> _Choice:
-    """The better of taking a part of the block of an envelope that does not fit, and of leaving it out at first."""
+    """The better of taking a part of the block of an envelope that does not fit, and of leaving it
+    out at first."""
     choices = []
     for whole in (False, True) if any(offers[t].ends is not None for t in live) else (False,):
         rows = [0] * len(offers)
@@ -198,9 +226,14 @@ def _fill(offers: Sequence[_Offer], left: int, live: Sequence[int]) -> _Choice:
     return max(choices, key=_Choice.worth)
 
 
-def _take(offers: Sequence[_Offer], rows: list[int], left: int, live: Sequence[int], *, whole: bool) -> int:
-    """Add to ``rows`` by bytes saved per byte while one fits (``whole``: only whole blocks); returns what is left."""
-    while live := [t for t in live if rows[t] < len(offers[t].slopes) and offers[t].row_bytes <= left]:
+def _take(
+    offers: Sequence[_Offer], rows: list[int], left: int, live: Sequence[int], *, whole: bool
+) -> int:
+    """Add to ``rows`` by bytes saved per byte while one fits (``whole``: only whole blocks);
+    returns what is left."""
+    while live := [
+        t for t in live if rows[t] < len(offers[t].slopes) and offers[t].row_bytes <= left
+    ]:
         density = _threshold([(offers[t], rows[t]) for t in live], left)
         for t in live:
             taken = max(rows[t], offers[t].above(density))
@@ -220,14 +253,18 @@ def _take(offers: Sequence[_Offer], rows: list[int], left: int, live: Sequence[i
 
 
 def _threshold(offers: Sequence[tuple[_Offer, int]], left: int) -> float:
-    """The least saving per byte such that all rows that save more fit in ``left``, given each demand's rows so far.
+    """The least saving per byte such that all rows that save more fit in ``left``, given each
+    demand's rows so far.
 
-    A search by halves, in the bits of floating point numbers: those of positive ones are in the numbers' order.
+    A search by halves, in the bits of floating point numbers: those of positive ones are in the
+    numbers' order.
     """
 
     def fits(bits: int) -> bool:
         density = _from_bits(bits)
-        return sum(max(0, offer.above(density) - n) * offer.row_bytes for offer, n in offers) <= left
+        return (
+            sum(max(0, offer.above(density) - n) * offer.row_bytes for offer, n in offers) <= left
+        )
 
     return _from_bits(bisect.bisect_left(range(_INFINITY), True, key=fits))
 

@@ -40,28 +40,33 @@ T = TypeVar("T")
 class FieldSet:
     """Rows of named fields, from a static cache where it holds them; always the present values.
 
-    On the CPU, fields of memory-mapped files are cached in memory; for another device, fields in host memory or in
-    files are cached on it. One budget serves all fields of all types, where it saves most bytes; within a type rows are
-    cached in one order. A field that is replaced or written is read from its source until it has settled.
+    On the CPU, fields of memory-mapped files are cached in memory; for another device, fields in
+    host memory or in files are cached on it. One budget serves all fields of all types, where it
+    saves most bytes; within a type rows are cached in one order. A field that is replaced or
+    written is read from its source until it has settled.
 
     Args:
-        sources: Field key to a function that gives the field's present values. Called at every read; keys may come and
-            go.
+        sources: Field key to a function that gives the field's present values. Called at every
+            read; keys may come and go.
         device: Where rows are delivered, and cached.
         budget: Size of the cache. None: no cache.
         rank: Checked rankings of the rows of some types; called when the cache is filled.
         pool_of: Memory for a field's rows that are delivered on the CPU.
-        num_nodes: Number of vertices; for several types, a mapping from vertex and edge types to numbers of rows.
-        outputs: Reads an epoch of each row of a type as a seed, shape ``(num_rows,)``; None where they are not known.
-            Default: of no type.
+        num_nodes: Number of vertices; for several types, a mapping from vertex and edge types to
+            numbers of rows.
+        outputs: Reads an epoch of each row of a type as a seed, shape ``(num_rows,)``; None where
+            they are not known. Default: of no type.
         ranks_all: ``rank`` leaves no vertex out: it is not called where all of them have room.
         first_epoch: Counts reads until it has a ranking, by which the cache is then filled again.
-        share: Sets whose ``share`` allows it, with equal budget and device, that read the same tensors use one cache:
-            the train and the validation loader of a graph, say. None: no sharing.
-        cache_dtype: float16, bfloat16 or int8, the form of cached rows of float32 and float64 fields. All rows of
-            fields that the cache may serve are rounded alike, cached or not. None: as they are.
+        share: Sets whose ``share`` allows it, with equal budget and device, that read the same
+            tensors use one cache: the train and the validation loader of a graph, say. None: no
+            sharing.
+        cache_dtype: float16, bfloat16 or int8, the form of cached rows of float32 and float64
+            fields. All rows of fields that the cache may serve are rounded alike, cached or not.
+            None: as they are.
         accelerator: Delivers on ``device``. None: that of the device, if it is a CUDA device.
-        transfer: Path of missed rows to an accelerator: "auto", "zero-copy" or "staging", see ``Transfer``.
+        transfer: Path of missed rows to an accelerator: "auto", "zero-copy" or "staging", see
+            ``Transfer``.
 
     Attributes:
         accelerator: The accelerator that delivers rows; None on the CPU.
@@ -99,7 +104,9 @@ class FieldSet:
         self._device = device
         self._pool_of = pool_of
         self._cache_dtype = cache_dtype
-        self._num_rows: dict[RowType, int] = {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
+        self._num_rows: dict[RowType, int] = (
+            {NODE_TYPE: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
+        )
         self._fields: dict[Hashable, Field] = {}
         self._storages: dict[Hashable, Callable[[Tensor], Tensor]] = {}
         self._roles: dict[Hashable, tuple[RowType | None, Role]] = {}
@@ -131,13 +138,14 @@ class FieldSet:
         role: Role = Role.INPUT,
         label: Hashable = None,
     ) -> None:
-        """Add or replace a field; one that comes after the cache was filled gets the bytes that are left.
+        """Add or replace a field; one that comes after the cache was filled gets the bytes that are
+        left.
 
         Args:
             key: The field.
             source: Gives its present tensor or rows by reference, or raises KeyError.
-            row_type: Its vertex or edge type. Fields of None, and of types that ``num_nodes`` does not name, are never
-                cached.
+            row_type: Its vertex or edge type. Fields of None, and of types that ``num_nodes`` does
+                not name, are never cached.
             role: Which rows of a batch are read; another one is added to those that are known.
             label: Its name in statistics and plans; fields may share one. Default: the key.
         """
@@ -152,7 +160,8 @@ class FieldSet:
             self._static.add(key, field, row_type, role)
 
     def add_storage(self, key: Hashable, fetch: Callable[[Tensor], Tensor]) -> None:
-        """Read a key by a user's function of the ids, which is no field: neither cached, counted, nor read again."""
+        """Read a key by a user's function of the ids, which is no field: neither cached, counted,
+        nor read again."""
         self._storages[key] = fetch
 
     def read(
@@ -165,14 +174,16 @@ class FieldSet:
     ) -> FieldRows:
         """The rows of ``ids``; safe from any thread.
 
-        With an accelerator its stream "reading" does the work, and this returns before it has been done.
+        With an accelerator its stream "reading" does the work, and this returns before it has been
+        done.
 
         Args:
             key: The field.
             ids: See :class:`Read`, like ``bounds``.
             bounds: Ends of the hops.
             after: The event that ids on the accelerator wait for, if any.
-            windows: Rows on disk that were read for several batches, to be taken from where they have these.
+            windows: Rows on disk that were read for several batches, to be taken from where they
+                have these.
 
         Raises:
             KeyError: There is no such field now.
@@ -195,9 +206,10 @@ class FieldSet:
     ) -> list[FieldRows | None]:
         """:meth:`read` of each; None for a field that cannot be read now.
 
-        Such a field may have been deleted only to be set again: that is an error once its rows are needed, in
-        :meth:`current_each`. Rows in memory that no cache serves are copied in one call for all fields that are read by
-        the same ids: for 2,700 rows of each of 5 attributes that took 0.24 ms for 0.32.
+        Such a field may have been deleted only to be set again: that is an error once its rows are
+        needed, in :meth:`current_each`. Rows in memory that no cache serves are copied in one call
+        for all fields that are read by the same ids: for 2,700 rows of each of 5 attributes that
+        took 0.24 ms for 0.32.
         """
         if windows is None and _share_ids(reads) and self._copies_together:
             groups: dict[int, list[int]] = {}
@@ -219,7 +231,9 @@ class FieldSet:
         """Whether one call may copy several fields; a trace shows each field's own read."""
         return self._link is None and self._device.type == "cpu" and not self._counters.is_traced
 
-    def _read_groups(self, reads: Sequence[Read], groups: Iterable[Sequence[int]]) -> list[FieldRows | None]:
+    def _read_groups(
+        self, reads: Sequence[Read], groups: Iterable[Sequence[int]]
+    ) -> list[FieldRows | None]:
         """:meth:`read_each` on the CPU, given the places of the reads that share their ids."""
         rows: list[FieldRows | None] = [None] * len(reads)
         for places in groups:
@@ -230,7 +244,8 @@ class FieldSet:
         return rows
 
     def _read_group(self, reads: Sequence[Read]) -> list[FieldRows | None]:
-        """Rows of fields by the same ids: plain rows in memory are copied in one call, others each by itself."""
+        """Rows of fields by the same ids: plain rows in memory are copied in one call, others each
+        by itself."""
         begin = time.perf_counter()
         rows: list[FieldRows | None] = [None] * len(reads)
         ids = reads[0].ids
@@ -254,9 +269,18 @@ class FieldSet:
             features: Any = [(reading[2].plain, field.pool) for _, field, reading in plain]
             copied = read_each(features, ids)
             count = int(ids.shape[0])
-            per_byte = (time.perf_counter() - begin) / sum([reading[2].row_bytes for _, _, reading in plain])
+            per_byte = (time.perf_counter() - begin) / sum(
+                [reading[2].row_bytes for _, _, reading in plain]
+            )
             for (place, field, (_, _, path)), tensor in zip(plain, copied, strict=True):
-                counted = count, None, path.row_bytes, False, per_byte * path.row_bytes, reads[place].bounds
+                counted = (
+                    count,
+                    None,
+                    path.row_bytes,
+                    False,
+                    per_byte * path.row_bytes,
+                    reads[place].bounds,
+                )
                 self._counters.record(field.label, path.tier, *counted)
                 rows[place] = FieldRows(tensor, path.version, path.generation)
         for place, field, reading in others:
@@ -268,7 +292,8 @@ class FieldSet:
     def current_each(
         self, reads: Sequence[Read], rows: Sequence[FieldRows | None], after: Event | None = None
     ) -> list[FieldRows]:
-        """The rows as they are now: those of fields that were replaced or written since are read again.
+        """The rows as they are now: those of fields that were replaced or written since are read
+        again.
 
         Raises:
             KeyError: There is no such field now.
@@ -276,7 +301,8 @@ class FieldSet:
         current = []
         for read, known in zip(reads, rows, strict=True):
             if known is None or (
-                known.version is not None and not self._fields[read.key].is_current(known.version, known.generation)
+                known.version is not None
+                and not self._fields[read.key].is_current(known.version, known.generation)
             ):
                 known = self.with_room(partial(self.read, *read, after))
             current.append(known)
@@ -300,12 +326,15 @@ class FieldSet:
         begin: float,
         windows: Windows | None,
     ) -> FieldRows:
-        """:meth:`read` without an accelerator, begun at ``begin``; ``reading`` holds the memory that the path reads."""
+        """:meth:`read` without an accelerator, begun at ``begin``; ``reading`` holds the memory
+        that the path reads."""
         held, values, path = reading
         if path.cacheable and path.cache is None and field.is_due:
             held, values, path = self._filled_late(key, field, (held, values, path))
         found = None if windows is None else windows.read(key, path, ids, field.pool, bounds)
-        tensor, hits = read_counted(path.feature, ids, field.pool, bounds) if found is None else found
+        tensor, hits = (
+            read_counted(path.feature, ids, field.pool, bounds) if found is None else found
+        )
         if tensor.device != self._device:
             tensor = tensor.to(self._device)
         if path.cacheable and self._first_epoch is not None:  # only now: the ids have been checked
@@ -338,7 +367,12 @@ class FieldSet:
         return field.path(self._resolve) if field.is_cached else now
 
     def _read_on_accelerator(
-        self, link: Link, key: Hashable, ids: Tensor, bounds: Sequence[int] | None, after: Event | None
+        self,
+        link: Link,
+        key: Hashable,
+        ids: Tensor,
+        bounds: Sequence[int] | None,
+        after: Event | None,
     ) -> FieldRows:
         begin, field = time.perf_counter(), self._fields[key]
         caller = link.accelerator.current_stream
@@ -358,9 +392,12 @@ class FieldSet:
             begun = link.stream.record()
             tensor, hits = feature.read_counted(ids, bounds=bounds)
             ready = link.stream.record()
-            if path.cacheable and self._first_epoch is not None:  # only now: ids of the CPU have been checked
+            # Only now: ids of the CPU have been checked.
+            if path.cacheable and self._first_epoch is not None:
                 self._count_first(key, ids, bounds)
-        by_hop = () if bounds is None else tuple(end - start for start, end in pairwise((0, *bounds)))
+        by_hop = (
+            () if bounds is None else tuple(end - start for start, end in pairwise((0, *bounds)))
+        )
         count = len(ids), hits, path.row_bytes, path.cacheable
         read = PendingRead(field.label, path.tier, *count, begun, ready, by_hop)
         self._counters.record_pending(read, time.perf_counter() - begin)
@@ -386,7 +423,8 @@ class FieldSet:
             return None
 
     def is_current(self, key: Hashable, rows: FieldRows) -> bool:
-        """Whether a read now gives the same values: not once the field was replaced, written or deleted."""
+        """Whether a read now gives the same values: not once the field was replaced, written or
+        deleted."""
         return rows.version is None or self._fields[key].is_current(rows.version, rows.generation)
 
     @property
@@ -408,12 +446,14 @@ class FieldSet:
             self._first_epoch = None
 
     def let_grow(self, grows: bool) -> None:
-        """Let windows fill a cache in memory from now on, where a file is not in memory; else it is read for that."""
+        """Let windows fill a cache in memory from now on, where a file is not in memory; else it is
+        read for that."""
         if self._static is not None:
             self._static.let_grow(grows)
 
     def prepare(self) -> None:
-        """Fill the cache if its size and fields are known; call before the first batch of an epoch."""
+        """Fill the cache if its size and fields are known; call before the first batch of an
+        epoch."""
         if self._static is None:
             return
         rank = None if self._first_epoch is None else self._first_epoch.ranking()
@@ -428,14 +468,16 @@ class FieldSet:
             self._static.after_first_step()
 
     def refill(self, rank: Rank) -> None:
-        """Choose anew by another ranking, under the same number of bytes, or fill by it later; see ``StaticCache``."""
+        """Choose anew by another ranking, under the same number of bytes, or fill by it later; see
+        ``StaticCache``."""
         if self._static is not None:
             self._static.refill(rank)
 
     def invalidate(self, key: Hashable | None = None) -> None:
         """Forget the cached rows of one field, or of all, here and in sets that share the cache.
 
-        Needed after writes that torch cannot see: through a NumPy view, ``tensor.data``, or by other processes.
+        Needed after writes that torch cannot see: through a NumPy view, ``tensor.data``, or by
+        other processes.
         """
         for field in [self._fields[key]] if key is not None else list(self._fields.values()):
             version = field.invalidate()
@@ -443,7 +485,8 @@ class FieldSet:
                 self._static.invalidate_shared(version)
 
     def shrink(self) -> bool:
-        """Give up about half of the rows cached on an accelerator, those read least; reads may go on.
+        """Give up about half of the rows cached on an accelerator, those read least; reads may go
+        on.
 
         Later fillings stay under that size.
 
@@ -453,15 +496,19 @@ class FieldSet:
         return self._static is not None and self._static.shrink()
 
     def with_room(self, work: Callable[[], T]) -> T:
-        """Do work that can be repeated; where an accelerator's memory is short, again with a smaller cache.
+        """Do work that can be repeated; where an accelerator's memory is short, again with a
+        smaller cache.
 
         Raises:
             OutOfMemory: It does not fit, and nothing is cached any more.
         """
-        return work() if self._link is None else with_room(work, self._link.accelerator, self.shrink)
+        return (
+            work() if self._link is None else with_room(work, self._link.accelerator, self.shrink)
+        )
 
     def close(self) -> None:
-        """Unpin the fields' memory; what is read later is pinned anew. Dropping the set does it too."""
+        """Unpin the fields' memory; what is read later is pinned anew. Dropping the set does it
+        too."""
         if self._link is not None:
             self._link.close()
 
@@ -486,7 +533,8 @@ class FieldSet:
 
     @property
     def counters(self) -> CacheStats:
-        """Statistics of all reads that are done (see :meth:`settle`); subtract an earlier value for those since."""
+        """Statistics of all reads that are done (see :meth:`settle`); subtract an earlier value for
+        those since."""
         return self._counters.snapshot()
 
     def settle(self) -> None:
@@ -499,7 +547,9 @@ class FieldSet:
         if self._static is not None:
             return self._static.plans
         vertices = {t: n for t, n in self._num_rows.items() if isinstance(t, str)}
-        return CachePlans(CachePlan(self._device, n, 0, 0, (), None, "as cache=0 asks") for n in vertices.values())
+        return CachePlans(
+            CachePlan(self._device, n, 0, 0, (), None, "as cache=0 asks") for n in vertices.values()
+        )
 
     @property
     def plan(self) -> CachePlan:

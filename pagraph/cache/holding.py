@@ -34,7 +34,8 @@ class Entry:
 
 
 class Holding:
-    """The fields that may be cached, and their cached rows. Mutations require the fill lock; reads need none."""
+    """The fields that may be cached, and their cached rows. Mutations require the fill lock; reads
+    need none."""
 
     def __init__(
         self,
@@ -58,7 +59,8 @@ class Holding:
         self._ranked_here = True  # the choice's scores are this loader's reads
         self._parts: dict[Hashable, FieldPlan] = {}
         self._leaving: list[weakref.ref[torch.UntypedStorage]] = []
-        self._declined: dict[Hashable, tuple[RowType, FieldVersion]] = {}  # considered, and not worth a row
+        # Considered, and not worth a row.
+        self._declined: dict[Hashable, tuple[RowType, FieldVersion]] = {}
 
     def candidates(self) -> dict[Hashable, Candidate]:
         """The fields that are worth caching; one that cannot be read now raises when it is read."""
@@ -97,12 +99,17 @@ class Holding:
 
     def used_without(self, key: Hashable) -> int:
         """Bytes of all tables, and of the rows of all fields but one."""
-        return self.choice.table_bytes + sum(part.nbytes for other, part in self._parts.items() if other != key)
+        return self.choice.table_bytes + sum(
+            part.nbytes for other, part in self._parts.items() if other != key
+        )
 
     def plans(self, budget_bytes: int, reason: str) -> CachePlans:
-        """A plan for each vertex type, and for each edge type of which anything is cached, or why nothing is."""
+        """A plan for each vertex type, and for each edge type of which anything is cached, or why
+        nothing is."""
         now, entries = self._parts, list(self.entries.items())
-        parts = [(entry.type, now[key]) for key, entry in entries if key in now and entry.field.is_cached]
+        parts = [
+            (entry.type, now[key]) for key, entry in entries if key in now and entry.field.is_cached
+        ]
         by_type = {t: tuple(part for of, part in parts if of == t) for t in self._num_rows}
         several = sum(isinstance(t, str) for t in self._num_rows) > 1
         indices = self.choice.indices
@@ -121,16 +128,23 @@ class Holding:
         )
 
     def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
-        """Apply a choice: give up the rows that it leaves out, keep those that stay, fill the others."""
+        """Apply a choice: give up the rows that it leaves out, keep those that stay, fill the
+        others."""
         kept, old = self._kept(choice, found), self._parts
         # On a device there may be no room beside the old rows.
-        self._leaving = self.release(old.keys() - (choice.rows.keys() if self._link is None else kept.keys()))
+        self._leaving = self.release(
+            old.keys() - (choice.rows.keys() if self._link is None else kept.keys())
+        )
         if self._link is not None:
             stay = {found[key].type for key in kept}
-            self.choice = Choice({t: index for t, index in self.choice.indices.items() if t in stay})
+            self.choice = Choice(
+                {t: index for t, index in self.choice.indices.items() if t in stay}
+            )
         choice = self._with_tables(choice)
         self.choice, self._ranked_here = choice, True
-        self._declined = {k: (c.type, c.seen.version) for k, c in found.items() if k not in choice.rows}
+        self._declined = {
+            k: (c.type, c.seen.version) for k, c in found.items() if k not in choice.rows
+        }
         self._parts = {key: part for key, part in old.items() if key in choice.rows}
         for key, cache in kept.items():
             self._use(key, found[key], choice.indices[found[key].type].cache(cache.rows))
@@ -141,14 +155,20 @@ class Holding:
         }
         for key in sorted(growth, key=growth.__getitem__):
             if self.fill(key, found[key], choice.rows[key]) is None:
-                self.entries[key].field.release()  # written meanwhile: rows of the old choice must not stay
+                # Written meanwhile: rows of the old choice must not stay.
+                self.entries[key].field.release()
 
-    def _kept(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> dict[Hashable, FeatureCache]:
+    def _kept(
+        self, choice: Choice, found: Mapping[Hashable, Candidate]
+    ) -> dict[Hashable, FeatureCache]:
         """The caches that have the very rows of a new choice already."""
         kept = {}
         for key, count in choice.rows.items():
             candidate = found[key]
-            cache, before = candidate.field.cached(candidate.seen.version), self.choice.indices.get(candidate.type)
+            cache, before = (
+                candidate.field.cached(candidate.seen.version),
+                self.choice.indices.get(candidate.type),
+            )
             if cache is None or before is None or len(cache) != count:
                 continue
             if torch.equal(before.ids[:count], choice.indices[candidate.type].ids[:count]):
@@ -166,7 +186,9 @@ class Holding:
         """Add the rows of a type that was chosen later, if it got any."""
         if row_type in more.indices:
             index = self._with_tables(more).indices[row_type]
-            self.choice = Choice({**self.choice.indices, row_type: index}, {**self.choice.rows, **more.rows})
+            self.choice = Choice(
+                {**self.choice.indices, row_type: index}, {**self.choice.rows, **more.rows}
+            )
 
     @property
     def held(self) -> dict[Hashable, FeatureCache]:
@@ -177,10 +199,17 @@ class Holding:
     def same_rows(self, other: Holding) -> list[tuple[Hashable, Hashable]]:
         """The fields that have the very rows of another's: pairs of a key here and a key there."""
         theirs = {id(cache.rows): key for key, cache in other.held.items()}
-        return [(key, theirs[id(cache.rows)]) for key, cache in self.held.items() if id(cache.rows) in theirs]
+        return [
+            (key, theirs[id(cache.rows)])
+            for key, cache in self.held.items()
+            if id(cache.rows) in theirs
+        ]
 
-    def release(self, keys: Collection[Hashable] | None = None) -> list[weakref.ref[torch.UntypedStorage]]:
-        """Give up the rows of some fields, or of all; returns their memory, which reads that have begun still hold."""
+    def release(
+        self, keys: Collection[Hashable] | None = None
+    ) -> list[weakref.ref[torch.UntypedStorage]]:
+        """Give up the rows of some fields, or of all; returns their memory, which reads that have
+        begun still hold."""
         keys = list(self._parts) if keys is None else keys
         caches = [cache for cache in map(self.held.get, keys) if cache is not None]
         for key in keys:
@@ -189,13 +218,16 @@ class Holding:
         return [weakref.ref(cache.rows.untyped_storage()) for cache in caches]
 
     def clear(self) -> list[weakref.ref[torch.UntypedStorage]]:
-        """Give up all rows and tables; returns as :meth:`release`, with what :meth:`install` gave up last."""
+        """Give up all rows and tables; returns as :meth:`release`, with what :meth:`install` gave
+        up last."""
         leaving = [*self._leaving, *self.release()]
         self.choice = Choice()
         self.fillings.clear()
         return leaving
 
-    def fill_first(self, counts: Mapping[Hashable, int], found: Mapping[Hashable, Candidate]) -> None:
+    def fill_first(
+        self, counts: Mapping[Hashable, int], found: Mapping[Hashable, Candidate]
+    ) -> None:
         """Cache the first rows of the present order, of fields of which none is cached."""
         self.choice = Choice(self.choice.indices, counts)
         for key, count in counts.items():
@@ -209,7 +241,9 @@ class Holding:
         """Give up the tables of types of which nothing is cached."""
         types = {self.entries[key].type for key in self._parts}
         rows = {key: count for key, count in self.choice.rows.items() if key in self._parts}
-        self.choice = Choice({t: index for t, index in self.choice.indices.items() if t in types}, rows)
+        self.choice = Choice(
+            {t: index for t, index in self.choice.indices.items() if t in types}, rows
+        )
 
     def decline(self, key: Hashable, candidate: Candidate) -> None:
         """Note that these values are not worth a row."""
@@ -231,26 +265,38 @@ class Holding:
             if self._grows(candidate.base):
                 before = candidate.field.cached(candidate.seen.version)
                 return growing_cache(stored, index.ids[:count], slots=index.slots, before=before)
-            return fill_cache(stored, index.ids[:count], device=self._device, num_nodes=num_nodes, slots=index.slots)
+            return fill_cache(
+                stored,
+                index.ids[:count],
+                device=self._device,
+                num_nodes=num_nodes,
+                slots=index.slots,
+            )
         assert not isinstance(stored, DeviceFeature)
         transfer = self._link.transfer(key, candidate.seen.version)
         rows, filling = fill_rows(stored, index.ids[:count], self._link, transfer)
         self.fillings.append(filling)
         return index.cache(rows)
 
-    def caches_of(self, found: Mapping[Hashable, Candidate], link: Link | None) -> dict[Hashable, FeatureCache] | None:
-        """The rows of another's fields ``found``, by its keys; None if this was not made for all of them."""
+    def caches_of(
+        self, found: Mapping[Hashable, Candidate], link: Link | None
+    ) -> dict[Hashable, FeatureCache] | None:
+        """The rows of another's fields ``found``, by its keys; None if this was not made for all of
+        them."""
         caches = {}
         entries = list(self.entries.values())
         for key, candidate in found.items():
             stored, version = candidate.stored, candidate.seen.version
-            same = (entry.field.cached(version) for entry in entries if entry.type == candidate.type)
+            same = (
+                entry.field.cached(version) for entry in entries if entry.type == candidate.type
+            )
             cache = next((cache for cache in same if cache is not None), None)
             if cache is None:
                 if not self.has_declined(candidate):
                     return None
                 continue  # of a field that is not worth caching the rows are missing rightly
-            # A new loader promises the values of now, those written behind torch's back too: compare them.
+            # A new loader promises the values of now, those written behind torch's back too:
+            # compare them.
             ids = self.choice.indices[candidate.type].ids
             if link is None:
                 equal = holds(cache, stored, ids)
@@ -270,7 +316,8 @@ class Holding:
         *,
         same_workload: bool,
     ) -> None:
-        """Take over another's cached rows of these fields; with another workload its expected reads do not hold."""
+        """Take over another's cached rows of these fields; with another workload its expected reads
+        do not hold."""
         types = {found[key].type for key in caches}
         indices = {t: index for t, index in other.choice.indices.items() if t in types}
         self.choice = Choice(indices, {key: len(cache) for key, cache in caches.items()})
@@ -289,8 +336,12 @@ class Holding:
         seeds = self._outputs(candidate.type) if Role.OUTPUT in candidate.role else None
         expected: tuple[float | None, float | None] = (None, None)
         if self._ranked_here or Role.INPUT not in candidate.role:
-            expected = self.choice.indices[candidate.type].expected(candidate.role, len(cache), seeds)
+            expected = self.choice.indices[candidate.type].expected(
+                candidate.role, len(cache), seeds
+            )
         base, label = candidate.base, candidate.field.label
         complete = len(cache) == base.num_rows
-        part = FieldPlan(label, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete)
+        part = FieldPlan(
+            label, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete
+        )
         self._parts = {**self._parts, key: part}

@@ -12,10 +12,13 @@ from ..system.units import bytes_text, percent
 __all__ = ["MemoryNeeds", "MemoryPlan", "divide_memory", "usable_memory"]
 
 QUARTER = 4
-"""A control group of ``memory`` and a quarter of it is never exceeded: what computes, and pages of files, have that."""
+"""A control group of ``memory`` and a quarter of it is never exceeded: what computes, and pages of
+files, have that."""
 
-_WINDOW_SHARE = 3  # at most this part of what the batches leave: a window only spares what comes twice in it
-_AHEAD = 32  # batches; 8 read 0.47 and 0.75 of the distinct pages on two real graphs, and more of them less
+# At most this part of what the batches leave: a window only spares what comes twice in it.
+_WINDOW_SHARE = 3
+# Batches; 8 read 0.47 and 0.75 of the distinct pages on two real graphs, and more of them less.
+_AHEAD = 32
 
 
 @dataclass(frozen=True)
@@ -23,18 +26,21 @@ class MemoryNeeds:
     """Bytes that each part could use, and what they would save.
 
     Attributes:
-        process: Bytes that the process holds: interpreter, libraries, model, what is in memory of the graph.
+        process: Bytes that the process holds: interpreter, libraries, model, what is in memory of
+            the graph.
         batch: Bytes of one batch with its rows.
         batches: Batches that are in memory at once.
         staging: Bytes of pinned buffers.
-        ahead: Bytes that the look-ahead window takes for each batch of a group, those of the groups beside it included.
+        ahead: Bytes that the look-ahead window takes for each batch of a group, those of the groups
+            beside it included.
         ahead_rows: Bytes of a batch's rows that lie on disk.
         lookahead: Batches to look ahead; None: as many as are of use.
         num_batches: Batches of an epoch.
         topology: Bytes of the graph's edges that lie on disk.
         topology_reads: Bytes that an epoch reads of them, in whole pages.
         cache: Bytes of all rows on disk that a static cache could hold, and of its tables.
-        growing: Bytes of these tables that only a cache has which windows fill: of the rows that are there, by field.
+        growing: Bytes of these tables that only a cache has which windows fill: of the rows that
+            are there, by field.
         cache_reads: Bytes that an epoch reads of these rows, in whole pages.
         cache_given: Bytes that the cache was given; None: as many as are of use.
     """
@@ -73,7 +79,8 @@ class MemoryPlan:
         topology: Bytes of edges that are kept in memory.
         cache: Bytes of the static cache of rows on the CPU, with its tables.
         needs: What there was to divide between.
-        ranked: What the cache's rows are ranked by where it is not the policy, which takes too much memory.
+        ranked: What the cache's rows are ranked by where it is not the policy, which takes too much
+            memory.
         reason: Why nothing is planned; empty where something is.
     """
 
@@ -126,21 +133,54 @@ class MemoryPlan:
 
     def _table(self) -> Table:
         if self.reason:
-            return Table([["part", "bytes"]], f"memory: nothing is planned, {self.reason}", left=(0,))
+            return Table(
+                [["part", "bytes"]], f"memory: nothing is planned, {self.reason}", left=(0,)
+            )
         needs = self.needs
         lines: list[Sequence[str]] = [("part", "bytes", "of what it could use", "")]
-        lines.append(("process", bytes_text(self.process), "", f"of the {bytes_text(needs.process)} that it holds"))
+        lines.append(
+            (
+                "process",
+                bytes_text(self.process),
+                "",
+                f"of the {bytes_text(needs.process)} that it holds",
+            )
+        )
         flying = f"{needs.batches} of {bytes_text(needs.batch)}: made, waiting, in your hands"
         lines.append(("batches", bytes_text(self.batches), "", flying))
         if self.staging:
-            lines.append(("staging", bytes_text(self.staging), "", "pinned, on the way to the device"))
-        ahead = f"groups of {self.lookahead} batches, which miss {bytes_text(needs.ahead_rows)} each at most"
-        lines.append(("window", bytes_text(self.window), "", ahead if self.window else "no look-ahead"))
-        lines.append(("topology", bytes_text(self.topology), _share(self.topology, needs.topology), "edges on disk"))
-        lines.append(("cache", bytes_text(self.cache), _share(self.cache, needs.cache), f"rows on disk{self.ranked}"))
+            lines.append(
+                ("staging", bytes_text(self.staging), "", "pinned, on the way to the device")
+            )
+        ahead = (
+            f"groups of {self.lookahead} batches, which miss {bytes_text(needs.ahead_rows)} "
+            "each at most"
+        )
+        lines.append(
+            ("window", bytes_text(self.window), "", ahead if self.window else "no look-ahead")
+        )
+        lines.append(
+            (
+                "topology",
+                bytes_text(self.topology),
+                _share(self.topology, needs.topology),
+                "edges on disk",
+            )
+        )
+        lines.append(
+            (
+                "cache",
+                bytes_text(self.cache),
+                _share(self.cache, needs.cache),
+                f"rows on disk{self.ranked}",
+            )
+        )
         lines.append(("left", bytes_text(self.left), "", ""))
         quarter = bytes_text(self.total // QUARTER)
-        title = f"memory: {bytes_text(self.total)}; {quarter} more are for what computes and the system's pages"
+        title = (
+            f"memory: {bytes_text(self.total)}; {quarter} more are for what computes and the "
+            "system's pages"
+        )
         return Table(lines, title, left=(0, 3))
 
 
@@ -149,7 +189,8 @@ def _share(nbytes: int, most: int) -> str:
 
 
 def usable_memory(available: int, process: int) -> int:
-    """Bytes that a loader may plan with where none are given: a quarter of them is left of what there is.
+    """Bytes that a loader may plan with where none are given: a quarter of them is left of what
+    there is.
 
     Args:
         available: Bytes that are free.
@@ -161,18 +202,21 @@ def usable_memory(available: int, process: int) -> int:
 def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> MemoryPlan:
     """Divide memory by what a byte of each part saves.
 
-    Batches in flight come first, as there is nothing without them; then the look-ahead for one batch, without which
-    an epoch from a disk took four times as long, and for more of them up to a third of what is left. The rest is shared
-    by the edges and the rows that are kept: with ``r`` bytes read an epoch of ``n``, the best ``b`` bytes are taken to
-    save ``r * sqrt(b / n)``, which gives each ``r ** 2 / n`` parts, up to all of it.
+    Batches in flight come first, as there is nothing without them; then the look-ahead for one
+    batch, without which an epoch from a disk took four times as long, and for more of them up to a
+    third of what is left. The rest is shared by the edges and the rows that are kept: with ``r``
+    bytes read an epoch of ``n``, the best ``b`` bytes are taken to save ``r * sqrt(b / n)``, which
+    gives each ``r ** 2 / n`` parts, up to all of it.
 
     Args:
         total: Bytes to divide.
         needs: What the parts could use.
-        given: ``total`` was asked for: refuse one that is too small. Else the plan has the batches, and no more.
+        given: ``total`` was asked for: refuse one that is too small. Else the plan has the batches,
+            and no more.
 
     Raises:
-        ValueError: ``total`` is below what the batches and a cache of a given size need; it says how much that is.
+        ValueError: ``total`` is below what the batches and a cache of a given size need; it says
+            how much that is.
     """
     process = beyond_share(total, needs.process)
     rest = total - process - needs.in_flight - needs.staging
@@ -187,13 +231,19 @@ def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> Memo
     rest -= window
     window = window if window >= needs.ahead else 0  # it holds a batch, or is of no use
     wants_cache = 0 if needs.cache_given is not None else needs.cache
-    topology, more = _shared(rest, (needs.topology, needs.topology_reads), (wants_cache, needs.cache_reads))
-    return MemoryPlan(total, process, needs.in_flight, needs.staging, window, topology, cache + more, needs)
+    topology, more = _shared(
+        rest, (needs.topology, needs.topology_reads), (wants_cache, needs.cache_reads)
+    )
+    return MemoryPlan(
+        total, process, needs.in_flight, needs.staging, window, topology, cache + more, needs
+    )
 
 
 def _window(needs: MemoryNeeds) -> int:
     """Bytes that the look-ahead could use."""
-    return needs.ahead * min(needs.num_batches, _AHEAD if needs.lookahead is None else needs.lookahead)
+    return needs.ahead * min(
+        needs.num_batches, _AHEAD if needs.lookahead is None else needs.lookahead
+    )
 
 
 def _shared(nbytes: int, first: tuple[int, float], second: tuple[int, float]) -> tuple[int, int]:
@@ -211,8 +261,17 @@ def _too_small(total: int, needs: MemoryNeeds, cache: int) -> str:
     """Why ``total`` does not do, and the least that does."""
     base = needs.in_flight + needs.staging + cache
     least = least_memory(base, needs.process)
-    parts = [f"{needs.batches} batches of {bytes_text(needs.batch)} in memory at once (fewer with prefetch=0)"]
+    parts = [
+        f"{needs.batches} batches of {bytes_text(needs.batch)} in memory at once (fewer with "
+        "prefetch=0)"
+    ]
     parts += [f"{bytes_text(needs.staging)} of pinned buffers"] if needs.staging else []
     parts += [f"a cache of {bytes_text(cache)}"] if cache else []
-    parts += [f"the {bytes_text(needs.process)} that the process holds, of which an eighth of memory is free"]
-    return f"memory must be at least {least} bytes ({bytes_text(least)}) for {', '.join(parts)}; got {total}"
+    parts += [
+        f"the {bytes_text(needs.process)} that the process holds, of which an eighth of memory is "
+        "free"
+    ]
+    return (
+        f"memory must be at least {least} bytes ({bytes_text(least)}) for {', '.join(parts)}; "
+        f"got {total}"
+    )

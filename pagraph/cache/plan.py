@@ -43,8 +43,8 @@ class FieldPlan:
         nbytes: Bytes of these rows in the cache.
         tier: Where its other rows are read from.
         row_bytes: Bytes that a read of one row moves.
-        expected_reads: Rows that are expected to be read in an epoch, by all processes that share the seeds. None
-            where that is not known: the policy's scores are not reads an epoch.
+        expected_reads: Rows that are expected to be read in an epoch, by all processes that share
+            the seeds. None where that is not known: the policy's scores are not reads an epoch.
         expected_hits: Those of them that are cached.
         complete: Whether all rows are cached.
     """
@@ -60,17 +60,27 @@ class FieldPlan:
 
     @property
     def expected_hit_rate(self) -> float | None:
-        """Expected reads of cached rows / expected reads of all rows; None where they are not known."""
+        """Expected reads of cached rows / expected reads of all rows; None where they are not
+        known."""
         return 1.0 if self.complete else _rate(self.expected_hits, self.expected_reads)
 
     @property
     def expected_bytes_saved(self) -> float | None:
-        """Bytes an epoch that are expected not to be read from ``tier``; None where that is not known."""
+        """Bytes an epoch that are expected not to be read from ``tier``; None where that is not
+        known."""
         return None if self.expected_hits is None else self.expected_hits * self.row_bytes
 
     def to_dict(self) -> dict[str, float]:
-        """Its numbers by the names above: "rows", "nbytes", and those that are expected, as far as they are known."""
-        names = ("rows", "nbytes", "expected_reads", "expected_hits", "expected_hit_rate", "expected_bytes_saved")
+        """Its numbers by the names above: "rows", "nbytes", and those that are expected, as far as
+        they are known."""
+        names = (
+            "rows",
+            "nbytes",
+            "expected_reads",
+            "expected_hits",
+            "expected_hit_rate",
+            "expected_bytes_saved",
+        )
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -80,7 +90,8 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class CachePlan:
-    """The cached rows of the vertices, or edges, of one type. ``str()`` is a table with one line a field.
+    """The cached rows of the vertices, or edges, of one type. ``str()`` is a table with one line a
+    field.
 
     Attributes:
         device: Where the rows are.
@@ -115,14 +126,18 @@ class CachePlan:
 
     @property
     def expected_hit_rate(self) -> float | None:
-        """Expected reads of cached rows / expected reads of all rows of the cached fields; None: not known."""
+        """Expected reads of cached rows / expected reads of all rows of the cached fields; None:
+        not known."""
         if self.fields and all(f.complete for f in self.fields):
             return 1.0
-        return _rate(_sum(f.expected_hits for f in self.fields), _sum(f.expected_reads for f in self.fields))
+        return _rate(
+            _sum(f.expected_hits for f in self.fields), _sum(f.expected_reads for f in self.fields)
+        )
 
     @property
     def expected_bytes_saved(self) -> float | None:
-        """Bytes an epoch that are expected to be saved by all fields; None where one is not known, or none cached."""
+        """Bytes an epoch that are expected to be saved by all fields; None where one is not known,
+        or none cached."""
         return _sum(f.expected_bytes_saved for f in self.fields)
 
     def __repr__(self) -> str:
@@ -147,13 +162,15 @@ class CachePlan:
 
 
 class CachePlans(list[CachePlan]):
-    """The cached rows of each type; ``str()`` is one table with all fields and their total, as in a notebook."""
+    """The cached rows of each type; ``str()`` is one table with all fields and their total, as in a
+    notebook."""
 
     def to_dict(self) -> dict[str, float]:
         """All numbers by flat names, for TensorBoard or W&B.
 
-        "budget_bytes", "table_bytes", "nbytes" (tables included), "expected_hit_rate" and "expected_bytes_saved" as far
-        as they are known, and "field/NAME/..." with the names of :meth:`FieldPlan.to_dict`.
+        "budget_bytes", "table_bytes", "nbytes" (tables included), "expected_hit_rate" and
+        "expected_bytes_saved" as far as they are known, and "field/NAME/..." with the names of
+        :meth:`FieldPlan.to_dict`.
         """
         return _numbers(self)
 
@@ -175,13 +192,18 @@ def _numbers(plans: Sequence[CachePlan]) -> dict[str, float]:
     }
     numbers = {name: value for name, value in totals.items() if value is not None}
     parts = [part for plan in plans for part in plan]
-    return numbers | {f"field/{part.key}/{name}": n for part in parts for name, n in part.to_dict().items()}
+    return numbers | {
+        f"field/{part.key}/{name}": n for part in parts for name, n in part.to_dict().items()
+    }
 
 
 def _expected(plans: Sequence[CachePlan]) -> tuple[float | None, float | None]:
-    """Hit rate and bytes saved an epoch that are expected of all fields; None where they are not known."""
+    """Hit rate and bytes saved an epoch that are expected of all fields; None where they are not
+    known."""
     parts = [part for plan in plans for part in plan]
-    rate = _rate(_sum(part.expected_hits for part in parts), _sum(part.expected_reads for part in parts))
+    rate = _rate(
+        _sum(part.expected_hits for part in parts), _sum(part.expected_reads for part in parts)
+    )
     return rate, _sum(part.expected_bytes_saved for part in parts)
 
 
@@ -198,11 +220,14 @@ def _table(plans: Sequence[CachePlan]) -> Table:
     if not any(plan.fields for plan in plans):
         return Table([[f"{title}; no field{plans[0].reason and ', '}{plans[0].reason}"]], left=(0,))
     lines = [_HEAD, *(_line(part, plan.num_nodes) for plan in plans for part in plan)]
-    lines.append(("tables", "", "", bytes_text(sum(plan.table_bytes for plan in plans)), "", "", ""))
+    lines.append(
+        ("tables", "", "", bytes_text(sum(plan.table_bytes for plan in plans)), "", "", "")
+    )
     rate, saved = _expected(plans)
     lines.append(("total", "", "", bytes_text(used), _percent(rate), _known(saved), ""))
     note = "" if rate is None and saved is None else "; hit rates and bytes saved are expectations"
-    return Table(lines, title + note, left=(0, len(_HEAD) - 1))  # names to the left, numbers to the right
+    # Names to the left, numbers to the right.
+    return Table(lines, title + note, left=(0, len(_HEAD) - 1))
 
 
 def _line(part: FieldPlan, num_nodes: int) -> tuple[str, ...]:
@@ -248,7 +273,8 @@ _GIB = 1 << 30
 
 
 def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
-    """Bytes that a cache on ``device`` may take now; 0 where torch cannot tell. Call after a full training step.
+    """Bytes that a cache on ``device`` may take now; 0 where torch cannot tell. Call after a full
+    training step.
 
     Args:
         device: Where the cache will be.
@@ -261,12 +287,13 @@ def auto_budget(device: torch.device, *, reserve: int | None = None) -> int:
 
 
 def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) -> int:
-    """Bytes, at least 0, that a cache on an accelerator may take now; call after a full training step.
+    """Bytes, at least 0, that a cache on an accelerator may take now; call after a full training
+    step.
 
-    The peak memory of that step stays free, whether it is in use now or not: the model, its gradients and the
-    optimiser's state, activations, and the batches that were in flight. ``reserve`` (default: :func:`device_reserve`)
-    stays free on top, for larger batches, batches in flight that were not there during the first step, and fragments
-    between tensors.
+    The peak memory of that step stays free, whether it is in use now or not: the model, its
+    gradients and the optimiser's state, activations, and the batches that were in flight.
+    ``reserve`` (default: :func:`device_reserve`) stays free on top, for larger batches, batches in
+    flight that were not there during the first step, and fragments between tensors.
     """
     free, total = accelerator.free_bytes()
     allocated = peak = 0  # other devices than CUDA's do not tell
@@ -278,7 +305,8 @@ def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) 
 
 
 def device_reserve(total: int) -> int:
-    """Bytes to leave free on a device of ``total`` bytes: 5 %, at least 1 GiB, but no more than a quarter of it."""
+    """Bytes to leave free on a device of ``total`` bytes: 5 %, at least 1 GiB, but no more than a
+    quarter of it."""
     return max(min(_GIB, total // 4), total // 20)
 
 
@@ -286,7 +314,8 @@ def device_bytes(*, free: int, allocated: int, peak: int, reserve: int) -> int:
     """Bytes left on a device after the largest step so far.
 
     Args:
-        free: Bytes that could be allocated now, including those that torch's allocator keeps for reuse.
+        free: Bytes that could be allocated now, including those that torch's allocator keeps for
+            reuse.
         allocated: Bytes in use by tensors now.
         peak: The most bytes in use by tensors at any time.
         reserve: Bytes to leave.
@@ -311,15 +340,17 @@ def check_budget(budget: Budget, accelerator: Accelerator) -> None:
     total = accelerator.free_bytes()[1]
     if budget.limit is not None and budget.limit > total:
         raise ValueError(
-            f"cache must be at most {total} bytes ({bytes_text(total)}) on {accelerator.device}, got {budget.limit}"
+            f"cache must be at most {total} bytes ({bytes_text(total)}) on {accelerator.device}, "
+            f"got {budget.limit}"
         )
 
 
 def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Accelerator) -> int:
-    """The budget in bytes, with the tables if it pays for them; less, with a warning, where they are not free.
+    """The budget in bytes, with the tables if it pays for them; less, with a warning, where they
+    are not free.
 
-    Then the reserve of "auto" stays free. ``wanted`` has the bytes of one vertex's rows of all fields, and the number
-    of vertices, for each type.
+    Then the reserve of "auto" stays free. ``wanted`` has the bytes of one vertex's rows of all
+    fields, and the number of vertices, for each type.
     """
     room = budget.nbytes(wanted, free=lambda: accelerator_budget(accelerator))
     if budget.is_auto:
@@ -332,7 +363,8 @@ def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Acc
         return room
     less = max(0, free - device_reserve(total))
     warnings.warn(
-        f"the cache was to take {bytes_text(taken)} on {accelerator.device}, where {bytes_text(free)} are free: "
+        f"the cache was to take {bytes_text(taken)} on {accelerator.device}, where "
+        f"{bytes_text(free)} are free: "
         f"{_advice(less)}",
         RuntimeWarning,
         stacklevel=2,
@@ -343,12 +375,15 @@ def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Acc
 def warn_of_memory(device: torch.device, nbytes: int) -> None:
     """Warn that a cache is smaller than planned, because memory ran out while it was filled."""
     warnings.warn(
-        f"{device} ran out of memory while the cache was filled: {_advice(nbytes)}", RuntimeWarning, stacklevel=2
+        f"{device} ran out of memory while the cache was filled: {_advice(nbytes)}",
+        RuntimeWarning,
+        stacklevel=2,
     )
 
 
 def wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None:
-    """Wait until nothing holds this memory, or some time has passed: its holder may be waiting too."""
+    """Wait until nothing holds this memory, or some time has passed: its holder may be waiting
+    too."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while any(ref() is not None for ref in memory) and time.monotonic() < end:
         time.sleep(0.001)

@@ -1,4 +1,5 @@
-"""StaticCache: when the rows of a loader's fields are chosen and cached, under one budget for all types."""
+"""StaticCache: when the rows of a loader's fields are chosen and cached, under one budget for all
+types."""
 
 from __future__ import annotations
 
@@ -34,15 +35,18 @@ _log = logging.getLogger(__name__)
 
 
 class StaticCache:
-    """Decides which rows are cached, and keeps them of every field that a cache can serve. Safe from any thread.
+    """Decides which rows are cached, and keeps them of every field that a cache can serve. Safe
+    from any thread.
 
-    For the arguments see ``FieldSet``. ``num_rows`` has the sizes of vertex and edge types, ``link`` the transfer paths
-    to the accelerator on which rows are cached; None: they are cached in memory.
+    For the arguments see ``FieldSet``. ``num_rows`` has the sizes of vertex and edge types,
+    ``link`` the transfer paths to the accelerator on which rows are cached; None: they are cached
+    in memory.
     """
 
     _live: weakref.WeakSet[StaticCache] = weakref.WeakSet()
     _live_lock = threading.Lock()
-    _shrinking = threading.Lock()  # who has it waits for others' fill locks; who fills never waits for another's
+    # Who has it waits for others' fill locks; who fills never waits for another's.
+    _shrinking = threading.Lock()
 
     def __init__(
         self,
@@ -72,44 +76,57 @@ class StaticCache:
         self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
         self._fill_lock = ForkLock()  # a thread beside the batches may have it for long
         self._stepped = self._decided = self._refilled = False
-        self.allowed: int | None = None  # bytes in memory that "auto" may take; None: a share of what is free
-        self._room = self._nbytes = 0  # what choices are made under; the same with tables that come on top
+        # Bytes in memory that "auto" may take; None: a share of what is free.
+        self.allowed: int | None = None
+        # What choices are made under; the same with tables that come on top.
+        self._room = self._nbytes = 0
         if share is not None:
             with self._live_lock:
                 self._live.add(self)
 
     def add(self, key: Hashable, field: Field, row_type: RowType, role: Role) -> None:
-        """Consider a field, or a further role of one; one that comes after the decision gets the bytes left."""
+        """Consider a field, or a further role of one; one that comes after the decision gets the
+        bytes left."""
         known = self._holding.entries.get(key)
-        self._holding.entries[key] = Entry(field, row_type, role if known is None else known.role | role)
+        self._holding.entries[key] = Entry(
+            field, row_type, role if known is None else known.role | role
+        )
 
     def let_grow(self, grows: bool) -> None:
-        """Let windows fill caches of files that are not in memory, or read these for it; for fillings from now on."""
+        """Let windows fill caches of files that are not in memory, or read these for it; for
+        fillings from now on."""
         self._holding.grows = grows
 
     def prepare(self) -> None:
-        """Fill the cache if its size and fields are known, or take over another loader's; call before an epoch.
+        """Fill the cache if its size and fields are known, or take over another loader's; call
+        before an epoch.
 
-        One that windows fill comes after the first step: nothing is gained by ranking while nothing is read.
+        One that windows fill comes after the first step: nothing is gained by ranking while nothing
+        is read.
         """
-        if not self._take_over() and (self._stepped or not (self._budget.is_auto or self._holding.will_grow)):
+        if not self._take_over() and (
+            self._stepped or not (self._budget.is_auto or self._holding.will_grow)
+        ):
             self._decide()
 
     def after_first_step(self) -> None:
         """Fill the cache if :meth:`prepare` could not; call after a first training step.
 
-        Only then are the memory of a step ("auto") known, and the fields that are read if none were given.
+        Only then are the memory of a step ("auto") known, and the fields that are read if none were
+        given.
         """
         self._stepped = True
         self.prepare()
 
     def refill(self, rank: Rank) -> None:
-        """Choose anew by another ranking, under the same number of bytes, and fill again; reads may go on.
+        """Choose anew by another ranking, under the same number of bytes, and fill again; reads may
+        go on.
 
-        A read sees a field's old rows or its new ones, or none. In memory, fields are filled one after another, those
-        that shrink first, each beside its old rows: at most one field (and the tables) more than the budget. On other
-        devices all old rows that are not kept go first. Unchanged rows are not filled again. Sets that took over this
-        one's rows go on with them; from now on this set shares with no other.
+        A read sees a field's old rows or its new ones, or none. In memory, fields are filled one
+        after another, those that shrink first, each beside its old rows: at most one field (and the
+        tables) more than the budget. On other devices all old rows that are not kept go first.
+        Unchanged rows are not filled again. Sets that took over this one's rows go on with them;
+        from now on this set shares with no other.
         """
         with self._fill_lock:
             self._rank, self._refilled = rank, True
@@ -118,11 +135,13 @@ class StaticCache:
                 self._install(found, ", filled again")
 
     def shrink(self) -> bool:
-        """Give up about half of what an accelerator holds, the rows that are read least; whether there was any.
+        """Give up about half of what an accelerator holds, the rows that are read least; whether
+        there was any.
 
-        The old rows go before the ones that stay are filled again: no moment needs more memory than before. Sets that
-        share the rows keep the same ones. Later fillings stay under the new size. A thread that asks while a cache
-        gives way waits for that, and gets True: batches made at the same time are short of memory at the same time.
+        The old rows go before the ones that stay are filled again: no moment needs more memory than
+        before. Sets that share the rows keep the same ones. Later fillings stay under the new size.
+        A thread that asks while a cache gives way waits for that, and gets True: batches made at
+        the same time are short of memory at the same time.
         """
         if self._link is None:
             return False
@@ -131,7 +150,9 @@ class StaticCache:
                 return True
         with ExitStack() as locks:
             locks.callback(self._shrinking.release)
-            peers = [other for other in self._others() if other._accelerator is self._link.accelerator]
+            peers = [
+                other for other in self._others() if other._accelerator is self._link.accelerator
+            ]
             for cache in (self, *peers):
                 locks.enter_context(cache._fill_lock)
             return self._shrink(self._link, peers)
@@ -140,7 +161,9 @@ class StaticCache:
         counts, taken = self._halve()
         if not taken:
             return False
-        common = [(p, theirs, key) for p in peers for theirs, key in p._holding.same_rows(self._holding)]
+        common = [
+            (p, theirs, key) for p in peers for theirs, key in p._holding.same_rows(self._holding)
+        ]
         leaving = self._holding.release()
         for peer, theirs, _ in common:
             peer._holding.release([theirs])
@@ -157,7 +180,11 @@ class StaticCache:
         held = self._holding.held
         for peer, theirs, key in common:
             candidate = peer._holding.candidates().get(theirs)
-            if key in held and candidate is not None and candidate.seen.version == found[key].seen.version:
+            if (
+                key in held
+                and candidate is not None
+                and candidate.seen.version == found[key].seen.version
+            ):
                 peer._holding.take(theirs, candidate, held[key].rows)
         for cache in (self, *(peer for peer, _, _ in common)):
             cache._holding.prune()
@@ -165,7 +192,8 @@ class StaticCache:
         return True
 
     def _halve(self) -> tuple[dict[Hashable, int], int]:
-        """Make the room half of what is taken now; how many rows of each field stay, and the bytes taken until now."""
+        """Make the room half of what is taken now; how many rows of each field stay, and the bytes
+        taken until now."""
         held, tables = self._holding.held, self._holding.choice.table_bytes
         rows = sum(cache.row_nbytes for cache in held.values())
         self._nbytes = (rows + tables) // 2
@@ -180,13 +208,20 @@ class StaticCache:
 
     def can_serve(self, field: Field, base: PlainFeature) -> bool:
         """Whether a cache would save anything of a field's present values."""
-        entry = next((entry for entry in self._holding.entries.values() if entry.field is field), None)
+        entry = next(
+            (entry for entry in self._holding.entries.values() if entry.field is field), None
+        )
         return entry is not None and self._holding.can_cache(entry.type, base)
 
     def fill_late(self, key: Hashable, path: ReadPath, values: FieldValue) -> None:
-        """Cache a field that came, or settled, after the decision, in the bytes that are left; skipped if busy."""
+        """Cache a field that came, or settled, after the decision, in the bytes that are left;
+        skipped if busy."""
         choice = self._holding.choice
-        if not self._decided or path.declined is choice or not self._fill_lock.acquire(blocking=False):
+        if (
+            not self._decided
+            or path.declined is choice
+            or not self._fill_lock.acquire(blocking=False)
+        ):
             return
         try:
             base = host_feature(values, self._device)
@@ -212,7 +247,8 @@ class StaticCache:
 
     @property
     def plans(self) -> CachePlans:
-        """A plan for each vertex type, and for each edge type of which anything is cached, or why nothing is."""
+        """A plan for each vertex type, and for each edge type of which anything is cached, or why
+        nothing is."""
         return self._holding.plans(self._nbytes, "" if self._holding.held else self._why_empty())
 
     def _why_empty(self) -> str:
@@ -223,18 +259,32 @@ class StaticCache:
         if not found and self._link is not None:
             return "as none that has a row for each vertex is on the CPU"
         if not found:
-            return "as none lies in a file: on the CPU a cache holds rows of files, on a GPU those in memory, too"
+            return (
+                "as none lies in a file: on the CPU a cache holds rows of files, on a GPU those "
+                "in memory, too"
+            )
         if not self._decided:
-            return f"until {'a training step' if self._budget.is_auto else 'the first epoch'} shows what is read"
+            return (
+                f"until {'a training step' if self._budget.is_auto else 'the first epoch'} "
+                "shows what is read"
+            )
         least = self._least_bytes(found)
-        return f"as one row takes {least} bytes" if self._room < least else "as no row is expected to be read"
+        return (
+            f"as one row takes {least} bytes"
+            if self._room < least
+            else "as no row is expected to be read"
+        )
 
     def _least_bytes(self, found: Mapping[Hashable, Candidate]) -> int:
-        """Bytes for the smallest row of any field, with its type's table where the budget pays for it."""
-        tables = {t: SLOT_BYTES * n if self._budget.pays_tables else 0 for t, n in self._num_rows.items()}
+        """Bytes for the smallest row of any field, with its type's table where the budget pays for
+        it."""
+        tables = {
+            t: SLOT_BYTES * n if self._budget.pays_tables else 0 for t, n in self._num_rows.items()
+        }
         return min(tables[c.type] + c.cached_bytes for c in found.values())
 
-    # -- deciding; the caller of what follows holds the fill lock -----------------------------------------
+    # -- deciding; the caller of what follows holds the fill lock
+    # -----------------------------------------
 
     def _decide(self) -> None:
         """Choose what to cache and fill the cache, once there is a field that is worth it."""
@@ -242,7 +292,10 @@ class StaticCache:
             found = {} if self._decided else self._holding.candidates()
             if not found:
                 return
-            widths = {t: sum(c.cached_bytes for c in found.values() if c.type == t) for t in self._num_rows}
+            widths = {
+                t: sum(c.cached_bytes for c in found.values() if c.type == t)
+                for t in self._num_rows
+            }
             wanted = [(width, self._num_rows[t]) for t, width in widths.items() if width]
             if self._link is None:
                 allowed = self.allowed
@@ -253,22 +306,28 @@ class StaticCache:
             self._install(found)
             self._warn_of_too_little(found, wanted)
 
-    def _warn_of_too_little(self, found: Mapping[Hashable, Candidate], wanted: Sequence[tuple[int, int]]) -> None:
+    def _warn_of_too_little(
+        self, found: Mapping[Hashable, Candidate], wanted: Sequence[tuple[int, int]]
+    ) -> None:
         """Warn of a budget that is smaller than any row: ``cache=1`` is one byte."""
         budget, least = self._budget, self._least_bytes(found)
         if budget.is_auto or budget.nbytes(wanted, free=lambda: 0) >= least:
             return
-        given = f"{budget.limit} bytes" if budget.share is None else f"{budget.share:.4g} of the rows"
+        given = (
+            f"{budget.limit} bytes" if budget.share is None else f"{budget.share:.4g} of the rows"
+        )
         tables = ", with the table of all rows' places" if budget.pays_tables else ""
         warnings.warn(
-            f"a cache of {given} holds nothing: one row takes {least} bytes{tables}; give as much, 1.0 for all rows, "
+            f"a cache of {given} holds nothing: one row takes {least} bytes{tables}; give as much, "
+            "1.0 for all rows, "
             "or 0 for none",
             RuntimeWarning,
             stacklevel=2,
         )
 
     def _install(self, found: Mapping[Hashable, Candidate], remark: str = "") -> None:
-        """Choose under the room that there is, and fill; with less where a device has not so much."""
+        """Choose under the room that there is, and fill; with less where a device has not so
+        much."""
         wanted, rank = self._room, memoized(self._rank)
         while True:
             choice = self._choose(self._room, found, rank, pays_tables=self._budget.pays_tables)
@@ -294,7 +353,9 @@ class StaticCache:
             return False
         return True
 
-    def _choose(self, nbytes: int, found: Mapping[Hashable, Candidate], rank: Rank, *, pays_tables: bool) -> Choice:
+    def _choose(
+        self, nbytes: int, found: Mapping[Hashable, Candidate], rank: Rank, *, pays_tables: bool
+    ) -> Choice:
         return choose(
             nbytes,
             found,
@@ -317,7 +378,9 @@ class StaticCache:
             holding.add_type(row_type, more)
             count = more.rows.get(key, 0)
         else:
-            fit = rows_that_fit(left, [candidate.cached_bytes], self._num_rows[row_type], table=False)
+            fit = rows_that_fit(
+                left, [candidate.cached_bytes], self._num_rows[row_type], table=False
+            )
             count = min(fit, len(index.ids))
         if not count:
             holding.decline(key, candidate)
@@ -343,10 +406,12 @@ class StaticCache:
             warn_of_memory(self._device, self._nbytes)
         return cache
 
-    # -- sharing ------------------------------------------------------------------------------------------
+    # -- sharing
+    # ------------------------------------------------------------------------------------------
 
     def _take_over(self) -> bool:
-        """Use another loader's cache that was made for all of this one's fields; whether there is one."""
+        """Use another loader's cache that was made for all of this one's fields; whether there is
+        one."""
         if self._share is None or self._decided or self._refilled:
             return False
         others, mine = self._others(), self._kind
@@ -364,7 +429,8 @@ class StaticCache:
         return self._budget, self._device, self._accelerator, self._num_rows, self._cache_dtype
 
     def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
-        if not other._fill_lock.acquire(blocking=False):  # it is filling; two that wait for each other wait for ever
+        # It is filling; two that wait for each other wait for ever.
+        if not other._fill_lock.acquire(blocking=False):
             return False
         try:
             caches = None if other._refilled else other._holding.caches_of(found, self._link)
@@ -386,6 +452,9 @@ class StaticCache:
         if filled:
             seconds = sum(filling.seconds() for filling in self._holding.fillings)
             self._holding.fillings.clear()
-            remark += f", {bytes_text(filled)} in {seconds:.3g} s, {filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
+            remark += (
+                f", {bytes_text(filled)} in {seconds:.3g} s, "
+                f"{filled / max(seconds, 1e-9) * 1e-9:.3g} GB/s"
+            )
         for plan in self.plans:
             _log.info("%r%s", plan, remark)

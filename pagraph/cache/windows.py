@@ -24,9 +24,11 @@ class Windows:
     """One group's rows, by field; made by one thread, then read by any.
 
     Args:
-        reading: Gives a field's memory, values and read path, or None for what is not read from a file on the CPU.
+        reading: Gives a field's memory, values and read path, or None for what is not read from a
+            file on the CPU.
         pool_of: Memory of a field's rows.
-        holds_rows: Whether rows of a file are copied, given its bytes; else the system keeps its pages.
+        holds_rows: Whether rows of a file are copied, given its bytes; else the system keeps its
+            pages.
     """
 
     def __init__(
@@ -51,7 +53,12 @@ class Windows:
     def _begin(self, key: Hashable) -> tuple[Reading, RowWindow] | None:
         reading = self._reading(key)
         base = None if reading is None else reading[2].base
-        if reading is None or not isinstance(base, DiskFeature) or base.rows is None or base.row_bytes == 0:
+        if (
+            reading is None
+            or not isinstance(base, DiskFeature)
+            or base.rows is None
+            or base.row_bytes == 0
+        ):
             return None
         holds = self._holds_rows(base.source_rows * base.stride_bytes)
         return reading, RowWindow(base, holds_rows=holds)
@@ -62,13 +69,16 @@ class Windows:
         return sum(known[1].nbytes for known in self._known.values() if known is not None)
 
     def load(self, earlier: Windows | None) -> tuple[int, int]:
-        """Read the rows that an earlier group's windows do not have; returns how many, and their bytes."""
+        """Read the rows that an earlier group's windows do not have; returns how many, and their
+        bytes."""
         rows = nbytes = 0
         for key, known in self._known.items():
             if known is None:
                 continue
             (_, _, path), window = known
-            read = window.load(None if earlier is None else earlier._of(key, path), self._pool_of(("window", key)))
+            read = window.load(
+                None if earlier is None else earlier._of(key, path), self._pool_of(("window", key))
+            )
             rows, nbytes = rows + read, nbytes + read * path.row_bytes
         return rows, nbytes
 
@@ -83,19 +93,31 @@ class Windows:
                 window.feed(reading[2].cache, reading[2].stored_elsewhere)
 
     def read(
-        self, key: Hashable, path: ReadPath, ids: Tensor, pool: BufferPool | None, bounds: Sequence[int] | None
+        self,
+        key: Hashable,
+        path: ReadPath,
+        ids: Tensor,
+        pool: BufferPool | None,
+        bounds: Sequence[int] | None,
     ) -> tuple[Tensor, tuple[int, ...] | None] | None:
-        """Rows and cache hits, as ``FieldSet.read`` wants them; None where a row, or these values, are not here."""
+        """Rows and cache hits, as ``FieldSet.read`` wants them; None where a row, or these values,
+        are not here."""
         window = self._of(key, path)
         found = None if window is None else window.read(ids, path.cache)
         if found is None:
             return None
         rows, cache = found
-        return read_counted(path.elsewhere(rows, cache), torch.arange(len(ids), device="cpu"), pool, bounds)
+        return read_counted(
+            path.elsewhere(rows, cache), torch.arange(len(ids), device="cpu"), pool, bounds
+        )
 
     def _of(self, key: Hashable, path: ReadPath) -> RowWindow | None:
         """The window of a field if it has the values that ``path`` reads."""
         known = self._known.get(key)
-        if known is None or known[0][2].version != path.version or known[0][2].generation != path.generation:
+        if (
+            known is None
+            or known[0][2].version != path.version
+            or known[0][2].generation != path.generation
+        ):
             return None
         return known[1]

@@ -1,6 +1,7 @@
 """The command ``pagraph``: one module a verb, loaded when the verb is used.
 
-A verb is a module of this package with a click command named ``command``, and an entry in ``VERBS``.
+A verb is a module of this package with a click command named ``command``, and an entry in
+``VERBS``.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class _Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; its errors name options as they are typed, and the verb that takes a path."""
+        """Run the verb; its errors name options as they are typed, and the verb that takes a
+        path."""
         try:
             return super().invoke(ctx)
         except _INPUT_ERRORS as error:
@@ -83,7 +85,11 @@ class _Verbs(click.Group):
 
             command: click.Command = self
             words = list(ctx.meta[__name__])
-            while isinstance(command, click.Group) and words and (named := command.get_command(ctx, words[0])):
+            while (
+                isinstance(command, click.Group)
+                and words
+                and (named := command.get_command(ctx, words[0]))
+            ):
                 command, words = named, words[1:]
             text = as_typed(str(error), command) + _hint(str(error), command, words)
             if text == str(error):
@@ -109,12 +115,17 @@ class _Verbs(click.Group):
 
 
 def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str:
-    """The text to add to a message about a path among the ``arguments`` of ``command``; empty where nothing helps."""
+    """The text to add to a message about a path among the ``arguments`` of ``command``; empty where
+    nothing helps."""
     context = command.make_context(command.name, list(arguments), resilient_parsing=True)
     values = [
-        context.params.get(str(p.name)) for p in command.params if isinstance(p, click.Argument) and p.name != "out"
+        context.params.get(str(p.name))
+        for p in command.params
+        if isinstance(p, click.Argument) and p.name != "out"
     ]
-    path = next((value for value in values if isinstance(value, Path) and str(value) in message), None)
+    path = next(
+        (value for value in values if isinstance(value, Path) and str(value) in message), None
+    )
     if path is None or not path.exists():
         return ""
     from ..datasets.manifest import MANIFEST
@@ -125,7 +136,10 @@ def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str
         return f"; give its folder: {path.parent}"
     quoted = shlex.quote(str(path))
     if is_partition(path):
-        return f"; a folder of parts is for `pagraph train {quoted}` and `pagraph partition verify {quoted}`"
+        return (
+            f"; a folder of parts is for `pagraph train {quoted}` and `pagraph partition verify "
+            f"{quoted}`"
+        )
     try:
         form = source_form(path)
     except FormatError:
@@ -140,7 +154,8 @@ def show_error(error: Exception) -> int:
     if os.environ.get("PAGRAPH_TRACEBACK"):
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: `pagraph info | head`
+        # The reader is gone: `pagraph info | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
     if isinstance(error, _HELP_ERRORS):
         error.show()
@@ -148,7 +163,9 @@ def show_error(error: Exception) -> int:
     message, code = _describe(error)
     click.echo(f"Error: {shortened(' '.join(message.split()), _LONGEST)}", err=True)
     if code == INTERRUPTED:
-        exec("")  # Ctrl-C in the exec() of an import: `python -m` dies of SIGINT even if caught, until the next exec()
+        # Ctrl-C in the exec() of an import: `python -m` dies of SIGINT even if caught, until the
+        # next exec().
+        exec("")
     return code
 
 

@@ -19,11 +19,13 @@ from .options import split_option
 def command(folder: Path, out: Path, form: str, split: str) -> None:
     """Write the graph folder DIR with all its fields as OUT, which must not exist yet.
 
-    The form dgl is a file of dgl.save_graphs (OUT ends in .bin), pyg a Data or HeteroData that torch.save wrote (.pt),
-    ogb a folder of comma-separated tables, raw/ and split/. What a form cannot hold is refused. pagraph import
-    reads all of them.
+    The form dgl is a file of dgl.save_graphs (OUT ends in .bin), pyg a Data or HeteroData that
+    torch.save wrote (.pt), ogb a folder of comma-separated tables, raw/ and split/. What a form
+    cannot hold is refused. pagraph import reads all of them.
     """
     check_target(out, form, name="OUT")
     graph = open_graph(folder, split=split)
     export_graph(graph, out, form=form)
-    click.echo(f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, as {form} reads it")
+    click.echo(
+        f"{out}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, as {form} reads it"
+    )

@@ -82,16 +82,23 @@ def sbm_command(out: Path, **settings: Any) -> None:
     citation,
     num_papers={"flags": ("--papers",), "default": 100_000, "help": "Number of papers."},
     num_authors={"flags": ("--authors",), "help": "Number of authors.  [default: 3 for 2 papers]"},
-    num_institutions={"flags": ("--institutions",), "help": "Number of institutions.  [default: 1 for 80 papers]"},
+    num_institutions={
+        "flags": ("--institutions",),
+        "help": "Number of institutions.  [default: 1 for 80 papers]",
+    },
     authorships="Authors drawn per paper.",
     citations="Citations drawn per paper.",
     num_classes={"flags": ("--classes",), "help": "Number of fields of study."},
     homophily="Share of the edges inside a field of study.",
     num_features={"flags": ("--features",), "help": "Width of the papers' features."},
-    num_author_features={"flags": ("--author-features",), "help": "Width of the authors' features."},
+    num_author_features={
+        "flags": ("--author-features",),
+        "help": "Width of the authors' features.",
+    },
 )
 def citation_command(out: Path, **settings: Any) -> None:
-    """Papers, authors and institutions: 5 edge types, and labels of papers that a relational GNN can learn."""
+    """Papers, authors and institutions: 5 edge types, and labels of papers that a relational GNN
+    can learn."""
     _generate(citation, out, settings, settings.pop("num_papers"))
 
 
@@ -100,16 +107,22 @@ def citation_command(out: Path, **settings: Any) -> None:
 @_options(
     shop,
     num_customers={"flags": ("--customers",), "default": 20_000, "help": "Number of customers."},
-    num_products={"flags": ("--products",), "help": "Number of products.  [default: 1 for 10 customers]"},
+    num_products={
+        "flags": ("--products",),
+        "help": "Number of products.  [default: 1 for 10 customers]",
+    },
     num_periods={"flags": ("--periods",), "help": "Number of periods of 30 days."},
     persistence="Probability that a customer likes the same kind of product again.",
 )
 def shop_command(out: Path, **settings: Any) -> None:
-    """A database with times: customers, products, purchases, and a task that leakage would make too easy."""
+    """A database with times: customers, products, purchases, and a task that leakage would make too
+    easy."""
     _generate(shop, out, settings, settings.pop("num_customers"))
 
 
-def _generate(generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int) -> None:
+def _generate(
+    generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int
+) -> None:
     check_absent(out, name="OUT")
     store = settings.pop("store")
     with progress_bar("drawing edges") as progress:

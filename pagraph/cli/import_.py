@@ -25,7 +25,8 @@ from .terminal import progress_bar, summary_line
     weight={
         "metavar": "NAME[:DTYPE]",
         "once": True,
-        "help": "Edge lists, matrices: keep the weights as this field, in the dtype that holds all, or as "
+        "help": "Edge lists, matrices: keep the weights as this field, in the dtype that holds "
+        "all, or as "
         "float32, float64, int32 or int64.",
     },
     header={
@@ -48,17 +49,25 @@ from .terminal import progress_bar, summary_line
 )
 @store_option
 @memory_option
-def command(source: Path, out: Path, memory: str | None, store: str | None, **settings: Any) -> None:
+def command(
+    source: Path, out: Path, memory: str | None, store: str | None, **settings: Any
+) -> None:
     """Read the graph SRC and write it as the folder OUT, which must not exist yet.
 
-    SRC is an edge list (.txt, .tsv, .csv, also packed, or .parquet), Matrix Market (.mtx), GraphML, GML, KONECT's
-    out.NAME, an .npz of scipy or of a GNN benchmark, an edge_index (.npz, .npy, .pt), a graph that DGL (.bin) or
-    PyG (.pt) saved, a folder of PaGraph's, OGB's or GraphBolt's, or a YAML file that describes tables.
+    SRC is an edge list (.txt, .tsv, .csv, also packed, or .parquet), Matrix Market (.mtx), GraphML,
+    GML, KONECT's out.NAME, an .npz of scipy or of a GNN benchmark, an edge_index (.npz, .npy, .pt),
+    a graph that DGL (.bin) or PyG (.pt) saved, a folder of PaGraph's, OGB's or GraphBolt's, or a
+    YAML file that describes tables.
     """
     check_absent(out, name="OUT")
     with progress_bar(f"importing {source.name}") as progress:
         origin = {"source": source.name}
-        graph = import_graph(source, out, **settings, memory=memory, store=store, origin=origin, progress=progress)
+        graph = import_graph(
+            source, out, **settings, memory=memory, store=store, origin=origin, progress=progress
+        )
     click.echo(summary_line(graph, out))
     if settings["relabel"] and (settings["features"] or settings["labels"]):
-        click.echo("note: rows of --features and --labels were taken in the order of the sorted ids", err=True)
+        click.echo(
+            "note: rows of --features and --labels were taken in the order of the sorted ids",
+            err=True,
+        )

@@ -23,13 +23,19 @@ _LONGEST_ORIGIN = 1000
 @click.command(name="info")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--verify", is_flag=True, help="Compare every checksum and check every id.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here, too.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Write the figures here, too.",
+)
 @memory_option
 def command(folder: Path, verify: bool, json_file: Path | None, memory: str | None) -> None:
     """Show counts, degree skew, fields and bytes of the graph folder DIR.
 
-    The first table says which share of the edges leads from (or to) the 1, 5, 10 and 20 % of the vertices
-    with the highest degrees: what a degree-ranked cache of them would hold.
+    The first table says which share of the edges leads from (or to) the 1, 5, 10 and 20 % of the
+    vertices with the highest degrees: what a degree-ranked cache of them would hold.
     """
     from ..datasets.manifest import Manifest
     from ..datasets.summary import summarise, summarise_folder
@@ -48,18 +54,27 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
     origin = Manifest.read(folder).origin if form == "native" else {}
     _print(Console(highlight=False, markup=False), folder, form, origin, summary)
     if verify:
-        click.echo("verified: every checksum and every id" if form == "native" else "verified: every id")
+        click.echo(
+            "verified: every checksum and every id" if form == "native" else "verified: every id"
+        )
     if json_file is not None:
-        write_json(json_file, {"folder": str(folder), "form": form, "origin": origin, **summary.to_json()})
+        write_json(
+            json_file, {"folder": str(folder), "form": form, "origin": origin, **summary.to_json()}
+        )
 
 
-def _print(console: Console, folder: Path, form: str, origin: dict[str, Any], summary: GraphSummary) -> None:
+def _print(
+    console: Console, folder: Path, form: str, origin: dict[str, Any], summary: GraphSummary
+) -> None:
     counts = ", ".join(
         f"{count:,} vertices" + (f" of {shortened(name)}" if len(summary.num_nodes) > 1 else "")
         for name, count in summary.num_nodes.items()
     )
     edges = sum(edge.num_edges for edge in summary.edges)
-    console.print(f"{folder} ({form}): {counts}, {edges:,} edges, {bytes_text(summary.total_bytes)}", soft_wrap=True)
+    console.print(
+        f"{folder} ({form}): {counts}, {edges:,} edges, {bytes_text(summary.total_bytes)}",
+        soft_wrap=True,
+    )
     if origin:
         origins = ", ".join(f"{key}={value}" for key, value in origin.items())
         shown = shortened(origins if origins.isprintable() else ascii(origins), _LONGEST_ORIGIN)
@@ -74,7 +89,9 @@ def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
 
     title = "share of the edges that a cache of the vertices of highest degree holds"
     title = f"{shortened(edge.type)}: {edge.num_edges:,} edges; {title}" if several else title
-    table = Table(title=title, caption=_oddities(edge), caption_justify="left", title_justify="left")
+    table = Table(
+        title=title, caption=_oddities(edge), caption_justify="left", title_justify="left"
+    )
     table.add_column("")
     table.add_column("max degree", justify="right")
     for share in CACHE_SHARES:
@@ -91,7 +108,9 @@ def _oddities(edge: EdgeSummary) -> str | None:
     found = ((edge.isolated, "isolated vertices"), (edge.self_loops, "self-loops"))
     words = [f"{count:,} {what}" for count, what in found if count]
     if edge.num_edges and edge.both_ways is not None:
-        words.insert(0, "every edge goes both ways" if edge.both_ways else "not every edge goes both ways")
+        words.insert(
+            0, "every edge goes both ways" if edge.both_ways else "not every edge goes both ways"
+        )
     return ", ".join(words) or None
 
 

@@ -1,7 +1,9 @@
-"""Click options derived from dataclasses and functions of the library: names, types, defaults and choices.
+"""Click options derived from dataclasses and functions of the library: names, types, defaults and
+choices.
 
-A field ``epochs: int = field(default=20, metadata={"help": "Passes over the data."})`` of a dataclass ``Settings`` is
-an option of every command decorated with ``@options_of(Settings)``; ``build(Settings, values)`` takes the values back.
+A field ``epochs: int = field(default=20, metadata={"help": "Passes over the data."})`` of a
+dataclass ``Settings`` is an option of every command decorated with ``@options_of(Settings)``;
+``build(Settings, values)`` takes the values back.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ split_option = click.option(
     "--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_."
 )
 memory_option = click.option(
-    "--memory", metavar="SIZE", help='Bytes that the work may take, such as "4GiB".  [default: half of what is free]'
+    "--memory",
+    metavar="SIZE",
+    help='Bytes that the work may take, such as "4GiB".  [default: half of what is free]',
 )
 store_option = click.option(
     "--store",
@@ -40,34 +44,43 @@ store_option = click.option(
     help="Store 2-D fields of floats in fewer bytes a value; they are read as before.",
 )
 train_fraction_option = click.option(
-    "--train-fraction", type=float, help="Train on a random share of the vertices, for graphs without masks."
+    "--train-fraction",
+    type=float,
+    help="Train on a random share of the vertices, for graphs without masks.",
 )
 
 
 def options_of(
     source: Callable[..., Any], only: Collection[str] = (), /, **documented: str | Mapping[str, Any]
 ) -> Callable[[_F], _F]:
-    """Decorator that gives a command one option for each documented parameter of ``source``, in order.
+    """Decorator that gives a command one option for each documented parameter of ``source``, in
+    order.
 
-    Types and defaults are those of the parameter. ``bool`` becomes a flag, ``X | None`` is read as ``X``, and a tuple
-    as values with commas between (its length is checked where its type says one).
+    Types and defaults are those of the parameter. ``bool`` becomes a flag, ``X | None`` is read as
+    ``X``, and a tuple as values with commas between (its length is checked where its type says
+    one).
 
     Args:
         source: A dataclass, whose fields may be documented by their ``metadata``, or a function.
         only: Parameters to take. Default: all that are documented.
-        documented: Parameter to its help text, or to a mapping that replaces its ``metadata``: "help", "flags" (names
-            on the command line, default ``--its-name``), "choices", "once" (a second value is refused, where it would
-            take the place of the first), and any argument of ``click.option``.
+        documented: Parameter to its help text, or to a mapping that replaces its ``metadata``:
+            "help", "flags" (names on the command line, default ``--its-name``), "choices", "once"
+            (a second value is refused, where it would take the place of the first), and any
+            argument of ``click.option``.
     """
     named = _documented(source)
     for name, document in documented.items():
-        named[name] = {**named.get(name, {}), "help": document} if isinstance(document, str) else document
+        named[name] = (
+            {**named.get(name, {}), "help": document} if isinstance(document, str) else document
+        )
     parameters, hints = inspect.signature(source).parameters, get_type_hints(source)
     taken = [name for name in parameters if name in (only or named)]
 
     def decorate(command: _F) -> _F:
         for name in reversed(taken):  # the last decorator is the first option
-            command = _option(name, hints.get(name, str), parameters[name].default, named[name])(command)
+            command = _option(name, hints.get(name, str), parameters[name].default, named[name])(
+                command
+            )
         return command
 
     return decorate
@@ -75,14 +88,17 @@ def options_of(
 
 def build(kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
     """Construct a dataclass from those of a command's values that are its fields."""
-    return kind(**{name: settings[name] for name in inspect.signature(kind).parameters if name in settings})
+    return kind(
+        **{name: settings[name] for name in inspect.signature(kind).parameters if name in settings}
+    )
 
 
 def as_typed(message: str, command: click.Command) -> str:
-    """Rewrite a message of the library with the options of ``command`` in place of the arguments that they set.
+    """Rewrite a message of the library with the options of ``command`` in place of the arguments
+    that they set.
 
-    ``num_parts must be`` at the beginning becomes ``--parts must be``; anywhere, ``relabel=True`` becomes
-    ``--relabel``, ``header=False`` ``--no-header`` and ``num_nodes=3`` ``--num-nodes 3``.
+    ``num_parts must be`` at the beginning becomes ``--parts must be``; anywhere, ``relabel=True``
+    becomes ``--relabel``, ``header=False`` ``--no-header`` and ``num_nodes=3`` ``--num-nodes 3``.
     """
     for parameter in command.params:
         if not isinstance(parameter, click.Option):
@@ -106,8 +122,17 @@ def _documented(source: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _option(name: str, hint: Any, default: Any, document: Mapping[str, Any]) -> Callable[[_F], _F]:
-    settings = {key: value for key, value in document.items() if key not in ("flags", "choices", "once")}
-    kind = next((kind for kind in get_args(hint) if type(None) in get_args(hint) and kind is not type(None)), hint)
+    settings = {
+        key: value for key, value in document.items() if key not in ("flags", "choices", "once")
+    }
+    kind = next(
+        (
+            kind
+            for kind in get_args(hint)
+            if type(None) in get_args(hint) and kind is not type(None)
+        ),
+        hint,
+    )
     if "choices" in document:
         settings["type"] = click.Choice(document["choices"])
     elif get_origin(kind) is tuple and not settings.get("multiple"):
@@ -124,7 +149,9 @@ def _option(name: str, hint: Any, default: Any, document: Mapping[str, Any]) -> 
         settings |= {"multiple": True, "callback": _once, "default": ()}
     shown = settings.get("default")
     settings.setdefault("required", "default" not in settings)
-    settings.setdefault("show_default", shown is not None and shown is not False and shown not in ("", ()))
+    settings.setdefault(
+        "show_default", shown is not None and shown is not False and shown not in ("", ())
+    )
     return click.option(*_flags(name, document), name, **settings)
 
 
@@ -137,9 +164,12 @@ def _once(_context: click.Context, parameter: click.Parameter, values: tuple[Any
 
 
 def _separated(kind: type, *more: Any) -> Callable[..., tuple[Any, ...] | None]:
-    """Callback that splits a text at its commas; ``more`` is an ellipsis, or the types of the other values."""
+    """Callback that splits a text at its commas; ``more`` is an ellipsis, or the types of the other
+    values."""
 
-    def parse(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
+    def parse(
+        _context: click.Context, parameter: click.Parameter, value: str | None
+    ) -> tuple[Any, ...] | None:
         parts = [part.strip() for part in (value or "").split(",")]
         if value is None or kind is str:
             return None if value is None else tuple(part for part in parts if part)
@@ -150,7 +180,9 @@ def _separated(kind: type, *more: Any) -> Callable[..., tuple[Any, ...] | None]:
         if not found or (more != (...,) and len(found) != 1 + len(more)):
             count = "" if more == (...,) else f"{1 + len(more)} "
             words = {int: "integers", float: "numbers"}[kind]
-            raise click.BadParameter(f"{parameter.name} must be {count}{words} with commas between, got {value!r}")
+            raise click.BadParameter(
+                f"{parameter.name} must be {count}{words} with commas between, got {value!r}"
+            )
         return found
 
     return parse

@@ -1,4 +1,5 @@
-"""``pagraph partition``: divide a graph into self-contained parts, compare methods, verify a result."""
+"""``pagraph partition``: divide a graph into self-contained parts, compare methods, verify a
+result."""
 
 from __future__ import annotations
 
@@ -53,11 +54,13 @@ FORMATS = ("native", "dgl", "pagraph")
 
 _MASK = "train_mask"
 _SMALL = 64
-# Of 4.2 M vertices, 67 M edges and 4 parts, beside Python, its libraries and kernels: 168 MiB for one hop, 670 with the
-# caches' trial, and 674 for two hops, whose largest part has 2.0 M vertices and 63 M edges.
+# Of 4.2 M vertices, 67 M edges and 4 parts, beside Python, its libraries and kernels: 168 MiB for
+# one hop, 670 with the caches' trial, and 674 for two hops, whose largest part has 2.0 M vertices
+# and 63 M edges.
 _VERTEX_BYTES, _TRIAL_BYTES = 36, 130
 _OWNER_BYTES, _PART_VERTEX_BYTES = 20, 60
-_REST_BYTES = 128 * 2**20  # kernels, and pieces of files: 254 MiB in all for 1.0 M vertices and 17 M edges by halo
+# Kernels, and pieces of files: 254 MiB in all for 1.0 M vertices and 17 M edges by halo.
+_REST_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -76,15 +79,20 @@ class Source:
         return self.folder.resolve().name
 
     def open(self) -> tuple[Graph, Tensor]:
-        """The graph and the ids of its training vertices: those of the mask, or a share that is drawn."""
+        """The graph and the ids of its training vertices: those of the mask, or a share that is
+        drawn."""
         if self.train_fraction is not None and not 0 < self.train_fraction <= 1:
             raise ValueError(f"--train-fraction must be in (0, 1], got {self.train_fraction}")
         graph = open_graph(self.folder, split=self.split)
         node_type = train_type(graph, self.node_type)
         if self.train_fraction is not None:
-            return graph, draw_train(graph, self.train_fraction, seed=self.seed, node_type=node_type)
+            return graph, draw_train(
+                graph, self.train_fraction, seed=self.seed, node_type=node_type
+            )
         if _MASK not in graph.node_fields(node_type):
-            raise ValueError(f"--train-fraction must be given for a graph without {_MASK}, such as 0.1; got none")
+            raise ValueError(
+                f"--train-fraction must be given for a graph without {_MASK}, such as 0.1; got none"
+            )
         return graph, train_ids(graph, node_type=node_type)
 
     def to_json(self) -> dict[str, Any]:
@@ -102,7 +110,8 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Work:
-    """Options of a run: the graph, how to divide it, the cache trial (None: none), and the format of the parts."""
+    """Options of a run: the graph, how to divide it, the cache trial (None: none), and the format
+    of the parts."""
 
     source: Source
     options: PartitionOptions
@@ -116,7 +125,10 @@ class Work:
         graph, train = self.source.open()
         self.options.check_graph(graph, len(train))
         if self.form == "pagraph" and not graph.is_homogeneous:
-            raise ValueError(f"--format must not be pagraph for a graph with several types, got pagraph and {graph}")
+            raise ValueError(
+                "--format must not be pagraph for a graph with several types, got pagraph and "
+                f"{graph}"
+            )
         if self.form == "pagraph" and "label" not in graph.ndata:
             raise ValueError("--format must not be pagraph for a graph without labels, got pagraph")
         return graph, train
@@ -125,12 +137,18 @@ class Work:
         """Bytes that dividing takes, and trying caches; measured on 4.2 M vertices."""
         counts = self.options.num_parts * min(self.options.hops, LEVELS)
         trial = 0 if self.trial is None else _TRIAL_BYTES
-        return graph.num_nodes * (counts + _VERTEX_BYTES + trial) + merged_bytes(graph) + _REST_BYTES
+        return (
+            graph.num_nodes * (counts + _VERTEX_BYTES + trial) + merged_bytes(graph) + _REST_BYTES
+        )
 
     def check_parts(self, graph: Graph, report: PartitionReport) -> None:
-        """Refuse to write a part for which there is not the memory: one at a time is made as a whole."""
-        width = 2 * max(graph.csc_of(t).indices.element_size() for t in graph.edge_types)  # sources, and edge ids
-        largest = max(_PART_VERTEX_BYTES * part.vertices + width * part.edges for part in report.parts)
+        """Refuse to write a part for which there is not the memory: one at a time is made as a
+        whole."""
+        # Sources, and edge ids.
+        width = 2 * max(graph.csc_of(t).indices.element_size() for t in graph.edge_types)
+        largest = max(
+            _PART_VERTEX_BYTES * part.vertices + width * part.edges for part in report.parts
+        )
         whom = f"a part within {self.options.hops} hops, of which the largest is made in memory"
         others = _OWNER_BYTES * graph.num_nodes + merged_bytes(graph) + _REST_BYTES
         work_memory(self.memory, largest + others, whom=whom)
@@ -140,15 +158,17 @@ class Work:
     ) -> tuple[Partition, PartitionReport]:
         """Divide the training vertices by a method and describe the parts.
 
-        The method's kernels are compiled before, so that dividing is timed alone; ``whole`` is what the report of
-        another method found for the graph without parts.
+        The method's kernels are compiled before, so that dividing is timed alone; ``whole`` is what
+        the report of another method found for the graph without parts.
         """
         more, whom = method_bytes(graph, self.options.num_parts, self.options.hops, method), ""
         if more:
             whom = f" by {method} (by halo {in_mebibytes(more)} less)"
         parts = f"{self.options.num_parts} parts of this graph"
         work_memory(self.memory, self._needed(graph) + more, whom=parts + whom)
-        options = replace(self.options, method=method, node_type=train_type(graph, self.options.node_type))
+        options = replace(
+            self.options, method=method, node_type=train_type(graph, self.options.node_type)
+        )
         with steps("compiling"):
             partition_graph(
                 _small(merged_dtype(graph)),
@@ -165,13 +185,15 @@ class Work:
 
 @click.command(name="verify")
 @click.argument("out", metavar="OUT", type=_PATH)
-@click.option("--source", type=_PATH, help="The whole graph's folder.  [default: the one that OUT names]")
+@click.option(
+    "--source", type=_PATH, help="The whole graph's folder.  [default: the one that OUT names]"
+)
 @file_option("--json", "Write what was found here.")
 def verify(out: Path, source: Path | None, json_file: Path | None) -> None:
     """Prove that the partition folder OUT is right, against the graph that it was made from.
 
-    Every training vertex is in exactly one part, every neighbourhood is complete, ids map back, and fields equal the
-    source's. If anything is wrong, that is printed, and the exit code is 1.
+    Every training vertex is in exactly one part, every neighbourhood is complete, ids map back, and
+    fields equal the source's. If anything is wrong, that is printed, and the exit code is 1.
     """
     try:
         with progress_bar(f"verifying {out.name}") as progress:
@@ -185,9 +207,14 @@ def verify(out: Path, source: Path | None, json_file: Path | None) -> None:
     if not found.ok:
         count = len(found.findings)
         raise PaGraphError(f"{out} is wrong: {'1 finding' if count == 1 else f'{count} findings'}")
-    without = f"; {found.missing:,} in-edges are missing, because replication was limited" if found.missing else ""
+    without = (
+        f"; {found.missing:,} in-edges are missing, because replication was limited"
+        if found.missing
+        else ""
+    )
     click.echo(
-        f"{out} is right: {found.train:,} training vertices, each in exactly one of {found.num_parts} parts; "
+        f"{out} is right: {found.train:,} training vertices, each in exactly one of "
+        f"{found.num_parts} parts; "
         f"{found.vertices:,} vertices and {found.edges:,} edges equal the source's{without}"
     )
 
@@ -196,10 +223,16 @@ class _WithVerify(click.Command):
     """A command whose first argument may be the word ``verify``, which is a command of its own."""
 
     def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
     ) -> click.Context:
         if args and args[0] == "verify":
-            context: click.Context = verify.make_context(f"{info_name} verify", args[1:], parent, **extra)
+            context: click.Context = verify.make_context(
+                f"{info_name} verify", args[1:], parent, **extra
+            )
             return context
         return super().make_context(info_name, args, parent, **extra)
 
@@ -213,9 +246,12 @@ class _WithVerify(click.Command):
     "methods",
     metavar="NAME",
     multiple=True,
-    help="auto, halo, pagraph, metis or hash; with --compare several times.  [default: auto, or all]",
+    help="auto, halo, pagraph, metis or hash; with --compare several times.  [default: auto, or "
+    "all]",
 )
-@click.option("--compare", is_flag=True, help="Try several methods, write no parts, and print one table.")
+@click.option(
+    "--compare", is_flag=True, help="Try several methods, write no parts, and print one table."
+)
 @click.option(
     "--format",
     "form",
@@ -226,7 +262,10 @@ class _WithVerify(click.Command):
 )
 @options_of(
     write_partition,
-    features={"help": "Parts hold their rows and may be moved; or they read those of DIR.", "choices": FEATURES},
+    features={
+        "help": "Parts hold their rows and may be moved; or they read those of DIR.",
+        "choices": FEATURES,
+    },
 )
 @split_option
 @train_fraction_option
@@ -243,13 +282,17 @@ def command(
     quiet: bool,
     **settings: Any,
 ) -> None:
-    """Divide the graph folder DIR into self-contained parts, one for each process, and write them as the folder OUT.
+    """Divide the graph folder DIR into self-contained parts, one for each process, and write them
+    as the folder OUT.
 
-    A part holds its own training vertices and everything they reach in so many hops: no process ever asks another.
-    With --compare no parts are written. "pagraph partition verify OUT" proves a result.
+    A part holds its own training vertices and everything they reach in so many hops: no process
+    ever asks another. With --compare no parts are written. "pagraph partition verify OUT" proves a
+    result.
     """
     if compare and out is not None:
-        raise click.UsageError(f"OUT must not be given with --compare, which writes no parts, got {out}")
+        raise click.UsageError(
+            f"OUT must not be given with --compare, which writes no parts, got {out}"
+        )
     if not compare and out is None:
         raise click.UsageError("Missing argument 'OUT' (only --compare goes without)")
     outputs, source = build(Outputs, settings), build(Source, settings)
@@ -271,7 +314,9 @@ def command(
 
 def _check(settings: dict[str, Any], methods: tuple[str, ...], compare: bool) -> None:
     """Check what the library leaves open, or says in other words."""
-    seed, limit, fanout, hops = (settings[name] for name in ("seed", "max_replication", "fanout", "hops"))
+    seed, limit, fanout, hops = (
+        settings[name] for name in ("seed", "max_replication", "fanout", "hops")
+    )
     if not 0 <= seed < 2**32:
         raise ValueError(f"--seed must be in [0, 2**32), got {seed}")
     for method in methods:
@@ -279,7 +324,9 @@ def _check(settings: dict[str, Any], methods: tuple[str, ...], compare: bool) ->
     if len(set(methods)) < len(methods):
         raise click.UsageError(f"--method must name each method once, got {', '.join(methods)}")
     if not compare and len(methods) > 1:
-        raise click.UsageError(f"--method must be given once without --compare, got {', '.join(methods)}")
+        raise click.UsageError(
+            f"--method must be given once without --compare, got {', '.join(methods)}"
+        )
     if limit is not None and not 0 < limit < math.inf:
         raise ValueError(f"--max-replication must be positive and finite, got {limit}")
     if limit is not None and fanout is not None and len(fanout) != hops:
@@ -291,7 +338,9 @@ def _check_form(form: str, features: str, evaluation: str) -> None:
     if form != "native" and features != "copy":
         raise click.UsageError(f"--features must be copy with --format {form}, got {features}")
     if form == "pagraph" and evaluation != "source":
-        raise click.UsageError(f"--evaluation must be source with --format pagraph, got {evaluation}")
+        raise click.UsageError(
+            f"--evaluation must be source with --format pagraph, got {evaluation}"
+        )
     if form == "dgl":
         from ..dgl.graphbolt import import_dgl
 
@@ -299,7 +348,8 @@ def _check_form(form: str, features: str, evaluation: str) -> None:
 
 
 def divide(work: Work, out: Path, outputs: Outputs, *, quiet: bool) -> None:
-    """Divide, measure, write. The folder comes after all other work: a run that is stopped leaves nothing."""
+    """Divide, measure, write. The folder comes after all other work: a run that is stopped leaves
+    nothing."""
     source = work.source
     _check_out(out, source.folder)
     graph, train = work.open()
@@ -316,14 +366,22 @@ def divide(work: Work, out: Path, outputs: Outputs, *, quiet: bool) -> None:
     if outputs.plot is not None:
         save_plot(report, outputs.plot, title=source.title)
     if outputs.json is not None:
-        places = {**source.to_json(), "out": str(out), "format": work.form, "features": work.features}
+        places = {
+            **source.to_json(),
+            "out": str(out),
+            "format": work.form,
+            "features": work.features,
+        }
         write_json(outputs.json, {**places, **report.to_json()})
     if not quiet:
         print_partition(report, title=str(source.folder), out=out)
 
 
-def compare_methods(work: Work, methods: tuple[str, ...], outputs: Outputs, *, named: bool, quiet: bool) -> None:
-    """Report on several methods, writing no parts; those that cannot run are skipped unless they are ``named``."""
+def compare_methods(
+    work: Work, methods: tuple[str, ...], outputs: Outputs, *, named: bool, quiet: bool
+) -> None:
+    """Report on several methods, writing no parts; those that cannot run are skipped unless they
+    are ``named``."""
     graph, train = work.open()
     reports: list[PartitionReport] = []
     skipped: dict[str, str] = {}
@@ -343,7 +401,9 @@ def compare_methods(work: Work, methods: tuple[str, ...], outputs: Outputs, *, n
         save_comparison_plot(reports, outputs.plot, title=work.source.title)
     if outputs.json is not None:
         comparison = [report.to_json() for report in reports]
-        write_json(outputs.json, {**work.source.to_json(), "comparison": comparison, "skipped": skipped})
+        write_json(
+            outputs.json, {**work.source.to_json(), "comparison": comparison, "skipped": skipped}
+        )
     if not quiet:
         print_comparison(reports, title=str(work.source.folder), skipped=skipped)
 
@@ -367,7 +427,9 @@ def _check_out(out: Path, folder: Path) -> None:
         raise click.ClickException(str(error)) from None
 
 
-def _write(partition: Partition, out: Path, work: Work, progress: Callable[[int, int], None] | None) -> None:
+def _write(
+    partition: Partition, out: Path, work: Work, progress: Callable[[int, int], None] | None
+) -> None:
     """Write the parts in the wanted format, whole or not at all."""
     if work.form != "native":
         write = write_dgl if work.form == "dgl" else write_pagraph_partition

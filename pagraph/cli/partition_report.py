@@ -25,7 +25,8 @@ _MOST_FANOUTS = 5  # shown one by one where they are equal
 
 
 def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
-    """Print a partition's report, within 80 columns; ``title`` is the graph's name, ``out`` the folder written."""
+    """Print a partition's report, within 80 columns; ``title`` is the graph's name, ``out`` the
+    folder written."""
     console = Console(highlight=False, markup=False)
     console.print(f"{_head(report, title)} by {report.method}", soft_wrap=True)
     print_whole(console, _parts(report))
@@ -37,7 +38,9 @@ def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
     console.print(f"written to {out}: {bytes_text(size)}", soft_wrap=True)
 
 
-def print_comparison(reports: Sequence[PartitionReport], *, title: str, skipped: Mapping[str, str]) -> None:
+def print_comparison(
+    reports: Sequence[PartitionReport], *, title: str, skipped: Mapping[str, str]
+) -> None:
     """Print one table of several methods; ``skipped`` says why some could not run."""
     console = Console(highlight=False, markup=False)
     console.print(_head(reports[0], title), soft_wrap=True)
@@ -59,7 +62,8 @@ def print_comparison(reports: Sequence[PartitionReport], *, title: str, skipped:
 
 def _head(report: PartitionReport, title: str) -> str:
     return (
-        f"{title}: {report.num_nodes:,} vertices, {report.num_edges:,} edges, {report.train:,} vertices to train on; "
+        f"{title}: {report.num_nodes:,} vertices, {report.num_edges:,} edges, {report.train:,} "
+        "vertices to train on; "
         f"{report.shape_text}"
     )
 
@@ -73,7 +77,9 @@ def _parts(report: PartitionReport) -> Table:
             table.add_row(str(part), *map(_cell, columns, row))
     else:
         for name, choose in (("most", max), ("mean", fmean), ("least", min)):
-            table.add_row(name, *(_cell(column, choose(values)) for column, values in columns.items()))
+            table.add_row(
+                name, *(_cell(column, choose(values)) for column, values in columns.items())
+            )
     totals = {column: sum(values) for column, values in columns.items()}
     if report.caches is not None:
         totals[_HIT_RATE] = report.caches.hit_rate
@@ -122,26 +128,35 @@ def _facts(report: PartitionReport) -> Table:
     table.add_column(no_wrap=True)
     table.add_column()
     away = report.num_nodes - report.covered
-    none = f"; {away:,} vertices ({percent(away / report.num_nodes)}) are in no part" if away else ""
+    none = (
+        f"; {away:,} vertices ({percent(away / report.num_nodes)}) are in no part" if away else ""
+    )
     table.add_row(
         "replication factor",
         f"{report.replication_factor:.3f}: vertices of all parts / of the graph{none}",
     )
     table.add_row(
         "balance",
-        f"largest part / mean: train vertices {report.train_balance:.3f}, vertices {report.vertex_balance:.3f}",
+        f"largest part / mean: train vertices {report.train_balance:.3f}, vertices "
+        f"{report.vertex_balance:.3f}",
     )
     table.add_row("edges kept", f"{report.edge_factor:.3f}: edges of all parts / of the graph")
     _add_dropped(table, report)
     if report.caches is not None:
         _add_caches(table, report.caches)
     if report.seconds:
-        table.add_row("time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in report.seconds.items()))
+        table.add_row(
+            "time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in report.seconds.items())
+        )
     if report.memory:
         step = max(report.memory, key=lambda name: report.memory[name].peak_bytes)
         use = report.memory[step]
         text = f"at most {bytes_text(use.peak_bytes)} resident, when {step}"
-        private = "" if use.private_bytes is None else f"; {bytes_text(use.private_bytes)} without pages of files"
+        private = (
+            ""
+            if use.private_bytes is None
+            else f"; {bytes_text(use.private_bytes)} without pages of files"
+        )
         table.add_row("memory", text + private)
     return table
 
@@ -149,7 +164,11 @@ def _facts(report: PartitionReport) -> Table:
 def _add_dropped(table: Table, report: PartitionReport) -> None:
     dropped = sum(part.dropped for part in report.parts)
     if dropped:
-        lost = "" if report.lost is None else f"; {percent(report.lost)} of the neighbours that training draws are lost"
+        lost = (
+            ""
+            if report.lost is None
+            else f"; {percent(report.lost)} of the neighbours that training draws are lost"
+        )
         table.add_row("dropped", f"{dropped:,} vertices of halos{lost}")
 
 
@@ -169,7 +188,8 @@ def _caches_text(caches: CachesReport) -> str:
     if share is not None:
         size = f"{100 * share:.4g}% of the rows{f' ({size})' if size else ''}"
     return (
-        f"a cache of {size} for each part, policy {caches.trial.policy}, fan-out {_fanout_text(caches.fanout)}, "
+        f"a cache of {size} for each part, policy {caches.trial.policy}, fan-out "
+        f"{_fanout_text(caches.fanout)}, "
         f"batches of {caches.trial.batch_size:,}"
     )
 
@@ -191,9 +211,15 @@ def _methods(reports: Sequence[PartitionReport]) -> Table:
     for report in reports:
         mark = "*" if round(report.replication_factor, 3) == best else " "
         cells = [report.method, f"{report.replication_factor:.3f}{mark}"]
-        cells += [f"{value:.3f}" for value in (report.train_balance, report.vertex_balance, report.edge_factor)]
+        cells += [
+            f"{value:.3f}"
+            for value in (report.train_balance, report.vertex_balance, report.edge_factor)
+        ]
         cells += [percent(report.lost)] if limited else []
         cells += [] if report.caches is None else [percent(report.caches.hit_rate)]
-        cells += [f"{report.seconds['dividing']:.2f}", bytes_text(report.memory["dividing"].added_bytes)]
+        cells += [
+            f"{report.seconds['dividing']:.2f}",
+            bytes_text(report.memory["dividing"].added_bytes),
+        ]
         table.add_row(*cells)
     return table

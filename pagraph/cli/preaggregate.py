@@ -1,4 +1,5 @@
-"""``pagraph preaggregate``: compute the first layer's neighbour sums once, and write them as a graph folder."""
+"""``pagraph preaggregate``: compute the first layer's neighbour sums once, and write them as a
+graph folder."""
 
 from __future__ import annotations
 
@@ -28,9 +29,11 @@ from .terminal import progress_bar, summary_line
 )
 @memory_option
 def command(folder: Path, out: Path, model: str, row_normalize: bool, memory: str | None) -> None:
-    """Add up every vertex's neighbours as the first layer would, and write the folder OUT, which must not exist yet.
+    """Add up every vertex's neighbours as the first layer would, and write the folder OUT, which
+    must not exist yet.
 
-    Training on OUT samples one hop less than on DIR: give --fanout one entry less, and partition with --hops one less.
+    Training on OUT samples one hop less than on DIR: give --fanout one entry less, and partition
+    with --hops one less.
     """
     check_absent(out, name="OUT")
     graph, origin = open_graph(folder), {"source": folder.name}

@@ -1,4 +1,5 @@
-"""``pagraph profile``: hit rates of feature caches on a graph folder, and a recommended policy and size."""
+"""``pagraph profile``: hit rates of feature caches on a graph folder, and a recommended policy and
+size."""
 
 from __future__ import annotations
 
@@ -77,34 +78,54 @@ class Compared:
     """Policies, budgets and fields of a curve."""
 
     policies: tuple[str, ...] | None = _documented(
-        "Names with commas between: auto, adaptive, degree, presample[:K], vip, random, and for comparison oracle, "
+        "Names with commas between: auto, adaptive, degree, presample[:K], vip, random, and for "
+        "comparison oracle, "
         "ideal[:N].  [default: auto, degree, presample, vip, random, oracle]"
     )
     budgets: tuple[str, ...] | None = _documented(
-        "Rows (1000), shares (10%) or bytes (2GiB), with commas between.  [default: 20 from 1% to 100%]"
+        "Rows (1000), shares (10%) or bytes (2GiB), with commas between.  [default: 20 from 1% to "
+        "100%]"
     )
-    fields: tuple[str, ...] | None = _documented("Fields read for the input nodes.  [default: feat, if it is there]")
+    fields: tuple[str, ...] | None = _documented(
+        "Fields read for the input nodes.  [default: feat, if it is there]"
+    )
     labels: tuple[str, ...] = _documented("Fields read for the seeds.", ())
 
     def inputs(self, graph: Graph) -> tuple[str, ...]:
         """The input fields; by default ``feat``, if there is one."""
         if self.fields is not None:
             return self.fields
-        return (_FEATURES,) if any(_FEATURES in graph.node_fields(ntype) for ntype in graph.node_types) else ()
+        return (
+            (_FEATURES,)
+            if any(_FEATURES in graph.node_fields(ntype) for ntype in graph.node_types)
+            else ()
+        )
 
 
 @click.command(name="profile")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @options_of(
     TrainOptions,
-    ("task", "fanout", "batch_size", "epochs", "device", "num_workers", "lookahead", "memory", "seed"),
-    task="What batches begin with: vertices, or edges and as many random pairs, as for link prediction.",
+    (
+        "task",
+        "fanout",
+        "batch_size",
+        "epochs",
+        "device",
+        "num_workers",
+        "lookahead",
+        "memory",
+        "seed",
+    ),
+    task="What batches begin with: vertices, or edges and as many random pairs, as for link "
+    "prediction.",
     fanout="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
     batch_size="Seeds per mini-batch.",
     epochs={"help": "Epochs to measure.", "default": 1},
     device="Where --measure delivers: auto, cpu, or cuda[:N].",
     num_workers="Sampling threads, 0: as many as are useful.",
-    lookahead="With --measure: batches sampled ahead, to read what they miss of a file once; 0 for none.",
+    lookahead="With --measure: batches sampled ahead, to read what they miss of a file once; 0 for "
+    "none.",
     memory="Host memory for caches, graph and batches: 4GiB or bytes; auto: what is free.",
     seed="Seed of shuffling and sampling.",
 )
@@ -112,7 +133,9 @@ class Compared:
 @split_option
 @train_fraction_option
 @click.option(
-    "--node-type", help="Type of the training vertices, where there are several.  [default: those with train_mask]"
+    "--node-type",
+    help="Type of the training vertices, where there are several.  [default: those with "
+    "train_mask]",
 )
 @click.option("--measure", is_flag=True, help="Also time real loading with the recommended cache.")
 @options_of(Outputs)
@@ -124,10 +147,11 @@ def command(
     measure: bool,
     **settings: Any,
 ) -> None:
-    """Say what a feature cache would save on the graph folder DIR, how large it should be, and by which policy.
+    """Say what a feature cache would save on the graph folder DIR, how large it should be, and by
+    which policy.
 
-    Samples real epochs once, without reading features, and works out the hit rate of every policy with every
-    budget.
+    Samples real epochs once, without reading features, and works out the hit rate of every policy
+    with every budget.
     """
     outputs, compared = build(Outputs, settings), build(Compared, settings)
     if outputs.trace is not None and not measure:
@@ -138,7 +162,9 @@ def command(
     check_outputs(vars(outputs), PLOT_FORMATS)
     graph = open_graph(folder, split=split)
     if measure and not graph.is_homogeneous:
-        raise click.UsageError(f"--measure must be for a graph with one vertex type and one edge type, got {graph}")
+        raise click.UsageError(
+            f"--measure must be for a graph with one vertex type and one edge type, got {graph}"
+        )
     blocks = NeighborSampler(list(options.fanout))
     if options.task == "links":
         seeds: Any = training_edges(graph, fraction=train_fraction, seed=options.seed)
@@ -161,7 +187,9 @@ def command(
             progress=progress,
         )
     if not curve.usable:
-        raise click.UsageError(f"--policies must name one that training can use, got {', '.join(curve.policies)}")
+        raise click.UsageError(
+            f"--policies must name one that training can use, got {', '.join(curve.policies)}"
+        )
     recommendation = recommend(curve)
     loading: LoadingTimes | None = None
     spans: list[Span] = []
@@ -170,10 +198,16 @@ def command(
         cache = recommended_cache(curve, recommendation), recommendation.policy
         loading, spans = _measured(graph, seeds, options, compared, cache, outputs)
     train = None
-    if options.task == "nodes" and graph.is_homogeneous and train_fraction is None:  # what `pagraph train` can train on
+    # What `pagraph train` can train on.
+    if options.task == "nodes" and graph.is_homogeneous and train_fraction is None:
         train = train_command(folder, split, options, curve, recommendation)
     print_profile(curve, recommendation, loading, title=str(folder), command=train)
-    source = {"folder": str(folder), "task": options.task, "split": split, "train_fraction": train_fraction}
+    source = {
+        "folder": str(folder),
+        "task": options.task,
+        "split": split,
+        "train_fraction": train_fraction,
+    }
     source |= {"node_type": node_type}
     _write(outputs, curve, recommendation, loading, spans, source, train)
 
@@ -181,11 +215,16 @@ def command(
 def _refuse_for_links(**options: Any) -> None:
     for name, given in options.items():
         if given:
-            raise click.UsageError(f"--{name.replace('_', '-')} must be with --task nodes, got it with --task links")
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} must be with --task nodes, got it with --task links"
+            )
 
 
-def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *, seed: int) -> Seeds:
-    """Training vertices of ``node_type`` (default: of the types with a ``train_mask``, or the only one), or a share."""
+def choose_seeds(
+    graph: Graph, node_type: str | None, fraction: float | None, *, seed: int
+) -> Seeds:
+    """Training vertices of ``node_type`` (default: of the types with a ``train_mask``, or the only
+    one), or a share."""
     if fraction is not None and not 0 < fraction <= 1:
         raise ValueError(f"--train-fraction must be in (0, 1], got {fraction}")
     types = graph.node_types
@@ -193,25 +232,40 @@ def choose_seeds(graph: Graph, node_type: str | None, fraction: float | None, *,
         raise ValueError(f"--node-type must be one of {', '.join(types)}, got {node_type!r}")
     if len(types) == 1:
         if fraction is None and _MASK not in graph.node_fields(types[0]):
-            raise ValueError(f"--train-fraction must be given for a graph without {_MASK}, such as 0.1; got none")
+            raise ValueError(
+                f"--train-fraction must be given for a graph without {_MASK}, such as 0.1; got none"
+            )
         return training_seeds(graph, fraction=fraction, seed=seed)
     masked = [ntype for ntype in types if _MASK in graph.node_fields(ntype)]
     chosen = masked if node_type is None else [node_type]
     if not chosen:
-        raise ValueError(f"--node-type must be given where no vertices have a {_MASK}: {', '.join(types)}")
+        raise ValueError(
+            f"--node-type must be given where no vertices have a {_MASK}: {', '.join(types)}"
+        )
     if fraction is None and chosen[0] not in masked:
-        raise ValueError(f"--train-fraction must be given where {chosen[0]!r} vertices have no {_MASK}; got none")
-    return {ntype: training_seeds(graph, node_type=ntype, fraction=fraction, seed=seed) for ntype in chosen}
+        raise ValueError(
+            f"--train-fraction must be given where {chosen[0]!r} vertices have no {_MASK}; got none"
+        )
+    return {
+        ntype: training_seeds(graph, node_type=ntype, fraction=fraction, seed=seed)
+        for ntype in chosen
+    }
 
 
 def choose_fields(graph: Graph, option: str, names: tuple[str, ...]) -> FieldNames:
-    """Look up fields: in all vertex types that have them, or in that of ``TYPE/NAME``; ValueError if none has one."""
+    """Look up fields: in all vertex types that have them, or in that of ``TYPE/NAME``; ValueError
+    if none has one."""
     if len(graph.node_types) == 1:
         return names
     of_types = {ntype: graph.node_fields(ntype) for ntype in graph.node_types}
     chosen: dict[str, list[str]] = {}
     for name in names:
-        fits = [(t, own) for t, fields in of_types.items() for own in fields if name in (own, f"{t}/{own}")]
+        fits = [
+            (t, own)
+            for t, fields in of_types.items()
+            for own in fields
+            if name in (own, f"{t}/{own}")
+        ]
         if not fits:
             have = [f"{t}/{own}" for t, fields in of_types.items() for own in fields]
             raise ValueError(f"--{option} must be among {', '.join(have)}, got {name!r}")
@@ -228,11 +282,15 @@ def _measured(
     cache: tuple[str, str],
     outputs: Outputs,
 ) -> tuple[LoadingTimes, list[Span]]:
-    """Time real epochs with a cache (size, policy) and a training step, after one epoch to warm up."""
+    """Time real epochs with a cache (size, policy) and a training step, after one epoch to warm
+    up."""
     device, fields = options.torch_device(), compared.inputs(graph)
     width = sum(graph.ndata[name][0].numel() for name in fields)
     step = SageStep(fields, width=width, hops=len(options.fanout), device=device) if width else None
-    with tempfile.TemporaryDirectory(prefix="pagraph-") as scratch, progress_bar("measuring") as progress:
+    with (
+        tempfile.TemporaryDirectory(prefix="pagraph-") as scratch,
+        progress_bar("measuring") as progress,
+    ):
         trace = outputs.trace or (Path(scratch) / "trace.json" if outputs.html else None)
         loading = measure_loading(
             graph,
@@ -253,7 +311,9 @@ def _measured(
             trace=trace,
             progress=progress,
         )
-        return loading, read_spans(trace, copies=device.type != "cpu") if trace and outputs.html else []
+        return loading, read_spans(
+            trace, copies=device.type != "cpu"
+        ) if trace and outputs.html else []
 
 
 def _write(
@@ -298,12 +358,14 @@ def print_profile(
 ) -> None:
     """Print a profile; the table of rates fits into 80 columns with the default policies.
 
-    ``loading`` are times of real epochs, ``command`` is a shell command that trains with the recommended cache.
+    ``loading`` are times of real epochs, ``command`` is a shell command that trains with the
+    recommended cache.
     """
     console = Console(highlight=False, markup=False)
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     console.print(
-        f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} batch{'es' * (curve.batches != 1)} "
+        f"{title}: {curve.num_nodes:,} vertices; an epoch has {curve.batches:,} "
+        f"batch{'es' * (curve.batches != 1)} "
         f"and reads {curve.reads:,.0f} rows",
         soft_wrap=True,
     )
@@ -328,11 +390,21 @@ def print_profile(
 
 
 def train_command(
-    folder: Path, split: str, options: TrainOptions, curve: HitRateCurve, recommendation: Recommendation
+    folder: Path,
+    split: str,
+    options: TrainOptions,
+    curve: HitRateCurve,
+    recommendation: Recommendation,
 ) -> str:
     """Shell command that trains as was profiled, with the recommended cache."""
     fanout = ",".join(map(str, options.fanout))
-    words = ["pagraph", "train", str(folder), f"--fanout={fanout}", f"--batch-size={options.batch_size}"]
+    words = [
+        "pagraph",
+        "train",
+        str(folder),
+        f"--fanout={fanout}",
+        f"--batch-size={options.batch_size}",
+    ]
     words += [f"--split={split}"] if split else []
     words += [f"--cache={recommended_cache(curve, recommendation)}"]
     words += [f"--cache-policy={recommendation.policy}"] if recommendation.worth_it else []
@@ -347,10 +419,16 @@ def _rates(curve: HitRateCurve, best: CurveRecord, marked: str) -> Table:
         first = records[0]
         chosen = first.budget_rows == best.budget_rows
         best_ones = best_of(curve, records)
-        cells = [f"{'> ' if chosen else ''}{percent(first.budget_fraction)}", f"{first.budget_rows:,}"]
+        cells = [
+            f"{'> ' if chosen else ''}{percent(first.budget_fraction)}",
+            f"{first.budget_rows:,}",
+        ]
         if first.budget_bytes is not None:
             cells.append(bytes_text(first.budget_bytes))
-        cells += [f"{100 * curve.served(r):.1f}" + ("*" if r.policy in best_ones else " ") for r in records]
+        cells += [
+            f"{100 * curve.served(r):.1f}" + ("*" if r.policy in best_ones else " ")
+            for r in records
+        ]
         table.add_row(*cells, style="bold" if chosen else None)
     return table
 
@@ -362,18 +440,32 @@ def _hops(curve: HitRateCurve, best: CurveRecord) -> Table:
         table.add_column(name, justify="left" if name == "found by" else "right")
     for hop, (rows, rate) in enumerate(zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)):
         table.add_row(
-            hop_name(curve, hop), f"{rows:,.0f}", percent(rate if rows else None), f"{rows * (1 - rate):,.0f}"
+            hop_name(curve, hop),
+            f"{rows:,.0f}",
+            percent(rate if rows else None),
+            f"{rows * (1 - rate):,.0f}",
         )
-    table.add_row("all", f"{curve.reads:,.0f}", percent(best.hit_rate), f"{curve.reads * (1 - best.hit_rate):,.0f}")
+    table.add_row(
+        "all",
+        f"{curve.reads:,.0f}",
+        percent(best.hit_rate),
+        f"{curve.reads * (1 - best.hit_rate):,.0f}",
+    )
     return table
 
 
 def _times(loading: LoadingTimes) -> Table:
-    cache = "without a cache, as advised" if loading.settings.get("cache") == "0" else "with the recommended cache"
+    cache = (
+        "without a cache, as advised"
+        if loading.settings.get("cache") == "0"
+        else "with the recommended cache"
+    )
     title = f"where the time goes, {cache}: {len(loading.epochs)} epochs, seconds each"
     table = Table(title=title, title_justify="left")
     for name in ("stage", "first", "median", "share", "what happens in it"):
-        table.add_column(name, justify="left" if name in ("stage", "what happens in it") else "right")
+        table.add_column(
+            name, justify="left" if name in ("stage", "what happens in it") else "right"
+        )
     medians, first = loading.medians, loading.epochs[0]
     for stage, words in LOADING_STAGES.items():
         # Shares of the epoch: what threads do at the same time has none.
@@ -384,6 +476,13 @@ def _times(loading: LoadingTimes) -> Table:
 
 
 def _smallest(recommendation: Recommendation) -> str:
-    found = {share: choice for share, choice in recommendation.smallest_for.items() if choice is not None}
-    parts = [f"{percent(choice.budget_fraction)} of the vertices for {share:.0%}" for share, choice in found.items()]
-    return f"To save a given share of all that can be saved takes {', '.join(parts)}." if parts else ""
+    found = {
+        share: choice for share, choice in recommendation.smallest_for.items() if choice is not None
+    }
+    parts = [
+        f"{percent(choice.budget_fraction)} of the vertices for {share:.0%}"
+        for share, choice in found.items()
+    ]
+    return (
+        f"To save a given share of all that can be saved takes {', '.join(parts)}." if parts else ""
+    )

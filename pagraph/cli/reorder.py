@@ -1,4 +1,5 @@
-"""``pagraph reorder``: write a graph folder in an order in which rows that are read together lie together."""
+"""``pagraph reorder``: write a graph folder in an order in which rows that are read together lie
+together."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ from .terminal import file_option, number_table, print_whole, progress_bar, summ
 @options_of(
     TrainOptions,
     ("task", "fanout", "batch_size", "seed"),
-    task="What batches begin with: vertices, or edges and as many random pairs, as for link prediction.",
+    task="What batches begin with: vertices, or edges and as many random pairs, as for link "
+    "prediction.",
     fanout="Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
     batch_size="Seeds per mini-batch.",
     seed="Seed of the batches that are counted.",
@@ -45,9 +47,13 @@ from .terminal import file_option, number_table, print_whole, progress_bar, summ
 @split_option
 @train_fraction_option
 @click.option(
-    "--node-type", help="Type of the training vertices, where there are several.  [default: those with train_mask]"
+    "--node-type",
+    help="Type of the training vertices, where there are several.  [default: those with "
+    "train_mask]",
 )
-@click.option("--memory", metavar="SIZE", help="Bytes to take, such as 2GiB.  [default: half of what is free]")
+@click.option(
+    "--memory", metavar="SIZE", help="Bytes to take, such as 2GiB.  [default: half of what is free]"
+)
 @file_option("--json", "Write all figures here.")
 def command(
     folder: Path,
@@ -62,14 +68,16 @@ def command(
 ) -> None:
     """Write the graph folder DIR as OUT, which must not exist yet, for training from disk.
 
-    The same graph with its vertices in another order: rows that a mini-batch reads lie together, and fewer pages are
-    read. Masks and all fields move along; original_id keeps the ids. Says how many pages batches touch, before and
-    after.
+    The same graph with its vertices in another order: rows that a mini-batch reads lie together,
+    and fewer pages are read. Masks and all fields move along; original_id keeps the ids. Says how
+    many pages batches touch, before and after.
     """
     check_absent(out, name="OUT")
     options = build(TrainOptions, settings)
     if options.task == "links" and (node_type or split):
-        raise click.UsageError("--node-type and --split must be with --task nodes, got them with --task links")
+        raise click.UsageError(
+            "--node-type and --split must be with --task nodes, got them with --task links"
+        )
     graph = open_graph(folder, split=split)
     sampler: Any = NeighborSampler(list(options.fanout))
     if options.task == "links":
@@ -77,7 +85,12 @@ def command(
         sampler = EdgeBatches(sampler, graph, UniformNegatives(1))
     else:
         seeds = choose_seeds(graph, node_type, train_fraction, seed=options.seed)
-    origin = {"source": folder.name, "by": by, "fanout": list(options.fanout), "batch_size": options.batch_size}
+    origin = {
+        "source": folder.name,
+        "by": by,
+        "fanout": list(options.fanout),
+        "batch_size": options.batch_size,
+    }
     with progress_bar(f"writing {out.name}") as progress:
         done = reorder(
             open_graph(folder),
@@ -100,12 +113,24 @@ def command(
 
 def _pages(done: Reordered) -> Table:
     caption = f"bytes of pages read over bytes of rows needed, of a batch and of {WINDOW} together"
-    columns = ["", *("pages a batch", "after"), *("batch", "after"), *(f"{WINDOW} batches", "after")]
-    table = number_table(f"{done.batches} batches of {done.batch_size:,} seeds, by {done.by}", columns, caption)
+    columns = [
+        "",
+        *("pages a batch", "after"),
+        *("batch", "after"),
+        *(f"{WINDOW} batches", "after"),
+    ]
+    table = number_table(
+        f"{done.batches} batches of {done.batch_size:,} seeds, by {done.by}", columns, caption
+    )
     for what, before in done.before.items():
         after = done.after[what]
         fields = ", ".join(sorted(set(done.fields.values()))) or "no fields"
-        cells = [f"{before.pages:,.0f}", f"{after.pages:,.0f}", f"{before.batch_ratio:.2f}", f"{after.batch_ratio:.2f}"]
+        cells = [
+            f"{before.pages:,.0f}",
+            f"{after.pages:,.0f}",
+            f"{before.batch_ratio:.2f}",
+            f"{after.batch_ratio:.2f}",
+        ]
         cells += [f"{before.window_ratio:.2f}", f"{after.window_ratio:.2f}"]
         table.add_row(f"{what} ({fields})" if what == "features" else what, *cells)
     return table

@@ -1,4 +1,5 @@
-"""Output of verbs: tables and progress bars on the terminal, graph folders, files whose paths are checked first."""
+"""Output of verbs: tables and progress bars on the terminal, graph folders, files whose paths are
+checked first."""
 
 from __future__ import annotations
 
@@ -29,24 +30,33 @@ _LINE_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def progress_bar(description: str, *, console: Console | None = None) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(
+    description: str, *, console: Console | None = None
+) -> Iterator[Callable[[int, int], None]]:
     """Show how far a long work is, and the time left, on standard error or on ``console``.
 
-    On a terminal a bar, elsewhere a line every 10 seconds, so that a short work says nothing in a pipe or a log.
-    Yields what library functions take as ``progress``: a function of the work done and the whole, for any thread.
+    On a terminal a bar, elsewhere a line every 10 seconds, so that a short work says nothing in a
+    pipe or a log. Yields what library functions take as ``progress``: a function of the work done
+    and the whole, for any thread.
     """
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield _Lines(description, console)
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 class _Lines:
-    """Progress as plain lines, for logs; the time left assumes that the rest goes as fast as what is done."""
+    """Progress as plain lines, for logs; the time left assumes that the rest goes as fast as what
+    is done."""
 
     def __init__(self, description: str, console: Console) -> None:
         self._description = description
@@ -83,7 +93,9 @@ def print_whole(console: Console, table: Table) -> None:
     console.width = width
 
 
-def write_folder(graph: Graph, out: Path, *, origin: Mapping[str, Any], store: str | None = None) -> None:
+def write_folder(
+    graph: Graph, out: Path, *, origin: Mapping[str, Any], store: str | None = None
+) -> None:
     """Write ``graph`` as the folder ``out`` and say so in one line."""
     from ..datasets import write_graph  # it imports torch, which `pagraph info` does not wait for
 
@@ -99,12 +111,17 @@ def summary_line(graph: Graph, out: Path) -> str:
 
 
 def file_option(flag: str, help_text: str) -> Callable[[_F], _F]:
-    """Click option for a file to write, whose path is checked at once; ``--json`` is the argument ``json_file``."""
+    """Click option for a file to write, whose path is checked at once; ``--json`` is the argument
+    ``json_file``."""
     name = f"{flag.removeprefix('--')}_file"
-    return click.option(flag, name, type=click.Path(path_type=Path), callback=_writable, help=help_text)
+    return click.option(
+        flag, name, type=click.Path(path_type=Path), callback=_writable, help=help_text
+    )
 
 
-def _writable(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+def _writable(
+    _context: click.Context, parameter: click.Parameter, path: Path | None
+) -> Path | None:
     if path is None:
         return None
     try:
@@ -115,7 +132,8 @@ def _writable(_context: click.Context, parameter: click.Parameter, path: Path | 
 
 
 def check_outputs(paths: Mapping[str, Path | None], plot_formats: Sequence[str]) -> None:
-    """Check paths by option (without dashes) before the long work: that of ``plot`` must end in one of the formats.
+    """Check paths by option (without dashes) before the long work: that of ``plot`` must end in one
+    of the formats.
 
     Raises:
         ClickException: A path cannot be written, or is given twice.
@@ -134,5 +152,7 @@ def check_outputs(paths: Mapping[str, Path | None], plot_formats: Sequence[str])
         except OSError as error:
             raise click.ClickException(str(error)) from None
         if target in seen and (target.is_file() or not target.exists()):
-            raise click.UsageError(f"--{name} must be another file than --{seen[target]}, got {path}")
+            raise click.UsageError(
+                f"--{name} must be another file than --{seen[target]}, got {path}"
+            )
         seen[target] = name

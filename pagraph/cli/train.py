@@ -1,4 +1,5 @@
-"""``pagraph train``: train GraphSAGE, GCN or GAT on a graph folder or a partition, and report accuracy and times."""
+"""``pagraph train``: train GraphSAGE, GCN or GAT on a graph folder or a partition, and report
+accuracy and times."""
 
 from __future__ import annotations
 
@@ -44,14 +45,23 @@ if TYPE_CHECKING:
     type=click.Choice([*FRAMEWORKS]),
     help="Run with DGL's own DataLoader or PyG's own NeighborLoader, then with pagraph's.",
 )
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the figures here.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Write the figures here.",
+)
 @file_option(
-    "--trace", "Write a timeline of the loader here, for Perfetto; .gz is compressed. Several processes: a file each."
+    "--trace",
+    "Write a timeline of the loader here, for Perfetto; .gz is compressed. Several processes: a "
+    "file each.",
 )
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
-    help="Save the run here after each epoch, and go on from what is there: the same bits as without a break.",
+    help="Save the run here after each epoch, and go on from what is there: the same bits as "
+    "without a break.",
 )
 @click.option(
     "--timeout",
@@ -71,12 +81,14 @@ def command(
     timeout: float,
     **settings: Any,
 ) -> None:
-    """Train on the graph folder or partition DIR and report accuracy, and where the time of each epoch went.
+    """Train on the graph folder or partition DIR and report accuracy, and where the time of each
+    epoch went.
 
     Of several vertex types the one with masks is trained on, by R-GCN.
 
-    The test accuracy is that of the epoch with the best validation accuracy, both with all neighbours. With --task
-    links some edges are held out, and AUC and mean reciprocal rank say how well they are told from random pairs.
+    The test accuracy is that of the epoch with the best validation accuracy, both with all
+    neighbours. With --task links some edges are held out, and AUC and mean reciprocal rank say how
+    well they are told from random pairs.
 
     A partition of K parts is trained by K processes that average their gradients:
 
@@ -85,7 +97,9 @@ def command(
     if baseline and compare:
         raise click.UsageError("--baseline and --compare must not be given together")
     if baseline and trace_file is not None:
-        raise click.UsageError(f"--trace must not be given with --baseline {baseline}, whose loader has no timeline")
+        raise click.UsageError(
+            f"--trace must not be given with --baseline {baseline}, whose loader has no timeline"
+        )
     settings["loader"] = baseline or compare or "pagraph"
     from ..system.atomic import write_json
     from ..train.assignment import assign
@@ -97,20 +111,29 @@ def command(
         say = click.echo if world.is_first else (lambda _text: None)
         say("\n".join(assignment_lines(folder, work)))
         names = (compare, "pagraph") if compare else (options.loader,)
-        results = {name: _run(work, replace(options, loader=name), world, trace_file, checkpoint) for name in names}
+        results = {
+            name: _run(work, replace(options, loader=name), world, trace_file, checkpoint)
+            for name in names
+        }
         for name, result in results.items():
             say(result_line(result, title=name))
         if compare:
             say("\n".join(["", *comparison_lines(results[compare], results["pagraph"])]))
         if json_file is not None and world.is_first:
-            reports = {name: json_report(result, folder, split, work) for name, result in results.items()}
+            reports = {
+                name: json_report(result, folder, split, work) for name, result in results.items()
+            }
             write_json(json_file, reports if compare else reports[options.loader])
     if world.connected:
         end_process()
 
 
 def _options(
-    folder: Path, settings: dict[str, Any], json_file: Path | None, checkpoint: Path | None, world: World
+    folder: Path,
+    settings: dict[str, Any],
+    json_file: Path | None,
+    checkpoint: Path | None,
+    world: World,
 ) -> TrainOptions:
     from ..train.assignment import default_fanout
     from ..train.checkpoint import check_checkpoint
@@ -120,7 +143,9 @@ def _options(
     if json_file is not None and world.is_first and not json_file.parent.is_dir():
         raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")
     choose_device(settings["device"], world)
-    options = build(TrainOptions, {**settings, "fanout": settings["fanout"] or default_fanout(folder)})
+    options = build(
+        TrainOptions, {**settings, "fanout": settings["fanout"] or default_fanout(folder)}
+    )
     if checkpoint is not None:
         check_checkpoint(checkpoint, options)
     framework = framework_of(options.layers)
@@ -130,7 +155,11 @@ def _options(
 
 
 def _run(
-    work: Assignment, options: TrainOptions, world: World, trace_file: Path | None, checkpoint: Path | None
+    work: Assignment,
+    options: TrainOptions,
+    world: World,
+    trace_file: Path | None,
+    checkpoint: Path | None,
 ) -> TrainResult:
     from ..stats import Tracer
     from ..train.loop import train
@@ -170,7 +199,12 @@ _ANOTHER_SPEAKS = 5.0  # seconds
 @contextmanager
 def _one_voice(world: World) -> Iterator[None]:
     """Let the process that failed, and no other, print its error before all end."""
-    from ..train.distributed import LostProcessError, OtherProcessError, end_process, naming_lost_processes
+    from ..train.distributed import (
+        LostProcessError,
+        OtherProcessError,
+        end_process,
+        naming_lost_processes,
+    )
 
     if not world.connected:
         yield
@@ -183,17 +217,26 @@ def _one_voice(world: World) -> Iterator[None]:
         end_process(BAD_INPUT)
     except Exception as error:
         if isinstance(error, LostProcessError) and world.local_rank:
-            time.sleep(_ANOTHER_SPEAKS)  # the first of this machine lost it too: torchrun ends this one
-        # At once: leaving the others in order would mean to wait for them, and they may be gone, or wait for this one.
+            # The first of this machine lost it too: torchrun ends this one.
+            time.sleep(_ANOTHER_SPEAKS)
+        # At once: leaving the others in order would mean to wait for them, and they may be gone, or
+        # wait for this one.
         end_process(show_error(error))
 
 
 class ConsoleReporter(Reporter):
-    """Prints one line per epoch; on a terminal also a progress bar over the batches, none in a pipe."""
+    """Prints one line per epoch; on a terminal also a progress bar over the batches, none in a
+    pipe."""
 
     def __init__(self, options: TrainOptions) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
 
         self._epochs = options.epochs
         self._console = Console(highlight=False, markup=False)
@@ -240,7 +283,8 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
         parts.append(f"val {_metrics(record.val)}  test {_metrics(record.test)}")
     loading, computing = record.loading_seconds, record.computing_seconds
     loadings, computings = (
-        [getattr(r, name) for r in record.ranks] for name in ("loading_seconds", "computing_seconds")
+        [getattr(r, name) for r in record.ranks]
+        for name in ("loading_seconds", "computing_seconds")
     )
     parts.append(
         f"{record.seconds:.2f} s: loading {loading:.2f}{_spread(loadings, '.2f')}, "
@@ -249,7 +293,8 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     if record.hit_rate is not None:
         rates = [(r.hits or 0) / max(1, r.asked) for r in record.ranks]
         parts.append(
-            f"hit rate {record.hit_rate:.1%}{_spread(rates, '.1%')} of rows, {record.byte_hit_rate:.1%} of bytes"
+            f"hit rate {record.hit_rate:.1%}{_spread(rates, '.1%')} of rows, "
+            f"{record.byte_hit_rate:.1%} of bytes"
         )
     return "  ".join(parts)
 
@@ -260,7 +305,8 @@ _TITLES = {"accuracy": "accuracy", "auc": "AUC", "mrr": "MRR"}
 def _metrics(metrics: Mapping[str, float]) -> str:
     """Shares of an epoch's line; accuracy goes without its name."""
     return ", ".join(
-        f"{value:.2%}" if name == "accuracy" else f"{_TITLES[name]} {value:.2%}" for name, value in metrics.items()
+        f"{value:.2%}" if name == "accuracy" else f"{_TITLES[name]} {value:.2%}"
+        for name, value in metrics.items()
     )
 
 
@@ -277,13 +323,18 @@ def assignment_lines(folder: Path, work: Assignment) -> list[str]:
     manifest, task = part.manifest, work.task
     parts = f"{part.num_parts} part{'s' if part.num_parts > 1 else ''}"
     hops = f"{part.hops} hop{'s' if part.hops > 1 else ''}"
-    val, test = (sum(getattr(manifest, f"{name}_per_part")) + manifest.outside[name] for name in ("val", "test"))
+    val, test = (
+        sum(getattr(manifest, f"{name}_per_part")) + manifest.outside[name]
+        for name in ("val", "test")
+    )
     where = "on the whole graph" if manifest.evaluation == "source" else "on the parts"
     graph = part.graph
     return [
-        f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; {val:,} to validate and "
+        f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; "
+        f"{val:,} to validate and "
         f"{test:,} to test, evaluated {where}",
-        f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {task.inputs}, "
+        f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, "
+        f"{task.inputs}, "
         f"{task.num_outputs} classes; {len(task.train):,} vertices to train on",
     ]
 
@@ -294,7 +345,11 @@ def json_report(result: TrainResult, folder: Path, split: str, work: Assignment)
     if work.part is not None:
         manifest = work.part.manifest
         for i, rank in enumerate(report["ranks"]):
-            rank |= {"part": i, "vertices": manifest.vertices_per_part[i], "edges": manifest.edges_per_part[i]}
+            rank |= {
+                "part": i,
+                "vertices": manifest.vertices_per_part[i],
+                "edges": manifest.edges_per_part[i],
+            }
         report["partition"] = {
             "method": manifest.method,
             "parts": manifest.num_parts,
@@ -308,12 +363,18 @@ def result_line(result: TrainResult, *, title: str) -> str:
     """The summary of one run."""
     best = result.best
     name, val = next(iter((best.val or {}).items()))
-    shown = ", ".join(f"test {_TITLES[name]} {value:.2%}" for name, value in (best.test or {}).items())
-    line = f"{title}: {shown} at the best validation {_TITLES[name]} {val:.2%} (epoch {best.epoch + 1})"
+    shown = ", ".join(
+        f"test {_TITLES[name]} {value:.2%}" for name, value in (best.test or {}).items()
+    )
+    line = (
+        f"{title}: {shown} at the best validation {_TITLES[name]} {val:.2%} (epoch "
+        f"{best.epoch + 1})"
+    )
     return (
         line
         if result.hit_rate is None
-        else f"{line}, cache hit rate {result.hit_rate:.1%} of rows, {result.byte_hit_rate:.1%} of bytes"
+        else f"{line}, cache hit rate {result.hit_rate:.1%} of rows, {result.byte_hit_rate:.1%} of "
+        "bytes"
     )
 
 
@@ -327,7 +388,10 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
         rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
     for title, of in (("test", "test"), ("validation", "val")):
         before, now = getattr(peer.best, of), getattr(ours.best, of)
-        rows += [[f"{title} {_TITLES[name]}", f"{before[name]:.2%}", f"{now[name]:.2%}", ""] for name in before]
+        rows += [
+            [f"{title} {_TITLES[name]}", f"{before[name]:.2%}", f"{now[name]:.2%}", ""]
+            for name in before
+        ]
     for what, rate in (("rows", ours.hit_rate), ("bytes", ours.byte_hit_rate)):
         rows.append([f"cache hit rate, {what}", "-", "-" if rate is None else f"{rate:.1%}", ""])
     widths = [max(len(row[i]) for row in rows) for i in range(4)]

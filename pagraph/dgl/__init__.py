@@ -1,9 +1,12 @@
-"""DGL's data loader replaced: ``from pagraph.dgl import DataLoader`` in place of ``dgl.dataloading``'s.
+"""DGL's data loader replaced: ``from pagraph.dgl import DataLoader`` in place of
+``dgl.dataloading``'s.
 
-Importing it imports DGL, with a placeholder for GraphBolt where DGL's own binary does not fit the torch in use.
+Importing it imports DGL, with a placeholder for GraphBolt where DGL's own binary does not fit the
+torch in use.
 
-All other names of ``dgl.dataloading`` (samplers, ``GraphDataLoader``, deprecated ones) can be imported from here too,
-and are DGL's own objects: a script's whole import line can be swapped, one with ``*`` too.
+All other names of ``dgl.dataloading`` (samplers, ``GraphDataLoader``, deprecated ones) can be
+imported from here too, and are DGL's own objects: a script's whole import line can be swapped, one
+with ``*`` too.
 """
 
 from typing import Any
@@ -29,16 +32,20 @@ _dataloading = import_dgl().dataloading
 
 
 def _is_dgls(name: str) -> bool:
-    """A name that DGL's package defines, not one that it happens to have imported (``np``, ``os``)."""
+    """A name that DGL's package defines, not one that it happens to have imported (``np``,
+    ``os``)."""
     value = None if name.startswith("_") else getattr(_dataloading, name, None)
-    home = getattr(value, "__module__", None) or getattr(value, "__name__", "")  # a class's or function's; a module's
+    # A class's or function's; a module's.
+    home = getattr(value, "__module__", None) or getattr(value, "__name__", "")
     return str(home).startswith(_dataloading.__name__ + ".")
 
 
 def __getattr__(name: str) -> Any:
     if _is_dgls(name):
         return getattr(_dataloading, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}, nor has {_dataloading.__name__!r}")
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}, nor has {_dataloading.__name__!r}"
+    )
 
 
 __dir__ = __all__.copy

@@ -40,21 +40,27 @@ __all__ = [
 def check_parts(graph: Any, sampler: Any) -> None:
     """Check the least that a graph and a sampler must have.
 
-    TypeError for a ``DistGraph`` or a sampler of PyG's or of ``pagraph.sampling``; DGL's AttributeError for a graph
-    without ``device`` or a sampler without ``sample``.
+    TypeError for a ``DistGraph`` or a sampler of PyG's or of ``pagraph.sampling``; DGL's
+    AttributeError for a graph without ``device`` or a sampler without ``sample``.
     """
     if isinstance(graph, dgl.distributed.DistGraph):
-        raise TypeError("graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those")
+        raise TypeError(
+            "graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those"
+        )
     if not hasattr(graph, "device"):
-        raise AttributeError(f"graph must be a dgl.DGLGraph or have a device, got {type(graph).__name__}")
+        raise AttributeError(
+            f"graph must be a dgl.DGLGraph or have a device, got {type(graph).__name__}"
+        )
     if (advice := foreign_sampler(sampler, "DGL")) is not None:
         kind = sampler if isinstance(sampler, type) else type(sampler)
         raise TypeError(
-            f"graph_sampler must be a DGL sampler or have DGL's sample(graph, indices), got {kind.__name__}: {advice}"
+            "graph_sampler must be a DGL sampler or have DGL's sample(graph, indices), got "
+            f"{kind.__name__}: {advice}"
         )
     if not hasattr(sampler, "sample"):
         raise AttributeError(
-            f"graph_sampler must have a method sample(graph, indices), got {type(sampler).__name__} without one"
+            "graph_sampler must have a method sample(graph, indices), got "
+            f"{type(sampler).__name__} without one"
         )
 
 
@@ -65,7 +71,8 @@ def batch_device(device: Any, graph: Any, use_uva: bool) -> torch.device:
     """
     if use_uva and not torch.cuda.is_available():
         raise ValueError(
-            f"use_uva=True needs a CUDA device, this machine has none that torch {torch.__version__} can use"
+            "use_uva=True needs a CUDA device, this machine has none that torch "
+            f"{torch.__version__} can use"
         )
     if device is None:
         device = "cuda" if use_uva else graph.device
@@ -83,15 +90,19 @@ def check_devices(
 ) -> dict[str, bool]:
     """Check DGL's rules on devices; returns its prefetch flags with defaults filled in.
 
-    ValueError for a combination that DGL refuses too; DGLError for batches on CUDA by a DGL built without it.
+    ValueError for a combination that DGL refuses too; DGLError for batches on CUDA by a DGL built
+    without it.
     """
     mixed = device.type == "cuda" and graph.device.type == "cpu" and not use_uva
     if not isinstance(graph, dgl.DGLGraph):
         return {name: bool(value) for name, value in flags.items()}
-    if device.type == "cuda" and not dgl.ndarray.gpu(0).exist:  # asks DGL's own library, which has no device without it
+    # Asks DGL's own library, which has no device without it.
+    if device.type == "cuda" and not dgl.ndarray.gpu(0).exist:
         raise dgl.DGLError(
-            f"device={str(device)!r} needs a DGL that was built for CUDA, this DGL {dgl.__version__} was not: install "
-            "one from data.dgl.ai, or take pagraph.pyg.NeighborLoader, pagraph.Loader with block.to_pyg(), or "
+            f"device={str(device)!r} needs a DGL that was built for CUDA, this DGL "
+            f"{dgl.__version__} was not: install "
+            "one from data.dgl.ai, or take pagraph.pyg.NeighborLoader, pagraph.Loader with "
+            "block.to_pyg(), or "
             "device='cpu'"
         )
     if use_uva:
@@ -103,14 +114,16 @@ def check_devices(
         where = _device_of(indices)
         if where != graph.device:
             raise ValueError(
-                f"graph and indices must be on the same device without use_uva, got {graph.device} and {where}"
+                f"graph and indices must be on the same device without use_uva, got {graph.device} "
+                f"and {where}"
             )
         if graph.device.type == "cuda" and num_workers > 0:
             raise ValueError(f"num_workers must be 0 for a graph on CUDA, got {num_workers}")
     for name in ("pin_prefetcher", "use_prefetch_thread"):
         if flags[name] is True and not mixed:
             raise ValueError(
-                f"{name}=True needs a graph on the CPU, a CUDA device and no UVA; got {graph.device} and {device}"
+                f"{name}=True needs a graph on the CPU, a CUDA device and no UVA; got "
+                f"{graph.device} and {device}"
             )
     return {name: mixed if value is None else bool(value) for name, value in flags.items()}
 
@@ -133,17 +146,23 @@ def process_ranks(ddp_seed: Any) -> Ranks:
     return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size(), seed)
 
 
-TORCH_KEYWORDS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init__).parameters) - {"self"}
+TORCH_KEYWORDS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init__).parameters) - {
+    "self"
+}
 
 
 def check_keywords(keywords: Mapping[str, Any]) -> None:
-    """Check the keywords beyond DGL's own: those of torch's loader that DGL passes on, and no others.
+    """Check the keywords beyond DGL's own: those of torch's loader that DGL passes on, and no
+    others.
 
-    TypeError for all others; ValueError for ``sampler`` and ``batch_sampler``, which an order of seeds excludes.
+    TypeError for all others; ValueError for ``sampler`` and ``batch_sampler``, which an order of
+    seeds excludes.
     """
     for name, value in keywords.items():
         if name in ("sampler", "batch_sampler") and value is not None:
-            raise ValueError(f"{name} is not supported: the order of the seeds is set by indices and shuffle")
+            raise ValueError(
+                f"{name} is not supported: the order of the seeds is set by indices and shuffle"
+            )
         if name in ("collate_fn", "pin_memory", "dataset") or name not in TORCH_KEYWORDS:
             raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")
 
@@ -151,8 +170,8 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
 def recreated(keywords: dict[str, Any]) -> tuple[int, bool]:
     """Batch size and ``drop_last`` of the loader that Lightning makes again from its attributes.
 
-    What torch's loader made of the arguments is taken out of ``keywords``, where ``batch_size`` is None. TypeError
-    unless ``dataset`` is one of our loaders'.
+    What torch's loader made of the arguments is taken out of ``keywords``, where ``batch_size`` is
+    None. TypeError unless ``dataset`` is one of our loaders'.
     """
     order = getattr(keywords.get("dataset"), "order", None)
     if not isinstance(order, SeedOrder | DatasetOrder):
@@ -173,10 +192,13 @@ def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
         TypeError: A number of rows is not an integer.
         ValueError: It asks for rows on a device that is not CUDA.
     """
-    if not isinstance(gpu_cache, Mapping) or not all(isinstance(d, Mapping) for d in gpu_cache.values()):
+    if not isinstance(gpu_cache, Mapping) or not all(
+        isinstance(d, Mapping) for d in gpu_cache.values()
+    ):
         raise AssertionError(f"gpu_cache must be a dict of dicts of row counts, got {gpu_cache!r}")
     rows = {
-        kind: {n: as_integer(f"gpu_cache[{kind!r}][{n!r}]", k) for n, k in d.items()} for kind, d in gpu_cache.items()
+        kind: {n: as_integer(f"gpu_cache[{kind!r}][{n!r}]", k) for n, k in d.items()}
+        for kind, d in gpu_cache.items()
     }
     if device.type != "cuda" and any(k > 0 for columns in rows.values() for k in columns.values()):
         raise ValueError(f"gpu_cache needs a CUDA device, batches are delivered on {device}")
@@ -189,7 +211,8 @@ def gpu_cache_budget(graph: Any, gpu_cache: Any, device: torch.device) -> int:
 
 
 def tensor_indices(indices: Any) -> Any:
-    """Indices as tensors where they can be, else the user's dataset. All but tensors are copied, as DGL does it.
+    """Indices as tensors where they can be, else the user's dataset. All but tensors are copied, as
+    DGL does it.
 
     TypeError for a dtype that torch lacks, AttributeError for a dataset without ``device``.
     """
@@ -199,7 +222,10 @@ def tensor_indices(indices: Any) -> Any:
         return _copied("indices", indices)
     ids = indices
     if isinstance(indices, Mapping):
-        ids = {k: _copied(f"indices[{k!r}]", v) if isinstance(v, np.ndarray) else v for k, v in indices.items()}
+        ids = {
+            k: _copied(f"indices[{k!r}]", v) if isinstance(v, np.ndarray) else v
+            for k, v in indices.items()
+        }
     try:
         if isinstance(ids, Mapping):
             return {k: v if isinstance(v, Tensor) else _listed(v) for k, v in ids.items()}
@@ -209,7 +235,8 @@ def tensor_indices(indices: Any) -> Any:
         pass
     if not hasattr(indices, "device"):
         raise AttributeError(
-            'indices must be tensors, sequences of ids, or a dataset with a "device" attribute saying where its '
+            'indices must be tensors, sequences of ids, or a dataset with a "device" attribute '
+            "saying where its "
             f"batches are; got {type(indices).__name__}"
         )
     return indices
@@ -220,7 +247,9 @@ def _copied(name: str, ids: NDArray[Any]) -> Tensor:
     try:
         return torch.from_numpy(ids.astype(ids.dtype.newbyteorder("="), order="C", subok=False))
     except TypeError:
-        raise TypeError(f"{name} must be ids of an integer dtype, got an array of {ids.dtype}") from None
+        raise TypeError(
+            f"{name} must be ids of an integer dtype, got an array of {ids.dtype}"
+        ) from None
 
 
 def _listed(ids: Any) -> Tensor:
@@ -235,16 +264,19 @@ def _listed(ids: Any) -> Tensor:
 
 
 def check_seeds(graph: Any, indices: Any, sampler: Any, native: MiniBatchSampler | None) -> None:
-    """Check seeds of node-wise and edge-wise samplers: on an id outside the graph DGL's own code ends the process.
+    """Check seeds of node-wise and edge-wise samplers: on an id outside the graph DGL's own code
+    ends the process.
 
-    Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean; ``native`` is our
-    sampler that takes the sampler's place.
+    Other samplers, and subclasses with a ``sample`` of their own, decide what their indices mean;
+    ``native`` is our sampler that takes the sampler's place.
 
     Raises:
-        DGLError: The dtype is not the graph's, a type is unknown, or types are needed and not given.
-        IndexError: An id is outside the graph, or the number of a cluster is not one of the sampler's.
-        ValueError: Ids are not 1-D; an edge sampler's ``exclude`` is no mode, or lacks what says which edges are the
-            reverse ones.
+        DGLError: The dtype is not the graph's, a type is unknown, or types are needed and not
+            given.
+        IndexError: An id is outside the graph, or the number of a cluster is not one of the
+            sampler's.
+        ValueError: Ids are not 1-D; an edge sampler's ``exclude`` is no mode, or lacks what says
+            which edges are the reverse ones.
     """
     on_cpu = isinstance(graph, dgl.DGLGraph) and not graph.is_block and graph.device.type == "cpu"
     if not on_cpu or not isinstance(indices, Tensor | Mapping):
@@ -260,47 +292,71 @@ def check_seeds(graph: Any, indices: Any, sampler: Any, native: MiniBatchSampler
         return
     if isinstance(indices, Tensor):
         if len(types) > 1:
-            raise dgl.DGLError(f"indices must be a dict for a graph of the {kind} types {types}, got a tensor")
+            raise dgl.DGLError(
+                f"indices must be a dict for a graph of the {kind} types {types}, got a tensor"
+            )
         _check_ids("indices", indices, graph.idtype, count())
         return
     for name, ids in indices.items():
         if not _is_type(graph, kind, name):
-            several = ", a name that several have" if kind == "edge" and name in graph.etypes else ""
-            raise dgl.DGLError(f"indices must be of the graph's {kind} types {types}, got {name!r}{several}")
+            several = (
+                ", a name that several have" if kind == "edge" and name in graph.etypes else ""
+            )
+            raise dgl.DGLError(
+                f"indices must be of the graph's {kind} types {types}, got {name!r}{several}"
+            )
         _check_ids(f"indices[{name!r}]", ids, graph.idtype, count(name))
 
 
-_NODE_WISE = dgl.dataloading.NeighborSampler, dgl.dataloading.LaborSampler, dgl.dataloading.ShaDowKHopSampler
+_NODE_WISE = (
+    dgl.dataloading.NeighborSampler,
+    dgl.dataloading.LaborSampler,
+    dgl.dataloading.ShaDowKHopSampler,
+)
 _EDGE_WISE = (dgl.dataloading.EdgePredictionSampler,)
 
 
 def _samples_as(sampler: Any, bases: tuple[Any, ...]) -> bool:
     """The sampler is one of these, with DGL's own ``sample``."""
     base = next((base for base in bases if isinstance(sampler, base)), None)
-    return base is not None and type(sampler).sample is base.sample and "sample" not in vars(sampler)
+    return (
+        base is not None and type(sampler).sample is base.sample and "sample" not in vars(sampler)
+    )
 
 
 def _is_type(graph: Any, kind: str, name: Any) -> bool:
-    """Edge types have two names: the canonical triple, and the relation where it is the only one of that name."""
+    """Edge types have two names: the canonical triple, and the relation where it is the only one of
+    that name."""
     if kind == "node":
         return name in graph.ntypes
     return name in graph.canonical_etypes or graph.etypes.count(name) == 1
 
 
 def _check_exclusion(sampler: Any) -> None:
-    mode, needs = sampler.exclude, {"self": None, "reverse_id": "reverse_eids", "reverse_types": "reverse_etypes"}
+    mode, needs = (
+        sampler.exclude,
+        {"self": None, "reverse_id": "reverse_eids", "reverse_types": "reverse_etypes"},
+    )
     if not isinstance(mode, str):
         return
     if mode not in needs:
-        raise ValueError(f"exclude must be one of {list(needs)}, edges, or a function; got {mode!r}")
+        raise ValueError(
+            f"exclude must be one of {list(needs)}, edges, or a function; got {mode!r}"
+        )
     if (needed := needs[mode]) is not None and getattr(sampler, needed) is None:
         raise ValueError(f"{needed} must be given with exclude={mode!r}, got None")
 
 
 def _check_ids(name: str, ids: Tensor, dtype: torch.dtype, count: int) -> None:
     if ids.dtype != dtype:
-        advice = f", a mask: {name} must be ids, such as mask.nonzero().squeeze(1)" if ids.dtype == torch.bool else ""
-        raise dgl.DGLError(f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}{advice}")
+        advice = (
+            f", a mask: {name} must be ids, such as mask.nonzero().squeeze(1)"
+            if ids.dtype == torch.bool
+            else ""
+        )
+        raise dgl.DGLError(
+            f"{name} must have the graph's id dtype {dtype}, got {ids.dtype}{advice}"
+        )
     if ids.dim() != 1:
         raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
     check_range(name, ids, count, IndexError)

@@ -35,8 +35,8 @@ _NOTHING: Mapping[Any, Any] = {}
 class BlockBuilder:
     """Makes ``DGLBlock`` and ``DGLGraph`` objects for one DGL graph, as DGL's own samplers would.
 
-    Frames hold ``dgl.NID``, ``dgl.EID`` and all of the graph's columns, each gathered when first read (DGL's lazy
-    columns).
+    Frames hold ``dgl.NID``, ``dgl.EID`` and all of the graph's columns, each gathered when first
+    read (DGL's lazy columns).
 
     Args:
         graph: The DGL graph that batches are sampled from.
@@ -58,19 +58,24 @@ class BlockBuilder:
         self._metagraph = graph_index.from_coo(count, src, dst, True)
 
     def structure(self, block: HeteroBlock, place: int) -> Any:
-        """The index of the block that is at ``place`` in its batch: 20 us for an edge type, in any thread."""
+        """The index of the block that is at ``place`` in its batch: 20 us for an edge type, in any
+        thread."""
         num_src = {ntype: block.src_nodes[ntype].shape[0] for ntype in self._ntypes}
         units = []
         for etype in self._canonical:
             relation = block.relations[etype]
-            ids = self._local_edge_ids(relation.indices.shape[0], self._pools(("local edge ids", place, etype)))
+            ids = self._local_edge_ids(
+                relation.indices.shape[0], self._pools(("local edge ids", place, etype))
+            )
             ends = num_src[etype[0]], block.num_dst[etype[2]]
             units.append(
                 heterograph_index.create_unitgraph_from_csr(
                     2, *ends, relation.indptr, relation.indices, ids, _FORMATS, True
                 )
             )
-        counts = utils.toindex([*num_src.values(), *[block.num_dst[ntype] for ntype in self._ntypes]], "int64")
+        counts = utils.toindex(
+            [*num_src.values(), *[block.num_dst[ntype] for ntype in self._ntypes]], "int64"
+        )
         return heterograph_index.create_heterograph_from_relations(self._bipartite, units, counts)
 
     def build_all(
@@ -112,7 +117,8 @@ class BlockBuilder:
         dst_frames = []
         for parent, ntype in zip(self._graph._node_frames, self._ntypes, strict=True):
             src_nodes = block.src_nodes[ntype]
-            # Sources of all blocks are prefixes of one array; DGL's do not share memory, and users write to ids.
+            # Sources of all blocks are prefixes of one array; DGL's do not share memory, and users
+            # write to ids.
             src_nodes = src_nodes.clone() if place else src_nodes
             dst_nodes = src_nodes[: block.num_dst[ntype]].clone()
             src_frames.append(_node_frame(parent, src_nodes, src.get(ntype, _NOTHING)))
@@ -129,7 +135,8 @@ class BlockBuilder:
         return DGLBlock(index, types, self._etypes, [*src_frames, *dst_frames], edge_frames)
 
     def _local_edge_ids(self, num_edges: int, pool: BufferPool) -> Tensor:
-        """0, 1, 2, ...: a block's own edge ids, in memory of its own, since DGL sorts rows in place.
+        """0, 1, 2, ...: a block's own edge ids, in memory of its own, since DGL sorts rows in
+        place.
 
         DGL takes an empty array for the same, but its libxsmm kernels then fail on edge features.
         """
@@ -141,29 +148,45 @@ class BlockBuilder:
         """The graph's id of each edge of a type, shape ``(num_edges,)``."""
         return self._core.csc_of(etype).ids_at(positions).to(self._idtype)
 
-    def _edge_frame(self, etype: EdgeType, positions: Tensor, ids: Tensor | None, given: Mapping[str, Tensor]) -> Any:
-        """All edge columns and the edge ids, which are ``ids`` at ``positions``, or these; gathered when first read."""
+    def _edge_frame(
+        self, etype: EdgeType, positions: Tensor, ids: Tensor | None, given: Mapping[str, Tensor]
+    ) -> Any:
+        """All edge columns and the edge ids, which are ``ids`` at ``positions``, or these; gathered
+        when first read."""
         index = positions if ids is None else _LazyIndex([ids, positions])
         parent = self._graph._edge_frames[self._canonical.index(etype)]
         frame = _sub_frame(parent, index, positions.shape[0], given)
         values, gathered_at = (positions, None) if ids is None else (ids, positions)
         deferred = None if values.dtype == self._idtype else self._idtype
-        frame._columns[dgl.EID] = Column(values, Scheme((), self._idtype), gathered_at, None, deferred)
+        frame._columns[dgl.EID] = Column(
+            values, Scheme((), self._idtype), gathered_at, None, deferred
+        )
         return frame
 
     def graph_structure(
-        self, ends: Mapping[EdgeType, Sequence[Tensor]], nodes: Mapping[str, Tensor], *, by_source: bool = False
+        self,
+        ends: Mapping[EdgeType, Sequence[Tensor]],
+        nodes: Mapping[str, Tensor],
+        *,
+        by_source: bool = False,
     ) -> Any:
-        """The index of a graph of edges (local sources and destinations by edge type), in any thread.
+        """The index of a graph of edges (local sources and destinations by edge type), in any
+        thread.
 
         ``by_source``: the sources of each type never decrease.
         """
         units = []
         for etype in self._canonical:
             src, dst = ends[etype]
-            kinds, num_src, num_dst = 1 if etype[0] == etype[2] else 2, len(nodes[etype[0]]), len(nodes[etype[2]])
+            kinds, num_src, num_dst = (
+                1 if etype[0] == etype[2] else 2,
+                len(nodes[etype[0]]),
+                len(nodes[etype[2]]),
+            )
             shape = kinds, num_src, num_dst
-            units.append(heterograph_index.create_unitgraph_from_coo(*shape, src, dst, _FORMATS, by_source))
+            units.append(
+                heterograph_index.create_unitgraph_from_coo(*shape, src, dst, _FORMATS, by_source)
+            )
         counts = utils.toindex([len(nodes[ntype]) for ntype in self._ntypes], "int64")
         return heterograph_index.create_heterograph_from_relations(self._metagraph, units, counts)
 
@@ -180,8 +203,8 @@ class BlockBuilder:
         Args:
             structure: Of :meth:`graph_structure`.
             nodes: The graph's ids of the vertices.
-            edges: The graph's ids of the edges, or positions and the ids that lie there; its columns come along. None:
-                negative pairs, which have neither.
+            edges: The graph's ids of the edges, or positions and the ids that lie there; its
+                columns come along. None: negative pairs, which have neither.
             node_rows: Rows that were read, by type and column; others are gathered when first read.
             edge_rows: The same of edges.
         """
@@ -208,7 +231,8 @@ def _node_frame(parent: Any, ids: Tensor, given: Mapping[str, Tensor]) -> Any:
 
 
 def _sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor]) -> Any:
-    """A frame of the parent's columns at ``index``, in their order; nothing read yet but what is given."""
+    """A frame of the parent's columns at ``index``, in their order; nothing read yet but what is
+    given."""
     frame = Frame(num_rows=num_rows)
     frame._columns.update(sub_columns(parent._columns, index, given))
     return frame
@@ -218,18 +242,23 @@ def dgl_block(block: Block, graph: Graph | None) -> Any:
     """See ``Block.to_dgl``."""
     # Copies: DGL sorts rows in place.
     indptr, indices, src_nodes = (
-        tensor.to(torch.int64, copy=True) for tensor in (block.indptr, block.indices, block.src_nodes)
+        tensor.to(torch.int64, copy=True)
+        for tensor in (block.indptr, block.indices, block.src_nodes)
     )
     # Without them they are numbered so too, but some of DGL's kernels fail.
     local = torch.arange(block.num_edges, device=indices.device)
     try:
         made = dgl.create_block(("csc", (indptr, indices, local)), block.num_src, block.num_dst)
-    except (dgl.DGLError, RuntimeError) as error:  # the latter is torch's, where it cannot hand the arrays over
+    except (
+        dgl.DGLError,
+        RuntimeError,
+    ) as error:  # the latter is torch's, where it cannot hand the arrays over
         if indices.device.type == "cpu":
             raise
         raise dgl.DGLError(
             f"block must be on the CPU for this DGL, which has no support for {indices.device}: "
-            "take block.to('cpu').to_dgl(), block.to_pyg() for PyG's layers, or a DGL that was built for it"
+            "take block.to('cpu').to_dgl(), block.to_pyg() for PyG's layers, or a DGL that was "
+            "built for it"
         ) from error
     made.srcdata[dgl.NID] = src_nodes
     made.dstdata[dgl.NID] = src_nodes[: block.num_dst].clone()
@@ -238,5 +267,7 @@ def dgl_block(block: Block, graph: Graph | None) -> Any:
     if graph is not None:
         own = graph.csc.edge_ids
         positions = block.positions.long()
-        made.edata[dgl.EID] = positions if own is None else own.to(positions.device)[positions].long()
+        made.edata[dgl.EID] = (
+            positions if own is None else own.to(positions.device)[positions].long()
+        )
     return made

@@ -31,7 +31,8 @@ _Key = tuple[str, Any, str]
 class Columns:
     """Reads rows of any vertex or edge column of a DGL graph onto a device.
 
-    One static cache serves the vertices of all types, and the edges of the columns that are declared.
+    One static cache serves the vertices of all types, and the edges of the columns that are
+    declared.
 
     Args:
         graph: A DGL graph, or anything with ``get_node_storage`` and ``get_edge_storage``.
@@ -84,7 +85,8 @@ class Columns:
     def declare(self, kind: str, names: Iterable[tuple[Any, str]], role: Role) -> None:
         """Declare columns that will be read, so that one cache is planned for all of them.
 
-        Columns of edges are only cached if they are declared: else nobody knows how often they are read.
+        Columns of edges are only cached if they are declared: else nobody knows how often they are
+        read.
 
         Args:
             kind: "node" or "edge".
@@ -105,17 +107,24 @@ class Columns:
         kind, type_, name = key
         source = partial(_values, self._graph, kind, name, type_)
         if self._has_frames:
-            place = self._graph.get_ntype_id(type_) if kind == "node" else self._graph.get_etype_id(type_)
+            place = (
+                self._graph.get_ntype_id(type_)
+                if kind == "node"
+                else self._graph.get_etype_id(type_)
+            )
             source = partial(_frame_values, self._graph, f"_{kind}_frames", place, name, source)
         role = self._roles.get(key)
         row_type = type_ if kind == "node" or role is not None else None
         label = _label(kind, name, type_, self._graph)
-        self._fields.add_source(key, source, row_type=row_type, role=role or Role.INPUT, label=label)
+        self._fields.add_source(
+            key, source, row_type=row_type, role=role or Role.INPUT, label=label
+        )
         self._added.add(key)  # only now: other threads look
 
 
 def row_counts(graph: Any) -> dict[RowType, int]:
-    """Vertices and edges by type of a graph where they can be ranked; a block has the same type at both ends."""
+    """Vertices and edges by type of a graph where they can be ranked; a block has the same type at
+    both ends."""
     if not isinstance(graph, dgl.DGLGraph) or graph.is_block:
         return {}
     counts: dict[RowType, int] = {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes}
@@ -128,7 +137,9 @@ def row_counts(graph: Any) -> dict[RowType, int]:
 def _frame_values(graph: Any, frames: str, place: int, name: str, slowly: Any) -> FieldValue:
     """The values of a gathered column, without the detour through DGL's storages."""
     column = getattr(graph, frames)[place]._columns.get(name)
-    plain = type(column) is Column and column.index is column.device is column.deferred_dtype is None
+    plain = (
+        type(column) is Column and column.index is column.device is column.deferred_dtype is None
+    )
     values: FieldValue = column.storage if plain else slowly()
     return values
 
@@ -138,7 +149,9 @@ def _values(graph: Any, kind: str, name: str, type_: Any) -> FieldValue:
     return column_values(_storage(graph, kind, name, type_))
 
 
-def _fetched(graph: Any, kind: str, name: str, type_: Any, device: torch.device, ids: Tensor) -> Any:
+def _fetched(
+    graph: Any, kind: str, name: str, type_: Any, device: torch.device, ids: Tensor
+) -> Any:
     return awaited(_storage(graph, kind, name, type_).fetch(ids, device, False))
 
 
@@ -150,11 +163,14 @@ def _storage(graph: Any, kind: str, name: str, type_: Any) -> Any:
         if not isinstance(graph, dgl.DGLGraph):
             raise
         there = sorted((graph.nodes if kind == "node" else graph.edges)[type_].data)
-        raise KeyError(f"{kind}s of type {type_!r} must have the column {name!r}, they have {there}") from None
+        raise KeyError(
+            f"{kind}s of type {type_!r} must have the column {name!r}, they have {there}"
+        ) from None
 
 
 def _label(kind: str, name: str, type_: Any, graph: Any) -> str:
-    """Name of a column in the statistics: ``feat``, ``user/feat``, ``edge:w``, ``edge:user-buys-item/w``."""
+    """Name of a column in the statistics: ``feat``, ``user/feat``, ``edge:w``,
+    ``edge:user-buys-item/w``."""
     if kind == "node":
         return name if len(graph.ntypes) == 1 else f"{type_}/{name}"
     return f"edge:{name}" if len(graph.canonical_etypes) == 1 else f"edge:{'-'.join(type_)}/{name}"

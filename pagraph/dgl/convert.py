@@ -39,17 +39,21 @@ __all__ = [
     "to_dgl",
 ]
 
-_core_graphs: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, Graph]]] = weakref.WeakKeyDictionary()
-_dgl_graphs: weakref.WeakKeyDictionary[Graph, tuple[Any, dict[Any, FieldValue]]] = weakref.WeakKeyDictionary()
+_core_graphs: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, Graph]]] = (
+    weakref.WeakKeyDictionary()
+)
+_dgl_graphs: weakref.WeakKeyDictionary[Graph, tuple[Any, dict[Any, FieldValue]]] = (
+    weakref.WeakKeyDictionary()
+)
 _lock = threading.RLock()
 
 
 def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
     """The structure of a DGL graph as ours, converted once and kept as long as the graph lives.
 
-    For "out" the result's "in-edges" are the out-edges, and its edge types turned round: (a, r, b) becomes (b, r, a).
-    All loaders of a graph share the result; a graph whose structure was changed in place is converted again. Fields
-    are not taken along: they stay the DGL graph's.
+    For "out" the result's "in-edges" are the out-edges, and its edge types turned round: (a, r, b)
+    becomes (b, r, a). All loaders of a graph share the result; a graph whose structure was changed
+    in place is converted again. Fields are not taken along: they stay the DGL graph's.
     """
     with _lock:
         index, by_direction = _core_graphs.get(graph, (None, {}))
@@ -58,15 +62,20 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
             _core_graphs[graph] = (index, by_direction)
         if edge_dir not in by_direction:
             layout, turn = {"in": ("csc", 1), "out": ("csr", -1)}[edge_dir]
-            csc = {etype[::turn]: Graph.csc_from_dgl(graph, etype, layout) for etype in graph.canonical_etypes}
+            csc = {
+                etype[::turn]: Graph.csc_from_dgl(graph, etype, layout)
+                for etype in graph.canonical_etypes
+            }
             by_direction[edge_dir] = Graph(csc, {t: int(graph.num_nodes(t)) for t in graph.ntypes})
         return by_direction[edge_dir]
 
 
 def core_graph_both_ways(graph: Any) -> Graph:
-    """The result of :func:`core_graph` with out-edges in DGL's own order, that of the edges in ``DGLGraph.subgraph``.
+    """The result of :func:`core_graph` with out-edges in DGL's own order, that of the edges in
+    ``DGLGraph.subgraph``.
 
-    Those of a graph on disk are built of its in-edges: DGL's structure, which waits there, would be, too.
+    Those of a graph on disk are built of its in-edges: DGL's structure, which waits there, would
+    be, too.
     """
     core = core_graph(graph)
     if not isinstance(graph, WaitingGraph):
@@ -77,37 +86,42 @@ def core_graph_both_ways(graph: Any) -> Graph:
 
 
 def structures_of(graph: Any) -> dict[str, Graph]:
-    """The results of :func:`core_graph` so far, by direction. They go along with a pickled or copied graph: DGL orders
-    the rows of its copies anew, and another order of the neighbours makes other draws."""
+    """The results of :func:`core_graph` so far, by direction. They go along with a pickled or
+    copied graph: DGL orders the rows of its copies anew, and another order of the neighbours makes
+    other draws."""
     with _lock:
         index, by_direction = _core_graphs.get(graph, (None, {}))
         return dict(by_direction) if index is structure_mark(graph) else {}
 
 
 def restore_structures(graph: Any, by_direction: Mapping[str, Graph]) -> None:
-    """Let :func:`core_graph` return what :func:`structures_of` returned for the graph that this one is a copy of."""
+    """Let :func:`core_graph` return what :func:`structures_of` returned for the graph that this one
+    is a copy of."""
     with _lock:
         _core_graphs[graph] = structure_mark(graph), dict(by_direction)
 
 
 def by_edge_type(graph: Any, what: str, numbers: Mapping[Any, Any]) -> dict[EdgeType, Any]:
-    """A mapping by triple or by relation as one by canonical type; DGLError unless it names just the graph's types."""
+    """A mapping by triple or by relation as one by canonical type; DGLError unless it names just
+    the graph's types."""
     by_type = {graph.to_canonical_etype(etype): number for etype, number in numbers.items()}
     missing = [etype for etype in graph.canonical_etypes if etype not in by_type]
     if missing:
-        raise dgl.DGLError(f"{what} given as a dict must name every edge type, {missing} are missing")
+        raise dgl.DGLError(
+            f"{what} given as a dict must name every edge type, {missing} are missing"
+        )
     return by_type
 
 
 def to_dgl(graph: Graph) -> Any:
     """A ``dgl.DGLGraph`` with the same vertices, edges, edge ids and fields (fields share memory).
 
-    Ids are int64, DGL's default. Edge ids are given even where they only count: DGL takes none for the same, but its
-    libxsmm kernels then fail on edge features.
+    Ids are int64, DGL's default. Edge ids are given even where they only count: DGL takes none for
+    the same, but its libxsmm kernels then fail on edge features.
 
-    Fields that are ``IndexedRows`` become columns as those of a subgraph: DGL gathers the whole column when it is first
-    read as ``ndata[...]``; our loaders, and the columns of blocks, read single rows. So it is with ``NarrowRows``,
-    of which DGL's own loader reads single rows, too.
+    Fields that are ``IndexedRows`` become columns as those of a subgraph: DGL gathers the whole
+    column when it is first read as ``ndata[...]``; our loaders, and the columns of blocks, read
+    single rows. So it is with ``NarrowRows``, of which DGL's own loader reads single rows, too.
 
     Raises:
         ValueError: An id is outside the graph, or two edges have the same, as in a damaged folder.
@@ -128,29 +142,36 @@ def _structure(graph: Graph) -> Any:
 
 
 def dgl_graph(graph: Graph) -> Any:
-    """Memoized :func:`to_dgl`, kept as long as ``graph`` lives; fields set since the last call become columns.
+    """Memoized :func:`to_dgl`, kept as long as ``graph`` lives; fields set since the last call
+    become columns.
 
-    Loaders of it sample from ``graph``'s own arrays; of edges on disk DGL's structure waits until somebody asks for it.
-    Columns that were set on the result stay, unless ``graph`` has a new field of that name.
+    Loaders of it sample from ``graph``'s own arrays; of edges on disk DGL's structure waits until
+    somebody asks for it. Columns that were set on the result stay, unless ``graph`` has a new field
+    of that name.
     """
     with _lock:
         known = _dgl_graphs.get(graph)
         fields = _fields(graph)
         if known is None:
-            own = Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type)
+            own = Graph(
+                {etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type
+            )
             on_disk = any(own.csc_of(etype).disk_pages is not None for etype in own.edge_types)
             result = WaitingGraph(own, _structure) if on_disk else _structure(own)
             before: dict[Any, FieldValue] = {}
             _core_graphs[result] = (structure_mark(result), {"in": own})
         else:
             result, before = known
-        _set_columns(result, {key: values for key, values in fields.items() if before.get(key) is not values})
+        _set_columns(
+            result, {key: values for key, values in fields.items() if before.get(key) is not values}
+        )
         _dgl_graphs[graph] = (result, fields)
         return result
 
 
 class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
-    """Types, numbers and columns of a graph; DGL's structure is made when anything else is asked for, and kept.
+    """Types, numbers and columns of a graph; DGL's structure is made when anything else is asked
+    for, and kept.
 
     Args:
         core: The graph. Its fields are not taken along.
@@ -159,7 +180,9 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
 
     def __init__(self, core: Graph, make: Callable[[Graph], Any]) -> None:
         nothing = torch.empty(0, dtype=torch.int64, device="cpu")
-        outline = dgl.heterograph(dict.fromkeys(core.edge_types, (nothing, nothing)), core.num_nodes_by_type)
+        outline = dgl.heterograph(
+            dict.fromkeys(core.edge_types, (nothing, nothing)), core.num_nodes_by_type
+        )
         self._core, self._make, self._lock = core, make, ForkLock()
         self._counts = [core.csc_of(etype).num_edges for etype in outline.canonical_etypes]
         self._outline = self._structure = outline._graph
@@ -224,8 +247,12 @@ def structure_mark(graph: Any) -> Any:
 
 def _fields(graph: Graph) -> dict[Any, FieldValue]:
     """All fields by ("nodes", type, name) or ("edges", type, name)."""
-    found = {("nodes", t, name): v for t in graph.node_types for name, v in graph.node_fields(t).items()}
-    return found | {("edges", t, name): v for t in graph.edge_types for name, v in graph.edge_fields(t).items()}
+    found = {
+        ("nodes", t, name): v for t in graph.node_types for name, v in graph.node_fields(t).items()
+    }
+    return found | {
+        ("edges", t, name): v for t in graph.edge_types for name, v in graph.edge_fields(t).items()
+    }
 
 
 def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
@@ -233,12 +260,15 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
         if isinstance(values, Tensor):
             frame_of(graph, kind[:-1], type_).update({name: values})
         else:
-            made = NarrowColumn(values) if isinstance(values, NarrowRows) else waiting_column(values)
+            made = (
+                NarrowColumn(values) if isinstance(values, NarrowRows) else waiting_column(values)
+            )
             frame_of(graph, kind[:-1], type_)._columns[name] = made
 
 
 def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
-    """Read one graph from a file that ``dgl.save_graphs`` wrote; see ``pagraph.datasets.dgl_file``."""
+    """Read one graph from a file that ``dgl.save_graphs`` wrote; see
+    ``pagraph.datasets.dgl_file``."""
     graph: Graph = call_late("saved_dgl_graph", path, index)
     return graph
 
@@ -253,15 +283,21 @@ def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Save a graph by ``dgl.save_graphs``.
 
     Raises:
-        ValueError: A field has a dtype that DGL does not save, or is of bools, which DGL saves as uint8, without a name
-            that ends in ``mask``, or of uint8 with such a name.
+        ValueError: A field has a dtype that DGL does not save, or is of bools, which DGL saves as
+            uint8, without a name that ends in ``mask``, or of uint8 with such a name.
     """
     for (_, type_, name), values in _fields(graph).items():
         if values.dtype not in _SAVED:
-            raise ValueError(f"field {name!r} of {type_} must have a dtype that DGL saves, got {values.dtype}")
-        if (values.dtype == torch.bool) != name.endswith("mask") and values.dtype in (torch.bool, torch.uint8):
             raise ValueError(
-                f"field {name!r} of {type_} must be called ..._mask just where it is bool, which DGL saves as uint8, "
+                f"field {name!r} of {type_} must have a dtype that DGL saves, got {values.dtype}"
+            )
+        if (values.dtype == torch.bool) != name.endswith("mask") and values.dtype in (
+            torch.bool,
+            torch.uint8,
+        ):
+            raise ValueError(
+                f"field {name!r} of {type_} must be called ..._mask just where it is bool, which "
+                "DGL saves as uint8, "
                 f"got {values.dtype}"
             )
     with new_file(path) as file:
@@ -272,10 +308,11 @@ Sets = dict[EdgeType, ExcludedEdges]
 
 
 def excluded_sets(graph: Any, core: Graph, exclude: Any) -> Sets:
-    """The edges to leave out, by canonical edge type, as positions in ``core``, the edges as they are sampled.
+    """The edges to leave out, by canonical edge type, as positions in ``core``, the edges as they
+    are sampled.
 
-    ``exclude`` is ids of the DGL graph's edges, a mapping from edge type to ids, or None. Ids outside the graph exclude
-    nothing, as with DGL: -1 may stand for an edge without a reverse one.
+    ``exclude`` is ids of the DGL graph's edges, a mapping from edge type to ids, or None. Ids
+    outside the graph exclude nothing, as with DGL: -1 may stand for an edge without a reverse one.
 
     Raises:
         DGLError: There are several edge types and ``exclude`` is no mapping, or a type is unknown.
@@ -291,7 +328,8 @@ def excluded_sets(graph: Any, core: Graph, exclude: Any) -> Sets:
 
 
 class FixedExclusion:
-    """Memoizes :func:`excluded_sets` until the tensors are written or replaced. Safe from any thread."""
+    """Memoizes :func:`excluded_sets` until the tensors are written or replaced. Safe from any
+    thread."""
 
     def __init__(self) -> None:
         self._known: tuple[dict[Any, FieldVersion], Sets] | None = None
@@ -312,6 +350,7 @@ def _by_type(graph: Any, exclude: Any) -> Mapping[Any, Any]:
         return exclude
     if len(graph.canonical_etypes) != 1:
         raise dgl.DGLError(
-            f"excluded edges must be a mapping from edge type for a graph of {graph.canonical_etypes}, got ids alone"
+            "excluded edges must be a mapping from edge type for a graph of "
+            f"{graph.canonical_etypes}, got ids alone"
         )
     return {graph.canonical_etypes[0]: exclude}

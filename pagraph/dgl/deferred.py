@@ -42,7 +42,8 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class LazyColumn:
-    """A LazyFeature column of a sampled graph: ``frame[key]`` gets column ``name`` of the parent at ``ids``."""
+    """A LazyFeature column of a sampled graph: ``frame[key]`` gets column ``name`` of the parent at
+    ``ids``."""
 
     frame: Any
     key: str
@@ -53,7 +54,8 @@ class LazyColumn:
 
 
 def map_leaves(item: Any, change: Callable[[Any], Any]) -> Any:
-    """Map the leaves of a nested structure; tuples (also named ones) become tuples, as in DGL's loader."""
+    """Map the leaves of a nested structure; tuples (also named ones) become tuples, as in DGL's
+    loader."""
     if isinstance(item, tuple):
         return tuple(map_leaves(x, change) for x in item)
     if isinstance(item, list):
@@ -76,7 +78,8 @@ def moved(leaf: Any, device: torch.device) -> Any:
 
 
 def find_lazy(graph: Any) -> Iterator[LazyColumn]:
-    """Every LazyFeature column of a sampled graph; DGLError for one without ids on a graph without NID or EID."""
+    """Every LazyFeature column of a sampled graph; DGLError for one without ids on a graph without
+    NID or EID."""
     for kind, frames, types, id_name in (
         ("node", graph._node_frames, graph.ntypes, dgl.NID),
         ("edge", graph._edge_frames, graph.canonical_etypes, dgl.EID),
@@ -87,7 +90,8 @@ def find_lazy(graph: Any) -> Iterator[LazyColumn]:
                     ids = column.id_ if column.id_ is not None else frame.get(id_name, None)
                     if ids is None:
                         raise dgl.DGLError(
-                            f"LazyFeature {key!r} must have ids, or its graph a dgl.{id_name.strip('_')} column; "
+                            f"LazyFeature {key!r} must have ids, or its graph a "
+                            f"dgl.{id_name.strip('_')} column; "
                             "it has neither"
                         )
                     yield LazyColumn(frame, key, kind, column.name or key, type_, ids)
@@ -96,7 +100,8 @@ def find_lazy(graph: Any) -> Iterator[LazyColumn]:
 def materialise(parent: Any) -> None:
     """Gather the lazy columns of a graph that is a subgraph itself, once, as DGL's own fetch does.
 
-    Call it before samplers run in threads: DGL's columns must not be looked at while another thread gathers them.
+    Call it before samplers run in threads: DGL's columns must not be looked at while another thread
+    gathers them.
     """
     for frame in _frames(parent):
         for column in list(frame._columns.values()):
@@ -110,16 +115,24 @@ def _frames(graph: Any) -> list[Any]:
 
 
 def parent_storages(parent: Any) -> dict[tuple[Any, str], Any]:
-    """The tensors that are columns of a DGL graph now, by frame and name; empty for any other object."""
-    return {(id(f), key): c.storage for f in _frames(parent) for key, c in f._columns.items() if _is_gathered(c)}
+    """The tensors that are columns of a DGL graph now, by frame and name; empty for any other
+    object."""
+    return {
+        (id(f), key): c.storage
+        for f in _frames(parent)
+        for key, c in f._columns.items()
+        if _is_gathered(c)
+    }
 
 
-def parent_columns(graph: Any, parent: Any, before: Mapping[tuple[Any, str], Any]) -> list[tuple[Any, Any]]:
+def parent_columns(
+    graph: Any, parent: Any, before: Mapping[tuple[Any, str], Any]
+) -> list[tuple[Any, Any]]:
     """Deferred columns of a graph sampled from ``parent``: (column, the parent's frame and key).
 
-    Frames are matched by type, as DGL's loader does for its workers. A column is the parent's if it waits for just the
-    rows of its frame's ids, or holds a tensor that the parent has, or had ``before`` the sampling
-    (:func:`parent_storages`), during which a column may have been replaced.
+    Frames are matched by type, as DGL's loader does for its workers. A column is the parent's if it
+    waits for just the rows of its frame's ids, or holds a tensor that the parent has, or had
+    ``before`` the sampling (:func:`parent_storages`), during which a column may have been replaced.
     """
     found: list[tuple[Any, Any]] = []
     if not isinstance(parent, dgl.DGLGraph):
@@ -143,7 +156,8 @@ def parent_columns(graph: Any, parent: Any, before: Mapping[tuple[Any, str], Any
 
 
 def repoint(columns: list[tuple[Any, Any]]) -> None:
-    """Make waiting columns follow the parent, whose field may have been replaced since they were sampled."""
+    """Make waiting columns follow the parent, whose field may have been replaced since they were
+    sampled."""
     for column, (parent_frame, key) in columns:
         own = parent_frame._columns.get(key)
         if own is not None and column.index is not None and column.storage is not own.storage:
@@ -154,9 +168,9 @@ def _is_gathered(column: Any) -> bool:
     return isinstance(column, Column) and column.index is None
 
 
-# DGL gathers a column when it is first read: it sets `storage`, then clears `index`. Another thread that looked at both
-# between the two would pair the new rows with the old index; so they are looked at once, before other threads run, and
-# count for as long as there is an index.
+# DGL gathers a column when it is first read: it sets `storage`, then clears `index`. Another thread
+# that looked at both between the two would pair the new rows with the old index; so they are looked
+# at once, before other threads run, and count for as long as there is an index.
 _known: weakref.WeakKeyDictionary[Any, IndexedRows] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -170,7 +184,8 @@ def waiting_column(rows: IndexedRows) -> Any:
 
 
 def waiting_rows(column: Any) -> IndexedRows | None:
-    """The rows of a column that DGL has yet to gather; None for others, also to be moved, converted, or not on CPU."""
+    """The rows of a column that DGL has yet to gather; None for others, also to be moved,
+    converted, or not on CPU."""
     if column.index is None and not _known:  # nearly always: no lock for columns that never waited
         return None
     with _lock:
@@ -237,14 +252,18 @@ def _narrow(column: Any) -> Any:
 
 
 def narrow_rows(column: Any) -> NarrowRows | None:
-    """The rows in fewer bytes that a column is; None: it is none, was read as a whole, or waits to be changed."""
+    """The rows in fewer bytes that a column is; None: it is none, was read as a whole, or waits to
+    be changed."""
     rows = column.storage
-    waits = column.index is not None or column.device is not None or column.deferred_dtype is not None
+    waits = (
+        column.index is not None or column.device is not None or column.deferred_dtype is not None
+    )
     return rows if isinstance(rows, NarrowRows) and not waits else None
 
 
 def column_values(column: Any) -> FieldValue:
-    """The values of a column now: rows in fewer bytes, by reference where DGL has yet to gather them, or its tensor."""
+    """The values of a column now: rows in fewer bytes, by reference where DGL has yet to gather
+    them, or its tensor."""
     narrow = narrow_rows(column)
     if narrow is not None:
         return narrow
@@ -256,7 +275,8 @@ def column_values(column: Any) -> FieldValue:
 
 
 def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:
-    """Gather the columns that cannot be read by reference, and ``edge_names``; before other threads read any."""
+    """Gather the columns that cannot be read by reference, and ``edge_names``; before other threads
+    read any."""
     for frame in _frames(graph):
         for column in list(frame._columns.values()):
             if isinstance(column, Column):
@@ -267,8 +287,11 @@ def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:
                 _ = frame[name]
 
 
-def sub_columns(columns: Mapping[str, Any], index: Any, given: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The rows of a parent's columns at ``index`` (ids, or DGL's lazy ones), deferred, but for those that are given.
+def sub_columns(
+    columns: Mapping[str, Any], index: Any, given: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """The rows of a parent's columns at ``index`` (ids, or DGL's lazy ones), deferred, but for
+    those that are given.
 
     DGL's own ``subcolumn`` would look up the parent's index of every row at once.
     """
@@ -301,7 +324,8 @@ def sub_column(column: Any, index: Any) -> Any:
 
 
 def _is_plain(column: Any, index: Any) -> bool:
-    """Whether a column that waits for ``index`` is rows of a dense CPU tensor, to be delivered as they are."""
+    """Whether a column that waits for ``index`` is rows of a dense CPU tensor, to be delivered as
+    they are."""
     storage = column.storage
     parts = index._indices if isinstance(index, _LazyIndex) else [index]
     return (

@@ -26,7 +26,9 @@ def graphbolt_words() -> str:
     module = sys.modules.get("dgl.graphbolt")
     if module is None:
         return "this DGL has none"
-    return "a placeholder: DGL has no binary for this torch" if is_placeholder(module) else "DGL's own"
+    return (
+        "a placeholder: DGL has no binary for this torch" if is_placeholder(module) else "DGL's own"
+    )
 
 
 def sampling_paths() -> dict[str, str]:
@@ -44,7 +46,9 @@ def sampling_paths() -> dict[str, str]:
         paths[name] = _FALLS_BACK if native_sampler(graph, sampler) is None else _OURS
         if runs_users_code(sampler):
             paths[name] += ", and your function"
-    return paths | {"your function, its own code": "run in the training loop's thread unless num_workers is set"}
+    return paths | {
+        "your function, its own code": "run in the training loop's thread unless num_workers is set"
+    }
 
 
 class _Changed(dataloading.NeighborSampler):

@@ -1,4 +1,5 @@
-"""Edge-wise batches: pair graphs, negative graphs and the blocks or subgraph of their vertices, from our kernels."""
+"""Edge-wise batches: pair graphs, negative graphs and the blocks or subgraph of their vertices,
+from our kernels."""
 
 from __future__ import annotations
 
@@ -95,11 +96,14 @@ class EdgeSource:
             if sampler.negative_sampler is not None and self._negatives is None:
                 negatives = sampler.negative_sampler(graph, seeds)
             if exclude is not None:
-                exclude = find_exclude_eids(graph, seeds, exclude, sampler.reverse_eids, sampler.reverse_etypes)
+                exclude = find_exclude_eids(
+                    graph, seeds, exclude, sampler.reverse_eids, sampler.reverse_etypes
+                )
         return _Drawn(ticket.key, edges, negatives, exclude)
 
     def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> Sampled:
-        """Find the ends, draw negatives, number the vertices, sample their blocks; in any thread."""
+        """Find the ends, draw negatives, number the vertices, sample their blocks; in any
+        thread."""
         idtype = self._graph.idtype
         with recorder.time("sampling"):
             positive = edge_ends(self._csc, drawn.edges, idtype)
@@ -122,23 +126,35 @@ class EdgeSource:
         if not isinstance(pairs, Mapping):
             if len(self._csc) != 1:
                 raise AssertionError(
-                    f"the negative sampler must return a dict for a graph of several edge types, {list(self._csc)}"
+                    "the negative sampler must return a dict for a graph of several edge types, "
+                    f"{list(self._csc)}"
                 )
             pairs = {self._graph.canonical_etypes[0]: pairs}
-        return {self._graph.to_canonical_etype(etype): self._checked(etype, ends) for etype, ends in pairs.items()}
+        return {
+            self._graph.to_canonical_etype(etype): self._checked(etype, ends)
+            for etype, ends in pairs.items()
+        }
 
     def _checked(self, etype: Any, ends: Any) -> tuple[Tensor, Tensor]:
         """Checked pairs of a user's negative sampler for one edge type, in the graph's id dtype."""
         src_type, _, dst_type = self._graph.to_canonical_etype(etype)
         src, dst = (as_ids("ends of negative pairs", ids) for ids in ends)
         if len(src) != len(dst):
-            raise dgl.DGLError(f"negative pairs must have as many sources as destinations, got {len(src)}, {len(dst)}")
+            raise dgl.DGLError(
+                f"negative pairs must have as many sources as destinations, got {len(src)}, "
+                f"{len(dst)}"
+            )
         check_range("sources of negative pairs", src, self._graph.num_nodes(src_type), dgl.DGLError)
-        check_range("destinations of negative pairs", dst, self._graph.num_nodes(dst_type), dgl.DGLError)
+        check_range(
+            "destinations of negative pairs", dst, self._graph.num_nodes(dst_type), dgl.DGLError
+        )
         return src.to(self._graph.idtype), dst.to(self._graph.idtype)
 
-    def deliver(self, sampled: _Sampled, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
-        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks or subgraph)``; in the reader's thread."""
+    def deliver(
+        self, sampled: _Sampled, rows: Sequence[Tensor] | None, recorder: EpochRecorder
+    ) -> Any:
+        """DGL's ``(input_nodes, pair_graph[, negative_graph], blocks or subgraph)``; in the
+        reader's thread."""
         with recorder.time("building"):
             left = iter(rows or ())
             input_nodes, inner = self._inner.put_together(sampled.inner, left)
@@ -147,7 +163,9 @@ class EdgeSource:
             edges = {etype: (ids, None) for etype, ids in sampled.edges.items()}
             labels = by_type(self._label_names, left)
             pair_graph = builder.graph(structures[0], sampled.nodes, edges, edge_rows=labels)
-            negative = [builder.graph(structure, sampled.nodes, None) for structure in structures[1:]]
+            negative = [
+                builder.graph(structure, sampled.nodes, None) for structure in structures[1:]
+            ]
             item = self._inner.to_device((input_nodes, pair_graph, *negative, inner))
         self._inner.count(sampled.inner, recorder, seeds=sum(map(len, sampled.edges.values())))
         return item

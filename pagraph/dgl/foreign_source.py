@@ -15,7 +15,16 @@ from ..engine.steps import Sampled
 from ..features.field import Read
 from ..system.threads import lock_of as _lock_of
 from .columns import Columns, awaited
-from .deferred import LazyColumn, find_lazy, map_leaves, materialise, moved, parent_columns, parent_storages, repoint
+from .deferred import (
+    LazyColumn,
+    find_lazy,
+    map_leaves,
+    materialise,
+    moved,
+    parent_columns,
+    parent_storages,
+    repoint,
+)
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -29,7 +38,8 @@ __all__ = ["ForeignSource", "lock_of"]
 
 
 class _Drawn(NamedTuple):
-    """A sampler's item, what else is to be filled in, and the leaves that a user's storages have fetched."""
+    """A sampler's item, what else is to be filled in, and the leaves that a user's storages have
+    fetched."""
 
     item: Any
     waiting: list[tuple[Any, Any]]
@@ -42,8 +52,8 @@ class _Drawn(NamedTuple):
 class ForeignSource:
     """Batches from any sampler's own ``sample``, one call at a time, behind our feature fetch.
 
-    DGL's samplers are not all thread-safe (NeighborSampler's fused path is not): calls of one sampler object are
-    serialised over all loaders that share it.
+    DGL's samplers are not all thread-safe (NeighborSampler's fused path is not): calls of one
+    sampler object are serialised over all loaders that share it.
 
     Args:
         graph: Whatever the sampler can sample from.
@@ -92,7 +102,14 @@ class ForeignSource:
         before = parent_storages(self._graph)
         with self._lock, recorder.time("sampling"):
             item = self._sampler.sample(self._graph, seeds)
-        return _Drawn(item, [pair for graph in _graphs(item) for pair in parent_columns(graph, self._graph, before)])
+        return _Drawn(
+            item,
+            [
+                pair
+                for graph in _graphs(item)
+                for pair in parent_columns(graph, self._graph, before)
+            ],
+        )
 
     def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> Sampled:
         """The sampler has drawn the batch already; reads are the lazy columns of its graphs."""
@@ -126,13 +143,15 @@ class ForeignSource:
             drawn.leaves.arrive()
             item = map_leaves(drawn.item, partial(moved, device=self._device))
             columns = drawn.columns
-            if self._device.type != "cpu":  # moving made new graphs, whose lazy columns come in the same order
+            # Moving made new graphs, whose lazy columns come in the same order.
+            if self._device.type != "cpu":
                 columns = [column for graph in _graphs(item) for column in find_lazy(graph)]
             for column, read in zip(columns, rows, strict=True):
                 column.frame[column.key] = read
         graphs = _graphs(item)
         blocks = [graph for graph in graphs if graph.is_block]
-        recorder.delivered(edges=sum(graph.num_edges() for graph in blocks or graphs[-1:]))  # or of its subgraph
+        # Or of its subgraph.
+        recorder.delivered(edges=sum(graph.num_edges() for graph in blocks or graphs[-1:]))
         return item
 
 
@@ -144,7 +163,8 @@ def _graphs(item: Any) -> list[Any]:
 
 
 def lock_of(sampler: Any) -> threading.RLock:
-    """The lock of a sampler object, the same for all loaders; a new one where it cannot be told apart.
+    """The lock of a sampler object, the same for all loaders; a new one where it cannot be told
+    apart.
 
     DGL's edge samplers wrap a node sampler, which is where the state is: the innermost one counts.
     """

@@ -1,4 +1,5 @@
-"""Import DGL whatever torch is installed: a placeholder stands in for a GraphBolt binary that cannot load."""
+"""Import DGL whatever torch is installed: a placeholder stands in for a GraphBolt binary that
+cannot load."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class _Placeholder(ModuleType):
     """Takes GraphBolt's place in ``sys.modules``; every use of it says what is missing."""
 
     class FusedCSCSamplingGraph:
-        """Class that ``dgl.distributed`` tests every graph for; none is one, as none can be made."""
+        """Class that ``dgl.distributed`` tests every graph for; none is one, as none can be
+        made."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             raise _missing("FusedCSCSamplingGraph")
@@ -37,7 +39,8 @@ def _missing(name: str) -> GraphBoltMissingError:
     import torch
 
     return GraphBoltMissingError(
-        f"dgl.graphbolt.{name} needs DGL's GraphBolt binary, which this DGL does not have for torch "
+        f"dgl.graphbolt.{name} needs DGL's GraphBolt binary, which this DGL does not have for "
+        "torch "
         f"{torch.__version__}; everything outside dgl.graphbolt works"
     )
 
@@ -50,7 +53,8 @@ def is_placeholder(module: ModuleType) -> bool:
 def import_dgl() -> Any:
     """Import DGL, with a placeholder for GraphBolt where its binary is missing for this torch.
 
-    DGL 2.1's wheel holds one GraphBolt binary for each torch from 2.0 to 2.2 and refuses to import with any other.
+    DGL 2.1's wheel holds one GraphBolt binary for each torch from 2.0 to 2.2 and refuses to import
+    with any other.
 
     Raises:
         MissingDependencyError: DGL or something it imports is not installed.
@@ -58,10 +62,14 @@ def import_dgl() -> Any:
     if "dgl" not in sys.modules:
         spec = importlib.util.find_spec("dgl")
         if spec is None:
-            raise MissingDependencyError(f"pagraph.dgl needs DGL, which is not installed: {how_to_install('dgl')}")
+            raise MissingDependencyError(
+                f"pagraph.dgl needs DGL, which is not installed: {how_to_install('dgl')}"
+            )
         if not _graphbolt_loads(spec):
             _forget_failed_import()
-            placeholder = _Placeholder(_NAME, "Placeholder: this DGL has no GraphBolt for the torch in use.")
+            placeholder = _Placeholder(
+                _NAME, "Placeholder: this DGL has no GraphBolt for the torch in use."
+            )
             placeholder.__spec__ = ModuleSpec(_NAME, None)
             sys.modules[_NAME] = placeholder
     try:
@@ -74,7 +82,8 @@ def import_dgl() -> Any:
 
 
 def _graphbolt_loads(spec: ModuleSpec) -> bool:
-    """Whether ``import dgl.graphbolt`` can work: it is absent, or its binary for this torch is there."""
+    """Whether ``import dgl.graphbolt`` can work: it is absent, or its binary for this torch is
+    there."""
     import torch
 
     folder = Path(spec.origin or "").parent

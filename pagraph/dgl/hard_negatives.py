@@ -1,4 +1,5 @@
-"""HardNegatives: negative edges that are hard to tell from real ones, as one of DGL's negative samplers."""
+"""HardNegatives: negative edges that are hard to tell from real ones, as one of DGL's negative
+samplers."""
 
 from __future__ import annotations
 
@@ -16,23 +17,27 @@ __all__ = ["HardNegatives"]
 
 
 class HardNegatives(_BaseNegativeSampler):
-    """Draws ``k`` edges for each edge of a batch, from its source to destinations that are hard to tell from its own.
+    """Draws ``k`` edges for each edge of a batch, from its source to destinations that are hard to
+    tell from its own.
 
-    In the style of ``dgl.dataloading.negative_sampler.PerSourceUniform``. With ``pagraph.dgl.DataLoader`` it runs in
-    the loader's threads, and its draws are a function of the loader's seed; otherwise the random key of each call comes
-    from torch's default generator. A source that leads to all destinations gets no negative edge; see
+    In the style of ``dgl.dataloading.negative_sampler.PerSourceUniform``. With
+    ``pagraph.dgl.DataLoader`` it runs in the loader's threads, and its draws are a function of the
+    loader's seed; otherwise the random key of each call comes from torch's default generator. A
+    source that leads to all destinations gets no negative edge; see
     ``pagraph.sampling.HardNegatives``.
 
     Args:
         k: Negative edges for each edge.
         power: Draw in proportion to the in-degree to this power: 0 uniformly, 0.75 as word2vec.
-        among: Draw these vertices only: ids, or a mask of all; or a mapping from vertex type to either.
+        among: Draw these vertices only: ids, or a mask of all; or a mapping from vertex type to
+            either.
         in_batch: Draw from the destinations of the batch's other edges.
         exclude_edges: Draw no destination that an edge of the type leads to from the source.
 
     Raises:
         TypeError: A value of the wrong type.
-        ValueError: ``k`` is below 1; ``power`` negative, infinite or NaN, or given with ``in_batch``.
+        ValueError: ``k`` is below 1; ``power`` negative, infinite or NaN, or given with
+            ``in_batch``.
 
     Example:
         >>> import dgl, torch

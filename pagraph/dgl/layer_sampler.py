@@ -20,21 +20,24 @@ __all__ = ["LayerSampler"]
 
 
 class LayerSampler(DGLBlockSampler):
-    """Draws a number of vertices for each layer (LADIES, FastGCN) and keeps all their edges to the frontier.
+    """Draws a number of vertices for each layer (LADIES, FastGCN) and keeps all their edges to the
+    frontier.
 
-    A ``dgl.dataloading.BlockSampler``. Blocks have ``edata["edge_weights"]``, float32: the sum over a vertex's in-edges
-    of weight times source row is an unbiased estimate of the mean over all its in-neighbours, or of the mean by
-    ``edge_weight``. Use a sum for aggregation, and take no further mean. See ``pagraph.sampling.LayerSampler``.
+    A ``dgl.dataloading.BlockSampler``. Blocks have ``edata["edge_weights"]``, float32: the sum over
+    a vertex's in-edges of weight times source row is an unbiased estimate of the mean over all its
+    in-neighbours, or of the mean by ``edge_weight``. Use a sum for aggregation, and take no further
+    mean. See ``pagraph.sampling.LayerSampler``.
 
-    With ``pagraph.dgl.DataLoader`` batches are a function of the loader's seed; otherwise the random key of each comes
-    from torch's default generator.
+    With ``pagraph.dgl.DataLoader`` batches are a function of the loader's seed; otherwise the
+    random key of each comes from torch's default generator.
 
     Args:
-        sizes: Vertices drawn for each layer, the last entry for the one that the seeds read. For each edge type if
-            there are several; an entry may be a mapping from edge type to a number, where 0 draws nothing.
+        sizes: Vertices drawn for each layer, the last entry for the one that the seeds read. For
+            each edge type if there are several; an entry may be a mapping from edge type to a
+            number, where 0 draws nothing.
         method: "ladies" (Zou et al., NeurIPS 2019) or "fastgcn" (Chen et al., ICLR 2018).
-        edge_weight: Name of a column of ``edata`` with non-negative numbers to average by; edge types without the
-            column count each edge as 1. Default: all do.
+        edge_weight: Name of a column of ``edata`` with non-negative numbers to average by; edge
+            types without the column count each edge as 1. Default: all do.
         edge_dir: "in" draws from in-edges; "out" from out-edges, for homogeneous graphs.
         prefetch_node_feats: Columns of vertices that the first block's sources get.
         prefetch_labels: Columns of vertices that the last block's destinations get.
@@ -75,47 +78,69 @@ class LayerSampler(DGLBlockSampler):
         self.edge_dir = edge_dir
 
     def core_sampler(self, graph: Any) -> CoreSampler:
-        """The core sampler with the same meaning for a graph, which a loader runs in its own threads.
+        """The core sampler with the same meaning for a graph, which a loader runs in its own
+        threads.
 
         Raises:
-            DGLError: A mapping of sizes does not name all edge types, or one that the graph does not have.
+            DGLError: A mapping of sizes does not name all edge types, or one that the graph does
+                not have.
             KeyError: No edge type has the column ``edge_weight``.
             ValueError: ``edge_dir`` is "out" and the graph is not homogeneous.
         """
         etypes = graph.canonical_etypes
         if self.edge_dir != "in" and not graph.is_homogeneous:
-            raise ValueError(f"edge_dir must be 'in' for graphs of several types, got {self.edge_dir!r}")
-        if self.edge_weight is not None and not any(self.edge_weight in graph.edges[t].data for t in etypes):
+            raise ValueError(
+                f"edge_dir must be 'in' for graphs of several types, got {self.edge_dir!r}"
+            )
+        if self.edge_weight is not None and not any(
+            self.edge_weight in graph.edges[t].data for t in etypes
+        ):
             names = sorted({name for etype in etypes for name in graph.edges[etype].data})
-            raise KeyError(f"edge_weight must name an edge column of the graph, {names}; got {self.edge_weight!r}")
-        sizes = [by_edge_type(graph, "sizes", size) if isinstance(size, Mapping) else size for size in self.sizes]
+            raise KeyError(
+                f"edge_weight must name an edge column of the graph, {names}; got "
+                f"{self.edge_weight!r}"
+            )
+        sizes = [
+            by_edge_type(graph, "sizes", size) if isinstance(size, Mapping) else size
+            for size in self.sizes
+        ]
         return CoreSampler(sizes, self.method, prob=self.edge_weight, edge_dir=self.edge_dir)
 
-    def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, list[Any]]:
+    def sample_blocks(
+        self, g: Any, seed_nodes: Any, exclude_eids: Any = None
+    ) -> tuple[Any, Any, list[Any]]:
         """Sample the blocks of one batch.
 
         Args:
             g: A graph on the CPU.
             seed_nodes: Ids, or a mapping from vertex type.
-            exclude_eids: Edges that no block may hold: ids, or a mapping from edge type. Weights stay.
+            exclude_eids: Edges that no block may hold: ids, or a mapping from edge type. Weights
+                stay.
 
         Returns:
             Input nodes, ``seed_nodes``, and the blocks, outermost first.
 
         Raises:
             TypeError: ``g`` is not a DGL graph.
-            DGLError: ``g`` is not on the CPU; ids of the wrong dtype or type; see :meth:`core_sampler`.
+            DGLError: ``g`` is not on the CPU; ids of the wrong dtype or type; see
+                :meth:`core_sampler`.
             IndexError: A seed is outside the graph.
         """
         if not isinstance(g, dgl.DGLGraph) or g.is_block:
-            raise TypeError(f"LayerSampler samples from whole dgl.DGLGraph objects, got {type(g).__name__}")
+            raise TypeError(
+                f"LayerSampler samples from whole dgl.DGLGraph objects, got {type(g).__name__}"
+            )
         if g.device.type != "cpu":
-            raise dgl.DGLError(f"LayerSampler samples from graphs on the CPU, got one on {g.device}")
+            raise dgl.DGLError(
+                f"LayerSampler samples from graphs on the CPU, got one on {g.device}"
+            )
         sampler = self.core_sampler(g)
         core = core_graph(g, self.edge_dir)
         seeds = utils.prepare_tensor_or_dict(g, seed_nodes, "seed_nodes")
         if not isinstance(seeds, Mapping) and len(g.ntypes) != 1:
-            raise dgl.DGLError(f"seed_nodes must be a mapping from vertex type for a graph of {list(g.ntypes)}")
+            raise dgl.DGLError(
+                f"seed_nodes must be a mapping from vertex type for a graph of {list(g.ntypes)}"
+            )
         batch = sampler.with_in_edges().sample(
             core,
             dict(seeds) if isinstance(seeds, Mapping) else {g.ntypes[0]: seeds},

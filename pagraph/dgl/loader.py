@@ -58,67 +58,89 @@ logger = logging.getLogger(__name__)
 def _divide(
     allowed: set[int], workers: int, loader_cores: list[int] | None, compute_cores: list[int] | None
 ) -> tuple[list[int], list[int]]:
-    """Cores of the loader's workers, one each, and of the computation: all others, or all where none is left."""
+    """Cores of the loader's workers, one each, and of the computation: all others, or all where
+    none is left."""
     if loader_cores and len(loader_cores) != workers:
-        raise Exception(f"loader_cores must name one core per worker ({workers}), got {loader_cores}")
+        raise Exception(
+            f"loader_cores must name one core per worker ({workers}), got {loader_cores}"
+        )
     for name, cores in {"loader_cores": loader_cores, "compute_cores": compute_cores}.items():
         if not allowed.issuperset(cores or []):
-            raise Exception(f"{name} must be among the cores of this process, {sorted(allowed)}; got {cores}")
+            raise Exception(
+                f"{name} must be among the cores of this process, {sorted(allowed)}; got {cores}"
+            )
     cores = near_cores(allowed, workers, get_numa_nodes_cores())
-    loading = list(loader_cores or [core for core in cores if core not in (compute_cores or [])][:workers])
+    loading = list(
+        loader_cores or [core for core in cores if core not in (compute_cores or [])][:workers]
+    )
     if len(loading) < workers:
         raise Exception(
-            f"num_workers must be at most the number of cores to pin them to ({len(loading)}), got {workers}"
+            f"num_workers must be at most the number of cores to pin them to ({len(loading)}), got "
+            f"{workers}"
         )
     return loading, list(compute_cores or [core for core in cores if core not in loading] or cores)
 
 
 class DataLoader(LoaderControls, _DGLDataLoader):
-    """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same batches.
+    """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same
+    batches.
 
-    DGL's neighbour, LABOR, ShaDow, Cluster-GCN and GraphSAINT samplers, ``pagraph.dgl.LayerSampler``, and edge samplers
-    around them are run by our kernels, in threads, ahead of the training loop; any other runs its own ``sample``.
-    Graphs have any number of vertex and edge types. Prefetched columns are read through a static cache. Threads take
-    the place of DGL's worker processes: batches always come in order.
+    DGL's neighbour, LABOR, ShaDow, Cluster-GCN and GraphSAINT samplers,
+    ``pagraph.dgl.LayerSampler``, and edge samplers around them are run by our kernels, in threads,
+    ahead of the training loop; any other runs its own ``sample``. Graphs have any number of vertex
+    and edge types. Prefetched columns are read through a static cache. Threads take the place of
+    DGL's worker processes: batches always come in order.
 
     Args:
-        graph: The graph to sample from; or a ``pagraph.Graph``, the graph of a part say, which all its loaders share as
-            one DGL graph (``loader.graph``), and whose fields an epoch takes as they are when it begins.
-        indices: Seeds: a tensor, a sequence, a mapping from type, or a dataset whose items are whole batches.
+        graph: The graph to sample from; or a ``pagraph.Graph``, the graph of a part say, which all
+            its loaders share as one DGL graph (``loader.graph``), and whose fields an epoch takes
+            as they are when it begins.
+        indices: Seeds: a tensor, a sequence, a mapping from type, or a dataset whose items are
+            whole batches.
         graph_sampler: A DGL sampler, or anything with ``sample(graph, indices)``.
         device: Where batches are delivered. Default: the graph's device.
-        use_ddp: Hand each process of ``torch.distributed`` its own, equally long part of the indices: a slice of them,
-            or with ``shuffle`` of one order that all processes draw alike for every epoch.
-        ddp_seed: That order is a function of (``ddp_seed``, epoch) where there is no ``seed``. (DGL ignores it.)
+        use_ddp: Hand each process of ``torch.distributed`` its own, equally long part of the
+            indices: a slice of them, or with ``shuffle`` of one order that all processes draw alike
+            for every epoch.
+        ddp_seed: That order is a function of (``ddp_seed``, epoch) where there is no ``seed``. (DGL
+            ignores it.)
         batch_size: Seeds a batch.
-        drop_last: Leave out an incomplete last batch, and indices that do not divide by the number of processes.
-        shuffle: New order every epoch; from ``seed``, else from NumPy's global generator, as DGL does it.
+        drop_last: Leave out an incomplete last batch, and indices that do not divide by the number
+            of processes.
+        shuffle: New order every epoch; from ``seed``, else from NumPy's global generator, as DGL
+            does it.
         use_prefetch_thread: Accepted and checked as by DGL; ``prefetch`` decides.
         use_alternate_streams: Accepted.
         pin_prefetcher: Accepted and checked as by DGL.
         use_uva: Accepted on machines with CUDA; sampling stays on the CPU.
-        gpu_cache: DGL's row counts by column; their bytes become the cache's budget where ``cache`` is ``"auto"``.
-        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
-            On a CUDA device it holds columns that live in host memory; on the CPU those that lie on disk.
-        cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
-            ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.ranking.policy`` says.
-        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: float columns are cached so, 2 or 4 times as many. All
-            prefetched rows of columns that the cache may serve are delivered rounded, in the column's dtype; see
-            ``pagraph.features.narrow`` for how much that changes. Default: as they are.
-        prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.
-        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read
-            once and in the order of the file; ``"auto"``, or 0 for none.
-        memory: Bytes of host memory for the caches, the graph and the batches together, such as ``"4GiB"``; see
-            ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph that is all in memory nothing is
-            divided, and a warning says so.
-        seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling follows
-            ``torch.manual_seed`` and the order ``numpy.random.seed``.
-        batch_dependency: Batches of an epoch for which a vertex keeps what it draws (DGL's ``LaborSampler`` has its
-            own), so that batches behind each other read many of the same rows; 1: batches are independent. For
-            neighbour and LABOR samplers; see ``pagraph.sampling.NeighborSampler``.
-        **kwargs: ``num_workers`` (threads; 0 lets the loader choose), ``worker_init_fn`` (called in each thread),
-            ``generator``; ``persistent_workers``, ``prefetch_factor``, ``timeout`` and ``multiprocessing_context`` are
-            checked as by torch and mean nothing to threads.
+        gpu_cache: DGL's row counts by column; their bytes become the cache's budget where ``cache``
+            is ``"auto"``.
+        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or
+            0 for none. On a CUDA device it holds columns that live in host memory; on the CPU those
+            that lie on disk.
+        cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph),
+            ``"presample"``, ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as
+            ``pagraph.ranking.policy`` says.
+        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: float columns are cached so, 2 or
+            4 times as many. All prefetched rows of columns that the cache may serve are delivered
+            rounded, in the column's dtype; see ``pagraph.features.narrow`` for how much that
+            changes. Default: as they are.
+        prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for,
+            without threads.
+        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of
+            them miss are read once and in the order of the file; ``"auto"``, or 0 for none.
+        memory: Bytes of host memory for the caches, the graph and the batches together, such as
+            ``"4GiB"``; see ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph
+            that is all in memory nothing is divided, and a warning says so.
+        seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling
+            follows ``torch.manual_seed`` and the order ``numpy.random.seed``.
+        batch_dependency: Batches of an epoch for which a vertex keeps what it draws (DGL's
+            ``LaborSampler`` has its own), so that batches behind each other read many of the same
+            rows; 1: batches are independent. For neighbour and LABOR samplers; see
+            ``pagraph.sampling.NeighborSampler``.
+        **kwargs: ``num_workers`` (threads; 0 lets the loader choose), ``worker_init_fn`` (called in
+            each thread), ``generator``; ``persistent_workers``, ``prefetch_factor``, ``timeout``
+            and ``multiprocessing_context`` are checked as by torch and mean nothing to threads.
 
     Raises:
         ValueError, TypeError, AttributeError, AssertionError, DGLError: as DGL's loader, earlier.
@@ -159,7 +181,11 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         batch_dependency: int = 1,
         **kwargs: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
+        given = {
+            name: value
+            for name, value in locals().items()
+            if name not in ("self", "kwargs", "__class__")
+        }
         if isinstance(kwargs.get("collate_fn"), CollateWrapper):
             batch_size, drop_last = recreated(kwargs)
             given.update(batch_size=batch_size, drop_last=drop_last)
@@ -170,33 +196,55 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         self._arguments = given | kwargs  # for pickling
         check_parts(graph, graph_sampler)
         self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
-        self.use_ddp, self.ddp_seed, self.use_uva, self.gpu_cache = use_ddp, ddp_seed, use_uva, gpu_cache
+        self.use_ddp, self.ddp_seed, self.use_uva, self.gpu_cache = (
+            use_ddp,
+            ddp_seed,
+            use_uva,
+            gpu_cache,
+        )
         self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
         self.cache, self.cache_policy, self.seed = cache, cache_policy, seed
         self.lookahead, self.memory = lookahead, memory
         self.cache_dtype = parse_cache_dtype(cache_dtype)
-        self.prefetch, self.device = as_integer("prefetch", prefetch), batch_device(device, graph, use_uva)
+        self.prefetch, self.device = (
+            as_integer("prefetch", prefetch),
+            batch_device(device, graph, use_uva),
+        )
         self.other_storages: dict[str, Any] = {}
         ids = tensor_indices(indices)
-        flags = {name: given[name] for name in ("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher")}
-        flags = check_devices(graph, ids, self.device, use_uva=use_uva, num_workers=kwargs["num_workers"], flags=flags)
+        flags = {
+            name: given[name]
+            for name in ("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher")
+        }
+        flags = check_devices(
+            graph, ids, self.device, use_uva=use_uva, num_workers=kwargs["num_workers"], flags=flags
+        )
         for name, value in flags.items():
             setattr(self, name, value)
         ranks, generator = process_ranks(ddp_seed) if use_ddp else None, kwargs.get("generator")
         order: SeedOrder | DatasetOrder = (
             SeedOrder(
-                ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator, ranks=ranks
+                ids,
+                batch_size,
+                shuffle=shuffle,
+                drop_last=drop_last,
+                seed=seed,
+                generator=generator,
+                ranks=ranks,
             )
             if isinstance(ids, torch.Tensor | Mapping)
             else DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
         )
         self._order, self.batch_dependency = order, batch_dependency
-        native = native_sampler(graph, graph_sampler)  # refuses bad fan-outs now, not with the first batch
-        sharing_sampler(native if isinstance(order, SeedOrder) else None, batch_dependency)  # the same of that
+        # Refuses bad fan-outs now, not with the first batch.
+        native = native_sampler(graph, graph_sampler)
+        # The same of that.
+        sharing_sampler(native if isinstance(order, SeedOrder) else None, batch_dependency)
         check_seeds(graph, ids, graph_sampler, native)
         rows = None if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device)
         budget = Budget.parse(cache if rows is None or cache != "auto" else rows)
-        # torch's own constructor, not DGL's: it checks the keywords that mean the same to every loader.
+        # torch's own constructor, not DGL's: it checks the keywords that mean the same to every
+        # loader.
         torch.utils.data.DataLoader.__init__(
             self,
             _Order(order),
@@ -221,26 +269,41 @@ class DataLoader(LoaderControls, _DGLDataLoader):
     def __iter__(self) -> Iterator[Any]:
         if self._core is not None:
             dgl_graph(self._core)
-        worker_init_fn = self.worker_init_fn if self.num_workers else None  # may have been set since
-        return self._engine.start(self._source(), options=self._epoch_options(), worker_init_fn=worker_init_fn)
+        # May have been set since.
+        worker_init_fn = self.worker_init_fn if self.num_workers else None
+        return self._engine.start(
+            self._source(), options=self._epoch_options(), worker_init_fn=worker_init_fn
+        )
 
     def _native(self) -> MiniBatchSampler | None:
-        native = native_sampler(self.graph, self.graph_sampler) if isinstance(self._order, SeedOrder) else None
+        native = (
+            native_sampler(self.graph, self.graph_sampler)
+            if isinstance(self._order, SeedOrder)
+            else None
+        )
         return sharing_sampler(native, self.batch_dependency)
 
     def _epoch_options(self) -> PipelineOptions:
-        """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are asked for."""
+        """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are
+        asked for."""
         users = self._native() is None or runs_users_code(self.graph_sampler)
         return PipelineOptions(0, 0, 0) if users and not self._options.workers else self._options
 
     def _source(self) -> BatchSource[Any]:
         """Makes the batches of graph and sampler as they are now."""
-        graph, sampler, native, engine = self.graph, self.graph_sampler, self._native(), self._engine
+        graph, sampler, native, engine = (
+            self.graph,
+            self.graph_sampler,
+            self._native(),
+            self._engine,
+        )
         if native is not None:
             edge_wise = is_edge_sampler(sampler)
             inner = sampler.sampler if edge_wise else sampler
             kind: Any = NodeSource if isinstance(native, BlockSampler) else SubgraphSource
-            source = kind(graph, inner, native, columns=self._columns, engine=engine, device=self.device)
+            source = kind(
+                graph, inner, native, columns=self._columns, engine=engine, device=self.device
+            )
             return EdgeSource(graph, sampler, source) if edge_wise else source
         if isinstance(graph, dgl.DGLGraph) and self._options.workers:
             graph.create_formats_()  # else threads would make them at the same time
@@ -260,7 +323,13 @@ class DataLoader(LoaderControls, _DGLDataLoader):
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = structures_of(self.graph) if isinstance(self.graph, dgl.DGLGraph) else {}
-        return _rebuild, (type(self), self._arguments, self.other_storages, self.state_dict(), known)
+        return _rebuild, (
+            type(self),
+            self._arguments,
+            self.other_storages,
+            self.state_dict(),
+            known,
+        )
 
     def check_worker_number_rationality(self) -> None:
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
@@ -272,13 +341,15 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         compute_cores: list[int] | None = None,
         verbose: bool = True,
     ) -> Iterator[None]:
-        """Pin the threads of passes that begin inside, and the calling thread; everything is restored at the end.
+        """Pin the threads of passes that begin inside, and the calling thread; everything is
+        restored at the end.
 
         Does nothing when batches go to a GPU, or where the system cannot pin.
 
         Raises:
-            Exception: There is no worker, the number of loader cores is not the number of workers, there are more
-                workers than cores, or a core is not this process's to use (DGL's own type).
+            Exception: There is no worker, the number of loader cores is not the number of workers,
+                there are more workers than cores, or a core is not this process's to use (DGL's own
+                type).
         """
         if self.device.type != "cpu":
             yield
@@ -295,7 +366,12 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             set_num_threads(len(computing))
             self.cpu_affinity_enabled = True
             if verbose:
-                logger.info("%d loader threads on cores %s, computation on %s", self.num_workers, loading, computing)
+                logger.info(
+                    "%d loader threads on cores %s, computation on %s",
+                    self.num_workers,
+                    loading,
+                    computing,
+                )
             # 0 is the calling thread
             with starting_workers(self, lambda worker: os.sched_setaffinity(0, [loading[worker]])):
                 yield
@@ -312,7 +388,8 @@ class _Order(torch.utils.data.IterableDataset[Any]):
         self.order = order
 
     def __iter__(self) -> Iterator[Any]:
-        plan = EpochPlan(0, 0, None)  # as given: looking must neither draw numbers nor advance the shuffle
+        # As given: looking must neither draw numbers nor advance the shuffle.
+        plan = EpochPlan(0, 0, None)
         return (self.order.ticket(plan, i).seeds for i in range(len(self.order)))
 
     def __len__(self) -> int:

@@ -31,12 +31,15 @@ def node_columns(graph: Any, argument: str, names: Any) -> list[tuple[str, str]]
     pairs = _pairs(argument, names, list(graph.ntypes))
     for ntype, _ in pairs:
         if ntype not in graph.ntypes:
-            raise dgl.DGLError(f"{argument} must name types of the graph, {list(graph.ntypes)}; got {ntype!r}")
+            raise dgl.DGLError(
+                f"{argument} must name types of the graph, {list(graph.ntypes)}; got {ntype!r}"
+            )
     return pairs
 
 
 def edge_columns(graph: Any, argument: str, names: Any) -> list[tuple[Any, str]]:
-    """(canonical edge type, name) of every column, see :func:`node_columns`; types may have their middle names."""
+    """(canonical edge type, name) of every column, see :func:`node_columns`; types may have their
+    middle names."""
     pairs = _pairs(argument, names, list(graph.canonical_etypes))
     return [(graph.to_canonical_etype(etype), name) for etype, name in pairs]
 
@@ -45,11 +48,15 @@ def _pairs(argument: str, names: Any, types: list[Any]) -> list[tuple[Any, str]]
     if isinstance(names, Mapping):
         return [(type_, name) for type_, of_type in names.items() for name in of_type]
     if names and len(types) > 1:
-        raise AssertionError(f"{argument} must be a dict from type to names for a graph of several types, {types}")
+        raise AssertionError(
+            f"{argument} must be a dict from type to names for a graph of several types, {types}"
+        )
     return [(types[0], name) for name in names or []]
 
 
-def by_type(names: Sequence[tuple[Any, str]], rows: Iterator[Tensor]) -> dict[Any, dict[str, Tensor]]:
+def by_type(
+    names: Sequence[tuple[Any, str]], rows: Iterator[Tensor]
+) -> dict[Any, dict[str, Tensor]]:
     """Rows of columns, in their order, by type and name."""
     found: dict[Any, dict[str, Tensor]] = {}
     for type_, name in names:
@@ -112,4 +119,6 @@ class NativeSource:
         """The item where batches are delivered."""
         if self._device.type == "cpu":
             return item
-        return self._fields.with_room(partial(map_leaves, item, partial(moved, device=self._device)))
+        return self._fields.with_room(
+            partial(map_leaves, item, partial(moved, device=self._device))
+        )

@@ -43,17 +43,25 @@ class NodeSource(NativeSource):
         **settings: See ``NativeSource``.
 
     Raises:
-        DGLError, AssertionError: The sampler prefetches columns of types that the graph does not have, or does not say
-            of which type (as DGL raises with the first batch).
+        DGLError, AssertionError: The sampler prefetches columns of types that the graph does not
+            have, or does not say of which type (as DGL raises with the first batch).
     """
 
-    def __init__(self, graph: Any, dgl_sampler: Any, sampler: BlockSampler, **settings: Any) -> None:
+    def __init__(
+        self, graph: Any, dgl_sampler: Any, sampler: BlockSampler, **settings: Any
+    ) -> None:
         # For "out" the core graph is turned round already: what is sampled are its in-edges.
-        super().__init__(graph, core_graph(graph, sampler.edge_dir), weights=sampler.prob, **settings)
+        super().__init__(
+            graph, core_graph(graph, sampler.edge_dir), weights=sampler.prob, **settings
+        )
         self._sampler = sampler if sampler.edge_dir == "in" else sampler.with_in_edges()
-        self._src_names = node_columns(graph, "prefetch_node_feats", dgl_sampler.prefetch_node_feats)
+        self._src_names = node_columns(
+            graph, "prefetch_node_feats", dgl_sampler.prefetch_node_feats
+        )
         self._dst_names = node_columns(graph, "prefetch_labels", dgl_sampler.prefetch_labels)
-        self._edge_names = edge_columns(graph, "prefetch_edge_feats", dgl_sampler.prefetch_edge_feats)
+        self._edge_names = edge_columns(
+            graph, "prefetch_edge_feats", dgl_sampler.prefetch_edge_feats
+        )
         self.columns.declare("node", self._src_names, Role.INPUT)
         self.columns.declare("node", self._dst_names, Role.OUTPUT)
         self.columns.declare("edge", self._edge_names, Role.INPUT)
@@ -70,7 +78,8 @@ class NodeSource(NativeSource):
         *,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
     ) -> Sampled:
-        """The blocks of ``seeds``: a tensor for graphs with one vertex type, or a mapping from type."""
+        """The blocks of ``seeds``: a tensor for graphs with one vertex type, or a mapping from
+        type."""
         begin = time.perf_counter_ns()
         try:
             batch = self._sampler.sample(
@@ -85,7 +94,9 @@ class NodeSource(NativeSource):
         finally:
             recorder.spent("sampling", begin)
         begin = time.perf_counter_ns()
-        structures = [self.builder.structure(block, place) for place, block in enumerate(batch.blocks)]
+        structures = [
+            self.builder.structure(block, place) for place, block in enumerate(batch.blocks)
+        ]
         recorder.spent("building", begin)
         reads = self.columns.reads("node", self._src_names, batch.input_nodes, batch.hop_ends)
         reads += self.columns.reads("node", self._dst_names, batch.blocks[-1].dst_nodes)
@@ -98,14 +109,20 @@ class NodeSource(NativeSource):
         reads = []
         etypes = {etype for etype, _ in self._edge_names}
         for place, block in enumerate(batch.blocks):
-            ids = {etype: self.builder.edge_ids(etype, block.relations[etype].positions) for etype in etypes}
+            ids = {
+                etype: self.builder.edge_ids(etype, block.relations[etype].positions)
+                for etype in etypes
+            }
             hop = len(batch.blocks) - place  # the hop that drew them; the last block is hop 1
             bounds = {etype: [0] * hop + [len(ids[etype])] for etype in ids}
             reads += self.columns.reads("edge", self._edge_names, ids, bounds)
         return reads
 
-    def deliver(self, sampled: SampledNodes, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
-        """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them now."""
+    def deliver(
+        self, sampled: SampledNodes, rows: Sequence[Tensor] | None, recorder: EpochRecorder
+    ) -> Any:
+        """DGL's ``(input_nodes, output_nodes, blocks)`` with columns as the graph holds them
+        now."""
         begin = time.perf_counter_ns()
         input_nodes, blocks = self.put_together(sampled, iter(rows or ()))
         item = self.to_device((input_nodes, sampled.seeds, blocks))
@@ -118,7 +135,9 @@ class NodeSource(NativeSource):
         batch = sampled.batch
         src = by_type(self._src_names, rows)
         dst = by_type(self._dst_names, rows)
-        edges = [by_type(self._edge_names, rows) for _ in (batch.blocks if self._edge_names else ())]
+        edges = [
+            by_type(self._edge_names, rows) for _ in (batch.blocks if self._edge_names else ())
+        ]
         blocks = self.builder.build_all(batch.blocks, sampled.structures, src, dst, edges)
         return self.as_dgls(batch.input_nodes), blocks
 

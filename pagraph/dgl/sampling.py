@@ -1,7 +1,8 @@
-"""DGL's random walks replaced: ``from pagraph.dgl import sampling`` in place of ``from dgl import sampling``.
+"""DGL's random walks replaced: ``from pagraph.dgl import sampling`` in place of
+``from dgl import sampling``.
 
-All other names of ``dgl.sampling`` are DGL's own objects. Graphs on a GPU, or pinned, are walked by DGL's own code.
-Random numbers follow ``torch.manual_seed``, not ``dgl.seed``.
+All other names of ``dgl.sampling`` are DGL's own objects. Graphs on a GPU, or pinned, are walked by
+DGL's own code. Random numbers follow ``torch.manual_seed``, not ``dgl.seed``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _sampling = dgl.sampling
 def __getattr__(name: str) -> Any:
     if not name.startswith("_") and hasattr(_sampling, name):
         return getattr(_sampling, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}, nor has {_sampling.__name__!r}")
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}, nor has {_sampling.__name__!r}"
+    )
 
 
 def __dir__() -> list[str]:
@@ -60,24 +63,33 @@ def random_walk(
         nodes: Ids to start from, of the type that the first edge type leaves; of ``g``'s id dtype.
         metapath: The edge type of each step. With it ``length`` has no effect.
         length: Number of steps along the one edge type of ``g``.
-        prob: Name of an edge column that edges are drawn in proportion to; edge types without it, uniformly. A walk
-            ends where all edges have the weight 0, where DGL's result is undefined.
+        prob: Name of an edge column that edges are drawn in proportion to; edge types without it,
+            uniformly. A walk ends where all edges have the weight 0, where DGL's result is
+            undefined.
         restart_prob: Probability to end before each step: a float, or a tensor with one for each.
         return_eids: Return edge ids, too.
 
     Returns:
-        The traces, shape ``(num_starts, num_steps + 1)``, -1 after a walk's end; with ``return_eids`` the edge ids,
-        shape ``(num_starts, num_steps)``; and the vertex type of each column.
+        The traces, shape ``(num_starts, num_steps + 1)``, -1 after a walk's end; with
+        ``return_eids`` the edge ids, shape ``(num_starts, num_steps)``; and the vertex type of each
+        column.
 
     Raises:
-        DGLError: ``g`` has several types and there is no ``metapath``; edge types are unknown or do not follow each
-            other; a start is not in the graph; a probability is out of range, or not one for each edge or step.
+        DGLError: ``g`` has several types and there is no ``metapath``; edge types are unknown or do
+            not follow each other; a start is not in the graph; a probability is out of range, or
+            not one for each edge or step.
         TypeError: ``restart_prob`` is neither a float nor a tensor.
         ValueError: There is neither a ``metapath`` nor a ``length``, or no step.
     """
     if _is_dgls(g):
         return _sampling.random_walk(  # type: ignore[no-any-return]
-            g, nodes, metapath=metapath, length=length, prob=prob, restart_prob=restart_prob, return_eids=return_eids
+            g,
+            nodes,
+            metapath=metapath,
+            length=length,
+            prob=prob,
+            restart_prob=restart_prob,
+            return_eids=return_eids,
         )
     path = _path(g, metapath, length)
     if restart_prob is not None and not isinstance(restart_prob, Tensor | float):
@@ -94,7 +106,13 @@ def random_walk(
 
 
 def node2vec_random_walk(
-    g: Any, nodes: Any, p: float, q: float, walk_length: int, prob: str | None = None, return_eids: bool = False
+    g: Any,
+    nodes: Any,
+    p: float,
+    q: float,
+    walk_length: int,
+    prob: str | None = None,
+    return_eids: bool = False,
 ) -> Any:
     """Walk from given vertices as node2vec does: ``dgl.sampling.node2vec_random_walk``.
 
@@ -108,19 +126,21 @@ def node2vec_random_walk(
         return_eids: Return edge ids, too.
 
     Returns:
-        The traces, shape ``(num_starts, walk_length + 1)``, -1 after a walk's end; with ``return_eids`` a pair of them
-        and the edge ids, shape ``(num_starts, walk_length)``.
+        The traces, shape ``(num_starts, walk_length + 1)``, -1 after a walk's end; with
+        ``return_eids`` a pair of them and the edge ids, shape ``(num_starts, walk_length)``.
 
     Raises:
-        DGLError: ``p`` or ``q`` is not positive and finite; a start is not in the graph; a weight is negative, infinite
-            or NaN; ``g`` has several types.
+        DGLError: ``p`` or ``q`` is not positive and finite; a start is not in the graph; a weight
+            is negative, infinite or NaN; ``g`` has several types.
         KeyError: There is no column ``prob``.
         ValueError: ``walk_length`` is below 1.
     """
     assert g.device.type == "cpu", "Graph must be on CPU."
     if prob is not None and prob not in g.edata:
         raise KeyError(prob)
-    walks = _walk(g, nodes, _path(g, None, walk_length), with_edges=return_eids, prob=prob, p=p, q=q)
+    walks = _walk(
+        g, nodes, _path(g, None, walk_length), with_edges=return_eids, prob=prob, p=p, q=q
+    )
     vertices = walks.vertices.to(g.idtype)
     return vertices if walks.edges is None else (vertices, walks.edges.to(g.idtype))
 
@@ -136,12 +156,15 @@ class RandomWalkNeighborSampler(DGLNeighborSampler):
         termination_prob: Probability to end after each time.
         num_random_walks: Walks from each vertex.
         num_neighbors: Neighbours of each vertex, at most.
-        metapath: Edge types that lead back to the vertex type they begin at. Default: a graph's one edge type.
+        metapath: Edge types that lead back to the vertex type they begin at. Default: a graph's one
+            edge type.
         weight_column: Name of the column with the number of visits.
 
     Raises:
-        DGLError: The edge types do not follow each other, or ``termination_prob`` is outside [0, 1].
-        ValueError: The metapath does not lead back; there are several edge types and no metapath; a number is below 1.
+        DGLError: The edge types do not follow each other, or ``termination_prob`` is outside [0,
+            1].
+        ValueError: The metapath does not lead back; there are several edge types and no metapath; a
+            number is below 1.
     """
 
     def __init__(
@@ -163,7 +186,13 @@ class RandomWalkNeighborSampler(DGLNeighborSampler):
         if not 0 <= termination_prob <= 1:
             raise dgl.DGLError(f"termination_prob must be in [0, 1], got {termination_prob}")
         super().__init__(
-            G, num_traversals, termination_prob, num_random_walks, num_neighbors, metapath, weight_column=weight_column
+            G,
+            num_traversals,
+            termination_prob,
+            num_random_walks,
+            num_neighbors,
+            metapath,
+            weight_column=weight_column,
         )
         self._path = _path(G, self.full_metapath, None)
 
@@ -174,17 +203,22 @@ class RandomWalkNeighborSampler(DGLNeighborSampler):
             seed_nodes: Ids of the type that the metapath begins at.
 
         Returns:
-            A graph of that type with an edge from each neighbour to its seed, the most visited first, of equally
-            visited ones the larger id; the column ``weight_column`` has the number of visits.
+            A graph of that type with an edge from each neighbour to its seed, the most visited
+            first, of equally visited ones the larger id; the column ``weight_column`` has the
+            number of visits.
 
         Raises:
             DGLError: A seed is not in the graph.
         """
         if _is_dgls(self.G):
             return super().__call__(seed_nodes)
-        seeds = utils.prepare_tensor(self.G, seed_nodes, "seed_nodes").repeat_interleave(self.num_random_walks)
+        seeds = utils.prepare_tensor(self.G, seed_nodes, "seed_nodes").repeat_interleave(
+            self.num_random_walks
+        )
         walks = _walk(self.G, seeds, self._path, end_prob=self.restart_prob.tolist())
-        found = most_visited(walks.vertices, self.num_random_walks, self.metapath_hops, self.num_neighbors)
+        found = most_visited(
+            walks.vertices, self.num_random_walks, self.metapath_hops, self.num_neighbors
+        )
         src, dst, visits = (part.to(self.G.idtype) for part in found)
         neighbors = dgl.heterograph(
             {(self.ntype, "_E", self.ntype): (src, dst)}, {self.ntype: self.G.num_nodes(self.ntype)}
@@ -194,12 +228,14 @@ class RandomWalkNeighborSampler(DGLNeighborSampler):
 
 
 class PinSAGESampler(DGLPinSAGESampler, RandomWalkNeighborSampler):
-    """Takes the vertices that walks from a vertex visit most, to another type and back, as its neighbours.
+    """Takes the vertices that walks from a vertex visit most, to another type and back, as its
+    neighbours.
 
     ``dgl.sampling.PinSAGESampler``, which is its base (PinSAGE: Ying et al., KDD 2018).
 
-    The graph has two vertex types, ``ntype`` and ``other_type``, and one edge type from each to the other. The numbers
-    are as in :class:`RandomWalkNeighborSampler`, a traversal being one way there and back.
+    The graph has two vertex types, ``ntype`` and ``other_type``, and one edge type from each to the
+    other. The numbers are as in :class:`RandomWalkNeighborSampler`, a traversal being one way there
+    and back.
 
     Raises:
         DGLError: ``termination_prob`` is outside [0, 1].
@@ -220,7 +256,9 @@ def _path(g: Any, metapath: Iterable[Any] | None, length: int | None) -> list[Ed
             raise ValueError("metapath must have at least 1 edge type, got none")
         for i, (before, after) in enumerate(pairwise(path)):
             if before[2] != after[0]:
-                raise dgl.DGLError(f"source of edge type #{i + 1} does not match destination of edge type #{i}")
+                raise dgl.DGLError(
+                    f"source of edge type #{i + 1} does not match destination of edge type #{i}"
+                )
         return path
     if len(g.canonical_etypes) > 1 or len(g.ntypes) > 1:
         raise dgl.DGLError("metapath not specified and the graph is not homogeneous.")
@@ -229,13 +267,18 @@ def _path(g: Any, metapath: Iterable[Any] | None, length: int | None) -> list[Ed
     return list(g.canonical_etypes) * as_integer("length", length, least=1)
 
 
-def _walk(g: Any, nodes: Any, path: list[EdgeType], *, with_edges: bool = False, **settings: Any) -> Walks:
-    """Walk along DGL's out-edges, which are the in-edges of the core graph that is turned round, as its types are."""
+def _walk(
+    g: Any, nodes: Any, path: list[EdgeType], *, with_edges: bool = False, **settings: Any
+) -> Walks:
+    """Walk along DGL's out-edges, which are the in-edges of the core graph that is turned round, as
+    its types are."""
 
     def column(edge_type: EdgeType, name: str) -> Tensor | None:
         values = g.edges[edge_type[::-1]].data.get(name)
         if values is not None and values.dim() != 1:
-            raise dgl.DGLError(f"probability must have 1 dimension, got shape {tuple(values.shape)}")
+            raise dgl.DGLError(
+                f"probability must have 1 dimension, got shape {tuple(values.shape)}"
+            )
         return values  # type: ignore[no-any-return]
 
     starts = utils.prepare_tensor(g, nodes, "nodes")

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["SubgraphSource"]
 
 
-_ARGUMENTS = {True: ("prefetch_node_feats", "prefetch_edge_feats"), False: ("prefetch_ndata", "prefetch_edata")}
+_ARGUMENTS = {
+    True: ("prefetch_node_feats", "prefetch_edge_feats"),
+    False: ("prefetch_ndata", "prefetch_edata"),
+}
 """Names of the arguments of DGL's samplers that begin with vertices, and of the others."""
 
 
@@ -36,12 +39,14 @@ class _Sampled(NamedTuple):
 
 
 class SubgraphSource(NativeSource):
-    """Batches of one subgraph, sampled by our kernels, with vertices and edges in the order of ``DGLGraph.subgraph``.
+    """Batches of one subgraph, sampled by our kernels, with vertices and edges in the order of
+    ``DGLGraph.subgraph``.
 
     Args:
         graph: A DGL graph on the CPU.
         dgl_sampler: The user's sampler object: says which columns to prefetch.
-        sampler: Ours: ``InducedBatches``, or one without hops, that draws vertices or takes clusters for seeds.
+        sampler: Ours: ``InducedBatches``, or one without hops, that draws vertices or takes
+            clusters for seeds.
         **settings: See ``NativeSource``.
 
     Raises:
@@ -71,7 +76,8 @@ class SubgraphSource(NativeSource):
         *,
         exclude: Mapping[EdgeType, ExcludedEdges] | None = None,
     ) -> Sampled:
-        """The subgraph of ``seeds``: vertices, by type or of the only type, clusters, or what says nothing."""
+        """The subgraph of ``seeds``: vertices, by type or of the only type, clusters, or what says
+        nothing."""
         options: dict[str, Any] = {"dtype": self._idtype, "pools": self._pools}
         if self._sampler.seeds_are_vertices:
             options |= {"field": self.edge_field, "exclude": exclude}
@@ -80,8 +86,13 @@ class SubgraphSource(NativeSource):
             batch = self._sampler.sample(self.core, start, key, **options)
         with recorder.time("building"):
             src, dst = (1, 0) if self._by_source else (0, 1)
-            ends = {etype: (edges.edge_index[src], edges.edge_index[dst]) for etype, edges in batch.edges.items()}
-            structure = self.builder.graph_structure(ends, batch.input_nodes, by_source=self._by_source)
+            ends = {
+                etype: (edges.edge_index[src], edges.edge_index[dst])
+                for etype, edges in batch.edges.items()
+            }
+            structure = self.builder.graph_structure(
+                ends, batch.input_nodes, by_source=self._by_source
+            )
         reads = self.columns.reads("node", self._node_names, batch.input_nodes, batch.hop_ends)
         # How often edges are drawn is not known: no hop is theirs.
         ids = {etype: batch.edges[etype].edge_ids for etype, _ in self._edge_names}
@@ -89,14 +100,21 @@ class SubgraphSource(NativeSource):
             reads.append(Read(self.columns.key_of("edge", etype, name), ids[etype]))
         return Sampled(_Sampled(seeds, batch, structure), reads)
 
-    def deliver(self, sampled: _Sampled, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
-        """DGL's subgraph, of ShaDow ``(input_nodes, output_nodes, subgraph)``, with columns as the graph's are now."""
+    def deliver(
+        self, sampled: _Sampled, rows: Sequence[Tensor] | None, recorder: EpochRecorder
+    ) -> Any:
+        """DGL's subgraph, of ShaDow ``(input_nodes, output_nodes, subgraph)``, with columns as the
+        graph's are now."""
         seeds = sampled.seeds
         with recorder.time("building"):
             input_nodes, subgraph = self.put_together(sampled, iter(rows or ()))
             item = (input_nodes, seeds, subgraph) if self._sampler.seeds_are_vertices else subgraph
             item = self.to_device(item)
-        self.count(sampled, recorder, seeds=sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds))
+        self.count(
+            sampled,
+            recorder,
+            seeds=sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds),
+        )
         return item
 
     def put_together(self, sampled: _Sampled, rows: Iterator[Tensor]) -> tuple[Any, Any]:
@@ -114,4 +132,8 @@ class SubgraphSource(NativeSource):
     def count(self, sampled: _Sampled, recorder: EpochRecorder, *, seeds: int) -> None:
         """Record a delivered batch."""
         batch = sampled.batch
-        recorder.delivered(seeds=seeds, edges=batch.num_edges, input_nodes=sum(map(len, batch.input_nodes.values())))
+        recorder.delivered(
+            seeds=seeds,
+            edges=batch.num_edges,
+            input_nodes=sum(map(len, batch.input_nodes.values())),
+        )

@@ -47,12 +47,13 @@ __all__ = [
 
 
 def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
-    """The core sampler with the same meaning as a DGL sampler object, or None where only its own code will do.
+    """The core sampler with the same meaning as a DGL sampler object, or None where only its own
+    code will do.
 
-    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler``, ``LaborSampler``,
-    ``ShaDowKHopSampler``, ``ClusterGCNSampler`` and ``SAINTSampler``,
-    ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in CPU memory. For an
-    edge sampler around one of these, the inner one is returned.
+    Recognised are ``dgl.dataloading.NeighborSampler``, ``MultiLayerFullNeighborSampler``,
+    ``LaborSampler``, ``ShaDowKHopSampler``, ``ClusterGCNSampler`` and ``SAINTSampler``,
+    ``pagraph.dgl.LayerSampler``, and subclasses that change nothing about sampling, on graphs in
+    CPU memory. For an edge sampler around one of these, the inner one is returned.
 
     Raises:
         ValueError: A fan-out is 0 or below -1, or a budget below 1.
@@ -83,18 +84,25 @@ def runs_users_code(sampler: Any) -> bool:
     """Whether an edge sampler calls user callbacks for the negatives, or for what to exclude."""
     if not is_edge_sampler(sampler):
         return False
-    own_negatives = sampler.negative_sampler is not None and native_negatives(sampler.negative_sampler) is None
-    return own_negatives or (callable(sampler.exclude) and type(sampler.exclude).__module__.split(".")[0] != "dgl")
+    own_negatives = (
+        sampler.negative_sampler is not None and native_negatives(sampler.negative_sampler) is None
+    )
+    return own_negatives or (
+        callable(sampler.exclude) and type(sampler.exclude).__module__.split(".")[0] != "dgl"
+    )
 
 
 def native_negatives(sampler: Any) -> NegativePairs | None:
-    """The core's negative sampler with the same meaning as one of DGL's or our own, or None for any other callable."""
+    """The core's negative sampler with the same meaning as one of DGL's or our own, or None for any
+    other callable."""
     if type(sampler) is HardNegatives:
         return sampler.core
     if type(sampler) is dgl_negatives.PerSourceUniform:
         return UniformNegatives(sampler.k)
     if type(sampler) is dgl_negatives.GlobalUniform:
-        return GlobalUniformNegatives(sampler.k, bool(sampler.exclude_self_loops), bool(sampler.replace))
+        return GlobalUniformNegatives(
+            sampler.k, bool(sampler.exclude_self_loops), bool(sampler.replace)
+        )
     return None
 
 
@@ -103,7 +111,9 @@ def _neighbor_sampler(graph: Any, sampler: Any) -> NeighborSampler | None:
     if not _samples_as(sampler, base) or not _can_run(graph, sampler):
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
-    return NeighborSampler(fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir, prob=sampler.prob)
+    return NeighborSampler(
+        fanouts, replace=bool(sampler.replace), edge_dir=sampler.edge_dir, prob=sampler.prob
+    )
 
 
 def _layer_sampler(graph: Any, sampler: LayerSampler) -> MiniBatchSampler | None:
@@ -111,16 +121,22 @@ def _layer_sampler(graph: Any, sampler: LayerSampler) -> MiniBatchSampler | None
 
 
 def _edge_order(graph: Any) -> str | None:
-    """The end whose order edges of ``DGLGraph.subgraph`` have: "out" for sources; None where it is that of no end.
+    """The end whose order edges of ``DGLGraph.subgraph`` have: "out" for sources; None where it is
+    that of no end.
 
-    DGL cuts the subgraph from the rows by source, but for graphs that were restricted to other formats.
+    DGL cuts the subgraph from the rows by source, but for graphs that were restricted to other
+    formats.
     """
     formats = {name for names in graph.formats().values() for name in names}
     return "out" if "csr" in formats else "in" if formats == {"csc"} else None
 
 
 def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
-    order = _edge_order(graph) if _unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler}) else None
+    order = (
+        _edge_order(graph)
+        if _unchanged(sampler, {"sample": dgl.dataloading.ShaDowKHopSampler})
+        else None
+    )
     if order is None or not sampler.fanouts or not isinstance(sampler.prob, str | None):
         return None
     fanouts = [_fanout(graph, fanout) for fanout in sampler.fanouts]
@@ -129,7 +145,11 @@ def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
 
 
 def _cluster_sampler(graph: Any, sampler: Any) -> ClusterSampler | None:
-    order = _edge_order(graph) if _unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler}) else None
+    order = (
+        _edge_order(graph)
+        if _unchanged(sampler, {"sample": dgl.dataloading.ClusterGCNSampler})
+        else None
+    )
     if order is None or not graph.is_homogeneous:
         return None
     return ClusterSampler(sampler.partition_offset, sampler.partition_node_ids, order)
@@ -173,34 +193,43 @@ _KINDS: dict[type, Callable[[Any, Any], MiniBatchSampler | None]] = {
 }
 
 
-def sharing_sampler(native: MiniBatchSampler | None, batch_dependency: int) -> MiniBatchSampler | None:
+def sharing_sampler(
+    native: MiniBatchSampler | None, batch_dependency: int
+) -> MiniBatchSampler | None:
     """The sampler, with a loader's ``batch_dependency``.
 
     Raises:
         TypeError: That is not an integer.
-        ValueError: It is below 1; or above, for a sampler that cannot share, or has another one of its own.
+        ValueError: It is below 1; or above, for a sampler that cannot share, or has another one of
+            its own.
     """
     if as_integer("batch_dependency", batch_dependency, least=1) == 1:
         return native
     if not isinstance(native, NeighborSampler | LaborSampler):
         kind = "one that runs its own code" if native is None else type(native).__name__
         raise ValueError(
-            f"batch_dependency must be 1 but for neighbour and LABOR samplers, got {batch_dependency} for {kind}"
+            "batch_dependency must be 1 but for neighbour and LABOR samplers, got "
+            f"{batch_dependency} for {kind}"
         )
     if native.batch_dependency not in (1, batch_dependency):
         raise ValueError(
-            f"batch_dependency must be the sampler's own, {native.batch_dependency}, or 1; got {batch_dependency}"
+            f"batch_dependency must be the sampler's own, {native.batch_dependency}, or 1; got "
+            f"{batch_dependency}"
         )
     return replace(native, batch_dependency=batch_dependency)
 
 
 def _samples_as(sampler: Any, base: type) -> bool:
     """Whether a subclass changes nothing about how ``base`` samples."""
-    return _unchanged(sampler, {"sample": DGLBlockSampler, "sample_blocks": base, "assign_lazy_features": base})
+    return _unchanged(
+        sampler, {"sample": DGLBlockSampler, "sample_blocks": base, "assign_lazy_features": base}
+    )
 
 
 def _can_run(graph: Any, sampler: Any) -> bool:
-    return isinstance(sampler.prob, str | None) and (sampler.edge_dir == "in" or graph.is_homogeneous)
+    return isinstance(sampler.prob, str | None) and (
+        sampler.edge_dir == "in" or graph.is_homogeneous
+    )
 
 
 def _unchanged(sampler: Any, methods: Mapping[str, type]) -> bool:
@@ -221,11 +250,14 @@ def _fanout(graph: Any, fanout: Any) -> Any:
 
 def _whole(fanout: Any) -> Any:
     """A whole number as an int (DGL takes whatever int() takes), anything else as it is."""
-    return int(fanout) if isinstance(fanout, Tensor | float) and float(fanout).is_integer() else fanout
+    return (
+        int(fanout) if isinstance(fanout, Tensor | float) and float(fanout).is_integer() else fanout
+    )
 
 
 def workload_of(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Workload:
-    """The workload of a loader of this DGL graph, sampler and order; graph and sampler are looked at when it is asked.
+    """The workload of a loader of this DGL graph, sampler and order; graph and sampler are looked
+    at when it is asked.
 
     A user's own negative sampler is not called: it may count its calls, and its pairs are left out.
     """
@@ -267,7 +299,9 @@ def _as_loader(graph: Any, sampler: Any, inner: MiniBatchSampler | None) -> Mini
     return EdgeBatches(inner, core_graph(graph), native_negatives(sampler.negative_sampler))
 
 
-def _seed_reads(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_type: RowType) -> Tensor | None:
+def _seed_reads(
+    graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, row_type: RowType
+) -> Tensor | None:
     """Reads of each row as a seed, over all ranks, shape ``(num_rows,)``, int64.
 
     None where unknown: for a user's own sampler or dataset, and for vertices of edge-wise batches.
@@ -296,15 +330,22 @@ def _edge_dir(sampler: Any) -> str:
 
 def _by_type(graph: Graph, seeds: Any) -> Any:
     """Seeds of a graph with several edge types by vertex type: only so can the core sample."""
-    return seeds if graph.is_homogeneous or isinstance(seeds, Mapping) else {graph.node_types[0]: seeds}
+    return (
+        seeds
+        if graph.is_homogeneous or isinstance(seeds, Mapping)
+        else {graph.node_types[0]: seeds}
+    )
 
 
 def _with_weights(graph: Any, core: Graph, sampler: MiniBatchSampler | None) -> Graph:
-    """The core graph with the column of the sampler's weights, without which a policy would draw uniformly."""
+    """The core graph with the column of the sampler's weights, without which a policy would draw
+    uniformly."""
     name = None if sampler is None or sampler.hops is None else sampler.hops.prob
     if name is None:
         return core
-    weighted = Graph({etype: core.csc_of(etype) for etype in core.edge_types}, core.num_nodes_by_type)
+    weighted = Graph(
+        {etype: core.csc_of(etype) for etype in core.edge_types}, core.num_nodes_by_type
+    )
     for core_type, frame in zip(core.edge_types, graph._edge_frames, strict=True):
         if name in frame._columns:
             weighted.set_field(name, frame[name], edge_type=core_type)

@@ -1,4 +1,5 @@
-"""The sections of a diagnosis, each of which may fail without the others; imports nothing that may be broken."""
+"""The sections of a diagnosis, each of which may fail without the others; imports nothing that may
+be broken."""
 
 from __future__ import annotations
 
@@ -24,10 +25,26 @@ from ..system.units import bytes_text
 __all__ = ["Diagnosis", "DiskRates", "diagnose", "measure_disk"]
 
 _PACKAGES = (
-    *("torch", "numpy", "numba", "scipy", "dgl", "torch_geometric", "pyg_lib", "torch_sparse", "triton"),
+    *(
+        "torch",
+        "numpy",
+        "numba",
+        "scipy",
+        "dgl",
+        "torch_geometric",
+        "pyg_lib",
+        "torch_sparse",
+        "triton",
+    ),
     *("pymetis", "networkx", "pyarrow", "pandas", "matplotlib", "lightning", "click", "rich"),
 )
-_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "KMP_AFFINITY", "NUMBA_NUM_THREADS")
+_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "KMP_AFFINITY",
+    "NUMBA_NUM_THREADS",
+)
 _LEAST_MEMORY = 1 << 30
 
 
@@ -49,7 +66,11 @@ class Diagnosis:
         lines = [things, *(f"{i}. {finding}" for i, finding in enumerate(self.findings, 1))]
         for section, facts in self.sections.items():
             width = max(map(len, facts), default=0)
-            lines += ["", section, *(f"  {name.ljust(width)}  {value}".rstrip() for name, value in facts.items())]
+            lines += [
+                "",
+                section,
+                *(f"  {name.ljust(width)}  {value}".rstrip() for name, value in facts.items()),
+            ]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -58,7 +79,8 @@ class Diagnosis:
 
 
 def diagnose(disk: Path | None = None) -> Diagnosis:
-    """Ask what is installed, what is native and what falls back, and what the machine has; takes a few seconds.
+    """Ask what is installed, what is native and what falls back, and what the machine has; takes a
+    few seconds.
 
     Names no user and no folder of a user: folders below the home folder begin with ``~``.
 
@@ -152,13 +174,20 @@ def _fetching(found: Diagnosis) -> dict[str, str]:
     rows, facts = torch.zeros(4, 3, device="cpu"), {}
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/rows.npy", np.zeros((4, 3), np.float32))
-        kinds = {"in memory": rows, "in a mapped file": map_npy(f"{folder}/rows.npy"), "columns swapped": rows.T}
+        kinds = {
+            "in memory": rows,
+            "in a mapped file": map_npy(f"{folder}/rows.npy"),
+            "columns swapped": rows.T,
+        }
         for kind, values in kinds.items():
             feature = host_feature(values, torch.device("cpu"))
             native = isinstance(feature, HostFeature) and feature.rows is not None
             reader = "pagraph's kernels" if native else "torch: rows are not contiguous"
             cached = can_cache(feature, accelerator_for(device), len(values))
-            facts[kind] = f"{reader}; on {device.type} a cache {'serves them' if cached else 'would save nothing'}"
+            facts[kind] = (
+                f"{reader}; on {device.type} a cache "
+                f"{'serves them' if cached else 'would save nothing'}"
+            )
     if (file_system := file_system_of(Path(tempfile.gettempdir()))) in ("tmpfs", "ramfs"):
         facts["in a mapped file"] += f" (tried on {file_system}, which is memory)"
     return facts
@@ -167,9 +196,14 @@ def _fetching(found: Diagnosis) -> dict[str, str]:
 def _file_reads(found: Diagnosis) -> dict[str, str]:
     from ..system.disk.ways import WAYS, refusal, usable_way
 
-    facts = {"past the page cache": usable_way(direct=True), "through the page cache": usable_way(direct=False)}
+    facts = {
+        "past the page cache": usable_way(direct=True),
+        "through the page cache": usable_way(direct=False),
+    }
     refused = {way: refusal(way) for way in WAYS}
-    return facts | {way: f"refused: {error.strerror}" for way, error in refused.items() if error is not None}
+    return facts | {
+        way: f"refused: {error.strerror}" for way, error in refused.items() if error is not None
+    }
 
 
 def _kernels(found: Diagnosis) -> dict[str, str]:
@@ -178,13 +212,18 @@ def _kernels(found: Diagnosis) -> dict[str, str]:
     folder, kept, compiled = cache_state()
     if not kept:
         found.findings.append(
-            "compiled kernels are not kept, so that each process compiles them anew: there is no folder that only you "
+            "compiled kernels are not kept, so that each process compiles them anew: there is no "
+            "folder that only you "
             "may write to; set XDG_CACHE_HOME to one"
         )
     shown = _without_home(folder) if kept else "a temporary folder"
     if not folder:
         shown = "none"
-    return {"folder": shown, "kept": "yes, private and writable" if kept else "no", "compiled": f"{compiled} kernels"}
+    return {
+        "folder": shown,
+        "kept": "yes, private and writable" if kept else "no",
+        "compiled": f"{compiled} kernels",
+    }
 
 
 def _memory(found: Diagnosis) -> dict[str, str]:
@@ -206,9 +245,13 @@ def _cores(found: Diagnosis) -> dict[str, str]:
     usable, threads = usable_cpus(), torch.get_num_threads()
     if threads > usable:
         found.findings.append(
-            f"torch computes with {threads} threads on {usable} usable cores: set OMP_NUM_THREADS={usable}"
+            f"torch computes with {threads} threads on {usable} usable cores: set "
+            f"OMP_NUM_THREADS={usable}"
         )
-    facts = {"cores": f"{os.cpu_count()}, {usable} of them usable by this process", "threads of torch": str(threads)}
+    facts = {
+        "cores": f"{os.cpu_count()}, {usable} of them usable by this process",
+        "threads of torch": str(threads),
+    }
     return facts | {name: os.environ.get(name, "not set") for name in _VARIABLES}
 
 
@@ -220,10 +263,19 @@ def _gpu(found: Diagnosis) -> dict[str, str]:
 
     if not torch.cuda.is_available():
         if os.path.exists("/dev/nvidia0"):
-            build = "is built without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda} fails"
-            found.findings.append(f"there is a GPU, and torch {torch.__version__} {build}: it cannot be used")
+            build = (
+                "is built without CUDA"
+                if torch.version.cuda is None
+                else f"for CUDA {torch.version.cuda} fails"
+            )
+            found.findings.append(
+                f"there is a GPU, and torch {torch.__version__} {build}: it cannot be used"
+            )
         return {"none": "batches are delivered on the CPU"}
-    facts = {"CUDA": str(torch.version.cuda), "Triton": "installed" if has_triton() else "not installed"}
+    facts = {
+        "CUDA": str(torch.version.cuda),
+        "Triton": "installed" if has_triton() else "not installed",
+    }
     for index in range(torch.cuda.device_count()):
         device = torch.device("cuda", index)
         accelerator = accelerator_for(device)
@@ -232,7 +284,9 @@ def _gpu(found: Diagnosis) -> dict[str, str]:
         how = "kernels run: zero-copy reads, sampling on the device"
         if not accelerator.runs_kernels:
             how = "kernels do not run: rows go through a staging buffer, the CPU samples"
-            found.findings.append(f"Triton's kernels do not run on {device}: install triton and a C compiler")
+            found.findings.append(
+                f"Triton's kernels do not run on {device}: install triton and a C compiler"
+            )
         name = torch.cuda.get_device_name(device)
         facts[str(device)] = f"{name}, {bytes_text(free)} of {bytes_text(total)} free; {how}"
     return facts
@@ -240,11 +294,16 @@ def _gpu(found: Diagnosis) -> dict[str, str]:
 
 def _disk(found: Diagnosis, folder: Path) -> dict[str, str]:
     rates, file_system = measure_disk(folder), file_system_of(folder)
-    bypassed = "bypassed (O_DIRECT)" if rates.bypassed else "could not be bypassed: figures may be those of memory"
+    bypassed = (
+        "bypassed (O_DIRECT)"
+        if rates.bypassed
+        else "could not be bypassed: figures may be those of memory"
+    )
     return {
         "file system": file_system or "not known",
         "in order": f"{rates.in_order / 1e6:,.0f} MB/s in blocks of 1 MiB",
-        "random": f"{rates.random:,.0f} reads/s of 4 KiB, 16 at a time ({rates.random * 4096 / 1e6:,.0f} MB/s)",
+        "random": f"{rates.random:,.0f} reads/s of 4 KiB, 16 at a time "
+        f"({rates.random * 4096 / 1e6:,.0f} MB/s)",
         "page cache": bypassed,
     }
 
@@ -262,8 +321,9 @@ class DiskRates:
     Attributes:
         in_order: Bytes/s of reading in blocks of 1 MiB, one after the other.
         random: Reads/s of 4 KiB at random places, 16 at a time.
-        bypassed: Whether the reads went past the system's page cache (``O_DIRECT``). Else the file's pages were dropped
-            from it before, as far as the system did so, and the figures may be those of memory.
+        bypassed: Whether the reads went past the system's page cache (``O_DIRECT``). Else the
+            file's pages were dropped from it before, as far as the system did so, and the figures
+            may be those of memory.
     """
 
     in_order: float
@@ -272,7 +332,8 @@ class DiskRates:
 
 
 def measure_disk(folder: Path) -> DiskRates:
-    """Write 64 MiB into a file without a name in a folder and read them for a second; OSError where it cannot be."""
+    """Write 64 MiB into a file without a name in a folder and read them for a second; OSError where
+    it cannot be."""
     with tempfile.TemporaryFile(dir=folder) as file:
         block = os.urandom(_BLOCK)
         for _ in range(_FILE_BYTES // _BLOCK):
@@ -304,7 +365,9 @@ def _random_reads(reader: int) -> float:
 
     def read(thread: int) -> float:
         buffer = mmap.mmap(-1, _PAGE)
-        return _per_second(iter(places[thread::_AT_ONCE]), lambda place: os.preadv(reader, [buffer], place))
+        return _per_second(
+            iter(places[thread::_AT_ONCE]), lambda place: os.preadv(reader, [buffer], place)
+        )
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="pagraph-doctor") as pool:
         return sum(pool.map(read, range(_AT_ONCE)))

@@ -1,4 +1,5 @@
-"""The arrays of a mini-batch, for a copy of all of them at once, and the same mini-batch with others."""
+"""The arrays of a mini-batch, for a copy of all of them at once, and the same mini-batch with
+others."""
 
 from __future__ import annotations
 
@@ -13,8 +14,11 @@ __all__ = ["arrays_of", "links_of", "tensors_of", "with_arrays"]
 
 
 def arrays_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
-    """The arrays of a sampled batch without fields, but for those that are the first part of another."""
-    arrays = [batch.input_nodes] if isinstance(batch, MiniBatch) else list(batch.input_nodes.values())
+    """The arrays of a sampled batch without fields, but for those that are the first part of
+    another."""
+    arrays = (
+        [batch.input_nodes] if isinstance(batch, MiniBatch) else list(batch.input_nodes.values())
+    )
     for block in batch.blocks:
         for edges in (block,) if isinstance(block, Block) else block.relations.values():
             arrays += [edges.indptr, edges.indices, edges.positions]
@@ -27,10 +31,13 @@ def arrays_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
     return arrays
 
 
-def with_arrays(batch: MiniBatch | HeteroMiniBatch, arrays: Iterable[Tensor]) -> MiniBatch | HeteroMiniBatch:
+def with_arrays(
+    batch: MiniBatch | HeteroMiniBatch, arrays: Iterable[Tensor]
+) -> MiniBatch | HeteroMiniBatch:
     """The batch with other arrays in place of :func:`arrays_of`.
 
-    The vertices of every block become the first of the outermost one's, and the seeds the first of all.
+    The vertices of every block become the first of the outermost one's, and the seeds the first of
+    all.
     """
     there = iter(arrays)
     if isinstance(batch, MiniBatch):
@@ -38,7 +45,16 @@ def with_arrays(batch: MiniBatch | HeteroMiniBatch, arrays: Iterable[Tensor]) ->
         for block in batch.blocks:
             edges = _edges(block, there)
             src_nodes = nodes[: block.num_src]
-            blocks.append(Block(edges.indptr, edges.indices, src_nodes, edges.positions, block.num_dst, edges.weights))
+            blocks.append(
+                Block(
+                    edges.indptr,
+                    edges.indices,
+                    src_nodes,
+                    edges.positions,
+                    block.num_dst,
+                    edges.weights,
+                )
+            )
         links = None if batch.links is None else _links(batch.links, there)
         return MiniBatch(nodes[: len(batch.output_nodes)], blocks, links=links)
     by_type, hetero_blocks = {ntype: next(there) for ntype in batch.input_nodes}, []
@@ -47,7 +63,11 @@ def with_arrays(batch: MiniBatch | HeteroMiniBatch, arrays: Iterable[Tensor]) ->
         sources = {ntype: by_type[ntype][: len(ids)] for ntype, ids in hetero.src_nodes.items()}
         hetero_blocks.append(HeteroBlock(relations, sources, hetero.num_dst))
     seeds = {ntype: by_type[ntype][: len(ids)] for ntype, ids in batch.output_nodes.items()}
-    pairs = None if batch.links is None else {etype: _links(links, there) for etype, links in batch.links.items()}
+    pairs = (
+        None
+        if batch.links is None
+        else {etype: _links(links, there) for etype, links in batch.links.items()}
+    )
     return HeteroMiniBatch(seeds, hetero_blocks, by_type, links=pairs)
 
 
@@ -56,7 +76,10 @@ def tensors_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
     if isinstance(batch, MiniBatch):
         parts = [batch.output_nodes, *(block.src_nodes for block in batch.blocks)]
     else:
-        parts = [*batch.output_nodes.values(), *chain(*(block.src_nodes.values() for block in batch.blocks))]
+        parts = [
+            *batch.output_nodes.values(),
+            *chain(*(block.src_nodes.values() for block in batch.blocks)),
+        ]
     return [*parts, *arrays_of(batch)]
 
 

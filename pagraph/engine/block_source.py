@@ -1,4 +1,5 @@
-"""BlockSource: makes the core loader's batches, on the CPU or on an accelerator beside the reader's computation."""
+"""BlockSource: makes the core loader's batches, on the CPU or on an accelerator beside the reader's
+computation."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _Batch = MiniBatch | HeteroMiniBatch
 
 
 class Column(NamedTuple):
-    """A field of vertices that batches have: its key in the field set, its vertex type in batches by type, its name."""
+    """A field of vertices that batches have: its key in the field set, its vertex type in batches
+    by type, its name."""
 
     key: Hashable
     ntype: str | None
@@ -39,7 +41,8 @@ class Column(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A sampled batch without fields; on an accelerator when its arrays are there, and when their copy began."""
+    """A sampled batch without fields; on an accelerator when its arrays are there, and when their
+    copy began."""
 
     batch: _Batch
     ready: Event | None = None
@@ -47,14 +50,17 @@ class _Prepared(NamedTuple):
 
 
 class BlockSource:
-    """Samples blocks and reads the fields of their vertices, of one type (``MiniBatch``) or by type.
+    """Samples blocks and reads the fields of their vertices, of one type (``MiniBatch``) or by
+    type.
 
-    With an accelerator, preparing gives work to the streams "sampling" and "copying" (blocks that the CPU has sampled)
-    and waits only for the sizes of a batch that the device samples; delivering makes the reader's stream wait. Where
-    the device's memory is too small for a step, the cache gives up half of its rows and the step is done again.
+    With an accelerator, preparing gives work to the streams "sampling" and "copying" (blocks that
+    the CPU has sampled) and waits only for the sizes of a batch that the device samples; delivering
+    makes the reader's stream wait. Where the device's memory is too small for a step, the cache
+    gives up half of its rows and the step is done again.
 
     Args:
-        graph, sampler: The graph and what draws its blocks; batches have types unless it has one of each.
+        graph, sampler: The graph and what draws its blocks; batches have types unless it has one of
+            each.
         fields, features, labels: Reads rows; the fields of the input nodes and of the seeds.
         pools: Recycled memory.
         device_sampler: Samples on the device; None: the CPU samples.
@@ -77,13 +83,17 @@ class BlockSource:
         self._graph, self._sampler, self._fields, self._pools = graph, sampler, fields, pools
         self._features, self._labels = tuple(features), tuple(labels)
         self._device_sampler = device_sampler
-        self._drops_types = graph.is_homogeneous  # a sampler of links has types in all of its batches
+        # A sampler of links has types in all of its batches.
+        self._drops_types = graph.is_homogeneous
         accelerator = fields.accelerator
-        self._ring = None if accelerator is None else StagingRing(accelerator, slot_bytes=_BLOCK_SLOT_BYTES)
+        self._ring = (
+            None if accelerator is None else StagingRing(accelerator, slot_bytes=_BLOCK_SLOT_BYTES)
+        )
 
     @property
     def looks_ahead(self) -> bool:
-        """Not with a device that samples: ids on a device are no window's, and its memory is the model's."""
+        """Not with a device that samples: ids on a device are no window's, and its memory is the
+        model's."""
         return self._device_sampler is None
 
     @property
@@ -101,7 +111,9 @@ class BlockSource:
                 recorder.device_time("sampling", there.begun, there.ready)
                 batch, ready = there.batch, there.ready
             else:
-                made: Any = self._sampler.sample(self._graph, ticket.seeds, ticket.key, pools=self._pools)
+                made: Any = self._sampler.sample(
+                    self._graph, ticket.seeds, ticket.key, pools=self._pools
+                )
                 drops = self._drops_types and isinstance(made, HeteroMiniBatch)
                 batch, ready = made.only() if drops else made, None
         finally:
@@ -133,7 +145,9 @@ class BlockSource:
             there = with_arrays(prepared.batch, self._ring.upload(arrays_of(prepared.batch)))
             return _Prepared(there, stream.record(), begun)
 
-    def deliver(self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> _Batch:
+    def deliver(
+        self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
+    ) -> _Batch:
         """The batch with its fields, for the reader's stream."""
         begin = time.perf_counter_ns()
         batch = prepared.batch
@@ -157,11 +171,19 @@ class BlockSource:
 
 def _counts(batch: _Batch) -> tuple[int, int, int]:
     """Numbers of seeds (vertices, or links), of edges and of input nodes."""
-    links = None if batch.links is None else sum(links.positive.shape[1] for links in links_of(batch))
+    links = (
+        None if batch.links is None else sum(links.positive.shape[1] for links in links_of(batch))
+    )
     if isinstance(batch, MiniBatch):
         edges = 0
         for block in batch.blocks:
             edges += block.indices.shape[0]
-        return batch.output_nodes.shape[0] if links is None else links, edges, batch.input_nodes.shape[0]
-    seeds, inputs = (sum(map(len, nodes.values())) for nodes in (batch.output_nodes, batch.input_nodes))
+        return (
+            batch.output_nodes.shape[0] if links is None else links,
+            edges,
+            batch.input_nodes.shape[0],
+        )
+    seeds, inputs = (
+        sum(map(len, nodes.values())) for nodes in (batch.output_nodes, batch.input_nodes)
+    )
     return seeds if links is None else links, sum(block.num_edges for block in batch.blocks), inputs

@@ -1,4 +1,5 @@
-"""Engine: runs the batches behind every loader; LoaderControls: what every loader lets its user do."""
+"""Engine: runs the batches behind every loader; LoaderControls: what every loader lets its user
+do."""
 
 from __future__ import annotations
 
@@ -34,16 +35,18 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "LoaderControls"]
 
 MAPPED_SHARE = 0.5
-"""Files of up to this share of a loader's memory stay in the system's page cache; of larger ones rows are copied."""
+"""Files of up to this share of a loader's memory stay in the system's page cache; of larger ones
+rows are copied."""
 
 T = TypeVar("T")
 
 
 class Engine(Generic[T]):
-    """Reads fields, runs epochs, keeps statistics, makes room on a device, and closes all of it; one for each loader.
+    """Reads fields, runs epochs, keeps statistics, makes room on a device, and closes all of it;
+    one for each loader.
 
-    It refers to what the loader was made of, never to the loader: a cycle would keep the cache in memory until the
-    garbage collector runs.
+    It refers to what the loader was made of, never to the loader: a cycle would keep the cache in
+    memory until the garbage collector runs.
 
     Args:
         workload: The loader's sampling and reads.
@@ -99,7 +102,11 @@ class Engine(Generic[T]):
         return self._planner.plan(self.epochs.options)
 
     def use(
-        self, source: BatchSource[T], *, options: PipelineOptions | None = None, worker_init_fn: Any = None
+        self,
+        source: BatchSource[T],
+        *,
+        options: PipelineOptions | None = None,
+        worker_init_fn: Any = None,
     ) -> None:
         """Make the batches of the epochs that begin from now on by ``source``.
 
@@ -116,7 +123,9 @@ class Engine(Generic[T]):
             partial(_deliver, fields, source),
             draw=source.draw,
             is_pure=source.is_pure,
-            windows=partial(_window_reader, fields, self._planner, self.epochs.options, source.looks_ahead),
+            windows=partial(
+                _window_reader, fields, self._planner, self.epochs.options, source.looks_ahead
+            ),
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=partial(self._planner.prepare, self.epochs.options),
             after_first_step=self._planner.after_first_step,
@@ -181,7 +190,9 @@ def _fetched(
     return Fetched(batch, sampled, rows)
 
 
-def _deliver(fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorder: EpochRecorder) -> T:
+def _deliver(
+    fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorder: EpochRecorder
+) -> T:
     """The finished batch, with rows as the fields are now."""
     _, reads, after = fetched.sampled
     try:
@@ -203,7 +214,8 @@ def _deliver(fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorde
 def _window_reader(
     fields: FieldSet, planner: Planner, options: PipelineOptions, looks_ahead: bool
 ) -> WindowReader | None:
-    """Reader of an epoch's groups of batches; None where no file is cold, or ids are not on the CPU."""
+    """Reader of an epoch's groups of batches; None where no file is cold, or ids are not on the
+    CPU."""
     plan = planner.plan(options)
     if not looks_ahead or not plan.window or not fields.begin_cold():
         return None
@@ -212,34 +224,40 @@ def _window_reader(
 
 
 class LoaderControls:
-    """Base of the loaders: statistics, the cache, a timeline, and a place to go on from. Subclasses set ``_engine``."""
+    """Base of the loaders: statistics, the cache, a timeline, and a place to go on from. Subclasses
+    set ``_engine``."""
 
     _engine: Engine[Any]
 
     @property
     def stats(self) -> LoaderStats:
-        """Rows, bytes, hits and seconds by stage, tier and field, for each epoch and in total; prints as a table."""
+        """Rows, bytes, hits and seconds by stage, tier and field, for each epoch and in total;
+        prints as a table."""
         return self._engine.stats
 
     @property
     def cache_plan(self) -> CachePlans:
-        """The static cache's rows and bytes of each type and what they should save; prints as a table."""
+        """The static cache's rows and bytes of each type and what they should save; prints as a
+        table."""
         return self._engine.fields.plans
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """The bytes of host memory that each part of the loader may take, made with the first batch; prints as a table.
+        """The bytes of host memory that each part of the loader may take, made with the first
+        batch; prints as a table.
 
         ValueError where ``memory`` is less than a batch needs.
         """
         return self._engine.memory_plan
 
     def invalidate_cache(self) -> None:
-        """Forget cached rows: for changes nobody can see (writes through NumPy views, by other processes)."""
+        """Forget cached rows: for changes nobody can see (writes through NumPy views, by other
+        processes)."""
         self._engine.fields.invalidate()
 
     def close(self) -> None:
-        """End the newest pass, if it is not over, and unpin host memory; also done when nobody has the loader any more.
+        """End the newest pass, if it is not over, and unpin host memory; also done when nobody has
+        the loader any more.
 
         A pass that begins after it pins it anew.
         """
@@ -249,7 +267,8 @@ class LoaderControls:
         """Write a timeline of the loader from now on: a Chrome trace, which Perfetto opens.
 
         Args:
-            path: A new file (``.gz``: compressed), or the tracer of another loader: both are in its file then.
+            path: A new file (``.gz``: compressed), or the tracer of another loader: both are in its
+                file then.
             label: Name of this loader there.
 
         Returns:
@@ -261,10 +280,11 @@ class LoaderControls:
         return self._engine.epochs.tracing.start(path, label)
 
     def shrink_cache(self) -> bool:
-        """Give up half of what is cached on a GPU, for a training step that ran out of memory; then repeat the step.
+        """Give up half of what is cached on a GPU, for a training step that ran out of memory; then
+        repeat the step.
 
-        Loaders do so by themselves where a batch of their own does not fit. The cache stays smaller; ``cache_plan``
-        says what to give as ``cache`` next time.
+        Loaders do so by themselves where a batch of their own does not fit. The cache stays
+        smaller; ``cache_plan`` says what to give as ``cache`` next time.
 
         Returns:
             Whether there was anything to give up; on the CPU there never is.
@@ -273,11 +293,13 @@ class LoaderControls:
         return shrink is not None and shrink()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass epoch number ``epoch`` (from 0); the passes after it count on from there.
+        """Make the next pass epoch number ``epoch`` (from 0); the passes after it count on from
+        there.
 
-        Like ``DistributedSampler.set_epoch``, but passes are counted anyway: needed to go on where another run stopped,
-        to repeat an epoch, or where processes made different numbers of passes. With a ``seed``, order and sampling are
-        exactly those of that epoch. A place in the middle of this very epoch that ``load_state_dict`` has set stays.
+        Like ``DistributedSampler.set_epoch``, but passes are counted anyway: needed to go on where
+        another run stopped, to repeat an epoch, or where processes made different numbers of
+        passes. With a ``seed``, order and sampling are exactly those of that epoch. A place in the
+        middle of this very epoch that ``load_state_dict`` has set stays.
 
         Raises:
             TypeError, ValueError: ``epoch`` is not an integer; it is negative.
@@ -285,7 +307,8 @@ class LoaderControls:
         self._engine.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's position; ``load_state_dict`` goes on from it with the batch after the last one."""
+        """The loader's position; ``load_state_dict`` goes on from it with the batch after the last
+        one."""
         return self._engine.epochs.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

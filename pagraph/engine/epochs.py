@@ -1,4 +1,5 @@
-"""Epochs: runs a seed order through the stages, again and again, and can stop and go on in the middle."""
+"""Epochs: runs a seed order through the stages, again and again, and can stop and go on in the
+middle."""
 
 from __future__ import annotations
 
@@ -27,16 +28,19 @@ T = TypeVar("T")
 __all__ = ["Epochs", "PipelineOptions", "parse_lookahead"]
 
 _STATE_VERSION = 1
-_MOST = 2**14  # of threads or waiting batches: a larger number is a mistake, and would take all memory
+# Of threads or waiting batches: a larger number is a mistake, and would take all memory.
+_MOST = 2**14
 
 
 def default_workers() -> int:
-    """Threads to prepare batches with: half the processors, 1 to 4, so that the model keeps the rest."""
+    """Threads to prepare batches with: half the processors, 1 to 4, so that the model keeps the
+    rest."""
     return max(1, min(4, usable_cpus() // 2))
 
 
 def parse_lookahead(value: object) -> int | None:
-    """The argument ``lookahead``: an integer from 0 on, or None for "auto"; else TypeError or ValueError."""
+    """The argument ``lookahead``: an integer from 0 on, or None for "auto"; else TypeError or
+    ValueError."""
     if isinstance(value, str):
         if value.strip().lower() == "auto":
             return None
@@ -50,13 +54,14 @@ class PipelineOptions:
 
     Args:
         workers: Threads that prepare batches. 0 takes ``default_workers()``.
-        prefetch: Finished batches that may wait for the reader. 0 prepares each batch when it is asked for, in the
-            reader's thread, and starts no thread.
-        lookahead: Batches that are sampled before the rows of any of them are read, each row once. 0: none. None: as
-            many as are of use and have room.
+        prefetch: Finished batches that may wait for the reader. 0 prepares each batch when it is
+            asked for, in the reader's thread, and starts no thread.
+        lookahead: Batches that are sampled before the rows of any of them are read, each row once.
+            0: none. None: as many as are of use and have room.
 
     Raises:
-        TypeError, ValueError: A value is not an integer; it is negative, or more than any machine has use for.
+        TypeError, ValueError: A value is not an integer; it is negative, or more than any machine
+            has use for.
     """
 
     workers: int = 0
@@ -64,7 +69,11 @@ class PipelineOptions:
     lookahead: int | None = None
 
     def __post_init__(self) -> None:
-        given = {"num_workers": self.workers, "prefetch": self.prefetch, "lookahead": self.lookahead or 0}
+        given = {
+            "num_workers": self.workers,
+            "prefetch": self.prefetch,
+            "lookahead": self.lookahead or 0,
+        }
         for name, value in given.items():
             if as_integer(name, value, least=0) > _MOST:
                 raise ValueError(f"{name} must be at most {_MOST}, got {value}")
@@ -76,12 +85,14 @@ class PipelineOptions:
 
     @property
     def max_batches(self) -> int:
-        """Batches that may be in memory at once: in work, waiting, and the one in the reader's hands."""
+        """Batches that may be in memory at once: in work, waiting, and the one in the reader's
+        hands."""
         return self.threads + self.prefetch + 1
 
 
 class Epochs(Generic[T]):
-    """Every ``iter()`` is one epoch over the order, recorded in ``stats``; two of them may be alive at once."""
+    """Every ``iter()`` is one epoch over the order, recorded in ``stats``; two of them may be alive
+    at once."""
 
     def __init__(
         self,
@@ -123,8 +134,8 @@ class Epochs(Generic[T]):
     def state_dict(self) -> dict[str, Any]:
         """The loader's position: after the last batch that the newest iterator handed out.
 
-        The result holds numbers and at most one tensor (the epoch's order, if it came from a global generator);
-        ``torch.save`` and ``torch.load(weights_only=True)`` take it.
+        The result holds numbers and at most one tensor (the epoch's order, if it came from a global
+        generator); ``torch.save`` and ``torch.load(weights_only=True)`` take it.
         """
         plan, batch = self._resume or self._position or (None, 0)
         epoch = self._next_epoch if plan is None else plan.epoch
@@ -135,33 +146,42 @@ class Epochs(Generic[T]):
             **self.order.identity,
             "epoch": epoch + 1 if finished else epoch,
             "batch": 0 if finished else batch,
-            "key": None if plan is None or finished else plan.key,  # None: the next epoch is not planned yet
+            # None: the next epoch is not planned yet.
+            "key": None if plan is None or finished else plan.key,
             "permutation": self.order.permutation,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state: the next ``iter()`` yields the very batches that would have come.
+        """Go on from a saved state: the next ``iter()`` yields the very batches that would have
+        come.
 
         Raises:
             TypeError: The state is not a dict, or a number in it is not an integer.
-            ValueError: The state is of another loader (another seed, shuffle, number of seeds or of batches, batch
-                size), or it is incomplete or damaged. The loader stays where it was.
+            ValueError: The state is of another loader (another seed, shuffle, number of seeds or of
+                batches, batch size), or it is incomplete or damaged. The loader stays where it was.
         """
         if not isinstance(state, dict):
-            raise TypeError(f"state must be a dict that state_dict() made, got {type(state).__name__}")
+            raise TypeError(
+                f"state must be a dict that state_dict() made, got {type(state).__name__}"
+            )
         expected = {"version": _STATE_VERSION, **self.order.identity, "batches": len(self)}
         for name in (*expected, "epoch", "batch", "key", "permutation"):
             if name not in state:
                 raise ValueError(f"state must have the key {name!r}, it has {list(state)}")
             if name in expected and not _equal(state[name], expected[name]):
-                raise ValueError(f"state[{name!r}] must be {expected[name]} for this loader, got {state[name]}")
+                raise ValueError(
+                    f"state[{name!r}] must be {expected[name]} for this loader, got {state[name]}"
+                )
         epoch, batch = (as_integer(f"state[{name!r}]", state[name]) for name in ("epoch", "batch"))
         key = None if state["key"] is None else as_integer("state['key']", state["key"])
         if epoch < 0 or not 0 <= batch <= len(self):
-            raise ValueError(f"state must be at a batch in [0, {len(self)}], got batch {batch} of epoch {epoch}")
+            raise ValueError(
+                f"state must be at a batch in [0, {len(self)}], got batch {batch} of epoch {epoch}"
+            )
         if self.order.seed is None and batch and key is None:
             raise ValueError(
-                f"state['key'] must be the epoch's key in the middle of an epoch (batch {batch}), got None"
+                f"state['key'] must be the epoch's key in the middle of an epoch (batch {batch}), "
+                "got None"
             )
         self.order.restore(state["permutation"], begun=key is not None)
         self._next_epoch, self._position, self._resume, self._current = epoch, None, None, None
@@ -169,10 +189,11 @@ class Epochs(Generic[T]):
             self._resume = (self.order.replan(epoch, key), batch)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next ``iter()`` is epoch number ``epoch``, from its beginning; those after it count on from there.
+        """The next ``iter()`` is epoch number ``epoch``, from its beginning; those after it count
+        on from there.
 
-        Only a place inside this very epoch that ``load_state_dict`` has set stays: the loop that resumes may name its
-        epoch first. TypeError unless it is an integer, ValueError below 0.
+        Only a place inside this very epoch that ``load_state_dict`` has set stays: the loop that
+        resumes may name its epoch first. TypeError unless it is an integer, ValueError below 0.
         """
         epoch = as_integer("epoch", epoch, least=0)
         if self._resume is None or self._resume[0].epoch != epoch:
@@ -201,7 +222,8 @@ class EpochIterator(Generic[T]):
         self._recorder = owner.stats.begin(plan.epoch, owner.tracing)
         weakref.finalize(self, self._recorder.close).atexit = False
         before = owner.steps.before_first_batch
-        if before is not None and begin < owner.end_of(plan):  # fills what has a fixed size; the reader waits for it
+        # Fills what has a fixed size; the reader waits for it.
+        if before is not None and begin < owner.end_of(plan):
             self._recorder.trace.at(-1)
             with self._recorder.time("waiting"), self._recorder.time("filling"):
                 before()
@@ -229,7 +251,9 @@ class EpochIterator(Generic[T]):
                 recorder.trace.at(self._batch)  # the reader may have worked for another one
             try:
                 result = steps.deliver(prepared, recorder)
-            except StopIteration as error:  # of the user's code: must not pass for the end of the epoch
+            except (
+                StopIteration
+            ) as error:  # of the user's code: must not pass for the end of the epoch
                 raise RuntimeError("delivering a batch raised StopIteration") from error
             if steps.mark is not None:
                 recorder.device_time("waiting", asked, steps.mark())
@@ -254,17 +278,25 @@ class EpochIterator(Generic[T]):
             raise
 
     def _fill(self, steps: Steps[T], *, waits: bool = False) -> None:
-        """Do what follows a first step, filling the cache in a thread if it may be; its error comes with a later call.
+        """Do what follows a first step, filling the cache in a thread if it may be; its error comes
+        with a later call.
 
-        What it is filled by may take a second to find out, in which a reader that waits lets the disk rest.
+        What it is filled by may take a second to find out, in which a reader that waits lets the
+        disk rest.
         """
         if self._filling is None:
             timed, work = partial(_timed, self._recorder), (steps.after_first_step, steps.fill)
-            beside = steps.fills_beside and self._owner.options.threads and isinstance(self._stage, LookedAhead)
+            beside = (
+                steps.fills_beside
+                and self._owner.options.threads
+                and isinstance(self._stage, LookedAhead)
+            )
             if beside:
                 timed(work[:1])
             once = iter([work[1:] if beside else work])
-            self._filling = Stage(once, timed, workers=1, ahead=1) if beside else SerialStage(once, timed)
+            self._filling = (
+                Stage(once, timed, workers=1, ahead=1) if beside else SerialStage(once, timed)
+            )
         if waits or self._filling.is_ready:
             next(self._filling)
             self._filling, self._owner.first_step_done = None, True
@@ -328,7 +360,9 @@ def _start(
     source = _tickets(owner.order, plan, range(begin, owner.end_of(plan)), steps, recorder)
     reader, threads = steps.windows(), options.threads
     if reader is not None:
-        return LookedAhead(source, steps, recorder, reader, threads=threads, ahead=threads + options.prefetch)
+        return LookedAhead(
+            source, steps, recorder, reader, threads=threads, ahead=threads + options.prefetch
+        )
     if not threads:
         return SerialStage(source, work)
     return Stage(
@@ -338,15 +372,19 @@ def _start(
         ahead=options.threads + options.prefetch,
         on_start=steps.on_start,
         on_change=recorder.trace.depth,
-        # What a device computes with the reader's batches is not to wait; a user's functions stay in their threads.
-        use=owner.thread_use if steps.is_pure and steps.mark is None and steps.on_start is None else None,
+        # What a device computes with the reader's batches is not to wait; a user's functions stay
+        # in their threads.
+        use=owner.thread_use
+        if steps.is_pure and steps.mark is None and steps.on_start is None
+        else None,
     )
 
 
 def _tickets(
     order: BatchOrder, plan: EpochPlan, indices: range, steps: Steps[Any], recorder: EpochRecorder
 ) -> Iterator[tuple[int, Any]]:
-    """The first stage: tickets in order with their number, with ``draw`` done where steps have one."""
+    """The first stage: tickets in order with their number, with ``draw`` done where steps have
+    one."""
     tracing = recorder.trace.tracing
     for index in indices:
         begun = 0 if tracing.tracer is None else recorder.trace.begin(index)

@@ -1,4 +1,5 @@
-"""Look-ahead: batches are sampled without their rows, those of a group are read at once, then each gets its own."""
+"""Look-ahead: batches are sampled without their rows, those of a group are read at once, then each
+gets its own."""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["GROUPS", "LookedAhead"]
 
 GROUPS = 3
-"""Groups whose rows are in memory at once: one is read, one fetched from, one has batches left in other threads."""
+"""Groups whose rows are in memory at once: one is read, one fetched from, one has batches left in
+other threads."""
 
 Item = tuple[int, Any]
 """Number of a batch, and the batch as far as it is made."""
 
 
 class LookedAhead:
-    """The batches of an epoch, in order, through three stages: sampling, reading groups, fetching from what was read.
+    """The batches of an epoch, in order, through three stages: sampling, reading groups, fetching
+    from what was read.
 
     Groups begin with one batch and double, so that the first batch is there soon.
 
@@ -49,14 +52,20 @@ class LookedAhead:
         load, fetch = _Loading(recorder), partial(_fetch, steps, recorder)
         if not threads:
             self._sampled: Any = SerialStage(source, sample)
-            self._loaded: Any = SerialStage(_groups(self._sampled, steps, reader, load.finish), load)
+            self._loaded: Any = SerialStage(
+                _groups(self._sampled, steps, reader, load.finish), load
+            )
             self._fetched: Any = SerialStage(_each(self._loaded), fetch)
             return
         most = 2 * reader.batches + threads
         self._sampled = Stage(source, sample, workers=threads, ahead=most, on_start=steps.on_start)
-        self._loaded = Stage(_groups(self._sampled, steps, reader, load.finish), load, workers=1, ahead=1)
+        self._loaded = Stage(
+            _groups(self._sampled, steps, reader, load.finish), load, workers=1, ahead=1
+        )
         depth = recorder.trace.depth
-        self._fetched = Stage(_each(self._loaded), fetch, workers=threads, ahead=ahead, on_change=depth)
+        self._fetched = Stage(
+            _each(self._loaded), fetch, workers=threads, ahead=ahead, on_change=depth
+        )
 
     def __iter__(self) -> LookedAhead:
         return self
@@ -81,7 +90,8 @@ def _sample(steps: Steps[Any], recorder: EpochRecorder, item: Item) -> Item:
 def _groups(
     sampled: Iterator[Item], steps: Steps[Any], reader: WindowReader, at_end: Callable[[], object]
 ) -> Iterator[tuple[Windows, list[Item]]]:
-    """Groups of sampled batches with the windows that their reads were added to; an error comes after its group."""
+    """Groups of sampled batches with the windows that their reads were added to; an error comes
+    after its group."""
     size = 1
     while True:
         windows, items, error = reader.begin(), list[Item](), None
@@ -121,7 +131,8 @@ class _Loading:
         return group
 
     def finish(self) -> None:
-        """Let caches have the last group's rows, which most of its batches have read as misses; keep it no longer."""
+        """Let caches have the last group's rows, which most of its batches have read as misses;
+        keep it no longer."""
         before, self._before = self._before, None
         if before is not None:
             before.feed()

@@ -1,4 +1,5 @@
-"""Stages: iterators with one source that do their work in threads, in order, ahead of their reader."""
+"""Stages: iterators with one source that do their work in threads, in order, ahead of their
+reader."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class _Failure:
 
 
 class SerialStage(Generic[S, T]):
-    """The same contract as :class:`Stage` without threads: works when asked, in the caller's thread."""
+    """The same contract as :class:`Stage` without threads: works when asked, in the caller's
+    thread."""
 
     def __init__(self, source: Iterator[S], work: Callable[[S], T]) -> None:
         self._source = source
@@ -64,21 +66,23 @@ class SerialStage(Generic[S, T]):
 class Stage(Generic[S, T]):
     """Maps ``work`` over ``source`` with threads; results come in the source's order.
 
-    Items are drawn from the source one at a time, in order, under a lock; ``work`` runs concurrently. An exception of
-    the source or of ``work`` is raised by ``next()`` at its own position, with its own traceback, after everything
-    before it. Threads end when the source does, on an exception, on :meth:`close`, and at interpreter exit; when the
-    stage is only dropped they end after the item they are at.
+    Items are drawn from the source one at a time, in order, under a lock; ``work`` runs
+    concurrently. An exception of the source or of ``work`` is raised by ``next()`` at its own
+    position, with its own traceback, after everything before it. Threads end when the source does,
+    on an exception, on :meth:`close`, and at interpreter exit; when the stage is only dropped they
+    end after the item they are at.
 
     Args:
         source: Drawn from by the worker threads.
         work: A pure function.
         workers: Number of threads, at least 1.
         ahead: Items that may be in work or waiting to be read, at least ``workers``.
-        on_start: Called with the worker's number in each thread; all are done before the stage is made, so that the
-            reader never sees what they do to global state and put back.
-        on_change: Called with the numbers of results that wait and of items in work when they change; under a lock.
-        use: Lets a reader that would have to wait do an item itself, where there is a processor for it besides the
-            threads' own, and decides when it does all of them.
+        on_start: Called with the worker's number in each thread; all are done before the stage is
+            made, so that the reader never sees what they do to global state and put back.
+        on_change: Called with the numbers of results that wait and of items in work when they
+            change; under a lock.
+        use: Lets a reader that would have to wait do an item itself, where there is a processor for
+            it besides the threads' own, and decides when it does all of them.
     """
 
     def __init__(
@@ -92,14 +96,18 @@ class Stage(Generic[S, T]):
         on_change: Callable[[int, int], object] | None = None,
         use: ThreadUse | None = None,
     ) -> None:
-        # A third thread on two processors took a tenth longer than two (sampling batches of 2.4 ms).
+        # A third thread on two processors took a tenth longer than two (sampling batches of 2.4
+        # ms).
         helps = use is not None and workers < usable_cpus()
         self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start, on_change, use, helps)
-        # The threads know the shared state, not the stage: a reader that just drops the stage ends them.
+        # The threads know the shared state, not the stage: a reader that just drops the stage ends
+        # them.
         weakref.finalize(self, _drop, self._shared).atexit = False
         _running.add(self._shared)
         self._shared.threads = [
-            threading.Thread(target=_worker, args=(self._shared, i), name=f"{THREAD_NAME}-{i}", daemon=True)
+            threading.Thread(
+                target=_worker, args=(self._shared, i), name=f"{THREAD_NAME}-{i}", daemon=True
+            )
             for i in range(workers)
         ]
         for thread in self._shared.threads:
@@ -112,7 +120,9 @@ class Stage(Generic[S, T]):
 
     def __next__(self) -> T:
         if self._shared.pid != os.getpid():
-            raise PipelineError("an iterator made before os.fork() must be read in the process that made it")
+            raise PipelineError(
+                "an iterator made before os.fork() must be read in the process that made it"
+            )
         try:
             result = self._shared.take()
         except BaseException:  # the end, and Ctrl-C while waiting
@@ -157,7 +167,8 @@ class _Shared(Generic[S, T]):
         self._draw_lock = threading.Lock()
         lock = threading.RLock()
         self._changed = threading.Condition(lock)  # results and the end: what the reader waits for
-        self._room = threading.Condition(lock)  # room for another item, and the end: what the threads wait for
+        # Room for another item, and the end: what the threads wait for.
+        self._room = threading.Condition(lock)
         self._results: dict[int, Any] = {}
         self._threads_ready = self._started = self._delivered = 0
         self._ended = False  # nothing more will be drawn
@@ -167,7 +178,9 @@ class _Shared(Generic[S, T]):
         """The next item with its number, once there is room for it; None at the end."""
         while True:
             with self._room:
-                self._room.wait_for(lambda: self._stopped or self._ended or (self._has_room and not self._rests))
+                self._room.wait_for(
+                    lambda: self._stopped or self._ended or (self._has_room and not self._rests)
+                )
             with self._draw_lock:
                 if self._stopped or self._ended:
                     return None
@@ -219,7 +232,9 @@ class _Shared(Generic[S, T]):
     def wait_for_starts(self) -> None:
         """Wait until all threads are ready."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._threads_ready == len(self.threads))
+            self._changed.wait_for(
+                lambda: self._stopped or self._threads_ready == len(self.threads)
+            )
 
     def put(self, number: int, result: Any) -> None:
         """Hand a result over; a failure ends the drawing of more."""
@@ -265,12 +280,15 @@ class _Shared(Generic[S, T]):
                 return self._deliver(result, begin)
 
     def _wait(self) -> None:
-        """Wait for a change, and see now and then whether all threads live: one without memory may just end."""
+        """Wait for a change, and see now and then whether all threads live: one without memory may
+        just end."""
         if self._changed.wait(timeout=_LOOK_SECONDS) or self._stopped:
             return
         living = sum(thread.is_alive() for thread in self.threads)
         if living < (1 if self._ended else len(self.threads)) and not self.is_ready:
-            raise PipelineError("a thread of the loader has died, and a batch with it: is there memory left?")
+            raise PipelineError(
+                "a thread of the loader has died, and a batch with it: is there memory left?"
+            )
 
     def _deliver(self, result: Any, asked: float) -> Any:
         self._delivered += 1
@@ -284,7 +302,8 @@ class _Shared(Generic[S, T]):
         return result
 
     def stop(self) -> None:
-        """Tell the threads to end; waits for nothing, and does nothing in a forked child, which has none of them."""
+        """Tell the threads to end; waits for nothing, and does nothing in a forked child, which has
+        none of them."""
         if self.pid == os.getpid():
             with self._changed:
                 self._stopped = True
@@ -338,8 +357,9 @@ def _run(work: Callable[[S], T], item: S) -> T:
 def _drop(shared: _Shared[Any, Any]) -> None:
     """End the threads of a stage that nobody has any more.
 
-    After a ``break`` they are gone when the next line runs, unless an item takes longer. But the garbage collector runs
-    this in any thread, perhaps in one that holds a lock which the workers wait for: so the wait has an end.
+    After a ``break`` they are gone when the next line runs, unless an item takes longer. But the
+    garbage collector runs this in any thread, perhaps in one that holds a lock which the workers
+    wait for: so the wait has an end.
     """
     shared.stop()
     shared.join(patience=0.5)

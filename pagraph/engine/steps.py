@@ -1,4 +1,5 @@
-"""What an epoch is made by: the steps of a batch, and the windows that several batches are read through."""
+"""What an epoch is made by: the steps of a batch, and the windows that several batches are read
+through."""
 
 from __future__ import annotations
 
@@ -46,15 +47,18 @@ class Fetched(NamedTuple):
 
 
 class BatchSource(Protocol[T_co]):
-    """Makes the batches of one kind of loader; must not refer to the loader, which its threads would keep alive."""
+    """Makes the batches of one kind of loader; must not refer to the loader, which its threads
+    would keep alive."""
 
     @property
     def draw(self) -> Callable[[Ticket, EpochRecorder], Any] | None:
-        """Serial, in-order step for code that is not thread-safe; None if ``sample`` may begin with the ticket."""
+        """Serial, in-order step for code that is not thread-safe; None if ``sample`` may begin with
+        the ticket."""
 
     @property
     def is_pure(self) -> bool:
-        """Whether preparing calls nothing that a user has written, so that the reader's thread may do it, too."""
+        """Whether preparing calls nothing that a user has written, so that the reader's thread may
+        do it, too."""
 
     @property
     def looks_ahead(self) -> bool:
@@ -62,11 +66,13 @@ class BatchSource(Protocol[T_co]):
 
     @property
     def rereads(self) -> bool:
-        """Whether ``deliver`` finds out anew what to read where a read fails; else that is an error."""
+        """Whether ``deliver`` finds out anew what to read where a read fails; else that is an
+        error."""
 
     @property
     def build(self) -> Build | None:
-        """Work in any thread once the rows are read, which gives the batch that ``deliver`` gets; None: there is none.
+        """Work in any thread once the rows are read, which gives the batch that ``deliver`` gets;
+        None: there is none.
 
         It may be repeated, where an accelerator's memory was short.
         """
@@ -77,7 +83,8 @@ class BatchSource(Protocol[T_co]):
     def deliver(self, batch: Any, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> T_co:
         """The finished batch; called by the reader, in order.
 
-        ``rows`` are those of its reads as the fields are now; None with :attr:`rereads` where one failed.
+        ``rows`` are those of its reads as the fields are now; None with :attr:`rereads` where one
+        failed.
         """
 
 
@@ -104,13 +111,17 @@ class Steps(Generic[T]):
         sample, draw, is_pure: See :class:`BatchSource`.
         fetch: Reads the rows of a sampled batch, through windows if there are any; in any thread.
         deliver: The finished batch, in the reader's thread.
-        windows: Called when an epoch begins: where to read the rows of several batches at once; None: in each batch.
+        windows: Called when an epoch begins: where to read the rows of several batches at once;
+            None: in each batch.
         on_start: Called with the worker's number in each thread.
         before_first_batch: Called when an epoch begins.
-        after_first_step: Called once, when the second batch is asked for: the first has been computed with.
+        after_first_step: Called once, when the second batch is asked for: the first has been
+            computed with.
         fill: Called once, after that: fills the cache.
-        fills_beside: Whether a thread may do so beside the batches, where rows are read for several of them.
-        mark: Records an event in the reader's stream, before and after each batch, to tell how long a device waited.
+        fills_beside: Whether a thread may do so beside the batches, where rows are read for several
+            of them.
+        mark: Records an event in the reader's stream, before and after each batch, to tell how long
+            a device waited.
         settle: Called when a pass ends, to wait for a device's work and count it.
         shrink: Gives up half of what is cached on a device; returns whether there was anything.
     """

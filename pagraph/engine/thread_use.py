@@ -8,7 +8,8 @@ from statistics import fmean
 __all__ = ["ThreadUse"]
 
 _TRIED = 16  # items that a choice is tried for
-_KEPT = 2048, 16384  # items that it is kept for: twice as many each time that it proves right, at most so many
+# Items that it is kept for: twice as many each time that it proves right, at most so many.
+_KEPT = 2048, 16384
 _MOST = 256  # times of the reader's own work that are kept for their mean
 _GLANCE = 4  # items after which a trial ends that goes much worse
 _AHEAD = 5e-5  # seconds of waiting for an item: below, threads are ahead of the reader
@@ -17,11 +18,12 @@ _SHORT = 1e-3  # seconds between items: below, threads that are ahead may still 
 
 
 class ThreadUse:
-    """Chooses between threads, ahead of the reader, and the reader itself when it asks; whichever is faster.
+    """Chooses between threads, ahead of the reader, and the reader itself when it asks; whichever
+    is faster.
 
-    To hand an item over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's lock, which is more
-    than a small batch takes; and while threads want that lock, all that the reader does takes longer. Both are tried in
-    turn, and again after a while.
+    To hand an item over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's
+    lock, which is more than a small batch takes; and while threads want that lock, all that the
+    reader does takes longer. Both are tried in turn, and again after a while.
 
     Attributes:
         rests: The threads rest, the reader does everything.
@@ -29,7 +31,8 @@ class ThreadUse:
 
     def __init__(self) -> None:
         self.rests = False
-        self._means: list[float | None] = [None, None]  # seconds an item, of threads and of the reader
+        # Seconds an item, of threads and of the reader.
+        self._means: list[float | None] = [None, None]
         self._count, self._sum, self._length, self._keep = 0, 0.0, _TRIED, _KEPT[0]
         self._before: deque[float] = deque(maxlen=_MOST)
 
@@ -38,15 +41,19 @@ class ThreadUse:
 
         Args:
             waited: Seconds that the reader waited for it, or worked for it.
-            before: Seconds that the reader did other things since it got the item before. The longest sixteenth of them
-                does not count: a pause says nothing of threads.
+            before: Seconds that the reader did other things since it got the item before. The
+                longest sixteenth of them does not count: a pause says nothing of threads.
             skipped: Items after a change that do not count: they were begun before.
         """
         self._count += 1
         if self._count > skipped:
             self._sum += waited
             self._before.append(before)
-        counted, tried, other = self._count - skipped, self._length == _TRIED, self._means[not self.rests]
+        counted, tried, other = (
+            self._count - skipped,
+            self._length == _TRIED,
+            self._means[not self.rests],
+        )
         glances = tried and other is not None and counted == _GLANCE
         if counted < self._length and not glances:
             return False
@@ -57,7 +64,8 @@ class ThreadUse:
         self._means[self.rests] = mean
         self._count, self._sum = 0, 0.0
         self._before.clear()
-        # Threads that are ahead of a reader who takes his time, and those whose work is long, are not put to the test.
+        # Threads that are ahead of a reader who takes his time, and those whose work is long, are
+        # not put to the test.
         if not self.rests and ((wait < _AHEAD and mean > _SHORT) or wait > _LONG):
             self._length = _KEPT[0]
             return False

@@ -44,36 +44,62 @@ class Trial:
 
     @classmethod
     def of(cls, now: Sampled, batch_size: int) -> Trial | None:
-        """Sample batches as a loader does, of seeds from all over; None where only a user's own code can."""
+        """Sample batches as a loader does, of seeds from all over; None where only a user's own
+        code can."""
         if now.sampler is None:
             return None
         count = max(1, min(_MOST_TRIALS, _SEEDS // batch_size))
         trials = []
         for place in range(count):
             seeds = spread_seeds(now.seeds, batch_size, place / count)
-            trials.append(cls._of(now.sampler.sample(now.graph, seeds, derive_key(_KEY, place)), now.graph))
+            trials.append(
+                cls._of(now.sampler.sample(now.graph, seeds, derive_key(_KEY, place)), now.graph)
+            )
         return max(trials, key=lambda trial: (sum(trial.inputs.values()), trial.nbytes))
 
     @classmethod
     def _of(cls, batch: Any, graph: Graph) -> Trial:
         nbytes = _tensor_bytes(batch, set())
         if isinstance(batch, Subgraph):
-            nbytes += sum(8 * part.num_edges for part in batch.edges.values() if part.ids_of is not None)  # once asked
+            # Once asked.
+            nbytes += sum(
+                8 * part.num_edges for part in batch.edges.values() if part.ids_of is not None
+            )
             frontier = sum(ends[-2] for ends in batch.hop_ends.values() if len(ends) > 1)
             edges = {t: part.num_edges for t, part in batch.edges.items()}
-            return cls(_lengths(batch.input_nodes, graph), _lengths(batch.output_nodes, graph), edges, frontier, nbytes)
+            return cls(
+                _lengths(batch.input_nodes, graph),
+                _lengths(batch.output_nodes, graph),
+                edges,
+                frontier,
+                nbytes,
+            )
         edges, frontier = dict.fromkeys(graph.edge_types, 0), 0
         for block in batch.blocks:
             num_dst = block.num_dst
-            frontier = max(frontier, sum(num_dst.values()) if isinstance(num_dst, Mapping) else num_dst)
+            frontier = max(
+                frontier, sum(num_dst.values()) if isinstance(num_dst, Mapping) else num_dst
+            )
             for etype, part in getattr(block, "relations", {graph.edge_types[0]: block}).items():
                 edges[etype] += part.num_edges
-        return cls(_lengths(batch.input_nodes, graph), _lengths(batch.output_nodes, graph), edges, frontier, nbytes)
+        return cls(
+            _lengths(batch.input_nodes, graph),
+            _lengths(batch.output_nodes, graph),
+            edges,
+            frontier,
+            nbytes,
+        )
 
-    def rows(self, row_type: RowType | None, role: Role, edge_types: Mapping[EdgeType, EdgeType]) -> int:
-        """Rows that a batch reads of a field; ``edge_types`` name those of the field in the sampled graph."""
+    def rows(
+        self, row_type: RowType | None, role: Role, edge_types: Mapping[EdgeType, EdgeType]
+    ) -> int:
+        """Rows that a batch reads of a field; ``edge_types`` name those of the field in the sampled
+        graph."""
         if isinstance(row_type, tuple):
-            inputs, outputs = self.edges.get(edge_types.get(row_type, row_type), 0), sum(self.outputs.values())
+            inputs, outputs = (
+                self.edges.get(edge_types.get(row_type, row_type), 0),
+                sum(self.outputs.values()),
+            )
         elif row_type is None:  # of edges that were not declared, say
             inputs, outputs = sum(self.edges.values()), sum(self.outputs.values())
         else:
@@ -96,5 +122,11 @@ def _tensor_bytes(value: Any, seen: set[int]) -> int:
         return 0 if known else storage.nbytes()
     if is_dataclass(value):
         return sum(_tensor_bytes(getattr(value, each.name), seen) for each in fields(value))
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    parts = (
+        value.values()
+        if isinstance(value, Mapping)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
     return sum(_tensor_bytes(part, seen) for part in parts)

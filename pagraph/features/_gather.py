@@ -1,20 +1,24 @@
-"""Kernels that gather rows by id, from memory, a cache and mapped files, and look them up in windows.
+"""Kernels that gather rows by id, from memory, a cache and mapped files, and look them up in
+windows.
 
-Distances were measured on a table of 1 M rows of 128 float32, 100 000 random ids, one thread (ms): torch 4.6,
-no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at 16, 0.61 at 32. Wide rows are
-asked for past the innermost cache since: 32 ahead took 47 ns a row of 512 bytes (110 of 1 KiB) where 16 ahead into that
-took 55 (130); at 48 to 192 ahead nothing changed, and rows of 128 bytes took 2 ns longer so.
-NumPy's large arrays begin 16 bytes after a cache line does, so that rows reach into one line more than their size says.
-Asking for that one too took ``gather`` from 21 to 7 ns a row of 64 bytes, from 22 to 8 (128) and from 34 to 31 (512);
-where rows begin with a line, nothing changed.
+Distances were measured on a table of 1 M rows of 128 float32, 100 000 random ids, one thread (ms):
+torch 4.6, no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at
+16, 0.61 at 32. Wide rows are asked for past the innermost cache since: 32 ahead took 47 ns a row of
+512 bytes (110 of 1 KiB) where 16 ahead into that took 55 (130); at 48 to 192 ahead nothing changed,
+and rows of 128 bytes took 2 ns longer so. NumPy's large arrays begin 16 bytes after a cache line
+does, so that rows reach into one line more than their size says. Asking for that one too took
+``gather`` from 21 to 7 ns a row of 64 bytes, from 22 to 8 (128) and from 34 to 31 (512); where rows
+begin with a line, nothing changed.
 
-``table`` says which of ``rows`` a row is: an array for rows by reference, else None. Kernels are compiled for each.
-Looking it up costs 3 ns a row (16 bytes: 2.5 to 5.5; 128 bytes: 6 to 9). Where it is None ``gather_part`` sees so
-in its own body, 0.4 ns a row faster than in the functions it calls.
+``table`` says which of ``rows`` a row is: an array for rows by reference, else None. Kernels are
+compiled for each. Looking it up costs 3 ns a row (16 bytes: 2.5 to 5.5; 128 bytes: 6 to 9). Where
+it is None ``gather_part`` sees so in its own body, 0.4 ns a row faster than in the functions it
+calls.
 
-Many rows are written past the caches, which else read each line of the output before it is overwritten: 25 MB of rows
-of 512 bytes took 2.3 ms for 4.5 (Intel, one thread; 128 bytes: 4.5 for 6.8, 400 bytes: 3.4 for 5.8), and summing them
-right afterwards as long as before. Below 4 MiB they are in the cache when that begins, and it is faster so.
+Many rows are written past the caches, which else read each line of the output before it is
+overwritten: 25 MB of rows of 512 bytes took 2.3 ms for 4.5 (Intel, one thread; 128 bytes: 4.5 for
+6.8, 400 bytes: 3.4 for 5.8), and summing them right afterwards as long as before. Below 4 MiB they
+are in the cache when that begins, and it is faster so.
 """
 
 from typing import Any
@@ -35,8 +39,8 @@ def copy_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count
     """Copy ``count`` bytes from ``source[start:]`` to ``out[to:]``, both 1-D uint8 arrays.
 
     With a literal ``count`` LLVM turns the call into one load and one store; otherwise it is the C
-    library's memcpy, which beats a loop over words by 10-20 % on 512-byte rows, and needs one compiled
-    kernel instead of one per width.
+    library's memcpy, which beats a loop over words by 10-20 % on 512-byte rows, and needs one
+    compiled kernel instead of one per width.
     """
     literal = count.literal_value if isinstance(count, types.IntegerLiteral) else None
 
@@ -58,16 +62,21 @@ def copy_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count
 
 @intrinsic(prefer_literal=True)
 def stream_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count: Any) -> Any:
-    """Copy a literal ``count`` of bytes, a power of two that divides the address of ``out[to]``, past the caches."""
+    """Copy a literal ``count`` of bytes, a power of two that divides the address of ``out[to]``,
+    past the caches."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = ir.VectorType(ir.IntType(64), count.literal_value // 8).as_pointer()
         to, start = (
-            builder.bitcast(builder.gep(context.make_array(kind)(context, builder, array).data, [offset]), word)
+            builder.bitcast(
+                builder.gep(context.make_array(kind)(context, builder, array).data, [offset]), word
+            )
             for kind, array, offset in ((out, args[0], args[1]), (source, args[2], args[3]))
         )
         store = builder.store(builder.load(start, align=1), to, align=count.literal_value)
-        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
+        store.set_metadata(
+            "nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        )
         return context.get_dummy_value()
 
     return types.void(out, types.intp, source, types.intp, count), codegen
@@ -75,7 +84,8 @@ def stream_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, cou
 
 @intrinsic
 def _end_stream(typingctx: Any) -> Any:
-    """Let other threads see all that :func:`stream_bytes` wrote before what this one writes from now on."""
+    """Let other threads see all that :func:`stream_bytes` wrote before what this one writes from
+    now on."""
     return types.void(), lambda context, builder, signature, args: builder.fence("seq_cst")
 
 
@@ -86,8 +96,9 @@ _MANY = 1 << 22  # bytes
 
 
 @kernel
-def stream_width(out, row_bytes):  # type: ignore[no-untyped-def]
-    """Bytes that each store of many rows writes past the caches, if both they and ``out`` are aligned; else 0."""
+def stream_width(out, row_bytes):
+    """Bytes that each store of many rows writes past the caches, if both they and ``out`` are
+    aligned; else 0."""
     if len(out) < _MANY or row_bytes < _NARROW:
         return 0
     address = out.ctypes.data | row_bytes
@@ -95,8 +106,9 @@ def stream_width(out, row_bytes):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def copy_row(out, to, rows, start, row_bytes, width):  # type: ignore[no-untyped-def]
-    """Copy one row; the narrow ones (labels, masks) without a call. ``width`` is of :func:`stream_width`, or 0."""
+def copy_row(out, to, rows, start, row_bytes, width):
+    """Copy one row; the narrow ones (labels, masks) without a call. ``width`` is of
+    :func:`stream_width`, or 0."""
     if width == _LINE:
         for at in range(0, row_bytes, _LINE):
             stream_bytes(out, to + at, rows, start + at, 64)
@@ -114,7 +126,7 @@ def copy_row(out, to, rows, start, row_bytes, width):  # type: ignore[no-untyped
 
 
 @kernel
-def prefetch_run(array, start, count, line):  # type: ignore[no-untyped-def]
+def prefetch_run(array, start, count, line):
     """Ask for a run of elements, ``line`` of which make a cache line."""
     if count <= 2 * line:
         for offset in range(0, count, line):
@@ -127,8 +139,9 @@ def prefetch_run(array, start, count, line):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def located(table, limit, row):  # type: ignore[no-untyped-def]
-    """Place of a row, which may be any number, among the ``limit`` rows of the source; -1 if it has none."""
+def located(table, limit, row):
+    """Place of a row, which may be any number, among the ``limit`` rows of the source; -1 if it has
+    none."""
     if table is None:
         place = np.int64(row)
     else:
@@ -139,13 +152,13 @@ def located(table, limit, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_rows(table, limit):  # type: ignore[no-untyped-def]
+def count_rows(table, limit):
     """Number of rows: that of the table, or without one the source's ``limit``."""
     return limit if table is None else len(table)
 
 
 @kernel
-def aimed(table, row):  # type: ignore[no-untyped-def]
+def aimed(table, row):
     """Place of a row, to prefetch it; any place for a wrong row."""
     if table is None:
         return np.int64(row)
@@ -155,14 +168,14 @@ def aimed(table, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def prefetch_entry(table, row):  # type: ignore[no-untyped-def]
+def prefetch_entry(table, row):
     """Ask for what the table says of a row; a wrong row does no harm."""
     if table is not None:
         prefetch(table, row)
 
 
 @kernel
-def gather(rows, stride, row_bytes, limit, table, ids, out):  # type: ignore[no-untyped-def]
+def gather(rows, stride, row_bytes, limit, table, ids, out):
     """Copy row ``ids[i]`` to place ``i``; returns -1, or the position of a bad id."""
     count, width = len(ids), stream_width(out, row_bytes)
     for i in range(count):
@@ -181,11 +194,12 @@ def gather(rows, stride, row_bytes, limit, table, ids, out):  # type: ignore[no-
 
 
 @kernel
-def gather_each(fields, ids, like):  # type: ignore[no-untyped-def]
-    """:func:`gather` from several sources; returns the field and the position of a bad id, or -1 and -1.
+def gather_each(fields, ids, like):
+    """:func:`gather` from several sources; returns the field and the position of a bad id, or -1
+    and -1.
 
-    Each of ``fields`` is the address of the rows, ``stride``, ``row_bytes``, ``limit``, and the address of the output;
-    ``like`` is any array of uint8.
+    Each of ``fields`` is the address of the rows, ``stride``, ``row_bytes``, ``limit``, and the
+    address of the output; ``like`` is any array of uint8.
     """
     for f in range(len(fields)):
         address, stride, row_bytes, limit, to = fields[f]
@@ -198,7 +212,7 @@ def gather_each(fields, ids, like):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def find_slot(slots, num_cached, row):  # type: ignore[no-untyped-def]
+def find_slot(slots, num_cached, row):
     """The cache's place of a row, or -1; ``row`` may be any number."""
     if row < 0 or row >= len(slots):
         return np.int64(-1)
@@ -207,15 +221,19 @@ def find_slot(slots, num_cached, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def publish(slots, ids, places):  # type: ignore[no-untyped-def]
-    """Set ``slots[ids[i]]`` to ``places[i]``: who reads a place there finds the row that was written before."""
+def publish(slots, ids, places):
+    """Set ``slots[ids[i]]`` to ``places[i]``: who reads a place there finds the row that was
+    written before."""
     for i in range(len(ids)):
         store_release(slots, np.int64(ids[i]), places[i])
 
 
 @kernel
-def gather_part(cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, stop, out, width):  # type: ignore[no-untyped-def]
-    """The first ``stop`` rows of :func:`gather_cached`; returns the hits, or -1 - position of a bad id."""
+def gather_part(
+    cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, stop, out, width
+):
+    """The first ``stop`` rows of :func:`gather_cached`; returns the hits, or -1 - position of a bad
+    id."""
     count = len(ids)
     hits = 0
     for i in range(stop):
@@ -247,10 +265,14 @@ def gather_part(cached, num_cached, slots, rows, stride, row_bytes, limit, table
 
 
 @kernel
-def gather_cached(cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, ends, out, hits):  # type: ignore[no-untyped-def]
-    """:func:`gather`, from ``cached`` where possible; ``hits[k]`` counts from ``ends[k - 1]`` to ``ends[k]``."""
-    # A call for each part, whose loop begins at 0, costs nothing (100 000 rows of 4 bytes: 0.83 ms, as without parts).
-    # Loops from one end to the next, or one that looks for the next end, took 0.95; for rows of 512 bytes all take 2.3.
+def gather_cached(
+    cached, num_cached, slots, rows, stride, row_bytes, limit, table, ids, ends, out, hits
+):
+    """:func:`gather`, from ``cached`` where possible; ``hits[k]`` counts from ``ends[k - 1]`` to
+    ``ends[k]``."""
+    # A call for each part, whose loop begins at 0, costs nothing (100 000 rows of 4 bytes: 0.83 ms,
+    # as without parts). Loops from one end to the next, or one that looks for the next end, took
+    # 0.95; for rows of 512 bytes all take 2.3.
     begin, width = 0, stream_width(out, row_bytes)
     for part in range(len(ends)):
         found = gather_part(
@@ -277,8 +299,9 @@ def gather_cached(cached, num_cached, slots, rows, stride, row_bytes, limit, tab
 
 
 @kernel
-def split(slots, num_cached, limit, ids, hit_slots, hit_places, miss_ids, miss_places):  # type: ignore[no-untyped-def]
-    """Sort ids into hits and misses with their places; returns the hits, or -1 - position of a bad id."""
+def split(slots, num_cached, limit, ids, hit_slots, hit_places, miss_ids, miss_places):
+    """Sort ids into hits and misses with their places; returns the hits, or -1 - position of a bad
+    id."""
     hits = 0
     misses = 0
     for i in range(len(ids)):
@@ -298,7 +321,7 @@ def split(slots, num_cached, limit, ids, hit_slots, hit_places, miss_ids, miss_p
 
 
 @kernel
-def find_misses(slots, num_cached, ids, misses):  # type: ignore[no-untyped-def]
+def find_misses(slots, num_cached, ids, misses):
     """Write the ids without a place in the cache to ``misses``; returns how many."""
     count = 0
     for i in range(len(ids)):
@@ -310,7 +333,7 @@ def find_misses(slots, num_cached, ids, misses):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_bad(ids, limit):  # type: ignore[no-untyped-def]
+def first_bad(ids, limit):
     """Position of the first id outside ``[0, limit)``, or -1."""
     for i in range(len(ids)):
         if ids[i] < 0 or ids[i] >= limit:
@@ -319,8 +342,9 @@ def first_bad(ids, limit):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples, state):  # type: ignore[no-untyped-def]
-    """Number of ``samples`` evenly spaced ``ids`` that are neither in the cache nor on a page in memory."""
+def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples, state):
+    """Number of ``samples`` evenly spaced ``ids`` that are neither in the cache nor on a page in
+    memory."""
     cold = 0
     step = max(1, len(ids) // samples)
     for i in range(0, len(ids), step):
@@ -332,8 +356,9 @@ def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples
 
 
 @kernel
-def locate(ids, slots, num_cached, nodes, table, shift, local_slots, places):  # type: ignore[no-untyped-def]
-    """The cache's slot (else -1) and the window's place (else 0) of each row; returns how many are in neither."""
+def locate(ids, slots, num_cached, nodes, table, shift, local_slots, places):
+    """The cache's slot (else -1) and the window's place (else 0) of each row; returns how many are
+    in neither."""
     absent = 0
     mask = len(table) - 1
     for i in range(len(ids)):
@@ -353,8 +378,9 @@ def locate(ids, slots, num_cached, nodes, table, shift, local_slots, places):  #
 
 
 @kernel
-def keep(nodes, old_nodes, old_table, old_shift, old_rows, row_bytes, rows, missing):  # type: ignore[no-untyped-def]
-    """Copy rows that an older window has; the places of the others go to ``missing``, whose count is returned."""
+def keep(nodes, old_nodes, old_table, old_shift, old_rows, row_bytes, rows, missing):
+    """Copy rows that an older window has; the places of the others go to ``missing``, whose count
+    is returned."""
     count = 0
     mask = len(old_table) - 1
     for place in range(len(nodes)):
@@ -368,7 +394,7 @@ def keep(nodes, old_nodes, old_table, old_shift, old_rows, row_bytes, rows, miss
 
 
 @kernel
-def scatter(source, stride, row_bytes, ids, places, rows):  # type: ignore[no-untyped-def]
+def scatter(source, stride, row_bytes, ids, places, rows):
     """Copy row ``ids[i]`` of the source to place ``places[i]`` of ``rows``; ids are in range."""
     for i in range(len(ids)):
         if i + 16 < len(ids):

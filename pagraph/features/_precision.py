@@ -1,7 +1,8 @@
 """Kernels that gather rows into fewer bytes, or out of them.
 
-Measured, one thread, ns a row of 1 M (float32, 64 / 128 / 512 bytes): all in a cache of float32 9 / 10 / 36, of float16
-12 / 13 / 34, of bfloat16 11 / 12 / 29; all missing 8 / 9 / 35, rounded 13 / 17 / 34.
+Measured, one thread, ns a row of 1 M (float32, 64 / 128 / 512 bytes): all in a cache of float32 9 /
+10 / 36, of float16 12 / 13 / 34, of bfloat16 11 / 12 / 29; all missing 8 / 9 / 35, rounded 13 / 17
+/ 34.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ _NARROW = 128
 
 
 @kernel
-def gather_narrow(rows, stride, limit, table, ids, form, out, width, head, worst):  # type: ignore[no-untyped-def]
+def gather_narrow(rows, stride, limit, table, ids, form, out, width, head, worst):
     """``gather`` of float32 bits, written in fewer bytes; the other arguments: see gather_wide."""
     count = len(ids)
     ahead = 32 if 4 * width <= _NARROW else 16
@@ -35,8 +36,11 @@ def gather_narrow(rows, stride, limit, table, ids, form, out, width, head, worst
 
 
 @kernel
-def gather_wide_part(cached, num_cached, slots, rows, stride, limit, table, ids, stop, form, out, width, head, worst):  # type: ignore[no-untyped-def]
-    """The first ``stop`` rows of :func:`gather_wide`; returns the hits, or -1 - position of a bad id."""
+def gather_wide_part(
+    cached, num_cached, slots, rows, stride, limit, table, ids, stop, form, out, width, head, worst
+):
+    """The first ``stop`` rows of :func:`gather_wide`; returns the hits, or -1 - position of a bad
+    id."""
     count = len(ids)
     ahead = 32 if 4 * width <= _NARROW else 16
     is_wide = rows.itemsize == 4  # known when this is compiled
@@ -76,14 +80,31 @@ def gather_wide_part(cached, num_cached, slots, rows, stride, limit, table, ids,
 
 
 @kernel
-def gather_wide(cached, num_cached, slots, rows, stride, limit, table, ids, ends, form, out, width, head, hits, worst):  # type: ignore[no-untyped-def]
+def gather_wide(
+    cached,
+    num_cached,
+    slots,
+    rows,
+    stride,
+    limit,
+    table,
+    ids,
+    ends,
+    form,
+    out,
+    width,
+    head,
+    hits,
+    worst,
+):
     """``gather_cached`` into float32 bits, of rows that the cache holds in fewer bytes.
 
-    ``rows`` are stored as those of the cache, or float32 bits, which are rounded. ``stride`` counts their elements,
-    ``width`` values of a row, ``head`` elements before them where it is stored. ``worst[0]`` becomes the largest
-    magnitude that was rounded, as bits; see ``largest``.
+    ``rows`` are stored as those of the cache, or float32 bits, which are rounded. ``stride`` counts
+    their elements, ``width`` values of a row, ``head`` elements before them where it is stored.
+    ``worst[0]`` becomes the largest magnitude that was rounded, as bits; see ``largest``.
     """
-    # Rows are rounded on the way: what was just copied to ``out`` is not there yet, and reading it would wait.
+    # Rows are rounded on the way: what was just copied to ``out`` is not there yet, and reading it
+    # would wait.
     begin = 0
     for part in range(len(ends)):
         found = gather_wide_part(

@@ -20,15 +20,18 @@ from .feature import Array, HostFeature
 
 __all__ = ["DiskFeature", "on_disk"]
 
-# A storage is never moved from memory to disk, so one look is enough; the entry dies with the storage.
+# A storage is never moved from memory to disk, so one look is enough; the entry dies with the
+# storage.
 _known: weakref.WeakKeyDictionary[torch.UntypedStorage, bool] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 def on_disk(values: FieldValue) -> bool:
-    """Whether the memory of a CPU tensor, or of the one that rows are read from, is a mapped file (``numpy.memmap``).
+    """Whether the memory of a CPU tensor, or of the one that rows are read from, is a mapped file
+    (``numpy.memmap``).
 
-    Files in memory (``/dev/shm``, any tmpfs, memfd) do not count. False where the system does not tell.
+    Files in memory (``/dev/shm``, any tmpfs, memfd) do not count. False where the system does not
+    tell.
     """
     tensor = stored_tensor(values)
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.numel() == 0:
@@ -49,10 +52,11 @@ _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
 class DiskFeature(HostFeature):
-    """Rows of a mapped file: all pages of a read are requested at once, so that the disk works in parallel.
+    """Rows of a mapped file: all pages of a read are requested at once, so that the disk works in
+    parallel.
 
-    Otherwise a gather waits for one page at a time, or for the megabytes around it that the system guesses at. When a
-    sample of the rows is in memory already, nothing is requested.
+    Otherwise a gather waits for one page at a time, or for the megabytes around it that the system
+    guesses at. When a sample of the rows is in memory already, nothing is requested.
     """
 
     tier = "disk"
@@ -62,7 +66,9 @@ class DiskFeature(HostFeature):
         super().__init__(tensor)
         file = MappedFile.of(self._tensor)
         # Not owned: values that were replaced are freed.
-        self._file: Callable[[], MappedFile | None] = (lambda: None) if file is None else weakref.ref(file)
+        self._file: Callable[[], MappedFile | None] = (
+            (lambda: None) if file is None else weakref.ref(file)
+        )
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
         """Ask the system to read the pages of ``ids`` that a cache does not hold."""
@@ -77,7 +83,9 @@ class DiskFeature(HostFeature):
         state = np.zeros(1, dtype=np.uint8)
         asked = (_NO_SLOTS if slots is None else slots, num_cached, ids)
         base, stride, limit = self.rows.ctypes.data, self.stride_bytes, self.source_rows
-        if not _gather.count_cold(base, stride, limit, self.table, mmap.PAGESIZE, *asked, _SAMPLES, state):
+        if not _gather.count_cold(
+            base, stride, limit, self.table, mmap.PAGESIZE, *asked, _SAMPLES, state
+        ):
             return
         gap = GAP_IN_ORDER if _csc.is_sorted(ids) else GAP
         misses = np.empty(len(ids), dtype=ids.dtype)
@@ -93,15 +101,22 @@ class DiskFeature(HostFeature):
 
         if self.rows is None or self.num_rows == 0 or self.row_bytes == 0:
             return False
-        ids, state = np.linspace(0, self.num_rows - 1, _SAMPLES).astype(np.int64), np.zeros(1, dtype=np.uint8)
+        ids, state = (
+            np.linspace(0, self.num_rows - 1, _SAMPLES).astype(np.int64),
+            np.zeros(1, dtype=np.uint8),
+        )
         asked = self.source_rows, self.table, mmap.PAGESIZE, _NO_SLOTS, 0, ids, _SAMPLES, state
-        return int(_gather.count_cold(self.rows.ctypes.data, self.stride_bytes, *asked)) > _SAMPLES // _WARM
+        return (
+            int(_gather.count_cold(self.rows.ctypes.data, self.stride_bytes, *asked))
+            > _SAMPLES // _WARM
+        )
 
     def read_into(self, ids: Array, places: Array, out: Array) -> None:
-        """Read the rows of distinct ``ids``, which are in range, in the file's order to ``places`` of ``out``.
+        """Read the rows of distinct ``ids``, which are in range, in the file's order to ``places``
+        of ``out``.
 
-        They come from the disk past the system's page cache; through the mapping where the file is not to be opened, or
-        the mapping was written.
+        They come from the disk past the system's page cache; through the mapping where the file is
+        not to be opened, or the mapping was written.
 
         Args:
             ids: Shape ``(n,)``, int64.
@@ -145,7 +160,8 @@ class DiskFeature(HostFeature):
         return FileReader.of(self._tensor, direct=True)
 
     def renew(self) -> None:
-        """Look whether the mapping was written where torch does not see it, through a NumPy view, say."""
+        """Look whether the mapping was written where torch does not see it, through a NumPy view,
+        say."""
         reader = self.__dict__.get("_reader")
         if reader is not None and not reader.is_current():
             self.__dict__.pop("_reader", None)

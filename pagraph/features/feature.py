@@ -37,7 +37,8 @@ _BYTES: Array = np.empty(0, dtype=np.uint8)
 
 
 class Feature(Protocol):
-    """Rows that can be read by id, from any thread, without holding the interpreter's lock while copying.
+    """Rows that can be read by id, from any thread, without holding the interpreter's lock while
+    copying.
 
     Attributes:
         num_rows: Number of rows; ids are below it.
@@ -62,8 +63,8 @@ class Feature(Protocol):
 
         Args:
             ids: 1-D int32 or int64 tensor.
-            out: A contiguous tensor of that shape, ``dtype`` and ``device`` to write to and return, or where memory on
-                the CPU is taken from.
+            out: A contiguous tensor of that shape, ``dtype`` and ``device`` to write to and return,
+                or where memory on the CPU is taken from.
 
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.
@@ -71,7 +72,8 @@ class Feature(Protocol):
 
 
 def id_array(ids: Tensor) -> Array:
-    """Ids as a contiguous NumPy array, without a copy where it can; TypeError, ValueError unless 1-D int32 or int64."""
+    """Ids as a contiguous NumPy array, without a copy where it can; TypeError, ValueError unless
+    1-D int32 or int64."""
     if not isinstance(ids, Tensor) or ids.dtype not in (torch.int32, torch.int64):
         got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"ids must be an int32 or int64 tensor, got {got}")
@@ -84,7 +86,9 @@ def id_array(ids: Tensor) -> Array:
 
 def raise_bad_id(index: Array, position: int, num_rows: int) -> NoReturn:
     """Raise the error for the id at ``position``."""
-    raise IndexError(f"ids must be in [0, {num_rows}), got {int(index[position])} at position {position}")
+    raise IndexError(
+        f"ids must be in [0, {num_rows}), got {int(index[position])} at position {position}"
+    )
 
 
 def check_ids(index: Array, num_rows: int) -> None:
@@ -97,7 +101,8 @@ def check_ids(index: Array, num_rows: int) -> None:
 
 
 def output_for(feature: Feature, count: int, out: Tensor | BufferPool | None) -> Tensor:
-    """A tensor for ``count`` rows: a new one on the feature's device, on the CPU from the pool, or ``out``, checked."""
+    """A tensor for ``count`` rows: a new one on the feature's device, on the CPU from the pool, or
+    ``out``, checked."""
     shape = (count, *feature.row_shape)
     if isinstance(out, BufferPool) and feature.device.type == "cpu":
         return out.take(shape, feature.dtype)
@@ -105,11 +110,13 @@ def output_for(feature: Feature, count: int, out: Tensor | BufferPool | None) ->
         return torch.empty(shape, dtype=feature.dtype, device=feature.device)
     if tuple(out.shape) != shape or out.dtype != feature.dtype:
         raise ValueError(
-            f"out must have shape {shape} and dtype {feature.dtype}, got {tuple(out.shape)} and {out.dtype}"
+            f"out must have shape {shape} and dtype {feature.dtype}, got {tuple(out.shape)} and "
+            f"{out.dtype}"
         )
     if out.device != feature.device or not out.is_contiguous() or out.requires_grad:
         raise ValueError(
-            f"out must be contiguous, on {feature.device} and without gradient, got strides {out.stride()} "
+            f"out must be contiguous, on {feature.device} and without gradient, got strides "
+            f"{out.stride()} "
             f"on {out.device} with requires_grad={out.requires_grad}"
         )
     return out
@@ -121,7 +128,8 @@ def rows_are_contiguous(tensor: Tensor) -> bool:
 
 
 def byte_tensor(tensor: Tensor) -> Tensor:
-    """The memory from the first to the last of contiguous rows as a 1-D uint8 tensor that shares it, for any dtype."""
+    """The memory from the first to the last of contiguous rows as a 1-D uint8 tensor that shares
+    it, for any dtype."""
     size = tensor.element_size()
     num_rows, width = tensor.shape[0], math.prod(tensor.shape[1:]) * size
     span = (num_rows - 1) * tensor.stride(0) * size + width if num_rows and width else 0
@@ -135,18 +143,20 @@ def byte_view(tensor: Tensor) -> Array:
 
 
 class HostFeature:
-    """Rows of a CPU tensor, read where they are: nothing is copied up front, and later writes are seen.
+    """Rows of a CPU tensor, read where they are: nothing is copied up front, and later writes are
+    seen.
 
     Args:
-        tensor: Shape ``(num_rows, ...)``, any dtype and strides, or rows by reference: one pass looks up where a row
-            is and copies it. Of rows in fewer bytes these are the stored rows; a ``WideFeature`` reads the values.
-            Gradients are not followed.
+        tensor: Shape ``(num_rows, ...)``, any dtype and strides, or rows by reference: one pass
+            looks up where a row is and copies it. Of rows in fewer bytes these are the stored rows;
+            a ``WideFeature`` reads the values. Gradients are not followed.
 
     Attributes:
         source_rows: Rows of the tensor that they are read from.
         table: Which of those each row is, int32 or int64; None where row ``i`` is row ``i``.
         stride_bytes: From one row of that tensor to the next.
-        rows: The tensor's rows as bytes, row ``i`` at ``i * stride_bytes``; None where a row is not one run of bytes.
+        rows: The tensor's rows as bytes, row ``i`` at ``i * stride_bytes``; None where a row is not
+            one run of bytes.
 
     Raises:
         TypeError: ``tensor`` is not a dense CPU tensor.
@@ -183,11 +193,18 @@ class HostFeature:
 
     @property
     def is_plain(self) -> bool:
-        """Whether these are rows in memory, each of them one run of bytes in its own place; see :func:`read_each`."""
-        return type(self) is HostFeature and self.table is None and self.rows is not None and self.row_bytes > 0
+        """Whether these are rows in memory, each of them one run of bytes in its own place; see
+        :func:`read_each`."""
+        return (
+            type(self) is HostFeature
+            and self.table is None
+            and self.rows is not None
+            and self.row_bytes > 0
+        )
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
-        """Prefetch hook, called before ``ids`` are read that a cache does not hold; rows in memory need nothing."""
+        """Prefetch hook, called before ``ids`` are read that a cache does not hold; rows in memory
+        need nothing."""
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
@@ -222,25 +239,47 @@ class HostFeature:
     def raise_bad(self, index: Array, position: int) -> NoReturn:
         """Raise the error for the id at ``position``, which a kernel did not find."""
         row = int(index[position])
-        if self.table is not None and 0 <= row < self.num_rows:  # its ids were written since they were checked
-            raise IndexError(f"ids of rows must be in [0, {self.source_rows}), got {self.table[row]} for row {row}")
+        # Its ids were written since they were checked.
+        if self.table is not None and 0 <= row < self.num_rows:
+            raise IndexError(
+                f"ids of rows must be in [0, {self.source_rows}), got {self.table[row]} for row "
+                f"{row}"
+            )
         raise_bad_id(index, position, self.num_rows)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(num_rows={self.num_rows}, row_shape={self.row_shape}, dtype={self.dtype})"
+        return (
+            f"{type(self).__name__}(num_rows={self.num_rows}, row_shape={self.row_shape}, "
+            f"dtype={self.dtype})"
+        )
 
 
-def read_each(features: Sequence[tuple[HostFeature, BufferPool | None]], ids: Tensor) -> list[Tensor]:
-    """``feature.read(ids, pool)`` of each feature and pool, in one call of a kernel; features must be ``is_plain``."""
+def read_each(
+    features: Sequence[tuple[HostFeature, BufferPool | None]], ids: Tensor
+) -> list[Tensor]:
+    """``feature.read(ids, pool)`` of each feature and pool, in one call of a kernel; features must
+    be ``is_plain``."""
     from . import _gather
 
     index = id_array(ids)
     read, fields = [], []
     for feature, pool in features:
         shape = len(index), *feature.row_shape
-        out = torch.empty(shape, dtype=feature.dtype, device="cpu") if pool is None else pool.take(shape, feature.dtype)
+        out = (
+            torch.empty(shape, dtype=feature.dtype, device="cpu")
+            if pool is None
+            else pool.take(shape, feature.dtype)
+        )
         read.append(out)
-        fields.append((feature.address, feature.stride_bytes, feature.row_bytes, feature.source_rows, out.data_ptr()))
+        fields.append(
+            (
+                feature.address,
+                feature.stride_bytes,
+                feature.row_bytes,
+                feature.source_rows,
+                out.data_ptr(),
+            )
+        )
     field, bad = _gather.gather_each(np.array(fields, dtype=np.int64), index, _BYTES)
     if bad >= 0:
         features[field][0].raise_bad(index, bad)
@@ -248,7 +287,8 @@ def read_each(features: Sequence[tuple[HostFeature, BufferPool | None]], ids: Te
 
 
 class DeviceFeature:
-    """Rows of a tensor that is on a device already. A loader that delivers there reads them without the CPU.
+    """Rows of a tensor that is on a device already. A loader that delivers there reads them without
+    the CPU.
 
     Args:
         tensor: Shape ``(num_rows, ...)``. Gradients are not followed.
@@ -275,7 +315,9 @@ class DeviceFeature:
         picked = self.tensor.index_select(0, ids.to(self.tensor.device, non_blocking=True))
         if not isinstance(out, Tensor):
             return picked.to(self.device, non_blocking=self.device.type != "cpu")
-        return output_for(self, len(index), out).copy_(picked, non_blocking=self.device.type != "cpu")
+        return output_for(self, len(index), out).copy_(
+            picked, non_blocking=self.device.type != "cpu"
+        )
 
 
 PlainFeature = HostFeature | DeviceFeature

@@ -1,4 +1,5 @@
-"""Field: one named tensor that may be replaced or written at any time, and how its rows are read now."""
+"""Field: one named tensor that may be replaced or written at any time, and how its rows are read
+now."""
 
 from __future__ import annotations
 
@@ -24,7 +25,17 @@ from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
 from .narrow import NarrowFeature, StoredFeature, WideFeature
 from .store import CachedFeature, FeatureCache
 
-__all__ = ["Field", "FieldRows", "Read", "ReadPath", "Reading", "Snapshot", "can_cache", "host_feature", "row_reader"]
+__all__ = [
+    "Field",
+    "FieldRows",
+    "Read",
+    "ReadPath",
+    "Reading",
+    "Snapshot",
+    "can_cache",
+    "host_feature",
+    "row_reader",
+]
 
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
@@ -33,7 +44,8 @@ _WORTH = 8  # a cache that served this many times its patience has paid for itse
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A field's values at one moment, with their version; ``generation`` counts its invalidations."""
+    """A field's values at one moment, with their version; ``generation`` counts its
+    invalidations."""
 
     tensor: FieldValue
     version: FieldVersion
@@ -43,14 +55,15 @@ class Snapshot:
 class ReadPath:
     """Resolved read path of one version of a field, recognised by one comparison on each read.
 
-    Refers to the values' memory without owning it, so that values which were replaced are freed: a reader holds that
-    memory while it reads. ``stored`` are the rows as a cache keeps them.
+    Refers to the values' memory without owning it, so that values which were replaced are freed: a
+    reader holds that memory while it reads. ``stored`` are the rows as a cache keeps them.
 
     Attributes:
         feature: The rows as they are read on the CPU.
         plain: The same, if they are plain rows in memory and no cache may serve them; else None.
         accelerated: The rows as they are read on an accelerator; None until they were.
-        declined: The choice under which these values were considered for caching and not worth a row.
+        declined: The choice under which these values were considered for caching and not worth a
+            row.
     """
 
     __slots__ = (
@@ -87,7 +100,12 @@ class ReadPath:
         self.accelerated: Any = None  # an AcceleratedFeature, which knows this class
         self.feature = _delivered(stored, cache)
         self.plain: HostFeature | None = None
-        if not cacheable and self.feature is base and isinstance(base, HostFeature) and base.is_plain:
+        if (
+            not cacheable
+            and self.feature is base
+            and isinstance(base, HostFeature)
+            and base.is_plain
+        ):
             self.plain = base
 
     def stored_elsewhere(self, rows: HostFeature) -> StoredFeature:
@@ -98,15 +116,18 @@ class ReadPath:
         return rows
 
     def elsewhere(self, rows: HostFeature, cache: FeatureCache | None) -> Feature:
-        """Copies of these rows, some of them in a cache, delivered as :attr:`feature` delivers them."""
+        """Copies of these rows, some of them in a cache, delivered as :attr:`feature` delivers
+        them."""
         return _delivered(self.stored_elsewhere(rows), cache)
 
     def recognise(self, mark: object) -> None:
-        """Serve values of this mark from now on; rows on a device would keep their tensor in memory."""
+        """Serve values of this mark from now on; rows on a device would keep their tensor in
+        memory."""
         self._mark = None if isinstance(self.base, DeviceFeature) else mark
 
     def hold(self, values: FieldValue) -> object | None:
-        """The memory of the values; None if the path was not resolved for them, or they were written since."""
+        """The memory of the values; None if the path was not resolved for them, or they were
+        written since."""
         if self._values() is not values or self._mark is None:
             return None
         if not isinstance(values, Tensor):
@@ -125,10 +146,12 @@ def _delivered(stored: StoredFeature, cache: FeatureCache | None) -> Feature:
 
 
 def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:
-    """The values' memory, and a mark that changes when the same tensor object is written or laid out anew.
+    """The values' memory, and a mark that changes when the same tensor object is written or laid
+    out anew.
 
-    The latter through ``.data`` too, which is not counted, and may free the memory in the middle of a read. The address
-    alone would not do: memory that takes the place of other memory is often where memory before that had been.
+    The latter through ``.data`` too, which is not counted, and may free the memory in the middle of
+    a read. The address alone would not do: memory that takes the place of other memory is often
+    where memory before that had been.
     """
     if isinstance(values, NarrowRows):
         held, mark = _marked(values.stored)
@@ -138,7 +161,12 @@ def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:
         return (source, ids), (*mark, *more)
     held = values.untyped_storage()
     layout = values.storage_offset(), values.shape, values.stride(), values.dtype
-    return held, (None if values.is_inference() else values._version, weakref.ref(held), held.data_ptr(), *layout)
+    return held, (
+        None if values.is_inference() else values._version,
+        weakref.ref(held),
+        held.data_ptr(),
+        *layout,
+    )
 
 
 def _borrowed(values: FieldValue) -> FieldValue:
@@ -159,15 +187,19 @@ def _borrowed(values: FieldValue) -> FieldValue:
     memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(storage.data_ptr()))
     empty = torch.empty(0, dtype=values.dtype, device="cpu")
     return empty.set_(
-        torch.from_numpy(memory).untyped_storage(), values.storage_offset(), values.shape, values.stride()
+        torch.from_numpy(memory).untyped_storage(),
+        values.storage_offset(),
+        values.shape,
+        values.stride(),
     )
 
 
 def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> PlainFeature:
-    """The rows of a field where they are: on disk, in host memory or on a device; stored rows of ``NarrowRows``.
+    """The rows of a field where they are: on disk, in host memory or on a device; stored rows of
+    ``NarrowRows``.
 
-    ``device`` is where rows on a device are delivered; without ``owned``, CPU memory is only valid while the caller
-    holds the values.
+    ``device`` is where rows on a device are delivered; without ``owned``, CPU memory is only valid
+    while the caller holds the values.
     """
     if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
         return DeviceFeature(tensor, device)
@@ -185,10 +217,17 @@ def row_reader(values: FieldValue) -> Feature:
 
 
 def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:
-    """Whether a cache saves anything: for host rows on an accelerator, for disk rows in memory where there is none."""
-    if isinstance(feature, DeviceFeature) or feature.row_bytes == 0 or feature.num_rows != num_nodes:
+    """Whether a cache saves anything: for host rows on an accelerator, for disk rows in memory
+    where there is none."""
+    if (
+        isinstance(feature, DeviceFeature)
+        or feature.row_bytes == 0
+        or feature.num_rows != num_nodes
+    ):
         return False
-    return accelerator is not None or (isinstance(feature, DiskFeature) and feature.rows is not None)
+    return accelerator is not None or (
+        isinstance(feature, DiskFeature) and feature.rows is not None
+    )
 
 
 class Read(NamedTuple):
@@ -196,7 +235,8 @@ class Read(NamedTuple):
 
     Attributes:
         key: The field.
-        ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator; there they are not checked.
+        ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator; there they are not
+            checked.
         bounds: Ends of the hops in the ids (``MiniBatch.hop_ends``), to count reads by hop.
     """
 
@@ -210,9 +250,10 @@ class FieldRows:
     """Rows of a field, as :meth:`FieldSet.read` returns them.
 
     Attributes:
-        tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an accelerator its
-            values may still be on their way: see :meth:`arrive`.
-        version: The version of the field that was read; None: rows of a user's storage, which has none.
+        tensor: Shape ``(len(ids), ...)``, on the set's device; memory that nothing else uses. On an
+            accelerator its values may still be on their way: see :meth:`arrive`.
+        version: The version of the field that was read; None: rows of a user's storage, which has
+            none.
         generation: The field's count of invalidations at that time.
         begun: When an accelerator began to read. None: there is none, the values are there.
         ready: When the values are there.
@@ -227,7 +268,8 @@ class FieldRows:
     accelerator: Accelerator | None = None
 
     def arrive(self) -> Tensor:
-        """The tensor, for the current stream of the calling thread, which waits for the values; the thread does not."""
+        """The tensor, for the current stream of the calling thread, which waits for the values; the
+        thread does not."""
         if self.accelerator is not None and self.ready is not None:
             self.accelerator.hand_over([self.tensor], self.ready)
         return self.tensor
@@ -238,11 +280,13 @@ Reading = tuple[object, FieldValue, ReadPath]
 
 
 class Field:
-    """A field whose source is asked for the values at every read, and its cache while they stay the same.
+    """A field whose source is asked for the values at every read, and its cache while they stay the
+    same.
 
-    A cache serves only the version it was filled from. When another version is read, the cache is dropped; it is due to
-    be filled again once one version was read ``patience`` times in a row. Patience doubles when a cache was dropped
-    before it had paid for itself (so a field that is written at every step is not cached at every step), else halves.
+    A cache serves only the version it was filled from. When another version is read, the cache is
+    dropped; it is due to be filled again once one version was read ``patience`` times in a row.
+    Patience doubles when a cache was dropped before it had paid for itself (so a field that is
+    written at every step is not cached at every step), else halves.
 
     Args:
         key: The field's name, for errors.
@@ -252,7 +296,11 @@ class Field:
     """
 
     def __init__(
-        self, key: Hashable, source: Callable[[], FieldValue], label: Hashable = None, pool: BufferPool | None = None
+        self,
+        key: Hashable,
+        source: Callable[[], FieldValue],
+        label: Hashable = None,
+        pool: BufferPool | None = None,
     ) -> None:
         self._key, self.pool = key, pool
         self.label = key if label is None else label
@@ -260,7 +308,8 @@ class Field:
         self._lock = threading.Lock()
         self._generation = 0
         self._cache: FeatureCache | None = None
-        self._version: FieldVersion | None = None  # of the cache, or of the last read while there is none
+        # Of the cache, or of the last read while there is none.
+        self._version: FieldVersion | None = None
         self._path: ReadPath | None = None
         self._reads = 0  # of that version
         self._patience = _FIRST_PATIENCE
@@ -272,10 +321,14 @@ class Field:
         values = self._now()
         return Snapshot(values, FieldVersion.of(values), generation)
 
-    def path(self, resolve: Callable[[Field, Snapshot], ReadPath]) -> tuple[object, FieldValue, ReadPath]:
-        """The values' memory, to be held while they are read, they, and their path, resolved anew if they changed.
+    def path(
+        self, resolve: Callable[[Field, Snapshot], ReadPath]
+    ) -> tuple[object, FieldValue, ReadPath]:
+        """The values' memory, to be held while they are read, they, and their path, resolved anew
+        if they changed.
 
-        Counts a read. KeyError: the field is gone. RuntimeError: it requires gradients, and these are on in the thread.
+        Counts a read. KeyError: the field is gone. RuntimeError: it requires gradients, and these
+        are on in the thread.
         """
         generation = self._generation  # before the values, so that no invalidation is missed
         values = self._now()
@@ -297,7 +350,8 @@ class Field:
     def begin_cold(self) -> bool:
         """Whether, when an epoch begins, the values lie in a file of which much is not in memory.
 
-        Of values that are read past their mapping it looks, too, whether that was written where torch does not see it.
+        Of values that are read past their mapping it looks, too, whether that was written where
+        torch does not see it.
         """
         path = self._path
         if path is not None and isinstance(path.base, DiskFeature):
@@ -322,7 +376,8 @@ class Field:
         return FieldVersion.of(values) == version
 
     def begin(self, seen: Snapshot, *, cacheable: bool) -> FeatureCache | None:
-        """Note which values are read, and whether a cache may serve them; drops a cache of others, else returns it."""
+        """Note which values are read, and whether a cache may serve them; drops a cache of others,
+        else returns it."""
         with self._lock:
             if seen.generation != self._generation:
                 return None
@@ -333,11 +388,13 @@ class Field:
 
     @property
     def is_due(self) -> bool:
-        """Whether nothing is cached, and the values have been read often enough that it might be."""
+        """Whether nothing is cached, and the values have been read often enough that it might
+        be."""
         return self._cache is None and self._reads >= self._patience and not self._filling
 
     def fill(self, seen: Snapshot, build: Callable[[], FeatureCache]) -> FeatureCache | None:
-        """Fill the cache with the values of ``seen``; None if another thread does, or if they change."""
+        """Fill the cache with the values of ``seen``; None if another thread does, or if they
+        change."""
         with self._lock:
             if self._filling:
                 return None
@@ -345,8 +402,12 @@ class Field:
         try:
             cache = build()
             with self._lock:
-                # A write that began before this line raises the count when it ends: the next read sees it.
-                if seen.generation != self._generation or FieldVersion.of(seen.tensor) != seen.version:
+                # A write that began before this line raises the count when it ends: the next read
+                # sees it.
+                if (
+                    seen.generation != self._generation
+                    or FieldVersion.of(seen.tensor) != seen.version
+                ):
                     return None
                 self._hold(cache, seen.version)
                 return cache
@@ -375,12 +436,14 @@ class Field:
                 self._hold(cache, seen.version)
 
     def release(self) -> None:
-        """Give the cache up because other rows will be cached: the values are still those of now."""
+        """Give the cache up because other rows will be cached: the values are still those of
+        now."""
         with self._lock:
             self._cache, self._path, self._reads = None, None, 0
 
     def invalidate(self) -> FieldVersion | None:
-        """Forget the cache, and call every earlier snapshot old; returns the version that was cached."""
+        """Forget the cache, and call every earlier snapshot old; returns the version that was
+        cached."""
         with self._lock:
             version = self._version if self._cache is not None else None
             self._generation += 1
@@ -396,7 +459,8 @@ class Field:
             raise
         if values.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(
-                f"field {self._key!r} must not require gradients to be read ahead, got requires_grad=True: "
+                f"field {self._key!r} must not require gradients to be read ahead, got "
+                "requires_grad=True: "
                 "detach() it, or do not prefetch it and read it from the graph"
             )
         return values

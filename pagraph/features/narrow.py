@@ -1,4 +1,5 @@
-"""Rows in fewer bytes: stored so, or made so for a cache; and the rows that are delivered from them."""
+"""Rows in fewer bytes: stored so, or made so for a cache; and the rows that are delivered from
+them."""
 
 from __future__ import annotations
 
@@ -28,16 +29,18 @@ __all__ = [
 
 
 def parse_cache_dtype(cache_dtype: Any) -> torch.dtype | None:
-    """The form of cached rows of float32 and float64 fields, from the argument ``cache_dtype`` of a loader.
+    """The form of cached rows of float32 and float64 fields, from the argument ``cache_dtype`` of a
+    loader.
 
-    Twice as many rows of float32 fit as float16 or bfloat16, nearly four times as many as int8; of float64 twice these.
-    Values become the nearest that the form has: see :class:`~pagraph.features.NarrowRows`. What it cannot hold (65520
-    and more for float16; infinities and NaN for int8) is refused when it is cached or read; a warning says so if all
-    that is cached of a field as float16 is below ``2**-14``.
+    Twice as many rows of float32 fit as float16 or bfloat16, nearly four times as many as int8; of
+    float64 twice these. Values become the nearest that the form has: see
+    :class:`~pagraph.features.NarrowRows`. What it cannot hold (65520 and more for float16;
+    infinities and NaN for int8) is refused when it is cached or read; a warning says so if all that
+    is cached of a field as float16 is below ``2**-14``.
 
     Args:
-        cache_dtype: ``torch.float16``, ``torch.bfloat16``, ``torch.int8``, or a name: "float16", "fp16", "half",
-            "bfloat16", "bf16", "int8". None: fields are cached as they are.
+        cache_dtype: ``torch.float16``, ``torch.bfloat16``, ``torch.int8``, or a name: "float16",
+            "fp16", "half", "bfloat16", "bf16", "int8". None: fields are cached as they are.
 
     Raises:
         ValueError: Anything else.
@@ -52,8 +55,11 @@ def parse_cache_dtype(cache_dtype: Any) -> torch.dtype | None:
 _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
-def stored_as(feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hashable) -> StoredFeature:
-    """The rows of a field as a cache keeps them: of float32 and float64 in a form, where it takes fewer bytes."""
+def stored_as(
+    feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hashable
+) -> StoredFeature:
+    """The rows of a field as a cache keeps them: of float32 and float64 in a form, where it takes
+    fewer bytes."""
     if cache_dtype is None or not isinstance(feature, HostFeature) or feature.dtype not in WIDE:
         return feature
     narrow = NarrowFeature(feature, cache_dtype, name)
@@ -61,7 +67,8 @@ def stored_as(feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hash
 
 
 class NarrowFeature:
-    """Rows of a float32 or float64 field, stored in a form when they are read; all are rounded alike, cached or not."""
+    """Rows of a float32 or float64 field, stored in a form when they are read; all are rounded
+    alike, cached or not."""
 
     def __init__(self, source: HostFeature, cache_dtype: torch.dtype, name: Hashable) -> None:
         form = form_of("cache_dtype", cache_dtype)
@@ -110,16 +117,22 @@ class NarrowFeature:
         return out
 
     def warn_of_tiny(self) -> None:
-        """Warn if all that was read so far is 0 or below float16's normal numbers, and not all 0."""
-        if self.dtype == torch.float16 and 0 < self._largest < torch.finfo(torch.float16).smallest_normal:
+        """Warn if all that was read so far is 0 or below float16's normal numbers, and not all
+        0."""
+        if (
+            self.dtype == torch.float16
+            and 0 < self._largest < torch.finfo(torch.float16).smallest_normal
+        ):
             warnings.warn(
-                f"cache_dtype float16 loses most of field {self._name!r}, whose cached values are below 2**-14: use "
+                f"cache_dtype float16 loses most of field {self._name!r}, whose cached values are "
+                "below 2**-14: use "
                 "bfloat16",
                 stacklevel=2,
             )
 
     def note(self, worst: np.uint32) -> None:
-        """Note the bits of the largest magnitude that was rounded; refuse what the form cannot hold."""
+        """Note the bits of the largest magnitude that was rounded; refuse what the form cannot
+        hold."""
         value = float(np.uint32(worst).view(np.float32))
         if worst >= self.form.limit:
             raise self._refusal(value)
@@ -145,16 +158,23 @@ def stored_words(stored: HostRows, rows: Array) -> Array:
 
 
 def _located(source: HostFeature) -> tuple[Any, ...]:
-    """Place of a source's rows, for kernels: words, words from one to the next, their number, and the table."""
+    """Place of a source's rows, for kernels: words, words from one to the next, their number, and
+    the table."""
     size = source.dtype.itemsize
     rows = None if source.rows is None else source.rows.view(f"u{size}")
     return rows, source.stride_bytes // size, source.source_rows, source.table
 
 
 def is_direct(stored: Feature) -> TypeGuard[HostRows]:
-    """Whether :func:`gather_wide` can deliver the rows; else stored rows are copied first, and then decoded."""
+    """Whether :func:`gather_wide` can deliver the rows; else stored rows are copied first, and then
+    decoded."""
     source, decoding = source_of(stored), stored.decoding
-    if decoding is None or not isinstance(source, HostFeature) or source.rows is None or not decoding.row_bytes:
+    if (
+        decoding is None
+        or not isinstance(source, HostFeature)
+        or source.rows is None
+        or not decoding.row_bytes
+    ):
         return False
     return decoding.dtype == torch.float32
 
@@ -207,7 +227,8 @@ def gather_wide(
 
 
 class WideFeature:
-    """Rows of a field as they are delivered, from ``stored`` ones; on the CPU, or with another ``read`` elsewhere."""
+    """Rows of a field as they are delivered, from ``stored`` ones; on the CPU, or with another
+    ``read`` elsewhere."""
 
     decoding: Decoding | None = None
 

@@ -52,19 +52,26 @@ class FeatureCache:
 
     Args:
         rows: Shape ``(num_cached, ...)``, contiguous, on the device that reads them.
-        slots: Shape ``(num_nodes,)``, int32 on the CPU: the row of each vertex in ``rows``. Negative and ``num_cached``
-            or more: not cached, so that features can share the table with different numbers of rows.
+        slots: Shape ``(num_nodes,)``, int32 on the CPU: the row of each vertex in ``rows``.
+            Negative and ``num_cached`` or more: not cached, so that features can share the table
+            with different numbers of rows.
         device_slots: The same table where the rows are, for kernels.
     """
 
     def __init__(self, rows: Tensor, slots: Tensor, device_slots: Tensor | None = None) -> None:
         if slots.dtype != torch.int32 or slots.dim() != 1 or slots.device.type != "cpu":
             raise TypeError(
-                f"slots must be a 1-D int32 CPU tensor, got {slots.dim()}-D {slots.dtype} on {slots.device}"
+                f"slots must be a 1-D int32 CPU tensor, got {slots.dim()}-D {slots.dtype} on "
+                f"{slots.device}"
             )
         if rows.dim() == 0 or not rows.is_contiguous():
-            raise ValueError(f"rows must be contiguous with at least 1 dimension, got {tuple(rows.shape)}")
-        if device_slots is not None and (device_slots.dtype, device_slots.shape) != (slots.dtype, slots.shape):
+            raise ValueError(
+                f"rows must be contiguous with at least 1 dimension, got {tuple(rows.shape)}"
+            )
+        if device_slots is not None and (device_slots.dtype, device_slots.shape) != (
+            slots.dtype,
+            slots.shape,
+        ):
             raise ValueError(
                 f"device_slots must be the table {tuple(slots.shape)}, {slots.dtype}, "
                 f"got {tuple(device_slots.shape)}, {device_slots.dtype}"
@@ -87,7 +94,10 @@ class FeatureCache:
         return self.rows.numel() * self.rows.element_size()
 
     def __repr__(self) -> str:
-        return f"FeatureCache(rows={tuple(self.rows.shape)}, dtype={self.rows.dtype}, device={self.rows.device})"
+        return (
+            f"FeatureCache(rows={tuple(self.rows.shape)}, dtype={self.rows.dtype}, "
+            f"device={self.rows.device})"
+        )
 
 
 class GrowingCache(FeatureCache):
@@ -106,7 +116,9 @@ class GrowingCache(FeatureCache):
     def wanted(self, ids: Array) -> Array:
         """Positions of the ids whose rows are still missing."""
         slots = self._target[ids]
-        positions: Array = np.flatnonzero((slots >= 0) & (slots < len(self)) & (self.slots.numpy()[ids] < 0))
+        positions: Array = np.flatnonzero(
+            (slots >= 0) & (slots < len(self)) & (self.slots.numpy()[ids] < 0)
+        )
         return positions
 
     def absorb(self, ids: Array, rows: Tensor) -> None:
@@ -129,19 +141,25 @@ def word_bytes(row_bytes: int, *tensors: Tensor) -> int:
     >>> word_bytes(400), word_bytes(12), word_bytes(7), word_bytes(8, torch.zeros(4, dtype=torch.int16)[1:])
     (8, 4, 1, 2)
     """
-    begins = (part for t in tensors for part in (t.data_ptr(), t.storage_offset() * t.element_size()))
+    begins = (
+        part for t in tensors for part in (t.data_ptr(), t.storage_offset() * t.element_size())
+    )
     return math.gcd(8, row_bytes, *begins)
 
 
 def as_words(tensor: Tensor, word: int) -> Tensor:
     """The memory of a contiguous tensor as words of ``word`` bytes, shape ``(nbytes // word,)``."""
     flat = torch.empty(0, dtype=_WORDS[word], device=tensor.device)
-    nbytes, offset = tensor.numel() * tensor.element_size(), tensor.storage_offset() * tensor.element_size()
+    nbytes, offset = (
+        tensor.numel() * tensor.element_size(),
+        tensor.storage_offset() * tensor.element_size(),
+    )
     return flat.set_(tensor.untyped_storage(), offset // word, (nbytes // word,), (1,))
 
 
 def word_view(tensor: Tensor, *others: Tensor) -> Tensor:
-    """A contiguous tensor as rows of the widest words, which ``others`` allow too: indexing works for every dtype.
+    """A contiguous tensor as rows of the widest words, which ``others`` allow too: indexing works
+    for every dtype.
 
     >>> word_view(torch.zeros(3, 2, 2, dtype=torch.bfloat16)).shape
     torch.Size([3, 1])
@@ -190,7 +208,8 @@ class Hits:
 
 
 class CachedFeature(WideFeature):
-    """Rows on the CPU: from a cache where it has them, and from the feature behind it where it has not.
+    """Rows on the CPU: from a cache where it has them, and from the feature behind it where it has
+    not.
 
     One kernel copies from both sides; rows that it cannot reach are read apart. (On an accelerator:
     ``AcceleratedFeature``.)
@@ -217,9 +236,13 @@ class CachedFeature(WideFeature):
         return self.read_counted(ids, out)[0]
 
     def read_counted(
-        self, ids: Tensor, out: Tensor | BufferPool | None = None, bounds: Sequence[int] | None = None
+        self,
+        ids: Tensor,
+        out: Tensor | BufferPool | None = None,
+        bounds: Sequence[int] | None = None,
     ) -> tuple[Tensor, tuple[int, ...]]:
-        """:meth:`read`, with the cache hits of each part of the ids; ``bounds`` as in :func:`part_ends`."""
+        """:meth:`read`, with the cache hits of each part of the ids; ``bounds`` as in
+        :func:`part_ends`."""
         index = id_array(ids)
         ends = part_ends(bounds, len(index))
         out = output_for(self, len(index), out)
@@ -241,7 +264,9 @@ class CachedFeature(WideFeature):
             return self._read_near(source, source.rows, index, ends, out)
         return self._read_split(index, ends, out)
 
-    def _read_near(self, source: HostFeature, rows: Array, index: Array, ends: Array, out: Tensor) -> Array:
+    def _read_near(
+        self, source: HostFeature, rows: Array, index: Array, ends: Array, out: Tensor
+    ) -> Array:
         from . import _gather
 
         source.announce(index, self._slots, len(self._cache))
@@ -269,7 +294,9 @@ class CachedFeature(WideFeature):
         if out.numel():
             parts = out, self._cache.rows, self._stored.read(torch.from_numpy(missed))
             target, cached, others = (word_view(part, *parts) for part in parts)
-            target.index_copy_(0, torch.from_numpy(places), cached.index_select(0, torch.from_numpy(slots)))
+            target.index_copy_(
+                0, torch.from_numpy(places), cached.index_select(0, torch.from_numpy(slots))
+            )
             target.index_copy_(0, torch.from_numpy(missed_places), others)
         return np.diff(np.searchsorted(places, ends), prepend=0)
 
@@ -277,7 +304,8 @@ class CachedFeature(WideFeature):
 def read_counted(
     feature: Feature, ids: Tensor, pool: BufferPool | None, bounds: Sequence[int] | None
 ) -> tuple[Tensor, tuple[int, ...] | None]:
-    """Rows on the CPU, with the cache hits of each part of the ids; None where there is no cache."""
+    """Rows on the CPU, with the cache hits of each part of the ids; None where there is no
+    cache."""
     if isinstance(feature, CachedFeature):
         return feature.read_counted(ids, pool, bounds)
     return feature.read(ids, pool), None
@@ -292,20 +320,26 @@ def check_rows(cache: FeatureCache, source: Feature) -> None:
         )
 
 
-def split_ids(cache: FeatureCache, index: Array, num_rows: int) -> tuple[Array, Array, Array, Array]:
-    """Slots and places of the hits, ids and places of the misses, all int64; IndexError for an id out of range."""
+def split_ids(
+    cache: FeatureCache, index: Array, num_rows: int
+) -> tuple[Array, Array, Array, Array]:
+    """Slots and places of the hits, ids and places of the misses, all int64; IndexError for an id
+    out of range."""
     from . import _gather
 
     count = len(index)
     slots, places, missed, missed_places = np.empty((4, count), dtype=np.int64)
-    hits = _gather.split(cache.slots.numpy(), len(cache), num_rows, index, slots, places, missed, missed_places)
+    hits = _gather.split(
+        cache.slots.numpy(), len(cache), num_rows, index, slots, places, missed, missed_places
+    )
     if hits < 0:
         raise_bad_id(index, -1 - hits, num_rows)
     return slots[:hits], places[:hits], missed[: count - hits], missed_places[: count - hits]
 
 
 def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
-    """Ends of the parts of ``count`` ids, int64, from ascending ``bounds`` (else ValueError); None: one part."""
+    """Ends of the parts of ``count`` ids, int64, from ascending ``bounds`` (else ValueError); None:
+    one part."""
     # One call a read, for a few numbers: NumPy's diff takes 8 us.
     known = (0, *([count] if bounds is None else bounds))
     if known[-1] != count or any(end < begin for begin, end in pairwise(known)):
@@ -318,9 +352,15 @@ _LINE = 64
 
 
 def fill_cache(
-    source: Feature, ids: Tensor, *, device: torch.device, num_nodes: int, slots: Tensor | None = None
+    source: Feature,
+    ids: Tensor,
+    *,
+    device: torch.device,
+    num_nodes: int,
+    slots: Tensor | None = None,
 ) -> FeatureCache:
-    """Read the rows of ``ids`` (most valuable first, no repeats) from a CPU source into a cache on ``device``.
+    """Read the rows of ``ids`` (most valuable first, no repeats) from a CPU source into a cache on
+    ``device``.
 
     ``slots`` is ``slots_for`` of ``ids``, or of a longer list that starts with them, to be shared.
     """
@@ -331,10 +371,16 @@ def fill_cache(
     return FeatureCache(rows, slots_for(ids, num_nodes) if slots is None else slots)
 
 
-def growing_cache(source: Feature, ids: Tensor, *, slots: Tensor, before: FeatureCache | None) -> GrowingCache:
-    """A cache for the rows of ``ids`` on the CPU, with those that another cache of the same values has ``before``."""
-    cache = GrowingCache(_empty_rows((len(ids), *source.row_shape), source.dtype, torch.device("cpu")), slots)
-    # Pages are made here, not by the first rows, between which the disk would rest: 1 s for 147 MB in a full group.
+def growing_cache(
+    source: Feature, ids: Tensor, *, slots: Tensor, before: FeatureCache | None
+) -> GrowingCache:
+    """A cache for the rows of ``ids`` on the CPU, with those that another cache of the same values
+    has ``before``."""
+    cache = GrowingCache(
+        _empty_rows((len(ids), *source.row_shape), source.dtype, torch.device("cpu")), slots
+    )
+    # Pages are made here, not by the first rows, between which the disk would rest: 1 s for 147 MB
+    # in a full group.
     byte_view(cache.rows)[:: mmap.PAGESIZE] = 0
     if before is not None:
         old = before.slots[ids]
@@ -347,7 +393,8 @@ def growing_cache(source: Feature, ids: Tensor, *, slots: Tensor, before: Featur
 
 
 def holds(cache: FeatureCache, source: Feature, ids: Tensor) -> bool:
-    """Whether a cache of ``ids`` has the very bits that the source has now; reads all rows that it has."""
+    """Whether a cache of ``ids`` has the very bits that the source has now; reads all rows that it
+    has."""
     there = (cache.slots[ids[: len(cache)]] >= 0).nonzero().squeeze(1)  # one that grows has not all
     rows, device = word_view(cache.rows), cache.rows.device
     chunks = _chunks(source, ids[there], device)
@@ -355,9 +402,11 @@ def holds(cache: FeatureCache, source: Feature, ids: Tensor) -> bool:
 
 
 def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """The rows of ``ids`` in words, some at a time, each with its places in ``ids``; on ``device``."""
-    # Most valuable first keeps the hottest rows together in the cache; a disk is read in its own order.
-    # (NumPy sorts: torch wakes its thread pool first, 0.15 s for 100 000 ids on a busy machine.)
+    """The rows of ``ids`` in words, some at a time, each with its places in ``ids``; on
+    ``device``."""
+    # Most valuable first keeps the hottest rows together in the cache; a disk is read in its own
+    # order. (NumPy sorts: torch wakes its thread pool first, 0.15 s for 100 000 ids on a busy
+    # machine.)
     places = torch.from_numpy(np.argsort(ids.numpy()))
     step = max(1, _CHUNK_BYTES // max(1, source.row_bytes))
     for start in range(0, len(ids), step):
@@ -366,7 +415,8 @@ def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tupl
 
 
 def _empty_rows(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory for rows; on the CPU NumPy's, in huge pages (100 000 rows of 1 KiB: 8.2 ms, torch's 10.9), by the line."""
+    """Memory for rows; on the CPU NumPy's, in huge pages (100 000 rows of 1 KiB: 8.2 ms, torch's
+    10.9), by the line."""
     nbytes = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or nbytes == 0:
         return torch.empty(shape, dtype=dtype, device=device)

@@ -1,4 +1,5 @@
-"""RowWindow: rows on disk that a group of batches needs and no cache holds, each read once, in the file's order."""
+"""RowWindow: rows on disk that a group of batches needs and no cache holds, each read once, in the
+file's order."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 class RowWindow:
     """The rows of one field that the batches of a group miss.
 
-    Rows are added by id while batches are sampled ahead, and loaded together. Where the file fits into memory the
-    system is asked for all their pages instead, and every row is read from the mapping (``holds_rows=False``).
+    Rows are added by id while batches are sampled ahead, and loaded together. Where the file fits
+    into memory the system is asked for all their pages instead, and every row is read from the
+    mapping (``holds_rows=False``).
 
     Args:
         source: The field's rows; :meth:`load` reads them.
@@ -47,7 +49,8 @@ class RowWindow:
         return len(self) * self._source.row_bytes
 
     def add(self, ids: Tensor, cache: FeatureCache | None) -> None:
-        """Add rows that a batch needs, but for those that are cached, are there already or do not exist."""
+        """Add rows that a batch needs, but for those that are cached, are there already or do not
+        exist."""
         from . import _gather
 
         index = id_array(ids)
@@ -58,7 +61,8 @@ class RowWindow:
         self._table.relabel(misses, np.empty(len(misses), dtype=np.int64))
 
     def load(self, earlier: RowWindow | None, pool: BufferPool) -> int:
-        """Get the rows: from an earlier window of the same values where it has them, else from the disk.
+        """Get the rows: from an earlier window of the same values where it has them, else from the
+        disk.
 
         Returns:
             Number of rows that were read.
@@ -74,13 +78,16 @@ class RowWindow:
         rows, missing = byte_view(out), np.arange(len(nodes))
         if earlier is not None and earlier._rows is not None:
             old = byte_view(earlier._rows)
-            missing = missing[: _gather.keep(nodes, *earlier._table.lookup, old, source.row_bytes, rows, missing)]
+            missing = missing[
+                : _gather.keep(nodes, *earlier._table.lookup, old, source.row_bytes, rows, missing)
+            ]
         source.read_into(nodes[missing], missing, rows)
         self._rows = out
         return len(missing)
 
     def feed(self, cache: GrowingCache, stored: Callable[[HostFeature], Feature]) -> None:
-        """Give a cache the rows that it wants and that are here; ``stored`` are a feature's rows as it keeps them."""
+        """Give a cache the rows that it wants and that are here; ``stored`` are a feature's rows as
+        it keeps them."""
         nodes = self._table.nodes
         wanted = cache.wanted(nodes)
         if len(wanted):
@@ -88,8 +95,11 @@ class RowWindow:
             places = nodes[wanted] if self._rows is None else wanted
             cache.absorb(nodes[wanted], stored(rows).read(torch.from_numpy(places)))
 
-    def read(self, ids: Tensor, cache: FeatureCache | None) -> tuple[HostFeature, FeatureCache | None] | None:
-        """The rows of ``ids`` as a feature of ``len(ids)`` rows, and the cache of some of them; None: one is absent.
+    def read(
+        self, ids: Tensor, cache: FeatureCache | None
+    ) -> tuple[HostFeature, FeatureCache | None] | None:
+        """The rows of ``ids`` as a feature of ``len(ids)`` rows, and the cache of some of them;
+        None: one is absent.
 
         Row ``i`` of the feature is that of ``ids[i]``; it is valid while the window is.
         """
@@ -99,8 +109,13 @@ class RowWindow:
             return None
         index = id_array(ids)
         slots, count = (_NO_SLOTS, 0) if cache is None else (cache.slots.numpy(), len(cache))
-        local_slots, places = np.empty(len(index), dtype=np.int32), np.empty(len(index), dtype=np.int64)
+        local_slots, places = (
+            np.empty(len(index), dtype=np.int32),
+            np.empty(len(index), dtype=np.int64),
+        )
         if _gather.locate(index, slots, count, *self._table.lookup, local_slots, places):
             return None
         feature = HostFeature(IndexedRows(self._rows, torch.from_numpy(places)))
-        return feature, None if cache is None else FeatureCache(cache.rows, torch.from_numpy(local_slots))
+        return feature, None if cache is None else FeatureCache(
+            cache.rows, torch.from_numpy(local_slots)
+        )

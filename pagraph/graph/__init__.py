@@ -1,4 +1,5 @@
-"""Graphs and what is sampled of them: CSC, typed graphs, fields by reference, blocks, mini-batches, subgraphs."""
+"""Graphs and what is sampled of them: CSC, typed graphs, fields by reference, blocks, mini-batches,
+subgraphs."""
 
 from .csc import CSC
 from .graph import Graph

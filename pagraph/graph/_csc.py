@@ -5,27 +5,30 @@ import numpy as np
 from .._jit import kernel
 from ..errors import FormatError
 
-# Offsets and ids may lie in a mapped file, which another process may write at any time: whoever indexes by one has
-# checked this very value, whatever was checked when the file was opened. Scalars only: LLVM counts the references of
-# arrays that are handed to a function that may raise, which costs 22 ns a call.
+# Offsets and ids may lie in a mapped file, which another process may write at any time: whoever
+# indexes by one has checked this very value, whatever was checked when the file was opened. Scalars
+# only: LLVM counts the references of arrays that are handed to a function that may raise, which
+# costs 22 ns a call.
 
 
 @kernel
-def check_row(begin, end, num_edges):  # type: ignore[no-untyped-def]
+def check_row(begin, end, num_edges):
     """Raise FormatError unless ``begin`` to ``end`` is a run of an array of ``num_edges``."""
     if begin < 0 or begin > end or end > num_edges:
-        raise FormatError("the graph's indptr must be non-decreasing, up to the number of edges: damaged file?")
+        raise FormatError(
+            "the graph's indptr must be non-decreasing, up to the number of edges: damaged file?"
+        )
 
 
 @kernel
-def check_id(v, limit):  # type: ignore[no-untyped-def]
+def check_id(v, limit):
     """Raise FormatError unless ``v`` is in ``[0, limit)``."""
     if v < 0 or v >= limit:
         raise FormatError("the graph's ids must be below the number of its vertices: damaged file?")
 
 
 @kernel
-def count_degrees(dst, counts):  # type: ignore[no-untyped-def]
+def count_degrees(dst, counts):
     """Add the number of occurrences of each id of ``dst`` to ``counts[id]``."""
     for i in range(len(dst)):
         v = dst[i]
@@ -34,7 +37,7 @@ def count_degrees(dst, counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fill_csc(src, dst, cursor, indices, edge_ids):  # type: ignore[no-untyped-def]
+def fill_csc(src, dst, cursor, indices, edge_ids):
     """Stable counting sort by destination; ``cursor`` starts as ``indptr[:-1]`` and is consumed."""
     for e in range(len(dst)):
         v = dst[e]
@@ -47,7 +50,7 @@ def fill_csc(src, dst, cursor, indices, edge_ids):  # type: ignore[no-untyped-de
 
 
 @kernel
-def expand_indptr(indptr, out):  # type: ignore[no-untyped-def]
+def expand_indptr(indptr, out):
     """Write the destination of every edge of a CSC: the inverse of compressing."""
     for v in range(len(indptr) - 1):
         begin, end = indptr[v], indptr[v + 1]
@@ -57,7 +60,7 @@ def expand_indptr(indptr, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def is_sorted(values):  # type: ignore[no-untyped-def]
+def is_sorted(values):
     """Whether ``values`` never decreases."""
     for i in range(1, len(values)):  # noqa: SIM110 (numba compiles the loop, not the generator)
         if values[i] < values[i - 1]:
@@ -66,7 +69,7 @@ def is_sorted(values):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def rows_are_sorted(indptr, values):  # type: ignore[no-untyped-def]
+def rows_are_sorted(indptr, values):
     """Whether ``values`` never decreases within a row."""
     for v in range(len(indptr) - 1):
         begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
@@ -78,7 +81,7 @@ def rows_are_sorted(indptr, values):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_loops(indptr, indices, counts):  # type: ignore[no-untyped-def]
+def count_loops(indptr, indices, counts):
     """Add the number of self-loops of each vertex to ``counts``."""
     for v in range(len(indptr) - 1):
         begin, end = indptr[v], indptr[v + 1]
@@ -89,15 +92,17 @@ def count_loops(indptr, indices, counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_up(out):  # type: ignore[no-untyped-def]
-    """``out[i] = i``; on one thread, while ``torch.arange`` starts others beside the loader's own."""
+def count_up(out):
+    """``out[i] = i``; on one thread, while ``torch.arange`` starts others beside the loader's
+    own."""
     for i in range(len(out)):
         out[i] = i
 
 
 @kernel
-def find_rows(indptr, positions, begins, length, out):  # type: ignore[no-untyped-def]
-    """The row that each edge is in, given a row at most ``length`` before it, where a block of rows begins."""
+def find_rows(indptr, positions, begins, length, out):
+    """The row that each edge is in, given a row at most ``length`` before it, where a block of rows
+    begins."""
     for i in range(len(positions)):
         low = max(begins[i], 0) + 1
         high = min(begins[i] + length, len(indptr))
@@ -111,16 +116,18 @@ def find_rows(indptr, positions, begins, length, out):  # type: ignore[no-untype
 
 
 @kernel
-def weight_of(indptr, visits, v):  # type: ignore[no-untyped-def]
-    """Reads of the row of ``v`` is read: as ``visits`` says, or if that is empty in proportion to its length."""
+def weight_of(indptr, visits, v):
+    """Reads of the row of ``v`` is read: as ``visits`` says, or if that is empty in proportion to
+    its length."""
     if len(visits) > 0:
         return np.float64(visits[v])
     return np.float64(indptr[v + 1] - indptr[v]) + 1.0
 
 
 @kernel
-def score_offsets(indptr, visits, before, per_page, scores):  # type: ignore[no-untyped-def]
-    """Add to ``scores`` the reads of each page of ``indptr``, whose first has ``before`` elements less of it."""
+def score_offsets(indptr, visits, before, per_page, scores):
+    """Add to ``scores`` the reads of each page of ``indptr``, whose first has ``before`` elements
+    less of it."""
     for v in range(len(indptr) - 1):
         weight = weight_of(indptr, visits, v)
         first = (before + v) // per_page
@@ -131,11 +138,11 @@ def score_offsets(indptr, visits, before, per_page, scores):  # type: ignore[no-
 
 
 @kernel
-def score_edges(indptr, visits, picks, before, per_page, scores):  # type: ignore[no-untyped-def]
+def score_edges(indptr, visits, picks, before, per_page, scores):
     """Add to ``scores`` the reads of each page of an array with an element for each edge.
 
-    A visit reads ``picks`` elements of a row, so that it expects that many times the share of the row on the page,
-    and at most one read of the page.
+    A visit reads ``picks`` elements of a row, so that it expects that many times the share of the
+    row on the page, and at most one read of the page.
     """
     for v in range(len(indptr) - 1):
         start = np.int64(indptr[v])

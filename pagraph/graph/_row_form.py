@@ -1,7 +1,9 @@
-"""Kernels that turn rows of float32 into rows of fewer bytes, and back: float16, bfloat16, int8 with a scale a row.
+"""Kernels that turn rows of float32 into rows of fewer bytes, and back: float16, bfloat16, int8
+with a scale a row.
 
-Everything is done with the bits, in plain loops that LLVM makes vectors of: numba has neither 16-bit float on the CPU.
-All NaN become one (of each sign), so that a row has the same bits whether or not it went through a cache.
+Everything is done with the bits, in plain loops that LLVM makes vectors of: numba has neither
+16-bit float on the CPU. All NaN become one (of each sign), so that a row has the same bits whether
+or not it went through a cache.
 """
 
 import numpy as np
@@ -23,10 +25,12 @@ _LEVELS = 127.0  # of int8, on each side of 0
 
 
 @kernel
-def to_half(u):  # type: ignore[no-untyped-def]
+def to_half(u):
     """Bits of a float32, rounded to float16's numbers, ties to even."""
     a = np.uint32(u & _ABS)
-    normal = np.uint32((a + np.uint32(0xFFF) + ((a >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000))
+    normal = np.uint32(
+        (a + np.uint32(0xFFF) + ((a >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    )
     tiny = np.float32(np.float32(a.view(np.float32) + _BELOW) - _BELOW).view(np.uint32)
     r = normal if a >= _HALF_NORMAL else tiny
     r = _INF if r >= _HALF_OVER else r
@@ -35,16 +39,18 @@ def to_half(u):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def to_brain(u):  # type: ignore[no-untyped-def]
+def to_brain(u):
     """Bits of a float32, rounded to bfloat16's numbers, ties to even."""
     a = np.uint32(u & _ABS)
-    r = np.uint32((a + np.uint32(0x7FFF) + ((a >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000))
+    r = np.uint32(
+        (a + np.uint32(0x7FFF) + ((a >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    )
     r = _NAN if a > _INF else r
     return np.uint32(r | (u & _SIGN))
 
 
 @kernel
-def narrow_half(u):  # type: ignore[no-untyped-def]
+def narrow_half(u):
     """The float16 of a float32 that :func:`to_half` has rounded."""
     a = np.uint32(u & _ABS)
     normal = np.uint32((a - _HALF_SHIFT) >> np.uint32(13))
@@ -56,23 +62,29 @@ def narrow_half(u):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def widen_half(h):  # type: ignore[no-untyped-def]
+def widen_half(h):
     """Bits of the float32 that equals a float16."""
     m = np.uint32((np.uint32(h) & np.uint32(0x7FFF)) << np.uint32(13))
     exponent = np.uint32(m & np.uint32(0x0F800000))
     tiny = np.float32(np.uint32(m + _HALF_NORMAL).view(np.float32) - _HALF_LEAST).view(np.uint32)
-    r = np.uint32(m + _HALF_SHIFT + _HALF_SHIFT) if exponent == np.uint32(0x0F800000) else np.uint32(m + _HALF_SHIFT)
+    r = (
+        np.uint32(m + _HALF_SHIFT + _HALF_SHIFT)
+        if exponent == np.uint32(0x0F800000)
+        else np.uint32(m + _HALF_SHIFT)
+    )
     r = tiny if exponent == np.uint32(0) else r
     return np.uint32(r | ((np.uint32(h) & np.uint32(0x8000)) << np.uint32(16)))
 
 
-# Runs of values begin at an unsigned place: no slices, no negative indices. Functions of two arrays return nothing and
-# call none of that kind: otherwise LLVM keeps the counting of references, 22 ns a row.
+# Runs of values begin at an unsigned place: no slices, no negative indices. Functions of two arrays
+# return nothing and call none of that kind: otherwise LLVM keeps the counting of references, 22 ns
+# a row.
 
 
 @kernel
-def largest(bits, start, count, form):  # type: ignore[no-untyped-def]
-    """The largest magnitude in a run of float32 bits, as bits: of the finite values, or for int8 of all."""
+def largest(bits, start, count, form):
+    """The largest magnitude in a run of float32 bits, as bits: of the finite values, or for int8 of
+    all."""
     worst, limit = np.uint32(0), np.uint32(0xFFFFFFFF) if form == INT8 else _INF
     for j in range(count):
         a = np.uint32(bits[start + np.uint64(j)] & _ABS)
@@ -81,28 +93,32 @@ def largest(bits, start, count, form):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def scale_for(worst):  # type: ignore[no-untyped-def]
+def scale_for(worst):
     """The bits of the scale of an int8 row whose largest magnitude has the bits ``worst``.
 
-    The float32 nearest to a 127th of it; the next one where that is a subnormal number so much less that the magnitude
-    is beyond 127.5 times it, and the one before where 127 times that is infinite.
+    The float32 nearest to a 127th of it; the next one where that is a subnormal number so much less
+    that the magnitude is beyond 127.5 times it, and the one before where 127 times that is
+    infinite.
     """
     magnitude = np.float64(np.uint32(worst).view(np.float32))
     nearest = np.float32(magnitude / _LEVELS)
-    bits = np.float32(nearest).view(np.uint32) + np.uint32(1 if 127.5 * np.float64(nearest) < magnitude else 0)
+    bits = np.float32(nearest).view(np.uint32) + np.uint32(
+        1 if 127.5 * np.float64(nearest) < magnitude else 0
+    )
     top = np.float32(np.float32(_LEVELS) * np.uint32(bits).view(np.float32))
     return np.uint32(bits - np.uint32(1 if top == np.float32(np.inf) else 0))
 
 
 @kernel
-def to_level(u, scale):  # type: ignore[no-untyped-def]
-    """The int8 of the bits of a float32: multiples of the scale, ties to even; the scale is not 0."""
+def to_level(u, scale):
+    """The int8 of the bits of a float32: multiples of the scale, ties to even; the scale is not
+    0."""
     steps = np.rint(np.float64(np.uint32(u).view(np.float32)) / scale)
     return np.int32(min(max(steps, -_LEVELS), _LEVELS))
 
 
 @kernel
-def read_scale(row, start):  # type: ignore[no-untyped-def]
+def read_scale(row, start):
     """The scale of an int8 row."""
     bits = np.uint32(0)
     for j in range(HEAD):
@@ -111,7 +127,7 @@ def read_scale(row, start):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def narrow_run(source, start, out, to, count, form, worst):  # type: ignore[no-untyped-def]
+def narrow_run(source, start, out, to, count, form, worst):
     """Write a run of float32 bits, whose :func:`largest` is ``worst``, as a row of fewer bytes."""
     if form == BFLOAT16:
         for j in range(count):
@@ -125,11 +141,13 @@ def narrow_run(source, start, out, to, count, form, worst):  # type: ignore[no-u
         for j in range(HEAD):
             out[to + np.uint64(j)] = (bits >> np.uint32(8 * j)) & np.uint32(0xFF)
         for j in range(count):
-            out[to + np.uint64(HEAD + j)] = np.uint8(to_level(source[start + np.uint64(j)], divisor))
+            out[to + np.uint64(HEAD + j)] = np.uint8(
+                to_level(source[start + np.uint64(j)], divisor)
+            )
 
 
 @kernel
-def widen_run(row, start, out, to, count, form):  # type: ignore[no-untyped-def]
+def widen_run(row, start, out, to, count, form):
     """Write the ``count`` values of a row of fewer bytes as the bits of float32."""
     if form == BFLOAT16:
         for j in range(count):
@@ -145,7 +163,7 @@ def widen_run(row, start, out, to, count, form):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def round_run(source, start, out, to, count, form):  # type: ignore[no-untyped-def]
+def round_run(source, start, out, to, count, form):
     """Write a run of float32 bits as float16 or bfloat16 would give them back."""
     if form == BFLOAT16:
         for j in range(count):
@@ -156,7 +174,7 @@ def round_run(source, start, out, to, count, form):  # type: ignore[no-untyped-d
 
 
 @kernel
-def round_levels(source, start, out, to, count, scale):  # type: ignore[no-untyped-def]
+def round_levels(source, start, out, to, count, scale):
     """Write a run of float32 bits as int8 with the bits of a ``scale`` would give them back."""
     factor = np.uint32(scale).view(np.float32)
     divisor = np.float64(factor) if scale else np.float64(1)
@@ -166,8 +184,9 @@ def round_levels(source, start, out, to, count, scale):  # type: ignore[no-untyp
 
 
 @kernel
-def narrow_rows(source, width, form, out, narrow_width, limit, worst):  # type: ignore[no-untyped-def]
-    """Write rows of float32 bits in fewer bytes; returns -1, or the first row with a magnitude of ``limit`` or more.
+def narrow_rows(source, width, form, out, narrow_width, limit, worst):
+    """Write rows of float32 bits in fewer bytes; returns -1, or the first row with a magnitude of
+    ``limit`` or more.
 
     ``worst[0]`` becomes the largest magnitude, as bits.
     """
@@ -182,7 +201,7 @@ def narrow_rows(source, width, form, out, narrow_width, limit, worst):  # type: 
 
 
 @kernel
-def widen_rows(rows, narrow_width, form, out, width):  # type: ignore[no-untyped-def]
+def widen_rows(rows, narrow_width, form, out, width):
     """Write rows of fewer bytes as the bits of float32."""
     for row in range(len(rows) // narrow_width):
         widen_run(rows, np.uint64(row * narrow_width), out, np.uint64(row * width), width, form)

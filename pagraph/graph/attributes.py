@@ -22,9 +22,11 @@ _WIDE = 2**53  # from here on float64 holds not every integer
 def number_attributes(
     graph: Any, where: str, *, unnamed: Collection[str] = ()
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The attributes that are numbers on all vertices, and those on all edges, in the graph's order.
+    """The attributes that are numbers on all vertices, and those on all edges, in the graph's
+    order.
 
-    One warning, which begins with ``where``, names those that stay behind, but for the ``unnamed`` ones.
+    One warning, which begins with ``where``, names those that stay behind, but for the ``unnamed``
+    ones.
     """
     left: list[str] = []
     found = []
@@ -39,7 +41,11 @@ def number_attributes(
                 left.append(f"{owner} attribute {name!r}")
         found.append(fields)
     if left:
-        _log.warning("%s: what not all vertices or edges have a number of stays behind: %s", where, ", ".join(left))
+        _log.warning(
+            "%s: what not all vertices or edges have a number of stays behind: %s",
+            where,
+            ", ".join(left),
+        )
     return found[0], found[1]
 
 
@@ -50,6 +56,8 @@ def _numbers(values: Sequence[Any]) -> Tensor | None:
     array = np.array(values)
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         return None
-    if array.dtype.kind == "f" and any(not isinstance(value, _FLOATS) and abs(int(value)) >= _WIDE for value in values):
+    if array.dtype.kind == "f" and any(
+        not isinstance(value, _FLOATS) and abs(int(value)) >= _WIDE for value in values
+    ):
         return None
     return torch.from_numpy(array)

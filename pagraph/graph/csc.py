@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 
 _INT32_MAX = 2**31 - 1
 _lock = ForkLock()
-# Files below 64 MiB, which batches do not ask for, are looked at as often: 5 us, beside batches of 50 us.
+# Files below 64 MiB, which batches do not ask for, are looked at as often: 5 us, beside batches of
+# 50 us.
 _CHECK_SECONDS = 0.05
 _ROWS_PER_BLOCK = 1024
 _ID_DTYPES = (torch.int32, torch.int64)
-_NO_IDS = {torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
+_NO_IDS = {
+    torch.bool,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+}
 
 __all__ = ["CSC", "as_ids", "check_range", "id_dtype", "writeable"]
 
@@ -45,14 +54,18 @@ def id_dtype(num_nodes: int, num_edges: int) -> torch.dtype:
 class CSC:
     """The in-edges of one edge type, compressed by destination.
 
-    The in-neighbours of ``v`` are ``indices[indptr[v]:indptr[v + 1]]``. Self-loops and parallel edges are kept.
+    The in-neighbours of ``v`` are ``indices[indptr[v]:indptr[v + 1]]``. Self-loops and parallel
+    edges are kept.
 
     Args:
-        indptr: Shape ``(num_dst + 1,)``, int32 or int64, non-decreasing from 0 to the number of edges.
+        indptr: Shape ``(num_dst + 1,)``, int32 or int64, non-decreasing from 0 to the number of
+            edges.
         indices: Shape ``(num_edges,)``, the same dtype, source ids.
         num_src: Number of source vertices; ``indices`` are below it.
-        edge_ids: Shape ``(num_edges,)``, int32 or int64: the caller's id of each edge. None: its position.
-        pages: The pages of arrays on disk, see :attr:`scattered`; None: batches need not ask for any.
+        edge_ids: Shape ``(num_edges,)``, int32 or int64: the caller's id of each edge. None: its
+            position.
+        pages: The pages of arrays on disk, see :attr:`scattered`; None: batches need not ask for
+            any.
 
     Raises:
         TypeError: An array is not a 1-D int32 or int64 CPU tensor.
@@ -71,16 +84,22 @@ class CSC:
         if self.edge_ids is not None:
             _check_ids("edge_ids", self.edge_ids)
         if self.indices.dtype != self.indptr.dtype:
-            raise TypeError(f"indices must have indptr's dtype {self.indptr.dtype}, got {self.indices.dtype}")
+            raise TypeError(
+                f"indices must have indptr's dtype {self.indptr.dtype}, got {self.indices.dtype}"
+            )
         if len(self.indptr) == 0:
             raise ValueError("indptr must have at least 1 element, got 0")
         first, last = int(self.indptr[0]), int(self.indptr[-1])
         if first != 0 or last != len(self.indices):
             raise ValueError(
-                f"indptr must run from 0 to the number of edges {len(self.indices)}, got {first} to {last}"
+                f"indptr must run from 0 to the number of edges {len(self.indices)}, got {first} "
+                f"to {last}"
             )
         if self.edge_ids is not None and len(self.edge_ids) != len(self.indices):
-            raise ValueError(f"edge_ids must have one entry per edge ({len(self.indices)}), got {len(self.edge_ids)}")
+            raise ValueError(
+                f"edge_ids must have one entry per edge ({len(self.indices)}), got "
+                f"{len(self.edge_ids)}"
+            )
 
     @classmethod
     def from_coo(
@@ -93,12 +112,15 @@ class CSC:
     ) -> CSC:
         """Compress the two ends of every edge; see ``Graph.from_coo``.
 
-        ``num_nodes`` may be the numbers of sources and of destinations, for ends of different types. ``names`` are the
-        names of the ends in errors.
+        ``num_nodes`` may be the numbers of sources and of destinations, for ends of different
+        types. ``names`` are the names of the ends in errors.
         """
         src, dst = as_ids(names[0], src), as_ids(names[1], dst)
         if len(src) != len(dst):
-            raise ValueError(f"{names[0]} and {names[1]} must have the same length, got {len(src)} and {len(dst)}")
+            raise ValueError(
+                f"{names[0]} and {names[1]} must have the same length, got {len(src)} and "
+                f"{len(dst)}"
+            )
         if num_nodes is None:
             num_nodes = 1 + max(_range(src)[1], _range(dst)[1])
         num_src, num_dst = num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)
@@ -120,9 +142,11 @@ class CSC:
 
     @property
     def scattered(self) -> CSC:
-        """The same edges for reads here and there, with :attr:`pages` where large arrays are on disk and not in memory.
+        """The same edges for reads here and there, with :attr:`pages` where large arrays are on
+        disk and not in memory.
 
-        Passes over all edges use this CSC itself, which the system reads ahead. Arrays must not be written to.
+        Passes over all edges use this CSC itself, which the system reads ahead. Arrays must not be
+        written to.
 
         Raises:
             FormatError: A file was changed since it was opened.
@@ -136,7 +160,8 @@ class CSC:
 
     @property
     def disk_pages(self) -> CSCPages | None:
-        """The pages of :attr:`scattered` arrays, in memory or not; None where no large one is on disk."""
+        """The pages of :attr:`scattered` arrays, in memory or not; None where no large one is on
+        disk."""
         own = self._scattered
         return self.pages if own is None else own.pages
 
@@ -154,7 +179,8 @@ class CSC:
         return [file for file in map(MappedFile.of, arrays) if file is not None]
 
     def check_files(self) -> None:
-        """Raise FormatError where a file of the arrays was shortened, written or replaced since it was opened."""
+        """Raise FormatError where a file of the arrays was shortened, written or replaced since it
+        was opened."""
         for file in self._files:
             file.check()
 
@@ -162,8 +188,14 @@ class CSC:
     def _scattered(self) -> CSC | None:
         with _lock:  # one for all threads: what is kept in memory belongs to it
             if "_scattered" not in vars(self):
-                found = None if self.pages is not None else scattered(self.indptr, self.indices, self.edge_ids)
-                vars(self)["_scattered"] = None if found is None else CSC(*found[:2], self.num_src, *found[2:])
+                found = (
+                    None
+                    if self.pages is not None
+                    else scattered(self.indptr, self.indices, self.edge_ids)
+                )
+                vars(self)["_scattered"] = (
+                    None if found is None else CSC(*found[:2], self.num_src, *found[2:])
+                )
             made: CSC | None = vars(self)["_scattered"]
             return made
 
@@ -172,7 +204,8 @@ class CSC:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("_ascending", "_files", "_in_memory", "_page_starts", "_scattered", "pages")
+            if name
+            not in ("_ascending", "_files", "_in_memory", "_page_starts", "_scattered", "pages")
         }
 
     def validate(self) -> None:
@@ -186,7 +219,8 @@ class CSC:
         _ = self._is_valid
 
     def check_rows(self) -> None:
-        """Raise FormatError if ``indptr`` decreases: read every time, for passes over a file that may be damaged."""
+        """Raise FormatError if ``indptr`` decreases: read every time, for passes over a file that
+        may be damaged."""
         from . import _csc
 
         self.check_files()
@@ -223,7 +257,8 @@ class CSC:
 
     @property
     def with_ascending_rows(self) -> CSC:
-        """The same edges, each row in the order of its sources; made when first asked for, and kept."""
+        """The same edges, each row in the order of its sources; made when first asked for, and
+        kept."""
         made = self._ascending
         return self if made is None else made
 
@@ -237,9 +272,11 @@ class CSC:
         return self.transpose().transpose()
 
     def positions_of(self, edge_ids: Tensor) -> Tensor:
-        """Positions of edges in ``indices``, given their ids: shape ``(n,)``, the dtype of ``indices``.
+        """Positions of edges in ``indices``, given their ids: shape ``(n,)``, the dtype of
+        ``indices``.
 
-        The first call of a CSC with ``edge_ids`` inverts them (once; 4 or 8 bytes an edge are kept).
+        The first call of a CSC with ``edge_ids`` inverts them (once; 4 or 8 bytes an edge are
+        kept).
 
         Raises:
             IndexError: An id is outside ``[0, num_edges)``.
@@ -270,7 +307,9 @@ class CSC:
         is_taken[ids] = True
         if not is_taken.all():
             free = int((~is_taken).nonzero()[0])
-            raise ValueError(f"edge_ids must be different, got one of them twice and {free} not at all")
+            raise ValueError(
+                f"edge_ids must be different, got one of them twice and {free} not at all"
+            )
         return ids
 
     def ends_by_id(self) -> Tensor:
@@ -285,12 +324,15 @@ class CSC:
         return ends
 
     def copy(self, dtype: torch.dtype | None = None) -> CSC:
-        """The same edges, without ids, in memory of their own: for libraries that write by offsets they do not check.
+        """The same edges, without ids, in memory of their own: for libraries that write by offsets
+        they do not check.
 
         Raises:
             ValueError: As :meth:`validate`.
         """
-        arrays = [array.to(dtype or array.dtype, copy=True) for array in (self.indptr, self.indices)]
+        arrays = [
+            array.to(dtype or array.dtype, copy=True) for array in (self.indptr, self.indices)
+        ]
         made = CSC(arrays[0], arrays[1], self.num_src)
         made.validate()
         return made
@@ -305,7 +347,8 @@ class CSC:
         return own.edge_ids[positions.long()]
 
     def ends_at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Source and destination ids of the edges at ``positions``, both in the dtype of ``indices``."""
+        """Source and destination ids of the edges at ``positions``, both in the dtype of
+        ``indices``."""
         positions, own = positions.to(self.indptr.dtype), self.scattered
         if own.pages is not None:
             return self._ends_on_disk(own, own.pages, positions)
@@ -313,7 +356,8 @@ class CSC:
         return self.indices[positions.long()], dst.to(self.indices.dtype)
 
     def _ends_on_disk(self, own: CSC, pages: CSCPages, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """The same where a bisection of all rows would read a dozen pages for each edge, one after the other."""
+        """The same where a bisection of all rows would read a dozen pages for each edge, one after
+        the other."""
         from . import _csc
 
         pages.need_edges(positions.numpy())
@@ -362,7 +406,9 @@ def as_ids(name: str, value: Any) -> Tensor:
         try:
             array: npt.NDArray[Any] = np.asarray(value)
         except (RuntimeError, ValueError) as error:  # tensors in a list, rows of several lengths
-            raise TypeError(f"{name} must hold integers, got a {type(value).__name__}: {error}") from None
+            raise TypeError(
+                f"{name} must hold integers, got a {type(value).__name__}: {error}"
+            ) from None
         if array.size == 0:
             array = array.astype(np.int64)
         if array.dtype.kind not in "iu":
@@ -393,7 +439,8 @@ def _range(ids: Tensor) -> tuple[int, int]:
 
 
 def check_range(name: str, ids: Tensor, limit: int, error: type[Exception] = ValueError) -> None:
-    """Raise ``error`` unless every id is in ``[0, limit)``; TypeError, ValueError for others than 1-D integers."""
+    """Raise ``error`` unless every id is in ``[0, limit)``; TypeError, ValueError for others than
+    1-D integers."""
     if not isinstance(ids, Tensor) or ids.dtype in _NO_IDS:
         got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
         raise TypeError(f"{name} must be a tensor of integers, got {got}")
@@ -421,6 +468,8 @@ def _compress(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> CSC:
     indptr[1:] = torch.cumsum(_count(dst, num_dst), 0)
     indices = torch.empty(len(src), dtype=dtype, device="cpu")
     edge_ids = torch.empty(len(src), dtype=dtype, device="cpu")
-    _csc.fill_csc(src.numpy(), dst.numpy(), indptr[:-1].clone().numpy(), indices.numpy(), edge_ids.numpy())
+    _csc.fill_csc(
+        src.numpy(), dst.numpy(), indptr[:-1].clone().numpy(), indices.numpy(), edge_ids.numpy()
+    )
     in_order = bool(_csc.is_sorted(dst.numpy()))
     return CSC(indptr, indices, num_src, None if in_order else edge_ids)

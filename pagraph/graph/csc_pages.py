@@ -1,4 +1,5 @@
-"""Arrays of a CSC in mapped files: mapped once more for reads here and there, and asked for before they are touched."""
+"""Arrays of a CSC in mapped files: mapped once more for reads here and there, and asked for before
+they are touched."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ __all__ = ["CSCPages", "FilePages", "scattered"]
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 LEAST_BYTES = 64 * 2**20
-"""Smaller arrays stay as they are: the system's read-ahead has brought them in after a few batches."""
+"""Smaller arrays stay as they are: the system's read-ahead has brought them in after a few
+batches."""
 
 _LOOK_SECONDS = 0.05
 _CALM = 16  # hops
@@ -33,18 +35,23 @@ class FilePages:
 
     Args:
         array: 1-D, contiguous.
-        file: The mapping that it lies in; None where it is somebody else's, whose file is not watched.
+        file: The mapping that it lies in; None where it is somebody else's, whose file is not
+            watched.
     """
 
     def __init__(self, array: Tensor, file: MappedFile | None) -> None:
         self.array, self.file = array, file
         told = file is None or file.tells_pages
-        self.pages = Pages(array.data_ptr(), array.element_size(), array.element_size(), len(array), told=told)
+        self.pages = Pages(
+            array.data_ptr(), array.element_size(), array.element_size(), len(array), told=told
+        )
 
     @property
     def is_in_memory(self) -> bool:
         """Whether all pages of a sample are in memory."""
-        return self.pages.told and not self.pages.are_cold(np.linspace(0, len(self.array) - 1, _LOOKS).astype(np.int64))
+        return self.pages.told and not self.pages.are_cold(
+            np.linspace(0, len(self.array) - 1, _LOOKS).astype(np.int64)
+        )
 
     def need(self, starts: Array, lengths: Array = _ONE) -> int:
         """Begin to read runs of elements, in any order; returns the pages that were not in memory.
@@ -65,15 +72,18 @@ class CSCPages:
         edge_ids: Pages of the edge ids.
     """
 
-    def __init__(self, indptr: FilePages | None, indices: FilePages | None, edge_ids: FilePages | None) -> None:
+    def __init__(
+        self, indptr: FilePages | None, indices: FilePages | None, edge_ids: FilePages | None
+    ) -> None:
         self.indptr, self.indices, self.edge_ids = indptr, indices, edge_ids
         self._looked, self._in_memory, self._calm = -_LOOK_SECONDS, False, 0
 
     def are_in_memory(self) -> bool:
-        """Whether all pages that batches read now are, so that nothing need be asked for; looks now and then.
+        """Whether all pages that batches read now are, so that nothing need be asked for; looks now
+        and then.
 
-        Either all pages of a sample are, or none had to be read for some hops. Batches of 200 seeds of fan-out 10,5
-        took 2 ms where each hop looked for itself.
+        Either all pages of a sample are, or none had to be read for some hops. Batches of 200 seeds
+        of fan-out 10,5 took 2 ms where each hop looked for itself.
         """
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
@@ -91,7 +101,8 @@ class CSCPages:
         return [pages for pages in (self.indptr, self.indices, self.edge_ids) if pages is not None]
 
     def need_offsets(self, vertices: Array, length: int = 1) -> None:
-        """The offsets of ``length`` rows from each of ``vertices`` on will be read, with the end of the last."""
+        """The offsets of ``length`` rows from each of ``vertices`` on will be read, with the end of
+        the last."""
         self._need(self.indptr, vertices, np.array([length + 1]))
 
     def need_edges(self, starts: Array, lengths: Array = _ONE) -> None:
@@ -106,10 +117,12 @@ class CSCPages:
 def scattered(
     indptr: Tensor, indices: Tensor, edge_ids: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, CSCPages] | None:
-    """The same arrays for reads here and there, with their pages; None where no large one is on disk.
+    """The same arrays for reads here and there, with their pages; None where no large one is on
+    disk.
 
-    Each fault of a mapping brings the system's read-ahead, some megabytes where a batch wants a page: good for passes
-    in order, which keep the mapping that they have. Batches get one of their own.
+    Each fault of a mapping brings the system's read-ahead, some megabytes where a batch wants a
+    page: good for passes in order, which keep the mapping that they have. Batches get one of their
+    own.
     """
     arrays = [_mapped_again(array) for array in (indptr, indices, edge_ids)]
     files = [pages for _, pages in arrays]

@@ -1,4 +1,5 @@
-"""Values of a field: a tensor, rows by reference, or rows in fewer bytes; and what is none of a field's."""
+"""Values of a field: a tensor, rows by reference, or rows in fewer bytes; and what is none of a
+field's."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from torch import Tensor
 from .indexed_rows import IndexedRows
 from .narrow_rows import NarrowRows
 
-__all__ = ["FieldValue", "is_single", "mask_of", "materialized", "stored_row_bytes", "stored_tensor"]
+__all__ = [
+    "FieldValue",
+    "is_single",
+    "mask_of",
+    "materialized",
+    "stored_row_bytes",
+    "stored_tensor",
+]
 
 FieldValue = Tensor | IndexedRows | NarrowRows
 """Values of a field."""
@@ -36,16 +44,20 @@ def materialized(values: FieldValue) -> Tensor:
 
 
 def is_single(value: Any) -> bool:
-    """Whether a value is nothing, or one number or word, which says something of a whole graph and is no field."""
+    """Whether a value is nothing, or one number or word, which says something of a whole graph and
+    is no field."""
     if isinstance(value, Tensor):
         return value.numel() <= 1
     if isinstance(value, np.ndarray):
         return value.size <= 1
-    return value is None or isinstance(value, str | bytes | bool | int | float | complex | np.generic)
+    return value is None or isinstance(
+        value, str | bytes | bool | int | float | complex | np.generic
+    )
 
 
 def mask_of(fields: Mapping[str, FieldValue], name: str) -> Tensor | None:
-    """The mask ``name`` among the fields of vertices as booleans, whatever it is stored as; None where there is none.
+    """The mask ``name`` among the fields of vertices as booleans, whatever it is stored as; None
+    where there is none.
 
     Raises:
         ValueError: It is not 1-D.
@@ -54,5 +66,7 @@ def mask_of(fields: Mapping[str, FieldValue], name: str) -> Tensor | None:
     if values is None:
         return None
     if values.dim() != 1:
-        raise ValueError(f"{name} must have one value for each vertex, got shape {tuple(values.shape)}")
+        raise ValueError(
+            f"{name} must have one value for each vertex, got shape {tuple(values.shape)}"
+        )
     return materialized(values).bool()

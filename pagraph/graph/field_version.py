@@ -19,11 +19,12 @@ __all__ = ["FieldVersion"]
 class FieldVersion:
     """A tensor's memory, layout and write count at one moment, to be compared with a later moment.
 
-    Equal versions mean that the values are the same, unless they were written behind torch's back (through
-    a NumPy view, ``tensor.data``, or by another process). The memory is known by a weak reference, so a
-    version neither keeps a replaced tensor alive nor takes a new tensor at the same address for the old
-    one. Tensors made in inference mode count no writes: their versions equal nothing, not even themselves.
-    ``ids`` is the version of the ids of ``IndexedRows``, None for a tensor.
+    Equal versions mean that the values are the same, unless they were written behind torch's back
+    (through a NumPy view, ``tensor.data``, or by another process). The memory is known by a weak
+    reference, so a version neither keeps a replaced tensor alive nor takes a new tensor at the same
+    address for the old one. Tensors made in inference mode count no writes: their versions equal
+    nothing, not even themselves. ``ids`` is the version of the ids of ``IndexedRows``, None for a
+    tensor.
     """
 
     storage: weakref.ref[torch.UntypedStorage]

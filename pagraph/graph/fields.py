@@ -18,7 +18,8 @@ __all__ = ["Fields"]
 
 
 class Fields(dict[str, Any]):
-    """A dictionary from name to rows: tensors, ``IndexedRows`` or ``NarrowRows``; others are made tensors.
+    """A dictionary from name to rows: tensors, ``IndexedRows`` or ``NarrowRows``; others are made
+    tensors.
 
     Args:
         owner: Whose rows they are, for errors: "vertex" or "edge".
@@ -41,7 +42,9 @@ class Fields(dict[str, Any]):
             kept = isinstance(value, Tensor | IndexedRows | NarrowRows)
             rows = value if kept else torch.as_tensor(value, device="cpu")
         except (RuntimeError, TypeError, ValueError) as error:
-            raise TypeError(f"field {shortened(repr(name))} must be a tensor or rows of numbers: {error}") from None
+            raise TypeError(
+                f"field {shortened(repr(name))} must be a tensor or rows of numbers: {error}"
+            ) from None
         got = rows.shape[0] if rows.dim() else "a scalar"
         if got != self._rows:
             rule = f"one row per {self._owner} ({self._rows})"

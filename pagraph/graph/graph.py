@@ -35,10 +35,11 @@ class Graph:
     """A directed graph stored by in-edges, with named fields on vertices and edges.
 
     Args:
-        csc: The in-edges, or one ``CSC`` for every edge type; none only where ``num_nodes`` names vertex types.
+        csc: The in-edges, or one ``CSC`` for every edge type; none only where ``num_nodes`` names
+            vertex types.
         num_nodes: Number of vertices, or a mapping from vertex type. Default: taken from ``csc``.
-        ndata: Field name to a tensor with one row per vertex, or to ``IndexedRows``; for several vertex types, such a
-            mapping per type.
+        ndata: Field name to a tensor with one row per vertex, or to ``IndexedRows``; for several
+            vertex types, such a mapping per type.
         edata: The same for edges; rows are in the order of the edge ids.
 
     Raises:
@@ -62,16 +63,21 @@ class Graph:
     ) -> None:
         if not isinstance(csc, CSC | Mapping):
             raise TypeError(
-                f"csc must be a CSC, or a mapping from edge type (see Graph.from_coo), got {type(csc).__name__}"
+                "csc must be a CSC, or a mapping from edge type (see Graph.from_coo), got "
+                f"{type(csc).__name__}"
             )
         for name, fields in (("ndata", ndata), ("edata", edata)):
             if fields is not None and not isinstance(fields, Mapping):
                 raise TypeError(f"{name} must be a mapping from name to rows, got {fields!r}"[:300])
         self._csc: dict[EdgeType, CSC] = {EDGE_TYPE: csc} if isinstance(csc, CSC) else dict(csc)
         for edge_type, arrays in self._csc.items():
-            if not (isinstance(edge_type, tuple) and len(edge_type) == 3 and isinstance(arrays, CSC)):
+            if not (
+                isinstance(edge_type, tuple) and len(edge_type) == 3 and isinstance(arrays, CSC)
+            ):
                 got = f"{edge_type!r}: {type(arrays).__name__}"
-                raise TypeError(f"csc must map edge types, such as ('a', 'to', 'b'), to a CSC each, got {got}")
+                raise TypeError(
+                    f"csc must map edge types, such as ('a', 'to', 'b'), to a CSC each, got {got}"
+                )
         if not self._csc and not (isinstance(num_nodes, Mapping) and num_nodes):
             raise ValueError("csc must hold at least 1 edge type, got 0")
         self._out_csc: dict[EdgeType, CSC] = {}
@@ -85,7 +91,8 @@ class Graph:
             {self.edge_types[0]: edata} if len(self._csc) == 1 else edata or {},
         )
 
-    # -- construction -------------------------------------------------------------------------------------
+    # -- construction
+    # -------------------------------------------------------------------------------------
 
     @classmethod
     def from_coo(
@@ -113,15 +120,19 @@ class Graph:
         return cls(CSC.from_coo(src, dst, num_nodes), ndata=ndata, edata=edata)
 
     @classmethod
-    def from_scipy(cls, matrix: Any, *, ndata: Mapping[str, Any] | None = None, weight: str | None = None) -> Graph:
+    def from_scipy(
+        cls, matrix: Any, *, ndata: Mapping[str, Any] | None = None, weight: str | None = None
+    ) -> Graph:
         """Build from a square scipy sparse matrix, ``matrix[src, dst] != 0`` meaning an edge.
 
-        Every stored entry is one edge, explicit zeros and duplicates included; ids follow ``matrix.tocoo()``.
+        Every stored entry is one edge, explicit zeros and duplicates included; ids follow
+        ``matrix.tocoo()``.
 
         Args:
             matrix: The matrix.
             ndata: Vertex fields.
-            weight: Name of an edge field that keeps the entries' values, which stay behind without it.
+            weight: Name of an edge field that keeps the entries' values, which stay behind without
+                it.
 
         Raises:
             TypeError: It is no sparse matrix.
@@ -139,9 +150,10 @@ class Graph:
     def from_networkx(cls, graph: Any, *, ndata: Mapping[str, Any] | None = None) -> Graph:
         """Build from a networkx graph; vertex ``i`` is the ``i``-th of ``graph.nodes``.
 
-        Attributes that are numbers on all vertices, or on all edges, become fields of bools, int64 or float64 (NumPy's
-        numbers keep their dtype); one warning in the log names the others, which stay behind. An undirected edge
-        becomes two with the same fields, one in each direction (a self-loop stays one).
+        Attributes that are numbers on all vertices, or on all edges, become fields of bools, int64
+        or float64 (NumPy's numbers keep their dtype); one warning in the log names the others,
+        which stay behind. An undirected edge becomes two with the same fields, one in each
+        direction (a self-loop stays one).
 
         Args:
             graph: The graph, of any of networkx's classes.
@@ -155,12 +167,16 @@ class Graph:
         if not graph.is_directed():
             turned = np.flatnonzero(src != dst)
             src, dst = np.concatenate([src, dst[turned]]), np.concatenate([dst, src[turned]])
-            edges = {name: torch.cat([values, values[torch.from_numpy(turned)]]) for name, values in edges.items()}
+            edges = {
+                name: torch.cat([values, values[torch.from_numpy(turned)]])
+                for name, values in edges.items()
+            }
         return cls.from_coo(src, dst, len(index), ndata={**vertices, **(ndata or {})}, edata=edges)
 
     @classmethod
     def from_dgl(cls, graph: Any) -> Graph:
-        """Build from a ``dgl.DGLGraph`` on the CPU; fields are shared, ids are narrowed to int32 where they fit.
+        """Build from a ``dgl.DGLGraph`` on the CPU; fields are shared, ids are narrowed to int32
+        where they fit.
 
         Raises:
             ValueError: The graph is not on the CPU, or is a block.
@@ -172,7 +188,8 @@ class Graph:
         csc = {etype: cls.csc_from_dgl(graph, etype, "csc") for etype in graph.canonical_etypes}
         converted = cls(csc, {ntype: int(graph.num_nodes(ntype)) for ntype in graph.ntypes})
         converted._set_fields(
-            {t: graph.nodes[t].data for t in graph.ntypes}, {t: graph.edges[t].data for t in graph.canonical_etypes}
+            {t: graph.nodes[t].data for t in graph.ntypes},
+            {t: graph.edges[t].data for t in graph.canonical_etypes},
         )
         return converted
 
@@ -180,36 +197,42 @@ class Graph:
     def from_pyg(cls, data: Any) -> Graph:
         """Build from PyG's ``Data`` or ``HeteroData``, or a dataset with one graph; needs PyG.
 
-        Fields are shared, ids are narrowed to int32 where they fit. Dense tensors and arrays of vertices and edges
-        become fields, and a warning names what is left, but for single numbers and words. An edge's id is its place in
-        ``edge_index``. Structure is converted once for each ``edge_index``: graphs and loaders of one share it. A
-        ``Data`` with dicts by type (``edge_index_dict``, ``num_nodes_dict``, ``x_dict``) becomes a graph of these.
+        Fields are shared, ids are narrowed to int32 where they fit. Dense tensors and arrays of
+        vertices and edges become fields, and a warning names what is left, but for single numbers
+        and words. An edge's id is its place in ``edge_index``. Structure is converted once for each
+        ``edge_index``: graphs and loaders of one share it. A ``Data`` with dicts by type
+        (``edge_index_dict``, ``num_nodes_dict``, ``x_dict``) becomes a graph of these.
 
         Raises:
             MissingDependencyError: PyG is not installed.
             TypeError: ``data`` is something else.
-            ValueError: A dataset holds another number of graphs than 1; an edge leads out of the graph; a vertex type
-                does not say how many vertices it has, or there is none; there are neither edges nor vertices; ``x`` has
-                another number of rows; dicts by type name other types than the edges'.
+            ValueError: A dataset holds another number of graphs than 1; an edge leads out of the
+                graph; a vertex type does not say how many vertices it has, or there is none; there
+                are neither edges nor vertices; ``x`` has another number of rows; dicts by type name
+                other types than the edges'.
         """
         graph: Graph = call_late("whole_graph", data)
         return graph
 
     @staticmethod
     def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
-        """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a CSC.
+        """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a
+        CSC.
 
-        A copy: DGL hands out its own memory, and sorts rows in place in ``global_uniform_negative_sampling``.
+        A copy: DGL hands out its own memory, and sorts rows in place in
+        ``global_uniform_negative_sampling``.
 
         Raises:
-            ValueError: An id is outside the graph, as in one that ``dgl.load_graphs`` read from a damaged file.
+            ValueError: An id is outside the graph, as in one that ``dgl.load_graphs`` read from a
+                damaged file.
         """
         from . import _csc
 
         _check_dgl_edges(graph, etype, layout)
         formats = graph.formats()
         if layout not in [*formats["created"], *formats["not created"]]:
-            graph = graph.formats(layout)  # the user restricted the formats: convert a copy of the structure
+            # The user restricted the formats: convert a copy of the structure.
+            graph = graph.formats(layout)
         indptr, indices, edge_ids = graph.adj_tensors(layout, etype=etype)
         far = etype[0] if layout == "csc" else etype[2]
         num_src = int(graph.num_nodes(far))
@@ -221,11 +244,13 @@ class Graph:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
-        """Open a graph folder, native (memory-mapped) or PaGraph's. See ``pagraph.datasets.open_graph``."""
+        """Open a graph folder, native (memory-mapped) or PaGraph's. See
+        ``pagraph.datasets.open_graph``."""
         graph: Graph = call_late("open_graph", folder, verify=verify)
         return graph
 
-    # -- structure ----------------------------------------------------------------------------------------
+    # -- structure
+    # ----------------------------------------------------------------------------------------
 
     @property
     def node_types(self) -> list[str]:
@@ -244,7 +269,8 @@ class Graph:
 
     @cached_property
     def types(self) -> tuple[tuple[str, ...], tuple[EdgeType, ...], tuple[int, ...]]:
-        """The vertex types, the edge types, and the numbers of vertices; kept, for every batch asks."""
+        """The vertex types, the edge types, and the numbers of vertices; kept, for every batch
+        asks."""
         return tuple(self._num_nodes), tuple(self._csc), tuple(self._num_nodes.values())
 
     @property
@@ -255,7 +281,10 @@ class Graph:
     def csc_of(self, edge_type: EdgeType) -> CSC:
         """The in-edges of ``edge_type``."""
         if edge_type not in self._csc:
-            raise KeyError(f"edge_type must be one of {shortened(self.edge_types)}, got {shortened(repr(edge_type))}")
+            raise KeyError(
+                f"edge_type must be one of {shortened(self.edge_types)}, got "
+                f"{shortened(repr(edge_type))}"
+            )
         return self._csc[edge_type]
 
     @property
@@ -283,21 +312,26 @@ class Graph:
         return str(self._only("vertex", self.node_types))
 
     def adjacency(self, edge_dir: str, edge_type: EdgeType | None = None) -> CSC:
-        """The in-edges, or for "out" the out-edges reversed, which are built when first asked for, and kept.
+        """The in-edges, or for "out" the out-edges reversed, which are built when first asked for,
+        and kept.
 
         Raises:
-            ValueError: "out" along an edge type whose two ends are of different types, or no ``edge_type`` where there
-                are several.
+            ValueError: "out" along an edge type whose two ends are of different types, or no
+                ``edge_type`` where there are several.
         """
         etype = edge_type if edge_type is not None else self._only("edge", self.edge_types)
         if edge_dir == "in":
             return self.csc_of(etype)
         if etype[0] != etype[2]:
-            raise ValueError(f"edge_dir must be 'in' for edges between different vertex types, got 'out' and {etype}")
+            raise ValueError(
+                "edge_dir must be 'in' for edges between different vertex types, got 'out' and "
+                f"{etype}"
+            )
         return self.out_csc_of(etype)
 
     def out_csc_of(self, edge_type: EdgeType) -> CSC:
-        """The out-edges of ``edge_type`` as a CSC of the reversed graph, built when first asked for, and kept."""
+        """The out-edges of ``edge_type`` as a CSC of the reversed graph, built when first asked
+        for, and kept."""
         csc = self.csc_of(edge_type)
         with self._lock:
             if edge_type not in self._out_csc:
@@ -305,15 +339,21 @@ class Graph:
             return self._out_csc[edge_type]
 
     def set_out_csc(self, edge_type: EdgeType, csc: CSC) -> None:
-        """Let :meth:`out_csc_of` return these, the same edges in an order of one's own; copies of the graph forget it.
+        """Let :meth:`out_csc_of` return these, the same edges in an order of one's own; copies of
+        the graph forget it.
 
         Raises:
             ValueError: There are not as many vertices and edges.
         """
         own = self.csc_of(edge_type)
-        got, want = (csc.num_src, csc.num_dst, csc.num_edges), (own.num_dst, own.num_src, own.num_edges)
+        got, want = (
+            (csc.num_src, csc.num_dst, csc.num_edges),
+            (own.num_dst, own.num_src, own.num_edges),
+        )
         if got != want:
-            raise ValueError(f"csc must have {want} sources, destinations and edges for {edge_type}, got {got}")
+            raise ValueError(
+                f"csc must have {want} sources, destinations and edges for {edge_type}, got {got}"
+            )
         with self._lock:
             self._out_csc[edge_type] = csc
 
@@ -326,12 +366,18 @@ class Graph:
         return self.csc.source_counts
 
     def reverse(self) -> Graph:
-        """The graph with every edge reversed (edge ids and fields kept), for sampling out-neighbours."""
-        reversed_ = Graph({(d, r, s): csc.transpose() for (s, r, d), csc in self._csc.items()}, self._num_nodes)
-        reversed_._set_fields(self._ndata, {(d, r, s): self._edata[s, r, d] for s, r, d in self._csc})
+        """The graph with every edge reversed (edge ids and fields kept), for sampling
+        out-neighbours."""
+        reversed_ = Graph(
+            {(d, r, s): csc.transpose() for (s, r, d), csc in self._csc.items()}, self._num_nodes
+        )
+        reversed_._set_fields(
+            self._ndata, {(d, r, s): self._edata[s, r, d] for s, r, d in self._csc}
+        )
         return reversed_
 
-    # -- fields -------------------------------------------------------------------------------------------
+    # -- fields
+    # -------------------------------------------------------------------------------------------
 
     @property
     def ndata(self) -> Fields:
@@ -356,12 +402,20 @@ class Graph:
             return by_type[key]
         except (KeyError, TypeError):
             what = "edge_type" if by_type is self._edata else "node_type"
-            raise KeyError(f"{what} must be one of {shortened(list(by_type))}, got {shortened(repr(key))}") from None
+            raise KeyError(
+                f"{what} must be one of {shortened(list(by_type))}, got {shortened(repr(key))}"
+            ) from None
 
     def set_field(
-        self, name: str, value: Any, *, node_type: str | None = None, edge_type: EdgeType | None = None
+        self,
+        name: str,
+        value: Any,
+        *,
+        node_type: str | None = None,
+        edge_type: EdgeType | None = None,
     ) -> None:
-        """Attach a field: one row per vertex, or per edge if ``edge_type`` is given; a tensor or ``IndexedRows``.
+        """Attach a field: one row per vertex, or per edge if ``edge_type`` is given; a tensor or
+        ``IndexedRows``.
 
         Raises:
             ValueError: The number of rows is not the number of vertices or edges.
@@ -371,12 +425,17 @@ class Graph:
         if edge_type is not None:
             self.edge_fields(edge_type)[name] = value
         else:
-            self.node_fields(self._only("vertex", self.node_types) if node_type is None else node_type)[name] = value
+            self.node_fields(
+                self._only("vertex", self.node_types) if node_type is None else node_type
+            )[name] = value
 
-    # -- helpers ------------------------------------------------------------------------------------------
+    # -- helpers
+    # ------------------------------------------------------------------------------------------
 
     def _set_fields(
-        self, ndata: Mapping[str, Mapping[str, Any] | None], edata: Mapping[EdgeType, Mapping[str, Any] | None]
+        self,
+        ndata: Mapping[str, Mapping[str, Any] | None],
+        edata: Mapping[EdgeType, Mapping[str, Any] | None],
     ) -> None:
         """Attach the fields of each vertex and edge type."""
         for ntype, fields in ndata.items():
@@ -400,32 +459,44 @@ class Graph:
 
     def _check_counts(self) -> None:
         for (src_type, _, dst_type), csc in self._csc.items():
-            for ntype, got, what in ((src_type, csc.num_src, "num_src"), (dst_type, csc.num_dst, "num_dst")):
+            for ntype, got, what in (
+                (src_type, csc.num_src, "num_src"),
+                (dst_type, csc.num_dst, "num_dst"),
+            ):
                 if self._num_nodes.get(ntype) != got:
                     raise ValueError(
-                        f"num_nodes must agree with every CSC: {ntype!r} has {self._num_nodes.get(ntype)}, "
+                        f"num_nodes must agree with every CSC: {ntype!r} has "
+                        f"{self._num_nodes.get(ntype)}, "
                         f"a CSC has {what}={got}"
                     )
 
     @staticmethod
     def _only(what: str, names: list[Any]) -> Any:
         if len(names) != 1:
-            raise ValueError(f"the graph must have exactly 1 {what} type for this call, got {names}")
+            raise ValueError(
+                f"the graph must have exactly 1 {what} type for this call, got {names}"
+            )
         return names[0]
 
     def __getstate__(self) -> dict[str, Any]:
         """State to pickle: not the lock, nor what can be made again."""
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_out_csc")}
+        return {
+            name: value for name, value in vars(self).items() if name not in ("_lock", "_out_csc")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _out_csc={}, _lock=threading.Lock())
 
     def __repr__(self) -> str:
-        dtype = next((str(csc.indices.dtype).removeprefix("torch.") for csc in self._csc.values()), "int32")
+        dtype = next(
+            (str(csc.indices.dtype).removeprefix("torch.") for csc in self._csc.values()), "int32"
+        )
         if self.is_homogeneous:
             return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, ids={dtype})"
         edges = {"/".join(t): c.num_edges for t, c in self._csc.items()}
-        nodes, edges_text = (shortened(counts, _LONGEST_REPR) for counts in (self._num_nodes, edges))
+        nodes, edges_text = (
+            shortened(counts, _LONGEST_REPR) for counts in (self._num_nodes, edges)
+        )
         return f"Graph(num_nodes={nodes}, num_edges={edges_text}, ids={dtype})"
 
     def __iter__(self) -> Iterator[EdgeType]:
@@ -449,6 +520,8 @@ def _check_dgl_edges(graph: Any, etype: EdgeType, layout: str) -> None:
         csc = CSC(arrays[0], arrays[1], cols, arrays[2] if len(arrays[2]) else None)
         csc.validate()
         if csc.num_dst != rows:
-            raise ValueError(f"indptr of {etype} must have {rows + 1} entries, got {csc.num_dst + 1}")
+            raise ValueError(
+                f"indptr of {etype} must have {rows + 1} entries, got {csc.num_dst + 1}"
+            )
         if csc.edge_ids is not None:
             check_range(f"edge ids of {etype}", csc.edge_ids, csc.num_edges)

@@ -17,8 +17,8 @@ __all__ = ["IndexedRows", "check_dense"]
 class IndexedRows:
     """Rows by reference: row ``i`` is ``source[ids[i]]``; nothing is copied before it is read.
 
-    The wide fields of a part of a partitioned graph: every process maps their one file, and reads through its own ids.
-    A graph, a ``FieldSet`` and the loaders take it where they take a tensor.
+    The wide fields of a part of a partitioned graph: every process maps their one file, and reads
+    through its own ids. A graph, a ``FieldSet`` and the loaders take it where they take a tensor.
 
     Attributes:
         source: Shape ``(num_source_rows, ...)``, on the CPU, dense; often a mapped file.
@@ -93,25 +93,38 @@ class IndexedRows:
         return self.source.is_complex()
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"rows by reference must be read to be tensors: [ids] or materialize(), not .{name}")
+        raise AttributeError(
+            f"rows by reference must be read to be tensors: [ids] or materialize(), not .{name}"
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, index: Any) -> Tensor:
         """The rows at a position, a slice, or a tensor of positions or booleans; copies them."""
-        return self.source[self.ids[index]].clone() if isinstance(index, int) else self.source[self.ids[index]]
+        return (
+            self.source[self.ids[index]].clone()
+            if isinstance(index, int)
+            else self.source[self.ids[index]]
+        )
 
     def materialize(self) -> Tensor:
         """All rows as a tensor of their own: ``numel() * element_size()`` bytes are copied."""
         return self.source.index_select(0, self.ids)
 
     def __repr__(self) -> str:
-        return f"IndexedRows(shape={tuple(self.shape)}, dtype={self.dtype}, source_rows={len(self.source)})"
+        return (
+            f"IndexedRows(shape={tuple(self.shape)}, dtype={self.dtype}, "
+            f"source_rows={len(self.source)})"
+        )
 
 
 def check_dense(name: str, value: Any) -> None:
     """Raise TypeError unless ``value`` is a dense CPU tensor."""
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
-        got = f"{value.layout} on {value.device}" if isinstance(value, Tensor) else type(value).__name__
+        got = (
+            f"{value.layout} on {value.device}"
+            if isinstance(value, Tensor)
+            else type(value).__name__
+        )
         raise TypeError(f"{name} must be a dense CPU tensor, got {got}")

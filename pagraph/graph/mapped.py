@@ -21,7 +21,8 @@ __all__ = ["MappedFile", "map_npy"]
 
 # Python names it from 3.13 on; the value is the same on x86-64 and ARM.
 _NORESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000)
-# Below this the kernel's read-ahead brings a whole array in faster than rows asked for one at a time.
+# Below this the kernel's read-ahead brings a whole array in faster than rows asked for one at a
+# time.
 _RANDOM_FROM_BYTES = 64 * 2**20
 
 
@@ -52,7 +53,8 @@ class MappedFile(mmap.mmap):
 
     @classmethod
     def of(cls, tensor: Tensor) -> MappedFile | None:
-        """The mapping that a CPU tensor lies in; None where it is in memory, or was mapped by somebody else."""
+        """The mapping that a CPU tensor lies in; None where it is in memory, or was mapped by
+        somebody else."""
         address = tensor.data_ptr()
         with _lock:
             return next((m for m in _mapped if m.address <= address < m.address + len(m)), None)
@@ -67,7 +69,8 @@ class MappedFile(mmap.mmap):
         return other
 
     def check(self) -> None:
-        """Raise FormatError where the file was shortened, written or replaced since: one look at its name (2 us).
+        """Raise FormatError where the file was shortened, written or replaced since: one look at
+        its name (2 us).
 
         Touching a page beyond a file's new end kills the process.
         """
@@ -80,19 +83,24 @@ class MappedFile(mmap.mmap):
             self._raise_changed()
 
     def check_size(self) -> None:
-        """Raise FormatError where the file was shortened since, whatever else was done to it (1 us)."""
+        """Raise FormatError where the file was shortened since, whatever else was done to it (1
+        us)."""
         size = self.size()
         if size < len(self):
-            raise FormatError(f"{self.path} was shortened while it was open: {size} of {len(self)} bytes are left")
+            raise FormatError(
+                f"{self.path} was shortened while it was open: {size} of {len(self)} bytes are left"
+            )
 
     @property
     def tells_pages(self) -> bool:
-        """Whether the system tells which pages are in memory: of one's own files, and those that one may write."""
+        """Whether the system tells which pages are in memory: of one's own files, and those that
+        one may write."""
         return os.access(self.path, os.W_OK) or os.stat(self.path).st_uid == os.geteuid()
 
     def _raise_changed(self) -> NoReturn:
         raise FormatError(
-            f"{self.path} must stay as it is while it is open: it was shortened, written, moved or removed"
+            f"{self.path} must stay as it is while it is open: it was shortened, written, moved or "
+            "removed"
         )
 
 
@@ -105,7 +113,8 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
 
 
 def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Tensor:
-    """Map a ``.npy`` file as a tensor, whatever its size: pages are read from the disk when they are touched.
+    """Map a ``.npy`` file as a tensor, whatever its size: pages are read from the disk when they
+    are touched.
 
     The mapping is copy-on-write: writing to the tensor works and never changes the file.
 
@@ -133,7 +142,9 @@ def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Ten
         try:
             empty = torch.from_numpy(np.empty(0, dtype=header.dtype))
         except (TypeError, ValueError) as error:
-            raise FormatError(f"{path} must have a dtype that torch has, got {header.dtype.str}") from error
+            raise FormatError(
+                f"{path} must have a dtype that torch has, got {header.dtype.str}"
+            ) from error
         if header.nbytes == 0:
             return torch.empty(header.shape, dtype=empty.dtype, device="cpu")
         memory = MappedFile.open(file)

@@ -39,11 +39,14 @@ def edge_pairs(indptr: Tensor, indices: Tensor) -> Tensor:
 
 
 def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
-    """CSC of an ``edge_index``, checked: ``indptr``, ``indices``, both of its dtype, and which edge each is, int64."""
+    """CSC of an ``edge_index``, checked: ``indptr``, ``indices``, both of its dtype, and which edge
+    each is, int64."""
     if not isinstance(edge_index, Tensor):
         raise TypeError(f"edge_index must be a tensor, got {type(edge_index).__name__}")
     if edge_index.dim() != 2 or len(edge_index) != 2:
-        raise ValueError(f"edge_index must have the shape (2, num_edges), got {tuple(edge_index.shape)}")
+        raise ValueError(
+            f"edge_index must have the shape (2, num_edges), got {tuple(edge_index.shape)}"
+        )
     if edge_index.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"edge_index must hold int32 or int64, got {edge_index.dtype}")
     src, dst = plain_tensor(edge_index)
@@ -55,8 +58,13 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
 
 
 def plain_tensor(edge_index: Tensor) -> Tensor:
-    """An ``edge_index`` as a plain tensor, also PyG's ``EdgeIndex``, which from 2.6 on has no memory known to torch."""
-    plain: Tensor = edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index.as_subclass(Tensor)
+    """An ``edge_index`` as a plain tensor, also PyG's ``EdgeIndex``, which from 2.6 on has no
+    memory known to torch."""
+    plain: Tensor = (
+        edge_index.as_tensor()
+        if hasattr(edge_index, "as_tensor")
+        else edge_index.as_subclass(Tensor)
+    )
     return plain
 
 
@@ -64,8 +72,8 @@ def plain_tensor(edge_index: Tensor) -> Tensor:
 class Block:
     """One bipartite layer of a mini-batch (DGL's block, the MFG), compressed by destination.
 
-    The destination vertices are the first ``num_dst`` source vertices. All ids are local to the block except
-    ``src_nodes`` and ``positions``.
+    The destination vertices are the first ``num_dst`` source vertices. All ids are local to the
+    block except ``src_nodes`` and ``positions``.
 
     Attributes:
         indptr: Shape ``(num_dst + 1,)``.
@@ -102,22 +110,28 @@ class Block:
         """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
         move = partial(_moved, device)
         weights = None if self.weights is None else move(self.weights)
-        indptr, indices, src_nodes, positions = map(move, (self.indptr, self.indices, self.src_nodes, self.positions))
+        indptr, indices, src_nodes, positions = map(
+            move, (self.indptr, self.indices, self.src_nodes, self.positions)
+        )
         return Block(indptr, indices, src_nodes, positions, self.num_dst, weights)
 
     def to_pyg(self) -> Tensor:
-        """The edges as an ``edge_index`` for PyG's layers, on the block's device; PyG itself is not needed.
+        """The edges as an ``edge_index`` for PyG's layers, on the block's device; PyG itself is not
+        needed.
 
-        With one row of ``x`` for each source vertex, call ``conv((x, x[:block.num_dst]), block.to_pyg())``, or for a
-        layer that takes no pair, such as ``GCNConv``, ``conv(x, block.to_pyg())[:block.num_dst]``. Edges are in the
-        order of ``weights`` and ``positions``.
+        With one row of ``x`` for each source vertex, call
+        ``conv((x, x[:block.num_dst]), block.to_pyg())``, or for a layer that takes no pair, such as
+        ``GCNConv``, ``conv(x, block.to_pyg())[:block.num_dst]``. Edges are in the order of
+        ``weights`` and ``positions``.
 
-        It is a plain tensor, as the ``edge_index`` of PyG's own batches: in PyG 2.6 to 2.8 the backward pass of layers
-        such as ``GraphConv`` fails for an ``EdgeIndex`` between different numbers of vertices. To make one, call
+        It is a plain tensor, as the ``edge_index`` of PyG's own batches: in PyG 2.6 to 2.8 the
+        backward pass of layers such as ``GraphConv`` fails for an ``EdgeIndex`` between different
+        numbers of vertices. To make one, call
         ``EdgeIndex(block.to_pyg(), sparse_size=(block.num_src, block.num_dst), sort_order="col")``.
 
         Returns:
-            Local sources, and local destinations, which do not decrease; shape ``(2, num_edges)``, int64.
+            Local sources, and local destinations, which do not decrease; shape ``(2, num_edges)``,
+            int64.
         """
         return edge_pairs(self.indptr, self.indices)
 
@@ -131,20 +145,24 @@ class Block:
         positions: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Block:
-        """The block of an ``edge_index`` whose edges may be in any order; the reverse of :meth:`to_pyg`.
+        """The block of an ``edge_index`` whose edges may be in any order; the reverse of
+        :meth:`to_pyg`.
 
         Edges are sorted by destination; those of one destination keep their order.
 
         Args:
-            edge_index: Shape ``(2, num_edges)``, int32 or int64, on any device: local sources and local destinations.
-            src_nodes: Shape ``(num_src,)``, the graph's id of each source vertex, the destinations first.
+            edge_index: Shape ``(2, num_edges)``, int32 or int64, on any device: local sources and
+                local destinations.
+            src_nodes: Shape ``(num_src,)``, the graph's id of each source vertex, the destinations
+                first.
             num_dst: Number of destination vertices.
-            positions: Shape ``(num_edges,)``, in the order of ``edge_index``. Default: places in ``edge_index``.
+            positions: Shape ``(num_edges,)``, in the order of ``edge_index``. Default: places in
+                ``edge_index``.
             weights: Shape ``(num_edges,)``, in the order of ``edge_index``.
 
         Raises:
-            TypeError: ``edge_index`` is not a tensor of int32 or int64, ``src_nodes`` not a tensor, or ``num_dst`` no
-                integer.
+            TypeError: ``edge_index`` is not a tensor of int32 or int64, ``src_nodes`` not a tensor,
+                or ``num_dst`` no integer.
             ValueError: A shape does not fit, or an id is out of range.
         """
         num_dst = as_integer("num_dst", num_dst)
@@ -155,15 +173,25 @@ class Block:
         indptr, indices, order = compressed(edge_index, len(src_nodes), num_dst)
         for name, values in (("positions", positions), ("weights", weights)):
             if values is not None and len(values) != len(order):
-                raise ValueError(f"{name} must have one entry per edge ({len(order)}), got {len(values)}")
+                raise ValueError(
+                    f"{name} must have one entry per edge ({len(order)}), got {len(values)}"
+                )
         positions = order.to(indices.dtype) if positions is None else positions[order]
-        return cls(indptr, indices, src_nodes, positions, num_dst, None if weights is None else weights[order])
+        return cls(
+            indptr,
+            indices,
+            src_nodes,
+            positions,
+            num_dst,
+            None if weights is None else weights[order],
+        )
 
     def to_dgl(self, graph: Graph | None = None) -> Any:
-        """The block as one of DGL's, for its layers; needs DGL, and on a GPU one that was built with CUDA.
+        """The block as one of DGL's, for its layers; needs DGL, and on a GPU one that was built
+        with CUDA.
 
-        A copy with ids of int64. ``srcdata`` and ``dstdata`` hold ``dgl.NID``, ``edata`` the sampler's weights as
-        ``"edge_weights"``, if it weighs edges.
+        A copy with ids of int64. ``srcdata`` and ``dstdata`` hold ``dgl.NID``, ``edata`` the
+        sampler's weights as ``"edge_weights"``, if it weighs edges.
 
         Args:
             graph: The sampled graph; ``edata[dgl.EID]`` then holds its edge ids.
@@ -180,12 +208,14 @@ class Block:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Links:
-    """Pairs of vertices that a batch is about, of one edge type; ends are places in the batch's ``output_nodes``.
+    """Pairs of vertices that a batch is about, of one edge type; ends are places in the batch's
+    ``output_nodes``.
 
     Attributes:
         positive: Shape ``(2, p)``: sources and destinations of the seeds, in order.
         negative: Shape ``(2, q)``: those of the pairs drawn beside them.
-        edge_ids: The graph's id of each positive edge, shape ``(p,)``; None where the seeds were pairs of vertices.
+        edge_ids: The graph's id of each positive edge, shape ``(p,)``; None where the seeds were
+            pairs of vertices.
     """
 
     positive: Tensor
@@ -193,9 +223,14 @@ class Links:
     edge_ids: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Links:
-        """The links with their tensors on ``device``; copies to an accelerator are not waited for."""
+        """The links with their tensors on ``device``; copies to an accelerator are not waited
+        for."""
         move = partial(_moved, device)
-        return Links(move(self.positive), move(self.negative), None if self.edge_ids is None else move(self.edge_ids))
+        return Links(
+            move(self.positive),
+            move(self.negative),
+            None if self.edge_ids is None else move(self.edge_ids),
+        )
 
     def __repr__(self) -> str:
         return f"Links(positive={self.positive.shape[1]}, negative={self.negative.shape[1]})"
@@ -230,11 +265,13 @@ class MiniBatch:
 
     @property
     def hop_ends(self) -> list[int]:
-        """Ends of the hops, hop 0 being the seeds: hop ``h`` is ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``."""
+        """Ends of the hops, hop 0 being the seeds: hop ``h`` is
+        ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``."""
         return [len(self.output_nodes), *(block.num_src for block in reversed(self.blocks))]
 
     def to(self, device: torch.device | str) -> MiniBatch:
-        """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited for."""
+        """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited
+        for."""
         move = partial(_moved, device)
         return MiniBatch(
             move(self.output_nodes),
@@ -245,7 +282,10 @@ class MiniBatch:
         )
 
     def __repr__(self) -> str:
-        return f"MiniBatch(output={len(self.output_nodes)}, input={len(self.input_nodes)}, blocks={self.blocks})"
+        return (
+            f"MiniBatch(output={len(self.output_nodes)}, input={len(self.input_nodes)}, "
+            f"blocks={self.blocks})"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -270,7 +310,8 @@ class Relation:
         return len(self.indices)
 
     def to(self, device: torch.device | str) -> Relation:
-        """The edges with their tensors on ``device``; copies to an accelerator are not waited for."""
+        """The edges with their tensors on ``device``; copies to an accelerator are not waited
+        for."""
         move = partial(_moved, device)
         weights = None if self.weights is None else move(self.weights)
         return Relation(move(self.indptr), move(self.indices), move(self.positions), weights)
@@ -305,21 +346,30 @@ class HeteroBlock:
     def to_pyg(self) -> dict[EdgeType, Tensor]:
         """The edges as an ``edge_index_dict`` for PyG's heterogeneous layers; see ``Block.to_pyg``.
 
-        ``HeteroConv`` takes the features of all source vertices of each type; of what it returns, the first
-        ``num_dst[vertex type]`` rows are the destinations'.
+        ``HeteroConv`` takes the features of all source vertices of each type; of what it returns,
+        the first ``num_dst[vertex type]`` rows are the destinations'.
         """
         return {etype: edge_pairs(r.indptr, r.indices) for etype, r in self.relations.items()}
 
     def to(self, device: torch.device | str) -> HeteroBlock:
         """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
         relations = {etype: relation.to(device) for etype, relation in self.relations.items()}
-        return HeteroBlock(relations, {t: _moved(device, ids) for t, ids in self.src_nodes.items()}, self.num_dst)
+        return HeteroBlock(
+            relations, {t: _moved(device, ids) for t, ids in self.src_nodes.items()}, self.num_dst
+        )
 
     def only(self) -> Block:
         """The block of a graph with one vertex type and one edge type."""
         (relation,) = self.relations.values()
         (src_nodes,), (num_dst,) = self.src_nodes.values(), self.num_dst.values()
-        return Block(relation.indptr, relation.indices, src_nodes, relation.positions, num_dst, relation.weights)
+        return Block(
+            relation.indptr,
+            relation.indices,
+            src_nodes,
+            relation.positions,
+            num_dst,
+            relation.weights,
+        )
 
     def __repr__(self) -> str:
         edges = {"-".join(etype): relation.num_edges for etype, relation in self.relations.items()}
@@ -349,9 +399,13 @@ class HeteroMiniBatch:
 
     @property
     def hop_ends(self) -> dict[str, list[int]]:
-        """Vertex type to how many of its ``input_nodes`` are known after each hop; see ``MiniBatch.hop_ends``."""
+        """Vertex type to how many of its ``input_nodes`` are known after each hop; see
+        ``MiniBatch.hop_ends``."""
         return {
-            ntype: [len(self.output_nodes.get(ntype, ())), *(len(b.src_nodes[ntype]) for b in reversed(self.blocks))]
+            ntype: [
+                len(self.output_nodes.get(ntype, ())),
+                *(len(b.src_nodes[ntype]) for b in reversed(self.blocks)),
+            ]
             for ntype in self.input_nodes
         }
 
@@ -362,10 +416,14 @@ class HeteroMiniBatch:
         return MiniBatch(output_nodes, [block.only() for block in self.blocks], links=links)
 
     def to(self, device: torch.device | str) -> HeteroMiniBatch:
-        """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited for."""
+        """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited
+        for."""
         move = partial(_moved, device)
         features, labels = (
-            {ntype: {name: move(rows) for name, rows in fields.items()} for ntype, fields in by_type.items()}
+            {
+                ntype: {name: move(rows) for name, rows in fields.items()}
+                for ntype, fields in by_type.items()
+            }
             for by_type in (self.features, self.labels)
         )
         return HeteroMiniBatch(
@@ -374,9 +432,14 @@ class HeteroMiniBatch:
             {ntype: move(ids) for ntype, ids in self.input_nodes.items()},
             features,
             labels,
-            None if self.links is None else {etype: links.to(device) for etype, links in self.links.items()},
+            None
+            if self.links is None
+            else {etype: links.to(device) for etype, links in self.links.items()},
         )
 
     def __repr__(self) -> str:
-        output, inputs = ({t: len(ids) for t, ids in nodes.items()} for nodes in (self.output_nodes, self.input_nodes))
+        output, inputs = (
+            {t: len(ids) for t, ids in nodes.items()}
+            for nodes in (self.output_nodes, self.input_nodes)
+        )
         return f"HeteroMiniBatch(output={output}, input={inputs}, blocks={self.blocks})"

@@ -19,20 +19,23 @@ _FORMS = {form.dtype: form for form in FORMS.values()}
 class NarrowRows:
     """Rows stored as float16, bfloat16 or int8, and read as float32 or float64.
 
-    They take fewer bytes on disk, in a cache and over the bus, and are widened where they are gathered. A graph, a
-    ``FieldSet`` and the loaders take them where they take a tensor.
+    They take fewer bytes on disk, in a cache and over the bus, and are widened where they are
+    gathered. A graph, a ``FieldSet`` and the loaders take them where they take a tensor.
 
     A value ``x`` is read as the nearest number of the form, ties to even:
 
     - ``bfloat16``: within ``2**-8 * |x|`` where ``|x| >= 2**-126``; the range is float32's.
-    - ``float16``: within ``2**-11 * |x|`` where ``|x| >= 2**-14``, within ``2**-25`` below. The largest is 65504.
-    - ``int8``: a multiple of the row's scale ``s``, which is a 127th of the row's largest magnitude: within ``s / 2``,
-      and a float32's rounding. A row of zeros has scale 0. NaN and infinities cannot be stored; -0 becomes 0.
+    - ``float16``: within ``2**-11 * |x|`` where ``|x| >= 2**-14``, within ``2**-25`` below. The
+      largest is 65504.
+    - ``int8``: a multiple of the row's scale ``s``, which is a 127th of the row's largest
+      magnitude: within ``s / 2``, and a float32's rounding. A row of zeros has scale 0. NaN and
+      infinities cannot be stored; -0 becomes 0.
 
     Args:
-        stored: The stored rows, a dense CPU tensor, often a mapped file, or rows of one by reference: float16 or
-            bfloat16 of shape ``(n, ...)``; or for int8 uint8 of shape ``(n, 4 + d)``, so that one read brings a row's
-            scale (a float32, little-endian) and its ``d`` values.
+        stored: The stored rows, a dense CPU tensor, often a mapped file, or rows of one by
+            reference: float16 or bfloat16 of shape ``(n, ...)``; or for int8 uint8 of shape
+            ``(n, 4 + d)``, so that one read brings a row's scale (a float32, little-endian) and its
+            ``d`` values.
         dtype: float32 or float64, in which rows are read.
 
     Attributes:
@@ -53,7 +56,9 @@ class NarrowRows:
         if not isinstance(stored, IndexedRows):
             check_dense("stored", stored)
         if stored.dtype not in _FORMS:
-            raise TypeError(f"stored must be float16, bfloat16, or uint8 for int8, got {stored.dtype}")
+            raise TypeError(
+                f"stored must be float16, bfloat16, or uint8 for int8, got {stored.dtype}"
+            )
         if dtype not in WIDE:
             raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
         self.form = _FORMS[stored.dtype]
@@ -62,14 +67,18 @@ class NarrowRows:
             rule = f"(n, {self.form.head} + d) for int8" if self.form.head else "(n, ...)"
             raise ValueError(f"stored must be of shape {rule}, got {shape}")
         self.stored, self.dtype = stored, dtype
-        self.decoding = Decoding(self.form, dtype, (shape[1] - self.form.head,) if self.form.head else shape[1:])
+        self.decoding = Decoding(
+            self.form, dtype, (shape[1] - self.form.head,) if self.form.head else shape[1:]
+        )
 
     @classmethod
     def of(cls, values: Any, form: str, *, dtype: torch.dtype | None = None) -> NarrowRows:
-        """Store values in a form, in new memory; ``values`` may be mapped, and are read some rows at a time.
+        """Store values in a form, in new memory; ``values`` may be mapped, and are read some rows
+        at a time.
 
         Args:
-            values: Rows of float32 or float64, a tensor or rows by reference; for int8 of two dimensions.
+            values: Rows of float32 or float64, a tensor or rows by reference; for int8 of two
+                dimensions.
             form: "float16", "bfloat16" or "int8".
             dtype: In which rows are read. Default: that of ``values``.
 
@@ -78,7 +87,10 @@ class NarrowRows:
             ValueError: ``form`` is another, or cannot hold a value: the error names the row.
         """
         stored = NarrowingRows(values, form)
-        parts = [stored[begin : begin + stored.chunk] for begin in range(0, max(1, len(values)), stored.chunk)]
+        parts = [
+            stored[begin : begin + stored.chunk]
+            for begin in range(0, max(1, len(values)), stored.chunk)
+        ]
         return cls(torch.cat(parts), stored.decoding.dtype if dtype is None else dtype)
 
     @property
@@ -113,7 +125,9 @@ class NarrowRows:
         return False
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"rows in fewer bytes must be read to be tensors: [ids] or materialize(), not .{name}")
+        raise AttributeError(
+            f"rows in fewer bytes must be read to be tensors: [ids] or materialize(), not .{name}"
+        )
 
     def __len__(self) -> int:
         return int(self.stored.shape[0])
@@ -130,7 +144,9 @@ class NarrowRows:
         out = torch.empty(self.shape, dtype=self.dtype, device="cpu")
         step = max(1, _CHUNK_BYTES // max(1, self.decoding.row_bytes))
         for begin in range(0, len(self), step):
-            self.decoding.decode(self.stored[begin : begin + step].contiguous(), out[begin : begin + step])
+            self.decoding.decode(
+                self.stored[begin : begin + step].contiguous(), out[begin : begin + step]
+            )
         return out
 
     def __repr__(self) -> str:
@@ -156,20 +172,29 @@ class NarrowingRows:
         if chosen is None:
             raise ValueError(f"form must be one of {', '.join(FORMS)}, got None")
         if getattr(values, "dtype", None) not in WIDE:
-            raise TypeError(f"values must be rows of float32 or float64, got {getattr(values, 'dtype', type(values))}")
+            raise TypeError(
+                "values must be rows of float32 or float64, got "
+                f"{getattr(values, 'dtype', type(values))}"
+            )
         dims = len(values.shape)
         if not dims or (chosen.head and dims != 2):
-            raise ValueError(f"values must have {2 if chosen.head else '1 or more'} dimensions, got {dims}")
+            raise ValueError(
+                f"values must have {2 if chosen.head else '1 or more'} dimensions, got {dims}"
+            )
         self._values, self._form, self._of = values, chosen, f" of {name}" if name else ""
         wide = tuple(values.shape[1:])
         self.decoding, self.dtype = Decoding(chosen, values.dtype, wide), chosen.dtype
         self.shape = (int(values.shape[0]), *chosen.row_shape(wide))
-        self.chunk = max(1, _CHUNK_BYTES // max(1, torch.Size(wide).numel() * values.dtype.itemsize))
+        self.chunk = max(
+            1, _CHUNK_BYTES // max(1, torch.Size(wide).numel() * values.dtype.itemsize)
+        )
 
     def __getitem__(self, rows: slice) -> Tensor:
         """Some of the stored rows; ValueError where a value cannot be stored."""
         begin, end, _ = rows.indices(self.shape[0])
         stored, bad, value = self._form.encode(self._values[begin:end])
         if bad >= 0:
-            raise self._form.refusal(f"{self._form.name} must hold the values of row {begin + bad}{self._of}", value)
+            raise self._form.refusal(
+                f"{self._form.name} must hold the values of row {begin + bad}{self._of}", value
+            )
         return stored

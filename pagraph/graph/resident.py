@@ -1,4 +1,5 @@
-"""The part of a graph's edges that stays in memory while the rest is read from disk: the pages that are read most."""
+"""The part of a graph's edges that stays in memory while the rest is read from disk: the pages that
+are read most."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _lock = ForkLock()
 
 
 def topology_bytes(graph: Graph) -> int:
-    """Bytes of the arrays of the graph's edges that batches read from disk: as much as could be kept in memory."""
+    """Bytes of the arrays of the graph's edges that batches read from disk: as much as could be
+    kept in memory."""
     return sum(pages.pages.num_pages * _PAGE for _, _, pages in _files(graph))
 
 
@@ -41,18 +43,21 @@ def resident_bytes(graph: Graph) -> int:
 def keep_resident(
     graph: Graph, nbytes: int, visits: Mapping[str, Tensor] | None = None, *, picks: float = _PICKS
 ) -> int:
-    """Keep the pages of the graph's edges that batches read most in memory, up to ``nbytes`` of them.
+    """Keep the pages of the graph's edges that batches read most in memory, up to ``nbytes`` of
+    them.
 
-    They are private memory of this process from then on, at the same addresses: the system never drops them, and all
-    loaders of the graph share them. What is kept already counts; a call with less than that changes nothing. Batches
-    may be sampled meanwhile. Reads the offsets of all rows, and the pages in the order of the file.
+    They are private memory of this process from then on, at the same addresses: the system never
+    drops them, and all loaders of the graph share them. What is kept already counts; a call with
+    less than that changes nothing. Batches may be sampled meanwhile. Reads the offsets of all rows,
+    and the pages in the order of the file.
 
     Args:
         graph: The graph; nothing is done for arrays in memory, or that the user has mapped.
         nbytes: Bytes in all; pages of 4 KiB are kept whole.
-        visits: Vertex type to how often batches expand each vertex, on any scale, shape ``(num_nodes,)``. Default: in
-            proportion to its in-degree.
-        picks: Edges that are read when a vertex is expanded, the sampler's fan-out; infinity for all.
+        visits: Vertex type to how often batches expand each vertex, on any scale, shape
+            ``(num_nodes,)``. Default: in proportion to its in-degree.
+        picks: Edges that are read when a vertex is expanded, the sampler's fan-out; infinity for
+            all.
 
     Returns:
         Bytes that are kept now.
@@ -97,9 +102,14 @@ def _files(graph: Graph) -> Iterator[tuple[EdgeType, CSC, FilePages]]:
 
 
 def _scores(
-    edge_type: EdgeType, csc: CSC, pages: FilePages, visits: Mapping[str, Tensor] | None, picks: float
+    edge_type: EdgeType,
+    csc: CSC,
+    pages: FilePages,
+    visits: Mapping[str, Tensor] | None,
+    picks: float,
 ) -> Array:
-    """Expected reads of each page of an array, 0 for those that are kept already, shape ``(num_pages,)``, float32."""
+    """Expected reads of each page of an array, 0 for those that are kept already, shape
+    ``(num_pages,)``, float32."""
     from . import _csc
 
     csc.check_rows()  # kernels that index by it would write anywhere
@@ -119,7 +129,9 @@ def _scores(
 def _weights(node_type: str, visits: Mapping[str, Tensor], count: int) -> Array:
     values = visits[node_type]
     if values.shape != (count,):
-        raise ValueError(f"visits[{node_type!r}] must have shape ({count},), got {tuple(values.shape)}")
+        raise ValueError(
+            f"visits[{node_type!r}] must have shape ({count},), got {tuple(values.shape)}"
+        )
     return values.float().contiguous().numpy()
 
 
@@ -133,7 +145,8 @@ def _largest(scores: Array, count: int) -> Array:
 
 
 def _take(pages: FilePages, chosen: Array) -> None:
-    """Make ascending pages private memory: a page of a private mapping is when it is written, here its own byte."""
+    """Make ascending pages private memory: a page of a private mapping is when it is written, here
+    its own byte."""
     if len(chosen) == 0:
         return
     assert pages.file is not None
@@ -146,6 +159,10 @@ def _take(pages: FilePages, chosen: Array) -> None:
             pages.pages.ask_pages(ahead)
         at = np.maximum(chunk * _PAGE - pages.array.data_ptr() % _PAGE, 0)
         flat[at] = flat[at]
-    held = np.zeros(pages.pages.num_pages, dtype=np.uint8) if len(pages.pages.held) == 0 else pages.pages.held.copy()
+    held = (
+        np.zeros(pages.pages.num_pages, dtype=np.uint8)
+        if len(pages.pages.held) == 0
+        else pages.pages.held.copy()
+    )
     held[chosen] = 1
     pages.pages.held = held

@@ -1,4 +1,5 @@
-"""Rows in fewer bytes: the forms, how values are rounded to them, and how they become values again."""
+"""Rows in fewer bytes: the forms, how values are rounded to them, and how they become values
+again."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class RowForm:
     Attributes:
         name: "float16", "bfloat16" or "int8".
         dtype: Element type of the stored rows.
-        head: Elements before a row's values: an int8 row is its scale (a float32 in 4 bytes) and an int8 a value.
+        head: Elements before a row's values: an int8 row is its scale (a float32 in 4 bytes) and an
+            int8 a value.
         value_dtype: Element type of the values in them.
         code: The form, for kernels.
         limit: Bits of the least float32 magnitude that it cannot hold.
@@ -42,7 +44,8 @@ class RowForm:
     largest: float
 
     def row_shape(self, wide: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a stored row of values of shape ``wide``: the same, but of one dimension with a head."""
+        """The shape of a stored row of values of shape ``wide``: the same, but of one dimension
+        with a head."""
         return (self.head + math.prod(wide),) if self.head else tuple(wide)
 
     def row_bytes(self, wide: tuple[int, ...]) -> int:
@@ -50,15 +53,16 @@ class RowForm:
         return math.prod(self.row_shape(wide)) * self.dtype.itemsize
 
     def encode(self, rows: Tensor, out: Tensor | None = None) -> tuple[Tensor, int, float]:
-        """Store float32 or float64 rows, each value as the nearest, ties to even; float64 by way of float32.
+        """Store float32 or float64 rows, each value as the nearest, ties to even; float64 by way of
+        float32.
 
         Args:
             rows: Shape ``(n, ...)``, on the CPU.
             out: Contiguous memory for the stored rows. Default: new.
 
         Returns:
-            The stored rows; -1, or the first row with a value that the form cannot hold (those from it on are not
-            written); the largest magnitude up to there: that value, if there is one.
+            The stored rows; -1, or the first row with a value that the form cannot hold (those from
+            it on are not written); the largest magnitude up to there: that value, if there is one.
         """
         from . import _row_form
 
@@ -71,7 +75,9 @@ class RowForm:
         over = (single.isinf() & ~rows.isinf()).view(len(rows), -1).any(1).nonzero()
         worst = np.zeros(1, dtype=np.uint32)
         bits = single.view(-1).view(torch.int32).numpy().view(np.uint32)
-        bad = _row_form.narrow_rows(bits, width, self.code, _flat(out), width + self.head, np.uint32(self.limit), worst)
+        bad = _row_form.narrow_rows(
+            bits, width, self.code, _flat(out), width + self.head, np.uint32(self.limit), worst
+        )
         if len(over) and (bad < 0 or int(over[0]) <= bad):
             bad = int(over[0])
             return out, bad, float(rows[bad].abs().nan_to_num(0.0, math.inf).max())
@@ -82,15 +88,35 @@ class RowForm:
         if not math.isfinite(value):
             return ValueError(f"{rule}, got {value:g}: {self.name} holds no such value")
         advice = ": use bfloat16" if self.code == FLOAT16 else ""
-        return ValueError(f"{rule}, got {value:g}, the largest of {self.name} is {self.largest:g}{advice}")
+        return ValueError(
+            f"{rule}, got {value:g}, the largest of {self.name} is {self.largest:g}{advice}"
+        )
 
 
 FORMS = {
     form.name: form
     for form in (
-        RowForm("float16", torch.float16, 0, torch.float16, FLOAT16, 0x477FF000, torch.finfo(torch.float16).max),
-        RowForm("bfloat16", torch.bfloat16, 0, torch.bfloat16, BFLOAT16, 0x7F7F8000, torch.finfo(torch.bfloat16).max),
-        RowForm("int8", torch.uint8, HEAD, torch.int8, INT8, 0x7F800000, torch.finfo(torch.float32).max),
+        RowForm(
+            "float16",
+            torch.float16,
+            0,
+            torch.float16,
+            FLOAT16,
+            0x477FF000,
+            torch.finfo(torch.float16).max,
+        ),
+        RowForm(
+            "bfloat16",
+            torch.bfloat16,
+            0,
+            torch.bfloat16,
+            BFLOAT16,
+            0x7F7F8000,
+            torch.finfo(torch.bfloat16).max,
+        ),
+        RowForm(
+            "int8", torch.uint8, HEAD, torch.int8, INT8, 0x7F800000, torch.finfo(torch.float32).max
+        ),
     )
 }
 """The forms by name."""
@@ -99,7 +125,8 @@ _ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 
 
 def form_of(argument: str, given: Any) -> RowForm | None:
-    """A form by its name or torch dtype, None for None; ValueError, which names the ``argument``, for anything else.
+    """A form by its name or torch dtype, None for None; ValueError, which names the ``argument``,
+    for anything else.
 
     >>> form_of("cache_dtype", "bf16").name, form_of("cache_dtype", torch.int8).name
     ('bfloat16', 'int8')
@@ -111,13 +138,15 @@ def form_of(argument: str, given: Any) -> RowForm | None:
     if isinstance(name, str) and name in FORMS:
         return FORMS[name]
     raise ValueError(
-        f"{argument} must be None, torch.float16, torch.bfloat16, torch.int8 or their names, got {given!r}"
+        f"{argument} must be None, torch.float16, torch.bfloat16, torch.int8 or their names, got "
+        f"{given!r}"
     )
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """Conversion of stored rows of a form to rows of ``dtype`` (float32 or float64) and ``row_shape``."""
+    """Conversion of stored rows of a form to rows of ``dtype`` (float32 or float64) and
+    ``row_shape``."""
 
     form: RowForm
     dtype: torch.dtype
@@ -134,11 +163,20 @@ class Decoding:
         if not self.form.head:
             return stored.to(self.dtype).view(shape)
         # A copy in any case: one row of a slice counts as contiguous, wherever it begins.
-        scales = stored[:, : self.form.head].clone(memory_format=torch.contiguous_format).view(torch.float32)
-        return (stored[:, self.form.head :].view(torch.int8).to(torch.float32) * scales).to(self.dtype).view(shape)
+        scales = (
+            stored[:, : self.form.head]
+            .clone(memory_format=torch.contiguous_format)
+            .view(torch.float32)
+        )
+        return (
+            (stored[:, self.form.head :].view(torch.int8).to(torch.float32) * scales)
+            .to(self.dtype)
+            .view(shape)
+        )
 
     def decode(self, stored: Tensor, out: Tensor | None = None) -> Tensor:
-        """Stored rows, contiguous and on the CPU, as values, in new memory or in ``out``; safe from any thread."""
+        """Stored rows, contiguous and on the CPU, as values, in new memory or in ``out``; safe from
+        any thread."""
         from . import _row_form
 
         if out is None:
@@ -156,4 +194,8 @@ class Decoding:
 def _flat(stored: Tensor) -> Any:
     """Contiguous stored rows as NumPy's integers of their width."""
     flat = stored.reshape(-1)
-    return (flat.view(torch.int16) if flat.dtype != torch.uint8 else flat).numpy().view(_WORDS[stored.dtype])
+    return (
+        (flat.view(torch.int16) if flat.dtype != torch.uint8 else flat)
+        .numpy()
+        .view(_WORDS[stored.dtype])
+    )

@@ -20,11 +20,15 @@ class SampledEdges:
     """The sampled edges of one type.
 
     Attributes:
-        edge_index: Shape ``(2, num_edges)``: local ids of the source and of the destination of each edge, contiguous.
-            Destinations never decrease, unless a sampler orders edges by their sources.
-        numbers: Shape ``(num_edges,)``: what ``ids_of`` makes the ids of the edges of; without it the ids, int64.
-        hop_ends: Number of edges after each hop; 0 first, for the seeds. Induced edges belong to no hop: only the 0.
-        ids_of: Looks ids up once they are asked for: of 0.75 M edges that took 2 of the 12 ms of a batch.
+        edge_index: Shape ``(2, num_edges)``: local ids of the source and of the destination of each
+            edge, contiguous. Destinations never decrease, unless a sampler orders edges by their
+            sources.
+        numbers: Shape ``(num_edges,)``: what ``ids_of`` makes the ids of the edges of; without it
+            the ids, int64.
+        hop_ends: Number of edges after each hop; 0 first, for the seeds. Induced edges belong to no
+            hop: only the 0.
+        ids_of: Looks ids up once they are asked for: of 0.75 M edges that took 2 of the 12 ms of a
+            batch.
     """
 
     edge_index: Tensor
@@ -47,16 +51,19 @@ class SampledEdges:
 class Subgraph:
     """A sampled mini-batch over any number of vertex and edge types.
 
-    A vertex has one local id in the batch, or one in each tree of disjoint sampling. The vertices of a type are in the
-    order of their discovery, the seeds first; repeated seeds keep their own places, and edges lead to the first one.
+    A vertex has one local id in the batch, or one in each tree of disjoint sampling. The vertices
+    of a type are in the order of their discovery, the seeds first; repeated seeds keep their own
+    places, and edges lead to the first one.
 
     Attributes:
         output_nodes: Vertex type to the seeds, in order; only the types that have any.
         input_nodes: Vertex type to the graph's ids of the vertices, for every type.
         edges: Edge type to the sampled edges, for every type.
-        hop_ends: Vertex type to how many of its vertices are known after each hop; the seeds are hop 0.
-        trees: Vertex type to the seed, by number over all types in the graph's order, that each vertex was sampled for,
-            shape ``(num_nodes,)``, int64; None unless the trees are disjoint.
+        hop_ends: Vertex type to how many of its vertices are known after each hop; the seeds are
+            hop 0.
+        trees: Vertex type to the seed, by number over all types in the graph's order, that each
+            vertex was sampled for, shape ``(num_nodes,)``, int64; None unless the trees are
+            disjoint.
     """
 
     output_nodes: dict[str, Tensor]
@@ -71,6 +78,9 @@ class Subgraph:
         return sum(edges.num_edges for edges in self.edges.values())
 
     def __repr__(self) -> str:
-        output, inputs = ({t: len(ids) for t, ids in nodes.items()} for nodes in (self.output_nodes, self.input_nodes))
+        output, inputs = (
+            {t: len(ids) for t, ids in nodes.items()}
+            for nodes in (self.output_nodes, self.input_nodes)
+        )
         edges = {"-".join(etype): edges.num_edges for etype, edges in self.edges.items()}
         return f"Subgraph(output={output}, nodes={inputs}, edges={edges})"

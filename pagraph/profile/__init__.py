@@ -1,4 +1,5 @@
-"""Profiling: hit-rate curves of feature caches, a recommended cache, stage times of epochs, a roofline."""
+"""Profiling: hit-rate curves of feature caches, a recommended cache, stage times of epochs, a
+roofline."""
 
 from ..stats import merge_traces
 from .budgets import DEFAULT_BUDGETS

@@ -6,8 +6,9 @@ _AHEAD = 64  # places asked for before they are written
 
 
 @kernel
-def number_segments(ids, ends, out):  # type: ignore[no-untyped-def]
-    """Write to ``out[ids[i]]`` the segment that place ``i`` is in, up to the last end; ``ends`` ascend."""
+def number_segments(ids, ends, out):
+    """Write to ``out[ids[i]]`` the segment that place ``i`` is in, up to the last end; ``ends``
+    ascend."""
     begin = 0
     for segment in range(len(ends)):
         for i in range(begin, ends[segment]):
@@ -17,7 +18,7 @@ def number_segments(ids, ends, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def add_segments(segments, counts, out):  # type: ignore[no-untyped-def]
+def add_segments(segments, counts, out):
     """Add each vertex's ``counts`` to the row of ``out`` that its segment names."""
     for vertex in range(len(segments)):
         segment = segments[vertex]
@@ -26,8 +27,9 @@ def add_segments(segments, counts, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def add_columns(counts, out):  # type: ignore[no-untyped-def]
-    """Add the sums of the columns of ``counts`` to ``out``, shape ``(columns,)``; NumPy takes ten times as long."""
+def add_columns(counts, out):
+    """Add the sums of the columns of ``counts`` to ``out``, shape ``(columns,)``; NumPy takes ten
+    times as long."""
     for row in range(counts.shape[0]):
         for column in range(counts.shape[1]):
             out[column] += counts[row, column]

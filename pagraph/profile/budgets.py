@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..ranking.policy import Ranking
 
-__all__ = ["DEFAULT_BUDGETS", "GRID", "FieldNames", "FieldSizes", "RowSizes", "Spending", "check_fields"]
+__all__ = [
+    "DEFAULT_BUDGETS",
+    "GRID",
+    "FieldNames",
+    "FieldSizes",
+    "RowSizes",
+    "Spending",
+    "check_fields",
+]
 
 DEFAULT_BUDGETS: tuple[float, ...] = (
     *(0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.13, 0.16, 0.2, 0.25),
@@ -28,12 +36,14 @@ DEFAULT_BUDGETS: tuple[float, ...] = (
 )
 """Shares of the vertices: close together where curves bend."""
 GRID: tuple[float, ...] = tuple(percent / 100 for percent in range(1, 101))
-"""Shares that are always summed up, so that a recommendation does not depend on the budgets asked for."""
+"""Shares that are always summed up, so that a recommendation does not depend on the budgets asked
+for."""
 
 
 @dataclass(frozen=True)
 class Spending:
-    """A budget of a curve in bytes: for rows, and if ``pays_tables`` for the tables from vertex to place as well."""
+    """A budget of a curve in bytes: for rows, and if ``pays_tables`` for the tables from vertex to
+    place as well."""
 
     nbytes: int
     pays_tables: bool = False
@@ -45,8 +55,8 @@ class RowSizes:
 
     Attributes:
         num_nodes: Vertex type to its number of vertices.
-        row_bytes: Vertex type to the bytes of a vertex's rows of all fields, for types with fields. None: no field is
-            named, and all vertices take the same.
+        row_bytes: Vertex type to the bytes of a vertex's rows of all fields, for types with fields.
+            None: no field is named, and all vertices take the same.
     """
 
     num_nodes: Mapping[str, int]
@@ -55,7 +65,9 @@ class RowSizes:
     @property
     def cached_types(self) -> dict[str, int]:
         """Vertex types that can be cached, to the bytes of a vertex of each."""
-        return dict(self.row_bytes) if self.row_bytes is not None else dict.fromkeys(self.num_nodes, 1)
+        return (
+            dict(self.row_bytes) if self.row_bytes is not None else dict.fromkeys(self.num_nodes, 1)
+        )
 
     @property
     def vertices(self) -> int:
@@ -71,27 +83,33 @@ class RowSizes:
         """Parse a budget.
 
         Args:
-            value: Rows as an int or a string of digits, a share of the vertices (0.1, "10%"), or bytes with a unit
-                ("2GiB"), tables included.
+            value: Rows as an int or a string of digits, a share of the vertices (0.1, "10%"), or
+                bytes with a unit ("2GiB"), tables included.
 
         Raises:
-            ValueError: It is negative, NaN, more than all vertices, no number at all, or in bytes without any field.
+            ValueError: It is negative, NaN, more than all vertices, no number at all, or in bytes
+                without any field.
             TypeError: It is something else.
         """
         number = _number(value)
         if isinstance(number, Budget):
             if self.row_bytes is None:
-                raise ValueError(f"budgets must be rows or shares where no field is named, got {value!r}")
+                raise ValueError(
+                    f"budgets must be rows or shares where no field is named, got {value!r}"
+                )
             return Spending(number.limit or 0, pays_tables=True)
         if isinstance(number, float):
             types = [(width, self.num_nodes[ntype]) for ntype, width in self.cached_types.items()]
             return Spending(Budget(share=number).nbytes(types, free=int) if number else 0)
         if not 0 <= number <= self.vertices:
-            raise ValueError(f"budgets must be from 0 to {self.vertices} rows (all vertices), got {value!r}")
+            raise ValueError(
+                f"budgets must be from 0 to {self.vertices} rows (all vertices), got {value!r}"
+            )
         return Spending(number * self.all_bytes // max(1, self.vertices))
 
     def spendings(self, values: Iterable[Any]) -> list[Spending]:
-        """Parse several budgets; raises as :meth:`spending`, and if there is none or all of it is one string."""
+        """Parse several budgets; raises as :meth:`spending`, and if there is none or all of it is
+        one string."""
         if isinstance(values, str):
             raise TypeError(f"budgets must be a list, got {values!r}")
         result = [self.spending(value) for value in values]
@@ -105,20 +123,28 @@ class RowSizes:
         return max(0, min(self.vertices, left * self.vertices // max(1, self.all_bytes)))
 
     def nbytes(self, spending: Spending) -> int | None:
-        """Bytes to give a loader as ``cache`` for this, tables included; None where no field is named."""
+        """Bytes to give a loader as ``cache`` for this, tables included; None where no field is
+        named."""
         if self.row_bytes is None:
             return None
         if not self.rows(spending):
             return 0
-        return min(spending.nbytes + (0 if spending.pays_tables else self._tables), self.all_bytes + self._tables)
+        return min(
+            spending.nbytes + (0 if spending.pays_tables else self._tables),
+            self.all_bytes + self._tables,
+        )
 
-    def divide(self, rankings: Mapping[str, Ranking], budgets: Sequence[Spending]) -> dict[str, npt.NDArray[np.int64]]:
-        """Divide every budget as a loader does: type to the number of vertices bought, shape ``(len(budgets),)``."""
+    def divide(
+        self, rankings: Mapping[str, Ranking], budgets: Sequence[Spending]
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        """Divide every budget as a loader does: type to the number of vertices bought, shape
+        ``(len(budgets),)``."""
         types = self.cached_types
         rows = np.zeros((len(budgets), len(types)), np.int64)
         for pays in (False, True):
             demands = [
-                Demand(n := self.num_nodes[t], width, SLOT_BYTES * n * pays, rankings[t]) for t, width in types.items()
+                Demand(n := self.num_nodes[t], width, SLOT_BYTES * n * pays, rankings[t])
+                for t, width in types.items()
             ]
             places = [place for place, budget in enumerate(budgets) if budget.pays_tables == pays]
             if places:
@@ -132,7 +158,10 @@ class RowSizes:
 
 def _number(value: Any) -> int | float | Budget:
     """Parse rows to an int, a share to a float, bytes to a ``Budget``."""
-    problem = f"budgets must be rows (1000), shares in [0, 1] (0.1, '10%') or bytes ('2GiB'), got {value!r}"
+    problem = (
+        "budgets must be rows (1000), shares in [0, 1] (0.1, '10%') or bytes ('2GiB'), got "
+        f"{value!r}"
+    )
     if isinstance(value, str):
         text = value.strip()
         if text.isdecimal():
@@ -165,7 +194,8 @@ class FieldSizes:
     """The fields that are read, by vertex type.
 
     Attributes:
-        inputs, labels: Vertex type to the bytes of a row of each field read for the input nodes, and for the seeds.
+        inputs, labels: Vertex type to the bytes of a row of each field read for the input nodes,
+            and for the seeds.
         rows: Bytes of a vertex in a cache.
     """
 
@@ -175,7 +205,8 @@ class FieldSizes:
 
     @classmethod
     def of(cls, graph: Graph, fields: FieldNames | None, labels: FieldNames) -> FieldSizes:
-        """Look the fields up; ValueError for an unknown field, or names without a type where there are several."""
+        """Look the fields up; ValueError for an unknown field, or names without a type where there
+        are several."""
         inputs, outputs = _widths(graph, fields or (), "fields"), _widths(graph, labels, "labels")
         row_bytes = {
             ntype: width
@@ -188,14 +219,22 @@ class FieldSizes:
     def row_bytes(self) -> dict[str, int]:
         """Field, with its type where there are several, to the bytes of a row."""
         parts = (self.inputs, self.labels)
-        return {self.key(t, name): width for part in parts for t, of in part.items() for name, width in of.items()}
+        return {
+            self.key(t, name): width
+            for part in parts
+            for t, of in part.items()
+            for name, width in of.items()
+        }
 
     def key(self, ntype: str, name: str) -> str:
-        """Name of a field in a curve: ``"feat"``, or ``"paper/feat"`` where there are several types."""
+        """Name of a field in a curve: ``"feat"``, or ``"paper/feat"`` where there are several
+        types."""
         return name if len(self.rows.num_nodes) == 1 else f"{ntype}/{name}"
 
 
-def check_fields(graph: Graph, names: Iterable[str], node_type: str | None = None, *, argument: str = "fields") -> None:
+def check_fields(
+    graph: Graph, names: Iterable[str], node_type: str | None = None, *, argument: str = "fields"
+) -> None:
     """Raise ValueError for a field that the graph, or a vertex type of it, does not have."""
     have = graph.node_fields(node_type if node_type is not None else graph.only_node_type)
     for name in names:
@@ -211,12 +250,19 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
         if not names:
             return {}
         if len(graph.node_types) > 1:
-            raise ValueError(f"{argument} must be a mapping from types among {graph.node_types}, got {list(names)}")
+            raise ValueError(
+                f"{argument} must be a mapping from types among {graph.node_types}, got "
+                f"{list(names)}"
+            )
         names = {graph.only_node_type: names}
     for ntype, of_type in names.items():
         if ntype not in graph.node_types:
-            raise ValueError(f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}")
-        check_fields(graph, of_type, ntype if len(graph.node_types) > 1 else None, argument=argument)
+            raise ValueError(
+                f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}"
+            )
+        check_fields(
+            graph, of_type, ntype if len(graph.node_types) > 1 else None, argument=argument
+        )
     from ..graph.field_value import stored_row_bytes  # it imports torch
 
     widths: dict[str, dict[str, int]] = {ntype: {} for ntype in names}

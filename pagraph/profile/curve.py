@@ -20,20 +20,21 @@ class CurveRecord:
         policy: Name of the policy.
         budget_fraction: Vertices that the cache may hold / all vertices.
         budget_rows: Vertices that the cache may hold.
-        budget_bytes: Bytes of these vertices' rows and of the tables from vertex to place, to give a loader as
-            ``cache``. None where no field is named.
+        budget_bytes: Bytes of these vertices' rows and of the tables from vertex to place, to give
+            a loader as ``cache``. None where no field is named.
         hit_rate: Hit rate of the input nodes, over all measured epochs.
         hit_rate_by_epoch: The same by measured epoch.
         hit_rate_by_hop: The same by the hop that found them; hop 0 are the seeds.
-        hit_rate_by_field: Hit rate of each field: input fields are read for all input nodes, labels for the seeds.
+        hit_rate_by_field: Hit rate of each field: input fields are read for all input nodes, labels
+            for the seeds.
         bytes_moved: Bytes an epoch that the cache does not serve; None where no field is named.
-        predicted_hit_rate: Hit rate expected without having seen the measured epochs. None: not known, as always for
-            the oracle.
-        oracle_hit_rate: Hit rate of a cache of this budget, chosen anew for every epoch by its own reads: no static
-            cache does better. Rows of several widths are chosen by the bytes they save; then caches that save less may
-            hit more.
-        share_of_oracle: What the cache serves / what that one does, in bytes where rows have several widths, else in
-            rows.
+        predicted_hit_rate: Hit rate expected without having seen the measured epochs. None: not
+            known, as always for the oracle.
+        oracle_hit_rate: Hit rate of a cache of this budget, chosen anew for every epoch by its own
+            reads: no static cache does better. Rows of several widths are chosen by the bytes they
+            save; then caches that save less may hit more.
+        share_of_oracle: What the cache serves / what that one does, in bytes where rows have
+            several widths, else in rows.
         oracle_bytes_moved: ``bytes_moved`` with that cache.
     """
 
@@ -57,8 +58,10 @@ class HitRateCurve:
     """Hit rates by policy and budget, from one pass of counting over the measured epochs.
 
     Attributes:
-        records: One for every policy and budget: policies in the order asked for, each with its budgets in that order.
-        grid: The same for 1, 2, ... 100 % of the vertices, so that knees and charts do not depend on ``records``.
+        records: One for every policy and budget: policies in the order asked for, each with its
+            budgets in that order.
+        grid: The same for 1, 2, ... 100 % of the vertices, so that knees and charts do not depend
+            on ``records``.
         num_nodes: Vertices of the graph, of all types.
         batches: Mini-batches an epoch.
         reads: Rows of input nodes an epoch asks for (the mean of the measured epochs).
@@ -66,10 +69,11 @@ class HitRateCurve:
         row_bytes: Field to the bytes of one row.
         bytes_read: Bytes an epoch asks for, moved without a cache. None where no field is named.
         settings: Sampler, batch size, seeds, epochs, seed.
-        seconds: Wall time of "ranking" (all policies), "counting" (sampling the measured epochs) and "summing" (all
-            policies and budgets).
+        seconds: Wall time of "ranking" (all policies), "counting" (sampling the measured epochs)
+            and "summing" (all policies and budgets).
         ranking_seconds: Policy to the wall time of its ranking, with the epochs that it samples.
-        left_out: Default policies for which the memory given was too little, to the bytes that it must be.
+        left_out: Default policies for which the memory given was too little, to the bytes that it
+            must be.
     """
 
     records: list[CurveRecord]
@@ -98,17 +102,24 @@ class HitRateCurve:
 
     @property
     def usable(self) -> list[str]:
-        """The policies that training can use: not the oracle and the ideal, which know what will be read."""
-        return [policy for policy in self.policies if policy.partition(":")[0] not in ("oracle", "ideal")]
+        """The policies that training can use: not the oracle and the ideal, which know what will be
+        read."""
+        return [
+            policy
+            for policy in self.policies
+            if policy.partition(":")[0] not in ("oracle", "ideal")
+        ]
 
     @property
     def has_widths(self) -> bool:
-        """Whether vertex types have rows of different widths: then a cache that hits less may save more bytes."""
+        """Whether vertex types have rows of different widths: then a cache that hits less may save
+        more bytes."""
         return any("/" in key for key in self.row_bytes)
 
     @property
     def of_links(self) -> bool:
-        """Whether batches begin with edges, of which hop 0 are the ends, those of negative pairs included."""
+        """Whether batches begin with edges, of which hop 0 are the ends, those of negative pairs
+        included."""
         return bool(self.settings.get("of_links"))
 
     @property
@@ -118,7 +129,8 @@ class HitRateCurve:
 
     @property
     def unit(self) -> str:
-        """Unit that policies save most of: "bytes" where vertex types have rows of different widths, else "rows"."""
+        """Unit that policies save most of: "bytes" where vertex types have rows of different
+        widths, else "rows"."""
         return "bytes" if self.has_widths else "rows"
 
     def served(self, record: CurveRecord) -> float:
@@ -132,31 +144,41 @@ class HitRateCurve:
         return 1 - record.oracle_bytes_moved / self.bytes_read
 
     def of(self, policy: str) -> list[CurveRecord]:
-        """The records of one policy, in the order of the budgets; ValueError if it was not measured."""
+        """The records of one policy, in the order of the budgets; ValueError if it was not
+        measured."""
         found = [record for record in self.records if record.policy == policy]
         if not found:
             raise ValueError(f"policy must be one of {self.policies}, got {policy!r}")
         return found
 
     def whole(self, policy: str) -> list[CurveRecord]:
-        """The records of one policy with all known budgets, the grid's included, by rows; raises as :meth:`of`."""
+        """The records of one policy with all known budgets, the grid's included, by rows; raises as
+        :meth:`of`."""
         known = [*(record for record in self.grid if record.policy == policy), *self.of(policy)]
-        by_rows = {record.budget_rows: record for record in known}  # what was asked for replaces the grid's
+        # What was asked for replaces the grid's.
+        by_rows = {record.budget_rows: record for record in known}
         return [by_rows[rows] for rows in sorted(by_rows)]
 
     def at(self, policy: str, budget_rows: int) -> CurveRecord:
-        """The record of one policy with a cache of so many rows; ValueError if that was not measured."""
+        """The record of one policy with a cache of so many rows; ValueError if that was not
+        measured."""
         for record in self.whole(policy):
             if record.budget_rows == budget_rows:
                 return record
         raise ValueError(f"budget_rows must be those of a measured budget, got {budget_rows}")
 
     def with_budget(self, budget_rows: int) -> list[list[CurveRecord]]:
-        """The records of all policies for each budget asked for, and for ``budget_rows`` in its place among them."""
+        """The records of all policies for each budget asked for, and for ``budget_rows`` in its
+        place among them."""
         rows = [[*records] for records in zip(*map(self.of, self.policies), strict=True)]
         if all(records[0].budget_rows != budget_rows for records in rows):
-            smaller = [place for place, records in enumerate(rows) if records[0].budget_rows < budget_rows]
-            rows.insert(max(smaller, default=-1) + 1, [self.at(policy, budget_rows) for policy in self.policies])
+            smaller = [
+                place for place, records in enumerate(rows) if records[0].budget_rows < budget_rows
+            ]
+            rows.insert(
+                max(smaller, default=-1) + 1,
+                [self.at(policy, budget_rows) for policy in self.policies],
+            )
         return rows
 
     def saved_share(self, record: CurveRecord) -> float:
@@ -190,7 +212,8 @@ class HitRateCurve:
     def __repr__(self) -> str:
         budgets = len({record.budget_rows for record in self.records})
         return (
-            f"HitRateCurve({', '.join(self.policies)}; {budgets} budgets of {self.num_nodes:,} vertices, "
+            f"HitRateCurve({', '.join(self.policies)}; {budgets} budgets of {self.num_nodes:,} "
+            "vertices, "
             f"{self.batches:,} batches and {self.reads:,.0f} reads an epoch)"
         )
 
@@ -199,7 +222,8 @@ _BENDS = 0.1  # how far above the straight line a knee must be to be called one
 _SMALL = 0.1  # share of the vertices in what is called a small cache
 _SHARES = (0.90, 0.95, 0.99)
 _TIE = 0.002  # a fifth of a point: what the noise of another epoch may change
-_OF_EQUALS = ("auto", "degree", "adaptive", "random", "vip", "presample")  # the default, then the cheapest first
+# The default, then the cheapest first.
+_OF_EQUALS = ("auto", "degree", "adaptive", "random", "vip", "presample")
 
 
 @dataclass(frozen=True)
@@ -218,14 +242,17 @@ class Recommendation:
 
     Attributes:
         policy: The policy to use.
-        budget_rows, budget_fraction, budget_bytes, hit_rate: The cache it should have, as in ``CurveRecord``: the
-            knee. Where the curve hardly bends no cache is worth its memory, and this is the small one.
-        small: A small cache: the smallest measured budget of at least a tenth of the vertices, or else the largest.
-        knee: Where the policy's curve bends: the budget at which it is furthest above the straight line from no cache
-            to the largest budget; rows beyond it save less than the average row.
+        budget_rows, budget_fraction, budget_bytes, hit_rate: The cache it should have, as in
+            ``CurveRecord``: the knee. Where the curve hardly bends no cache is worth its memory,
+            and this is the small one.
+        small: A small cache: the smallest measured budget of at least a tenth of the vertices, or
+            else the largest.
+        knee: Where the policy's curve bends: the budget at which it is furthest above the straight
+            line from no cache to the largest budget; rows beyond it save less than the average row.
         bend: Its distance from that line, in [0, 1]: near 0 every row saves as much as any other.
-        smallest_for: Share (0.90, 0.95, 0.99) of what the oracle saves with the largest budget, in reads, or in bytes
-            where rows have several widths, to the smallest budget that saves it; None where none does.
+        smallest_for: Share (0.90, 0.95, 0.99) of what the oracle saves with the largest budget, in
+            reads, or in bytes where rows have several widths, to the smallest budget that saves it;
+            None where none does.
         reason: The same in words.
     """
 
@@ -242,22 +269,28 @@ class Recommendation:
 
     @property
     def worth_it(self) -> bool:
-        """Whether the curve bends: where it is nearly straight, no cache saves more than its share of the rows."""
+        """Whether the curve bends: where it is nearly straight, no cache saves more than its share
+        of the rows."""
         return self.bend >= _BENDS
 
     def to_json(self) -> dict[str, Any]:
-        """All of it for ``json.dumps``; the keys of ``smallest_for`` are "0.90", "0.95" and "0.99"."""
+        """All of it for ``json.dumps``; the keys of ``smallest_for`` are "0.90", "0.95" and
+        "0.99"."""
         values = asdict(self) | {"worth_it": self.worth_it}
-        values["smallest_for"] = {f"{share:.2f}": choice for share, choice in values["smallest_for"].items()}
+        values["smallest_for"] = {
+            f"{share:.2f}": choice for share, choice in values["smallest_for"].items()
+        }
         return values
 
 
 def recommend(curve: HitRateCurve) -> Recommendation:
-    """Choose the policy that saves most on average over the budgets, and the budget at the knee of its curve.
+    """Choose the policy that saves most on average over the budgets, and the budget at the knee of
+    its curve.
 
-    Measured by the share of the bytes that the cache serves, on the curve's grid. The default policy, or else a cheaper
-    one, replaces the best if it saves at most a fifth of a point less with every budget. The knee is that of kneedle
-    (Satopaa et al., ICDCS workshops 2011) without smoothing.
+    Measured by the share of the bytes that the cache serves, on the curve's grid. The default
+    policy, or else a cheaper one, replaces the best if it saves at most a fifth of a point less
+    with every budget. The knee is that of kneedle (Satopaa et al., ICDCS workshops 2011) without
+    smoothing.
 
     Raises:
         ValueError: The curve has no policy that training can use.
@@ -269,7 +302,9 @@ def recommend(curve: HitRateCurve) -> Recommendation:
     knee, bend = _knee(curve, records)
     most = max(curve.oracle_served(record) for record in (curve.grid or curve.records))
     smallest = {
-        share: next((_choice(r) for r in records if curve.saved_share(r) >= share * most - 1e-12), None)
+        share: next(
+            (_choice(r) for r in records if curve.saved_share(r) >= share * most - 1e-12), None
+        )
         for share in _SHARES
     }
     small = next((r for r in records if round(r.budget_fraction, 2) >= _SMALL), records[-1])
@@ -288,21 +323,27 @@ def recommend(curve: HitRateCurve) -> Recommendation:
 
 def _best(curve: HitRateCurve) -> str:
     usable = curve.usable
-    saved = {policy: [curve.saved_share(record) for record in _known(curve, policy)] for policy in usable}
+    saved = {
+        policy: [curve.saved_share(record) for record in _known(curve, policy)] for policy in usable
+    }
     best = max(usable, key=lambda policy: fmean(saved[policy]))
-    close = [p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))]
+    close = [
+        p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))
+    ]
     place = {policy: place for place, policy in enumerate(_OF_EQUALS)}
     return min(close, key=lambda policy: place.get(policy.partition(":")[0], len(place)))
 
 
 def _known(curve: HitRateCurve, policy: str) -> list[CurveRecord]:
-    """The grid's records, or those asked for where there is no grid, in the order of their budgets."""
+    """The grid's records, or those asked for where there is no grid, in the order of their
+    budgets."""
     found = [record for record in curve.grid if record.policy == policy] or curve.of(policy)
     return sorted(found, key=lambda record: (record.budget_rows, record.hit_rate))
 
 
 def _knee(curve: HitRateCurve, records: Sequence[CurveRecord]) -> tuple[CurveRecord, float]:
-    """The record furthest above the straight line from nothing to the last, and its distance; records in order."""
+    """The record furthest above the straight line from nothing to the last, and its distance;
+    records in order."""
     last = records[-1]
     slope = curve.saved_share(last) / last.budget_rows if last.budget_rows else 0.0
     above = [curve.saved_share(record) - slope * record.budget_rows for record in records]
@@ -311,24 +352,34 @@ def _knee(curve: HitRateCurve, records: Sequence[CurveRecord]) -> tuple[CurveRec
 
 
 def _choice(record: CurveRecord) -> BudgetChoice:
-    return BudgetChoice(record.budget_rows, record.budget_fraction, record.budget_bytes, record.hit_rate)
+    return BudgetChoice(
+        record.budget_rows, record.budget_fraction, record.budget_bytes, record.hit_rate
+    )
 
 
-def _reason(curve: HitRateCurve, best: CurveRecord, records: Sequence[CurveRecord], *, bends: bool) -> str:
+def _reason(
+    curve: HitRateCurve, best: CurveRecord, records: Sequence[CurveRecord], *, bends: bool
+) -> str:
     what = "bytes" if curve.has_widths else "reads"
     text = (
-        f"{best.policy} serves {curve.served(best):.1%} of all {what} from {best.budget_fraction:.1%} of the vertices, "
+        f"{best.policy} serves {curve.served(best):.1%} of all {what} from "
+        f"{best.budget_fraction:.1%} of the vertices, "
         f"{best.share_of_oracle:.0%} of what the best choice of vertices would."
     )
     last = records[-1]
     if not bends:
-        text += " A cache is not worth it: the curve hardly bends, rows differ little in what they save."
+        text += (
+            " A cache is not worth it: the curve hardly bends, rows differ little in what they "
+            "save."
+        )
     elif last.budget_rows > best.budget_rows:
         before = curve.served(best) / max(1, best.budget_rows)
         after = (curve.served(last) - curve.served(best)) / (last.budget_rows - best.budget_rows)
         ratio = f"{after / before:.0%}" if after >= 0.005 * before else "less than 1%"
         text += f" A row beyond these saves {ratio} of what one of them does on average."
-    rates = [(curve.served(curve.at(p, best.budget_rows)), p) for p in curve.usable if p != best.policy]
+    rates = [
+        (curve.served(curve.at(p, best.budget_rows)), p) for p in curve.usable if p != best.policy
+    ]
     if rates:
         rate, other = max(rates)
         text += f" The next policy with this budget, {other}, serves {rate:.1%}."

@@ -56,46 +56,58 @@ def hit_rate_curve(
     memory: int | str | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> HitRateCurve:
-    """Sample real epochs and compute the hit rate that every policy would have reached with every budget.
+    """Sample real epochs and compute the hit rate that every policy would have reached with every
+    budget.
 
-    The measured epochs are those of a loader with this ``seed`` and ``shuffle=True``: its hit rates are the curve's. An
-    epoch is sampled once for all policies and budgets, and no field is read.
+    The measured epochs are those of a loader with this ``seed`` and ``shuffle=True``: its hit rates
+    are the curve's. An epoch is sampled once for all policies and budgets, and no field is read.
 
     Args:
         graph, sampler, batch_size, seed, drop_last: As for a loader.
-        seeds: Ids of the training vertices, shape ``(n,)``, int32 or int64; a mapping from type for several types. Of
-            edges where the sampler is a ``pagraph.sampling.EdgeBatches``, as the loaders of links make it.
+        seeds: Ids of the training vertices, shape ``(n,)``, int32 or int64; a mapping from type for
+            several types. Of edges where the sampler is a ``pagraph.sampling.EdgeBatches``, as the
+            loaders of links make it.
         epochs: Epochs to measure.
-        policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks by the reads of each
-            measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks by the mean of 30 (N) other epochs. Of
-            ``"adaptive"`` the epochs after the first, which it learns from, are measured.
-            Default: auto, degree, presample, vip, random and the oracle, but for those that this sampler does not suit.
-        budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables included).
+        policies: Names or functions, see ``pagraph.cache``; besides them ``"oracle"``, which ranks
+            by the reads of each measured epoch itself, and ``"ideal"`` (``"ideal:N"``), which ranks
+            by the mean of 30 (N) other epochs. Of ``"adaptive"`` the epochs after the first, which
+            it learns from, are measured. Default: auto, degree, presample, vip, random and the
+            oracle, but for those that this sampler does not suit.
+        budgets: Rows as an int, shares of the vertices (0.1, "10%"), or bytes ("2GiB", tables
+            included).
         threads: Threads that sample. Default: one for each processor, at most 8.
-        fields: Fields that are read for the input nodes, for their widths. For several vertex types a mapping from type
-            to names. Default: none; then all vertices count the same, and bytes are not known.
-        labels: The same for the seeds. All fields of a vertex are cached together here; a loader that expects the reads
-            of both may cache more rows of one than of the other.
-        memory: Bytes that this may take, what the process holds already beyond an eighth among them (1073741824,
-            "4GiB"). Where they do not hold the arrays of auto, vip and presample, ``auto`` ranks by a few batches, as a
-            loader with this memory does, the default ones of the others are left out (see ``left_out`` of the curve),
-            and nothing is predicted. Default: no limit.
+        fields: Fields that are read for the input nodes, for their widths. For several vertex types
+            a mapping from type to names. Default: none; then all vertices count the same, and bytes
+            are not known.
+        labels: The same for the seeds. All fields of a vertex are cached together here; a loader
+            that expects the reads of both may cache more rows of one than of the other.
+        memory: Bytes that this may take, what the process holds already beyond an eighth among them
+            (1073741824, "4GiB"). Where they do not hold the arrays of auto, vip and presample,
+            ``auto`` ranks by a few batches, as a loader with this memory does, the default ones of
+            the others are left out (see ``left_out`` of the curve), and nothing is predicted.
+            Default: no limit.
         progress: Called with the batches done and all batches, by the threads that sample.
 
     Raises:
-        ValueError: An unknown policy, a field that the graph does not have, a budget that is negative, NaN or more than
-            all vertices, no seeds, fewer than 1 epoch, memory that does not hold the counts of all vertices or a policy
-            that was named.
+        ValueError: An unknown policy, a field that the graph does not have, a budget that is
+            negative, NaN or more than all vertices, no seeds, fewer than 1 epoch, memory that does
+            not hold the counts of all vertices or a policy that was named.
         TypeError, IndexError: An argument of a wrong type, a seed outside the graph.
     """
     as_integer("epochs", epochs, least=1)
     if not isinstance(sampler, MiniBatchSampler):
-        raise TypeError(f"sampler must be a pagraph sampler, such as NeighborSampler, got {type(sampler).__name__}")
+        raise TypeError(
+            "sampler must be a pagraph sampler, such as NeighborSampler, got "
+            f"{type(sampler).__name__}"
+        )
     of_links = isinstance(sampler, EdgeBatches)
     num_seeds = check_seeds(graph, seeds, of_links=of_links)
     compared = Compared.named(policies)
     if ADAPTIVE in compared.policies and epochs < 2:
-        raise ValueError(f"epochs must be at least 2 to measure what {ADAPTIVE!r} learns in the first, got {epochs}")
+        raise ValueError(
+            f"epochs must be at least 2 to measure what {ADAPTIVE!r} learns in the first, got "
+            f"{epochs}"
+        )
     sizes = FieldSizes.of(graph, fields, labels)
     asked, grid = sizes.rows.spendings(budgets), sizes.rows.spendings(GRID)
     order = SeedOrder(seeds, batch_size, drop_last=drop_last)
@@ -104,13 +116,24 @@ def hit_rate_curve(
     most = batches * most_repeats(order, sampler) * max([1, *compared.ideals.values()])
     compared = compared.within(memory, graph, sampler.num_hops, seeds=num_seeds, reads=most)
     threads = default_threads() if threads is None else as_integer("threads", threads, least=1)
-    given: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "drop_last": drop_last, "threads": threads}
+    given: dict[str, Any] = {
+        "batch_size": batch_size,
+        "seed": seed,
+        "drop_last": drop_last,
+        "threads": threads,
+    }
     given["progress"] = _counter(progress, batches * (epochs + sum(compared.ideals.values())))
     count = partial(count_accesses, graph, seeds, sampler, **given)
     clock, ranks = _Clock(), _Rankings(graph, seeds, sampler, batch_size, seed)
     tally = Tally(sizes, [*asked, *grid], threads)
     _measure(tally, count, compared, epochs=epochs, ranks=ranks, clock=clock)
-    settings = {"sampler": repr(sampler), "seeds": num_seeds, "batch_size": batch_size, "epochs": epochs, "seed": seed}
+    settings = {
+        "sampler": repr(sampler),
+        "seeds": num_seeds,
+        "batch_size": batch_size,
+        "epochs": epochs,
+        "seed": seed,
+    }
     settings |= {"of_links": True} if of_links else {}
     settings |= {"few_batches": True} if compared.few_batches else {}
     settings |= {"drop_last": drop_last, "policies": [*compared.policies], "budgets": [*budgets]}
@@ -157,11 +180,17 @@ def _measure(
 
 
 def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
-    """Rank the vertices of every type by their reads; sums over several epochs give the order of their means."""
-    return {ntype: replace(Ranking.of_reads(counts.reads(ntype)), per_epoch=False) for ntype in counts.node_types}
+    """Rank the vertices of every type by their reads; sums over several epochs give the order of
+    their means."""
+    return {
+        ntype: replace(Ranking.of_reads(counts.reads(ntype)), per_epoch=False)
+        for ntype in counts.node_types
+    }
 
 
-def _counter(progress: Callable[[int, int], object] | None, total: int) -> Callable[[], object] | None:
+def _counter(
+    progress: Callable[[int, int], object] | None, total: int
+) -> Callable[[], object] | None:
     """A callback that counts the batches of all threads; None without ``progress``."""
     if progress is None:
         return None
@@ -184,7 +213,8 @@ class _Clock:
 
 @dataclass(eq=False)
 class _Rankings:
-    """Ranks a graph's vertices by policies; ``seconds`` is policy to the wall time of its ranking."""
+    """Ranks a graph's vertices by policies; ``seconds`` is policy to the wall time of its
+    ranking."""
 
     graph: Graph
     seeds: Any
@@ -196,12 +226,20 @@ class _Rankings:
 
     def __post_init__(self) -> None:
         if isinstance(self.sampler, HopSampler) and self.sampler.edge_dir != "in":
-            self.graph, self.sampler = turned(self.graph, self.sampler.edge_dir), self.sampler.with_in_edges()
+            self.graph, self.sampler = (
+                turned(self.graph, self.sampler.edge_dir),
+                self.sampler.with_in_edges(),
+            )
 
     def each(
-        self, named: Mapping[str, Policy | None], take: Callable[[dict[str, Ranking]], Cut], *, required: bool
+        self,
+        named: Mapping[str, Policy | None],
+        take: Callable[[dict[str, Ranking]], Cut],
+        *,
+        required: bool,
     ) -> dict[str, Cut]:
-        """Rank by each policy that is not None; returns what ``take`` keeps, of one ranking in memory at a time.
+        """Rank by each policy that is not None; returns what ``take`` keeps, of one ranking in
+        memory at a time.
 
         Unless ``required``, policies that raise ValueError are left out.
         """
@@ -216,7 +254,8 @@ class _Rankings:
         return kept
 
     def expectation(self) -> dict[str, npt.NDArray[np.float64]] | None:
-        """Reads an epoch by the first of auto, vip and presample that expects any, shape ``(num_nodes, 1)`` by type."""
+        """Reads an epoch by the first of auto, vip and presample that expects any, shape
+        ``(num_nodes, 1)`` by type."""
         for name in _PREDICTORS:
             if name not in self.seconds:
                 with suppress(ValueError):
@@ -227,16 +266,25 @@ class _Rankings:
 
     def apply(self, policy: Policy) -> dict[str, Ranking]:
         """Rank by a policy."""
-        return apply_policy(policy, self.graph, self.seeds, self.sampler, self.seed, batch_size=self.batch_size)
+        return apply_policy(
+            policy, self.graph, self.seeds, self.sampler, self.seed, batch_size=self.batch_size
+        )
 
     def _of(self, name: str, policy: Policy) -> dict[str, Ranking]:
         begin = time.perf_counter()
         rankings = self.apply(policy)
         self.seconds[name] = time.perf_counter() - begin
-        scores = {ntype: r.scores for ntype, r in rankings.items() if r.per_epoch and r.scores is not None}
-        best = _PREDICTORS[: _PREDICTORS.index(self._expected[0])] if self._expected else _PREDICTORS
+        scores = {
+            ntype: r.scores for ntype, r in rankings.items() if r.per_epoch and r.scores is not None
+        }
+        best = (
+            _PREDICTORS[: _PREDICTORS.index(self._expected[0])] if self._expected else _PREDICTORS
+        )
         if name in best and len(scores) == len(rankings):
-            reads = {t: torch.zeros(self.graph.num_nodes_of(t), 1, dtype=torch.float64, device="cpu") for t in scores}
+            reads = {
+                t: torch.zeros(self.graph.num_nodes_of(t), 1, dtype=torch.float64, device="cpu")
+                for t in scores
+            }
             for ntype, values in scores.items():
                 reads[ntype][rankings[ntype].ids, 0] = values
             self._expected = name, {ntype: values.numpy() for ntype, values in reads.items()}

@@ -1,4 +1,5 @@
-"""Time per stage of real epochs of :class:`pagraph.Loader`, optionally with a GraphSAGE training step."""
+"""Time per stage of real epochs of :class:`pagraph.Loader`, optionally with a GraphSAGE training
+step."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ LOADING_STAGES = {
     "copying": "the reader hands batches to the device",
     "computing": "the reader computes with the batch",
 }
-"""Stage to a description. Those of workers are summed over threads; those of the reader make up the epoch."""
+"""Stage to a description. Those of workers are summed over threads; those of the reader make up the
+epoch."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class EpochTimes:
 
 @dataclass(frozen=True)
 class LoadingTimes:
-    """Times of several epochs of a loader, by stage; the first one also compiles kernels and fills the cache.
+    """Times of several epochs of a loader, by stage; the first one also compiles kernels and fills
+    the cache.
 
     ``settings`` are the arguments of the run, ``cache`` the cache plan in words.
     """
@@ -72,7 +75,8 @@ class LoadingTimes:
 
     @property
     def medians(self) -> dict[str, float]:
-        """Stage to the median of its seconds an epoch; ``"epoch"`` is the wall time. Without the first of several."""
+        """Stage to the median of its seconds an epoch; ``"epoch"`` is the wall time. Without the
+        first of several."""
         epochs = self.epochs[1:] or self.epochs
         stages = {stage: median(e.stages[stage] for e in epochs) for stage in LOADING_STAGES}
         return stages | {"epoch": median(e.seconds for e in epochs)}
@@ -109,23 +113,29 @@ def measure_loading(
     Args:
         graph: A homogeneous graph.
         seeds: Vertex ids to train on, shape ``(n,)``.
-        sampler, fields, labels, batch_size, drop_last, cache, device, num_workers: As for the loader.
+        sampler, fields, labels, batch_size, drop_last, cache, device, num_workers: As for the
+            loader.
         prefetch, lookahead, memory, seed: As for the loader.
         policy: The loader's ``cache_policy``.
-        epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians`` leaves out.
-        compute: Training step, called with every batch. Default: none. The page shows its ``description``, if any.
+        epochs: Epochs to run; of several the first is a warm-up that ``LoadingTimes.medians``
+            leaves out.
+        compute: Training step, called with every batch. Default: none. The page shows its
+            ``description``, if any.
         trace: File for a timeline of the run (see ``Loader.trace``).
         progress: Called with the batches done and all batches.
 
     Raises:
-        ValueError: ``epochs`` is below 1, there are no seeds, a field does not exist, the graph is not homogeneous.
+        ValueError: ``epochs`` is below 1, there are no seeds, a field does not exist, the graph is
+            not homogeneous.
         TypeError, IndexError: As the loader.
         OSError: ``trace`` cannot be written.
     """
     as_integer("epochs", epochs, least=1)
     check_seeds(graph, seeds)
     if not graph.is_homogeneous:
-        raise ValueError(f"graph must have one vertex type and one edge type to measure loading, got {graph}")
+        raise ValueError(
+            f"graph must have one vertex type and one edge type to measure loading, got {graph}"
+        )
     check_fields(graph, fields)
     check_fields(graph, labels, argument="labels")
     loader = Loader(
@@ -146,8 +156,18 @@ def measure_loading(
         memory=memory,
         seed=seed,
     )
-    settings = {"batch_size": batch_size, "cache": str(cache), "policy": str(policy), "device": str(loader.device)}
-    settings |= {"epochs": epochs, "seed": seed, "sampler": repr(sampler), "computes": compute is not None}
+    settings = {
+        "batch_size": batch_size,
+        "cache": str(cache),
+        "policy": str(policy),
+        "device": str(loader.device),
+    }
+    settings |= {
+        "epochs": epochs,
+        "seed": seed,
+        "sampler": repr(sampler),
+        "computes": compute is not None,
+    }
     settings["step"] = getattr(compute, "description", None)
     with nullcontext() if trace is None else loader.trace(trace):
         times = [_epoch(loader, number, epochs, compute, progress) for number in range(epochs)]
@@ -173,7 +193,9 @@ def _epoch(
     seconds = _now(loader.device) - begin
     stats = loader.stats.epochs[-1]
     stages = _stages(stats, on_cpu=loader.device.type == "cpu") | {"computing": computing}
-    return EpochTimes(number, stats.batches, seconds, stages, stats.hit_rate, stats.reads.total.asked)
+    return EpochTimes(
+        number, stats.batches, seconds, stages, stats.hit_rate, stats.reads.total.asked
+    )
 
 
 def _stages(stats: EpochStats, *, on_cpu: bool) -> dict[str, float]:
@@ -198,7 +220,8 @@ def _now(device: torch.device) -> float:
 
 
 class SageStep:
-    """GraphSAGE training step on the batches of ``pagraph.Loader``: forward, backward, Adam; every label is class 0.
+    """GraphSAGE training step on the batches of ``pagraph.Loader``: forward, backward, Adam; every
+    label is class 0.
 
     Args:
         fields: Names of the input fields; their rows are flattened and put side by side.
@@ -219,7 +242,9 @@ class SageStep:
         device: str | torch.device = "cpu",
     ) -> None:
         sizes = [width, *[hidden] * (hops - 1), classes]
-        self.description = f"one step of GraphSAGE on {device} ({hops} layers, {hidden} hidden values)"
+        self.description = (
+            f"one step of GraphSAGE on {device} ({hops} layers, {hidden} hidden values)"
+        )
         self._fields = list(fields)
         self._layers = nn.ModuleList(nn.Linear(2 * a, b) for a, b in pairwise(sizes)).to(device)
         self._optimizer = torch.optim.Adam(self._layers.parameters())
@@ -230,7 +255,9 @@ class SageStep:
         for i, (block, layer) in enumerate(zip(batch.blocks, self._layers, strict=True)):
             x = layer(torch.cat([x[: block.num_dst], _mean(block, x)], 1))
             x = x if i == len(self._layers) - 1 else x.relu()
-        loss = nn.functional.cross_entropy(x, torch.zeros(len(x), dtype=torch.int64, device=x.device))
+        loss = nn.functional.cross_entropy(
+            x, torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        )
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
@@ -241,5 +268,7 @@ def _mean(block: Block, x: Tensor) -> Tensor:
     """The mean of each destination vertex's sampled in-neighbours; zeros where there is none."""
     degrees = (block.indptr[1:] - block.indptr[:-1]).long()
     ends = torch.repeat_interleave(torch.arange(block.num_dst, device=x.device), degrees)
-    total = torch.zeros(block.num_dst, x.shape[1], device=x.device).index_add_(0, ends, x[block.indices.long()])
+    total = torch.zeros(block.num_dst, x.shape[1], device=x.device).index_add_(
+        0, ends, x[block.indices.long()]
+    )
     return total / degrees.clamp(min=1).unsqueeze(1)

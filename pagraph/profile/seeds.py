@@ -21,7 +21,12 @@ __all__ = ["check_seeds", "training_edges", "training_seeds"]
 
 
 def training_seeds(
-    graph: Graph, *, node_type: str | None = None, split: str = "", fraction: float | None = None, seed: int = 0
+    graph: Graph,
+    *,
+    node_type: str | None = None,
+    split: str = "",
+    fraction: float | None = None,
+    seed: int = 0,
 ) -> Tensor:
     """Select the vertices of the field ``train_mask``, or a random share of all.
 
@@ -29,15 +34,16 @@ def training_seeds(
         graph: The graph.
         node_type: Type of the vertices. Default: the only one.
         split: Prefix of the mask's name: ``"pub_"`` takes ``pub_train_mask``.
-        fraction: Share of all vertices to draw, in (0, 1]; at least one is drawn. Default: the mask decides.
+        fraction: Share of all vertices to draw, in (0, 1]; at least one is drawn. Default: the mask
+            decides.
         seed: Seed of the drawing.
 
     Returns:
         Ids in ascending order, shape ``(n,)``, int64.
 
     Raises:
-        ValueError: There is neither a mask nor a fraction, one of them is wrong or selects nothing, or the graph has
-            several types of vertices and none is named.
+        ValueError: There is neither a mask nor a fraction, one of them is wrong or selects nothing,
+            or the graph has several types of vertices and none is named.
     """
     node_type = graph.only_node_type if node_type is None else node_type
     if fraction is not None:
@@ -45,12 +51,17 @@ def training_seeds(
     name = f"{split}train_mask"
     mask = graph.node_fields(node_type).get(name)
     if mask is None:
-        raise ValueError(f"graph must have the field {name}, or train_fraction must be given, it has neither")
+        raise ValueError(
+            f"graph must have the field {name}, or train_fraction must be given, it has neither"
+        )
     return _selected(name, mask, "vertex")
 
 
-def training_edges(graph: Graph, *, fraction: float | None = None, seed: int = 0) -> Tensor | dict[EdgeType, Tensor]:
-    """Select the edges that a model learns to predict: those of their field ``train_mask``, a random share, or all.
+def training_edges(
+    graph: Graph, *, fraction: float | None = None, seed: int = 0
+) -> Tensor | dict[EdgeType, Tensor]:
+    """Select the edges that a model learns to predict: those of their field ``train_mask``, a
+    random share, or all.
 
     Args:
         graph: The graph.
@@ -58,14 +69,23 @@ def training_edges(graph: Graph, *, fraction: float | None = None, seed: int = 0
         seed: Seed of the drawing.
 
     Returns:
-        Edge ids in ascending order; of a graph with several edge types by type, where any has a mask of those alone.
+        Edge ids in ascending order; of a graph with several edge types by type, where any has a
+        mask of those alone.
 
     Raises:
         ValueError: The fraction or a mask is wrong, or there is no edge.
     """
-    masks = {t: fields["train_mask"] for t in graph.edge_types if "train_mask" in (fields := graph.edge_fields(t))}
+    masks = {
+        t: fields["train_mask"]
+        for t in graph.edge_types
+        if "train_mask" in (fields := graph.edge_fields(t))
+    }
     if fraction is not None:
-        ids = {t: _drawn(n, "edge", fraction, seed) for t in graph.edge_types if (n := graph.csc_of(t).num_edges)}
+        ids = {
+            t: _drawn(n, "edge", fraction, seed)
+            for t in graph.edge_types
+            if (n := graph.csc_of(t).num_edges)
+        }
     elif masks:
         ids = {etype: _selected("train_mask", mask, "edge") for etype, mask in masks.items()}
     else:
@@ -82,21 +102,28 @@ def _drawn(count: int, what: str, fraction: float, seed: int) -> Tensor:
     if not count:
         raise ValueError(f"graph must have at least 1 {what}, got 0")
     rng = np.random.Generator(np.random.Philox(key=derive_key(seed, 2)))
-    return torch.from_numpy(np.sort(rng.permutation(count)[: max(1, math.floor(fraction * count + 1e-6))]))
+    return torch.from_numpy(
+        np.sort(rng.permutation(count)[: max(1, math.floor(fraction * count + 1e-6))])
+    )
 
 
 def _selected(name: str, mask: Any, what: str) -> Tensor:
     """The ids that a mask selects."""
     if mask.dim() != 1 or mask.is_floating_point() or mask.is_complex():
-        raise ValueError(f"{name} must be a 1-D field of booleans, got {mask.dtype} {tuple(mask.shape)}")
+        raise ValueError(
+            f"{name} must be a 1-D field of booleans, got {mask.dtype} {tuple(mask.shape)}"
+        )
     ids = materialized(mask).bool().nonzero().squeeze(1)
     if not len(ids):
         raise ValueError(f"{name} must select at least 1 {what}, got 0")
     return ids
 
 
-def check_seeds(graph: Graph, seeds: Tensor | Mapping[Any, Tensor], *, of_links: bool = False) -> int:
-    """Count the seeds; there must be at least 1, each a vertex of the graph, or with ``of_links`` an edge.
+def check_seeds(
+    graph: Graph, seeds: Tensor | Mapping[Any, Tensor], *, of_links: bool = False
+) -> int:
+    """Count the seeds; there must be at least 1, each a vertex of the graph, or with ``of_links``
+    an edge.
 
     Raises:
         TypeError: They are not tensors of integers.

@@ -29,7 +29,8 @@ __all__ = ["Cut", "Tally"]
 class Tally:
     """Adds up hits by policy, epoch, vertex type, budget and hop, with so many threads.
 
-    ``expected`` are the reads expected of each vertex, shape ``(num_nodes, 1)`` by type; None: not known.
+    ``expected`` are the reads expected of each vertex, shape ``(num_nodes, 1)`` by type; None: not
+    known.
     """
 
     sizes: FieldSizes
@@ -59,12 +60,18 @@ class Tally:
             _hits.add_columns(values, out)
         self._reads.append(np.stack(sums))
         with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
-            for policy, hits in zip(cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True):
+            for policy, hits in zip(
+                cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True
+            ):
                 self._hits.setdefault(policy, []).append(hits)
             expected = self.expected
             if expected is None:
                 return
-            unknown = [policy for policy in cuts if policy == ADAPTIVE or policy not in (ORACLE, *self._predicted)]
+            unknown = [
+                policy
+                for policy in cuts
+                if policy == ADAPTIVE or policy not in (ORACLE, *self._predicted)
+            ]
             reads = np.float64(sum(float(expected[ntype].sum()) for ntype in by_type))
             predicted = pool.map(lambda policy: cuts[policy].hits(expected), unknown)
             for policy, hits in zip(unknown, predicted, strict=True):
@@ -90,7 +97,8 @@ class Tally:
         return [record for policy in policies for record in self._records(policy, places)]
 
     def _records(self, policy: str, places: Sequence[int]) -> list[CurveRecord]:
-        settled = slice(1 if policy == ADAPTIVE else 0, None)  # its first epoch is degree's, and not what it is for
+        # Its first epoch is degree's, and not what it is for.
+        settled = slice(1 if policy == ADAPTIVE else 0, None)
         every, reads = np.stack(self._hits[policy]), np.stack(self._reads)
         by_epoch = _ratio(every.sum((1, 3)), reads.sum((1, 2))[:, None])
         hits, reads = every[settled], reads[settled]
@@ -98,7 +106,9 @@ class Tally:
         best = np.stack(self._hits[ORACLE])[settled]
         oracle = _ratio(best.sum((0, 1, 3)), reads.sum())
         by_hop = _ratio(hits.sum((0, 1)), reads.sum((0, 1)))
-        predicted = np.mean(self._predicted[policy][settled], 0) if policy in self._predicted else None
+        predicted = (
+            np.mean(self._predicted[policy][settled], 0) if policy in self._predicted else None
+        )
         rows = self.sizes.rows
         return [
             CurveRecord(
@@ -118,14 +128,25 @@ class Tally:
             )
             for place, budget in ((place, self.budgets[place]) for place in places)
             for moved, least in [
-                [self._bytes_moved((reads - of[:, :, place]).sum(0), len(reads)) for of in (hits, best)]
+                [
+                    self._bytes_moved((reads - of[:, :, place]).sum(0), len(reads))
+                    for of in (hits, best)
+                ]
             ]
         ]
 
-    def _share(self, rate: float, oracle: float, moved: int | None, least: int | None, reads: Array) -> float:
-        """Share served of what the oracle serves: in bytes where types have rows of different widths."""
+    def _share(
+        self, rate: float, oracle: float, moved: int | None, least: int | None, reads: Array
+    ) -> float:
+        """Share served of what the oracle serves: in bytes where types have rows of different
+        widths."""
         every = self._bytes_moved(reads.sum(0), len(reads))
-        if len(self.sizes.rows.cached_types) > 1 and every and moved is not None and least is not None:
+        if (
+            len(self.sizes.rows.cached_types) > 1
+            and every
+            and moved is not None
+            and least is not None
+        ):
             rate, oracle = every - moved, every - least
         return float(rate / oracle) if oracle else 1.0
 
@@ -152,7 +173,9 @@ class Tally:
 
 def _ratio(hits: Any, reads: Any) -> Any:
     """``hits / reads``; 0 where nothing is read."""
-    return np.divide(hits, reads, out=np.zeros(np.broadcast(hits, reads).shape), where=np.asarray(reads) != 0)
+    return np.divide(
+        hits, reads, out=np.zeros(np.broadcast(hits, reads).shape), where=np.asarray(reads) != 0
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,10 +183,11 @@ class Cut:
     """The smallest budget that buys each vertex, of one ranking.
 
     Attributes:
-        segments: Vertex type to the place of that budget among the different ones, ascending; their number for a vertex
-            that none buys. Shape ``(num_nodes,)``, uint8, or uint16 where there are more than 255: cuts of all policies
-            are in memory at once.
-        places: Vertex type to the place of each budget among the different ones, shape ``(num_budgets,)``.
+        segments: Vertex type to the place of that budget among the different ones, ascending; their
+            number for a vertex that none buys. Shape ``(num_nodes,)``, uint8, or uint16 where there
+            are more than 255: cuts of all policies are in memory at once.
+        places: Vertex type to the place of each budget among the different ones, shape
+            ``(num_budgets,)``.
     """
 
     segments: dict[str, Array]
@@ -173,10 +197,12 @@ class Cut:
         """Sum the counts of the vertices that each budget buys.
 
         Args:
-            counts: Vertex type to counts, shape ``(num_nodes, columns)``, for every type of the ranking.
+            counts: Vertex type to counts, shape ``(num_nodes, columns)``, for every type of the
+                ranking.
 
         Returns:
-            Shape ``(num_types, num_budgets, columns)``, int64, or float64 for floating-point counts.
+            Shape ``(num_types, num_budgets, columns)``, int64, or float64 for floating-point
+            counts.
         """
         from . import _hits
 
@@ -191,7 +217,8 @@ class Cut:
 
 
 def _numbered(ids: Tensor, ends: Array, num_nodes: int) -> Array:
-    """The segment between neighbouring ``ends`` that each vertex's place in ``ids`` is in; ``len(ends)``: in none."""
+    """The segment between neighbouring ``ends`` that each vertex's place in ``ids`` is in;
+    ``len(ends)``: in none."""
     from . import _hits
 
     segments = np.full(num_nodes, len(ends), np.uint8 if len(ends) < 2**8 else np.uint16)

@@ -1,10 +1,12 @@
-"""PyG's loaders replaced: ``from pagraph.pyg import NeighborLoader`` in place of ``torch_geometric.loader``'s.
+"""PyG's loaders replaced: ``from pagraph.pyg import NeighborLoader`` in place of
+``torch_geometric.loader``'s.
 
 Needs PyG alone: neither pyg-lib nor torch-sparse, which PyPI does not offer as wheels.
 
-All other classes of ``torch_geometric.loader`` can be imported from here too, and are PyG's own: a script's whole
-import line can be swapped, one with ``*`` too. ``NeighborSampler`` and ``HGTSampler`` are ours in place of
-``torch_geometric.sampler``'s, ``Node2Vec`` and ``MetaPath2Vec`` in place of ``torch_geometric.nn``'s.
+All other classes of ``torch_geometric.loader`` can be imported from here too, and are PyG's own: a
+script's whole import line can be swapped, one with ``*`` too. ``NeighborSampler`` and
+``HGTSampler`` are ours in place of ``torch_geometric.sampler``'s, ``Node2Vec`` and ``MetaPath2Vec``
+in place of ``torch_geometric.nn``'s.
 """
 
 from typing import Any
@@ -15,7 +17,12 @@ from .hard_negatives import HardNegatives
 from .hgt import HGTLoader, HGTSampler
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
-from .saint import GraphSAINTEdgeSampler, GraphSAINTNodeSampler, GraphSAINTRandomWalkSampler, GraphSAINTSampler
+from .saint import (
+    GraphSAINTEdgeSampler,
+    GraphSAINTNodeSampler,
+    GraphSAINTRandomWalkSampler,
+    GraphSAINTSampler,
+)
 from .sampler import NeighborSampler
 from .shadow import ShaDowKHopSampler
 from .walks import MetaPath2Vec, Node2Vec, random_walk
@@ -52,7 +59,9 @@ def _is_pygs(name: str) -> bool:
 def __getattr__(name: str) -> Any:
     if _is_pygs(name):
         return getattr(_loader, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}, nor has {_loader.__name__!r}")
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}, nor has {_loader.__name__!r}"
+    )
 
 
 def __dir__() -> list[str]:

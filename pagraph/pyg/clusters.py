@@ -1,4 +1,5 @@
-"""ClusterData and ClusterLoader: PyG's arguments, files and batches, without pyg-lib and torch-sparse."""
+"""ClusterData and ClusterLoader: PyG's arguments, files and batches, without pyg-lib and
+torch-sparse."""
 
 from __future__ import annotations
 
@@ -36,15 +37,18 @@ _REMOVE = "remove it to make it again"
 class ClusterData(_pyg.ClusterData):
     """Drop-in for ``torch_geometric.loader.ClusterData``: the same arguments, parts and files.
 
-    Needs neither pyg-lib nor torch-sparse. Clusters are METIS's where ``pymetis`` is installed, and otherwise grown one
-    after the other and improved by label propagation, which cuts more edges. The graph is taken without
-    directions, which PyG does not do. Saved files are read without running code that they hold.
+    Needs neither pyg-lib nor torch-sparse. Clusters are METIS's where ``pymetis`` is installed, and
+    otherwise grown one after the other and improved by label propagation, which cuts more edges.
+    The graph is taken without directions, which PyG does not do. Saved files are read without
+    running code that they hold.
 
     Args:
         data: A ``Data`` with ``edge_index``.
         num_parts: Number of clusters, at most that of vertices.
-        recursive: Cut in halves again and again, in place of into all clusters at once; METIS's alone.
-        save_dir: Folder where the clusters are kept, in PyG's files, and read from if they are there.
+        recursive: Cut in halves again and again, in place of into all clusters at once; METIS's
+            alone.
+        save_dir: Folder where the clusters are kept, in PyG's files, and read from if they are
+            there.
         filename: Name of the file. Default: ``metis.pt``.
         log: Say on standard error that clusters are computed.
         keep_inter_cluster_edges: ``cluster_data[i]`` has the edges out of the cluster, too.
@@ -52,8 +56,10 @@ class ClusterData(_pyg.ClusterData):
 
     Raises:
         TypeError: ``data`` is something else, or ``num_parts`` not an integer.
-        ValueError: ``num_parts`` is below 1 or above the number of vertices, or ``sparse_format`` is unknown.
-        FormatError: The saved file is something else, or for another graph, number of clusters or ``sparse_format``.
+        ValueError: ``num_parts`` is below 1 or above the number of vertices, or ``sparse_format``
+            is unknown.
+        FormatError: The saved file is something else, or for another graph, number of clusters or
+            ``sparse_format``.
 
     Example:
         >>> import torch
@@ -84,17 +90,24 @@ class ClusterData(_pyg.ClusterData):
             raise ValueError(f"sparse_format must be one of {_FORMATS}, got {sparse_format!r}")
         self.num_parts = as_integer("num_parts", num_parts, least=1)
         if num_parts > int(data.num_nodes or 0):
-            raise ValueError(f"num_parts must be at most the number of vertices {data.num_nodes}, got {num_parts}")
+            raise ValueError(
+                f"num_parts must be at most the number of vertices {data.num_nodes}, got "
+                f"{num_parts}"
+            )
         self.recursive, self.keep_inter_cluster_edges = recursive, keep_inter_cluster_edges
         self.sparse_format = sparse_format
-        folder = os.path.join(save_dir or "", f"part_{num_parts}{'_recursive' if recursive else ''}")
+        folder = os.path.join(
+            save_dir or "", f"part_{num_parts}{'_recursive' if recursive else ''}"
+        )
         path = os.path.join(folder, filename or "metis.pt")
         if save_dir is not None and os.path.exists(path):
             self.partition = self._saved(path, data)
         else:
             if log:
                 sys.stderr.write("Computing clusters...\n")
-            self.partition = self._partition(data.edge_index, self._metis(data.edge_index, int(data.num_nodes)))
+            self.partition = self._partition(
+                data.edge_index, self._metis(data.edge_index, int(data.num_nodes))
+            )
             if save_dir is not None:
                 os.makedirs(folder, exist_ok=True)
                 with new_file(path) as file:
@@ -107,7 +120,9 @@ class ClusterData(_pyg.ClusterData):
         """The cluster of each vertex, shape ``(num_nodes,)``, int64."""
         src, dst = edge_index.detach().cpu()
         graph = Graph(CSC.from_coo(src, dst, num_nodes, names=("edge_index[0]", "edge_index[1]")))
-        found: Tensor = call_late("vertex_clusters", graph, self.num_parts, recursive=self.recursive)
+        found: Tensor = call_late(
+            "vertex_clusters", graph, self.num_parts, recursive=self.recursive
+        )
         return found.to(edge_index.device, torch.int64)
 
     def _saved(self, path: str, data: Any) -> Any:
@@ -116,9 +131,13 @@ class ClusterData(_pyg.ClusterData):
         if not isinstance(saved, Partition):
             raise FormatError(f"{path} must hold a Partition of PyG's, got {type(saved).__name__}")
         if saved.sparse_format != self.sparse_format:
-            raise FormatError(f"{path} must be in the format {self.sparse_format!r}, got {saved.sparse_format!r}")
+            raise FormatError(
+                f"{path} must be in the format {self.sparse_format!r}, got {saved.sparse_format!r}"
+            )
         if not _is_partition(saved, data, self.num_parts):
-            raise FormatError(f"{path} must hold {self.num_parts} clusters of this graph, it does not: {_REMOVE}")
+            raise FormatError(
+                f"{path} must hold {self.num_parts} clusters of this graph, it does not: {_REMOVE}"
+            )
         on = data.edge_index.device
         return Partition(*(x.to(on) if isinstance(x, Tensor) else x for x in vars(saved).values()))
 
@@ -145,20 +164,27 @@ def _is_partition(saved: Any, data: Any, num_parts: int) -> bool:
 
 
 def _is_ids(array: Any, length: int) -> bool:
-    return isinstance(array, Tensor) and array.shape == (length,) and array.dtype in (torch.int32, torch.int64)
+    return (
+        isinstance(array, Tensor)
+        and array.shape == (length,)
+        and array.dtype in (torch.int32, torch.int64)
+    )
 
 
 class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
-    """Drop-in for ``torch_geometric.loader.ClusterLoader``: the same arguments, the same batches bit for bit.
+    """Drop-in for ``torch_geometric.loader.ClusterLoader``: the same arguments, the same batches
+    bit for bit.
 
-    Batches are made in threads, ahead of the training loop, and attributes of vertices read through a static cache.
+    Batches are made in threads, ahead of the training loop, and attributes of vertices read through
+    a static cache.
 
     Args:
-        cluster_data: The clusters: a ``ClusterData``, ours or PyG's. What is put into ``cluster_data.data`` counts for
-            the next batch; another ``Data`` in its place does not, but as ``loader.data``.
-        **kwargs: Torch's, such as ``batch_size`` (clusters) and ``shuffle``; ``cache``, ``cache_policy``,
-            ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and ``device`` as of
-            :class:`~pagraph.pyg.NeighborLoader`.
+        cluster_data: The clusters: a ``ClusterData``, ours or PyG's. What is put into
+            ``cluster_data.data`` counts for the next batch; another ``Data`` in its place does not,
+            but as ``loader.data``.
+        **kwargs: Torch's, such as ``batch_size`` (clusters) and ``shuffle``; ``cache``,
+            ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and
+            ``device`` as of :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
         TypeError: ``cluster_data`` is something else.
@@ -168,10 +194,15 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
         for name in ("dataset", "collate_fn"):  # for Lightning
             kwargs.pop(name, None)
         if not isinstance(cluster_data, _pyg.ClusterData):
-            raise TypeError(f"cluster_data must be a ClusterData, got {type(cluster_data).__name__}")
+            raise TypeError(
+                f"cluster_data must be a ClusterData, got {type(cluster_data).__name__}"
+            )
         self.cluster_data = cluster_data
         partition = cluster_data.partition
-        count, dtype = len(partition.node_perm), id_dtype(len(partition.node_perm), len(partition.index))
+        count, dtype = (
+            len(partition.node_perm),
+            id_dtype(len(partition.node_perm), len(partition.index)),
+        )
         rows = CSC(partition.indptr.cpu().to(dtype), partition.index.cpu().to(dtype), count)
         self._view: SubgraphView = SubgraphView(
             data=cluster_data.data,
@@ -190,7 +221,13 @@ def _joined(view: SubgraphView, output: Any) -> Any:
         if name == "num_nodes":
             batch.num_nodes = len(output.node)
             continue
-        index = output.node if view.data.is_node_attr(name) else output.edge if view.data.is_edge_attr(name) else None
+        index = (
+            output.node
+            if view.data.is_node_attr(name)
+            else output.edge
+            if view.data.is_edge_attr(name)
+            else None
+        )
         if index is not None:
             batch[name] = selected(value, index, view.data.__cat_dim__(name, value))
     batch.edge_index = torch.stack([output.row, output.col])

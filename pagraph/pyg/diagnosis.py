@@ -16,6 +16,8 @@ def sampling_paths() -> dict[str, str]:
     return {
         ", ".join(ours): "pagraph's kernels; neither pyg-lib nor torch-sparse is needed",
         "other names of torch_geometric.loader": "PyG's own, unchanged",
-        "neighbor_sampler=...": "its own code, in the training loop's thread unless num_workers is set",
-        "a subclass with its own filter_fn or collate_fn": "pagraph's kernels in torch's workers, without a cache",
+        "neighbor_sampler=...": "its own code, in the training loop's thread unless num_workers is "
+        "set",
+        "a subclass with its own filter_fn or collate_fn": "pagraph's kernels in torch's workers, "
+        "without a cache",
     }

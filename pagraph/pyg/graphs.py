@@ -50,16 +50,18 @@ _log = logging.getLogger(__name__)
 
 
 def core_graph(data: Any) -> Graph:
-    """The structure of a ``Data`` or ``HeteroData`` as a graph without fields; edge ids are places in ``edge_index``.
+    """The structure of a ``Data`` or ``HeteroData`` as a graph without fields; edge ids are places
+    in ``edge_index``.
 
-    The arrays are made once for each ``edge_index`` and shared by all graphs of it. As in PyG, the ``SparseTensor``
-    ``adj`` and then ``adj_t`` go before ``edge_index``, and edge ids are then places in them. A pair of a
-    ``FeatureStore`` and a ``GraphStore`` is converted by ``store_graph``.
+    The arrays are made once for each ``edge_index`` and shared by all graphs of it. As in PyG, the
+    ``SparseTensor`` ``adj`` and then ``adj_t`` go before ``edge_index``, and edge ids are then
+    places in them. A pair of a ``FeatureStore`` and a ``GraphStore`` is converted by
+    ``store_graph``.
 
     Raises:
         TypeError: ``data`` is something else, or ``adj_t`` a torch tensor.
-        ValueError: An edge leads out of the graph, a vertex type does not say how many vertices it has, or a ``Data``
-            has neither edges nor vertices, or holds several types in dicts.
+        ValueError: An edge leads out of the graph, a vertex type does not say how many vertices it
+            has, or a ``Data`` has neither edges nor vertices, or holds several types in dicts.
     """
     if isinstance(data, Data):
         check_one_type(data)
@@ -74,12 +76,16 @@ def core_graph(data: Any) -> Graph:
     for ntype in (*node_types, *(end for etype in edge_types for end in etype[::2])):
         if ntype in counts:
             continue
-        stated = data[ntype].num_nodes if ntype in node_types else None  # looking it up would add it to the data
+        # Looking it up would add it to the data.
+        stated = data[ntype].num_nodes if ntype in node_types else None
         if stated is None:
-            raise ValueError(f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature")
+            raise ValueError(
+                f"data[{ntype!r}] must say how many vertices there are, set num_nodes or a feature"
+            )
         counts[ntype] = int(stated)
     csc: dict[EdgeType, CSC] = {
-        etype: csc_of(data[etype], counts[etype[0]], counts[etype[2]], f"data[{etype!r}].") for etype in edge_types
+        etype: csc_of(data[etype], counts[etype[0]], counts[etype[2]], f"data[{etype!r}].")
+        for etype in edge_types
     }
     return Graph(csc, counts)
 
@@ -90,7 +96,8 @@ def has_types(data: Any) -> bool:
 
 
 def local_dtype(data: Any) -> torch.dtype:
-    """The dtype of local and global vertex ids in batches: int32 where that is every ``edge_index``'s."""
+    """The dtype of local and global vertex ids in batches: int32 where that is every
+    ``edge_index``'s."""
     if not isinstance(data, Data | HeteroData):
         return torch.int64
     dtypes = set()
@@ -129,7 +136,8 @@ _conversions = _Conversions()
 
 
 def csc_of(store: Any, num_src: int, num_dst: int, where: str = "") -> CSC:
-    """The in-edges of a ``Data`` or one edge type's store; TypeError or ValueError, placed by ``where``, if unsound."""
+    """The in-edges of a ``Data`` or one edge type's store; TypeError or ValueError, placed by
+    ``where``, if unsound."""
     counts = num_src, num_dst
     sparse = _sparse(store)
     if sparse is not None:
@@ -182,7 +190,9 @@ def _compressed(indptr: Tensor, indices: Tensor, counts: tuple[int, int]) -> CSC
     """The arrays of a ``SparseTensor`` with narrow ids."""
     num_src, num_dst = counts
     if len(indptr) != num_dst + 1:
-        raise ValueError(f"adj_t must have a row for each destination ({num_dst}), got {len(indptr) - 1}")
+        raise ValueError(
+            f"adj_t must have a row for each destination ({num_dst}), got {len(indptr) - 1}"
+        )
     check_range("adj_t's columns", indices, num_src)
     dtype = id_dtype(max(counts), len(indices))
     return CSC(indptr.detach().cpu().to(dtype), indices.detach().cpu().to(dtype), num_src)
@@ -197,11 +207,12 @@ _NAMES = {"feat": "x", "label": "y"}
 def to_pyg(graph: Graph) -> Data | HeteroData:
     """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
 
-    Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Of edges on disk it is made when it is read,
-    which our loaders never do. Fields share memory, but for ``IndexedRows`` and ``NarrowRows``, which are gathered.
-    Vertex fields ``feat`` and ``label`` become ``x`` and ``y``, unless these are there. In a ``Data`` vertices and
-    edges share their names: an edge field ``w`` becomes ``edge_w``, with a warning, where ``w`` is a vertex field's
-    name, or would be taken for one as there are as many edges as vertices.
+    Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Of edges on disk it is made
+    when it is read, which our loaders never do. Fields share memory, but for ``IndexedRows`` and
+    ``NarrowRows``, which are gathered. Vertex fields ``feat`` and ``label`` become ``x`` and ``y``,
+    unless these are there. In a ``Data`` vertices and edges share their names: an edge field ``w``
+    becomes ``edge_w``, with a warning, where ``w`` is a vertex field's name, or would be taken for
+    one as there are as many edges as vertices.
 
     Raises:
         TypeError: ``graph`` is something else.
@@ -220,7 +231,10 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
         store, csc = data if isinstance(data, Data) else data[etype], graph.csc_of(etype)
         store.edge_index = csc.ends_by_id() if csc.disk_pages is None else WaitingEdges.of(csc)
     for ntype in graph.node_types:
-        store, fields = data._store if isinstance(data, Data) else data[ntype], graph.node_fields(ntype)
+        store, fields = (
+            data._store if isinstance(data, Data) else data[ntype],
+            graph.node_fields(ntype),
+        )
         for name, values in fields.items():
             theirs = _NAMES.get(name, name)
             theirs = name if theirs in fields else theirs
@@ -232,7 +246,8 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
             theirs = f"edge_{name}" if taken and "edge" not in name else name
             if theirs != name:
                 warnings.warn(
-                    f"the edge field {name!r} is called {theirs!r} in the Data, where vertices and edges share their "
+                    f"the edge field {name!r} is called {theirs!r} in the Data, where vertices and "
+                    "edges share their "
                     "names",
                     stacklevel=3,
                 )
@@ -241,12 +256,18 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
 
 
 def save_data(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Save a graph by ``torch.save`` as PyG's ``Data``, or ``HeteroData`` where its types have names.
+    """Save a graph by ``torch.save`` as PyG's ``Data``, or ``HeteroData`` where its types have
+    names.
 
     Raises:
-        ValueError: PyG has another use for a field's name, or vertices and edges would share it; see :func:`to_pyg`.
+        ValueError: PyG has another use for a field's name, or vertices and edges would share it;
+            see :func:`to_pyg`.
     """
-    data = Data() if (graph.node_types, graph.edge_types) == ([NODE_TYPE], [EDGE_TYPE]) else HeteroData()
+    data = (
+        Data()
+        if (graph.node_types, graph.edge_types) == ([NODE_TYPE], [EDGE_TYPE])
+        else HeteroData()
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         try:
@@ -258,7 +279,8 @@ def save_data(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 
 def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], of: str) -> None:
-    """Add a field to a store; ValueError where PyG would not take it for one of the vertices or edges."""
+    """Add a field to a store; ValueError where PyG would not take it for one of the vertices or
+    edges."""
     sound = name not in store
     if sound:
         store[name] = materialized(values)
@@ -266,7 +288,8 @@ def _put(store: Any, name: str, values: Any, is_theirs: Callable[[str], bool], o
         store.__dict__.pop("_cached_attr", None)  # PyG's memo of this question
     if not sound:
         raise ValueError(
-            f"the {of} must have another name: PyG, which tells attributes apart by name and shape, has another use "
+            f"the {of} must have another name: PyG, which tells attributes apart by name and "
+            "shape, has another use "
             f"for {name!r}"
         )
 
@@ -275,7 +298,9 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
     """See ``Graph.from_pyg``; a warning begins with ``where``."""
     if isinstance(data, Dataset):
         if len(data) != 1:
-            raise ValueError(f"data must be a dataset of 1 graph, or one of its graphs, got {len(data)} graphs")
+            raise ValueError(
+                f"data must be a dataset of 1 graph, or one of its graphs, got {len(data)} graphs"
+            )
         data = data[0]
     if not isinstance(data, Data | HeteroData):
         raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
@@ -287,31 +312,50 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
         for name, value in list(store.items()):
             values = _rows(data, store, name, value)
             if values is not None and isinstance(store, NodeStorage) and store.is_node_attr(name):
-                graph.set_field(name, values, node_type=graph.node_types[0] if isinstance(data, Data) else store._key)
+                graph.set_field(
+                    name,
+                    values,
+                    node_type=graph.node_types[0] if isinstance(data, Data) else store._key,
+                )
             elif values is not None and isinstance(store, EdgeStorage) and store.is_edge_attr(name):
-                graph.set_field(name, values, edge_type=graph.edge_types[0] if isinstance(data, Data) else store._key)
+                graph.set_field(
+                    name,
+                    values,
+                    edge_type=graph.edge_types[0] if isinstance(data, Data) else store._key,
+                )
             elif name not in _NO_FIELDS and not is_single(value):
                 left.append(_checked_label(store, name, values))
     if left:
-        _log.warning("%s: left behind: %s (no dense rows of vertices or edges)", where, ", ".join(left))
+        _log.warning(
+            "%s: left behind: %s (no dense rows of vertices or edges)", where, ", ".join(left)
+        )
     return graph
 
 
 def _checked_label(store: Any, name: str, values: Tensor | None) -> str:
-    """How a warning calls an attribute that is no field; ValueError for features of another number of vertices."""
+    """How a warning calls an attribute that is no field; ValueError for features of another number
+    of vertices."""
     key = getattr(store, "_key", None)
     owner = "/".join(key) if isinstance(key, tuple) else key
     label = name if owner is None else f"{owner}.{name}"
     if name == "x" and values is not None:
-        raise ValueError(f"{label} must have a row per vertex ({store.num_nodes}), got {len(values)}")
+        raise ValueError(
+            f"{label} must have a row per vertex ({store.num_nodes}), got {len(values)}"
+        )
     return label
 
 
 def _rows(data: Any, store: Any, name: str, value: Any) -> Tensor | None:
-    """An attribute as a dense tensor with a row for each vertex or edge, sharing memory; None if it is none."""
+    """An attribute as a dense tensor with a row for each vertex or edge, sharing memory; None if it
+    is none."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         value = torch.from_numpy(writeable(value))
-    if not isinstance(value, Tensor) or value.layout != torch.strided or hasattr(value, "as_tensor") or not value.dim():
+    if (
+        not isinstance(value, Tensor)
+        or value.layout != torch.strided
+        or hasattr(value, "as_tensor")
+        or not value.dim()
+    ):
         return None
     return value.detach() if data.__cat_dim__(name, value, store) == 0 else None
 
@@ -336,12 +380,13 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
     """Read the one graph of a file that ``torch.save`` wrote, with its attributes as fields.
 
     The file holds a ``Data`` or ``HeteroData``, its ``to_dict()``, or what a PyG data set keeps as
-    ``processed/data.pt``. Where nothing says how many vertices a ``Data`` has, it is the largest id plus 1.
+    ``processed/data.pt``. Where nothing says how many vertices a ``Data`` has, it is the largest id
+    plus 1.
 
     Raises:
         FileNotFoundError: There is no such file.
-        FormatError: The file is something else, holds other objects too, or not exactly 1 graph; or the graph is no
-            sound one.
+        FormatError: The file is something else, holds other objects too, or not exactly 1 graph; or
+            the graph is no sound one.
     """
     path = os.fspath(path)
     if not os.path.isfile(path):
@@ -349,7 +394,8 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
     content = load_saved(path, classes=_CLASSES, advice="save data.to_dict()")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a Data that does not say how many vertices it has
+            # Of a Data that does not say how many vertices it has.
+            warnings.simplefilter("ignore", UserWarning)
             data = _data_of(content)
             check_fits(path, 8 * int(data.num_nodes or 0), "the vertices' index")
             return whole_graph(data, path)
@@ -361,20 +407,25 @@ def _data_of(content: Any) -> Data | HeteroData:
     """The graph in a file's content, whatever it is wrapped in."""
     if isinstance(content, list) and len(content) == 1:
         return _data_of(content[0])
-    if isinstance(content, tuple) and len(content) in (2, 3):  # of InMemoryDataset: what, cut where, of which class
+    # Of InMemoryDataset: what, cut where, of which class.
+    if isinstance(content, tuple) and len(content) in (2, 3):
         count = _count_graphs(content[1])
         if count != 1:
             raise ValueError(f"the file holds {count} graphs")
         return _data_of(content[0])
     if isinstance(content, Mapping):
-        of_one = "edge_index_dict" in content or not any(isinstance(value, Mapping) for value in content.values())
+        of_one = "edge_index_dict" in content or not any(
+            isinstance(value, Mapping) for value in content.values()
+        )
         if of_one and not {"edge_index", "edge_index_dict"} & set(content):
             raise ValueError("the file holds a dict without edge_index")
         content = (Data if of_one else HeteroData).from_dict(dict(content))
     if not isinstance(content, Data | HeteroData):
         raise TypeError(f"the file holds a {type(content).__name__}")
     if not has_edges(content):
-        raise ValueError(f"the file holds a {type(content).__name__} without edges: {held_words(content)}")
+        raise ValueError(
+            f"the file holds a {type(content).__name__} without edges: {held_words(content)}"
+        )
     return content
 
 

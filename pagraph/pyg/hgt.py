@@ -29,34 +29,43 @@ __all__ = ["HGTLoader", "HGTSampler"]
 class HGTSampler(KeyedSampler):
     """Drop-in for ``torch_geometric.sampler.HGTSampler``; needs no torch-sparse.
 
-    For PyG's ``NodeLoader`` and Lightning's data modules; :class:`~pagraph.pyg.HGTLoader` makes one itself. Samples are
-    those of ``pagraph.sampling.HGTSampler``; of a vertex with more than 50 in-edges of a type, 50 are looked at, as by
-    torch-sparse. Random numbers come from torch's global generator, one for each call.
+    For PyG's ``NodeLoader`` and Lightning's data modules; :class:`~pagraph.pyg.HGTLoader` makes one
+    itself. Samples are those of ``pagraph.sampling.HGTSampler``; of a vertex with more than 50
+    in-edges of a type, 50 are looked at, as by torch-sparse. Random numbers come from torch's
+    global generator, one for each call.
 
     Args:
         data: A ``HeteroData``.
-        num_samples: Vertices drawn of each type in each hop: a list, or a mapping from vertex type to lists of equal
-            lengths.
+        num_samples: Vertices drawn of each type in each hop: a list, or a mapping from vertex type
+            to lists of equal lengths.
         is_sorted: Accepted: ``edge_index`` may be in any order.
         share_memory: Accepted: threads share the graph.
 
     Raises:
         NotImplementedError: PyG's: ``data`` is something else.
         TypeError: A number is not an integer, or there is no list.
-        ValueError: A negative number, a vertex type without numbers, an unknown one, or different numbers of hops.
+        ValueError: A negative number, a vertex type without numbers, an unknown one, or different
+            numbers of hops.
     """
 
     is_hetero = True
 
-    def __init__(self, data: Any, num_samples: Any, is_sorted: bool = False, share_memory: bool = False) -> None:
+    def __init__(
+        self, data: Any, num_samples: Any, is_sorted: bool = False, share_memory: bool = False
+    ) -> None:
         if not isinstance(data, HeteroData):
-            raise NotImplementedError(f"{type(self).__name__} does not support a data object of type {type(data)}.")
+            raise NotImplementedError(
+                f"{type(self).__name__} does not support a data object of type {type(data)}."
+            )
         self.graph = core_graph(data)
         self.node_types, self.edge_types = data.metadata()
         self.num_samples = _by_type(num_samples, self.graph.node_types)
         self.num_hops = max(map(len, self.num_samples.values()), default=0)
         self.core = CoreSampler(
-            [{t: numbers[hop] for t, numbers in self.num_samples.items()} for hop in range(self.num_hops)],
+            [
+                {t: numbers[hop] for t, numbers in self.num_samples.items()}
+                for hop in range(self.num_hops)
+            ],
             most_edges=MOST_NEIGHBORS,
         )
         self._dtype = local_dtype(data)
@@ -67,7 +76,8 @@ class HGTSampler(KeyedSampler):
 
     def _output(self, subgraph: Subgraph) -> Any:
         output = super()._output(subgraph)
-        output.num_sampled_nodes = output.num_sampled_edges = None  # as in PyG: the edges belong to no hop
+        # As in PyG: the edges belong to no hop.
+        output.num_sampled_nodes = output.num_sampled_edges = None
         return output
 
 
@@ -78,13 +88,20 @@ def _by_type(num_samples: Any, node_types: list[str]) -> dict[str, list[int]]:
         if ntype not in node_types:
             raise ValueError(f"num_samples must be of the vertex types {node_types}, got {ntype!r}")
         if not isinstance(numbers, list | tuple):
-            raise TypeError(f"num_samples must be a list of integers, or a dict of such lists, got {num_samples!r}")
+            raise TypeError(
+                "num_samples must be a list of integers, or a dict of such lists, got "
+                f"{num_samples!r}"
+            )
     for ntype in node_types:
         if ntype not in given:
-            raise ValueError(f"num_samples must be given for every vertex type, {ntype!r} is missing")
+            raise ValueError(
+                f"num_samples must be given for every vertex type, {ntype!r} is missing"
+            )
     if len({len(numbers) for numbers in given.values()}) > 1:
         lengths = {ntype: len(numbers) for ntype, numbers in given.items()}
-        raise ValueError(f"num_samples must have the same number of hops for all vertex types, got {lengths}")
+        raise ValueError(
+            f"num_samples must have the same number of hops for all vertex types, got {lengths}"
+        )
     return {
         ntype: [as_integer(f"num_samples[{ntype!r}]", number, least=0) for number in numbers]
         for ntype, numbers in given.items()
@@ -94,26 +111,29 @@ def _by_type(num_samples: Any, node_types: list[str]) -> dict[str, list[int]]:
 class HGTLoader(Pipelined, _pyg.HGTLoader):
     """Drop-in for ``torch_geometric.loader.HGTLoader``: the same arguments, the same batches.
 
-    Needs no torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training loop, as those of
-    :class:`~pagraph.pyg.NeighborLoader`; see :class:`~pagraph.pyg.HGTSampler` for what a batch holds.
+    Needs no torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training
+    loop, as those of :class:`~pagraph.pyg.NeighborLoader`; see :class:`~pagraph.pyg.HGTSampler` for
+    what a batch holds.
 
     Args:
         data: A ``HeteroData``.
-        num_samples: Vertices drawn of each type in each hop: a list, or a mapping from vertex type to lists of equal
-            lengths.
-        input_nodes: Seeds: a vertex type, or a pair of it and ids or a mask, see :class:`~pagraph.pyg.NeighborLoader`.
+        num_samples: Vertices drawn of each type in each hop: a list, or a mapping from vertex type
+            to lists of equal lengths.
+        input_nodes: Seeds: a vertex type, or a pair of it and ids or a mask, see
+            :class:`~pagraph.pyg.NeighborLoader`.
         is_sorted: Accepted: ``edge_index`` may be in any order.
         transform: Batch to what the loader gives.
         transform_sampler_output: What was sampled to what is joined with attributes.
         filter_per_worker: Accepted: threads share the data.
-        **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and
-            ``device``; ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``,
-            ``shuffle`` and so on: as :class:`~pagraph.pyg.NeighborLoader`.
+        **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``,
+            ``memory``, ``seed`` and ``device``; ``custom_cls`` and ``input_id`` of PyG's
+            ``NodeLoader``; torch's ``batch_size``, ``shuffle`` and so on: as
+            :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
         NotImplementedError: PyG's: ``data`` is something else.
-        ValueError: PyG's and torch's; ``num_samples`` does not fit the vertex types; a mask for another number of
-            vertices, no vertex type, or an unknown one.
+        ValueError: PyG's and torch's; ``num_samples`` does not fit the vertex types; a mask for
+            another number of vertices, no vertex type, or an unknown one.
         TypeError: A number or ``input_nodes`` are not integers, or what is to be called cannot be.
         IndexError: An input node that is not there.
 
@@ -143,7 +163,9 @@ class HGTLoader(Pipelined, _pyg.HGTLoader):
         **kwargs: Any,
     ) -> None:
         options = {name: kwargs.pop(name, default) for name, default in OURS.items()}
-        given = {name: value for name, value in locals().items() if name not in ("options", "kwargs")}
+        given = {
+            name: value for name, value in locals().items() if name not in ("options", "kwargs")
+        }
         self._view = NodeView()
         sampler = HGTSampler(data, num_samples)
         transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}

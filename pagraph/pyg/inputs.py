@@ -24,52 +24,67 @@ def check_data(data: Any) -> None:
     """Raise PyG's ValueError for data that its loaders do not take."""
     if isinstance(data, Graph):
         raise ValueError(
-            "data must be a Data or HeteroData, got a pagraph.Graph: pagraph.pyg.to_pyg(graph) makes one of it"
+            "data must be a Data or HeteroData, got a pagraph.Graph: pagraph.pyg.to_pyg(graph) "
+            "makes one of it"
         )
     if not isinstance(data, Data | HeteroData | tuple):
         raise ValueError(
-            f"Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' (got '{type(data)}')"
+            "Expected a 'Data', 'HeteroData', or a tuple of 'FeatureStore' and 'GraphStore' (got "
+            f"'{type(data)}')"
         )
 
 
 def check_calls(sampler: Any, method: str, **transforms: Any) -> None:
-    """Raise TypeError for a sampler without ``method``, or a transform that is neither None nor callable."""
+    """Raise TypeError for a sampler without ``method``, or a transform that is neither None nor
+    callable."""
     if isinstance(sampler, type) or not callable(getattr(sampler, method, None)):
         got = repr(sampler.__name__) if isinstance(sampler, type) else type(sampler).__name__
         advice = foreign_sampler(sampler, "PyG")
         advice = "" if advice is None else f": {advice}"
-        raise TypeError(f"neighbor_sampler must be a BaseSampler with {method}(), got {got}{advice}")
+        raise TypeError(
+            f"neighbor_sampler must be a BaseSampler with {method}(), got {got}{advice}"
+        )
     for name, transform in transforms.items():
         if transform is not None and not callable(transform):
             raise TypeError(f"{name} must be callable, got {transform!r}")
 
 
-def node_input(data: Any, sampler: Any, input_nodes: Any, input_id: Any = None) -> tuple[Any, Tensor | None]:
-    """Check ``input_nodes`` and ``input_id`` of a node loader; our sampler's graph says which vertices there are.
+def node_input(
+    data: Any, sampler: Any, input_nodes: Any, input_id: Any = None
+) -> tuple[Any, Tensor | None]:
+    """Check ``input_nodes`` and ``input_id`` of a node loader; our sampler's graph says which
+    vertices there are.
 
     Returns:
-        int64 ids, shape ``(n,)``, with their type where there are several; and the ids by which a batch calls its
-        seeds, shape ``(n,)``, None: their places.
+        int64 ids, shape ``(n,)``, with their type where there are several; and the ids by which a
+        batch calls its seeds, shape ``(n,)``, None: their places.
 
     Raises:
-        ValueError: No vertex type is named where there are several, an unknown one is, a mask has another length than
-            there are vertices, or ``input_id`` than there are input nodes.
+        ValueError: No vertex type is named where there are several, an unknown one is, a mask has
+            another length than there are vertices, or ``input_id`` than there are input nodes.
         TypeError: Not integers.
         IndexError: A vertex that is not there.
     """
     counts = _counts(data, sampler)
     if counts is None:
         return input_nodes, input_id
-    hetero = sampler.is_hetero if isinstance(sampler, KeyedSampler) else isinstance(data, HeteroData)
+    hetero = (
+        sampler.is_hetero if isinstance(sampler, KeyedSampler) else isinstance(data, HeteroData)
+    )
     ntype, nodes = _typed(list(counts), input_nodes) if hetero else (NODE_TYPE, input_nodes)
     ids, is_mask = vertex_ids("input_nodes", nodes, counts[ntype])
     if input_id is not None:
-        given = input_id if isinstance(input_id, Tensor) else torch.as_tensor(input_id, device="cpu")
+        given = (
+            input_id if isinstance(input_id, Tensor) else torch.as_tensor(input_id, device="cpu")
+        )
         input_id = None if nodes is None else given  # as in PyG
     elif is_mask:
         input_id = ids
     if input_id is not None and len(input_id) != len(ids):
-        raise ValueError(f"input_id must have one entry for each of the {len(ids)} input nodes, got {len(input_id)}")
+        raise ValueError(
+            f"input_id must have one entry for each of the {len(ids)} input nodes, got "
+            f"{len(input_id)}"
+        )
     return ((ntype, ids) if hetero else ids), input_id
 
 
@@ -88,18 +103,25 @@ def _typed(types: list[str], input_nodes: Any) -> tuple[str, Any]:
     """The vertex type, and which of its vertices."""
     if isinstance(input_nodes, str):
         ntype, nodes = input_nodes, None
-    elif isinstance(input_nodes, tuple | list) and len(input_nodes) == 2 and isinstance(input_nodes[0], str):
+    elif (
+        isinstance(input_nodes, tuple | list)
+        and len(input_nodes) == 2
+        and isinstance(input_nodes[0], str)
+    ):
         ntype, nodes = input_nodes
     else:
         got = "None" if input_nodes is None else f"a {type(input_nodes).__name__}"
-        raise ValueError(f"input_nodes must be a vertex type, or a pair of one and its vertices, got {got}")
+        raise ValueError(
+            f"input_nodes must be a vertex type, or a pair of one and its vertices, got {got}"
+        )
     if ntype not in types:
         raise ValueError(f"input_nodes must be of one of the vertex types {types}, got {ntype!r}")
     return ntype, nodes
 
 
 def vertex_ids(name: str, nodes: Any, count: int) -> tuple[Tensor, bool]:
-    """Ids (None: all ``count`` vertices), and whether they were given by a mask; raises as :func:`node_input` does."""
+    """Ids (None: all ``count`` vertices), and whether they were given by a mask; raises as
+    :func:`node_input` does."""
     if nodes is None:
         return torch.arange(count, device="cpu"), False
     values = nodes if isinstance(nodes, Tensor) else _tensor(name, nodes)
@@ -109,7 +131,9 @@ def vertex_ids(name: str, nodes: Any, count: int) -> tuple[Tensor, bool]:
     values = values.reshape(-1)
     if values.dtype == torch.bool:
         if len(values) != count:
-            raise ValueError(f"{name} must be a mask of all {count} vertices, got one of {len(values)}")
+            raise ValueError(
+                f"{name} must be a mask of all {count} vertices, got one of {len(values)}"
+            )
         return values.nonzero().view(-1), True
     if len(values) == 0:
         return values.to(torch.int64), False
@@ -126,7 +150,9 @@ def _tensor(name: str, values: Any) -> Tensor:
         return torch.arange(values.start, values.stop, values.step, device="cpu")
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be integers or a mask, got {type(values).__name__} of {array.dtype}")
+        raise TypeError(
+            f"{name} must be integers or a mask, got {type(values).__name__} of {array.dtype}"
+        )
     if array.dtype.kind == "u":
         array = array.astype(np.int64)
     return torch.from_numpy(np.array(array))

@@ -52,22 +52,30 @@ def store_of(data: Any, name: Name) -> Any:
 
 def value_of(data: Any, name: Name) -> Any:
     """The attribute's present value; KeyError if there is none."""
-    return (data._store if name[0] is None and isinstance(data, Data) else store_of(data, name))[name[1]]
+    return (data._store if name[0] is None and isinstance(data, Data) else store_of(data, name))[
+        name[1]
+    ]
 
 
 class Attributes:
-    """Weak references to all attributes that the user's data, of which ``copied`` is a shallow copy, held at once."""
+    """Weak references to all attributes that the user's data, of which ``copied`` is a shallow
+    copy, held at once."""
 
     def __init__(self, data: Any, copied: Any) -> None:
         self._owner = weakref.ref(data)
-        self._held = {key: {name: _held(x) for name, x in store.to_dict().items()} for key, store in _stores(copied)}
+        self._held = {
+            key: {name: _held(x) for name, x in store.to_dict().items()}
+            for key, store in _stores(copied)
+        }
 
     def are_those_of(self, data: Any, copied: Any = None) -> bool:
         """Whether the data is the same and it, or a copy of it, holds the very same objects."""
         if self._owner() is not data:
             return False
         now = _stores(data if copied is None else copied)
-        return len(now) == len(self._held) and all(_are_same(self._held.get(key), store) for key, store in now)
+        return len(now) == len(self._held) and all(
+            _are_same(self._held.get(key), store) for key, store in now
+        )
 
     def kept_since(self, earlier: Attributes, key: Any) -> set[str]:
         """Names of what one store held before and still holds."""
@@ -85,7 +93,9 @@ def _are_same(held: dict[str, Any] | None, store: Any) -> bool:
     if held is None:
         return False
     now = store.to_dict()
-    return len(now) == len(held) and all(name in held and held[name]() is value for name, value in now.items())
+    return len(now) == len(held) and all(
+        name in held and held[name]() is value for name, value in now.items()
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +104,10 @@ class Levels:
 
     Attributes:
         attributes: Attributes that were looked at.
-        known: Key of each store to what PyG memoizes on the store itself, as only looking at them all tells.
-        fields: Vertex attributes that may be read as fields: those with rows along their first dimension.
+        known: Key of each store to what PyG memoizes on the store itself, as only looking at them
+            all tells.
+        fields: Vertex attributes that may be read as fields: those with rows along their first
+            dimension.
         selected: All others that PyG selects, but not the edges themselves.
     """
 
@@ -108,8 +120,8 @@ class Levels:
     def of(cls, attributes: Attributes, copied: Any, earlier: Levels | None) -> Levels:
         """Classify the attributes of ``copied``, a copy of the data that nobody else uses.
 
-        ``earlier`` levels count: PyG remembers whose an attribute is until another takes its place, whatever becomes of
-        the attribute by which the vertices were counted.
+        ``earlier`` levels count: PyG remembers whose an attribute is until another takes its place,
+        whatever becomes of the attribute by which the vertices were counted.
         """
         known: dict[Any, Any] = {}
         fields: list[Name] = []
@@ -117,9 +129,15 @@ class Levels:
         for key, store in _stores(copied):
             if earlier is not None and (remembered := earlier.known.get(key)) is not None:
                 same = attributes.kept_since(earlier.attributes, key)
-                store.__dict__["_cached_attr"] = defaultdict(set, {kind: n & same for kind, n in remembered.items()})
+                store.__dict__["_cached_attr"] = defaultdict(
+                    set, {kind: n & same for kind, n in remembered.items()}
+                )
             for name in list(store.keys()):
-                by_vertex, by_edge, value = store.is_node_attr(name), store.is_edge_attr(name), store[name]
+                by_vertex, by_edge, value = (
+                    store.is_node_attr(name),
+                    store.is_edge_attr(name),
+                    store[name],
+                )
                 is_array = isinstance(value, Tensor | np.ndarray)
                 if by_vertex and is_array and copied.__cat_dim__(name, value, store) == 0:
                     fields.append((key, name))
@@ -143,7 +161,8 @@ class Arrays:
         self._tensors: dict[Name, tuple[Any, Tensor | None]] = {}
 
     def tensor(self, name: Name, array: Any) -> Tensor | None:
-        """The tensor, which must not be written: the array may be read-only. None if torch cannot hold it."""
+        """The tensor, which must not be written: the array may be read-only. None if torch cannot
+        hold it."""
         with self._lock:
             known = self._tensors.get(name)
             if known is None or known[0] is not array:
@@ -174,7 +193,8 @@ def _as_tensor(array: Any) -> Tensor | None:
 
 
 def plain_rows(name: Name, value: Any, arrays: Arrays) -> Tensor | None:
-    """The attribute as a dense tensor on the CPU that needs no gradient and counts its writes; None if it is none."""
+    """The attribute as a dense tensor on the CPU that needs no gradient and counts its writes; None
+    if it is none."""
     if isinstance(value, np.ndarray):
         return arrays.tensor(name, value) if value.ndim else None
     is_plain = (
@@ -204,7 +224,8 @@ def version_of(value: Any) -> Any:
 
 
 class _Wanted(NamedTuple):
-    """An attribute that is read as a field: its values, the vertices that it is read for, and their version."""
+    """An attribute that is read as a field: its values, the vertices that it is read for, and their
+    version."""
 
     name: Name
     values: Tensor
@@ -232,17 +253,19 @@ class Reading:
 
     @property
     def is_settled(self) -> bool:
-        """Whether later changes of the values can be told; else (some require gradients) the reader's thread joins."""
+        """Whether later changes of the values can be told; else (some require gradients) the
+        reader's thread joins."""
         return None not in self.versions.values()
 
 
 class Joiner:
     """Makes batches of sampler outputs; safe from any thread.
 
-    Vertex attributes that are dense tensors on the CPU or NumPy arrays, mapped files too, are read through fields;
-    everything else is PyG's to select.
+    Vertex attributes that are dense tensors on the CPU or NumPy arrays, mapped files too, are read
+    through fields; everything else is PyG's to select.
 
-    ``view.data`` is looked at anew for every batch; ``filter_fn`` is PyG's, and gets a copy of the view.
+    ``view.data`` is looked at anew for every batch; ``filter_fn`` is PyG's, and gets a copy of the
+    view.
     """
 
     def __init__(self, view: Any, fields: FieldSet, filter_fn: Any) -> None:
@@ -256,11 +279,13 @@ class Joiner:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the data is a pair of stores: their values are what they say when they are asked."""
+        """Whether the data is a pair of stores: their values are what they say when they are
+        asked."""
         return isinstance(self._view.data, tuple)
 
     def declare(self) -> None:
-        """Declare the attributes that will be read, so that one cache is planned for all of them."""
+        """Declare the attributes that will be read, so that one cache is planned for all of
+        them."""
         if self.is_remote:
             return
         data = self._view.data
@@ -302,9 +327,15 @@ class Joiner:
         return Reading(copied, levels, wanted, reads, versions)
 
     @staticmethod
-    def still_right(earlier: Reading, rows: Sequence[Tensor], reading: Reading) -> dict[int, Tensor]:
-        """Rows of an earlier reading, by their places in another one, where they are for the same vertices."""
-        known = {wanted.name: (wanted, tensor) for wanted, tensor in zip(earlier.wanted, rows, strict=True)}
+    def still_right(
+        earlier: Reading, rows: Sequence[Tensor], reading: Reading
+    ) -> dict[int, Tensor]:
+        """Rows of an earlier reading, by their places in another one, where they are for the same
+        vertices."""
+        known = {
+            wanted.name: (wanted, tensor)
+            for wanted, tensor in zip(earlier.wanted, rows, strict=True)
+        }
         right = {}
         for place, (name, _, nodes, written) in enumerate(reading.wanted):
             before, tensor = known.get(name, (None, None))
@@ -315,9 +346,13 @@ class Joiner:
         return right
 
     def join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
-        """The batch, without the user's transforms, of the rows of the reading; a reading serves once."""
-        view, levels = object.__new__(type(self._view)), reading.levels  # copy.copy takes 3 us longer
-        vars(view).update(vars(self._view), data=reading.data, transform=None, transform_sampler_output=None)
+        """The batch, without the user's transforms, of the rows of the reading; a reading serves
+        once."""
+        # Copy.copy takes 3 us longer.
+        view, levels = object.__new__(type(self._view)), reading.levels
+        vars(view).update(
+            vars(self._view), data=reading.data, transform=None, transform_sampler_output=None
+        )
         if levels is None:
             with self._one_at_a_time:  # the user's stores need not know of threads
                 return self._filter_fn(view, output)
@@ -328,16 +363,19 @@ class Joiner:
         return self._filter_fn(view, ends_apart(output))
 
     def is_current(self, reading: Reading) -> bool:
-        """Whether the data still holds the same attributes, with the same values where PyG selects them."""
+        """Whether the data still holds the same attributes, with the same values where PyG selects
+        them."""
         data = self._view.data
         if reading.levels is None:
             return data is reading.data
         return reading.levels.attributes.are_those_of(data) and all(
-            v is not None and v == version_of(value_of(data, n)) for n, v in reading.versions.items()
+            v is not None and v == version_of(value_of(data, n))
+            for n, v in reading.versions.items()
         )
 
     def _levels_of(self, data: Any, copied: Any) -> Levels:
-        """Levels of the attributes of a copy of the data; determined again when there are other ones."""
+        """Levels of the attributes of a copy of the data; determined again when there are other
+        ones."""
         levels = self._levels
         if levels is None or not levels.attributes.are_those_of(data, copied):
             levels = self._levels = Levels.of(Attributes(data, copied), copied, levels)
@@ -362,7 +400,8 @@ def _label(name: Name) -> str:
 def _vertices_of(
     output: Any, key: Any, hop_ends: Mapping[str, list[int]]
 ) -> tuple[Tensor | None, Any, Sequence[int] | None]:
-    """The vertices that a type's attributes are wanted for, their version, and where those of each hop end.
+    """The vertices that a type's attributes are wanted for, their version, and where those of each
+    hop end.
 
     No vertices where their rows are PyG's to select.
     """
@@ -377,7 +416,8 @@ def _vertices_of(
 
 
 def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
-    """The attribute now. Not a method: a cycle would keep caches in memory until the collector runs."""
+    """The attribute now. Not a method: a cycle would keep caches in memory until the collector
+    runs."""
     rows = plain_rows(name, value_of(view.data, name), arrays)
     if rows is None:
         raise KeyError(name)

@@ -37,28 +37,35 @@ def end_types(input_type: tuple[str, str, str] | None) -> tuple[str, str]:
 
 
 class LinkNegatives:
-    """PyG's ``NegativeSampling`` as the core's, memoized until a weight or time is written or replaced."""
+    """PyG's ``NegativeSampling`` as the core's, memoized until a weight or time is written or
+    replaced."""
 
     def __init__(self, num_nodes: Mapping[str, int]) -> None:
         self._num_nodes = num_nodes
         self._made: dict[tuple[str, str], tuple[list[FieldVersion | None], NegativeEnds]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_num_nodes": self._num_nodes, "_made": {}}  # a version does not outlive its process
+        # A version does not outlive its process.
+        return {"_num_nodes": self._num_nodes, "_made": {}}
 
     def of(
-        self, neg_sampling: Any, types: tuple[str, str], node_times: Mapping[str, Tensor], window: float | None = None
+        self,
+        neg_sampling: Any,
+        types: tuple[str, str],
+        node_times: Mapping[str, Tensor],
+        window: float | None = None,
     ) -> PairNegatives | None:
         """The negatives of links between two types of vertices; None without ``neg_sampling``.
 
-        ``node_times``: by type, times of vertices that count; ``window``: see ``PairNegatives``. Wrong weights raise
-        TypeError or ValueError.
+        ``node_times``: by type, times of vertices that count; ``window``: see ``PairNegatives``.
+        Wrong weights raise TypeError or ValueError.
         """
         if neg_sampling is None:
             return None
         ends = {}
         for end, ntype in zip(("src", "dst"), types, strict=True):
-            name = f"{end}_weight" if hasattr(neg_sampling, f"{end}_weight") else "weight"  # PyG 2.5: of both ends
+            # PyG 2.5: of both ends.
+            name = f"{end}_weight" if hasattr(neg_sampling, f"{end}_weight") else "weight"
             weight = getattr(neg_sampling, name, None)
             if end == "dst" or neg_sampling.is_binary():
                 ends[end] = self._ends(name, ntype, weight, node_times.get(ntype))
@@ -68,30 +75,38 @@ class LinkNegatives:
         if weight is not None and not isinstance(weight, Tensor):
             raise TypeError(f"{name} must be a tensor of numbers, got {type(weight).__name__}")
         place = (ntype, "" if weight is None else name)
-        versions = [None if tensor is None else FieldVersion.of(tensor) for tensor in (weight, time)]
+        versions = [
+            None if tensor is None else FieldVersion.of(tensor) for tensor in (weight, time)
+        ]
         known = self._made.get(place)
         if known is None or known[0] != versions:  # threads that ask at once make the same
             count = self._num_nodes[ntype]
             if weight is not None and weight.numel() != count:
                 raise ValueError(
-                    f"The 'weight' attribute in 'NegativeSampling' needs to match the number of nodes {count} "
+                    "The 'weight' attribute in 'NegativeSampling' needs to match the number of "
+                    f"nodes {count} "
                     f"(got {weight.numel()})"
                 )
             known = self._made[place] = (versions, NegativeEnds(count, weight, time, name=name))
         return known[1]
 
 
-def link_metadata(inputs: Any, pairs: PairSeeds, negatives: PairNegatives | HardPairs | None) -> tuple[Any, ...]:
+def link_metadata(
+    inputs: Any, pairs: PairSeeds, negatives: PairNegatives | HardPairs | None
+) -> tuple[Any, ...]:
     """Metadata for PyG's ``LinkLoader``; ids are places among the sampled vertices.
 
     Returns:
-        ``input_id``, ``edge_label_index`` of shape ``(2, p + q)``, ``edge_label`` or None, and the times of these pairs
-        or None; with negatives that have no sources ``input_id``, ``src_index`` and ``dst_pos_index`` of shape
-        ``(p,)``, ``dst_neg_index`` of shape ``(p,)`` or ``(p, amount)``, and the times of the pairs or None.
+        ``input_id``, ``edge_label_index`` of shape ``(2, p + q)``, ``edge_label`` or None, and the
+        times of these pairs or None; with negatives that have no sources ``input_id``,
+        ``src_index`` and ``dst_pos_index`` of shape ``(p,)``, ``dst_neg_index`` of shape ``(p,)``
+        or ``(p, amount)``, and the times of the pairs or None.
     """
     count, time = len(inputs.row), inputs.time
     if negatives is not None and not negatives.has_sources:
-        negative = pairs.dst[count:].view(-1, count) if count else pairs.dst.view(int(negatives.amount), 0)
+        negative = (
+            pairs.dst[count:].view(-1, count) if count else pairs.dst.view(int(negatives.amount), 0)
+        )
         negative = negative.t().contiguous().squeeze(-1)
         return inputs.input_id, pairs.src, pairs.dst[:count], negative, time
     label = inputs.label
@@ -99,7 +114,11 @@ def link_metadata(inputs: Any, pairs: PairSeeds, negatives: PairNegatives | Hard
         drawn = len(pairs.src) - count
         label = torch.ones(count, device="cpu") if label is None else label
         label = torch.cat([label, label.new_zeros((drawn, *label.shape[1:]))])
-        time = None if time is None else time[torch.arange(count + drawn, device="cpu") % max(1, count)]
+        time = (
+            None
+            if time is None
+            else time[torch.arange(count + drawn, device="cpu") % max(1, count)]
+        )
     return inputs.input_id, torch.stack([pairs.src, pairs.dst]), label, time
 
 
@@ -111,30 +130,38 @@ def checked_edge_label_index(data: Any, edge_label_index: Any) -> Any:
 
     Raises:
         TypeError: Links are not integers.
-        ValueError: They have not two rows; there are none, where all edges would be taken; or they have no edge type
-            in data of several types.
+        ValueError: They have not two rows; there are none, where all edges would be taken; or they
+            have no edge type in data of several types.
     """
     if isinstance(data, Data):
         if edge_label_index is None and data.edge_index is None:
-            raise ValueError("edge_label_index must be given where data has no edge_index, got None")
+            raise ValueError(
+                "edge_label_index must be given where data has no edge_index, got None"
+            )
         return edge_label_index if edge_label_index is None else _checked_rows(edge_label_index)
     if not isinstance(edge_label_index, list | tuple) or len(edge_label_index) not in (2, 3):
         got = "None" if edge_label_index is None else type(edge_label_index).__name__
         raise ValueError(
-            f"edge_label_index must be an edge type or a pair of an edge type and links (or None), got {got}"
+            "edge_label_index must be an edge type or a pair of an edge type and links (or None), "
+            f"got {got}"
         )
     if isinstance(edge_label_index[0], str):
         edge_type, links = edge_label_index, None
     elif len(edge_label_index) == 2:
         edge_type, links = edge_label_index
     else:
-        raise ValueError("edge_label_index must be an edge type or a pair of an edge type and links (or None)")
+        raise ValueError(
+            "edge_label_index must be an edge type or a pair of an edge type and links (or None)"
+        )
     if links is not None:
         return edge_type, _checked_rows(links)
     if isinstance(data, HeteroData):
         found = data._to_canonical(*edge_type)
         if found not in data.edge_types or data[found].get("edge_index") is None:
-            raise ValueError(f"edge_label_index must name an edge type that has an edge_index, got {tuple(edge_type)}")
+            raise ValueError(
+                "edge_label_index must name an edge type that has an edge_index, got "
+                f"{tuple(edge_type)}"
+            )
     return edge_label_index
 
 
@@ -145,7 +172,9 @@ def _checked_rows(links: Any) -> Tensor:
         got = links.dtype if isinstance(links, Tensor) else type(links).__name__
         raise TypeError(f"edge_label_index must be a tensor of integers, got {got}")
     if links.dim() != 2 or len(links) != 2:
-        raise ValueError(f"edge_label_index must have shape (2, num_links), got {tuple(links.shape)}")
+        raise ValueError(
+            f"edge_label_index must have shape (2, num_links), got {tuple(links.shape)}"
+        )
     return links
 
 
@@ -157,18 +186,22 @@ def check_are_tensors(**arguments: Any) -> None:
 
 
 def check_links(inputs: Any, graph: Graph | None) -> None:
-    """Check that links, labels and times (PyG's ``EdgeSamplerInput``) fit each other and the graph, where it is known.
+    """Check that links, labels and times (PyG's ``EdgeSamplerInput``) fit each other and the graph,
+    where it is known.
 
     Raises:
         IndexError: A link leads out of the graph.
         TypeError: Times are no integers or floats.
-        ValueError: There is not one label or time per link, a time is missing, or there is no such vertex type.
+        ValueError: There is not one label or time per link, a time is missing, or there is no such
+            vertex type.
     """
     if graph is not None:
         _check_ends(inputs, graph)
     count = len(inputs.row)
     if inputs.input_id is not None and len(inputs.input_id) != count:
-        raise ValueError(f"input_id must have one entry per link ({count}), got {len(inputs.input_id)}")
+        raise ValueError(
+            f"input_id must have one entry per link ({count}), got {len(inputs.input_id)}"
+        )
     if inputs.label is not None and (inputs.label.dim() == 0 or len(inputs.label) != count):
         got = tuple(inputs.label.shape)
         raise ValueError(f"edge_label must have one label per link ({count}), got shape {got}")
@@ -176,7 +209,11 @@ def check_links(inputs: Any, graph: Graph | None) -> None:
 
 
 def _check_ends(inputs: Any, graph: Graph) -> None:
-    for row, ids, ntype in zip((0, 1), (inputs.row, inputs.col), end_types(inputs.input_type), strict=True):
+    for row, ids, ntype in zip(
+        (0, 1), (inputs.row, inputs.col), end_types(inputs.input_type), strict=True
+    ):
         if ntype not in graph.node_types:
-            raise ValueError(f"edge_label_index must lead from and to one of {graph.node_types}, got {ntype!r}")
+            raise ValueError(
+                f"edge_label_index must lead from and to one of {graph.node_types}, got {ntype!r}"
+            )
         check_range(f"edge_label_index[{row}]", ids, graph.num_nodes_of(ntype), IndexError)

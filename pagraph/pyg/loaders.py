@@ -1,4 +1,5 @@
-"""NeighborLoader and LinkNeighborLoader: PyG's arguments and batches, without pyg-lib and torch-sparse."""
+"""NeighborLoader and LinkNeighborLoader: PyG's arguments and batches, without pyg-lib and
+torch-sparse."""
 
 from __future__ import annotations
 
@@ -28,69 +29,86 @@ __all__ = ["LinkNeighborLoader", "NeighborLoader"]
 
 
 class NeighborLoader(Pipelined, _pyg.NeighborLoader):
-    """Drop-in for ``torch_geometric.loader.NeighborLoader`` (PyG 2.5 and newer): the same arguments, the same batches.
+    """Drop-in for ``torch_geometric.loader.NeighborLoader`` (PyG 2.5 and newer): the same
+    arguments, the same batches.
 
-    Needs neither pyg-lib nor torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training loop;
-    attributes of vertices are read through a static cache. Threads take the place of worker processes: batches always
-    come in order, and are the same for any number of threads. ``data`` stays as it is, and what is added to
-    ``loader.data``, written into it or deleted from it counts for the next batch; the graph is that of construction.
-    A subclass that overrides ``filter_fn`` or ``collate_fn`` is iterated as PyG's would be, without threads and cache.
+    Needs neither pyg-lib nor torch-sparse. Batches are sampled by our kernels, in threads, ahead of
+    the training loop; attributes of vertices are read through a static cache. Threads take the
+    place of worker processes: batches always come in order, and are the same for any number of
+    threads. ``data`` stays as it is, and what is added to ``loader.data``, written into it or
+    deleted from it counts for the next batch; the graph is that of construction. A subclass that
+    overrides ``filter_fn`` or ``collate_fn`` is iterated as PyG's would be, without threads and
+    cache.
 
     Args:
         data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.
-        num_neighbors: Neighbours for each vertex by hop, the seeds' first; negative: all. Or a mapping from edge type.
-        input_nodes: Seeds: None for all, ids, or a mask of all vertices (NumPy's, too), each as a tensor, an array, or
-            a sequence. Of a graph with several vertex types: a type, or a pair of it and any of these.
-        input_time: A time for each input node, shape ``(n,)``, integers or floats as the data's times are; needs
-            ``time_attr``. Default: the seeds' own.
+        num_neighbors: Neighbours for each vertex by hop, the seeds' first; negative: all. Or a
+            mapping from edge type.
+        input_nodes: Seeds: None for all, ids, or a mask of all vertices (NumPy's, too), each as a
+            tensor, an array, or a sequence. Of a graph with several vertex types: a type, or a pair
+            of it and any of these.
+        input_time: A time for each input node, shape ``(n,)``, integers or floats as the data's
+            times are; needs ``time_attr``. Default: the seeds' own.
         replace: Sample with replacement.
-        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``: that is within each of disjoint trees,
-            and with times without edges later than its seed (PyG refuses both).
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``: that is within each
+            of disjoint trees, and with times without edges later than its seed (PyG refuses both).
         disjoint: A tree for each seed, with its number in ``batch``.
         temporal_strategy: ``"uniform"`` or ``"last"``.
-        time_attr: The attribute of vertices or edges, or both, that holds their times: integers or floats. No neighbour
-            is later than its seed, and none is drawn whose time is missing (NaN, or numpy's NaT as an int64).
+        time_attr: The attribute of vertices or edges, or both, that holds their times: integers or
+            floats. No neighbour is later than its seed, and none is drawn whose time is missing
+            (NaN, or numpy's NaT as an int64).
         weight_attr: The attribute of edges that holds their weights.
         transform: Batch to what the loader gives.
         transform_sampler_output: What was sampled to what is joined with attributes.
         is_sorted: ``edge_index`` is sorted by column, and by time within.
         filter_per_worker: Accepted: threads share the data.
-        neighbor_sampler: Samples in place of ours: any ``BaseSampler``, called for one batch at a time, in order, in
-            the reader's thread unless there are workers. All that says how to sample is then ignored, as by PyG.
+        neighbor_sampler: Samples in place of ours: any ``BaseSampler``, called for one batch at a
+            time, in order, in the reader's thread unless there are workers. All that says how to
+            sample is then ignored, as by PyG.
         directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
-        time_window: Length of a window: only edges and vertices later than ``t - time_window`` are drawn for a seed of
-            time ``t``. Or a mapping from edge type to lengths, others having no window.
-        share_trees: Seeds of a batch that have the same time share a tree; ``batch`` numbers the trees in the order of
-            time. Saves most where many seeds have one time.
-        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or 0 for none.
-            On a CUDA device it holds attributes that live in host memory; on the CPU those that lie on disk.
-        cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph), ``"presample"``,
-            ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as ``pagraph.ranking.policy`` says.
-        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: float attributes are cached so, 2 or 4 times as many.
-            All rows of attributes that the cache may serve are delivered rounded, in the attribute's dtype; see
-            ``pagraph.features.narrow`` for how much that changes. Default: as they are.
-        prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for, without threads.
-        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of them miss are read
-            once and in the order of the file; ``"auto"``, or 0 for none.
-        memory: Bytes of host memory for the caches, the graph and the batches together, such as ``"4GiB"``; see
-            ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph that is all in memory nothing is
-            divided, and a warning says so.
-        seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the user's own it makes the
-            sampling so. Without it, both follow ``torch.manual_seed``, the order as in PyG's loader.
+        time_window: Length of a window: only edges and vertices later than ``t - time_window`` are
+            drawn for a seed of time ``t``. Or a mapping from edge type to lengths, others having no
+            window.
+        share_trees: Seeds of a batch that have the same time share a tree; ``batch`` numbers the
+            trees in the order of time. Saves most where many seeds have one time.
+        cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or
+            0 for none. On a CUDA device it holds attributes that live in host memory; on the CPU
+            those that lie on disk.
+        cache_policy: Ranks the vertices: ``"auto"``, ``"adaptive"``, ``"degree"`` (PaGraph),
+            ``"presample"``, ``"presample:K"``, ``"vip"``, ``"random"``, or a callable as
+            ``pagraph.ranking.policy`` says.
+        cache_dtype: ``"float16"``, ``"bfloat16"`` or ``"int8"``: float attributes are cached so, 2
+            or 4 times as many. All rows of attributes that the cache may serve are delivered
+            rounded, in the attribute's dtype; see ``pagraph.features.narrow`` for how much that
+            changes. Default: as they are.
+        prefetch: Finished batches that may wait. 0 prepares each batch when it is asked for,
+            without threads.
+        lookahead: Batches of a graph on disk that are sampled ahead, so that the rows that all of
+            them miss are read once and in the order of the file; ``"auto"``, or 0 for none.
+        memory: Bytes of host memory for the caches, the graph and the batches together, such as
+            ``"4GiB"``; see ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph
+            that is all in memory nothing is divided, and a warning says so.
+        seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the
+            user's own it makes the sampling so. Without it, both follow ``torch.manual_seed``, the
+            order as in PyG's loader.
         device: Where batches are delivered. Default: where their attributes are.
-        batch_dependency: Batches of an epoch for which a vertex keeps what it draws, so that batches behind each other
-            read many of the same rows; 1: batches are independent, as PyG's. Each batch by itself is as with 1. Not for
-            disjoint subgraphs; see ``pagraph.sampling.NeighborSampler``.
-        **kwargs: ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle``,
-            ``drop_last``, ``sampler``, ``batch_sampler``, ``generator``, ``pin_memory``, ``num_workers`` (threads; 0
-            lets the loader choose) and ``worker_init_fn`` (called in each thread). ``persistent_workers``,
-            ``prefetch_factor``, ``timeout`` and ``multiprocessing_context`` are checked as by torch and mean nothing to
+        batch_dependency: Batches of an epoch for which a vertex keeps what it draws, so that
+            batches behind each other read many of the same rows; 1: batches are independent, as
+            PyG's. Each batch by itself is as with 1. Not for disjoint subgraphs; see
+            ``pagraph.sampling.NeighborSampler``.
+        **kwargs: ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``,
+            ``shuffle``, ``drop_last``, ``sampler``, ``batch_sampler``, ``generator``,
+            ``pin_memory``, ``num_workers`` (threads; 0 lets the loader choose) and
+            ``worker_init_fn`` (called in each thread). ``persistent_workers``, ``prefetch_factor``,
+            ``timeout`` and ``multiprocessing_context`` are checked as by torch and mean nothing to
             threads.
 
     Raises:
-        ValueError: PyG's and torch's; a mask, a time or an ``input_id`` for another number of vertices; no vertex type,
-            or an unknown one; a missing time, or a window that is not positive.
-        TypeError: ``input_nodes`` are not integers, a number is not an integer, or what is to be called cannot be.
+        ValueError: PyG's and torch's; a mask, a time or an ``input_id`` for another number of
+            vertices; no vertex type, or an unknown one; a missing time, or a window that is not
+            positive.
+        TypeError: ``input_nodes`` are not integers, a number is not an integer, or what is to be
+            called cannot be.
         IndexError: An input node that is not there.
 
     Example:
@@ -173,34 +191,45 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         ntype = inputs.input_type or NODE_TYPE
         if sampler.is_temporal and inputs.time is not None:
             timed = torch.stack([inputs.node.long(), time_bits(inputs.time)], 1)
-            return core_workload(sampler.graph, order, timed, TimedSeeds(sampler.core, ntype, sampler.times_are_floats))
+            return core_workload(
+                sampler.graph,
+                order,
+                timed,
+                TimedSeeds(sampler.core, ntype, sampler.times_are_floats),
+            )
         seeds: Any = inputs.node if sampler.graph.is_homogeneous else {ntype: inputs.node}
         return core_workload(sampler.graph, order, seeds, sampler.core)
 
 
 class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
-    """Drop-in for ``torch_geometric.loader.LinkNeighborLoader`` (PyG 2.5 and newer): the same arguments and batches.
+    """Drop-in for ``torch_geometric.loader.LinkNeighborLoader`` (PyG 2.5 and newer): the same
+    arguments and batches.
 
-    Needs neither pyg-lib nor torch-sparse. Negatives are a function of (seed, epoch, batch), as neighbours are. In
-    disjoint subgraphs ``batch`` numbers the links for any amount of negatives (PyG's is right for whole amounts), and
-    with times all vertices that are early enough are as likely as their weights say (PyG draws up to six times, and
-    then takes the earliest). The links of a batch are not taken out of the graph that is sampled, as in PyG.
+    Needs neither pyg-lib nor torch-sparse. Negatives are a function of (seed, epoch, batch), as
+    neighbours are. In disjoint subgraphs ``batch`` numbers the links for any amount of negatives
+    (PyG's is right for whole amounts), and with times all vertices that are early enough are as
+    likely as their weights say (PyG draws up to six times, and then takes the earliest). The links
+    of a batch are not taken out of the graph that is sampled, as in PyG.
 
     Args:
         data: A ``Data``, a ``HeteroData``, or a pair of a ``FeatureStore`` and a ``GraphStore``.
-        num_neighbors: Neighbours for each vertex by hop, the ends' first; negative: all. Or a mapping from edge type.
-        edge_label_index: Links, shape ``(2, n)``, as a tensor or an array of integers; None for all edges. Of a graph
-            with several types: an edge type, or a pair of one and any of these; it need not be in the graph.
-        edge_label: A label for each link, shape ``(n, ...)``. With binary negatives labels from 0 on are raised by 1.
-        edge_label_time: A time for each link, shape ``(n,)``, integers or floats as the data's times are: that of its
-            ends and its negatives. With ``time_attr``, and only then.
+        num_neighbors: Neighbours for each vertex by hop, the ends' first; negative: all. Or a
+            mapping from edge type.
+        edge_label_index: Links, shape ``(2, n)``, as a tensor or an array of integers; None for all
+            edges. Of a graph with several types: an edge type, or a pair of one and any of these;
+            it need not be in the graph.
+        edge_label: A label for each link, shape ``(n, ...)``. With binary negatives labels from 0
+            on are raised by 1.
+        edge_label_time: A time for each link, shape ``(n,)``, integers or floats as the data's
+            times are: that of its ends and its negatives. With ``time_attr``, and only then.
         replace: Sample with replacement.
         subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
         disjoint: A tree for each end, with the number of its link in ``batch``.
         temporal_strategy: ``"uniform"`` or ``"last"``.
-        neg_sampling: PyG's ``NegativeSampling``, or what it is made of: ``"binary"`` or ``"triplet"``, a mapping or a
-            tuple of its arguments. Weights are read as they are now. Negatives may be edges of the graph. Or
-            :class:`~pagraph.pyg.HardNegatives`, which may not.
+        neg_sampling: PyG's ``NegativeSampling``, or what it is made of: ``"binary"`` or
+            ``"triplet"``, a mapping or a tuple of its arguments. Weights are read as they are now.
+            Negatives may be edges of the graph. Or :class:`~pagraph.pyg.HardNegatives`, which may
+            not.
         neg_sampling_ratio: So many binary negatives for each link; 0.0 for none.
         time_attr: The attribute of vertices or edges, or both, that holds their times, see
             :class:`~pagraph.pyg.NeighborLoader`; no neighbour is later than its link.
@@ -211,9 +240,11 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         filter_per_worker: Accepted: threads share the data.
         neighbor_sampler: Samples in place of ours, see :class:`~pagraph.pyg.NeighborLoader`.
         directed: Deprecated by PyG; False is ``subgraph_type="induced"``.
-        time_window: Length of a window before each link's time, as of :class:`~pagraph.pyg.NeighborLoader`; negatives
-            are drawn from it, too, by that of the links' type. Where no vertex is in it, from the latest before.
-        share_trees: Links of a batch that have the same time share a tree, see there; ``batch`` then numbers trees.
+        time_window: Length of a window before each link's time, as of
+            :class:`~pagraph.pyg.NeighborLoader`; negatives are drawn from it, too, by that of the
+            links' type. Where no vertex is in it, from the latest before.
+        share_trees: Links of a batch that have the same time share a tree, see there; ``batch``
+            then numbers trees.
         cache: See :class:`~pagraph.pyg.NeighborLoader`, as for all that follow.
         cache_policy: See there.
         cache_dtype: See there.
@@ -226,8 +257,10 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         **kwargs: See there.
 
     Raises:
-        ValueError: PyG's and torch's; links, labels, times or weights that do not fit each other, or no edge type.
-        TypeError: Links or times are not integers, a number is not one, or what is to be called cannot be.
+        ValueError: PyG's and torch's; links, labels, times or weights that do not fit each other,
+            or no edge type.
+        TypeError: Links or times are not integers, a number is not one, or what is to be called
+            cannot be.
         IndexError: A link leads out of the graph.
 
     Example:
@@ -316,6 +349,11 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         rows = [inputs.row.long(), inputs.col.long()]
         if sampler.is_temporal and inputs.time is not None:
             rows.append(time_bits(inputs.time))
-        graph, negatives = sampler.graph, sampler.link_negatives(self.neg_sampling, inputs.input_type)
-        batches = PairBatches(sampler.core, types, graph.num_nodes_by_type, negatives, sampler.times_are_floats)
+        graph, negatives = (
+            sampler.graph,
+            sampler.link_negatives(self.neg_sampling, inputs.input_type),
+        )
+        batches = PairBatches(
+            sampler.core, types, graph.num_nodes_by_type, negatives, sampler.times_are_floats
+        )
         return core_workload(graph, order, torch.stack(rows, 1), batches)

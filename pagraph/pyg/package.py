@@ -18,7 +18,8 @@ def import_pyg() -> ModuleType:
     """
     try:
         with warnings.catch_warnings():
-            for category in (DeprecationWarning, FutureWarning):  # of torch.jit, which PyG uses when it is imported
+            # Of torch.jit, which PyG uses when it is imported.
+            for category in (DeprecationWarning, FutureWarning):
                 warnings.simplefilter("ignore", category)
             import torch_geometric
             import torch_geometric.loader

@@ -69,20 +69,28 @@ def sampler_of(arguments: Mapping[str, Any]) -> Any:
     """The sampler that a loader was given, or ours made of the loader's arguments.
 
     Raises:
-        ValueError: A sampler was given, and an argument that PyG's loaders have not, which it would have to know of.
+        ValueError: A sampler was given, and an argument that PyG's loaders have not, which it would
+            have to know of.
     """
     if arguments["neighbor_sampler"] is not None:
-        for name, least in {"batch_dependency": 1, "time_window": None, "share_trees": False}.items():
+        for name, least in {
+            "batch_dependency": 1,
+            "time_window": None,
+            "share_trees": False,
+        }.items():
             if arguments[name] != least:
                 got = arguments[name]
-                raise ValueError(f"{name} must be {least} where a neighbor_sampler is given, got {got!r}")
+                raise ValueError(
+                    f"{name} must be {least} where a neighbor_sampler is given, got {got!r}"
+                )
         return arguments["neighbor_sampler"]
     return NeighborSampler(arguments["data"], **{name: arguments[name] for name in _OF_THE_SAMPLER})
 
 
 @dataclass(eq=False)
 class View:
-    """Attributes that any ``filter_fn`` of PyG reads of a loader, kept apart so that engines do not hold the loader."""
+    """Attributes that any ``filter_fn`` of PyG reads of a loader, kept apart so that engines do not
+    hold the loader."""
 
     data: Any = None
     input_data: Any = None
@@ -97,7 +105,8 @@ class View:
 
     @property
     def is_ours(self) -> bool:
-        """Whether a batch is a function of its inputs and a key, for any number of threads (``sample_ahead``)."""
+        """Whether a batch is a function of its inputs and a key, for any number of threads
+        (``sample_ahead``)."""
         return isinstance(self.sampler, KeyedSampler)
 
     def inputs(self, places: Tensor) -> Any:
@@ -147,7 +156,8 @@ class LinkView(View):
 
 
 class Viewed:
-    """An attribute of a loader that lives in its ``_view``, so that what the user sets is seen by the next batch.
+    """An attribute of a loader that lives in its ``_view``, so that what the user sets is seen by
+    the next batch.
 
     ``vars(loader)`` holds it too, where Lightning looks for a loader's arguments to make it again.
     """
@@ -166,9 +176,9 @@ class Viewed:
 class Pipelined(LoaderControls):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
-    Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A user's subclass with a
-    ``filter_fn`` or ``collate_fn`` of its own is iterated by torch, as PyG's would be: with our sampler, but with
-    worker processes, and without cache and ``seed``.
+    Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A
+    user's subclass with a ``filter_fn`` or ``collate_fn`` of its own is iterated by torch, as PyG's
+    would be: with our sampler, but with worker processes, and without cache and ``seed``.
     """
 
     num_workers: int
@@ -181,7 +191,8 @@ class Pipelined(LoaderControls):
     custom_cls = Viewed()
 
     def _begin(self, arguments: Mapping[str, Any], filter_fn: Any) -> None:
-        """Make the engine, of PyG's arguments as they were checked and of ours among those given."""
+        """Make the engine, of PyG's arguments as they were checked and of ours among those
+        given."""
         for name, value in arguments.items():
             if name not in ("self", "kwargs", "__class__"):
                 vars(self).setdefault(name, value)  # where Lightning looks to make a loader again
@@ -189,7 +200,8 @@ class Pipelined(LoaderControls):
 
     def _start_engine(self, options: dict[str, Any], filter_fn: Any) -> None:
         loader: Any = self
-        vars(self).pop("collate_fn", None)  # a method: a loader that refers to itself would wait for the collector
+        # A method: a loader that refers to itself would wait for the collector.
+        vars(self).pop("collate_fn", None)
         self._options, self._filter_fn = options, filter_fn
         order = order_of(loader, options["seed"])
         self._streams = isinstance(order, StreamOrder)
@@ -213,12 +225,17 @@ class Pipelined(LoaderControls):
         raise NotImplementedError
 
     def _pipeline_options(self) -> PipelineOptions:
-        """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are asked for."""
+        """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are
+        asked for."""
         workers = as_integer("num_workers", self.num_workers)
         prefetch = as_integer("prefetch", self._options["prefetch"])
         ours = self._view.is_ours and not self._streams
         lookahead = parse_lookahead(self._options["lookahead"])
-        return PipelineOptions(workers, prefetch, lookahead) if ours or workers else PipelineOptions(0, 0, 0)
+        return (
+            PipelineOptions(workers, prefetch, lookahead)
+            if ours or workers
+            else PipelineOptions(0, 0, 0)
+        )
 
     def _source(self) -> SubgraphSource:
         loader: Any = self
@@ -256,7 +273,9 @@ class Pipelined(LoaderControls):
         if not self._makes_batches:  # the engine would pass them by
             return super()._get_iterator()  # type: ignore[misc,no-any-return]
         worker_init_fn = self.worker_init_fn if self.num_workers else None
-        return self._engine.start(self._source(), options=self._pipeline_options(), worker_init_fn=worker_init_fn)
+        return self._engine.start(
+            self._source(), options=self._pipeline_options(), worker_init_fn=worker_init_fn
+        )
 
     @property
     def _makes_batches(self) -> bool:
@@ -274,21 +293,29 @@ class Pipelined(LoaderControls):
         """Nothing to warn of: workers are threads (torch would warn of that many processes)."""
 
     @contextmanager
-    def enable_cpu_affinity(self, loader_cores: Sequence[int | Sequence[int]] | None = None) -> Iterator[None]:
-        """Pin the threads of passes that begin inside to cores; does nothing where the system cannot.
+    def enable_cpu_affinity(
+        self, loader_cores: Sequence[int | Sequence[int]] | None = None
+    ) -> Iterator[None]:
+        """Pin the threads of passes that begin inside to cores; does nothing where the system
+        cannot.
 
         Args:
-            loader_cores: For each worker a core or several. Default: one each, of the first NUMA node.
+            loader_cores: For each worker a core or several. Default: one each, of the first NUMA
+                node.
 
         Raises:
-            ValueError: There is no worker, the number of cores is not that of workers, there are fewer cores than
-                workers, or a core is not this process's to use.
+            ValueError: There is no worker, the number of cores is not that of workers, there are
+                fewer cores than workers, or a core is not this process's to use.
         """
         if self.num_workers < 1:
-            raise ValueError(f"'enable_cpu_affinity' should be used with at least one worker (got {self.num_workers})")
+            raise ValueError(
+                "'enable_cpu_affinity' should be used with at least one worker (got "
+                f"{self.num_workers})"
+            )
         if loader_cores and len(loader_cores) != self.num_workers:
             raise ValueError(
-                f"The number of loader cores (got {len(loader_cores)}) in 'enable_cpu_affinity' should match with the "
+                f"The number of loader cores (got {len(loader_cores)}) in 'enable_cpu_affinity' "
+                "should match with the "
                 f"number of workers (got {self.num_workers})"
             )
         if not hasattr(os, "sched_setaffinity"):
@@ -297,7 +324,8 @@ class Pipelined(LoaderControls):
         cores = self._cores(loader_cores)
         self.loader_cores = list(loader_cores) if loader_cores else [core for (core,) in cores]
         logger.debug("%d loader threads on cores %s", self.num_workers, cores)
-        with starting_workers(self, lambda worker: os.sched_setaffinity(0, cores[worker])):  # 0 is the calling thread
+        # 0 is the calling thread.
+        with starting_workers(self, lambda worker: os.sched_setaffinity(0, cores[worker])):
             yield
 
     def _cores(self, loader_cores: Sequence[int | Sequence[int]] | None) -> list[list[int]]:
@@ -305,26 +333,31 @@ class Pipelined(LoaderControls):
         if not loader_cores:
             near = near_cores(allowed, self.num_workers, get_numa_nodes_cores())
             if len(near) < self.num_workers:
-                raise ValueError(f"More workers (got {self.num_workers}) than available cores (got {len(near)})")
+                raise ValueError(
+                    f"More workers (got {self.num_workers}) than available cores (got {len(near)})"
+                )
             return [[core] for core in near[: self.num_workers]]
         cores = [[core] if isinstance(core, int) else list(core) for core in loader_cores]
         for these in cores:
             if not these or not allowed.issuperset(these):
                 raise ValueError(
-                    f"loader_cores must be among the cores of this process, {sorted(allowed)}; got {loader_cores}"
+                    f"loader_cores must be among the cores of this process, {sorted(allowed)}; got "
+                    f"{loader_cores}"
                 )
         return cores
 
     @contextmanager
     def enable_multithreading(self, worker_threads: int | None = None) -> Iterator[None]:
-        """Checks its argument as PyG does. A batch takes one thread; ``num_workers`` says how many are made at a time.
+        """Checks its argument as PyG does. A batch takes one thread; ``num_workers`` says how many
+        are made at a time.
 
         Raises:
             ValueError: There is no worker, or ``worker_threads`` is more than torch has.
         """
         if self.num_workers < 1:
             raise ValueError(
-                f"'enable_multithreading' needs to be performed with at least one worker (got {self.num_workers})"
+                "'enable_multithreading' needs to be performed with at least one worker (got "
+                f"{self.num_workers})"
             )
         if worker_threads is not None and worker_threads > torch.get_num_threads():
             raise ValueError(

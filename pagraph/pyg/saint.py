@@ -34,7 +34,12 @@ import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 
-__all__ = ["GraphSAINTEdgeSampler", "GraphSAINTNodeSampler", "GraphSAINTRandomWalkSampler", "GraphSAINTSampler"]
+__all__ = [
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
+]
 
 _NORM = 0x6E6F726D  # "norm": keeps the batches that are counted apart from those of epochs
 
@@ -48,32 +53,38 @@ class SaintView(SubgraphView):
 
 
 class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
-    """Drop-in for ``torch_geometric.loader.GraphSAINTSampler``: base of the three that follow, and of a user's own.
+    """Drop-in for ``torch_geometric.loader.GraphSAINTSampler``: base of the three that follow, and
+    of a user's own.
 
-    Needs no torch-sparse. A batch has the edges among the vertices drawn, ordered by source and then destination, and
-    rows of all tensors that have one for each vertex or edge, as PyG's; where there are as many vertices as edges,
-    attributes are told apart by their names, which PyG does not. Batches are drawn in threads, ahead of the training
-    loop, and are functions of (seed, epoch, batch). A subclass with ``_sample_nodes`` of its own is iterated by torch,
-    as PyG's would be, without threads and cache.
+    Needs no torch-sparse. A batch has the edges among the vertices drawn, ordered by source and
+    then destination, and rows of all tensors that have one for each vertex or edge, as PyG's; where
+    there are as many vertices as edges, attributes are told apart by their names, which PyG does
+    not. Batches are drawn in threads, ahead of the training loop, and are functions of (seed,
+    epoch, batch). A subclass with ``_sample_nodes`` of its own is iterated by torch, as PyG's would
+    be, without threads and cache.
 
-    The normalisation is that of PyG: with ``C_v`` and ``C_uv`` how often a vertex and an edge came in ``S`` batches of
-    ``N`` vertices, ``node_norm`` is ``S / C_v / N`` (0.1 for a ``C_v`` of 0) and ``edge_norm`` ``C_u / C_uv``, at most
-    1e4 (0.1 where both are 0). Batches are counted in threads until ``sample_coverage * N`` vertices came.
+    The normalisation is that of PyG: with ``C_v`` and ``C_uv`` how often a vertex and an edge came
+    in ``S`` batches of ``N`` vertices, ``node_norm`` is ``S / C_v / N`` (0.1 for a ``C_v`` of 0)
+    and ``edge_norm`` ``C_u / C_uv``, at most 1e4 (0.1 where both are 0). Batches are counted in
+    threads until ``sample_coverage * N`` vertices came.
 
     Args:
         data: A ``Data`` with ``edge_index``, without ``node_norm`` and ``edge_norm``.
         batch_size: Draws for each batch.
         num_steps: Batches of an epoch.
-        sample_coverage: How often each vertex comes, on average, in the batches that the normalisation is computed
-            from; 0: none is.
-        save_dir: Folder where the normalisation is kept, in PyG's files, and read from if it is there.
+        sample_coverage: How often each vertex comes, on average, in the batches that the
+            normalisation is computed from; 0: none is.
+        save_dir: Folder where the normalisation is kept, in PyG's files, and read from if it is
+            there.
         log: Show the progress of the normalisation.
-        **kwargs: Torch's, but for ``batch_size``; ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``,
-            ``lookahead``, ``memory``, ``seed`` and ``device`` as of :class:`~pagraph.pyg.NeighborLoader`.
+        **kwargs: Torch's, but for ``batch_size``; ``cache``, ``cache_policy``, ``cache_dtype``,
+            ``prefetch``, ``lookahead``, ``memory``, ``seed`` and ``device`` as of
+            :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
         TypeError: ``data`` is something else, or a number is not an integer.
-        ValueError: A number is too small, the graph has nothing to draw, or ``data`` has a normalisation already.
+        ValueError: A number is too small, the graph has nothing to draw, or ``data`` has a
+            normalisation already.
         FormatError: The saved file is something else, or for another graph.
     """
 
@@ -99,11 +110,15 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         self.save_dir, self.log = save_dir, log
         graph = core_graph(data)
         self.N, self.E = graph.num_nodes, graph.num_edges
-        draws: Any = self._core() if type(self)._sample_nodes is GraphSAINTSampler._sample_nodes else None
+        draws: Any = (
+            self._core() if type(self)._sample_nodes is GraphSAINTSampler._sample_nodes else None
+        )
         if draws is not None:
             draws.check(graph)
         items = torch.arange(self.num_steps, device="cpu")
-        self._view: SaintView = SaintView(data=data, graph=graph, core=draws, items=items, flipped=True)
+        self._view: SaintView = SaintView(
+            data=data, graph=graph, core=draws, items=items, flipped=True
+        )
         seed = check_seed("seed", kwargs.get("seed"))
         self._load(_joined, {"batch_size": 1} | kwargs)
         if self.sample_coverage:
@@ -114,14 +129,19 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         return None
 
     def _sample_nodes(self, batch_size: int) -> Tensor:
-        """Vertices of a batch of so many draws, which may repeat, shape ``(n,)``; subclasses may have their own."""
+        """Vertices of a batch of so many draws, which may repeat, shape ``(n,)``; subclasses may
+        have their own."""
         core = self._core()
         if core is None:
             raise NotImplementedError
         return replace(core, budget=batch_size).draw(self._view.graph, random_key())
 
     def _workload(self, order: Any) -> Workload:
-        return foreign_workload(self.data, order) if self._view.core is None else super()._workload(order)
+        return (
+            foreign_workload(self.data, order)
+            if self._view.core is None
+            else super()._workload(order)
+        )
 
     @property
     def _makes_batches(self) -> bool:
@@ -132,14 +152,17 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
     def __getitem__(self, idx: int) -> Any:
         """Refused: PyG gives a ``SparseTensor`` of torch-sparse's here."""
-        raise NotImplementedError(f"{type(self).__name__} is iterated: it has batches, and no item {idx}")
+        raise NotImplementedError(
+            f"{type(self).__name__} is iterated: it has batches, and no item {idx}"
+        )
 
     def _collate(self, items: Any) -> Any:
         """A batch, drawn by torch's global generator."""
         return _joined(self._view, self._view.output(self._subgraph(None)))
 
     def _subgraph(self, key: int | None, pools: BufferPools | None = None) -> Any:
-        """A batch's subgraph; without a key, and where a subclass draws the vertices, by ``_sample_nodes``."""
+        """A batch's subgraph; without a key, and where a subclass draws the vertices, by
+        ``_sample_nodes``."""
         graph = self._view.graph
         core: Any = self._view.core
         if key is not None and core is not None:
@@ -157,7 +180,8 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
             shapes = [(self.N,), (self.E,)]
             if not isinstance(norms, tuple | list) or [_shape(norm) for norm in norms] != shapes:
                 raise FormatError(
-                    f"{path} must hold two tensors of shapes {shapes}, for this graph; remove it to make it again"
+                    f"{path} must hold two tensors of shapes {shapes}, for this graph; remove it "
+                    "to make it again"
                 )
             return norms[0], norms[1]
         norms = self._compute_norm(seed)
@@ -187,16 +211,22 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
         with _progress(self.N * self.sample_coverage if self.log else None) as progress:
             while total < self.N * self.sample_coverage:
-                keys: Iterator[Any] = iter([derive_key(first, batches + place) for place in range(self.num_steps)])
+                keys: Iterator[Any] = iter(
+                    [derive_key(first, batches + place) for place in range(self.num_steps)]
+                )
                 run_tickets(partial(count, progress), keys, threads)
                 batches += self.num_steps
         return self._norms_of(node_count.float(), edge_count.float(), batches)
 
-    def _norms_of(self, node_count: Tensor, edge_count: Tensor, batches: int) -> tuple[Tensor, Tensor]:
+    def _norms_of(
+        self, node_count: Tensor, edge_count: Tensor, batches: int
+    ) -> tuple[Tensor, Tensor]:
         """PyG's formula, of how often vertices and edges came."""
         csc = self._view.graph.csc
         of_source = torch.empty_like(edge_count)
-        of_source[csc.ids_at(torch.arange(self.E, device="cpu")).long()] = node_count[csc.indices.long()]
+        of_source[csc.ids_at(torch.arange(self.E, device="cpu")).long()] = node_count[
+            csc.indices.long()
+        ]
         edge_norm = (of_source / edge_count).clamp_(0, 1e4)
         edge_norm[torch.isnan(edge_norm)] = 0.1
         node_count[node_count == 0] = 0.1
@@ -204,7 +234,8 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
 
 class GraphSAINTNodeSampler(GraphSAINTSampler, _pyg.GraphSAINTNodeSampler):
-    """Drop-in for ``torch_geometric.loader.GraphSAINTNodeSampler``; see :class:`~pagraph.pyg.GraphSAINTSampler`.
+    """Drop-in for ``torch_geometric.loader.GraphSAINTNodeSampler``; see
+    :class:`~pagraph.pyg.GraphSAINTSampler`.
 
     A batch has the sources of ``batch_size`` edges, drawn uniformly.
 
@@ -222,10 +253,12 @@ class GraphSAINTNodeSampler(GraphSAINTSampler, _pyg.GraphSAINTNodeSampler):
 
 
 class GraphSAINTEdgeSampler(GraphSAINTSampler, _pyg.GraphSAINTEdgeSampler):
-    """Drop-in for ``torch_geometric.loader.GraphSAINTEdgeSampler``; see :class:`~pagraph.pyg.GraphSAINTSampler`.
+    """Drop-in for ``torch_geometric.loader.GraphSAINTEdgeSampler``; see
+    :class:`~pagraph.pyg.GraphSAINTSampler`.
 
-    A batch has both ends of ``batch_size`` edges. An edge ``(u, v)`` is drawn in proportion to the in-degree of ``u``
-    plus the out-degree of ``v``, as by PyG; the paper's are in proportion to the sum of their inverses.
+    A batch has both ends of ``batch_size`` edges. An edge ``(u, v)`` is drawn in proportion to the
+    in-degree of ``u`` plus the out-degree of ``v``, as by PyG; the paper's are in proportion to the
+    sum of their inverses.
     """
 
     def _core(self) -> SaintSampler:
@@ -233,10 +266,12 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler, _pyg.GraphSAINTEdgeSampler):
 
 
 class GraphSAINTRandomWalkSampler(GraphSAINTSampler, _pyg.GraphSAINTRandomWalkSampler):
-    """Drop-in for ``torch_geometric.loader.GraphSAINTRandomWalkSampler``; see :class:`~pagraph.pyg.GraphSAINTSampler`.
+    """Drop-in for ``torch_geometric.loader.GraphSAINTRandomWalkSampler``; see
+    :class:`~pagraph.pyg.GraphSAINTSampler`.
 
-    A batch has all vertices of ``batch_size`` walks along the edges, from roots drawn uniformly. A walk at a vertex
-    without out-edges ends there; torch-sparse's goes on from another vertex, or out of its memory.
+    A batch has all vertices of ``batch_size`` walks along the edges, from roots drawn uniformly. A
+    walk at a vertex without out-edges ends there; torch-sparse's goes on from another vertex, or
+    out of its memory.
 
     Args:
         data: See :class:`~pagraph.pyg.GraphSAINTSampler`, as for all but ``walk_length``.

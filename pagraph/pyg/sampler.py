@@ -43,44 +43,60 @@ _Type = TypeVar("_Type")
 
 
 def num_neighbors_of(num_neighbors: Any) -> NumNeighbors:
-    """A list, a mapping from edge type or a ``NumNeighbors`` as a ``NumNeighbors``; TypeError for anything else."""
+    """A list, a mapping from edge type or a ``NumNeighbors`` as a ``NumNeighbors``; TypeError for
+    anything else."""
     if isinstance(num_neighbors, NumNeighbors):
         return num_neighbors
     lists = num_neighbors.values() if isinstance(num_neighbors, dict) else [num_neighbors]
     if not all(isinstance(numbers, list | tuple) for numbers in lists):
-        raise TypeError(f"num_neighbors must be a list of integers, or a dict of such lists, got {num_neighbors!r}")
+        raise TypeError(
+            "num_neighbors must be a list of integers, or a dict of such lists, got "
+            f"{num_neighbors!r}"
+        )
     return NumNeighbors(num_neighbors)
 
 
-def fanouts_of(num_neighbors: NumNeighbors, graph: Graph, *, hetero: bool) -> list[dict[EdgeType, int]]:
-    """Fan-outs by hop in DGL's order (the last entry serves the seeds), each by edge type; all for negative numbers.
+def fanouts_of(
+    num_neighbors: NumNeighbors, graph: Graph, *, hetero: bool
+) -> list[dict[EdgeType, int]]:
+    """Fan-outs by hop in DGL's order (the last entry serves the seeds), each by edge type; all for
+    negative numbers.
 
     ``hetero``: ``num_neighbors``, in PyG's order, may name the graph's edge types.
 
     Raises:
-        TypeError: A number of neighbours is not an integer, or edge types are named where there is but one.
-        ValueError: PyG's: an edge type without number, an unknown one, or different numbers of hops.
+        TypeError: A number of neighbours is not an integer, or edge types are named where there is
+            but one.
+        ValueError: PyG's: an edge type without number, an unknown one, or different numbers of
+            hops.
     """
     types = graph.edge_types
     values = num_neighbors.get_values(types if hetero else None)
     if isinstance(values, Mapping) and not hetero:
-        raise TypeError(f"num_neighbors must be a list for a graph without edge types, got {values!r}")
+        raise TypeError(
+            f"num_neighbors must be a list for a graph without edge types, got {values!r}"
+        )
     by_type = dict(values) if isinstance(values, Mapping) else dict.fromkeys(types, values)
     hops = num_neighbors.num_hops  # which are there even without edge types
     return [
-        {etype: max(-1, as_integer(f"num_neighbors[{hop}]", by_type[etype][hop])) for etype in types}
+        {
+            etype: max(-1, as_integer(f"num_neighbors[{hop}]", by_type[etype][hop]))
+            for etype in types
+        }
         for hop in reversed(range(hops))
     ]
 
 
 _DIRECTED = (  # both in PyG's words
-    "The usage of the 'directed' argument in 'NeighborSampler' is deprecated. Use `subgraph_type='induced'` instead."
+    "The usage of the 'directed' argument in 'NeighborSampler' is deprecated. Use "
+    "`subgraph_type='induced'` instead."
 )
 _SUBGRAPH_TYPES = [str(kind.value) for kind in SubgraphType]
 
 
 def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamplerOutput:
-    """A subgraph as PyG's samplers return it; ``edge`` holds the user's edge ids, there is no permutation."""
+    """A subgraph as PyG's samplers return it; ``edge`` holds the user's edge ids, there is no
+    permutation."""
     nodes, trees = subgraph.input_nodes, subgraph.trees
     sizes = {ntype: _steps(ends) for ntype, ends in subgraph.hop_ends.items()}
     counts = {etype: _steps(edges.hop_ends)[1:] for etype, edges in subgraph.edges.items()}
@@ -111,7 +127,8 @@ def _steps(ends: list[int]) -> list[int]:
 
 
 class KeyedSampler(BaseSampler):
-    """Base of our samplers: a batch is a function of its inputs and a key, for any number of threads.
+    """Base of our samplers: a batch is a function of its inputs and a key, for any number of
+    threads.
 
     Attributes:
         graph: The graph that ``core`` samples.
@@ -124,20 +141,26 @@ class KeyedSampler(BaseSampler):
     is_hetero: bool
     _dtype: torch.dtype
 
-    def sample_from_nodes(self, inputs: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
+    def sample_from_nodes(
+        self, inputs: NodeSamplerInput, **kwargs: Any
+    ) -> SamplerOutput | HeteroSamplerOutput:
         """See ``BaseSampler.sample_from_nodes``."""
         return self.sample_nodes(inputs, random_key())[0]
 
     def sample_nodes(
         self, inputs: NodeSamplerInput, key: int, pools: BufferPools | None = None
     ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
-        """Sample the subgraph of vertices; a pure function of inputs and key (64 bits), safe from any thread.
+        """Sample the subgraph of vertices; a pure function of inputs and key (64 bits), safe from
+        any thread.
 
         Returns:
-            The output of PyG's samplers, and vertex type to how many of its vertices are known after each hop.
+            The output of PyG's samplers, and vertex type to how many of its vertices are known
+            after each hop.
         """
         seeds = {inputs.input_type or NODE_TYPE: inputs.node}
-        subgraph = self.core.sample(self.graph, seeds, key, dtype=self._dtype, pools=pools, **self._more(inputs))
+        subgraph = self.core.sample(
+            self.graph, seeds, key, dtype=self._dtype, pools=pools, **self._more(inputs)
+        )
         output = self._output(subgraph)
         output.metadata = (inputs.input_id, inputs.time)
         return output, subgraph.hop_ends
@@ -151,21 +174,26 @@ class KeyedSampler(BaseSampler):
 
 
 class NeighborSampler(KeyedSampler):
-    """Drop-in for ``torch_geometric.sampler.NeighborSampler``; needs neither pyg-lib nor torch-sparse.
+    """Drop-in for ``torch_geometric.sampler.NeighborSampler``; needs neither pyg-lib nor
+    torch-sparse.
 
-    For PyG's ``NodeLoader`` and ``LinkLoader``, and Lightning's data modules; ``pagraph.pyg.NeighborLoader`` makes one
-    itself. Random numbers come from torch's global generator, one for each call. Induced subgraphs may be disjoint and
-    have times, which PyG's may not: they have the edges within each tree that are not later than its seed.
+    For PyG's ``NodeLoader`` and ``LinkLoader``, and Lightning's data modules;
+    ``pagraph.pyg.NeighborLoader`` makes one itself. Random numbers come from torch's global
+    generator, one for each call. Induced subgraphs may be disjoint and have times, which PyG's may
+    not: they have the edges within each tree that are not later than its seed.
 
-    Times and weights are those that the data holds now: values written to them in place count from the next batch on, a
-    tensor that replaces one does not. ``batch_dependency`` is for pagraph's loaders, see
-    :class:`~pagraph.pyg.NeighborLoader`: others do not say which batch of an epoch a call is, and get independent ones.
+    Times and weights are those that the data holds now: values written to them in place count from
+    the next batch on, a tensor that replaces one does not. ``batch_dependency`` is for pagraph's
+    loaders, see :class:`~pagraph.pyg.NeighborLoader`: others do not say which batch of an epoch a
+    call is, and get independent ones.
 
     Raises:
-        ValueError: PyG's, earlier than there; also an unknown ``subgraph_type`` or ``temporal_strategy``.
+        ValueError: PyG's, earlier than there; also an unknown ``subgraph_type`` or
+            ``temporal_strategy``.
         RuntimeError: PyG's: weights and times together.
-        KeyError, TypeError, ValueError: No edge has the weights, or they are no finite numbers from 0 on; times are no
-            integers or floats, or some are integers and others floats; a window is no positive number.
+        KeyError, TypeError, ValueError: No edge has the weights, or they are no finite numbers from
+            0 on; times are no integers or floats, or some are integers and others floats; a window
+            is no positive number.
     """
 
     def __init__(
@@ -187,12 +215,16 @@ class NeighborSampler(KeyedSampler):
         share_trees: bool = False,
     ) -> None:
         if temporal_strategy not in ("uniform", "last"):
-            raise ValueError(f"temporal_strategy must be 'uniform' or 'last', got {temporal_strategy!r}")
+            raise ValueError(
+                f"temporal_strategy must be 'uniform' or 'last', got {temporal_strategy!r}"
+            )
         if not directed:
             subgraph_type = SubgraphType.induced
             warnings.warn(_DIRECTED, stacklevel=2)
         if not isinstance(subgraph_type, SubgraphType) and subgraph_type not in _SUBGRAPH_TYPES:
-            raise ValueError(f"subgraph_type must be one of {_SUBGRAPH_TYPES}, got {subgraph_type!r}")
+            raise ValueError(
+                f"subgraph_type must be one of {_SUBGRAPH_TYPES}, got {subgraph_type!r}"
+            )
         self.subgraph_type = SubgraphType(subgraph_type)
         self.temporal_strategy = temporal_strategy
         self._time, self._weight = time_attr, weight_attr
@@ -213,9 +245,12 @@ class NeighborSampler(KeyedSampler):
         self.num_neighbors = num_neighbors
         self.times_are_floats = False
         if time_attr is not None:
-            dtypes = check_time_fields(self.graph, time_attr, own_fields(self.graph), self.core.time_window)
+            dtypes = check_time_fields(
+                self.graph, time_attr, own_fields(self.graph), self.core.time_window
+            )
             self.times_are_floats = one_kind(dtypes)
-        for etype in self.graph.edge_types:  # checked and sorted now: errors come early, the first batch does not wait
+        # Checked and sorted now: errors come early, the first batch does not wait.
+        for etype in self.graph.edge_types:
             self.core.times(self.graph, etype, own_fields(self.graph))
             self.core.weights(self.graph, etype, own_fields(self.graph))
         self._negatives = LinkNegatives(self.graph.num_nodes_by_type)
@@ -233,7 +268,8 @@ class NeighborSampler(KeyedSampler):
 
     @property
     def edge_time(self) -> Tensor | dict[EdgeType, Tensor] | None:
-        """The edges' times in the order of ``edge_index``, by type where there are several; None where there are none.
+        """The edges' times in the order of ``edge_index``, by type where there are several; None
+        where there are none.
 
         PyG's sampler has them in the order of its sorted edges.
         """
@@ -249,7 +285,9 @@ class NeighborSampler(KeyedSampler):
         """Whether edges are drawn by time."""
         return self._time is not None
 
-    def check_seed_times(self, name: str, times: Tensor | None, node_type: str | None = None) -> None:
+    def check_seed_times(
+        self, name: str, times: Tensor | None, node_type: str | None = None
+    ) -> None:
         """Raise for the seeds' times, the argument ``name``.
 
         Raises:
@@ -259,10 +297,14 @@ class NeighborSampler(KeyedSampler):
         if times is not None:
             if self.is_temporal and times.is_floating_point() != self.times_are_floats:
                 kind = "floats" if self.times_are_floats else "integers"
-                raise TypeError(f"{name} must be {kind}, as the data's {self._time!r} is, got {times.dtype}")
+                raise TypeError(
+                    f"{name} must be {kind}, as the data's {self._time!r} is, got {times.dtype}"
+                )
         elif self.is_temporal and (node_type or NODE_TYPE) not in self._times.nodes:
             whose = "input nodes" if node_type is None else f"input nodes of type {node_type!r}"
-            raise ValueError(f"{name} must be given, as the {whose} have no {self._time!r} of their own")
+            raise ValueError(
+                f"{name} must be given, as the {whose} have no {self._time!r} of their own"
+            )
 
     @property
     def disjoint(self) -> bool:
@@ -310,8 +352,9 @@ class NeighborSampler(KeyedSampler):
     ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
         """Sample the subgraph of the ends of links, and of negative ones; see :meth:`sample_nodes`.
 
-        In disjoint subgraphs everything sampled for a link or its negatives has its number in the batch; negative ``j``
-        of ``p`` links belongs to link ``j % p``. A link's time is that of its ends and its negatives.
+        In disjoint subgraphs everything sampled for a link or its negatives has its number in the
+        batch; negative ``j`` of ``p`` links belongs to link ``j % p``. A link's time is that of its
+        ends and its negatives.
         """
         types = end_types(inputs.input_type)
         negatives = self.link_negatives(neg_sampling, inputs.input_type)
@@ -323,9 +366,13 @@ class NeighborSampler(KeyedSampler):
         subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
         output = self._output(subgraph)
         if pairs.owners is not None:
-            owners = torch.cat([pairs.owners[ntype] for ntype in self.graph.node_types if ntype in pairs.owners])
+            owners = torch.cat(
+                [pairs.owners[ntype] for ntype in self.graph.node_types if ntype in pairs.owners]
+            )
             trees: Any = output.batch
-            output.batch = {t: owners[of] for t, of in trees.items()} if self.is_hetero else owners[trees]
+            output.batch = (
+                {t: owners[of] for t, of in trees.items()} if self.is_hetero else owners[trees]
+            )
         output.metadata = link_metadata(inputs, pairs, negatives)
         return output, subgraph.hop_ends
 
@@ -342,4 +389,8 @@ class NeighborSampler(KeyedSampler):
         output = super()._output(subgraph)
         if self.subgraph_type == SubgraphType.induced:  # belongs to no hop
             output.num_sampled_nodes = output.num_sampled_edges = None
-        return output.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else output
+        return (
+            output.to_bidirectional()
+            if self.subgraph_type == SubgraphType.bidirectional
+            else output
+        )

@@ -27,26 +27,30 @@ __all__ = ["ShaDowKHopSampler"]
 
 
 class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
-    """Drop-in for ``torch_geometric.loader.ShaDowKHopSampler``: the same arguments, the same batches.
+    """Drop-in for ``torch_geometric.loader.ShaDowKHopSampler``: the same arguments, the same
+    batches.
 
-    Needs no torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training loop, as those of
-    :class:`~pagraph.pyg.NeighborLoader`. A vertex draws its neighbours once, in the hop after the one that found it;
-    PyG's draws again whenever it is found. Where all neighbours are taken, batches are equal to PyG's.
+    Needs no torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training
+    loop, as those of :class:`~pagraph.pyg.NeighborLoader`. A vertex draws its neighbours once, in
+    the hop after the one that found it; PyG's draws again whenever it is found. Where all
+    neighbours are taken, batches are equal to PyG's.
 
     Args:
         data: A ``Data``, with ``edge_index`` or torch-sparse's ``adj_t``.
         depth: Hops; 0: the roots with their self-loops.
-        num_neighbors: Neighbours that a vertex draws in each hop; all where it has no more. Not negative, by which PyG
-            means none here and all elsewhere.
+        num_neighbors: Neighbours that a vertex draws in each hop; all where it has no more. Not
+            negative, by which PyG means none here and all elsewhere.
         node_idx: Roots: None for all vertices, ids, or a mask, as ``input_nodes`` of
             :class:`~pagraph.pyg.NeighborLoader`.
         replace: Draw with replacement, where there are more than ``num_neighbors``.
-        **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``, ``memory``, ``seed`` and
-            ``device``; torch's ``batch_size``, ``shuffle``, ...: as :class:`~pagraph.pyg.NeighborLoader`.
+        **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``,
+            ``memory``, ``seed`` and ``device``; torch's ``batch_size``, ``shuffle``, ...: as
+            :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:
         TypeError: ``data`` is no ``Data``, a number is not an integer, ids are not integers.
-        ValueError: A negative number; a mask for another number of vertices; an edge leads out of the graph.
+        ValueError: A negative number; a mask for another number of vertices; an edge leads out of
+            the graph.
         IndexError: A root that is not there.
 
     Example:
@@ -96,10 +100,11 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
 
 
 def _joined(view: Any, output: Any) -> Any:
-    """The batch that PyG's class makes; an array of vertices is selected from too, which PyG's leaves whole."""
+    """The batch that PyG's class makes; an array of vertices is selected from too, which PyG's
+    leaves whole."""
     data, nodes, trees, roots = view.data, output.node, output.batch, output.metadata
-    # Ids ascend within a tree, so that one search finds each tree's first vertex, another its root. By numpy: torch
-    # would start threads beside the loader's own.
+    # Ids ascend within a tree, so that one search finds each tree's first vertex, another its root.
+    # By numpy: torch would start threads beside the loader's own.
     ids = trees.numpy() * data.num_nodes + nodes.numpy()
     firsts = np.arange(len(roots) + 1) * data.num_nodes
     ptr = torch.from_numpy(np.searchsorted(ids, firsts))
@@ -122,7 +127,8 @@ def _joined(view: Any, output: Any) -> Any:
 
 
 def _adjacency(data: Any, output: Any) -> Any:
-    """The edges as a ``SparseTensor`` with the values of ``data.adj_t``; none where the data has no edges."""
+    """The edges as a ``SparseTensor`` with the values of ``data.adj_t``; none where the data has no
+    edges."""
     if "adj_t" not in data:
         return None
     value = data.adj_t.storage.value()

@@ -48,19 +48,22 @@ class _Prepared(NamedTuple):
 
 
 class Sender:
-    """Copies batches to an accelerator through page-locked memory, ahead of the reader. Safe from any thread."""
+    """Copies batches to an accelerator through page-locked memory, ahead of the reader. Safe from
+    any thread."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
         self._ring = StagingRing(accelerator)
 
     def send(self, batch: Any, there: Collection[Tensor]) -> Handover:
-        """Replace a batch's plain tensors in host memory, but for those in ``there``, by copies on the accelerator.
+        """Replace a batch's plain tensors in host memory, but for those in ``there``, by copies on
+        the accelerator.
 
         Other tensors (sparse ones, PyG's ``EdgeIndex``) are left to ``batch.to(device)``.
 
         Returns:
-            All that this thread has made on the accelerator, PyG's own selections too; to arrive before it is used.
+            All that this thread has made on the accelerator, PyG's own selections too; to arrive
+            before it is used.
         """
         skipped = {id(tensor) for tensor in there}
         waiting: dict[int, Tensor] = {}
@@ -97,10 +100,12 @@ def _is_plain(tensor: Any) -> bool:
 
 
 class SubgraphSource:
-    """Samples subgraphs, by our sampler or a user's own, and joins them with the attributes of the data.
+    """Samples subgraphs, by our sampler or a user's own, and joins them with the attributes of the
+    data.
 
     Args:
-        view: The loader's present ``data``, transforms, inputs and sampler: ours, or any ``BaseSampler``.
+        view: The loader's present ``data``, transforms, inputs and sampler: ours, or any
+            ``BaseSampler``.
         joiner: Joins the attributes.
         engine: Recycles memory, makes room.
         device: Device of the batches; None: that of their sources.
@@ -125,7 +130,9 @@ class SubgraphSource:
         self._calls_stores_ahead, self._sender = calls_stores_ahead, sender
         # Ours is a function of a key, for any number of threads.
         self._is_ours = view.is_ours
-        self._lock: AbstractContextManager[object] = nullcontext() if self._is_ours else lock_of(view.sampler)
+        self._lock: AbstractContextManager[object] = (
+            nullcontext() if self._is_ours else lock_of(view.sampler)
+        )
 
     looks_ahead = True
     rereads = True
@@ -172,7 +179,9 @@ class SubgraphSource:
         if None in rows:
             return prepared
         try:
-            return self._joined_ahead(prepared, [known.tensor for known in rows if known is not None])
+            return self._joined_ahead(
+                prepared, [known.tensor for known in rows if known is not None]
+            )
         except (MemoryError, OutOfMemory):
             raise
         except Exception:  # as in sample
@@ -180,7 +189,11 @@ class SubgraphSource:
 
     def _joined_ahead(self, prepared: _Prepared, rows: Sequence[Tensor]) -> _Prepared:
         reading = prepared.reading
-        if reading is None or not reading.is_settled or self._view.transform_sampler_output is not None:
+        if (
+            reading is None
+            or not reading.is_settled
+            or self._view.transform_sampler_output is not None
+        ):
             return prepared
         batch = self._join(prepared.output, reading, rows)
         sent = None if self._sender is None else self._sender.send(batch, rows)
@@ -190,7 +203,9 @@ class SubgraphSource:
         batch = self._joiner.join(output, reading, rows)
         return batch.apply(_pinned) if self._pins else batch
 
-    def deliver(self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> Any:
+    def deliver(
+        self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
+    ) -> Any:
         """The batch with the data's attributes as they are now, where it is wanted, transformed."""
         output, batch, sent = prepared.output, prepared.batch, prepared.sent
         with recorder.time("building"):
@@ -206,7 +221,9 @@ class SubgraphSource:
             if self._device is not None:
                 move = partial(batch.to, self._device, non_blocking=self._device.type != "cpu")
                 batch = self._fields.with_room(move)
-        recorder.delivered(seeds=prepared.seeds, edges=_total(output.row), input_nodes=_total(output.node))
+        recorder.delivered(
+            seeds=prepared.seeds, edges=_total(output.row), input_nodes=_total(output.node)
+        )
         return batch if self._view.transform is None else self._view.transform(batch)
 
     def _is_current(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> bool:
@@ -225,12 +242,19 @@ class SubgraphSource:
             known = self._joiner.still_right(prepared.reading, rows, reading)
         missing = [read for place, read in enumerate(reading.reads) if place not in known]
         read = iter(self._fields.current_each(missing, [None] * len(missing)))
-        found = [known[place] if place in known else next(read).arrive() for place in range(len(reading.reads))]
+        found = [
+            known[place] if place in known else next(read).arrive()
+            for place in range(len(reading.reads))
+        ]
         return self._join(output, reading, found)
 
 
 def _pinned(tensor: Any) -> Any:
-    return tensor.pin_memory() if tensor.device.type == "cpu" and tensor.layout == torch.strided else tensor
+    return (
+        tensor.pin_memory()
+        if tensor.device.type == "cpu" and tensor.layout == torch.strided
+        else tensor
+    )
 
 
 def _total(tensors: Any) -> int:

@@ -18,7 +18,8 @@ __all__ = ["ends_apart", "selected", "standing_in"]
 
 
 class _Gathered(Tensor):
-    """An attribute whose rows were read already: PyG's ``torch.index_select`` gets them as they are."""
+    """An attribute whose rows were read already: PyG's ``torch.index_select`` gets them as they
+    are."""
 
     rows: Tensor
     # What PyG asks of every attribute, answered without the detour through __torch_function__.
@@ -36,7 +37,8 @@ class _Gathered(Tensor):
 
 
 def standing_in(values: Tensor, rows: Tensor) -> Tensor:
-    """``values`` in all but one thing: ``torch.index_select`` gives ``rows`` where their number fits."""
+    """``values`` in all but one thing: ``torch.index_select`` gives ``rows`` where their number
+    fits."""
     stand_in = values.detach().as_subclass(_Gathered)
     stand_in.rows = rows
     return stand_in
@@ -50,7 +52,8 @@ def selected(values: Any, index: Tensor, dim: int = 0) -> Any:
 
 
 class _End(Tensor):
-    """One row of a tensor of shape ``(2, n)``: ``torch.stack`` of both rows gives that tensor, not a copy.
+    """One row of a tensor of shape ``(2, n)``: ``torch.stack`` of both rows gives that tensor, not
+    a copy.
 
     For 170,000 edges the copy into fresh memory was 1.0 of the 6.5 ms that a batch took.
     """
@@ -61,19 +64,25 @@ class _End(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.__name__ == "stack" and len(args) == 1 and not (kwargs or {}).get("dim"):
             ends = args[0]
-            if len(ends) == 2 and all(type(end) is cls and end.pair is ends[0].pair for end in ends):
+            if len(ends) == 2 and all(
+                type(end) is cls and end.pair is ends[0].pair for end in ends
+            ):
                 pair: Tensor = ends[0].pair
                 if ends[0].data_ptr() == pair.data_ptr() != ends[1].data_ptr():
                     return pair
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
-            return result.as_subclass(Tensor) if type(result) is cls else result  # of ``to``, which may give it itself
+            # Of ``to``, which may give it itself.
+            return result.as_subclass(Tensor) if type(result) is cls else result
 
 
 def _apart(row: Any, col: Any) -> tuple[Any, Any]:
     """Both ends of some edges, as stand-ins where they are the rows of one tensor."""
     if not (
-        type(row) is type(col) is Tensor and row.dtype == col.dtype and row.is_contiguous() and col.is_contiguous()
+        type(row) is type(col) is Tensor
+        and row.dtype == col.dtype
+        and row.is_contiguous()
+        and col.is_contiguous()
     ):
         return row, col
     begin, count = row.storage_offset(), len(row)
@@ -90,7 +99,8 @@ def _apart(row: Any, col: Any) -> tuple[Any, Any]:
 
 
 def ends_apart(output: Any) -> Any:
-    """A copy of a sampler's output whose ends of edges are stand-ins where they lie in one tensor."""
+    """A copy of a sampler's output whose ends of edges are stand-ins where they lie in one
+    tensor."""
     if not hasattr(output, "row"):  # PyG says what a sampler must return
         return output
     output = copy.copy(output)

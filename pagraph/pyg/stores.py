@@ -33,15 +33,17 @@ def is_typed(stores: Any) -> bool:
         raise ValueError("graph_store must hold at least 1 edge type, got 0")
     typed = [edge_type is not None for edge_type in types]
     if any(typed) != all(typed):
-        raise ValueError(f"graph_store must hold edge types or one edge_index of type None, got {types}")
+        raise ValueError(
+            f"graph_store must hold edge types or one edge_index of type None, got {types}"
+        )
     return all(typed)
 
 
 def store_graph(stores: Any) -> Graph:
     """The structure that the graph store holds; edge ids are places in it as it is stored.
 
-    CSC is preferred to COO, and COO to CSR, as by PyG. Vertices are counted by the sizes that the edges say, else by
-    the features, else by the edges' ends.
+    CSC is preferred to COO, and COO to CSR, as by PyG. Vertices are counted by the sizes that the
+    edges say, else by the features, else by the edges' ends.
 
     Raises:
         TypeError: It is no pair of stores, or the edges are no integers.
@@ -57,7 +59,9 @@ def store_graph(stores: Any) -> Graph:
         counts = {ntype: _count(features, graph_store, ntype, edges) for ntype in types}
     else:
         counts = {NODE_TYPE: _untyped_count(features, graph_store, edges)}
-    return Graph({t: _csc(stored, counts[t[0]], counts[t[2]]) for t, stored in edges.items()}, counts)
+    return Graph(
+        {t: _csc(stored, counts[t[0]], counts[t[2]]) for t, stored in edges.items()}, counts
+    )
 
 
 def store_times(stores: Any, name: str) -> _Types:
@@ -73,10 +77,13 @@ def store_times(stores: Any, name: str) -> _Types:
     features, graph_store = _pair(stores)
     for edge_attr in graph_store.get_all_edge_attrs():
         if edge_attr.layout == EdgeLayout.CSR:
-            raise ValueError("Temporal sampling requires that edges are stored in either COO or CSC layout")
+            raise ValueError(
+                "Temporal sampling requires that edges are stored in either COO or CSC layout"
+            )
         if not edge_attr.is_sorted:
             raise ValueError(
-                "Temporal sampling requires that edges are sorted by destination, and by source time within local "
+                "Temporal sampling requires that edges are sorted by destination, and by source "
+                "time within local "
                 "neighborhoods"
             )
     attrs = [copy.copy(attr) for attr in features.get_all_tensor_attrs() if attr.attr_name == name]
@@ -88,14 +95,24 @@ def store_times(stores: Any, name: str) -> _Types:
         values = features.get_tensor(attrs[0])
         return ({NODE_TYPE: values}, {}) if name == "time" else ({}, {EDGE_TYPE: values})
     if not attrs:
-        raise ValueError(f"The time attribute '{name}' is neither a node-level or edge-level attribute")
-    by_group = dict(zip([attr.group_name for attr in attrs], features.multi_get_tensor(attrs), strict=True))
+        raise ValueError(
+            f"The time attribute '{name}' is neither a node-level or edge-level attribute"
+        )
+    by_group = dict(
+        zip([attr.group_name for attr in attrs], features.multi_get_tensor(attrs), strict=True)
+    )
     nodes = {group: values for group, values in by_group.items() if isinstance(group, str)}
-    return nodes, {group: values for group, values in by_group.items() if not isinstance(group, str)}
+    return nodes, {
+        group: values for group, values in by_group.items() if not isinstance(group, str)
+    }
 
 
 def _pair(stores: Any) -> tuple[Any, Any]:
-    if len(stores) != 2 or not isinstance(stores[0], FeatureStore) or not isinstance(stores[1], GraphStore):
+    if (
+        len(stores) != 2
+        or not isinstance(stores[0], FeatureStore)
+        or not isinstance(stores[1], GraphStore)
+    ):
         got = ", ".join(type(store).__name__ for store in stores)
         raise TypeError(f"data must be a pair of a FeatureStore and a GraphStore, got ({got})")
     return stores[0], stores[1]
@@ -103,7 +120,8 @@ def _pair(stores: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Stored:
-    """The edges of one type: ids of both ends, or pointers to where those of each vertex end in place of one."""
+    """The edges of one type: ids of both ends, or pointers to where those of each vertex end in
+    place of one."""
 
     layout: EdgeLayout
     row: Tensor
@@ -141,7 +159,9 @@ def _count(features: Any, graph_store: Any, ntype: str, edges: dict[EdgeType, _S
         return int(remote_backend_utils.num_nodes(features, graph_store, ntype))
     except ValueError:  # nobody says so
         sources = [stored.num_src for etype, stored in edges.items() if etype[0] == ntype]
-        return max([0, *sources, *(stored.num_dst for etype, stored in edges.items() if etype[2] == ntype)])
+        return max(
+            [0, *sources, *(stored.num_dst for etype, stored in edges.items() if etype[2] == ntype)]
+        )
 
 
 def _untyped_count(features: Any, graph_store: Any, edges: dict[EdgeType, _Stored]) -> int:
@@ -149,7 +169,10 @@ def _untyped_count(features: Any, graph_store: Any, edges: dict[EdgeType, _Store
     if size is not None and None not in size:
         return int(max(size))
     for attr in features.get_all_tensor_attrs():
-        if not isinstance(attr.group_name, str | tuple) and (shape := features.get_tensor_size(attr)) is not None:
+        if (
+            not isinstance(attr.group_name, str | tuple)
+            and (shape := features.get_tensor_size(attr)) is not None
+        ):
             return int(shape[0])
     return max(max(stored.num_src, stored.num_dst) for stored in edges.values())
 
@@ -171,7 +194,9 @@ def _compressed(pointers: Tensor, indices: Tensor, num_indexed: int, num_rows: i
     """Ids by row; rows after the last that has any may be missing."""
     missing = num_rows + 1 - len(pointers)
     if missing < 0:
-        raise ValueError(f"pointers to edges must have at most {num_rows + 1} entries, got {len(pointers)}")
+        raise ValueError(
+            f"pointers to edges must have at most {num_rows + 1} entries, got {len(pointers)}"
+        )
     check_range("ends of edges", indices, num_indexed)
     if missing:
         last = pointers[-1:] if len(pointers) else pointers.new_zeros(1)

@@ -1,4 +1,5 @@
-"""SubgraphLoader: base of our loaders that PyG derives from torch's, and makes of a subgraph in their own ways."""
+"""SubgraphLoader: base of our loaders that PyG derives from torch's, and makes of a subgraph in
+their own ways."""
 
 from __future__ import annotations
 
@@ -46,14 +47,16 @@ class _Output(SamplerOutput):
 
 @dataclass(eq=False, kw_only=True)
 class SubgraphView(View):
-    """Attributes of a loader that samples subgraphs of one vertex and edge type by a sampler of the core.
+    """Attributes of a loader that samples subgraphs of one vertex and edge type by a sampler of the
+    core.
 
     Attributes:
         graph: The graph.
         core: Draws a :class:`~pagraph.graph.subgraph.Subgraph`.
         items: Shape ``(n,)``: what the loader's order goes through, such as ids of vertices.
         dtype: Dtype of ids.
-        flipped: Edges of the core lead from the second row of their ``edge_index`` to the first, unless it turns them.
+        flipped: Edges of the core lead from the second row of their ``edge_index`` to the first,
+            unless it turns them.
     """
 
     graph: Graph
@@ -91,13 +94,17 @@ class SubgraphView(View):
         (edges,) = subgraph.edges.values()
         row, col = edges.edge_index
         trees = None if subgraph.trees is None else subgraph.trees[NODE_TYPE]
-        return _Output(node=subgraph.input_nodes[NODE_TYPE], row=row, col=col, edge=edges, batch=trees)
+        return _Output(
+            node=subgraph.input_nodes[NODE_TYPE], row=row, col=col, edge=edges, batch=trees
+        )
 
 
 def level_of(view: SubgraphView, name: str, value: Any) -> str | None:
-    """Level that PyG's classes select an attribute by, "node" or "edge", from its first dimension; None: neither.
+    """Level that PyG's classes select an attribute by, "node" or "edge", from its first dimension;
+    None: neither.
 
-    Where there are as many vertices as edges, the name says (in PyG every such attribute counts as one of vertices).
+    Where there are as many vertices as edges, the name says (in PyG every such attribute counts as
+    one of vertices).
     """
     rows = len(value) if isinstance(value, Tensor) and value.dim() else None
     by_node, by_edge = rows == view.graph.num_nodes, rows == view.graph.num_edges
@@ -107,22 +114,25 @@ def level_of(view: SubgraphView, name: str, value: Any) -> str | None:
 
 
 class SubgraphLoader(Pipelined):
-    """Base of our loaders whose classes PyG derives from torch's ``DataLoader``; it stands in front of PyG's class.
+    """Base of our loaders whose classes PyG derives from torch's ``DataLoader``; it stands in front
+    of PyG's class.
 
     PyG's own constructors ask for torch-sparse, so torch's is called. Subclasses make ``_view``, a
-    :class:`SubgraphView`, and call :meth:`_load`. A subclass of theirs with a ``collate_fn`` of its own is iterated by
-    torch, as PyG's would be.
+    :class:`SubgraphView`, and call :meth:`_load`. A subclass of theirs with a ``collate_fn`` of its
+    own is iterated by torch, as PyG's would be.
     """
 
     _view: SubgraphView
-    _makers: tuple[str, ...] = ("collate_fn", "_collate")  # methods that a user may override to make a batch
+    # Methods that a user may override to make a batch.
+    _makers: tuple[str, ...] = ("collate_fn", "_collate")
 
     def _load(self, join: Callable[[Any, Any], Any], arguments: Mapping[str, Any]) -> None:
         """Make torch's loader and the engine.
 
         Args:
-            join: Makes a batch of the view and a sampler's output, as PyG's class does. It is a function of a module;
-                it reads the view's ``data``, whose attributes of vertices ``torch.index_select`` gives by row.
+            join: Makes a batch of the view and a sampler's output, as PyG's class does. It is a
+                function of a module; it reads the view's ``data``, whose attributes of vertices
+                ``torch.index_select`` gives by row.
             arguments: Torch's and ours (see ``OURS``).
         """
         options = {name: arguments.get(name, default) for name, default in OURS.items()}
@@ -140,10 +150,14 @@ class SubgraphLoader(Pipelined):
 
     def _collate(self, items: Any) -> Any:
         """PyG's name of :meth:`collate_fn`."""
-        output, _ = self._view.sample_ahead(torch.as_tensor(items, device="cpu"), random_key(), None)
+        output, _ = self._view.sample_ahead(
+            torch.as_tensor(items, device="cpu"), random_key(), None
+        )
         return self._filter_fn(self._view, output)
 
     @property
     def _makes_batches(self) -> bool:
-        ours = all(getattr(type(self), name).__module__.startswith("pagraph.") for name in self._makers)
+        ours = all(
+            getattr(type(self), name).__module__.startswith("pagraph.") for name in self._makers
+        )
         return ours and vars(self).keys().isdisjoint(self._makers)

@@ -23,7 +23,8 @@ __all__ = ["Fields", "check_times", "times_of", "weights_of"]
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """The field of vertices or of edges that sampling reads, for some of the types: the data's own CPU tensors.
+    """The field of vertices or of edges that sampling reads, for some of the types: the data's own
+    CPU tensors.
 
     Attributes:
         nodes: Vertex type to values, one for each vertex.
@@ -34,8 +35,11 @@ class Fields:
     edges: dict[EdgeType, Tensor] = field(default_factory=dict)
 
     def with_graph(self, graph: Graph, name: str) -> Graph:
-        """The same graph with these values as the field ``name``; ValueError unless one for each vertex or edge."""
-        graph = Graph({etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type)
+        """The same graph with these values as the field ``name``; ValueError unless one for each
+        vertex or edge."""
+        graph = Graph(
+            {etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type
+        )
         for ntype, values in self.nodes.items():
             graph.set_field(name, values, node_type=ntype)
         for etype, values in self.edges.items():
@@ -44,13 +48,16 @@ class Fields:
 
 
 def times_of(data: Any, name: str) -> Fields:
-    """The time attribute of a ``Data``, a ``HeteroData`` or a pair of stores (see also ``store_times``).
+    """The time attribute of a ``Data``, a ``HeteroData`` or a pair of stores (see also
+    ``store_times``).
 
     Unlike PyG's it may be of vertices and of edges. PyG's ValueError if it is of neither.
     """
     if isinstance(data, tuple):
         nodes, edges = store_times(data, name)
-        return Fields({t: _values(x) for t, x in nodes.items()}, {t: _values(x) for t, x in edges.items()})
+        return Fields(
+            {t: _values(x) for t, x in nodes.items()}, {t: _values(x) for t, x in edges.items()}
+        )
     if isinstance(data, Data):
         if name in data and data.is_node_attr(name):
             return Fields(nodes={NODE_TYPE: _values(data[name])})
@@ -64,10 +71,12 @@ def times_of(data: Any, name: str) -> Fields:
 
 
 def weights_of(data: Any, name: str) -> Fields:
-    """The edges' weight attribute; KeyError if no edge has it, PyG's NotImplementedError for a pair of stores."""
+    """The edges' weight attribute; KeyError if no edge has it, PyG's NotImplementedError for a pair
+    of stores."""
     if isinstance(data, tuple):
         raise NotImplementedError(
-            "'weight_attr' argument not yet supported within 'NeighborSampler' for '(FeatureStore, GraphStore)' inputs"
+            "'weight_attr' argument not yet supported within 'NeighborSampler' for '(FeatureStore, "
+            "GraphStore)' inputs"
         )
     if isinstance(data, Data):
         edges = {EDGE_TYPE: _values(data[name])} if name in data else {}
@@ -79,18 +88,23 @@ def weights_of(data: Any, name: str) -> Fields:
 
 
 def check_times(name: str, times: Any, count: int, owner: str) -> None:
-    """Raise TypeError or ValueError unless ``times`` is None or ``count`` integers or floats, one per ``owner``.
+    """Raise TypeError or ValueError unless ``times`` is None or ``count`` integers or floats, one
+    per ``owner``.
 
     ValueError for one that is missing, too.
     """
     if times is not None:
         known_ticks(name, as_times(name, times, count, owner))
         if times.dim() != 1:
-            raise ValueError(f"{name} must have one time per {owner} ({count}), got shape {tuple(times.shape)}")
+            raise ValueError(
+                f"{name} must have one time per {owner} ({count}), got shape {tuple(times.shape)}"
+            )
 
 
 def _neither(name: str) -> ValueError:
-    return ValueError(f"The time attribute '{name}' is neither a node-level or edge-level attribute")
+    return ValueError(
+        f"The time attribute '{name}' is neither a node-level or edge-level attribute"
+    )
 
 
 def _collect(data: HeteroData, name: str) -> Fields:
@@ -101,10 +115,12 @@ def _collect(data: HeteroData, name: str) -> Fields:
 
 
 def _values(value: Any) -> Any:
-    """An attribute as a tensor on the CPU, the same one where it is one; others are refused where they are used."""
+    """An attribute as a tensor on the CPU, the same one where it is one; others are refused where
+    they are used."""
     if isinstance(value, np.ndarray):
         return torch.as_tensor(writeable(value), device="cpu")
     if not isinstance(value, Tensor):
         raise TypeError(f"times and weights must be tensors, got {type(value).__name__}")
-    # A copy of a tensor made in inference mode counts its writes: else all would be sorted anew for each batch.
+    # A copy of a tensor made in inference mode counts its writes: else all would be sorted anew for
+    # each batch.
     return value.detach().clone() if value.is_inference() else value.detach().cpu()

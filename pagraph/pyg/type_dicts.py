@@ -1,4 +1,5 @@
-"""A ``Data`` that holds several types in dicts, as OGB's ``ogbn-mag`` does, made a ``HeteroData``; what data hold."""
+"""A ``Data`` that holds several types in dicts, as OGB's ``ogbn-mag`` does, made a ``HeteroData``;
+what data hold."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def has_edges(data: Any) -> bool:
 
 
 def check_one_type(data: Data) -> None:
-    """Raise ValueError for a ``Data`` of several types, or one that has neither edges nor vertices."""
+    """Raise ValueError for a ``Data`` of several types, or one that has neither edges nor
+    vertices."""
     if has_type_dicts(data):
         raise ValueError(
             f"data must be a HeteroData where there are several types, got a Data with {_EDGES}: "
@@ -42,21 +44,25 @@ def check_one_type(data: Data) -> None:
     if has_edges(data):
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a Data that does not say how many vertices it has
+        # Of a Data that does not say how many vertices it has.
+        warnings.simplefilter("ignore", UserWarning)
         count = data.num_nodes
     if count is None:
-        raise ValueError(f"data must have edge_index, or vertices (num_nodes or x), it holds {held_words(data)}")
+        raise ValueError(
+            f"data must have edge_index, or vertices (num_nodes or x), it holds {held_words(data)}"
+        )
 
 
 def typed_data(data: Data) -> HeteroData:
-    """The ``HeteroData`` of a ``Data`` in which every attribute of vertices and edges is a dict by type.
+    """The ``HeteroData`` of a ``Data`` in which every attribute of vertices and edges is a dict by
+    type.
 
-    ``x_dict`` becomes the attribute ``x`` of each vertex type in it. So does any other dict by the types, such as
-    OGB's ``node_year`` and ``edge_reltype``.
+    ``x_dict`` becomes the attribute ``x`` of each vertex type in it. So does any other dict by the
+    types, such as OGB's ``node_year`` and ``edge_reltype``.
 
     Raises:
-        ValueError: The dicts name other types than ``edge_index_dict`` and ``num_nodes_dict``, or an attribute twice,
-            or there is an ``edge_index``, too.
+        ValueError: The dicts name other types than ``edge_index_dict`` and ``num_nodes_dict``, or
+            an attribute twice, or there is an ``edge_index``, too.
     """
     attributes = dict(data._store.items())
     also = [name for name in _STRUCTURE if attributes.get(name) is not None]
@@ -64,8 +70,12 @@ def typed_data(data: Data) -> HeteroData:
         raise ValueError(f"data must have either {_EDGES} or {also[0]}, got both")
     typed = HeteroData()
     for ntype, count in attributes.pop(_COUNTS, {}).items():
-        if not isinstance(count, int | Tensor | np.integer) or (isinstance(count, Tensor) and count.numel() != 1):
-            raise ValueError(f"{_COUNTS}[{ntype!r}] must be 1 number of vertices, got {count!r}"[:300])
+        if not isinstance(count, int | Tensor | np.integer) or (
+            isinstance(count, Tensor) and count.numel() != 1
+        ):
+            raise ValueError(
+                f"{_COUNTS}[{ntype!r}] must be 1 number of vertices, got {count!r}"[:300]
+            )
         typed[ntype].num_nodes = int(count)
     edges = attributes.pop(_EDGES)
     for etype, edge_index in edges.items():
@@ -75,14 +85,19 @@ def typed_data(data: Data) -> HeteroData:
     types = {*typed.node_types, *(end for etype in edges for end in etype[::2]), *edges}
     for name, value in attributes.items():
         if not isinstance(value, Mapping) or not (name.endswith("_dict") or types & set(value)):
-            typed._global_store[name] = value  # the property of a HeteroData would take the name of a type
+            # The property of a HeteroData would take the name of a type.
+            typed._global_store[name] = value
             continue
         for kind, rows in value.items():
             attribute = name.removesuffix("_dict")
             if kind not in types:
-                raise ValueError(f"{name} must be by the types of {_EDGES} and {_COUNTS}, got {kind!r}")
+                raise ValueError(
+                    f"{name} must be by the types of {_EDGES} and {_COUNTS}, got {kind!r}"
+                )
             if attribute in typed[kind]:
-                raise ValueError(f"data must hold {attribute!r} of {kind!r} once, got it again in {name}")
+                raise ValueError(
+                    f"data must hold {attribute!r} of {kind!r} once, got it again in {name}"
+                )
             typed[kind][attribute] = rows
     return typed
 

@@ -1,4 +1,5 @@
-"""An ``edge_index`` that waits: of a graph on disk it would take 16 bytes an edge, and no batch needs it."""
+"""An ``edge_index`` that waits: of a graph on disk it would take 16 bytes an edge, and no batch
+needs it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ __all__ = ["WaitingEdges"]
 
 _PROPERTIES = [
     *("shape", "dtype", "device", "layout", "ndim", "nbytes", "requires_grad"),
-    *(name for name in dir(Tensor) if name.startswith("is_") and not callable(getattr(Tensor, name))),
+    *(
+        name
+        for name in dir(Tensor)
+        if name.startswith("is_") and not callable(getattr(Tensor, name))
+    ),
 ]
 _OUTSIDE = {
     *(getattr(Tensor, name).__get__ for name in _PROPERTIES),
@@ -42,14 +47,18 @@ class WaitingEdges(Tensor):
     def of(csc: CSC) -> WaitingEdges:
         """The edges of ``csc``, nothing made yet."""
         shape, cpu = (2, csc.num_edges), torch.device("cpu")
-        edges: WaitingEdges = Tensor._make_wrapper_subclass(WaitingEdges, shape, dtype=torch.int64, device=cpu)
+        edges: WaitingEdges = Tensor._make_wrapper_subclass(
+            WaitingEdges, shape, dtype=torch.int64, device=cpu
+        )
         edges._csc, edges._made, edges._lock = csc, None, ForkLock()
         return edges
 
     @property
     def csc(self) -> CSC | None:
         """The edges as they are compressed; None once the plain tensor was written to."""
-        return self._csc if self._made is None or FieldVersion.of(self._made) == self._seen else None
+        return (
+            self._csc if self._made is None or FieldVersion.of(self._made) == self._seen else None
+        )
 
     @property
     def plain(self) -> Tensor:
@@ -62,8 +71,11 @@ class WaitingEdges(Tensor):
             return self._made
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch's with the plain tensor; writes are then seen as those to any other."""
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Call a function of torch's with the plain tensor; writes are then seen as those to any
+        other."""
         if function not in _OUTSIDE:
             args, kwargs = _plain(args, kwargs)
         with torch._C.DisableTorchFunctionSubclass():

@@ -24,11 +24,15 @@ from torch_geometric.utils.sparse import index2ptr  # noqa: E402  (where PyG 2.5
 __all__ = ["MetaPath2Vec", "Node2Vec", "random_walk"]
 
 
-def random_walk(rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: float = 1.0, q: float = 1.0) -> Tensor:
-    """Walk from given vertices: ``torch.ops.pyg.random_walk`` without pyg-lib, and with any ``p`` and ``q``.
+def random_walk(
+    rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: float = 1.0, q: float = 1.0
+) -> Tensor:
+    """Walk from given vertices: ``torch.ops.pyg.random_walk`` without pyg-lib, and with any ``p``
+    and ``q``.
 
-    Follows ``torch.manual_seed``. A walk stays at a vertex without out-edges. With ``p`` or ``q`` other than 1 the rows
-    must ascend; they are looked through at each call and, where they do not, sorted: :class:`Node2Vec` does so once.
+    Follows ``torch.manual_seed``. A walk stays at a vertex without out-edges. With ``p`` or ``q``
+    other than 1 the rows must ascend; they are looked through at each call and, where they do not,
+    sorted: :class:`Node2Vec` does so once.
 
     Args:
         rowptr: Begin of each vertex's out-edges in ``col``, shape ``(num_nodes + 1,)``, on the CPU.
@@ -46,21 +50,25 @@ def random_walk(rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: 
         ValueError: ``walk_length`` is below 1, or ``p`` or ``q`` is not positive and finite.
     """
     graph = Graph(CSC(rowptr, col, len(rowptr) - 1))
-    walks = RandomWalks(as_integer("walk_length", walk_length, least=1), p=p, q=q, edge_dir="in", stay=True)
+    walks = RandomWalks(
+        as_integer("walk_length", walk_length, least=1), p=p, q=q, edge_dir="in", stay=True
+    )
     return walks.sample(graph, seed, random_key()).vertices.to(rowptr.dtype)
 
 
 class Node2Vec(PyGNode2Vec):
-    """Embeddings of vertices learned from node2vec's walks: ``torch_geometric.nn.Node2Vec`` without pyg-lib.
+    """Embeddings of vertices learned from node2vec's walks: ``torch_geometric.nn.Node2Vec`` without
+    pyg-lib.
 
-    Any ``p`` and ``q``: pyg-lib, which PyG's own model needs, walks with 1 and 1 alone. Walks follow
-    ``torch.manual_seed``, and stay at a vertex without out-edges.
+    Any ``p`` and ``q``: pyg-lib, which PyG's own model needs, walks with 1 and 1 alone. Walks
+    follow ``torch.manual_seed``, and stay at a vertex without out-edges.
 
     Args:
         edge_index: The edges, shape ``(2, num_edges)``.
         embedding_dim: Size of an embedding.
         walk_length: Vertices of a walk, at least 2.
-        context_size: Vertices of the windows of a walk that are positive samples, at most ``walk_length``.
+        context_size: Vertices of the windows of a walk that are positive samples, at most
+            ``walk_length``.
         walks_per_node: Walks from each vertex.
         p: Return parameter: the larger, the less likely a step back.
         q: In-out parameter: the larger, the closer a walk keeps to where it has been.
@@ -69,8 +77,8 @@ class Node2Vec(PyGNode2Vec):
         sparse: Whether gradients of the embeddings are sparse.
 
     Raises:
-        ValueError: ``walk_length`` is below 2 or ``context_size``, ``p`` or ``q`` is not positive and finite, or an
-            edge leads out of the graph.
+        ValueError: ``walk_length`` is below 2 or ``context_size``, ``p`` or ``q`` is not positive
+            and finite, or an edge leads out of the graph.
     """
 
     def __init__(
@@ -106,12 +114,15 @@ class Node2Vec(PyGNode2Vec):
 
     def pos_sample(self, batch: Tensor) -> Tensor:
         """Windows of walks from the vertices of a batch, shape ``(num_windows, context_size)``."""
-        walks = self._walks.sample(self._graph, batch.repeat(self.walks_per_node).cpu(), random_key())
+        walks = self._walks.sample(
+            self._graph, batch.repeat(self.walks_per_node).cpu(), random_key()
+        )
         return _windows(walks.vertices, self.context_size).to(batch.device)
 
 
 class MetaPath2Vec(PyGMetaPath2Vec):
-    """Embeddings of vertices learned from walks along edge types: ``torch_geometric.nn.MetaPath2Vec``.
+    """Embeddings of vertices learned from walks along edge types:
+    ``torch_geometric.nn.MetaPath2Vec``.
 
     All steps of a batch's walks are taken in one go. Walks follow ``torch.manual_seed``.
 
@@ -120,7 +131,8 @@ class MetaPath2Vec(PyGMetaPath2Vec):
         embedding_dim: Size of an embedding.
         metapath: The edge types of the steps, begun again where a walk is longer.
         walk_length: Steps of a walk, at least 1.
-        context_size: Vertices of the windows of a walk that are positive samples, at most ``walk_length + 1``.
+        context_size: Vertices of the windows of a walk that are positive samples, at most
+            ``walk_length + 1``.
         walks_per_node: Walks from each vertex.
         num_negative_samples: Random walks as negative samples, for each positive one.
         num_nodes_dict: Number of vertices of each type. Default: the largest id plus 1.
@@ -129,8 +141,8 @@ class MetaPath2Vec(PyGMetaPath2Vec):
     Raises:
         AttributeError: ``walk_length`` is longer than a metapath that does not lead back.
         KeyError: There are no edges of a type of the metapath.
-        ValueError: The edge types of the metapath do not follow each other; ``walk_length`` is below 1 or
-            ``context_size - 1``.
+        ValueError: The edge types of the metapath do not follow each other; ``walk_length`` is
+            below 1 or ``context_size - 1``.
     """
 
     def __init__(
@@ -159,18 +171,26 @@ class MetaPath2Vec(PyGMetaPath2Vec):
         )
         # Walked against the edges of the graph that is turned round.
         counts = self.num_nodes_dict
-        csc = {t[::-1]: CSC(self.rowptr_dict[t], self.col_dict[t], counts[t[-1]]) for t in dict.fromkeys(metapath)}
+        csc = {
+            t[::-1]: CSC(self.rowptr_dict[t], self.col_dict[t], counts[t[-1]])
+            for t in dict.fromkeys(metapath)
+        }
         path = [metapath[i % len(metapath)][::-1] for i in range(walk_length)]
-        self._graph = Graph(csc, {t: counts[t] for t in {end for etype in csc for end in etype[::2]}})
+        self._graph = Graph(
+            csc, {t: counts[t] for t in {end for etype in csc for end in etype[::2]}}
+        )
         self._walks = RandomWalks(path, edge_dir="in")
 
     def _pos_sample(self, batch: Tensor) -> Tensor:
-        walks = self._walks.sample(self._graph, batch.repeat(self.walks_per_node).cpu(), random_key()).vertices
+        walks = self._walks.sample(
+            self._graph, batch.repeat(self.walks_per_node).cpu(), random_key()
+        ).vertices
         walks = torch.where(walks < 0, self.dummy_idx, walks + self.offset)
         return _windows(walks, self.context_size).to(batch.device)
 
 
 def _windows(walks: Any, size: int) -> Tensor:
-    """All windows of the walks, those at the same place behind each other, shape ``(num_windows, size)``."""
+    """All windows of the walks, those at the same place behind each other, shape
+    ``(num_windows, size)``."""
     windows: Tensor = walks.unfold(1, size, 1).transpose(0, 1).reshape(-1, size)
     return windows

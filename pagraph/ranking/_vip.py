@@ -1,11 +1,13 @@
 """Kernels of expected reads.
 
-All work on rows, the in-neighbours of each vertex that may be drawn. ``unknown[u, t]`` is the chance that ``u`` is not
-known after hop ``t`` (0: it is no seed). Once known, every hop draws from ``u`` again.
+All work on rows, the in-neighbours of each vertex that may be drawn. ``unknown[u, t]`` is the
+chance that ``u`` is not known after hop ``t`` (0: it is no seed). Once known, every hop draws from
+``u`` again.
 
-An edge ``v -> u`` cannot find a ``v`` that was known before; so what counts is the chance that ``u`` is known although
-``v`` is not. Where ``u -> v`` is an edge, too, as everywhere in an undirected graph, ``u`` may owe it to ``v`` that it
-is known: that part is taken out, as in belief propagation (``_drawn_apart``).
+An edge ``v -> u`` cannot find a ``v`` that was known before; so what counts is the chance that
+``u`` is known although ``v`` is not. Where ``u -> v`` is an edge, too, as everywhere in an
+undirected graph, ``u`` may owe it to ``v`` that it is known: that part is taken out, as in belief
+propagation (``_drawn_apart``).
 """
 
 import math
@@ -21,8 +23,9 @@ _AHEAD = 24
 
 
 @kernel
-def keep_chances(degree, fanouts, replace, later, keep, again):  # type: ignore[no-untyped-def]
-    """Fill ``keep``, the chance that a hop leaves an edge out of ``degree`` alone; ``again``: if all before it did."""
+def keep_chances(degree, fanouts, replace, later, keep, again):
+    """Fill ``keep``, the chance that a hop leaves an edge out of ``degree`` alone; ``again``: if
+    all before it did."""
     least = 1.0
     for t in range(len(fanouts)):
         fanout = fanouts[t]
@@ -36,11 +39,11 @@ def keep_chances(degree, fanouts, replace, later, keep, again):  # type: ignore[
 
 
 @kernel
-def chain(keep, again, t, later, least):  # type: ignore[no-untyped-def]
+def chain(keep, again, t, later, least):
     """Fill ``again[t]``; ``least`` is the least chance so far, which is returned with hop ``t``.
 
-    With the ``SAME`` random numbers in all hops, a hop takes nothing new unless its fan-out is larger (than all before:
-    an approximation for vertices that were found in between).
+    With the ``SAME`` random numbers in all hops, a hop takes nothing new unless its fan-out is
+    larger (than all before: an approximation for vertices that were found in between).
     """
     if later == SAME:
         again[t] = min(1.0, keep[t] / least) if least > 0.0 else 0.0
@@ -50,7 +53,7 @@ def chain(keep, again, t, later, least):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def drawn(unknown, u, keep, later):  # type: ignore[no-untyped-def]
+def drawn(unknown, u, keep, later):
     """The chance that an edge into ``u`` has been drawn after ``len(keep)`` hops."""
     rest, total = 1.0, 0.0
     for t in range(len(keep) - 1, -1, -1):
@@ -64,8 +67,9 @@ def drawn(unknown, u, keep, later):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again):  # type: ignore[no-untyped-def]
-    """:func:`drawn` for the edge ``v -> u`` if ``v`` is not known: without what ``u`` owes to ``v``, and vice versa."""
+def drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again):
+    """:func:`drawn` for the edge ``v -> u`` if ``v`` is not known: without what ``u`` owes to
+    ``v``, and vice versa."""
     known, left = 1.0 - unknown[u, 0], (1.0 - unknown[u, 0]) * keep[0]
     back_known, back_left = 1.0 - back_unknown[v, 0], (1.0 - back_unknown[v, 0]) * back_keep[0]
     for t in range(1, len(keep)):
@@ -78,22 +82,35 @@ def drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again)
 
 
 @kernel
-def _without(known, unknown, drawn):  # type: ignore[no-untyped-def]
-    """The chance to be known without the edge that has been drawn with chance ``drawn``; not below ``known``."""
+def _without(known, unknown, drawn):
+    """The chance to be known without the edge that has been drawn with chance ``drawn``; not below
+    ``known``."""
     return max(known, 1.0 - min(1.0, unknown / (1.0 - drawn))) if drawn < 1.0 else known
 
 
 @kernel
-def log_rest(chance):  # type: ignore[no-untyped-def]
+def log_rest(chance):
     """The logarithm of the chance that something does not happen."""
     return math.log1p(-chance) if chance < 1.0 else -np.inf
 
 
 @kernel
-def push_uniform(  # type: ignore[no-untyped-def]
-    indptr, indices, unknown, fanouts, replace, later, loops, mutual, back_indptr, back_unknown, back_fanouts, out
+def push_uniform(
+    indptr,
+    indices,
+    unknown,
+    fanouts,
+    replace,
+    later,
+    loops,
+    mutual,
+    back_indptr,
+    back_unknown,
+    back_fanouts,
+    out,
 ):
-    """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` has been drawn after some hops.
+    """Add to ``out[v]`` the logarithm of the chance that no edge from ``v`` has been drawn after
+    some hops.
 
     Args:
         indptr, indices: Edges by destination, shapes ``(num_dst + 1,)`` and ``(num_edges,)``.
@@ -101,8 +118,10 @@ def push_uniform(  # type: ignore[no-untyped-def]
         fanouts, back_fanouts: Shape ``(hops,)``, and those of the edges back.
         replace: Draws are with replacement.
         later: Draws of a known vertex in later hops: ``ANEW``, ``SAME`` or ``ONCE``.
-        loops: Both ends are of one type: an edge may lead from a vertex to itself, and finds nothing.
-        mutual: Shape ``(num_edges,)``, whether there is an edge back; empty if there is none at all.
+        loops: Both ends are of one type: an edge may lead from a vertex to itself, and finds
+            nothing.
+        mutual: Shape ``(num_edges,)``, whether there is an edge back; empty if there is none at
+            all.
         back_indptr: Rows of the edges back.
         out: Shape ``(num_src,)``.
     """
@@ -128,7 +147,9 @@ def push_uniform(  # type: ignore[no-untyped-def]
             if hops > 1 and len(mutual) and mutual[e]:
                 degree = np.int64(back_indptr[v + 1]) - np.int64(back_indptr[v])
                 keep_chances(degree, back_fanouts, replace, later, back_keep, back_again)
-                out[v] += log_rest(drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again))
+                out[v] += log_rest(
+                    drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again)
+                )
             else:
                 out[v] += log
 
@@ -139,7 +160,7 @@ _TOLERANCE = 1e-6
 
 
 @kernel
-def row_totals(indptr, values, out):  # type: ignore[no-untyped-def]
+def row_totals(indptr, values, out):
     """The sum of each row's weights."""
     for u in range(len(indptr) - 1):
         total = 0.0
@@ -151,8 +172,9 @@ def row_totals(indptr, values, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _expected(values, begin, end, rate):  # type: ignore[no-untyped-def]
-    """Expected number of a row's exponential clocks that have rung at time ``rate``, and its slope."""
+def _expected(values, begin, end, rate):
+    """Expected number of a row's exponential clocks that have rung at time ``rate``, and its
+    slope."""
     count, slope = 0.0, 0.0
     for e in range(begin, end):
         w = np.float64(values[e])
@@ -163,11 +185,13 @@ def _expected(values, begin, end, rate):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def solve_rates(indptr, values, totals, fanout, out):  # type: ignore[no-untyped-def]
-    """The time at which ``fanout`` of a row's clocks have rung on average; infinite where all edges are drawn.
+def solve_rates(indptr, values, totals, fanout, out):
+    """The time at which ``fanout`` of a row's clocks have rung on average; infinite where all edges
+    are drawn.
 
-    Successive draws in proportion to the weights take the edges whose exponential clocks ring first: edge ``e`` is
-    among them with a chance of about ``1 - exp(-time * w)`` (Rosen, J. Statistical Planning and Inference 1997).
+    Successive draws in proportion to the weights take the edges whose exponential clocks ring
+    first: edge ``e`` is among them with a chance of about ``1 - exp(-time * w)`` (Rosen, J.
+    Statistical Planning and Inference 1997).
     """
     for u in range(len(indptr) - 1):
         begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
@@ -179,7 +203,7 @@ def solve_rates(indptr, values, totals, fanout, out):  # type: ignore[no-untyped
 
 
 @kernel
-def _solve(values, begin, end, total, fanout):  # type: ignore[no-untyped-def]
+def _solve(values, begin, end, total, fanout):
     # The count is concave: Newton's steps come from below and never pass the solution.
     rate = fanout / total
     for _ in range(_NEWTON_STEPS):
@@ -205,7 +229,7 @@ def _solve(values, begin, end, total, fanout):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def push_weighted(  # type: ignore[no-untyped-def]
+def push_weighted(
     indptr,
     indices,
     values,
@@ -221,14 +245,17 @@ def push_weighted(  # type: ignore[no-untyped-def]
     back_fanouts,
     out,
 ):
-    """:func:`push_uniform` for draws in proportion to ``values`` (all positive); the other arguments are the same.
+    """:func:`push_uniform` for draws in proportion to ``values`` (all positive); the other
+    arguments are the same.
 
-    The edges back are taken to be drawn as if all had the same weight: theirs would have to be looked up.
+    The edges back are taken to be drawn as if all had the same weight: theirs would have to be
+    looked up.
 
     Args:
         values: Shape ``(num_edges,)``.
         totals: Shape ``(num_dst,)``, the sums of the rows.
-        rates: Shape ``(num_dst, num_hops)``: draws with replacement, or the times of :func:`solve_rates`.
+        rates: Shape ``(num_dst, num_hops)``: draws with replacement, or the times of
+            :func:`solve_rates`.
     """
     edges, hops = len(indices), len(back_fanouts)
     keep, again, back_keep, back_again = np.empty((4, hops))
@@ -248,13 +275,15 @@ def push_weighted(  # type: ignore[no-untyped-def]
             if hops > 1 and len(mutual) and mutual[e]:
                 degree = np.int64(back_indptr[v + 1]) - np.int64(back_indptr[v])
                 keep_chances(degree, back_fanouts, replace, later, back_keep, back_again)
-                out[v] += log_rest(drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again))
+                out[v] += log_rest(
+                    drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again)
+                )
             else:
                 out[v] += log_rest(drawn(unknown, u, keep, later))
 
 
 @kernel
-def _weigh_chances(w, total, rates, u, replace, later, keep, again):  # type: ignore[no-untyped-def]
+def _weigh_chances(w, total, rates, u, replace, later, keep, again):
     """:func:`keep_chances` of an edge of weight ``w``."""
     log = -w
     if replace:
@@ -266,8 +295,9 @@ def _weigh_chances(w, total, rates, u, replace, later, keep, again):  # type: ig
 
 
 @kernel
-def turn_rows(indices, starts, indptr, out):  # type: ignore[no-untyped-def]
-    """The destinations of each source's edges; ``starts`` says where they begin, and is consumed."""
+def turn_rows(indices, starts, indptr, out):
+    """The destinations of each source's edges; ``starts`` says where they begin, and is
+    consumed."""
     for u in range(len(indptr) - 1):
         begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
         check_row(begin, end, len(indices))
@@ -281,8 +311,9 @@ def turn_rows(indices, starts, indptr, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, out):  # type: ignore[no-untyped-def]
-    """Set ``out[e]`` where edge ``e``, ``v -> u``, has ``v`` among ``turned[u]``; returns how many there are.
+def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, out):
+    """Set ``out[e]`` where edge ``e``, ``v -> u``, has ``v`` among ``turned[u]``; returns how many
+    there are.
 
     Args:
         indptr, indices: Edges by destination, shapes ``(num_dst + 1,)`` and ``(num_edges,)``.
@@ -314,8 +345,9 @@ def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, o
 
 
 @kernel
-def expand_rows(order, indptr, edge_ids, draws, ids, scores):  # type: ignore[no-untyped-def]
-    """The edges of the rows in ``order``, with their row's ``draws``; ``edge_ids`` is empty where ids are positions."""
+def expand_rows(order, indptr, edge_ids, draws, ids, scores):
+    """The edges of the rows in ``order``, with their row's ``draws``; ``edge_ids`` is empty where
+    ids are positions."""
     at = 0
     for v in order:
         begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])

@@ -1,4 +1,5 @@
-"""The policies auto and adaptive: ranking by expected reads, from sampled epochs or from the first real one."""
+"""The policies auto and adaptive: ranking by expected reads, from sampled epochs or from the first
+real one."""
 
 from __future__ import annotations
 
@@ -30,13 +31,23 @@ if TYPE_CHECKING:
 __all__ = ["Counted", "Learned", "adaptive", "auto", "counted_epochs", "expected_reads", "refills"]
 
 _SECONDS = 0.5
-_MOST_EPOCHS = 8  # one gave 1.0020 times the hit rate of the mean of 30, six 1.0026 (96 workloads, means)
+# One gave 1.0020 times the hit rate of the mean of 30, six 1.0026 (96 workloads, means).
+_MOST_EPOCHS = 8
 # Seconds on 2 cores: fitted to 132 epochs of 11 graphs, rounded up.
 _PER_BATCH, _PER_ROW, _PER_EDGE = 4e-4, 2e-8, 5e-9
 
 
-def auto(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True) -> Any:
-    """Rank by expected reads (see :func:`expected_reads`); by degree where only a user's own code samples.
+def auto(
+    graph: Graph,
+    seeds: Any,
+    sampler: Any,
+    seed: int,
+    *,
+    batch_size: int = 1000,
+    shuffle: bool = True,
+) -> Any:
+    """Rank by expected reads (see :func:`expected_reads`); by degree where only a user's own code
+    samples.
 
     Samples one epoch, and where epochs are short as many more as take about half a second, at most 8. How many depends
     on the work of the first, not on the clock, so that the ranking is a function of the arguments.
@@ -49,21 +60,25 @@ def auto(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int =
 
 
 def adaptive(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000) -> Any:
-    """Rank by degree at first; a loader with this policy refills its cache once, after its first epoch.
+    """Rank by degree at first; a loader with this policy refills its cache once, after its first
+    epoch.
 
-    The reads of that epoch, counted as they happen, take the place of the epochs that ``auto`` samples.
+    The reads of that epoch, counted as they happen, take the place of the epochs that ``auto``
+    samples.
     """
     return degree(graph, seeds, sampler, seed)
 
 
 def refills(policy: Policy, sampler: Any) -> bool:
-    """Whether a loader refills its cache after its first epoch; with ``auto`` where only a user's own code samples."""
+    """Whether a loader refills its cache after its first epoch; with ``auto`` where only a user's
+    own code samples."""
     return policy is adaptive or (policy is auto and sampler is None)
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """Policy that ranks by the counted reads of a real epoch, of ``batches`` where the seeds do not tell."""
+    """Policy that ranks by the counted reads of a real epoch, of ``batches`` where the seeds do not
+    tell."""
 
     counts: AccessCounts
     batches: int
@@ -105,17 +120,24 @@ def _seconds(graph: Graph, sampler: MiniBatchSampler, counts: AccessCounts) -> f
         for etype in graph.edge_types:
             degrees = graph.adjacency(blocks.edge_dir, etype).indptr.diff().double()
             for hop in range(blocks.num_hops):
-                fanout, frontier = blocks.fanout(hop, etype), expanded(counts, blocks, etype[2], hop)
-                edges += float((frontier * (degrees if fanout < 0 else degrees.clamp(max=fanout))).sum())
+                fanout, frontier = (
+                    blocks.fanout(hop, etype),
+                    expanded(counts, blocks, etype[2], hop),
+                )
+                edges += float(
+                    (frontier * (degrees if fanout < 0 else degrees.clamp(max=fanout))).sum()
+                )
     return counts.batches * _PER_BATCH + counts.total * _PER_ROW + edges * _PER_EDGE
 
 
 _STRATA = 40  # of each property that the prior is fitted to; 20 and 100 gave the same hit rates
 _ROUNDS = 6  # of the fit; it stands still after three
 _LEAST_VERTICES = 30  # in a stratum
-_LEAST_READS = 100  # counted in a stratum: with fewer, the prior was fitted to noise (up to 2 points of hit rate lost)
+# Counted in a stratum: with fewer, the prior was fitted to noise (up to 2 points of hit rate lost).
+_LEAST_READS = 100
 _SAMPLE = 100_000  # vertices that say where strata begin
-_BLIND_EPOCHS = 0.1  # what the degree's expectation counts for beside one counting, where there is nothing better
+# What the degree's expectation counts for beside one counting, where there is nothing better.
+_BLIND_EPOCHS = 0.1
 _ASSUMED_WORTH = 0.1  # of the measured noise: what the assumed one counts for beside it
 
 
@@ -128,30 +150,41 @@ class Counted:
 
 
 def expected_reads(
-    graph: Graph, seeds: Any, sampler: MiniBatchSampler | None, counted: Sequence[Counted], *, batch_size: int
+    graph: Graph,
+    seeds: Any,
+    sampler: MiniBatchSampler | None,
+    counted: Sequence[Counted],
+    *,
+    batch_size: int,
 ) -> dict[str, Tensor]:
     """Expected reads of every vertex in an epoch, from one or a few epochs that were counted.
 
-    Counts (PreSC, GNNLab) are unbiased but noisy. The analytic expectation (VIP, SALIENT++) has no noise, but takes
-    draws of one batch to be independent: on web graphs, where the neighbours of a vertex share their neighbours, it is
-    up to three times too high, and not by the same factor everywhere. That of
-    :func:`~pagraph.ranking.reach.reads_by_seed` is better and costs more; the lower of the two is taken. So (empirical
-    Bayes; Efron and Morris, JASA 1975):
+    Counts (PreSC, GNNLab) are unbiased but noisy. The analytic expectation (VIP, SALIENT++) has no
+    noise, but takes draws of one batch to be independent: on web graphs, where the neighbours of a
+    vertex share their neighbours, it is up to three times too high, and not by the same factor
+    everywhere. That of :func:`~pagraph.ranking.reach.reads_by_seed` is better and costs more; the
+    lower of the two is taken. So (empirical Bayes; Efron and Morris, JASA 1975):
 
-    1. The analytic expectation is fitted to the counts: one factor for each stratum of vertices with about the same
-       expectation, of about the same out-degree, and of as many seeds, by iterative proportional fitting.
-    2. Where the counts lie further from that prior than their noise explains, stratum by stratum, the rest is how much
-       vertices really differ; each vertex's count is taken as far as this is larger than the noise. That is taken to be
-       the noise of independent batches, and with two countings it is measured. (It is less, as every seed is in exactly
-       one batch; a model of that was right within 30 % and gained nothing over the better prior.)
+    1. The analytic expectation is fitted to the counts: one factor for each stratum of vertices
+    with about the same
+       expectation, of about the same out-degree, and of as many seeds, by iterative proportional
+       fitting.
+    2. Where the counts lie further from that prior than their noise explains, stratum by stratum,
+    the rest is how much
+       vertices really differ; each vertex's count is taken as far as this is larger than the noise.
+       That is taken to be the noise of independent batches, and with two countings it is measured.
+       (It is less, as every seed is in exactly one batch; a model of that was right within 30 % and
+       gained nothing over the better prior.)
 
-    A vertex is read at most once in a batch, or of disjoint trees once in each tree. How often a seed is read as such
-    is known, and left out of all this. So expected hit rates are not too high, as those of raw counts are.
+    A vertex is read at most once in a batch, or of disjoint trees once in each tree. How often a
+    seed is read as such is known, and left out of all this. So expected hit rates are not too high,
+    as those of raw counts are.
 
     Args:
         graph: The graph.
         seeds: The loader's, as the sampler takes them.
-        sampler: As for ``expected_accesses``. None, or one without fan-outs: the prior knows the out-degree alone.
+        sampler: As for ``expected_accesses``. None, or one without fan-outs: the prior knows the
+            out-degree alone.
         counted: One or two countings, at least half a batch altogether.
         batch_size: Seeds a batch.
 
@@ -189,12 +222,19 @@ class _Evidence:
         if not self.disjoint:
             return max(1.0, sum(c.counts.batches for c in self.counted) / self.epochs)
         node_types = self.counted[0].counts.node_types
-        return max(1.0, sum(float(part.sum()) for t in node_types for part in self._seeded(t)) / self.epochs)
+        return max(
+            1.0,
+            sum(float(part.sum()) for t in node_types for part in self._seeded(t)) / self.epochs,
+        )
 
     def drawn(self, ntype: str) -> list[Array]:
         """Reads of the hops that are a matter of chance, one array for each counting."""
         reads = [_array(c.counts.reads(ntype)) for c in self.counted]
-        return [r - s for r, s in zip(reads, self._seeded(ntype), strict=True)] if self.seeds_are_known else reads
+        return (
+            [r - s for r, s in zip(reads, self._seeded(ntype), strict=True)]
+            if self.seeds_are_known
+            else reads
+        )
 
     def seeded(self, ntype: str) -> Array:
         """Mean reads as seeds in an epoch."""
@@ -208,7 +248,8 @@ class _Evidence:
 def _priors(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler, evidence: _Evidence, batch_size: int
 ) -> dict[str, tuple[Array, Array]]:
-    """By vertex type, reads as seeds and all others before any are counted; empty for samplers without fan-outs."""
+    """By vertex type, reads as seeds and all others before any are counted; empty for samplers
+    without fan-outs."""
     by_seed = reads_by_seed(graph, seeds, sampler, batch_size=batch_size)
     if evidence.disjoint and by_seed is not None:
         (only,) = graph.node_types
@@ -226,25 +267,33 @@ def _priors(
     return priors
 
 
-def _reads(ntype: str, evidence: _Evidence, prior: tuple[Array, Array] | None, degrees: Array) -> Array:
+def _reads(
+    ntype: str, evidence: _Evidence, prior: tuple[Array, Array] | None, degrees: Array
+) -> Array:
     """The expected reads of the vertices of one type."""
     seeded, drawn = evidence.seeded(ntype), evidence.drawn(ntype)
     mean = np.add.reduce(drawn) / evidence.epochs
-    draws = max(evidence.draws, float(mean.max(initial=0.0)))  # nobody knows of the trees of a user's own sampler
+    # Nobody knows of the trees of a user's own sampler.
+    draws = max(evidence.draws, float(mean.max(initial=0.0)))
     traits = [degrees, np.round(seeded)] if evidence.seeds_are_known else [degrees]
     known, expected = prior or (seeded, np.ones(len(mean)))
     if prior is not None:
         traits = [expected, *traits]
     most = max(1, min(_STRATA, int(mean.sum() * evidence.epochs / _LEAST_READS)))
-    fitted = np.minimum(_fitted(expected, mean, [_Strata.by(trait, most) for trait in traits]), draws)
+    fitted = np.minimum(
+        _fitted(expected, mean, [_Strata.by(trait, most) for trait in traits]), draws
+    )
     noise = fitted * (1 - fitted / draws)
     measured = None
     if len(drawn) > 1:  # the variance of one epoch's reads
         first, second = (c.epochs for c in evidence.counted[:2])
         measured = (drawn[0] / first - drawn[1] / second) ** 2 / (1 / first + 1 / second)
     if prior is None and measured is None:
-        # Degrees say too little to tell noise from what vertices differ by: they only break ties, more or less.
-        reads: Array = (mean * evidence.epochs + fitted * _BLIND_EPOCHS) / (evidence.epochs + _BLIND_EPOCHS)
+        # Degrees say too little to tell noise from what vertices differ by: they only break ties,
+        # more or less.
+        reads: Array = (mean * evidence.epochs + fitted * _BLIND_EPOCHS) / (
+            evidence.epochs + _BLIND_EPOCHS
+        )
     else:
         reads = _shrunk(fitted, mean, noise, measured, evidence.epochs, _Strata.by(fitted, most))
     return reads + known if evidence.seeds_are_known else reads
@@ -270,7 +319,9 @@ class _Strata:
         wanted = min(most, max(1, len(positive) // _LEAST_VERTICES))
         # Equal values stay together: a stratum begins at a value, not between two of the same.
         begins = (
-            np.unique(np.quantile(sample, np.arange(1, wanted) / wanted, method="lower")) if len(sample) else sample
+            np.unique(np.quantile(sample, np.arange(1, wanted) / wanted, method="lower"))
+            if len(sample)
+            else sample
         )
         places = np.searchsorted(begins, values, side="right").astype(np.int64) + 1
         places[values <= 0] = 0
@@ -288,7 +339,8 @@ class _Strata:
 
 
 def _fitted(prior: Array, mean: Array, traits: Sequence[_Strata]) -> Array:
-    """The prior with a factor for each stratum of each trait, such that all strata sum up to what was counted."""
+    """The prior with a factor for each stratum of each trait, such that all strata sum up to what
+    was counted."""
     fitted = prior
     for _ in range(_ROUNDS):
         for strata in traits:
@@ -296,14 +348,20 @@ def _fitted(prior: Array, mean: Array, traits: Sequence[_Strata]) -> Array:
     return fitted
 
 
-def _shrunk(prior: Array, mean: Array, noise: Array, measured: Array | None, epochs: float, strata: _Strata) -> Array:
+def _shrunk(
+    prior: Array, mean: Array, noise: Array, measured: Array | None, epochs: float, strata: _Strata
+) -> Array:
     """The counted mean, drawn towards the prior as far as its noise asks for."""
     if measured is not None:
-        noise = noise * np.clip(strata.ratio(measured + _ASSUMED_WORTH * noise, (1 + _ASSUMED_WORTH) * noise), 0.1, 5.0)
+        noise = noise * np.clip(
+            strata.ratio(measured + _ASSUMED_WORTH * noise, (1 + _ASSUMED_WORTH) * noise), 0.1, 5.0
+        )
     noise = noise / epochs
     surplus = np.maximum(strata.sum((mean - prior) ** 2 - noise), 0.0)
     scale = strata.sum(prior**2)
-    signal = np.divide(surplus, scale, out=np.zeros_like(scale), where=scale > 0)[strata.of] * prior**2
+    signal = (
+        np.divide(surplus, scale, out=np.zeros_like(scale), where=scale > 0)[strata.of] * prior**2
+    )
     trust = np.divide(signal, signal + noise, out=np.zeros_like(signal), where=signal + noise > 0)
     reads: Array = prior + trust * (mean - prior)
     return reads

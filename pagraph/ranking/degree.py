@@ -22,13 +22,17 @@ def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dic
     """
     if graph.is_homogeneous:
         return descending(graph.csc.source_counts)
-    return {ntype: Ranking(order := descending(counts), counts[order]) for ntype, counts in out_degrees(graph).items()}
+    return {
+        ntype: Ranking(order := descending(counts), counts[order])
+        for ntype, counts in out_degrees(graph).items()
+    }
 
 
 def out_degrees(graph: Graph) -> dict[str, Tensor]:
     """Edges of all types that leave each vertex, by vertex type, int64."""
     degrees = {
-        ntype: torch.zeros(graph.num_nodes_of(ntype), dtype=torch.int64, device="cpu") for ntype in graph.node_types
+        ntype: torch.zeros(graph.num_nodes_of(ntype), dtype=torch.int64, device="cpu")
+        for ntype in graph.node_types
     }
     for etype in graph.edge_types:
         degrees[etype[0]] += graph.csc_of(etype).source_counts
@@ -36,9 +40,11 @@ def out_degrees(graph: Graph) -> dict[str, Tensor]:
 
 
 def turned(graph: Graph, edge_dir: str) -> Graph:
-    """The graph whose in-edges are what a sampler with this ``edge_dir`` draws from; "in" gives the graph itself.
+    """The graph whose in-edges are what a sampler with this ``edge_dir`` draws from; "in" gives the
+    graph itself.
 
-    Arrays are shared, also with :meth:`Graph.adjacency`. Edge fields stay, for weighted samplers; vertex fields do not.
+    Arrays are shared, also with :meth:`Graph.adjacency`. Edge fields stay, for weighted samplers;
+    vertex fields do not.
 
     Raises:
         ValueError: ``"out"``, and an edge type has ends of different types.
@@ -47,4 +53,8 @@ def turned(graph: Graph, edge_dir: str) -> Graph:
         return graph
     csc = {etype: graph.adjacency(edge_dir, etype) for etype in graph.edge_types}
     fields = {etype: graph.edge_fields(etype) for etype in graph.edge_types}
-    return type(graph)(csc, graph.num_nodes_by_type, edata=next(iter(fields.values())) if len(fields) == 1 else fields)
+    return type(graph)(
+        csc,
+        graph.num_nodes_by_type,
+        edata=next(iter(fields.values())) if len(fields) == 1 else fields,
+    )

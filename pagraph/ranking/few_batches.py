@@ -24,15 +24,18 @@ _MOST, _SHARE = 64, 4  # batches, or one in so many of an epoch
 _FEW = 0x66657773  # "fews": keeps spread batches apart from those that are trained on
 _ORDER_BYTES = 8  # that a shuffled order takes a seed
 BYTES_A_ROW = 64
-"""Bytes that a counted row takes while it is counted: its id twice, a sort, a place and a count, rounded up."""
+"""Bytes that a counted row takes while it is counted: its id twice, a sort, a place and a count,
+rounded up."""
 
 
 @dataclass(frozen=True)
 class FewBatches:
-    """Rank the vertices that some sampled batches read, by how many of them do; leave out all others.
+    """Rank the vertices that some sampled batches read, by how many of them do; leave out all
+    others.
 
-    Memory and time depend on the rows of these batches, not on the graph. They are batches of a loader with the same
-    arguments and seed, at most 64 or a quarter of an epoch: what they read several times is then read from disk once.
+    Memory and time depend on the rows of these batches, not on the graph. They are batches of a
+    loader with the same arguments and seed, at most 64 or a quarter of an epoch: what they read
+    several times is then read from disk once.
 
     Args:
         rows: Sample no further batch once so many rows have been counted.
@@ -49,9 +52,17 @@ class FewBatches:
         as_integer("rows", self.rows, least=1)
 
     def __call__(
-        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True
+        self,
+        graph: Graph,
+        seeds: Any,
+        sampler: Any,
+        seed: int,
+        *,
+        batch_size: int = 1000,
+        shuffle: bool = True,
     ) -> dict[str, Ranking]:
-        """See ``pagraph.ranking.policy``; no vertex is ranked where only a user's own code samples."""
+        """See ``pagraph.ranking.policy``; no vertex is ranked where only a user's own code
+        samples."""
         if sampler is None:
             return {}
         found: dict[str, list[np.ndarray[Any, Any]]] = {ntype: [] for ntype in graph.node_types}
@@ -59,18 +70,25 @@ class FewBatches:
         for some, key in self._batches(seeds, seed, batch_size, shuffle):
             batch = sampler.sample(graph, some, key)
             nodes = batch.input_nodes
-            for ntype, ids in (nodes if isinstance(nodes, Mapping) else {graph.only_node_type: nodes}).items():
-                found[ntype].append(ids.numpy().astype(np.int64))  # a copy: the batch's own memory goes
+            for ntype, ids in (
+                nodes if isinstance(nodes, Mapping) else {graph.only_node_type: nodes}
+            ).items():
+                # A copy: the batch's own memory goes.
+                found[ntype].append(ids.numpy().astype(np.int64))
                 rows += len(ids)
             if rows >= self.rows:
                 break
         return {ntype: _by_count(parts) for ntype, parts in found.items()}
 
-    def _batches(self, seeds: Any, seed: int, batch_size: int, shuffle: bool) -> Iterator[tuple[Any, int]]:
-        """Yield seeds and keys: the first batches of a shuffled epoch, else some at equal distances."""
+    def _batches(
+        self, seeds: Any, seed: int, batch_size: int, shuffle: bool
+    ) -> Iterator[tuple[Any, int]]:
+        """Yield seeds and keys: the first batches of a shuffled epoch, else some at equal
+        distances."""
         batches = -(-num_seeds(seeds) // batch_size)
         count = max(1, min(batches, max(_MOST, batches // _SHARE)))
-        if shuffle and _ORDER_BYTES * num_seeds(seeds) > self.rows * BYTES_A_ROW // 2:  # no room for an order of all
+        # No room for an order of all.
+        if shuffle and _ORDER_BYTES * num_seeds(seeds) > self.rows * BYTES_A_ROW // 2:
             for place in range(count):
                 yield spread_seeds(seeds, batch_size, place / count), derive_key(seed, _FEW, place)
             return
@@ -88,10 +106,15 @@ def _by_count(parts: list[np.ndarray[Any, Any]]) -> Ranking:
 
 
 def spread_seeds(seeds: Tensor | Mapping[Any, Tensor], size: int, begin: float) -> Any:
-    """About ``size`` seeds at equal distances, by type if they were given so; ``begin`` is a share of the distance."""
+    """About ``size`` seeds at equal distances, by type if they were given so; ``begin`` is a share
+    of the distance."""
     if isinstance(seeds, Mapping):
         total = max(1, sum(map(len, seeds.values())))
-        return {t: spread_seeds(ids, -(-size * len(ids) // total), begin) for t, ids in seeds.items() if len(ids)}
+        return {
+            t: spread_seeds(ids, -(-size * len(ids) // total), begin)
+            for t, ids in seeds.items()
+            if len(ids)
+        }
     count = min(size, len(seeds))
     places = (np.arange(count) + begin) * (len(seeds) / max(1, count))
     return seeds[torch.from_numpy(places.astype(np.int64))]

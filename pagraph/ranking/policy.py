@@ -1,4 +1,5 @@
-"""The contract of cache policies: they rank the vertices of a graph by how much caching them saves."""
+"""The contract of cache policies: they rank the vertices of a graph by how much caching them
+saves."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Ranking:
 
     Attributes:
         ids: Shape ``(n,)``, int32 or int64, without repeats.
-        scores: Shape ``(n,)``, non-increasing: the reads that caching each saves, up to a factor that all types share.
+        scores: Shape ``(n,)``, non-increasing: the reads that caching each saves, up to a factor
+            that all types share.
         per_epoch: The factor is 1: scores are the rows expected to be read in an epoch.
     """
 
@@ -46,7 +48,8 @@ class Ranking:
 
     @classmethod
     def of_reads(cls, reads: Tensor) -> Ranking:
-        """All vertices by the reads an epoch that are expected of each, shape ``(num_nodes,)``; ties go by id."""
+        """All vertices by the reads an epoch that are expected of each, shape ``(num_nodes,)``;
+        ties go by id."""
         ids = descending(reads)
         return cls(ids, reads[ids], per_epoch=True)
 
@@ -63,8 +66,8 @@ def descending(values: Tensor) -> Tensor:
     keys = values.numpy()
     if keys.dtype.kind not in "iu" or len(keys) == 0:
         return torch.from_numpy(np.argsort(-keys, kind="stable"))
-    # 16 bits are sorted by radix: 3 ms for a million vertices, 48 ms with more (torch: 80 ms). What lies further above
-    # the least, of degrees few, counts as one value at first.
+    # 16 bits are sorted by radix: 3 ms for a million vertices, 48 ms with more (torch: 80 ms). What
+    # lies further above the least, of degrees few, counts as one value at first.
     most = np.int64(min(int(keys.min()) + 2**16 - 1, 2**63 - 1))
     distances = np.empty(len(keys), np.uint16)
     np.minimum(keys, most, out=distances, casting="unsafe")
@@ -76,26 +79,37 @@ def descending(values: Tensor) -> Tensor:
 
 
 Ranked = Tensor | Ranking | Mapping[str, Tensor | Ranking]
-"""Result of a policy: ids, most valuable first, with or without scores; for several vertex types, by type."""
+"""Result of a policy: ids, most valuable first, with or without scores; for several vertex types,
+by type."""
 
 Policy = Callable[..., Ranked]
 """``(graph, seeds, sampler, seed)`` to vertex ids, most valuable first, without repeats.
 
-``graph`` is the one that is sampled (turned round for out-neighbours), ``seeds`` are the training vertices, or edges,
-of the loader (by type if it got them so), ``sampler`` is its sampler, ``seed`` makes random policies repeatable. A
-policy that takes the keyword ``batch_size`` is told how many seeds make a batch; one that takes ``shuffle``, whether
-each epoch puts them together anew. A ranking may leave out vertices that are not worth caching.
+``graph`` is the one that is sampled (turned round for out-neighbours), ``seeds`` are the training
+vertices, or edges, of the loader (by type if it got them so), ``sampler`` is its sampler, ``seed``
+makes random policies repeatable. A policy that takes the keyword ``batch_size`` is told how many
+seeds make a batch; one that takes ``shuffle``, whether each epoch puts them together anew. A
+ranking may leave out vertices that are not worth caching.
 
-For a graph with several vertex types a policy returns a mapping from type to ids, and may leave types out. One budget
-serves all types. If all rankings come with scores (:class:`Ranking`), it goes to the highest, which saves most bytes;
-otherwise the bytes are divided in proportion to the bytes of all rows of each type.
+For a graph with several vertex types a policy returns a mapping from type to ids, and may leave
+types out. One budget serves all types. If all rankings come with scores (:class:`Ranking`), it goes
+to the highest, which saves most bytes; otherwise the bytes are divided in proportion to the bytes
+of all rows of each type.
 """
 
 
 def apply_policy(
-    policy: Policy, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int, shuffle: bool = True
+    policy: Policy,
+    graph: Graph,
+    seeds: Any,
+    sampler: Any,
+    seed: int,
+    *,
+    batch_size: int,
+    shuffle: bool = True,
 ) -> dict[str, Ranking]:
-    """Call a policy with the settings that it has keywords for; one checked ranking for every vertex type.
+    """Call a policy with the settings that it has keywords for; one checked ranking for every
+    vertex type.
 
     Raises:
         TypeError, ValueError: As :func:`check_rankings`, and whatever the policy raises.
@@ -110,26 +124,31 @@ def apply_policy(
 
 
 def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ranking]:
-    """Check what a policy returned: one ranking for every vertex type; those it left out have no ids.
+    """Check what a policy returned: one ranking for every vertex type; those it left out have no
+    ids.
 
     Args:
         ranked: Result of the policy; a mapping, unless there is one type.
         num_nodes: Vertex type to its number of vertices.
 
     Raises:
-        TypeError, ValueError: As :func:`check_ranking`; types the graph does not have, or no types where there are
-            several; scores that are not real numbers, as many as ids, finite, at least 0 and non-increasing.
+        TypeError, ValueError: As :func:`check_ranking`; types the graph does not have, or no types
+            where there are several; scores that are not real numbers, as many as ids, finite, at
+            least 0 and non-increasing.
     """
     if not isinstance(ranked, Mapping):
         if len(num_nodes) != 1:
             raise ValueError(
-                f"a cache policy must return a mapping from vertex type to ids for the types {list(num_nodes)}, "
+                "a cache policy must return a mapping from vertex type to ids for the types "
+                f"{list(num_nodes)}, "
                 f"got a {type(ranked).__name__}"
             )
         ranked = {next(iter(num_nodes)): ranked}
     for ntype in ranked:
         if ntype not in num_nodes:
-            raise ValueError(f"a cache policy must return vertex types among {list(num_nodes)}, got {ntype!r}")
+            raise ValueError(
+                f"a cache policy must return vertex types among {list(num_nodes)}, got {ntype!r}"
+            )
     nothing = torch.empty(0, dtype=torch.int64, device="cpu")
     return {ntype: _check(ranked.get(ntype, nothing), count) for ntype, count in num_nodes.items()}
 
@@ -145,32 +164,44 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
         got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
         raise TypeError(f"scores of a ranking must be a tensor of real numbers, got {got}")
     if scores.shape != (count,):
-        raise ValueError(f"scores of a ranking must have shape ({count},) as its ids, got {tuple(scores.shape)}")
+        raise ValueError(
+            f"scores of a ranking must have shape ({count},) as its ids, got {tuple(scores.shape)}"
+        )
     scores = scores.detach().cpu().double()
     low, high = map(float, scores.aminmax()) if count else (0.0, 0.0)  # of several with a NaN that
     if not 0 <= low <= high < math.inf:
-        raise ValueError(f"scores of a ranking must be finite and at least 0, got {high if low >= 0 else low}")
+        raise ValueError(
+            f"scores of a ranking must be finite and at least 0, got {high if low >= 0 else low}"
+        )
     if bool((scores[1:] > scores[:-1]).any()):
         raise ValueError("scores of a ranking must not increase, got an increase")
     return Ranking(ids, scores, ranking.per_epoch)
 
 
 def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
-    """The ids as an int64 CPU tensor; TypeError or ValueError unless 1-D integers in ``[0, num_nodes)``, none twice."""
+    """The ids as an int64 CPU tensor; TypeError or ValueError unless 1-D integers in
+    ``[0, num_nodes)``, none twice."""
     if not isinstance(ranking, Tensor) or ranking.dtype not in (torch.int32, torch.int64):
         got = ranking.dtype if isinstance(ranking, Tensor) else type(ranking).__name__
         raise TypeError(f"a cache policy must return an int32 or int64 tensor, got {got}")
     if ranking.dim() != 1:
-        raise ValueError(f"a cache policy must return a 1-D tensor, got shape {tuple(ranking.shape)}")
+        raise ValueError(
+            f"a cache policy must return a 1-D tensor, got shape {tuple(ranking.shape)}"
+        )
     ids = ranking.detach().cpu().long()
     if len(ids) == 0:
         return ids
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high >= num_nodes:
-        raise ValueError(f"a cache policy must return ids in [0, {num_nodes}), got {low if low < 0 else high}")
+        raise ValueError(
+            f"a cache policy must return ids in [0, {num_nodes}), got {low if low < 0 else high}"
+        )
     seen = np.zeros(num_nodes, dtype=bool)  # 700,000 of 4 M vertices: 1.2 ms, by torch 55
     seen[ids.numpy()] = True
     distinct = int(np.count_nonzero(seen))
     if distinct != len(ids):
-        raise ValueError(f"a cache policy must return each id at most once, got {len(ids)} ids of {distinct} vertices")
+        raise ValueError(
+            f"a cache policy must return each id at most once, got {len(ids)} ids of {distinct} "
+            "vertices"
+        )
     return ids

@@ -43,15 +43,18 @@ __all__ = [
 
 
 class AccessCounts:
-    """Counters of each vertex as an input node, by the hop that found it (0: the seeds); safe from any thread.
+    """Counters of each vertex as an input node, by the hop that found it (0: the seeds); safe from
+    any thread.
 
-    A vertex counts once in each batch that reads its row (GNNLab, EuroSys'22, section 5.3), of disjoint trees once in
-    each tree, so that the counts of an epoch are the rows a loader reads. ``batches`` have been added.
+    A vertex counts once in each batch that reads its row (GNNLab, EuroSys'22, section 5.3), of
+    disjoint trees once in each tree, so that the counts of an epoch are the rows a loader reads.
+    ``batches`` have been added.
 
     Args:
         num_nodes: Vertex type to its number of vertices.
         num_hops: Hops of a mini-batch.
-        most: An upper bound of any count: up to 255 takes 1 byte a vertex and hop, up to 65,535 takes 2, more takes 4.
+        most: An upper bound of any count: up to 255 takes 1 byte a vertex and hop, up to 65,535
+            takes 2, more takes 4.
     """
 
     def __init__(self, num_nodes: Mapping[str, int], num_hops: int, *, most: int) -> None:
@@ -99,11 +102,13 @@ class AccessCounts:
         return sum(counts.nbytes for counts in self._counts.values())
 
     def counters(self, node_type: str) -> npt.NDArray[Any]:
-        """The counters themselves, not a copy, shape ``(num_nodes, num_hops + 1)``, uint8, uint16 or uint32."""
+        """The counters themselves, not a copy, shape ``(num_nodes, num_hops + 1)``, uint8, uint16
+        or uint32."""
         return self._counts[node_type]
 
     def by_hop(self, node_type: str) -> Tensor:
-        """Reads of each vertex by the hop that found it, shape ``(num_nodes, num_hops + 1)``, int64."""
+        """Reads of each vertex by the hop that found it, shape ``(num_nodes, num_hops + 1)``,
+        int64."""
         return torch.from_numpy(self._counts[node_type].astype(np.int64))
 
     def reads(self, node_type: str) -> Tensor:
@@ -111,7 +116,8 @@ class AccessCounts:
         return self.frontier(node_type, self.num_hops)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
-        """In how many batches each vertex was known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
+        """In how many batches each vertex was known before hop ``hop`` (0 serves the seeds), shape
+        ``(num_nodes,)``."""
         counts = self._counts[node_type]
         result = counts[:, 0].astype(np.int64)
         for column in range(1, hop + 1):  # a sum over the short axis takes 15 times as long
@@ -145,16 +151,17 @@ def count_accesses(
 ) -> AccessCounts:
     """Sample epochs and count what they read; no feature is touched.
 
-    The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs. Where a loader's batches share
-    random numbers these share none: vertices are read as often, and the counts are less at random.
+    The batches are those of a loader with this ``seed`` and ``shuffle`` in these epochs. Where a
+    loader's batches share random numbers these share none: vertices are read as often, and the
+    counts are less at random.
 
     Args:
         graph, sampler: The graph, and what draws the mini-batches.
         seeds, batch_size, seed, shuffle, drop_last: As for ``SeedOrder``.
         epochs: Numbers of the epochs.
         threads: Threads that sample. Default: one for each processor, at most 8.
-        seconds: Begin no further epoch after this time; the first is always whole. Makes the result depend on the
-            machine's speed.
+        seconds: Begin no further epoch after this time; the first is always whole. Makes the result
+            depend on the machine's speed.
         progress: Called after each batch, by the threads.
 
     Raises:
@@ -169,7 +176,8 @@ def count_accesses(
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, HopSampler) else {}
 
     def work(ticket: Ticket) -> None:
-        counts.add(sampler.sample(graph, ticket.seeds, int(ticket.key), **settings))  # int: a batch for itself
+        # Int: a batch for itself.
+        counts.add(sampler.sample(graph, ticket.seeds, int(ticket.key), **settings))
         if progress is not None:
             progress()
 
@@ -183,7 +191,8 @@ def default_threads() -> int:
 
 
 def most_repeats(order: SeedOrder, sampler: MiniBatchSampler) -> int:
-    """Most reads of a vertex in one batch: once for each of its seeds that it is, or in each of disjoint trees."""
+    """Most reads of a vertex in one batch: once for each of its seeds that it is, or in each of
+    disjoint trees."""
     if (sampler.hops or sampler).disjoint:
         return order.batch_size * sampler.trees_per_seed
     if not sampler.seeds_are_vertices:
@@ -202,13 +211,16 @@ def _tickets(order: SeedOrder, epochs: Iterable[int], seconds: float | None) -> 
 
 
 def run_tickets(work: Callable[[Ticket], None], tickets: Iterator[Ticket], threads: int) -> None:
-    """Work off all tickets; an exception, Ctrl-C included, ends it after the tickets that are in work."""
+    """Work off all tickets; an exception, Ctrl-C included, ends it after the tickets that are in
+    work."""
     if threads == 1:
         for ticket in tickets:
             work(ticket)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="pagraph-count") as pool:
-        waiting: set[Future[None]] = {pool.submit(work, ticket) for ticket in islice(tickets, 2 * threads)}
+        waiting: set[Future[None]] = {
+            pool.submit(work, ticket) for ticket in islice(tickets, 2 * threads)
+        }
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
@@ -220,16 +232,18 @@ _OTHER_EPOCHS = 0x70726573  # "pres": keeps what is counted apart from what is t
 
 
 def presampling_seed(seed: int) -> int:
-    """The seed of the epochs that are sampled only to be counted: none of them is one that the loader trains on."""
+    """The seed of the epochs that are sampled only to be counted: none of them is one that the
+    loader trains on."""
     return derive_key(seed, _OTHER_EPOCHS)
 
 
 @dataclass(frozen=True)
 class Presample:
-    """Rank by the mean number of reads in ``epochs`` sampled epochs (Yang et al., GNNLab, EuroSys 2022, section 5.3).
+    """Rank by the mean number of reads in ``epochs`` sampled epochs (Yang et al., GNNLab, EuroSys
+    2022, section 5.3).
 
-    Ties go by out-degree, then by id. The epochs have the loader's seeds, sampler and batch size, and are others than
-    those it trains on; no global generator is touched.
+    Ties go by out-degree, then by id. The epochs have the loader's seeds, sampler and batch size,
+    and are others than those it trains on; no global generator is touched.
 
     Args:
         epochs: Epochs to sample (the K of PreSC#K).
@@ -245,15 +259,28 @@ class Presample:
         as_integer("epochs", self.epochs, least=1)
 
     def __call__(
-        self, graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000, shuffle: bool = True
+        self,
+        graph: Graph,
+        seeds: Any,
+        sampler: Any,
+        seed: int,
+        *,
+        batch_size: int = 1000,
+        shuffle: bool = True,
     ) -> dict[str, Ranking]:
-        """See ``pagraph.ranking.policy``; ValueError where no sampler can be run apart from the loader."""
+        """See ``pagraph.ranking.policy``; ValueError where no sampler can be run apart from the
+        loader."""
         if sampler is None:
             raise ValueError(
-                "cache_policy 'presample' needs seeds and a sampler that run apart from the loader, got your own; "
+                "cache_policy 'presample' needs seeds and a sampler that run apart from the "
+                "loader, got your own; "
                 "'degree' and 'random' need neither"
             )
-        settings: dict[str, Any] = {"batch_size": batch_size, "seed": presampling_seed(seed), "shuffle": shuffle}
+        settings: dict[str, Any] = {
+            "batch_size": batch_size,
+            "seed": presampling_seed(seed),
+            "shuffle": shuffle,
+        }
         counts = count_accesses(graph, seeds, sampler, epochs=range(self.epochs), **settings)
         degrees = out_degrees(graph)
         rankings = {}

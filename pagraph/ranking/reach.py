@@ -21,17 +21,21 @@ _PROBED = 64  # seeds that tell how many edges all will look at
 _ROOM = 1 << 22  # vertices that one seed may reach
 
 
-def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_size: int) -> Tensor | None:
-    """Expected reads of each vertex in an epoch other than as a seed, shape ``(num_nodes,)``, float64.
+def reads_by_seed(
+    graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_size: int
+) -> Tensor | None:
+    """Expected reads of each vertex in an epoch other than as a seed, shape ``(num_nodes,)``,
+    float64.
 
-    The analytic expectation (``vip.expected_accesses``) multiplies over the edges of a vertex as if their other ends
-    came into a batch independently; but those around one seed come together. What is independent are the seeds. So the
-    same recursion is run for every seed alone; it gives the chance ``r`` that a batch with this seed reads the vertex,
-    and in a batch that holds a share ``b`` of the seeds the vertex is missed with the chance ``prod_seeds (1 - b r)``.
-    That is too high where several seeds of a batch meet in a vertex, which then draws once for all of them. The lower
-    of the two expectations ranked, without any sampling, at 0.993 of the ideal or better on 88 workloads of 11 graphs
-    with 1 and 10 % of the vertices as seeds (VIP: 0.77). Of disjoint trees it is the sum of the chances ``r``, whatever
-    the batches.
+    The analytic expectation (``vip.expected_accesses``) multiplies over the edges of a vertex as if
+    their other ends came into a batch independently; but those around one seed come together. What
+    is independent are the seeds. So the same recursion is run for every seed alone; it gives the
+    chance ``r`` that a batch with this seed reads the vertex, and in a batch that holds a share
+    ``b`` of the seeds the vertex is missed with the chance ``prod_seeds (1 - b r)``. That is too
+    high where several seeds of a batch meet in a vertex, which then draws once for all of them. The
+    lower of the two expectations ranked, without any sampling, at 0.993 of the ideal or better on
+    88 workloads of 11 graphs with 1 and 10 % of the vertices as seeds (VIP: 0.77). Of disjoint
+    trees it is the sum of the chances ``r``, whatever the batches.
 
     Each seed's neighbourhood is looked at, which takes 1 to 10 ns an edge.
 
@@ -42,11 +46,15 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_
         batch_size: Seeds a batch.
 
     Returns:
-        The expectation; None for graphs with several types, edge-wise batches, draws by weight or time, samplers
-        without fan-outs, and if the neighbourhoods have more than 150 M edges altogether.
+        The expectation; None for graphs with several types, edge-wise batches, draws by weight or
+        time, samplers without fan-outs, and if the neighbourhoods have more than 150 M edges
+        altogether.
     """
     blocks = sampler.hops
-    if not (graph.is_homogeneous and isinstance(seeds, Tensor) and len(seeds)) or blocks is not sampler:
+    if (
+        not (graph.is_homogeneous and isinstance(seeds, Tensor) and len(seeds))
+        or blocks is not sampler
+    ):
         return None
     if not blocks.has_fanouts or (blocks.prob, blocks.time) != (None, None):
         return None
@@ -70,8 +78,8 @@ def reads_by_seed(graph: Graph, seeds: Any, sampler: MiniBatchSampler, *, batch_
 class _Run:
     """Adds up the reach of seeds.
 
-    ``missed``, shape ``(num_nodes,)``: logarithm of the chance that a batch reads a vertex for none of the seeds; of
-    disjoint trees how many are expected to hold it.
+    ``missed``, shape ``(num_nodes,)``: logarithm of the chance that a batch reads a vertex for none
+    of the seeds; of disjoint trees how many are expected to hold it.
     """
 
     def __init__(self, graph: Graph, sampler: HopSampler, rate: float) -> None:
@@ -79,7 +87,9 @@ class _Run:
         csc.validate()
         self._indptr, self._indices = csc.indptr.numpy(), csc.indices.numpy()
         etype = graph.edge_types[0]
-        self._fanouts = np.array([sampler.fanout(hop, etype) for hop in range(sampler.num_hops)], np.int64)
+        self._fanouts = np.array(
+            [sampler.fanout(hop, etype) for hop in range(sampler.num_hops)], np.int64
+        )
         self._replace = sampler.replace
         self._once = sampler.expands_once
         self._rate = rate
@@ -92,9 +102,18 @@ class _Run:
         self.missed: npt.NDArray[np.float64] = np.zeros(graph.num_nodes)
 
     def add(self, seeds: npt.NDArray[np.int64], *, limit: int) -> bool:
-        """Add seeds; False if they reach too much: more than there is room for, or ``limit`` edges together."""
+        """Add seeds; False if they reach too much: more than there is room for, or ``limit`` edges
+        together."""
         from . import _reach
 
-        drawn = (self._indptr, self._indices, seeds, self._fanouts, self._replace, self._once, self._rate)
+        drawn = (
+            self._indptr,
+            self._indices,
+            seeds,
+            self._fanouts,
+            self._replace,
+            self._once,
+            self._rate,
+        )
         places = (self._slots, self._ids, self._found, self._known, self._missed)
         return bool(_reach.reach(*drawn, *places, limit, self.missed) >= 0)

@@ -25,10 +25,19 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["Draws", "ExpectedAccesses", "Mutual", "expected_accesses", "find_mutual", "seed_chances", "vip"]
+__all__ = [
+    "Draws",
+    "ExpectedAccesses",
+    "Mutual",
+    "expected_accesses",
+    "find_mutual",
+    "seed_chances",
+    "vip",
+]
 
 _LARGEST = 64
-"""A vertex of a larger in-degree owes too little to one neighbour, and is too seldom drawn from it, to look for it."""
+"""A vertex of a larger in-degree owes too little to one neighbour, and is too seldom drawn from it,
+to look for it."""
 
 _LOOKED_AT = 1000
 """Rows that decide which edge type leads back."""
@@ -36,7 +45,8 @@ _LOOKED_AT = 1000
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Draws of all hops from the edges of one type; ``indptr`` and ``indices`` are those that may be drawn.
+    """Draws of all hops from the edges of one type; ``indptr`` and ``indices`` are those that may
+    be drawn.
 
     Attributes:
         fanouts: By hop, the one that serves the seeds first.
@@ -59,27 +69,51 @@ class Draws:
 
     @classmethod
     def of(cls, graph: Graph, sampler: HopSampler, edge_type: EdgeType) -> Draws:
-        """The draws of a sampler with fan-outs; TypeError or ValueError for wrong weights or a damaged graph."""
+        """The draws of a sampler with fan-outs; TypeError or ValueError for wrong weights or a
+        damaged graph."""
         csc = graph.adjacency(sampler.edge_dir, edge_type)
         csc.validate()
         from . import _vip
 
-        fanouts = np.array([sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops)], np.int64)
-        later = _vip.ONCE if sampler.expands_once else _vip.SAME if sampler.layer_dependency else _vip.ANEW
+        fanouts = np.array(
+            [sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops)], np.int64
+        )
+        later = (
+            _vip.ONCE
+            if sampler.expands_once
+            else _vip.SAME
+            if sampler.layer_dependency
+            else _vip.ANEW
+        )
         replace = sampler.replace
-        weights = sampler.weights(graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name))
+        weights = sampler.weights(
+            graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name)
+        )
         indptr, indices = csc.indptr, csc.indices
         if weights is not None and weights.kept is not None:
             indptr, indices = weights.kept.indptr, indices[weights.kept.indices.long()]
         values, totals, rates = _weigh(indptr.numpy(), weights, fanouts, replace)
         return cls(
-            edge_type, indptr.numpy(), indices.numpy(), csc.num_src, fanouts, replace, later, values, totals, rates
+            edge_type,
+            indptr.numpy(),
+            indices.numpy(),
+            csc.num_src,
+            fanouts,
+            replace,
+            later,
+            values,
+            totals,
+            rates,
         )
 
-    def push(self, unknown: Mapping[str, Array], hops: int, back: Mutual | None, out: Array) -> None:
-        """Add to ``out`` the logarithm of the chance that ``hops`` hops draw none of a source's edges.
+    def push(
+        self, unknown: Mapping[str, Array], hops: int, back: Mutual | None, out: Array
+    ) -> None:
+        """Add to ``out`` the logarithm of the chance that ``hops`` hops draw none of a source's
+        edges.
 
-        ``unknown`` are the chances to be unknown after each hop, shape ``(num_nodes, num_hops + 1)`` by vertex type.
+        ``unknown`` are the chances to be unknown after each hop, shape
+        ``(num_nodes, num_hops + 1)`` by vertex type.
         """
         from . import _vip
 
@@ -92,7 +126,14 @@ class Draws:
             rows = self.indptr, self.indices, unknown[dst_type], self.fanouts[:hops]
             _vip.push_uniform(*rows, *draws, *backwards, out)
         else:
-            weighted = self.indptr, self.indices, self.values, self.totals, self.rates, unknown[dst_type]
+            weighted = (
+                self.indptr,
+                self.indices,
+                self.values,
+                self.totals,
+                self.rates,
+                unknown[dst_type],
+            )
             _vip.push_weighted(*weighted, *draws, *backwards, out)
 
     def turned(self) -> tuple[Array, Array]:
@@ -129,14 +170,16 @@ def _weigh(
 
 @dataclass(frozen=True, eq=False)
 class Mutual:
-    """Flags of the edges that have an edge back, shape ``(num_edges,)``, bool, and the draws of the edges back."""
+    """Flags of the edges that have an edge back, shape ``(num_edges,)``, bool, and the draws of the
+    edges back."""
 
     flags: Array
     draws: Draws
 
 
 def find_mutual(draws: Sequence[Draws]) -> list[Mutual | None]:
-    """The edges back of each type's edges: those of the type that has most of them; None where there are none."""
+    """The edges back of each type's edges: those of the type that has most of them; None where
+    there are none."""
     turned: dict[EdgeType, tuple[Array, Array]] = {}
     found = []
     for each in draws:
@@ -153,7 +196,9 @@ def _most_mutual(
     draws: Draws, others: Sequence[Draws], turned: Mapping[EdgeType, tuple[Array, Array]]
 ) -> Mutual | None:
     step = max(1, len(draws.indptr) // _LOOKED_AT)
-    counts = [_mark(draws, turned[other.edge_type], step, np.empty(0, np.bool_)) for other in others]
+    counts = [
+        _mark(draws, turned[other.edge_type], step, np.empty(0, np.bool_)) for other in others
+    ]
     if not any(counts):
         return None
     back = others[counts.index(max(counts))]
@@ -166,16 +211,20 @@ def _mark(draws: Draws, turned: tuple[Array, Array], step: int, flags: Array) ->
     from . import _vip
 
     stamps = np.full(draws.num_src, -1, draws.indices.dtype)
-    return int(_vip.mark_mutual(draws.indptr, draws.indices, *turned, _LARGEST, step, stamps, flags))
+    return int(
+        _vip.mark_mutual(draws.indptr, draws.indices, *turned, _LARGEST, step, stamps, flags)
+    )
 
 
 _FEW_BATCHES = 16
-"""Up to here an incomplete last batch is computed apart; beyond it counts as its share of a whole one."""
+"""Up to here an incomplete last batch is computed apart; beyond it counts as its share of a whole
+one."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedAccesses:
-    """Expected reads of each vertex as an input node in an epoch, by the hop that finds it (0: the seeds).
+    """Expected reads of each vertex as an input node in an epoch, by the hop that finds it (0: the
+    seeds).
 
     To be used as :class:`~pagraph.ranking.presample.AccessCounts`, for one epoch.
 
@@ -198,7 +247,8 @@ class ExpectedAccesses:
         return int(next(iter(self.found.values())).shape[1]) - 1
 
     def by_hop(self, node_type: str) -> Tensor:
-        """Reads of each vertex by the hop that finds it, shape ``(num_nodes, num_hops + 1)``, float64."""
+        """Reads of each vertex by the hop that finds it, shape ``(num_nodes, num_hops + 1)``,
+        float64."""
         return self.found[node_type]
 
     def reads(self, node_type: str) -> Tensor:
@@ -206,7 +256,8 @@ class ExpectedAccesses:
         return self.found[node_type].sum(1)
 
     def frontier(self, node_type: str, hop: int) -> Tensor:
-        """Batches in which each vertex is known before hop ``hop`` (0 serves the seeds), shape ``(num_nodes,)``."""
+        """Batches in which each vertex is known before hop ``hop`` (0 serves the seeds), shape
+        ``(num_nodes,)``."""
         return self.found[node_type][:, : hop + 1].sum(1)
 
     @property
@@ -215,8 +266,11 @@ class ExpectedAccesses:
         return sum(float(reads.sum()) for reads in self.found.values())
 
 
-def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000) -> dict[str, Ranking]:
-    """Rank by the expected number of reads an epoch, the seeds' own included; see :func:`expected_accesses`.
+def vip(
+    graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 1000
+) -> dict[str, Ranking]:
+    """Rank by the expected number of reads an epoch, the seeds' own included; see
+    :func:`expected_accesses`.
 
     Raises:
         ValueError: The sampler has no fan-outs.
@@ -225,13 +279,15 @@ def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 
     if expected is None:
         if sampler is None:
             raise ValueError(
-                "cache_policy 'vip' needs seeds and a sampler with fan-outs that it can see into, got your own; "
+                "cache_policy 'vip' needs seeds and a sampler with fan-outs that it can see into, "
+                "got your own; "
                 "'degree' and 'random' need neither"
             )
         blocks = sampler.hops
         got = f"{'disjoint ' * (blocks is not None and blocks.disjoint)}{type(blocks or sampler).__name__}"
         raise ValueError(
-            f"cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling) and batches that are not "
+            "cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling) and "
+            "batches that are not "
             f"disjoint, got {got}; 'presample', 'degree' and 'random' need neither"
         )
     return {ntype: Ranking.of_reads(expected.reads(ntype)) for ntype in expected.node_types}
@@ -240,13 +296,16 @@ def vip(graph: Graph, seeds: Any, sampler: Any, seed: int, *, batch_size: int = 
 def expected_accesses(
     graph: Graph, seeds: Any, sampler: MiniBatchSampler | None, *, batch_size: int
 ) -> ExpectedAccesses | None:
-    """Expected reads of each vertex in an epoch of shuffled batches, from the chances of the draws alone.
+    """Expected reads of each vertex in an epoch of shuffled batches, from the chances of the draws
+    alone.
 
-    After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the seeds' own reads. Each
-    hop draws from every vertex known so far, or, of a sampler that ``expands_once``, from those that the hop before
-    found; so the chance of an edge depends on when its destination was found, and if there is an edge back, on how much
-    the one end owes to the other. Otherwise edges are taken to be drawn independently: random numbers shared by LABOR's
-    vertices are left aside, and cycles of more than two edges count twice. One pass over the edges for each hop.
+    After VIP of SALIENT++ (Kaler et al., MLSys 2023), for directed graphs of any types, with the
+    seeds' own reads. Each hop draws from every vertex known so far, or, of a sampler that
+    ``expands_once``, from those that the hop before found; so the chance of an edge depends on when
+    its destination was found, and if there is an edge back, on how much the one end owes to the
+    other. Otherwise edges are taken to be drawn independently: random numbers shared by LABOR's
+    vertices are left aside, and cycles of more than two edges count twice. One pass over the edges
+    for each hop.
 
     Args:
         graph: The graph.
@@ -255,7 +314,8 @@ def expected_accesses(
         batch_size: Seeds a batch.
 
     Returns:
-        The expectations; None without a sampler, for samplers without fan-outs and those of disjoint trees.
+        The expectations; None without a sampler, for samplers without fan-outs and those of
+        disjoint trees.
 
     Raises:
         IndexError: A seed is outside the graph.
@@ -270,7 +330,9 @@ def expected_accesses(
     # With one hop, no vertex owes anything to another.
     backs = find_mutual(draws) if blocks.num_hops > 1 else [None] * len(draws)
     found = {
-        t: torch.zeros(graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64, device="cpu")
+        t: torch.zeros(
+            graph.num_nodes_of(t), blocks.num_hops + 1, dtype=torch.float64, device="cpu"
+        )
         for t in graph.node_types
     }
     for size, times in _batches(total, batch_size):
@@ -283,15 +345,21 @@ def expected_accesses(
     return ExpectedAccesses(found, -(-total // batch_size))
 
 
-def seed_chances(graph: Graph, seeds: Any, sampler: MiniBatchSampler, size: int) -> dict[str, Tensor]:
-    """The chance of each vertex to be in the first frontier of a batch of ``size`` seeds, float64, by vertex type.
+def seed_chances(
+    graph: Graph, seeds: Any, sampler: MiniBatchSampler, size: int
+) -> dict[str, Tensor]:
+    """The chance of each vertex to be in the first frontier of a batch of ``size`` seeds, float64,
+    by vertex type.
 
     Raises:
         IndexError: A seed is outside the graph.
     """
     if not sampler.seeds_are_vertices:
         return sampler.seed_rates(seeds, size) or {}
-    return {t: chance_of_some(counts, num_seeds(seeds), size) for t, counts in _seed_counts(graph, seeds).items()}
+    return {
+        t: chance_of_some(counts, num_seeds(seeds), size)
+        for t, counts in _seed_counts(graph, seeds).items()
+    }
 
 
 def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
@@ -307,7 +375,10 @@ def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
 def _seed_counts(graph: Graph, seeds: Any) -> dict[str, Tensor]:
     """Counts of each vertex among the seeds, by vertex type."""
     by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
-    counts = {t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64, device="cpu") for t in graph.node_types}
+    counts = {
+        t: torch.zeros(graph.num_nodes_of(t), dtype=torch.int64, device="cpu")
+        for t in graph.node_types
+    }
     for ntype, ids in by_type.items():
         name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"
         check_range(name, ids, graph.num_nodes_of(ntype), IndexError)
@@ -316,9 +387,13 @@ def _seed_counts(graph: Graph, seeds: Any) -> dict[str, Tensor]:
 
 
 def _expand(
-    first: Mapping[str, Tensor], draws: Sequence[Draws], backs: Sequence[Mutual | None], num_hops: int
+    first: Mapping[str, Tensor],
+    draws: Sequence[Draws],
+    backs: Sequence[Mutual | None],
+    num_hops: int,
 ) -> dict[str, Array]:
-    """The chance that a vertex is not known after each hop of a batch, shape ``(num_nodes, num_hops + 1)`` by type."""
+    """The chance that a vertex is not known after each hop of a batch, shape
+    ``(num_nodes, num_hops + 1)`` by type."""
     unknown = {t: np.ones((len(rates), num_hops + 1)) for t, rates in first.items()}
     for ntype, rates in first.items():
         unknown[ntype][:, 0] -= rates.numpy()

@@ -1,4 +1,5 @@
-"""Workload: a loader's sampling and reads; counters of its first epoch; the key by which loaders share a cache."""
+"""Workload: a loader's sampling and reads; counters of its first epoch; the key by which loaders
+share a cache."""
 
 from __future__ import annotations
 
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["FirstEpoch", "Sampled", "Share", "Workload", "share_of"]
 
 _ENOUGH = 0.5
-"""Share of an epoch's batches that must have been read; after less, the next epoch is counted too."""
+"""Share of an epoch's batches that must have been read; after less, the next epoch is counted
+too."""
 
 _MOST_EPOCHS = 2
-"""No more batches are counted than these have, so that counters of 1 or 2 bytes hold whatever comes."""
+"""No more batches are counted than these have, so that counters of 1 or 2 bytes hold whatever
+comes."""
 
 
 class FirstEpoch:
@@ -67,7 +70,8 @@ class FirstEpoch:
     def add(self, key: Hashable, node_type: str, ids: Tensor, bounds: Sequence[int] | None) -> None:
         """Count a read of a field; ``bounds`` as for ``FieldSet.read``. Ids are in range.
 
-        Where reads say which hop found what, those that name fewer hops are of output nodes, and left out.
+        Where reads say which hop found what, those that name fewer hops are of output nodes, and
+        left out.
         """
         num_hops = self._counts.num_hops
         if num_hops and (bounds is None or len(bounds) != num_hops + 1):
@@ -78,7 +82,9 @@ class FirstEpoch:
             if self._reads[node_type] >= self._most:
                 return
             self._reads[node_type] += 1
-        self._counts.add_reads(node_type, ids.cpu(), bounds if num_hops and bounds is not None else [len(ids)])
+        self._counts.add_reads(
+            node_type, ids.cpu(), bounds if num_hops and bounds is not None else [len(ids)]
+        )
 
     def ranking(self) -> Rank | None:
         """The ranking, if enough has been read; None otherwise."""
@@ -90,7 +96,8 @@ class FirstEpoch:
 
 
 class Sampled(NamedTuple):
-    """A loader's present graph (in-edges are drawn), seeds and sampler (None: only a user's own code can sample)."""
+    """A loader's present graph (in-edges are drawn), seeds and sampler (None: only a user's own
+    code can sample)."""
 
     graph: Graph
     seeds: Any
@@ -105,11 +112,15 @@ class Workload:
         order: The batches.
         num_rows: Vertex and edge types to their numbers of rows.
         sampler: Samples as the loader does; None where only a user's own code can.
-        sampled: Describes what is sampled, for policies; called when a ranking is made. None: it cannot be described.
-        source: What two loaders of one graph have in common: a ``Graph``, or any object that is itself.
+        sampled: Describes what is sampled, for policies; called when a ranking is made. None: it
+            cannot be described.
+        source: What two loaders of one graph have in common: a ``Graph``, or any object that is
+            itself.
         edge_dir: "in" or "out": which edges of ``source`` are drawn.
-        seeds: The order of the seeds, as ``sampler`` takes them; None where they are not known before they are drawn.
-        seed_reads: Reads of each row of a type as a seed in an epoch, shape ``(num_rows,)``; None: not known.
+        seeds: The order of the seeds, as ``sampler`` takes them; None where they are not known
+            before they are drawn.
+        seed_reads: Reads of each row of a type as a seed in an epoch, shape ``(num_rows,)``; None:
+            not known.
         edge_types: Each edge type of ``num_rows`` to the same edges' type in the sampled graph.
     """
 
@@ -138,7 +149,9 @@ class Workload:
         vertices = [t for t in types if isinstance(t, str)]
         if vertices:
             settings: dict[str, Any] = {"batch_size": batch_size, "shuffle": self.order.shuffle}
-            by_type = apply_policy(policy, now.graph, now.seeds, now.sampler, self.order.seed or 0, **settings)
+            by_type = apply_policy(
+                policy, now.graph, now.seeds, now.sampler, self.order.seed or 0, **settings
+            )
             ranked.update({t: by_type[t] for t in vertices})
         edges = [t for t in types if isinstance(t, tuple) and t in self.edge_types]
         expected = expected_accesses(*now, batch_size=batch_size) if edges else None
@@ -150,7 +163,8 @@ class Workload:
         return ranked
 
     def first_epoch(self, policy: Policy) -> FirstEpoch | None:
-        """Counts the first epoch and ranks by it, for policies that ask for it; None for others and endless epochs."""
+        """Counts the first epoch and ranks by it, for policies that ask for it; None for others and
+        endless epochs."""
         if not refills(policy, self.sampler) or not self.order.has_length:
             return None
         batches = len(self.order)
@@ -165,7 +179,13 @@ class Workload:
 
     def share(self, policy: Policy) -> Share | None:
         """The key of the loaders that may use this one's cache; None: no other."""
-        return share_of(policy, graph=self.source, edge_dir=self.edge_dir, sampler=self.sampler, order=self.seeds)
+        return share_of(
+            policy,
+            graph=self.source,
+            edge_dir=self.edge_dir,
+            sampler=self.sampler,
+            order=self.seeds,
+        )
 
 
 @dataclass(frozen=True)
@@ -184,7 +204,11 @@ class Share:
 
     def takes(self, other: Share | None) -> bool:
         """Whether a loader with this share may use the cache of one with the other."""
-        return other is not None and self.kind == other.kind and (self.takes_any or self.workload == other.workload)
+        return (
+            other is not None
+            and self.kind == other.kind
+            and (self.takes_any or self.workload == other.workload)
+        )
 
 
 class _Seeds:
@@ -210,29 +234,44 @@ class _Seeds:
 
 
 def _identity(graph: object, sampler: MiniBatchSampler) -> Hashable:
-    """Key of the sampled graph: graphs of the same arrays are equal if the fields that the sampler reads are."""
+    """Key of the sampled graph: graphs of the same arrays are equal if the fields that the sampler
+    reads are."""
     if not isinstance(graph, Graph):
         return id(graph)
     blocks = sampler.hops
-    names = [] if blocks is None else [name for name in (blocks.prob, blocks.time) if name is not None]
+    names = (
+        [] if blocks is None else [name for name in (blocks.prob, blocks.time) if name is not None]
+    )
     owners = [*map(graph.edge_fields, graph.edge_types), *map(graph.node_fields, graph.node_types)]
     fields = [id(fields.get(name)) for fields in owners for name in names]
     return tuple((etype, id(graph.csc_of(etype))) for etype in graph.edge_types), tuple(fields)
 
 
 def share_of(
-    policy: Policy, *, graph: object, edge_dir: str, sampler: MiniBatchSampler | None, order: SeedOrder | None
+    policy: Policy,
+    *,
+    graph: object,
+    edge_dir: str,
+    sampler: MiniBatchSampler | None,
+    order: SeedOrder | None,
 ) -> Share | None:
     """A loader's share; None for policies that may depend on anything.
 
-    The degree ranking does not look at the seeds: the train and the validation loader have one cache. ``auto`` takes
-    only a cache for the same graph, seeds, batch size, sampler and shuffling. A loader that does not shuffle evaluates:
-    rather than sample epochs for a ranking of its own it takes the cache of the loader that trains.
+    The degree ranking does not look at the seeds: the train and the validation loader have one
+    cache. ``auto`` takes only a cache for the same graph, seeds, batch size, sampler and shuffling.
+    A loader that does not shuffle evaluates: rather than sample epochs for a ranking of its own it
+    takes the cache of the loader that trains.
     """
     if policy is degree:
         return Share(("degree", edge_dir))
     if policy is auto and sampler is not None and order is not None:
         # A cache keeps its graph alive, and so the numbers. What is cheap to compare comes first.
-        workload = _identity(graph, sampler), order.batch_size, order.shuffle, sampler.cache_key, _Seeds(order)
+        workload = (
+            _identity(graph, sampler),
+            order.batch_size,
+            order.shuffle,
+            sampler.cache_key,
+            _Seeds(order),
+        )
         return Share(("auto", edge_dir), workload, takes_any=not order.shuffle)
     return None

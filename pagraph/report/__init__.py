@@ -1,4 +1,5 @@
-"""Reports of a profile: an HTML page, a matplotlib chart, sentences; draws results, measures nothing."""
+"""Reports of a profile: an HTML page, a matplotlib chart, sentences; draws results, measures
+nothing."""
 
 from .page import html_page
 from .plot import save_plot

@@ -21,9 +21,14 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 12.0, 30.0, 46.0
 
 
 def curve_chart(curve: HitRateCurve, recommendation: Recommendation) -> str:
-    """Hit rates over the budget; ``data-points`` tells the page's script, in JSON, what to show for each budget."""
+    """Hit rates over the budget; ``data-points`` tells the page's script, in JSON, what to show for
+    each budget."""
     policies = curve.policies
-    advice = f"{recommendation.policy} is recommended" if recommendation.worth_it else "no cache is advised"
+    advice = (
+        f"{recommendation.policy} is recommended"
+        if recommendation.worth_it
+        else "no cache is advised"
+    )
     label = f"Hit rate in {curve.unit} over budget for {', '.join(policies)}; {advice}."
     marked = "recommended" if recommendation.worth_it else "a small cache, not advised"
     mark = "recommended" if recommendation.worth_it else "small"
@@ -60,9 +65,13 @@ def curve_key(curve: HitRateCurve, recommendation: Recommendation) -> str:
         line = element("line", x1=0, x2=34, y1=6, y2=6, class_=class_)
         swatch = element("svg", line, viewBox="0 0 34 12", class_="swatch", aria_hidden="true")
         name = element("span", escape(record.policy), class_="name")
-        value = element("b", percent(curve.served(record)), class_="value", data_policy=record.policy)
+        value = element(
+            "b", percent(curve.served(record)), class_="value", data_policy=record.policy
+        )
         rows += element("li", swatch + name + value, class_="best" if is_best else None)
-    heading = element("p", escape(_budget_words(curve, records[0])), id="budget", class_="key-budget")
+    heading = element(
+        "p", escape(_budget_words(curve, records[0])), id="budget", class_="key-budget"
+    )
     return heading + element("ul", rows, class_="key")
 
 
@@ -97,7 +106,10 @@ def _y(rate: float) -> float:
 def _path(curve: HitRateCurve, policy: str) -> str:
     """Path data from no cache, which never hits, through every budget."""
     records = curve.whole(policy)
-    places = [(_x(curve, 0.0), _y(0.0)), *((_x(curve, r.budget_fraction), _y(curve.served(r))) for r in records)]
+    places = [
+        (_x(curve, 0.0), _y(0.0)),
+        *((_x(curve, r.budget_fraction), _y(curve.served(r))) for r in records),
+    ]
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
 
 
@@ -109,10 +121,20 @@ def _axes(drawing: Drawing, curve: HitRateCurve) -> None:
     for fraction in round_ticks(_most(curve)):
         x = _x(curve, fraction)
         drawing.add("line", x1=x, x2=x, y1=bottom, y2=bottom + 4, class_="tick")
-        drawing.text(x, bottom + 18, f"{fraction * 100:g}%", text_anchor="end" if x > _WIDTH - 24 else "middle")
+        drawing.text(
+            x,
+            bottom + 18,
+            f"{fraction * 100:g}%",
+            text_anchor="end" if x > _WIDTH - 24 else "middle",
+        )
     drawing.text(4.0, 14.0, f"hit rate: share of the {curve.unit} that the cache serves")
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    drawing.text(middle, _HEIGHT - 8, "budget: share of the vertices that the cache holds", text_anchor="middle")
+    drawing.text(
+        middle,
+        _HEIGHT - 8,
+        "budget: share of the vertices that the cache holds",
+        text_anchor="middle",
+    )
 
 
 def _points(curve: HitRateCurve, policies: list[str]) -> list[dict[str, Any]]:
@@ -129,24 +151,30 @@ def _points(curve: HitRateCurve, policies: list[str]) -> list[dict[str, Any]]:
 
 def _budget_words(curve: HitRateCurve, record: CurveRecord) -> str:
     words = (
-        f"Hit rate in {curve.unit} with {percent(record.budget_fraction)} of the vertices, {record.budget_rows:,} rows"
+        f"Hit rate in {curve.unit} with {percent(record.budget_fraction)} of the vertices, "
+        f"{record.budget_rows:,} rows"
     )
     return words if record.budget_bytes is None else f"{words}, {bytes_text(record.budget_bytes)}"
 
 
 def hop_table(curve: HitRateCurve, record: CurveRecord) -> str:
-    """A row for each hop: rows read in an epoch, hit rate, and a bar whose coloured part are the hits."""
+    """A row for each hop: rows read in an epoch, hit rate, and a bar whose coloured part are the
+    hits."""
     head = _headers(["found by", "rows an epoch", "hit rate"])
     head.append(element("th", "hits and misses", class_="bar"))
     most = max(curve.rows_by_hop, default=0)
     rows = []
-    for hop, (reads, rate) in enumerate(zip(curve.rows_by_hop, record.hit_rate_by_hop, strict=True)):
+    for hop, (reads, rate) in enumerate(
+        zip(curve.rows_by_hop, record.hit_rate_by_hop, strict=True)
+    ):
         width = 100 * (reads / most if most else 0.0)
         title = element("title", f"{rate:.1%} hits, {1 - rate:.1%} misses")
         whole = element("rect", x=0, y=0, width=width, height=10, class_="miss")
         hits = element("rect", x=0, y=0, width=width * rate, height=10, class_="hit")
         cell = element("td", bar(title + whole + hits), class_="bar")
-        rows.append(row(hop_name(curve, hop), [f"{reads:,.0f}", percent(rate if reads else None)], cell))
+        rows.append(
+            row(hop_name(curve, hop), [f"{reads:,.0f}", percent(rate if reads else None)], cell)
+        )
     return table(head, rows, class_="numbers hops")
 
 
@@ -155,7 +183,9 @@ def number_table(curve: HitRateCurve, recommendation: Recommendation) -> str:
     markup = element("div", _rates(curve, recommendation), class_="scroll")
     for policy in curve.policies:
         summary = element("summary", f"{escape(policy)}: prediction, epochs, hops, fields, bytes")
-        markup += element("details", summary + element("div", _policy_table(curve.of(policy)), class_="scroll"))
+        markup += element(
+            "details", summary + element("div", _policy_table(curve.of(policy)), class_="scroll")
+        )
     return markup
 
 
@@ -166,10 +196,16 @@ def _rates(curve: HitRateCurve, recommendation: Recommendation) -> str:
         first, best = records[0], best_of(curve, records)
         cells = [f"{first.budget_rows:,}"]
         cells += [bytes_text(first.budget_bytes)] if first.budget_bytes is not None else []
-        rates = [element("td", percent(curve.served(r)), class_="best" if r.policy in best else None) for r in records]
+        rates = [
+            element("td", percent(curve.served(r)), class_="best" if r.policy in best else None)
+            for r in records
+        ]
         chosen = "chosen" if first.budget_rows == recommendation.budget_rows else None
         rows.append(row(percent(first.budget_fraction), cells, *rates, class_=chosen))
-    words = f"Hit rate in {curve.unit}; {best_caption(curve)} is bold; shaded: {marked_budget(recommendation)}"
+    words = (
+        f"Hit rate in {curve.unit}; {best_caption(curve)} is bold; shaded: "
+        f"{marked_budget(recommendation)}"
+    )
     caption = element("caption", words)
     return table(_headers(head), rows, caption=caption, class_="numbers")
 
@@ -183,10 +219,21 @@ def _policy_table(records: list[CurveRecord]) -> str:
     names += ["fetched an epoch"] if first.bytes_moved is not None else []
     rows = []
     for record in records:
-        rates = [record.budget_fraction, record.hit_rate, record.predicted_hit_rate, record.share_of_oracle]
-        rates += [*record.hit_rate_by_epoch, *record.hit_rate_by_hop, *record.hit_rate_by_field.values()]
+        rates = [
+            record.budget_fraction,
+            record.hit_rate,
+            record.predicted_hit_rate,
+            record.share_of_oracle,
+        ]
+        rates += [
+            *record.hit_rate_by_epoch,
+            *record.hit_rate_by_hop,
+            *record.hit_rate_by_field.values(),
+        ]
         moved = [bytes_text(record.bytes_moved)] if record.bytes_moved is not None else []
-        rows.append(element("tr", "".join(element("td", cell) for cell in [*map(percent, rates), *moved])))
+        rows.append(
+            element("tr", "".join(element("td", cell) for cell in [*map(percent, rates), *moved]))
+        )
     return table(_headers(names), rows, class_="numbers")
 
 

@@ -30,7 +30,12 @@ class Drawing:
 
     def __init__(self, width: float, height: float, *, label: str, **attributes: Any) -> None:
         self.width, self.height = width, height
-        self._outer = {"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria_label": label, **attributes}
+        self._outer = {
+            "viewBox": f"0 0 {width:g} {height:g}",
+            "role": "img",
+            "aria_label": label,
+            **attributes,
+        }
         self._elements: list[str] = []
 
     def add(self, tag: str, content: str = "", **attributes: Any) -> None:
@@ -63,14 +68,16 @@ def round_ticks(high: float, *, most: int = 6) -> list[float]:
 
 @dataclass(frozen=True)
 class Style:
-    """Colours of a line or an area on a light and on a dark ground; lengths of strokes and gaps of a dashed line."""
+    """Colours of a line or an area on a light and on a dark ground; lengths of strokes and gaps of
+    a dashed line."""
 
     light: str
     dark: str
     dash: tuple[float, ...] = ()
 
 
-# Okabe and Ito's colours without their yellow, which vanishes on white; darker or lighter where the ground asks for it.
+# Okabe and Ito's colours without their yellow, which vanishes on white; darker or lighter where the
+# ground asks for it.
 _KNOWN = {
     "auto": Style("#0072b2", "#56b4e9"),
     "adaptive": Style("#00795a", "#2fd3a4", (9, 3)),
@@ -101,10 +108,13 @@ STAGE_STYLES = {
 
 
 def policy_styles(policies: Iterable[str]) -> dict[str, Style]:
-    """Choose a style for each policy; unknown ones, and a second ``presample:K``, get others in turn."""
+    """Choose a style for each policy; unknown ones, and a second ``presample:K``, get others in
+    turn."""
     styles: dict[str, Style] = {}
     others = cycle(_OTHERS)
     for policy in policies:
         known = _KNOWN.get(policy.partition(":")[0])
-        styles[policy] = known if known is not None and known not in styles.values() else next(others)
+        styles[policy] = (
+            known if known is not None and known not in styles.values() else next(others)
+        )
     return styles

@@ -32,12 +32,14 @@ def html_page(
     facts: Mapping[str, Any] | None = None,
     command: str | None = None,
 ) -> str:
-    """Format a profile as one page that needs no network: the answer first, all numbers last; names are escaped.
+    """Format a profile as one page that needs no network: the answer first, all numbers last; names
+    are escaped.
 
     Args:
         curve: Hit rates.
         title: Name of the graph.
-        recommendation: Default: that of :func:`pagraph.profile.recommend`, which raises ValueError if there is none.
+        recommendation: Default: that of :func:`pagraph.profile.recommend`, which raises ValueError
+            if there is none.
         loading: Times of real epochs.
         spans: Spans of a trace of such epochs, see :func:`pagraph.report.times.read_spans`.
         facts: More about the run, shown under "how this was measured".
@@ -71,12 +73,19 @@ def _paragraph(words: str, **attributes: Any) -> str:
     return element("p", escape(words), **attributes)
 
 
-def _answer(curve: HitRateCurve, recommendation: Recommendation, title: str, command: str | None) -> str:
-    code = f"loader = DataLoader(graph, seeds, sampler, ..., {settings_words(curve, recommendation)})"
+def _answer(
+    curve: HitRateCurve, recommendation: Recommendation, title: str, command: str | None
+) -> str:
+    code = (
+        f"loader = DataLoader(graph, seeds, sampler, ..., {settings_words(curve, recommendation)})"
+    )
     intro = (
-        "Training a graph neural network reads the feature rows of the same vertices again and again. A cache keeps "
-        f"some of them where the model computes, so that they need not be fetched. This page says which, how many and "
-        f"what that brings, measured on {curve.batches:,} batches an epoch that read {curve.reads:,.0f} rows of "
+        "Training a graph neural network reads the feature rows of the same vertices again and "
+        "again. A cache keeps "
+        "some of them where the model computes, so that they need not be fetched. This page says "
+        "which, how many and "
+        f"what that brings, measured on {curve.batches:,} batches an epoch that read "
+        f"{curve.reads:,.0f} rows of "
         f"{curve.num_nodes:,} vertices."
     )
     box = "answer" if recommendation.worth_it else "answer none"
@@ -94,7 +103,9 @@ def _answer(curve: HitRateCurve, recommendation: Recommendation, title: str, com
 
 
 def _code(line: str) -> str:
-    return element("div", element("pre", escape(line)) + '<button type="button">copy</button>', class_="code")
+    return element(
+        "div", element("pre", escape(line)) + '<button type="button">copy</button>', class_="code"
+    )
 
 
 def _choices(curve: HitRateCurve, recommendation: Recommendation) -> str:
@@ -103,7 +114,10 @@ def _choices(curve: HitRateCurve, recommendation: Recommendation) -> str:
         ("a small cache", recommendation.small),
         (aim, recommendation.knee),
     ]
-    choices += [(f"{share:.0%} of the best possible", choice) for share, choice in recommendation.smallest_for.items()]
+    choices += [
+        (f"{share:.0%} of the best possible", choice)
+        for share, choice in recommendation.smallest_for.items()
+    ]
     head = [element("th", words) for words in ("aim", "budget", "rows", "bytes", "hit rate")]
     rows = []
     for words, choice in choices:
@@ -111,10 +125,16 @@ def _choices(curve: HitRateCurve, recommendation: Recommendation) -> str:
         if choice is not None:
             nbytes = "-" if choice.budget_bytes is None else bytes_text(choice.budget_bytes)
             rate = curve.served(curve.at(recommendation.policy, choice.budget_rows))
-            cells = [percent(choice.budget_fraction), f"{choice.budget_rows:,}", nbytes, percent(rate)]
+            cells = [
+                percent(choice.budget_fraction),
+                f"{choice.budget_rows:,}",
+                nbytes,
+                percent(rate),
+            ]
         rows.append(row(words, cells))
     note = (
-        f"The smallest budgets, with the policy {recommendation.policy}, to one per cent of the vertices. The best "
+        f"The smallest budgets, with the policy {recommendation.policy}, to one per cent of the "
+        "vertices. The best "
         "possible is a cache that holds all vertices."
     )
     if curve.has_widths:
@@ -125,7 +145,8 @@ def _choices(curve: HitRateCurve, recommendation: Recommendation) -> str:
 
 def _curves(curve: HitRateCurve, recommendation: Recommendation) -> str:
     words = (
-        "Each line is a policy: a rule that chooses which vertices the cache holds. Higher is better. Point at the "
+        "Each line is a policy: a rule that chooses which vertices the cache holds. Higher is "
+        "better. Point at the "
         "chart to read the numbers at another budget."
     )
     if "oracle" in curve.policies:
@@ -139,8 +160,10 @@ def _curves(curve: HitRateCurve, recommendation: Recommendation) -> str:
 def _hops(curve: HitRateCurve, recommendation: Recommendation) -> str:
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     words = (
-        f"A batch begins with {hop_name(curve, 0)}, then neighbours are drawn for them, hop by hop. The bars show how "
-        f"many rows each hop adds and, in colour, how many of them a cache of {percent(best.budget_fraction)} of the "
+        f"A batch begins with {hop_name(curve, 0)}, then neighbours are drawn for them, hop by "
+        "hop. The bars show how "
+        "many rows each hop adds and, in colour, how many of them a cache of "
+        f"{percent(best.budget_fraction)} of the "
         "vertices serves. Popular neighbours are read in batch after batch, and pay most."
     )
     return _section("Whose rows the cache serves", _paragraph(words), hop_table(curve, best))
@@ -153,7 +176,8 @@ def _times(loading: LoadingTimes | None, spans: Sequence[Span]) -> str:
     drawing = timeline(spans)
     if drawing:
         words = (
-            "The first batches of the last epoch, thread by thread; the number on a span is its batch. The first lane "
+            "The first batches of the last epoch, thread by thread; the number on a span is its "
+            "batch. The first lane "
             "is the training loop: where it waits, loading is too slow. Gaps are idle time."
         )
         parts += [_paragraph(words), element("div", drawing, class_="scroll")]
@@ -162,12 +186,17 @@ def _times(loading: LoadingTimes | None, spans: Sequence[Span]) -> str:
 
 def _glossary(curve: HitRateCurve) -> str:
     policies = {policy: policy_words(policy) for policy in curve.policies}
-    terms = [(f"Policy {policy}", f"{words[:1].upper()}{words[1:]}.") for policy, words in policies.items()]
+    terms = [
+        (f"Policy {policy}", f"{words[:1].upper()}{words[1:]}.")
+        for policy, words in policies.items()
+    ]
     return _section("What the words mean", _list([*GLOSSARY.items(), *terms]))
 
 
 def _list(pairs: Iterable[tuple[str, Any]], **attributes: Any) -> str:
-    items = "".join(element("dt", escape(term)) + element("dd", escape(str(words))) for term, words in pairs)
+    items = "".join(
+        element("dt", escape(term)) + element("dd", escape(str(words))) for term, words in pairs
+    )
     return element("dl", items, **attributes)
 
 
@@ -182,12 +211,15 @@ def _facts(curve: HitRateCurve, facts: Mapping[str, Any]) -> str:
         "bytes of a row": _plain(curve.row_bytes) if curve.row_bytes else "",
         "time taken": seconds,
         "machine": f"{platform.machine()}, {platform.system()}",
-        "versions": f"pagraph {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
+        "versions": f"pagraph {__version__}, torch {torch.__version__}, Python "
+        f"{platform.python_version()}",
     }
     pairs = [(name, value) for name, value in shown.items() if value not in ("", None)]
     words = (
-        "The mini-batches of whole epochs were sampled just as a loader samples them, and each read of a vertex was "
-        "counted; a policy's hit rate is the share of these reads that go to the vertices it ranks first. Only the "
+        "The mini-batches of whole epochs were sampled just as a loader samples them, and each "
+        "read of a vertex was "
+        "counted; a policy's hit rate is the share of these reads that go to the vertices it ranks "
+        "first. Only the "
         "oracle has seen the epochs it is measured on."
     )
     return _section("How this was measured", _paragraph(words), _list(pairs, class_="facts"))
@@ -288,13 +320,16 @@ _SCRIPT = """
   })})
 })();
 """
-"""Moves the chart's line and the key's numbers to the budget pointed at; copies code. The page can be read without."""
+"""Moves the chart's line and the key's numbers to the budget pointed at; copies code. The page can
+be read without."""
 
 
 def _style_sheet(curve: HitRateCurve) -> str:
     """Build the style sheet, with a dark variant for readers who prefer one."""
     policies, dark_policies = policy_css(curve)
     stages = "".join(f".stage-{name}{{fill:{style.light}}}" for name, style in STAGE_STYLES.items())
-    dark_stages = "".join(f".stage-{name}{{fill:{style.dark}}}" for name, style in STAGE_STYLES.items())
+    dark_stages = "".join(
+        f".stage-{name}{{fill:{style.dark}}}" for name, style in STAGE_STYLES.items()
+    )
     dark = f"@media(prefers-color-scheme:dark){{{_DARK}{dark_policies}{dark_stages}}}"
     return f"{_COMMON}{policies}{stages}\n{dark}"

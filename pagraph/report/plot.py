@@ -17,12 +17,28 @@ from .words import hop_name
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
 
-__all__ = ["INK", "PLOT_FORMATS", "RULE", "SOFT", "check_plot", "lighten", "save_figure", "save_plot"]
+__all__ = [
+    "INK",
+    "PLOT_FORMATS",
+    "RULE",
+    "SOFT",
+    "check_plot",
+    "lighten",
+    "save_figure",
+    "save_plot",
+]
 
 PLOT_FORMATS = (".png", ".svg")
 """Endings of the files that can be drawn."""
 
-INK, SOFT, RULE, _MARK, _HIT, _MISS = "#1c2430", "#566072", "#d9dee6", "#0a7a4b", "#0072b2", "#c9d4e0"
+INK, SOFT, RULE, _MARK, _HIT, _MISS = (
+    "#1c2430",
+    "#566072",
+    "#d9dee6",
+    "#0a7a4b",
+    "#0072b2",
+    "#c9d4e0",
+)
 
 
 def check_plot(path: str | os.PathLike[str], formats: Sequence[str] = PLOT_FORMATS) -> None:
@@ -38,7 +54,8 @@ def check_plot(path: str | os.PathLike[str], formats: Sequence[str] = PLOT_FORMA
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         if error.name is not None and error.name.partition(".")[0] != "matplotlib":
-            raise  # matplotlib is there and something it needs is not: its own message is the better one
+            # Matplotlib is there and something it needs is not: its own message is the better one.
+            raise
         raise MissingDependencyError(
             f"a plot needs matplotlib, which is not installed: {how_to_install('plot')}"
         ) from None
@@ -60,7 +77,8 @@ def save_plot(
         title: Name of the graph.
 
     Raises:
-        ValueError, MissingDependencyError: As :func:`check_plot`; a curve without a policy that training can use.
+        ValueError, MissingDependencyError: As :func:`check_plot`; a curve without a policy that
+            training can use.
         OSError: The file cannot be written.
     """
     check_plot(path)
@@ -69,7 +87,8 @@ def save_plot(
 
 
 def save_figure(path: str | os.PathLike[str], draw: Callable[[], Any], **style: Any) -> None:
-    """Draw a figure into a file, the same bytes each time; ``style`` is more of the style, by matplotlib's names."""
+    """Draw a figure into a file, the same bytes each time; ``style`` is more of the style, by
+    matplotlib's names."""
     from matplotlib import rc_context
 
     suffix = Path(path).suffix.lower()
@@ -93,7 +112,9 @@ def _figure(curve: HitRateCurve, recommendation: Recommendation, title: str) -> 
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     figure = Figure(figsize=(14.0, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[4, 3])
-    figure.suptitle(f"What a cache saves on {title}" if title else "What a cache saves", weight="bold")
+    figure.suptitle(
+        f"What a cache saves on {title}" if title else "What a cache saves", weight="bold"
+    )
     _draw_curves(left, curve, best, advised=recommendation.worth_it)
     _draw_hops(right, curve, best)
     for axes in (left, right):
@@ -103,7 +124,9 @@ def _figure(curve: HitRateCurve, recommendation: Recommendation, title: str) -> 
 
 def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: bool) -> None:
     mark = _MARK if advised else SOFT
-    for zorder, (policy, style) in enumerate(reversed(policy_styles(curve.policies).items()), start=3):
+    for zorder, (policy, style) in enumerate(
+        reversed(policy_styles(curve.policies).items()), start=3
+    ):
         records = curve.whole(policy)
         x = [0.0, *(100 * record.budget_fraction for record in records)]
         y = [0.0, *(100 * curve.served(record) for record in records)]
@@ -114,7 +137,14 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: 
         axes.plot(x, y, color=style.light, lw=width, ls=dashes, label=label, zorder=place)
     axes.axvline(100 * best.budget_fraction, color=SOFT, lw=1, ls=":", zorder=1)
     axes.plot(
-        100 * best.budget_fraction, 100 * curve.served(best), "o", ms=9, color=mark, mec="white", mew=1.5, zorder=99
+        100 * best.budget_fraction,
+        100 * curve.served(best),
+        "o",
+        ms=9,
+        color=mark,
+        mec="white",
+        mew=1.5,
+        zorder=99,
     )
     widest = max(record.budget_fraction for record in curve.whole(best.policy)) or 1.0
     handles, labels = axes.get_legend_handles_labels()
@@ -124,7 +154,8 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: 
         [labels[i] for i in order],
         title=f"with {_budget(best)}",
         loc="upper left",
-        bbox_to_anchor=(1.01, 1.0),  # outside: with few budgets or many policies there is no free corner
+        # Outside: with few budgets or many policies there is no free corner.
+        bbox_to_anchor=(1.01, 1.0),
         borderaxespad=0.0,
         frameon=False,
         alignment="left",
@@ -136,7 +167,9 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: 
         xlabel="vertices in the cache, % of all",
         ylabel=f"hit rate: {curve.unit} served by the cache, %",
     )
-    axes.set_title("Hit rate by budget" if advised else "Hit rate by budget: no cache is advised", loc="left")
+    axes.set_title(
+        "Hit rate by budget" if advised else "Hit rate by budget: no cache is advised", loc="left"
+    )
     axes.grid(color=RULE, lw=0.7)
     axes.set_axisbelow(True)
 

@@ -1,4 +1,5 @@
-"""Stage times of measured epochs: stacked bars, a verdict, and a timeline of one epoch's first batches."""
+"""Stage times of measured epochs: stacked bars, a verdict, and a timeline of one epoch's first
+batches."""
 
 from __future__ import annotations
 
@@ -28,24 +29,31 @@ _KEEPS_UP = 0.1
 
 
 def time_bars(loading: LoadingTimes) -> str:
-    """A verdict, the key, and two bars for each epoch: the training loop, and the loader's threads."""
+    """A verdict, the key, and two bars for each epoch: the training loop, and the loader's
+    threads."""
     bars = []
     for epoch in loading.epochs:
         reader = {stage: epoch.stages[stage] for stage in READER}
         reader["other"] = max(0.0, epoch.seconds - sum(reader.values()))
         bars.append((f"epoch {epoch.epoch + 1}: training loop", reader))
-        bars.append(("loader's threads, added up", {stage: epoch.stages[stage] for stage in WORKERS}))
+        bars.append(
+            ("loader's threads, added up", {stage: epoch.stages[stage] for stage in WORKERS})
+        )
     most = max(sum(seconds.values()) for _, seconds in bars) or 1.0
     rows = []
     for name, seconds in bars:
         drawn = element("td", _stage_bar(seconds, most), class_="bar")
         rows.append(row(escape(name), [f"{sum(seconds.values()):.3f} s"], drawn))
     note = (
-        "The threads' bar adds up all threads, so it may be longer than the epoch. The first epoch also compiles "
+        "The threads' bar adds up all threads, so it may be longer than the epoch. The first epoch "
+        "also compiles "
         "kernels and fills the cache."
     )
     if step := loading.settings.get("step"):
-        note += f" Computing is {step}, a stand-in for your model: with a larger one, the training loop waits less."
+        note += (
+            f" Computing is {step}, a stand-in for your model: with a larger one, the training "
+            "loop waits less."
+        )
     return (
         element("p", escape(verdict(loading)))
         + _stage_key([*READER, "other", *WORKERS])
@@ -68,7 +76,9 @@ def verdict(loading: LoadingTimes) -> str:
     median = loading.medians
     epoch = median["epoch"] or 1.0
     waits = median["waiting"] / epoch
-    text = f"An epoch takes {epoch:.3f} s; the training loop waits for batches {percent(waits)} of it"
+    text = (
+        f"An epoch takes {epoch:.3f} s; the training loop waits for batches {percent(waits)} of it"
+    )
     if not loading.settings.get("computes"):
         return f"{text} (nothing was computed, so this is loading alone)."
     if waits < _KEEPS_UP:
@@ -83,7 +93,9 @@ def _stage_bar(seconds: Mapping[str, float], most: float) -> str:
     for stage, value in seconds.items():
         width = 100 * value / most
         title = element("title", f"{stage}: {value:.3f} s")
-        parts.append(element("rect", title, x=x, y=0, width=width, height=10, class_=f"stage-{stage}"))
+        parts.append(
+            element("rect", title, x=x, y=0, width=width, height=10, class_=f"stage-{stage}")
+        )
         x += width
     return bar("".join(parts))
 
@@ -93,8 +105,14 @@ assert set(STAGE_STYLES) == {*READER, *WORKERS, "other"}
 _WIDTH, _LANE, _LABEL, _AXIS, _MARGIN = 960.0, 20.0, 22.0, 34.0, 8.0
 _NARROW = 0.15  # units of the drawing: thinner spans are left out
 _READER = frozenset({"waiting", "computing"})
-# From the stages of a trace, those of the loader's statistics, to those that the bars of an epoch have.
-_STAGES = {"sampling": "sampling", "fetching": "gathering", "filling": "filling", "waiting": "waiting"}
+# From the stages of a trace, those of the loader's statistics, to those that the bars of an epoch
+# have.
+_STAGES = {
+    "sampling": "sampling",
+    "fetching": "gathering",
+    "filling": "filling",
+    "waiting": "waiting",
+}
 _STAGES |= {"building": "other", "copying": "copying", "computing": "computing"}
 
 
@@ -122,15 +140,24 @@ def read_spans(path: str | Path, *, copies: bool = False) -> list[Span]:
 
     Args:
         path: The file.
-        copies: Whether batches went to another device: then delivering them is "copying", else "other".
+        copies: Whether batches went to another device: then delivering them is "copying", else
+            "other".
 
     Raises:
         OSError, FormatError: The file cannot be read, or is no trace.
     """
     events = read_trace(path)["traceEvents"]
-    names = {(e.get("pid"), e.get("tid")): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    names = {
+        (e.get("pid"), e.get("tid")): e["args"]["name"]
+        for e in events
+        if e.get("name") == "thread_name"
+    }
     stages = _STAGES | ({"building": "copying"} if copies else {})
-    return [_span(e, names, stages[e["name"]]) for e in events if e.get("ph") == "X" and e.get("name") in stages]
+    return [
+        _span(e, names, stages[e["name"]])
+        for e in events
+        if e.get("ph") == "X" and e.get("name") in stages
+    ]
 
 
 def _span(event: dict[str, Any], names: dict[Any, str], stage: str) -> Span:
@@ -146,12 +173,17 @@ def timeline(spans: Sequence[Span], *, batches: int = 10) -> str:
     In the first epoch kernels are compiled and the cache is filled.
     """
     epoch = max((span.epoch for span in spans), default=-1)
-    first = [span for span in spans if span.epoch == epoch and 0 <= span.batch < batches and span.stage != "filling"]
+    first = [
+        span
+        for span in spans
+        if span.epoch == epoch and 0 <= span.batch < batches and span.stage != "filling"
+    ]
     if not first:
         return ""
     begin, end = min(span.begin for span in first), max(span.end for span in first)
     shown = [span for span in spans if span.end > begin and span.begin < end]
-    readers = {span.lane for span in shown if span.stage in _READER}  # the training loop's lane comes first
+    # The training loop's lane comes first.
+    readers = {span.lane for span in shown if span.stage in _READER}
     lanes = sorted({span.lane for span in shown}, key=lambda lane: (lane not in readers, lane))
     height = len(lanes) * (_LANE + _LABEL) + _AXIS + _MARGIN
     label = f"What {len(lanes)} threads do during {end - begin:.3f} seconds of epoch {epoch}"
@@ -162,7 +194,14 @@ def timeline(spans: Sequence[Span], *, batches: int = 10) -> str:
         top = _MARGIN + place * (_LANE + _LABEL)
         name = f"training loop ({lane})" if lane in readers else f"loader's thread {lane}"
         drawing.text(_MARGIN, top + _LABEL - 5, name)
-        drawing.add("rect", x=_MARGIN, y=top + _LABEL, width=_WIDTH - 2 * _MARGIN, height=_LANE, class_="lane")
+        drawing.add(
+            "rect",
+            x=_MARGIN,
+            y=top + _LABEL,
+            width=_WIDTH - 2 * _MARGIN,
+            height=_LANE,
+            class_="lane",
+        )
         for span in sorted((s for s in shown if s.lane == lane), key=lambda s: s.begin - s.end):
             _rect(drawing, span, begin, end, scale, top + _LABEL)
     return str(drawing)
@@ -173,11 +212,17 @@ def _rect(drawing: Drawing, span: Span, begin: float, end: float, scale: float, 
     if (right - left) * scale < _NARROW:
         return
     batch = "" if span.batch < 0 else f", batch {span.batch}"
-    title = element("title", escape(f"{span.stage}{batch}: {(span.end - span.begin) * 1000:.2f} ms"))
+    title = element(
+        "title", escape(f"{span.stage}{batch}: {(span.end - span.begin) * 1000:.2f} ms")
+    )
     x, width = _MARGIN + (left - begin) * scale, (right - left) * scale
-    drawing.add("rect", title, x=x, y=top, width=width, height=_LANE, class_=f"span stage-{span.stage}")
+    drawing.add(
+        "rect", title, x=x, y=top, width=width, height=_LANE, class_=f"span stage-{span.stage}"
+    )
     if span.batch >= 0 and width > 9 + 7 * len(str(span.batch)) and span.stage != "waiting":
-        drawing.text(x + width / 2, top + _LANE - 6, str(span.batch), text_anchor="middle", class_="on-span")
+        drawing.text(
+            x + width / 2, top + _LANE - 6, str(span.batch), text_anchor="middle", class_="on-span"
+        )
 
 
 def _axis(drawing: Drawing, seconds: float, top: float) -> None:

@@ -1,4 +1,5 @@
-"""Batches whose seeds are pairs of vertices, or vertices with times; of edges: see ``edge_batches``."""
+"""Batches whose seeds are pairs of vertices, or vertices with times; of edges: see
+``edge_batches``."""
 
 from __future__ import annotations
 
@@ -41,14 +42,19 @@ NEGATIVES = -1
 
 
 def chance_of_some(counts: Tensor, total: int, drawn: int) -> Tensor:
-    """Probability that ``drawn`` of ``total`` different things hold at least one of ``counts`` of them, float64.
+    """Probability that ``drawn`` of ``total`` different things hold at least one of ``counts`` of
+    them, float64.
 
     >>> chance_of_some(torch.tensor([0, 1, 2, 4]), 5, 2).tolist()
     [0.0, 0.4, 0.7, 1.0]
     """
-    missed = torch.arange(int(counts.max()) if len(counts) else 0, dtype=torch.float64, device="cpu")
+    missed = torch.arange(
+        int(counts.max()) if len(counts) else 0, dtype=torch.float64, device="cpu"
+    )
     log = torch.log(((total - drawn - missed) / (total - missed)).clamp(min=0.0))
-    table = torch.cat([torch.zeros(1, dtype=torch.float64, device="cpu"), -torch.expm1(log.cumsum(0))])
+    table = torch.cat(
+        [torch.zeros(1, dtype=torch.float64, device="cpu"), -torch.expm1(log.cumsum(0))]
+    )
     if len(table) > 1:
         table[1] = drawn / total  # exactly, for the usual seeds
     return table[counts]
@@ -69,21 +75,24 @@ class Found(Protocol):
 
 
 def expanded(found: Found, sampler: HopSampler, node_type: str, hop: int) -> Tensor:
-    """Number of times that a sampler's hop ``hop`` (0 serves the seeds) expands each vertex, shape ``(num_nodes,)``."""
+    """Number of times that a sampler's hop ``hop`` (0 serves the seeds) expands each vertex, shape
+    ``(num_nodes,)``."""
     if sampler.expands_once:
         return found.by_hop(node_type)[:, hop]
     return found.frontier(node_type, hop)
 
 
 def count_ends(counts: dict[str, Tensor], types: tuple[str, str], src: Tensor, dst: Tensor) -> None:
-    """Add the number of pairs that each vertex is an end of; a pair of a vertex with itself is one."""
+    """Add the number of pairs that each vertex is an end of; a pair of a vertex with itself is
+    one."""
     apart = dst if types[0] != types[1] else dst[src != dst]
     for ntype, ids in zip(types, (src, apart), strict=True):
         counts[ntype] += torch.bincount(ids, minlength=len(counts[ntype]))
 
 
 class FromHops(MiniBatchSampler):
-    """Base of the samplers that find the vertices to begin with, and leave the hops to the sampler ``blocks``."""
+    """Base of the samplers that find the vertices to begin with, and leave the hops to the sampler
+    ``blocks``."""
 
     blocks: Any
 
@@ -102,12 +111,13 @@ class PairNegatives:
     """The negatives that a batch of pairs gets; they may be edges of the graph.
 
     Attributes:
-        amount: Negatives for each pair; a batch of ``p`` pairs gets ``ceil(p * amount)``, of which number ``j`` belongs
-            to pair ``j % p``.
+        amount: Negatives for each pair; a batch of ``p`` pairs gets ``ceil(p * amount)``, of which
+            number ``j`` belongs to pair ``j % p``.
         dst: Draws their destinations.
-        src: Draws their sources. None: a negative is another destination for the source of its pair.
-        window: Length of the window before the time of a pair that their times, if they have any, must lie in. None:
-            they may be as old as they are.
+        src: Draws their sources. None: a negative is another destination for the source of its
+            pair.
+        window: Length of the window before the time of a pair that their times, if they have any,
+            must lie in. None: they may be as old as they are.
     """
 
     amount: float
@@ -126,12 +136,14 @@ class PairSeeds:
     """The seeds of a batch of ``p`` pairs and ``q`` negatives.
 
     Attributes:
-        nodes: Vertex type to seeds: sources of pairs, of negatives, destinations of pairs, of negatives. Sorted (by
-            time first, where there are times) and without repeats, unless each has a tree of its own.
-        src: Place of each source among the seeds of its type, shape ``(p + q,)``, or ``(p,)`` where negatives have
-            none of their own.
+        nodes: Vertex type to seeds: sources of pairs, of negatives, destinations of pairs, of
+            negatives. Sorted (by time first, where there are times) and without repeats, unless
+            each has a tree of its own.
+        src: Place of each source among the seeds of its type, shape ``(p + q,)``, or ``(p,)`` where
+            negatives have none of their own.
         dst: The same of the destinations, shape ``(p + q,)``.
-        owners: Vertex type to the pair that each seed belongs to; None unless each seed has a tree of its own.
+        owners: Vertex type to the pair that each seed belongs to; None unless each seed has a tree
+            of its own.
         times: Vertex type to the time of each seed; None without times.
     """
 
@@ -161,7 +173,8 @@ def pair_seeds(
         key: That of the batch, any 64-bit number; hops do not share random numbers with it.
         negatives: What to draw.
         disjoint: Each seed gets a tree of its own.
-        times: Time of each pair, and so of its ends and its negatives, shape ``(p,)``, integers or floats.
+        times: Time of each pair, and so of its ends and its negatives, shape ``(p,)``, integers or
+            floats.
     """
     src_owners = dst_owners = torch.arange(len(src), device="cpu")
     times = None if times is None else widened("times", times)
@@ -171,16 +184,25 @@ def pair_seeds(
             src, src_owners = torch.cat([src, src[owners]]), torch.cat([src_owners, owners])
         dst, dst_owners = torch.cat([dst, ends]), torch.cat([dst_owners, owners])
     elif negatives is not None:
-        owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(1, len(src))
+        owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(
+            1, len(src)
+        )
         until, since = (None, None) if times is None else _limits(times[owners], negatives.window)
         if negatives.src is not None:
-            src = torch.cat([src, negatives.src.draw(len(owners), derive_key(key, NEGATIVES, 0), until, since)])
+            src = torch.cat(
+                [src, negatives.src.draw(len(owners), derive_key(key, NEGATIVES, 0), until, since)]
+            )
             src_owners = torch.cat([src_owners, owners])
-        dst = torch.cat([dst, negatives.dst.draw(len(owners), derive_key(key, NEGATIVES, 1), until, since)])
+        dst = torch.cat(
+            [dst, negatives.dst.draw(len(owners), derive_key(key, NEGATIVES, 1), until, since)]
+        )
         dst_owners = torch.cat([dst_owners, owners])
     if types[0] == types[1]:
         first_dst = len(src)
-        nodes, owned = {types[0]: torch.cat([src, dst])}, {types[0]: torch.cat([src_owners, dst_owners])}
+        nodes, owned = (
+            {types[0]: torch.cat([src, dst])},
+            {types[0]: torch.cat([src_owners, dst_owners])},
+        )
     else:
         first_dst = 0
         nodes, owned = {types[0]: src, types[1]: dst}, {types[0]: src_owners, types[1]: dst_owners}
@@ -207,7 +229,8 @@ def _limits(times: Tensor, window: float | None) -> tuple[Tensor, Tensor | None]
 
 
 def _distinct(ids: Tensor, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct vertices in the order of time and id, their times, and the place among them of each vertex."""
+    """The distinct vertices in the order of time and id, their times, and the place among them of
+    each vertex."""
     of_ranks, ranks = torch.unique(times, return_inverse=True)
     size = int(ids.max()) + 1 if len(ids) else 1
     distinct, places = torch.unique(ranks * size + ids, return_inverse=True)
@@ -216,7 +239,8 @@ def _distinct(ids: Tensor, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class PairBatches(FromHops):
-    """Samples the subgraphs of batches of pairs: a sampler whose seeds are rows of two ends, shape ``(n, 2)``.
+    """Samples the subgraphs of batches of pairs: a sampler whose seeds are rows of two ends, shape
+    ``(n, 2)``.
 
     With times a row has a third number, the time of the pair as ``time_bits`` says it.
 
@@ -239,23 +263,34 @@ class PairBatches(FromHops):
     def trees_per_seed(self) -> int:
         """Most disjoint trees of a pair: two, and those of its negatives."""
         negatives = self.negatives
-        return 2 if negatives is None else 2 + math.ceil(negatives.amount) * (1 + negatives.has_sources)
+        return (
+            2
+            if negatives is None
+            else 2 + math.ceil(negatives.amount) * (1 + negatives.has_sources)
+        )
 
     def sample(self, graph: Graph, seeds: Tensor, key: int = 0) -> Subgraph:
         """The subgraph of one batch of pairs; IndexError where an end is outside the graph."""
         src, dst, *rest = seeds.unbind(1)
         times = times_of_bits(rest[0], self.floats) if rest else None
         disjoint = self.blocks.disjoint and not self.blocks.share_trees
-        start = pair_seeds(self.types, src, dst, key, negatives=self.negatives, disjoint=disjoint, times=times)
+        start = pair_seeds(
+            self.types, src, dst, key, negatives=self.negatives, disjoint=disjoint, times=times
+        )
         return self.blocks.sample(graph, start.nodes, key, seed_times=start.times)
 
     def seed_rates(self, seeds: Tensor, batch_size: int) -> dict[str, Tensor]:
-        """Probability that a vertex is an end of a pair or of a negative one in a batch of ``batch_size`` pairs."""
+        """Probability that a vertex is an end of a pair or of a negative one in a batch of
+        ``batch_size`` pairs."""
         src_type, dst_type = self.types
         src, dst = seeds[:, :2].unbind(1)
-        counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in self.num_nodes.items()}
+        counts = {
+            t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in self.num_nodes.items()
+        }
         count_ends(counts, self.types, src, dst)
-        missed = {t: 1 - chance_of_some(of_type, len(seeds), batch_size) for t, of_type in counts.items()}
+        missed = {
+            t: 1 - chance_of_some(of_type, len(seeds), batch_size) for t, of_type in counts.items()
+        }
         if self.negatives is not None:
             drawn = math.ceil(batch_size * self.negatives.amount)
             for ntype, ends in ((src_type, self.negatives.src), (dst_type, self.negatives.dst)):
@@ -266,7 +301,8 @@ class PairBatches(FromHops):
 
 @dataclass(frozen=True)
 class TimedSeeds(FromHops):
-    """A sampler whose seeds are rows of a vertex and its time, shape ``(n, 2)``; for cache policies.
+    """A sampler whose seeds are rows of a vertex and its time, shape ``(n, 2)``; for cache
+    policies.
 
     Args:
         blocks: Samples from the vertices, by time.
@@ -282,4 +318,6 @@ class TimedSeeds(FromHops):
         """The subgraph of one batch; IndexError where a seed is outside the graph."""
         nodes, bits = seeds.unbind(1)
         times = times_of_bits(bits, self.floats)
-        return self.blocks.sample(graph, {self.node_type: nodes}, key, seed_times={self.node_type: times})
+        return self.blocks.sample(
+            graph, {self.node_type: nodes}, key, seed_times={self.node_type: times}
+        )

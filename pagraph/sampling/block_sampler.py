@@ -1,4 +1,5 @@
-"""BlockSampler: samples one block a hop, leaving excluded edges out; NeighborSampler, which picks by fan-out."""
+"""BlockSampler: samples one block a hop, leaving excluded edges out; NeighborSampler, which picks
+by fan-out."""
 
 from __future__ import annotations
 
@@ -12,7 +13,15 @@ from torch import Tensor
 
 from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from .hop import HopEdges
-from .sampler import BatchRun, EdgeField, FanoutSampler, HopSampler, MiniBatchSampler, UniformHops, id_dtype_of
+from .sampler import (
+    BatchRun,
+    EdgeField,
+    FanoutSampler,
+    HopSampler,
+    MiniBatchSampler,
+    UniformHops,
+    id_dtype_of,
+)
 from .uniform_batch import uniform_blocks
 
 if TYPE_CHECKING:
@@ -38,7 +47,8 @@ class ExcludedEdges:
         values: npt.NDArray[Any] = positions.numpy()
         bits = max(6, (2 * len(values)).bit_length())
         self._table = np.full(1 << bits, -1, dtype=np.int64)
-        # 16 bits for each slot, 32 to 64 for each edge: 16 KiB for 1000 edges and their reverse ones.
+        # 16 bits for each slot, 32 to 64 for each edge: 16 KiB for 1000 edges and their reverse
+        # ones.
         self._marks = np.zeros(1 << (bits + 1), dtype=np.uint8)
         self._shifts = np.uint64(64 - bits), np.uint64(64 - bits - 4)
         self._count = len(values)
@@ -52,7 +62,9 @@ class ExcludedEdges:
             return edges
         weights = np.empty(0, dtype=np.float32) if edges.weights is None else edges.weights.numpy()
         arrays = edges.indptr.numpy(), edges.positions.numpy(), weights
-        kept = int(_excluded.drop(*arrays, self._table, self._shifts[0], self._marks, self._shifts[1]))
+        kept = int(
+            _excluded.drop(*arrays, self._table, self._shifts[0], self._marks, self._shifts[1])
+        )
         weights_left = None if edges.weights is None else edges.weights[:kept]
         return HopEdges(edges.indptr, edges.indices[:kept], edges.positions[:kept], weights_left)
 
@@ -77,16 +89,22 @@ class SampleOptions(TypedDict, total=False):
 class BlockSampler(HopSampler):
     """Base of the samplers that make one block per hop. Subclasses say how edges are picked.
 
-    Every known vertex is expanded again in each hop, as in DGL. The result depends on the graph, the seeds and the
-    key alone, never on threads or on what was sampled before.
+    Every known vertex is expanded again in each hop, as in DGL. The result depends on the graph,
+    the seeds and the key alone, never on threads or on what was sampled before.
     """
 
     @overload
-    def sample(self, graph: Graph, seeds: Tensor, key: int = 0, **options: Unpack[SampleOptions]) -> MiniBatch: ...
+    def sample(
+        self, graph: Graph, seeds: Tensor, key: int = 0, **options: Unpack[SampleOptions]
+    ) -> MiniBatch: ...
 
     @overload
     def sample(
-        self, graph: Graph, seeds: Mapping[str, Tensor], key: int = 0, **options: Unpack[SampleOptions]
+        self,
+        graph: Graph,
+        seeds: Mapping[str, Tensor],
+        key: int = 0,
+        **options: Unpack[SampleOptions],
     ) -> HeteroMiniBatch: ...
 
     def sample(
@@ -104,8 +122,8 @@ class BlockSampler(HopSampler):
 
         Args:
             graph: The graph; with one vertex type and one edge type if ``seeds`` is a tensor.
-            seeds: Shape ``(batch,)``, int32 or int64, or a mapping from vertex type to such tensors; repeated seeds
-                keep their own rows.
+            seeds: Shape ``(batch,)``, int32 or int64, or a mapping from vertex type to such
+                tensors; repeated seeds keep their own rows.
             key: Any 64-bit number; equal keys give equal batches. See ``derive_key``.
             dtype: Id dtype of the result. Default: that of the seeds.
             pools: Where output memory is recycled. Default: fresh memory.
@@ -125,10 +143,12 @@ class BlockSampler(HopSampler):
 
 
 def foreign_sampler(sampler: Any, here: str) -> str | None:
-    """The owner of a sampler and the loader that takes it; None for those of ``here`` and for a user's own.
+    """The owner of a sampler and the loader that takes it; None for those of ``here`` and for a
+    user's own.
 
     Args:
-        sampler: Any object or class. The class that defines its ``sample`` counts: a user's subclass may adapt it.
+        sampler: Any object or class. The class that defines its ``sample`` counts: a user's
+            subclass may adapt it.
         here: Whose samplers the asking loader takes: ``"pagraph"``, ``"DGL"`` or ``"PyG"``.
     """
     kind = sampler if isinstance(sampler, type) else type(sampler)
@@ -137,12 +157,23 @@ def foreign_sampler(sampler: Any, here: str) -> str | None:
     if module.startswith(("dgl.", "pagraph.dgl.")):
         return None if here == "DGL" else "DGL's samplers are for pagraph.dgl.DataLoader"
     if module.startswith(("torch_geometric.", "pagraph.pyg.")):
-        return None if here == "PyG" else "PyG's samplers are for pagraph.pyg.NeighborLoader and LinkNeighborLoader"
+        return (
+            None
+            if here == "PyG"
+            else "PyG's samplers are for pagraph.pyg.NeighborLoader and LinkNeighborLoader"
+        )
     if not module.startswith("pagraph.") or not issubclass(kind, MiniBatchSampler):
         return None
     if issubclass(kind, BlockSampler):
-        return None if here == "pagraph" else "pagraph.sampling's samplers of blocks are for pagraph.Loader"
-    return "this one makes no blocks; its batches come from pagraph.pyg.NeighborLoader or its own sample()"
+        return (
+            None
+            if here == "pagraph"
+            else "pagraph.sampling's samplers of blocks are for pagraph.Loader"
+        )
+    return (
+        "this one makes no blocks; its batches come from pagraph.pyg.NeighborLoader or its own "
+        "sample()"
+    )
 
 
 class _Run(BatchRun):
@@ -164,7 +195,10 @@ class _Run(BatchRun):
             nodes[ntype].numpy()[:] = table.nodes
         blocks = [
             HeteroBlock(
-                {etype: Relation(e.indptr, e.indices, e.positions, e.weights) for etype, e in hop.items()},
+                {
+                    etype: Relation(e.indptr, e.indices, e.positions, e.weights)
+                    for etype, e in hop.items()
+                },
                 {ntype: ids[: after[ntype]] for ntype, ids in nodes.items()},
                 before,
             )
@@ -191,24 +225,29 @@ class _Run(BatchRun):
 
 @dataclass(frozen=True)
 class NeighborSampler(FanoutSampler, BlockSampler):
-    """Draws neighbours hop by hop (GraphSAGE's sampling, as DGL's ``NeighborSampler`` does it), uniformly or by weight.
+    """Draws neighbours hop by hop (GraphSAGE's sampling, as DGL's ``NeighborSampler`` does it),
+    uniformly or by weight.
 
     Args:
-        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry serves the seeds. -1
-            takes all. An entry may be a mapping from edge type to a number, where 0 draws nothing.
+        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry
+            serves the seeds. -1 takes all. An entry may be a mapping from edge type to a number,
+            where 0 draws nothing.
         replace: Draw with replacement.
-        edge_dir: "in" draws from in-edges; "out" from out-edges (the out-neighbours become the block's sources), for
-            graphs with one vertex type.
-        prob: Name of an edge field: neighbours are drawn in proportion to it, those of weight 0 (or False) never. See
-            ``edge_weights`` for what it may hold. An edge type without the field is drawn from uniformly, as in DGL.
-        batch_dependency: Batches of an epoch for which a vertex keeps its picks before it draws anew, each vertex at
-            a time of its own; so batches behind each other read many of the same rows (Balin and Catalyurek, NeurIPS
-            2023). Each batch by itself is distributed as with 1, where batches are independent. An epoch begins anew,
-            and so does :meth:`sample` with a key that is not a loader's.
+        edge_dir: "in" draws from in-edges; "out" from out-edges (the out-neighbours become the
+            block's sources), for graphs with one vertex type.
+        prob: Name of an edge field: neighbours are drawn in proportion to it, those of weight 0 (or
+            False) never. See ``edge_weights`` for what it may hold. An edge type without the field
+            is drawn from uniformly, as in DGL.
+        batch_dependency: Batches of an epoch for which a vertex keeps its picks before it draws
+            anew, each vertex at a time of its own; so batches behind each other read many of the
+            same rows (Balin and Catalyurek, NeurIPS 2023). Each batch by itself is distributed as
+            with 1, where batches are independent. An epoch begins anew, and so does :meth:`sample`
+            with a key that is not a loader's.
 
     Raises:
         TypeError: A fan-out or ``batch_dependency`` is not an integer, or ``prob`` not a string.
-        ValueError: No fan-out, one that is 0 or below -1, a ``batch_dependency`` below 1, or an unknown direction.
+        ValueError: No fan-out, one that is 0 or below -1, a ``batch_dependency`` below 1, or an
+            unknown direction.
 
     Example:
         >>> import torch
@@ -229,4 +268,8 @@ class NeighborSampler(FanoutSampler, BlockSampler):
 
     def uniform_hops(self, graph: Graph) -> UniformHops | None:
         """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
-        return UniformHops.of(self, graph) if self.prob is None and type(self) is NeighborSampler else None
+        return (
+            UniformHops.of(self, graph)
+            if self.prob is None and type(self) is NeighborSampler
+            else None
+        )

@@ -26,16 +26,19 @@ __all__ = ["ClusterSampler"]
 
 @dataclass(frozen=True, eq=False)
 class ClusterSampler(MiniBatchSampler):
-    """Makes one subgraph of the vertices of clusters, with all edges among them (Chiang et al., KDD 2019, section 3.2).
+    """Makes one subgraph of the vertices of clusters, with all edges among them (Chiang et al., KDD
+    2019, section 3.2).
 
-    Seeds are numbers of clusters. Vertices lie in the order of the seeds, and in a cluster in that of ``nodes``.
+    Seeds are numbers of clusters. Vertices lie in the order of the seeds, and in a cluster in that
+    of ``nodes``.
 
     Args:
         bounds: Shape ``(num_clusters + 1,)``, integers: the vertices of cluster ``i`` are
             ``nodes[bounds[i]:bounds[i + 1]]``.
-        nodes: Shape ``(num_nodes,)``, integers: vertices by cluster. None: ``0, 1, ...``, of a graph whose vertices are
-            in the order of their clusters.
-        edge_dir: In which order edges lie: "in" by destination; "out" by source, see ``induced_subgraph``.
+        nodes: Shape ``(num_nodes,)``, integers: vertices by cluster. None: ``0, 1, ...``, of a
+            graph whose vertices are in the order of their clusters.
+        edge_dir: In which order edges lie: "in" by destination; "out" by source, see
+            ``induced_subgraph``.
 
     Raises:
         TypeError: An array does not hold integers.
@@ -57,12 +60,17 @@ class ClusterSampler(MiniBatchSampler):
     def __post_init__(self) -> None:
         bounds = as_ids("bounds", self.bounds)
         if len(bounds) == 0 or int(bounds[0]) != 0 or bool((torch.diff(bounds) < 0).any()):
-            raise ValueError(f"bounds must begin with 0 and never decrease, got {bounds.tolist()[:5]}")
+            raise ValueError(
+                f"bounds must begin with 0 and never decrease, got {bounds.tolist()[:5]}"
+            )
         object.__setattr__(self, "bounds", bounds)
         if self.nodes is not None:
             object.__setattr__(self, "nodes", as_ids("nodes", self.nodes))
             if int(bounds[-1]) != len(self.nodes):
-                raise ValueError(f"bounds must end with the number of nodes {len(self.nodes)}, got {int(bounds[-1])}")
+                raise ValueError(
+                    f"bounds must end with the number of nodes {len(self.nodes)}, got "
+                    f"{int(bounds[-1])}"
+                )
         check_edge_dir(self.edge_dir)
 
     @cached_property
@@ -116,7 +124,12 @@ class ClusterSampler(MiniBatchSampler):
             found = np.arange(sizes.sum()) + np.repeat(begins - np.cumsum(sizes) + sizes, sizes)
         else:
             own = self.nodes.numpy()
-            found = np.concatenate([own[:0], *(own[i:j] for i, j in zip(begins, ends, strict=True))])
+            found = np.concatenate(
+                [own[:0], *(own[i:j] for i, j in zip(begins, ends, strict=True))]
+            )
         nodes = torch.from_numpy(found)
-        check_range("nodes", nodes, graph.num_nodes, IndexError)  # narrowing would wrap a wrong id round
-        return induced_subgraph(graph, nodes.to(dtype), edge_dir=self.edge_dir, turned=turned, pools=pools)
+        # Narrowing would wrap a wrong id round.
+        check_range("nodes", nodes, graph.num_nodes, IndexError)
+        return induced_subgraph(
+            graph, nodes.to(dtype), edge_dir=self.edge_dir, turned=turned, pools=pools
+        )

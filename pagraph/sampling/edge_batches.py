@@ -1,4 +1,5 @@
-"""Batches whose seeds are edges, or any pairs: their ends, negative pairs, and blocks without their own edges."""
+"""Batches whose seeds are edges, or any pairs: their ends, negative pairs, and blocks without their
+own edges."""
 
 from __future__ import annotations
 
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["EdgeBatches", "edge_ends", "negative_pairs"]
 
 
-def edge_ends(csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype) -> Pairs:
-    """Sources and destinations of edges, given their ids, or as pairs; IndexError where one is outside the graph."""
+def edge_ends(
+    csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype
+) -> Pairs:
+    """Sources and destinations of edges, given their ids, or as pairs; IndexError where one is
+    outside the graph."""
     ends = {}
     for etype, ids in edges.items():
         own = csc[etype]
@@ -42,8 +46,11 @@ def edge_ends(csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dty
     return ends
 
 
-def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: NegativePairs, key: int) -> Pairs:
-    """Pairs drawn for the ``positive`` ones of a batch with this ``key``; ``csc`` names all edge types, in order."""
+def negative_pairs(
+    csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: NegativePairs, key: int
+) -> Pairs:
+    """Pairs drawn for the ``positive`` ones of a batch with this ``key``; ``csc`` names all edge
+    types, in order."""
     numbers = {etype: number for number, etype in enumerate(csc)}
     return {
         etype: negatives.draw(csc[etype], etype, pairs, derive_key(key, NEGATIVES, numbers[etype]))
@@ -53,17 +60,20 @@ def negative_pairs(csc: Mapping[EdgeType, CSC], positive: Pairs, negatives: Nega
 
 @dataclass(frozen=True, eq=False)
 class EdgeBatches(FromHops):
-    """Samples edge-wise batches: a sampler of blocks whose seeds are edges, given by id, or any pairs of vertices.
+    """Samples edge-wise batches: a sampler of blocks whose seeds are edges, given by id, or any
+    pairs of vertices.
 
     Mirrors ``dgl.dataloading.as_edge_prediction_sampler``.
 
     Args:
         blocks: Samples the blocks of the vertices at the ends, or a subgraph of these.
-        ends: The graph the edges belong to, where the one that is sampled is its reverse. Default: the latter.
+        ends: The graph the edges belong to, where the one that is sampled is its reverse. Default:
+            the latter.
         negatives: Draws negative pairs; None for no such pairs.
         exclude: Leave a batch's own edges out of its blocks. Needs seeds that are edge ids.
-        reverse: With ``exclude`` leave these out too: the ids of the reverse edges, shape ``(num_edges,)``, -1 for an
-            edge without one; or a mapping from edge type to the type whose edge of the same id is the reverse.
+        reverse: With ``exclude`` leave these out too: the ids of the reverse edges, shape
+            ``(num_edges,)``, -1 for an edge without one; or a mapping from edge type to the type
+            whose edge of the same id is the reverse.
 
     Raises:
         ValueError: ``reverse`` without ``exclude``.
@@ -90,7 +100,8 @@ class EdgeBatches(FromHops):
 
     @property
     def cache_key(self) -> Hashable:
-        """Blocks and negatives; the edges are those of the same graph, and what is excluded changes few reads."""
+        """Blocks and negatives; the edges are those of the same graph, and what is excluded changes
+        few reads."""
         return type(self), self.blocks.cache_key, self.negatives
 
     def check_reverse(self, graph: Graph) -> None:
@@ -98,7 +109,10 @@ class EdgeBatches(FromHops):
         back = self.reverse
         if isinstance(back, Tensor):
             if len(graph.edge_types) > 1:
-                raise ValueError(f"reverse must be a mapping from edge type for several edge types, {graph.edge_types}")
+                raise ValueError(
+                    "reverse must be a mapping from edge type for several edge types, "
+                    f"{graph.edge_types}"
+                )
             if back.shape != (graph.num_edges,):
                 rule = f"an edge id for each of {graph.num_edges} edges"
                 raise ValueError(f"reverse must hold {rule}, got shape {tuple(back.shape)}")
@@ -106,53 +120,75 @@ class EdgeBatches(FromHops):
         for etype, of_etype in ({} if back is None else back).items():
             if not {etype, of_etype} <= {*graph.edge_types} or etype[::2] != of_etype[::-1][::2]:
                 raise ValueError(
-                    f"reverse must name an edge type from {etype[-1]!r} to {etype[0]!r} among {graph.edge_types} for "
+                    f"reverse must name an edge type from {etype[-1]!r} to {etype[0]!r} among "
+                    f"{graph.edge_types} for "
                     f"{etype!r}, got {of_etype!r}"
                 )
             if graph.csc_of(etype).num_edges != graph.csc_of(of_etype).num_edges:
-                raise ValueError(f"reverse must name types with as many edges, got {etype!r} and {of_etype!r}")
+                raise ValueError(
+                    f"reverse must name types with as many edges, got {etype!r} and {of_etype!r}"
+                )
 
     def with_in_edges(self) -> EdgeBatches:
-        """The same for a graph that is reversed already; nothing is excluded, which changes few reads."""
+        """The same for a graph that is reversed already; nothing is excluded, which changes few
+        reads."""
         return EdgeBatches(self.blocks.with_in_edges(), self.ends, self.negatives)
 
     def sample(
-        self, graph: Graph, seeds: Tensor | Mapping[EdgeType, Tensor], key: int = 0, pools: BufferPools | None = None
+        self,
+        graph: Graph,
+        seeds: Tensor | Mapping[EdgeType, Tensor],
+        key: int = 0,
+        pools: BufferPools | None = None,
     ) -> HeteroMiniBatch | Subgraph:
         """The blocks of one batch, with its ``links``; or its subgraph.
 
         Args:
             graph: The graph.
-            seeds: Edge ids, shape ``(n,)``, or pairs of a source and a destination, shape ``(n, 2)``; or a mapping from
-                edge type to such tensors.
+            seeds: Edge ids, shape ``(n,)``, or pairs of a source and a destination, shape
+                ``(n, 2)``; or a mapping from edge type to such tensors.
             key: Any 64-bit number; equal keys give equal batches.
             pools: Where output memory is recycled. Default: fresh memory.
 
         Raises:
             IndexError: An edge id or an end is outside the graph.
-            ValueError: ``seeds`` is a tensor and there are several edge types; pairs, of which to exclude edges.
+            ValueError: ``seeds`` is a tensor and there are several edge types; pairs, of which to
+                exclude edges.
         """
         ends_graph = self.ends or graph
-        edges, csc = _by_type(ends_graph, seeds), {etype: ends_graph.csc_of(etype) for etype in ends_graph.edge_types}
+        edges, csc = (
+            _by_type(ends_graph, seeds),
+            {etype: ends_graph.csc_of(etype) for etype in ends_graph.edge_types},
+        )
         dtype = next((ids.dtype for ids in edges.values()), torch.int64)
         groups = [edge_ends(csc, edges, dtype)]
-        groups.append({} if self.negatives is None else negative_pairs(csc, groups[0], self.negatives, key))
+        groups.append(
+            {} if self.negatives is None else negative_pairs(csc, groups[0], self.negatives, key)
+        )
         nodes, (positive, negative) = compact_pairs(graph, groups, dtype)
         excluded = self._excluded(graph, edges) if self.exclude else {}
         batch = self.blocks.sample(graph, nodes, key, pools=pools, exclude=excluded)
         if isinstance(batch, HeteroMiniBatch):
             batch.links = {
-                t: Links(torch.stack(positive[t]), torch.stack(negative[t]), ids if ids.dim() == 1 else None)
+                t: Links(
+                    torch.stack(positive[t]),
+                    torch.stack(negative[t]),
+                    ids if ids.dim() == 1 else None,
+                )
                 for t, ids in edges.items()
             }
         return batch
 
-    def _excluded(self, graph: Graph, edges: Mapping[EdgeType, Tensor]) -> dict[EdgeType, ExcludedEdges]:
+    def _excluded(
+        self, graph: Graph, edges: Mapping[EdgeType, Tensor]
+    ) -> dict[EdgeType, ExcludedEdges]:
         """The edges that no block may hold, as positions among those that are sampled."""
         ids: dict[EdgeType, list[Tensor]] = {}
         for etype, of_type in edges.items():
             if of_type.dim() != 1:
-                raise ValueError("seeds must be ids of edges where these are to be excluded, got pairs")
+                raise ValueError(
+                    "seeds must be ids of edges where these are to be excluded, got pairs"
+                )
             ids.setdefault(etype, []).append(of_type)
             if isinstance(self.reverse, Tensor):
                 back = self.reverse[of_type.long()]
@@ -160,16 +196,26 @@ class EdgeBatches(FromHops):
             elif self.reverse is not None and etype in self.reverse:
                 ids.setdefault(self.reverse[etype], []).append(of_type)
         direction = self.hops.edge_dir
-        return {t: ExcludedEdges(graph.adjacency(direction, t).positions_of(torch.cat(of))) for t, of in ids.items()}
+        return {
+            t: ExcludedEdges(graph.adjacency(direction, t).positions_of(torch.cat(of)))
+            for t, of in ids.items()
+        }
 
-    def seed_rates(self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int) -> dict[str, Tensor]:
-        """Probability that a vertex is an end of an edge or a negative pair in a batch of ``batch_size`` edges."""
+    def seed_rates(
+        self, seeds: Tensor | Mapping[EdgeType, Tensor], batch_size: int
+    ) -> dict[str, Tensor]:
+        """Probability that a vertex is an end of an edge or a negative pair in a batch of
+        ``batch_size`` edges."""
         assert self.ends is not None  # as policies get it
-        edges, csc = _by_type(self.ends, seeds), {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types}
+        edges, csc = (
+            _by_type(self.ends, seeds),
+            {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types},
+        )
         total = sum(map(len, edges.values()))
         sizes = self.ends.num_nodes_by_type
         counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in sizes.items()}
-        spared: dict[str, Any] = dict.fromkeys(sizes, 1.0)  # probability to be no end of a negative pair
+        # Probability to be no end of a negative pair.
+        spared: dict[str, Any] = dict.fromkeys(sizes, 1.0)
         for etype, (src, dst) in edge_ends(csc, edges, torch.int64).items():
             src_type, _, dst_type = etype
             count_ends(counts, (src_type, dst_type), src, dst)
@@ -178,7 +224,9 @@ class EdgeBatches(FromHops):
                 spared[dst_type] *= (1 - self.negatives.chances(csc[etype], etype)) ** pairs
                 if not self.negatives.keeps_sources:
                     spared[src_type] *= (1 - 1 / max(1, sizes[src_type])) ** pairs
-        return {t: 1 - (1 - chance_of_some(counts[t], total, batch_size)) * spared[t] for t in sizes}
+        return {
+            t: 1 - (1 - chance_of_some(counts[t], total, batch_size)) * spared[t] for t in sizes
+        }
 
 
 def _by_type(graph: Graph, seeds: Any) -> dict[EdgeType, Tensor]:
@@ -188,7 +236,12 @@ def _by_type(graph: Graph, seeds: Any) -> dict[EdgeType, Tensor]:
     by_type = dict(seeds) if isinstance(seeds, Mapping) else {graph.edge_types[0]: seeds}
     for etype, ids in by_type.items():
         if not isinstance(ids, Tensor):
-            raise TypeError(f"seeds of {etype} must be a tensor of integers, got {type(ids).__name__}")
+            raise TypeError(
+                f"seeds of {etype} must be a tensor of integers, got {type(ids).__name__}"
+            )
         if ids.dim() == 2 and ids.shape[1] != 2:
-            raise ValueError(f"seeds of {etype} must be ids, or pairs of shape (n, 2), got shape {tuple(ids.shape)}")
+            raise ValueError(
+                f"seeds of {etype} must be ids, or pairs of shape (n, 2), got shape "
+                f"{tuple(ids.shape)}"
+            )
     return by_type

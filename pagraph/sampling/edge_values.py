@@ -26,20 +26,24 @@ _MOST_VERSIONS = 4
 
 
 class MadeOfFields(Generic[T]):
-    """Memoizes values derived from a CSC and its fields, for the last few of each CSC; safe from any number of threads.
+    """Memoizes values derived from a CSC and its fields, for the last few of each CSC; safe from
+    any number of threads.
 
-    A field that was written in place or replaced gives a new value; a tensor made in inference mode, whose writes
-    cannot be seen, at every call.
+    A field that was written in place or replaced gives a new value; a tensor made in inference
+    mode, whose writes cannot be seen, at every call.
     """
 
     def __init__(self) -> None:
         self._lock = ForkLock()
         self._versions: weakref.WeakKeyDictionary[CSC, _Versions[T]] = weakref.WeakKeyDictionary()
 
-    def get(self, csc: CSC, fields: Sequence[Tensor], make: Callable[[], T], *, kind: str = "") -> T:
+    def get(
+        self, csc: CSC, fields: Sequence[Tensor], make: Callable[[], T], *, kind: str = ""
+    ) -> T:
         """The value that ``make`` derives from the fields; threads that ask meanwhile wait for it.
 
-        ``make`` must not keep the CSC alive; ``kind`` tells several values derived from the same fields apart.
+        ``make`` must not keep the CSC alive; ``kind`` tells several values derived from the same
+        fields apart.
         """
         with self._lock:
             versions = self._versions.setdefault(csc, _Versions())
@@ -58,7 +62,9 @@ class _Versions(Generic[T]):
         with self._lock:
             # What was written over or has gone will not be asked for again.
             self._known = [
-                known for known in self._known if all(_may_return(old, new) for old in known[1] for new in now)
+                known
+                for known in self._known
+                if all(_may_return(old, new) for old in known[1] for new in now)
             ]
             for known_kind, known, made in self._known:
                 if known_kind == kind and known == now:
@@ -70,11 +76,16 @@ class _Versions(Generic[T]):
 
 def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
     storage = known.storage()
-    return storage is not None and (known == now or storage is not now.storage() or known.layout != now.layout)
+    return storage is not None and (
+        known == now or storage is not now.storage() or known.layout != now.layout
+    )
 
 
-def check_column(name: str, values: Any, dtypes: tuple[torch.dtype, ...], kind: str, count: int, owner: str) -> None:
-    """Raise unless the values are ``count`` numbers of these dtypes on the CPU; ``kind`` and ``owner`` word errors."""
+def check_column(
+    name: str, values: Any, dtypes: tuple[torch.dtype, ...], kind: str, count: int, owner: str
+) -> None:
+    """Raise unless the values are ``count`` numbers of these dtypes on the CPU; ``kind`` and
+    ``owner`` word errors."""
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         got = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(f"{name} must be a tensor of {kind}, got {got}")
@@ -84,29 +95,40 @@ def check_column(name: str, values: Any, dtypes: tuple[torch.dtype, ...], kind: 
         raise ValueError(f"{name} must have one {owner} ({count}), got shape {tuple(values.shape)}")
 
 
-_NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
+_NARROW = (
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+)
 _WIDE = (torch.float64, torch.int32, torch.int64)
-# Keys are quotients of weights, running sums are sums of them: neither may leave the range of float64.
+# Keys are quotients of weights, running sums are sums of them: neither may leave the range of
+# float64.
 _LEAST, _MOST = 1e-290, 1e290
 
 
 class EdgeWeights:
     """Weights of a CSC's edges: a private copy, which later writes to the field do not reach.
 
-    Edges of weight 0 are set apart. Memory beyond the weights themselves: nothing where all positive weights are
-    equal (as in a mask), else 0.75 bytes an edge for the tables that draws use, made when first asked for; and with
-    zeros among the weights one position (4 or 8 bytes) for each positive one, and an ``indptr``.
+    Edges of weight 0 are set apart. Memory beyond the weights themselves: nothing where all
+    positive weights are equal (as in a mask), else 0.75 bytes an edge for the tables that draws
+    use, made when first asked for; and with zeros among the weights one position (4 or 8 bytes) for
+    each positive one, and an ``indptr``.
 
     Args:
         csc: The edges; it is not kept.
-        weights: Shape ``(num_edges,)``, float32, float64 or bool, in CSC order, finite and not negative. It is changed.
+        weights: Shape ``(num_edges,)``, float32, float64 or bool, in CSC order, finite and not
+            negative. It is changed.
 
     Attributes:
         num_edges: Edges of the CSC, those of weight 0 counted.
-        kept: The edges of positive weight, as a CSC whose ``indices`` are positions in the original one; None where all
-            are positive.
-        values: Shape ``(num_positive,)``, float32 or float64, in the order of the positions; None where all positive
-            weights are equal.
+        kept: The edges of positive weight, as a CSC whose ``indices`` are positions in the original
+            one; None where all are positive.
+        values: Shape ``(num_positive,)``, float32 or float64, in the order of the positions; None
+            where all positive weights are equal.
     """
 
     def __init__(self, csc: CSC, weights: Tensor) -> None:
@@ -134,12 +156,14 @@ class EdgeWeights:
         return sum(tensor.nbytes for tensor in held if tensor is not None) + tables
 
     def tables(self) -> tuple[Array, Array]:
-        """Running sums and guide of each row of ``values``, see ``kernels/weighted.py``; made once, thread-safe."""
+        """Running sums and guide of each row of ``values``, see ``kernels/weighted.py``; made once,
+        thread-safe."""
         tables: tuple[Array, Array] = self.memoized("tables", self._fill_tables)
         return tables
 
     def memoized(self, name: Any, make: Callable[[], Any]) -> Any:
-        """The value of ``make``, made once for a name and kept as long as the weights; thread-safe."""
+        """The value of ``make``, made once for a name and kept as long as the weights;
+        thread-safe."""
         with self._lock:
             if name not in self._memo:
                 self._memo[name] = make()
@@ -159,11 +183,14 @@ class EdgeWeights:
 
     @cached_property
     def in_order(self) -> Tensor:
-        """A weight for each edge in CSC order, zeros included, shape ``(num_edges,)``, float32 or float64.
+        """A weight for each edge in CSC order, zeros included, shape ``(num_edges,)``, float32 or
+        float64.
 
         Where all positive weights are equal they are 1. Made when first asked for, and kept.
         """
-        positive = self.values if self.values is not None else torch.ones(self.num_positive, device="cpu")
+        positive = (
+            self.values if self.values is not None else torch.ones(self.num_positive, device="cpu")
+        )
         if self.kept is None:
             return positive
         weights = torch.zeros(self.num_edges, dtype=positive.dtype, device="cpu")
@@ -172,7 +199,10 @@ class EdgeWeights:
 
     def __repr__(self) -> str:
         values = "equal" if self.values is None else str(self.values.dtype).removeprefix("torch.")
-        return f"EdgeWeights(num_edges={self.num_edges}, num_positive={self.num_positive}, values={values})"
+        return (
+            f"EdgeWeights(num_edges={self.num_edges}, num_positive={self.num_positive}, "
+            f"values={values})"
+        )
 
 
 def _keep_positive(csc: CSC, weights: Tensor, count: int) -> CSC:
@@ -192,13 +222,14 @@ _made: MadeOfFields[EdgeWeights] = MadeOfFields()
 
 
 def edge_weights(csc: CSC, values: Tensor, *, name: str = "values") -> EdgeWeights:
-    """The weights of a CSC's edges, memoized as long as both CSC and field live; see :class:`MadeOfFields`.
+    """The weights of a CSC's edges, memoized as long as both CSC and field live; see
+    :class:`MadeOfFields`.
 
     Args:
         csc: The edges.
-        values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids: finite and not negative, on
-            the CPU; float16, bfloat16, float32, float64, bool, uint8 or a signed integer dtype. Float64 weights above
-            0 are taken to lie in [1e-290, 1e290].
+        values: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids: finite
+            and not negative, on the CPU; float16, bfloat16, float32, float64, bool, uint8 or a
+            signed integer dtype. Float64 weights above 0 are taken to lie in [1e-290, 1e290].
         name: Name of the values, for errors.
 
     Raises:

@@ -24,12 +24,14 @@ __all__ = ["InducedBatches"]
 
 @dataclass(frozen=True)
 class InducedBatches(MiniBatchSampler):
-    """Finds vertices as a sampler of blocks does and returns one subgraph of all edges among them (Zeng et al.,
-    Decoupling the Depth and Scope of Graph Neural Networks, NeurIPS 2021, as DGL's ``ShaDowKHopSampler`` does it).
+    """Finds vertices as a sampler of blocks does and returns one subgraph of all edges among them
+    (Zeng et al., Decoupling the Depth and Scope of Graph Neural Networks, NeurIPS 2021, as DGL's
+    ``ShaDowKHopSampler`` does it).
 
     Args:
         blocks: Finds the vertices.
-        edge_dir: In which order edges lie: "in" by destination; "out" by source, see ``induced_subgraph``.
+        edge_dir: In which order edges lie: "in" by destination; "out" by source, see
+            ``induced_subgraph``.
 
     Raises:
         ValueError: An unknown direction.
@@ -75,7 +77,9 @@ class InducedBatches(MiniBatchSampler):
         by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
         found = self.blocks.sample(graph, by_type, key, **options)
         dtype, pools = options.get("dtype"), options.get("pools")
-        batch = induced_subgraph(graph, found.input_nodes, edge_dir=self.edge_dir, dtype=dtype, pools=pools)
+        batch = induced_subgraph(
+            graph, found.input_nodes, edge_dir=self.edge_dir, dtype=dtype, pools=pools
+        )
         for etype, excluded in (options.get("exclude") or {}).items():
             csc = graph.adjacency(self.blocks.edge_dir, etype)  # whose positions are excluded
             batch.edges[etype] = _without(batch.edges[etype], excluded, csc)
@@ -87,4 +91,6 @@ def _without(edges: SampledEdges, excluded: ExcludedEdges, csc: CSC) -> SampledE
     places = excluded.left_of(csc.positions_of(edges.edge_ids))
     if len(places) == edges.num_edges:
         return edges
-    return SampledEdges(edges.edge_index.index_select(1, places), edges.edge_ids.index_select(0, places), [0])
+    return SampledEdges(
+        edges.edge_index.index_select(1, places), edges.edge_ids.index_select(0, places), [0]
+    )

@@ -1,4 +1,5 @@
-"""Hard negatives: destinations that are popular, or the batch's own, and that are no neighbours of their sources."""
+"""Hard negatives: destinations that are popular, or the batch's own, and that are no neighbours of
+their sources."""
 
 from __future__ import annotations
 
@@ -28,26 +29,30 @@ _TRIES = 16
 
 @dataclass(frozen=True, eq=False)
 class HardNegatives:
-    """``k`` pairs for each positive one, from its source to destinations that are hard to tell from its own.
+    """``k`` pairs for each positive one, from its source to destinations that are hard to tell from
+    its own.
 
-    The destination of the positive pair is never drawn unless ``exclude_edges`` is False, nor is it within the batch.
-    A source for which no destination is left, since it leads to all of them, gets no pair.
+    The destination of the positive pair is never drawn unless ``exclude_edges`` is False, nor is it
+    within the batch. A source for which no destination is left, since it leads to all of them, gets
+    no pair.
 
     Args:
         k: Pairs for each positive one, with replacement.
-        power: Draw in proportion to the in-degree to this power: 0 uniformly, 0.75 as word2vec (Mikolov et al., NeurIPS
-            2013, section 2.2), where vertices without in-edges are never drawn.
-        among: Draw these vertices of the destination's type only: ids, or a mask of all; or a mapping from vertex type
-            to either, in which types may be missing. Default: all.
-        in_batch: Draw from the destinations of the batch's positive pairs, each as often as it is there.
-        exclude_edges: Draw no destination that an edge of the type leads to from the source. The edges are sorted by
-            source once, and kept so in memory, 4 or 8 bytes each.
+        power: Draw in proportion to the in-degree to this power: 0 uniformly, 0.75 as word2vec
+            (Mikolov et al., NeurIPS 2013, section 2.2), where vertices without in-edges are never
+            drawn.
+        among: Draw these vertices of the destination's type only: ids, or a mask of all; or a
+            mapping from vertex type to either, in which types may be missing. Default: all.
+        in_batch: Draw from the destinations of the batch's positive pairs, each as often as it is
+            there.
+        exclude_edges: Draw no destination that an edge of the type leads to from the source. The
+            edges are sorted by source once, and kept so in memory, 4 or 8 bytes each.
 
     Raises:
-        TypeError: ``k`` is not an integer, ``power`` no number, a flag no flag, or ``among`` holds something else than
-            ids or masks.
-        ValueError: ``k`` is below 1; ``power`` negative, infinite or NaN, or given with ``in_batch``; a mask is of
-            another number of vertices, or nothing is left to draw.
+        TypeError: ``k`` is not an integer, ``power`` no number, a flag no flag, or ``among`` holds
+            something else than ids or masks.
+        ValueError: ``k`` is below 1; ``power`` negative, infinite or NaN, or given with
+            ``in_batch``; a mask is of another number of vertices, or nothing is left to draw.
         IndexError: An id is outside the graph.
 
     Example:
@@ -74,7 +79,9 @@ class HardNegatives:
         for name in ("in_batch", "exclude_edges"):
             object.__setattr__(self, name, as_flag(name, getattr(self, name)))
         if self.in_batch and self.power:
-            raise ValueError(f"power must be 0 within the batch, where pairs say how often, got {self.power}")
+            raise ValueError(
+                f"power must be 0 within the batch, where pairs say how often, got {self.power}"
+            )
 
     @cached_property
     def _made(self) -> MadeOfFields[HardEnds]:
@@ -84,10 +91,13 @@ class HardNegatives:
         return {name: value for name, value in vars(self).items() if name != "_made"}
 
     def ends(self, csc: CSC, node_type: str) -> HardEnds:
-        """Draws destinations along these edges; memoized as long as they live. Raises as the class."""
+        """Draws destinations along these edges; memoized as long as they live. Raises as the
+        class."""
         return self._made.get(csc, [], lambda: HardEnds(self, csc, node_type))
 
-    def draw(self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int
+    ) -> tuple[Tensor, Tensor]:
         """See :class:`~pagraph.sampling.negative.NegativePairs`."""
         src, own = (ids.repeat_interleave(self.k) for ids in pairs)
         dst = self.ends(csc, edge_type[2]).draw(src, own, pairs[1], key)
@@ -99,18 +109,21 @@ class HardNegatives:
 
 
 class HardEnds:
-    """Destinations that :class:`HardNegatives` draws along the edges of one type; safe from any number of threads.
+    """Destinations that :class:`HardNegatives` draws along the edges of one type; safe from any
+    number of threads.
 
     Attributes:
-        chances: Probability of each vertex to be drawn, edges aside, shape ``(num_dst,)``, float64; 0 within the batch,
-            whose vertices are read anyway.
+        chances: Probability of each vertex to be drawn, edges aside, shape ``(num_dst,)``, float64;
+            0 within the batch, whose vertices are read anyway.
     """
 
     def __init__(self, settings: HardNegatives, csc: CSC, node_type: str) -> None:
         self._settings, self.num_dst = settings, csc.num_dst
         rows = csc.transpose() if settings.exclude_edges else None  # a stable sort: rows ascend
         nothing = np.empty(0, dtype=np.int64)
-        self._rows = (nothing, nothing) if rows is None else (rows.indptr.numpy(), rows.indices.numpy())
+        self._rows = (
+            (nothing, nothing) if rows is None else (rows.indptr.numpy(), rows.indices.numpy())
+        )
         self._mask = _mask_of(settings.among, node_type, csc.num_dst)
         weights = torch.ones(csc.num_dst, dtype=torch.float64, device="cpu")
         if settings.power:
@@ -118,7 +131,9 @@ class HardEnds:
         if self._mask is not None:
             weights *= self._mask
         if csc.num_dst and not weights.any():
-            raise ValueError(f"among must hold a vertex that can be drawn, got none of type {node_type!r}")
+            raise ValueError(
+                f"among must hold a vertex that can be drawn, got none of type {node_type!r}"
+            )
         self.chances = weights / weights.sum() * (not settings.in_batch)
         self._ids, self._sums, self._count = nothing, np.empty(0, dtype=np.float64), csc.num_dst
         if not settings.in_batch and (settings.power or self._mask is not None):
@@ -157,7 +172,9 @@ class HardEnds:
             own = torch.full_like(own, -1)
         out = torch.empty(len(src), dtype=torch.int64, device="cpu")
         sources, owned = (each.long().contiguous().numpy() for each in (src, own))
-        negatives.hard_ends(np.uint64(key), sources, owned, *self._rows, ids, sums, count, _TRIES, out.numpy())
+        negatives.hard_ends(
+            np.uint64(key), sources, owned, *self._rows, ids, sums, count, _TRIES, out.numpy()
+        )
         return out
 
 
@@ -171,7 +188,10 @@ def _mask_of(among: Any, node_type: str, num_nodes: int) -> Tensor | None:
     if given.dtype == torch.bool:
         if given.shape != (num_nodes,):
             got = tuple(given.shape)
-            raise ValueError(f"among must have shape ({num_nodes},) as a mask of vertices of {node_type!r}, got {got}")
+            raise ValueError(
+                f"among must have shape ({num_nodes},) as a mask of vertices of {node_type!r}, got "
+                f"{got}"
+            )
         return given.cpu()
     ids = as_ids("among", given)
     check_range("among", ids, num_nodes, IndexError)
@@ -185,10 +205,11 @@ class HardPairs:
     """The hard negatives that a batch of pairs gets; stands where ``PairNegatives`` does.
 
     Attributes:
-        amount: Negatives for each pair; a batch of ``p`` pairs gets ``ceil(p * amount)``, of which number ``j`` belongs
-            to pair ``j % p``.
+        amount: Negatives for each pair; a batch of ``p`` pairs gets ``ceil(p * amount)``, of which
+            number ``j`` belongs to pair ``j % p``.
         dst: Draws their destinations.
-        has_sources: They have sources of their own, those of their pairs; else they are other destinations for these.
+        has_sources: They have sources of their own, those of their pairs; else they are other
+            destinations for these.
     """
 
     amount: float
@@ -208,6 +229,7 @@ class HardPairs:
         if not self.has_sources and not found.all():
             lonely = int(src[owners][~found][0])
             raise ValueError(
-                f"each triplet needs a negative, got none for source {lonely}, which leads to all that may be drawn"
+                f"each triplet needs a negative, got none for source {lonely}, which leads to all "
+                "that may be drawn"
             )
         return owners[found], drawn[found]

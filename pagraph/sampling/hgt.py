@@ -1,4 +1,5 @@
-"""HGTSampler: as many vertices of each type, by how much they are connected with those that are there."""
+"""HGTSampler: as many vertices of each type, by how much they are connected with those that are
+there."""
 
 from __future__ import annotations
 
@@ -28,23 +29,28 @@ if TYPE_CHECKING:
 __all__ = ["MOST_NEIGHBORS", "HGTSampler"]
 
 MOST_NEIGHBORS = 50
-"""In-neighbours that a vertex gives shares to: a hub's many would fill the budget with shares of next to nothing."""
+"""In-neighbours that a vertex gives shares to: a hub's many would fill the budget with shares of
+next to nothing."""
 
 
 @dataclass(frozen=True)
 class HGTSampler(HopSampler):
-    """Draws a number of vertices of each type in each hop, and takes all edges that the graph has among them.
+    """Draws a number of vertices of each type in each hop, and takes all edges that the graph has
+    among them.
 
-    HGSampling (Hu et al., "Heterogeneous Graph Transformer", WWW 2020, Algorithm 2), as torch-sparse's ``hgt_sample``
-    does it. Every vertex divides 1 among its in-neighbours along each edge type, of more than 50 among 50 drawn
-    uniformly; what a vertex gets in sum is its share of its type's budget. A hop draws from the budget of each type,
-    without replacement, in proportion to the squares of the shares; then those drawn divide theirs. The edges are all
-    among the vertices, as in the paper.
+    HGSampling (Hu et al., "Heterogeneous Graph Transformer", WWW 2020, Algorithm 2), as
+    torch-sparse's ``hgt_sample`` does it. Every vertex divides 1 among its in-neighbours along each
+    edge type, of more than 50 among 50 drawn uniformly; what a vertex gets in sum is its share of
+    its type's budget. A hop draws from the budget of each type, without replacement, in proportion
+    to the squares of the shares; then those drawn divide theirs. The edges are all among the
+    vertices, as in the paper.
 
     Args:
-        sizes: Vertices drawn in each hop, the first hop first: of each type, or by a mapping from vertex type.
-        most_edges: Look at so many in-edges of a vertex along an edge type, drawn uniformly, instead of all of them:
-            those among them that come from a vertex of the batch are its edges. torch-sparse looks at 50.
+        sizes: Vertices drawn in each hop, the first hop first: of each type, or by a mapping from
+            vertex type.
+        most_edges: Look at so many in-edges of a vertex along an edge type, drawn uniformly,
+            instead of all of them: those among them that come from a vertex of the batch are its
+            edges. torch-sparse looks at 50.
 
     Raises:
         TypeError: A number is not an integer.
@@ -65,10 +71,14 @@ class HGTSampler(HopSampler):
 
     def __post_init__(self) -> None:
         sizes: Any = self.sizes
-        checked = check_per_hop("sizes", sizes, lambda size, least: as_integer("sizes", size, least=least), least=0)
+        checked = check_per_hop(
+            "sizes", sizes, lambda size, least: as_integer("sizes", size, least=least), least=0
+        )
         object.__setattr__(self, "sizes", checked)
         if self.most_edges is not None:
-            object.__setattr__(self, "most_edges", as_integer("most_edges", self.most_edges, least=1))
+            object.__setattr__(
+                self, "most_edges", as_integer("most_edges", self.most_edges, least=1)
+            )
 
     @property
     def num_hops(self) -> int:
@@ -76,12 +86,15 @@ class HGTSampler(HopSampler):
         return len(self.sizes)
 
     def size(self, hop: int, node_type: str) -> int:
-        """Vertices of a type drawn in hop number ``hop``; KeyError where the hop's sizes do not name the type."""
+        """Vertices of a type drawn in hop number ``hop``; KeyError where the hop's sizes do not
+        name the type."""
         size = self.sizes[hop]
         if not isinstance(size, Mapping):
             return size
         if node_type not in size:
-            raise KeyError(f"sizes must name every vertex type, got {list(size)} without {node_type!r}")
+            raise KeyError(
+                f"sizes must name every vertex type, got {list(size)} without {node_type!r}"
+            )
         return size[node_type]
 
     def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker:
@@ -97,7 +110,8 @@ class HGTSampler(HopSampler):
         dtype: torch.dtype | None = None,
         pools: BufferPools | None = None,
     ) -> Subgraph:
-        """Sample one mini-batch; see :meth:`SubgraphSampler.sample`. KeyError for a type without a size."""
+        """Sample one mini-batch; see :meth:`SubgraphSampler.sample`. KeyError for a type without a
+        size."""
         return _Run(self, graph, seeds, key, dtype, pools, None).subgraph()
 
 
@@ -129,7 +143,9 @@ class _Run(BatchRun):
         for ntype, table in self.tables.items():
             seen = self.scratch.table(f"budget {ntype}")
             for each in (table, seen):
-                each.reset(self.seeds.get(ntype), self.graph.num_nodes_of(ntype), id_dtype_of(self.graph))
+                each.reset(
+                    self.seeds.get(ntype), self.graph.num_nodes_of(ntype), id_dtype_of(self.graph)
+                )
             budgets[ntype] = _Budget(seen)
         begins, known = dict.fromkeys(self.tables, 0), self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
@@ -144,7 +160,9 @@ class _Run(BatchRun):
         for ntype, table in self.tables.items():
             nodes[ntype] = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
             nodes[ntype].numpy()[:] = table.nodes
-        edges = {etype: self._edges(index, etype) for index, etype in enumerate(self.graph.edge_types)}
+        edges = {
+            etype: self._edges(index, etype) for index, etype in enumerate(self.graph.edge_types)
+        }
         return Subgraph(dict(self.seeds), nodes, edges, ends)
 
     def _edges(self, index: int, etype: EdgeType) -> SampledEdges:
@@ -154,12 +172,20 @@ class _Run(BatchRun):
         if self.sampler.most_edges is None:
             return induced_edges(self.graph, etype, self.nodes, self.dtype, self.pools)
         frontier, known = self.tables[etype[2]].nodes, self.tables[etype[0]].lookup
-        hop = self.hop(self.sampler.num_hops, index, frontier, torch.int32, HopMemory(self.scratch, ("edges", index)))
+        hop = self.hop(
+            self.sampler.num_hops,
+            index,
+            frontier,
+            torch.int32,
+            HopMemory(self.scratch, ("edges", index)),
+        )
         drawn = UniformPicker(self.sampler.most_edges).pick(hop)
         positions, places = drawn.positions.numpy(), self.read_sources(hop, drawn)
         indptr = self.scratch.array("kept", len(frontier) + 1, np.int64)
         kept = hgt.keep_known(drawn.indptr.numpy(), positions, places, *known, indptr)
-        return known_edges(hop.csc, etype, (indptr, positions[:kept], places[:kept]), self.dtype, self.pools)
+        return known_edges(
+            hop.csc, etype, (indptr, positions[:kept], places[:kept]), self.dtype, self.pools
+        )
 
     def _give(self, number: int, begins: Mapping[str, int], budgets: Mapping[str, _Budget]) -> None:
         """Add the shares that the vertices found by the hop before give."""
@@ -183,4 +209,6 @@ class _Run(BatchRun):
         drawn = self.scratch.array("drawn", min(size, count), np.int64)
         key = np.uint64(derive_key(self.key, number, len(self.graph.edge_types) + index))
         taken = hgt.take_shares(budget.seen.nodes, budget.shares, size, key, keys, drawn)
-        self.tables[ntype].relabel(drawn[:taken], self.scratch.array("drawn places", taken, np.int64))
+        self.tables[ntype].relabel(
+            drawn[:taken], self.scratch.array("drawn places", taken, np.int64)
+        )

@@ -1,4 +1,5 @@
-"""One hop of sampling: the frontier, what a picker gets and returns, and recycled scratch memory."""
+"""One hop of sampling: the frontier, what a picker gets and returns, and recycled scratch
+memory."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Scratch:
         return scratch
 
     def array(self, name: Any, length: int, dtype: Any) -> Array:
-        """An array of ``length`` (contents undefined); it is valid until the next call with this name."""
+        """An array of ``length`` (contents undefined); it is valid until the next call with this
+        name."""
         array = self._arrays.get(name)
         if array is None or len(array) < length or array.dtype != dtype:
             array = np.empty(length + (length >> 3), dtype=dtype)
@@ -68,14 +70,16 @@ class Scratch:
         return array[:length]
 
     def hash_set(self, picks: int) -> Array:
-        """An empty set for ``picks`` numbers: a power-of-two length filled with -1. Kernels must leave it empty."""
+        """An empty set for ``picks`` numbers: a power-of-two length filled with -1. Kernels must
+        leave it empty."""
         size = 1 << (2 * max(picks, 1) - 1).bit_length()
         if len(self._seen) < size:
             self._seen = np.full(size, -1, dtype=np.int64)
         return self._seen[:size]
 
     def table_bits(self, count: int) -> Array:
-        """Bits of the hash tables of the next batch that is sampled in one call, for ``count`` vertex types, int64."""
+        """Bits of the hash tables of the next batch that is sampled in one call, for ``count``
+        vertex types, int64."""
         if len(self._table_bits) < count:
             self._table_bits = np.full(count, _MIN_TABLE_BITS, dtype=np.int64)
         return self._table_bits[:count]
@@ -93,21 +97,24 @@ class Scratch:
         return self._zeros[:length]
 
     def tables(self, count: int) -> list[VertexTable]:
-        """The vertex tables of ``count`` vertex types, with whatever the batch before left in them."""
+        """The vertex tables of ``count`` vertex types, with whatever the batch before left in
+        them."""
         while len(self._tables) < count:
             self._tables.append(VertexTable())
         return self._tables[:count]
 
     def table(self, name: str) -> VertexTable:
-        """A vertex table of its own, for use within one hop, with whatever the hop before left in it."""
+        """A vertex table of its own, for use within one hop, with whatever the hop before left in
+        it."""
         return self._named.setdefault(name, VertexTable())
 
 
 class VertexTable:
-    """The vertices of one type in a batch, in the order of their discovery, and a hash table from id to place.
+    """The vertices of one type in a batch, in the order of their discovery, and a hash table from
+    id to place.
 
-    The table is small (at least twice the vertices, not as large as the graph), so that it stays in the processor's
-    caches; its size is kept from batch to batch.
+    The table is small (at least twice the vertices, not as large as the graph), so that it stays in
+    the processor's caches; its size is kept from batch to batch.
     """
 
     def __init__(self) -> None:
@@ -123,22 +130,27 @@ class VertexTable:
         return self._nodes[: self.count]
 
     def reset(self, seeds: Tensor | None, num_vertices: int, dtype: Any) -> None:
-        """Begin a batch with ``seeds`` (repeated ones keep their own places) out of ``num_vertices``."""
+        """Begin a batch with ``seeds`` (repeated ones keep their own places) out of
+        ``num_vertices``."""
         self.count = 0 if seeds is None else len(seeds)
         self._num_vertices = num_vertices
         if self._nodes.dtype != dtype or len(self._nodes) < self.count:
             self._nodes = np.empty(max(self.count, 1), dtype=dtype)
         if seeds is not None:
             self._nodes[: self.count] = seeds.numpy()
-        bits = max(_MIN_TABLE_BITS, self._bits, (4 * self.count - 1).bit_length() if self.count else 0)
-        # Never much larger than the graph: a small graph after a large one would clear a large table for nothing.
+        bits = max(
+            _MIN_TABLE_BITS, self._bits, (4 * self.count - 1).bit_length() if self.count else 0
+        )
+        # Never much larger than the graph: a small graph after a large one would clear a large
+        # table for nothing.
         self._bits = min(bits, max(_MIN_TABLE_BITS, (4 * num_vertices).bit_length()))
         while 1 << self._bits < 4 * self.count:
             self._bits += 1
         self._fill()
 
     def relabel(self, neighbors: Array, local_ids: Array) -> None:
-        """Write each neighbour's place to ``local_ids``, append new vertices; FormatError for one outside the graph."""
+        """Write each neighbour's place to ``local_ids``, append new vertices; FormatError for one
+        outside the graph."""
         from .kernels import hop
 
         if len(self._nodes) < self.count + len(neighbors):
@@ -148,7 +160,9 @@ class VertexTable:
         at = 0
         while True:
             table, shift = self._table, np.uint64(64 - self._bits)
-            at, count = hop.relabel(neighbors, at, self._num_vertices, self._nodes, self.count, table, shift, local_ids)
+            at, count = hop.relabel(
+                neighbors, at, self._num_vertices, self._nodes, self.count, table, shift, local_ids
+            )
             self.count = int(count)
             if at < 0:
                 raise_bad_source(int(neighbors[-1 - at]), self._num_vertices)
@@ -159,7 +173,8 @@ class VertexTable:
 
     @property
     def lookup(self) -> tuple[Array, Array, np.uint64]:
-        """Arguments of the look-up kernels: the ids, the hash table, and how far to shift a hash."""
+        """Arguments of the look-up kernels: the ids, the hash table, and how far to shift a
+        hash."""
         return self.nodes, self._table, np.uint64(64 - self._bits)
 
     def _fill(self) -> None:
@@ -174,12 +189,16 @@ class VertexTable:
 
 def raise_bad_row(vertex: int) -> NoReturn:
     """Report a vertex whose row does not end in the graph's edges."""
-    raise FormatError(f"the graph's indptr must be non-decreasing, it is not at vertex {vertex}: damaged file?")
+    raise FormatError(
+        f"the graph's indptr must be non-decreasing, it is not at vertex {vertex}: damaged file?"
+    )
 
 
 def raise_bad_source(vertex: int, num_vertices: int) -> NoReturn:
     """Report an edge that leads out of the graph."""
-    raise FormatError(f"the graph's indices must be in [0, {num_vertices}), got {vertex}: damaged file?")
+    raise FormatError(
+        f"the graph's indices must be in [0, {num_vertices}), got {vertex}: damaged file?"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +206,8 @@ class HopEdges:
     """The edges drawn for a frontier; ``indices`` is filled in later.
 
     Attributes:
-        indptr: Shape ``(len(frontier) + 1,)``: the edges of frontier vertex ``i`` are ``indptr[i]:indptr[i + 1]``.
+        indptr: Shape ``(len(frontier) + 1,)``: the edges of frontier vertex ``i`` are
+            ``indptr[i]:indptr[i + 1]``.
         indices: Shape ``(num_edges,)``, local ids of the source vertices.
         positions: Shape ``(num_edges,)``, places in the graph's CSC.
         weights: Shape ``(num_edges,)``, float32, where the picker makes any.
@@ -212,8 +232,10 @@ class Hop:
         scratch: This thread's working memory.
         dtype: Dtype of local ids.
         pool: Memory of the result.
-        drawn_as: The number that each frontier vertex's random numbers are drawn for, shape ``(n,)``. None: its id.
-        until: The latest time that an edge of each frontier vertex may have, shape ``(n,)``; None: none is told.
+        drawn_as: The number that each frontier vertex's random numbers are drawn for, shape
+            ``(n,)``. None: its id.
+        until: The latest time that an edge of each frontier vertex may have, shape ``(n,)``; None:
+            none is told.
         renewal: ``Renewal.numbers``; empty where batches share none.
         since: The time that it must be above, the same; None: no such limit.
     """
@@ -245,7 +267,8 @@ class Hop:
         return counters
 
     def edges(self, offsets: npt.NDArray[Any], *, weighted: bool = False) -> HopEdges:
-        """Room for the edges of each frontier vertex, ``offsets`` being the ``indptr``; positions are yet to be set."""
+        """Room for the edges of each frontier vertex, ``offsets`` being the ``indptr``; positions
+        are yet to be set."""
         n, total = len(self.frontier), int(offsets[-1])
         specs = [((n + 1,), self.dtype), ((total,), self.dtype), ((total,), self.csc.indices.dtype)]
         if weighted:
@@ -256,7 +279,8 @@ class Hop:
 
 
 class EdgeMemory(Protocol):
-    """Gives memory for drawn edges: a ``BufferPool``, or scratch for edges that do not outlive the batch."""
+    """Gives memory for drawn edges: a ``BufferPool``, or scratch for edges that do not outlive the
+    batch."""
 
     def take_many(self, *specs: tuple[tuple[int, ...], torch.dtype]) -> list[Tensor]:
         """Uninitialised tensors of these shapes and dtypes."""
@@ -281,7 +305,9 @@ class HopMemory:
 
 
 class Picker(Protocol):
-    """Chooses edges of a frontier; a pure function of the hop, called from any number of threads."""
+    """Chooses edges of a frontier; a pure function of the hop, called from any number of
+    threads."""
 
     def pick(self, hop: Hop) -> HopEdges:
-        """The edges drawn, positions (and weights) filled in; FormatError where the graph's ``indptr`` is damaged."""
+        """The edges drawn, positions (and weights) filled in; FormatError where the graph's
+        ``indptr`` is damaged."""

@@ -42,10 +42,12 @@ def induced_subgraph(
 
     Args:
         graph: The graph; with one vertex type if ``nodes`` is a tensor.
-        nodes: Shape ``(num_nodes,)``, int32 or int64, or a mapping from vertex type to such tensors. A vertex that is
-            there twice has its in-edges twice; they lead to the first copy of their source.
-        edge_dir: "in": edges lie in the order of their destinations, in the batch and then in the graph; "out": in that
-            of their sources, and ``edge_index`` has destinations in its first row, as ``Graph.out_csc_of``.
+        nodes: Shape ``(num_nodes,)``, int32 or int64, or a mapping from vertex type to such
+            tensors. A vertex that is there twice has its in-edges twice; they lead to the first
+            copy of their source.
+        edge_dir: "in": edges lie in the order of their destinations, in the batch and then in the
+            graph; "out": in that of their sources, and ``edge_index`` has destinations in its first
+            row, as ``Graph.out_csc_of``.
         turned: The rows of ``edge_index`` change places.
         dtype: Id dtype of the result. Default: that of the vertices.
         pools: Where output memory is recycled. Default: fresh memory.
@@ -64,7 +66,9 @@ def induced_subgraph(
     """
     by_type = seeds_by_type(graph, nodes)
     kind, scratch = id_dtype_of(graph), Scratch.of_this_thread()
-    known = {t: scratch.array(("nodes", t), len(by_type.get(t, ())), kind) for t in graph.node_types}
+    known = {
+        t: scratch.array(("nodes", t), len(by_type.get(t, ())), kind) for t in graph.node_types
+    }
     for ntype, ids in by_type.items():
         known[ntype][:] = ids.numpy()
     dtype = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
@@ -74,7 +78,10 @@ def induced_subgraph(
     return Subgraph(
         dict(by_type),
         {ntype: by_type[ntype].to(dtype) if ntype in by_type else none for ntype in known},
-        {etype: induced_edges(graph, etype, known, dtype, pools, *turns) for etype in graph.edge_types},
+        {
+            etype: induced_edges(graph, etype, known, dtype, pools, *turns)
+            for etype in graph.edge_types
+        },
         {ntype: [len(ids)] for ntype, ids in known.items()},
     )
 
@@ -90,8 +97,9 @@ def induced_edges(
 ) -> SampledEdges:
     """Every in-edge of the vertices that comes from one of them, in the order of vertices and CSC.
 
-    A vertex that is there twice has its edges twice; they lead to the first copy of their source. The thread keeps the
-    room for the edges found, 8 or 12 bytes each, and up to 1 MiB or 4 bytes a vertex of the batch.
+    A vertex that is there twice has its edges twice; they lead to the first copy of their source.
+    The thread keeps the room for the edges found, 8 or 12 bytes each, and up to 1 MiB or 4 bytes a
+    vertex of the batch.
 
     Args:
         graph: The graph.
@@ -123,14 +131,19 @@ def known_edges(
     pools: BufferPools,
     turned: bool = False,
 ) -> SampledEdges:
-    """Edges ``found`` for some vertices: the ``indptr``, positions in the CSC, and places of the sources."""
+    """Edges ``found`` for some vertices: the ``indptr``, positions in the CSC, and places of the
+    sources."""
     from .kernels import induced as _induced
 
     count = len(found[1])
-    edge_index, positions = pools(("edges", etype)).take_many(((2, count), dtype), ((count,), csc.indices.dtype))
+    edge_index, positions = pools(("edges", etype)).take_many(
+        ((2, count), dtype), ((count,), csc.indices.dtype)
+    )
     far, near = edge_index.numpy()[:: -1 if turned else 1]
     _induced.put_found(*found, far, near, positions.numpy())
-    return SampledEdges(edge_index, positions, [0], partial(_ids_at, csc, pools(("edge ids", etype))))
+    return SampledEdges(
+        edge_index, positions, [0], partial(_ids_at, csc, pools(("edge ids", etype)))
+    )
 
 
 def _ids_at(csc: CSC, pool: BufferPool, positions: Tensor) -> Tensor:
@@ -146,8 +159,11 @@ def _ids_at(csc: CSC, pool: BufferPool, positions: Tensor) -> Tensor:
     return ids
 
 
-def _found(csc: CSC, starts: Any, degrees: Any, nodes: Array, scratch: Scratch, indptr: Any) -> tuple[Any, Any]:
-    """Positions of the edges whose sources are among the vertices, and their places, in scratch; sets ``indptr``."""
+def _found(
+    csc: CSC, starts: Any, degrees: Any, nodes: Array, scratch: Scratch, indptr: Any
+) -> tuple[Any, Any]:
+    """Positions of the edges whose sources are among the vertices, and their places, in scratch;
+    sets ``indptr``."""
     from .kernels import induced as _induced
 
     indices, direct = csc.indices.numpy(), csc.num_src <= _induced.MOST_DIRECT
@@ -160,7 +176,10 @@ def _found(csc: CSC, starts: Any, degrees: Any, nodes: Array, scratch: Scratch, 
     found: list[Any] = []
     while True:
         capacity = scratch.induced_room
-        grown = [scratch.array(name, capacity, kind) for name, kind in (("found", indices.dtype), ("places", np.int32))]
+        grown = [
+            scratch.array(name, capacity, kind)
+            for name, kind in (("found", indices.dtype), ("places", np.int32))
+        ]
         for new, old in zip(grown, found, strict=False):
             new[: state[2]] = old[: state[2]]
         found = grown

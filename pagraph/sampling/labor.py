@@ -1,4 +1,5 @@
-"""Layer-neighbour sampling: neighbours of each vertex, drawn so that a layer shares as many as possible (LABOR)."""
+"""Layer-neighbour sampling: neighbours of each vertex, drawn so that a layer shares as many as
+possible (LABOR)."""
 
 from __future__ import annotations
 
@@ -31,35 +32,41 @@ _MOST_PI = 1e100
 
 @dataclass(frozen=True)
 class LaborSampler(FanoutSampler, BlockSampler):
-    """LABOR (Balin and Catalyurek, NeurIPS 2023), equal in distribution to ``dgl.dataloading.LaborSampler``.
+    """LABOR (Balin and Catalyurek, NeurIPS 2023), equal in distribution to
+    ``dgl.dataloading.LaborSampler``.
 
-    Every source vertex ``u`` has one random number, which all frontier vertices and edge types of a hop share; vertex
-    ``v`` takes its in-neighbour ``u`` if the number is below a probability of the edge. Neighbours of different
-    vertices so coincide more often than independent draws would, and there are fewer input vertices. Without ``prob``
-    and importance sampling the probability is ``min(1, fan-out / degree)``: all where the degree is not above the
-    fan-out, else ``fan-out`` on average (not exactly).
+    Every source vertex ``u`` has one random number, which all frontier vertices and edge types of a
+    hop share; vertex ``v`` takes its in-neighbour ``u`` if the number is below a probability of the
+    edge. Neighbours of different vertices so coincide more often than independent draws would, and
+    there are fewer input vertices. Without ``prob`` and importance sampling the probability is
+    ``min(1, fan-out / degree)``: all where the degree is not above the fan-out, else ``fan-out`` on
+    average (not exactly).
 
-    With ``prob`` or importance sampling the blocks have weights: ``A / probability``, scaled to average 1 over the
-    sampled in-edges of each vertex, so that a weighted mean over them estimates the one over all (nearly unbiased:
-    a ratio). Edges of weight 0 are left out. The probabilities make each vertex's variance that of ``fan-out`` uniform
-    draws, to one part in 10,000, as in DGL; so edges that weigh next to nothing may be left out though the degree
-    is below the fan-out.
+    With ``prob`` or importance sampling the blocks have weights: ``A / probability``, scaled to
+    average 1 over the sampled in-edges of each vertex, so that a weighted mean over them estimates
+    the one over all (nearly unbiased: a ratio). Edges of weight 0 are left out. The probabilities
+    make each vertex's variance that of ``fan-out`` uniform draws, to one part in 10,000, as in DGL;
+    so edges that weigh next to nothing may be left out though the degree is below the fan-out.
 
     Args:
-        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry serves the seeds. -1
-            takes all. An entry may be a mapping from edge type to a number, where 0 draws nothing.
-        prob: Name of an edge field with non-negative weights ``A``. Edge types without the field are sampled
-            uniformly. (DGL 2.1 looks the weights up by place in its CSC instead of by edge id.)
-        importance_sampling: Optimise the probabilities so that the layer has fewer vertices, so many times; a negative
-            number stands for "until that changes nothing".
+        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry
+            serves the seeds. -1 takes all. An entry may be a mapping from edge type to a number,
+            where 0 draws nothing.
+        prob: Name of an edge field with non-negative weights ``A``. Edge types without the field
+            are sampled uniformly. (DGL 2.1 looks the weights up by place in its CSC instead of by
+            edge id.)
+        importance_sampling: Optimise the probabilities so that the layer has fewer vertices, so
+            many times; a negative number stands for "until that changes nothing".
         layer_dependency: Use the same random numbers in all hops: fewer input vertices again.
         edge_dir: "in" draws from in-edges; "out" from out-edges, for graphs with one vertex type.
-        batch_dependency: Batches for which a source keeps its random number, so that batches behind each other read
-            many of the same rows; see ``NeighborSampler``.
+        batch_dependency: Batches for which a source keeps its random number, so that batches behind
+            each other read many of the same rows; see ``NeighborSampler``.
 
     Raises:
-        TypeError: A fan-out, ``importance_sampling`` or ``batch_dependency`` is not an integer, or ``prob`` no string.
-        ValueError: No fan-out, one that is 0 or below -1, a ``batch_dependency`` below 1, or an unknown direction.
+        TypeError: A fan-out, ``importance_sampling`` or ``batch_dependency`` is not an integer, or
+            ``prob`` no string.
+        ValueError: No fan-out, one that is 0 or below -1, a ``batch_dependency`` below 1, or an
+            unknown direction.
 
     Example:
         >>> import torch
@@ -78,14 +85,18 @@ class LaborSampler(FanoutSampler, BlockSampler):
     def __post_init__(self) -> None:
         self.check_fanouts()
         if not isinstance(self.importance_sampling, int | np.integer):
-            raise TypeError(f"importance_sampling must be an integer, got {self.importance_sampling!r}")
+            raise TypeError(
+                f"importance_sampling must be an integer, got {self.importance_sampling!r}"
+            )
 
     @property
     def weighs_edges(self) -> bool:
         """See :attr:`HopSampler.weighs_edges`."""
         return self.prob is not None or self.importance_sampling != 0
 
-    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+    def picker(
+        self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
+    ) -> Picker | None:
         """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
         fanout = self.fanout(hop, edge_type)
         if fanout == 0:
@@ -112,7 +123,16 @@ class LaborPicker:
         offsets = hop.scratch.array("offsets", len(rows.offsets), np.int64)
         positions = rows.array("picked", indices.dtype)
         if self.weights is None and self.importance_sampling == 0:
-            labor.pick_uniform(indices, rows.starts, rows.offsets, self.fanout, key, hop.renewal, offsets, positions)
+            labor.pick_uniform(
+                indices,
+                rows.starts,
+                rows.offsets,
+                self.fanout,
+                key,
+                hop.renewal,
+                offsets,
+                positions,
+            )
             return rows.edges(offsets, positions)
         scales = hop.scratch.array("scales", len(rows.starts), np.float64)
         local_ids, pi, weights = _NO_IDS, _NO_PI, in_order(self.weights)
@@ -133,16 +153,28 @@ class LaborPicker:
 
         assert self.weights is not None
         num_dst = rows.hop.csc.num_dst
-        known = self.weights.memoized(("LABOR scales", self.fanout), lambda: np.zeros(num_dst))  # 0: not known yet
-        frontier, room = rows.hop.frontier, rows.hop.scratch.array("row", 2 * rows.largest, np.float64)
+        # 0: not known yet.
+        known = self.weights.memoized(("LABOR scales", self.fanout), lambda: np.zeros(num_dst))
+        frontier, room = (
+            rows.hop.frontier,
+            rows.hop.scratch.array("row", 2 * rows.largest, np.float64),
+        )
         weights = in_order(self.weights)
-        labor.scales_by_weight(frontier, rows.starts, rows.offsets, weights, self.fanout, known, scales, room)
+        labor.scales_by_weight(
+            frontier, rows.starts, rows.offsets, weights, self.fanout, known, scales, room
+        )
 
     def _optimise(self, rows: Rows, scales: Array) -> tuple[Array, Array]:
-        """Importance sampling: fill ``scales``; each in-edge's candidate, and the candidates' ``pi``."""
+        """Importance sampling: fill ``scales``; each in-edge's candidate, and the candidates'
+        ``pi``."""
         from .kernels import labor
 
-        starts, offsets, weights, scratch = rows.starts, rows.offsets, in_order(self.weights), rows.hop.scratch
+        starts, offsets, weights, scratch = (
+            rows.starts,
+            rows.offsets,
+            in_order(self.weights),
+            rows.hop.scratch,
+        )
         sums = scratch.array("sums", len(starts), np.float64)
         labor.row_sums(weights, starts, offsets, sums)
         if self.weights is None:
@@ -150,16 +182,24 @@ class LaborPicker:
         else:
             self._scale_by_weight(rows, scales)
         local_ids, count = rows.candidates()
-        pi, room = scratch.array("pi", count, np.float64), scratch.array("row", 2 * rows.largest, np.float64)
-        largest = inverses = scratch.array("largest", count, np.float64)  # the one is read, then the other
+        pi, room = (
+            scratch.array("pi", count, np.float64),
+            scratch.array("row", 2 * rows.largest, np.float64),
+        )
+        # The one is read, then the other.
+        largest = inverses = scratch.array("largest", count, np.float64)
         before, step = float("inf"), 0
         while step != self.importance_sampling:
-            labor.largest_scales(local_ids, offsets, starts, weights if step == 0 else NO_WEIGHTS, scales, largest)
+            labor.largest_scales(
+                local_ids, offsets, starts, weights if step == 0 else NO_WEIGHTS, scales, largest
+            )
             # Beyond 1 the size of pi hardly matters, and it grows with each step.
             pi[:] = largest if step == 0 else np.minimum(pi * largest, _MOST_PI)
             inverses[:] = 0.0
             np.divide(1.0, pi, out=inverses, where=pi > 0.0)
-            labor.solve_scales(local_ids, starts, offsets, weights, inverses, self.fanout, sums, scales, room)
+            labor.solve_scales(
+                local_ids, starts, offsets, weights, inverses, self.fanout, sums, scales, room
+            )
             now = labor.expected_vertices(pi)
             if not now < (1.0 - _TOLERANCE) * before:  # a NaN must end it, too
                 break

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["METHODS", "FastGCNPicker", "Importance", "LadiesPicker", "LayerSampler", "importance_of"]
+__all__ = [
+    "METHODS",
+    "FastGCNPicker",
+    "Importance",
+    "LadiesPicker",
+    "LayerSampler",
+    "importance_of",
+]
 
 _lock = threading.Lock()
 _known: weakref.WeakKeyDictionary[CSC | EdgeWeights, Importance] = weakref.WeakKeyDictionary()
@@ -49,7 +56,8 @@ class Importance:
 
 
 def importance_of(csc: CSC, weights: EdgeWeights | None) -> Importance:
-    """Sums of squares of the row-normalised weights (None: 1) by source, memoized; ValueError for a damaged CSC."""
+    """Sums of squares of the row-normalised weights (None: 1) by source, memoized; ValueError for a
+    damaged CSC."""
     from .kernels import layerwise
 
     owner = csc if weights is None else weights
@@ -58,9 +66,13 @@ def importance_of(csc: CSC, weights: EdgeWeights | None) -> Importance:
         if importance is None:
             csc.validate()
             squares = np.zeros(csc.num_src, dtype=np.float64)
-            layerwise.column_squares(csc.indptr.numpy(), csc.indices.numpy(), in_order(weights), squares)
+            layerwise.column_squares(
+                csc.indptr.numpy(), csc.indices.numpy(), in_order(weights), squares
+            )
             sums = np.cumsum(squares)
-            importance = _known[owner] = Importance(sums, int(np.count_nonzero(np.diff(sums, prepend=0.0))))
+            importance = _known[owner] = Importance(
+                sums, int(np.count_nonzero(np.diff(sums, prepend=0.0)))
+            )
         return importance
 
 
@@ -72,26 +84,29 @@ _MOST = 2**31 - 1
 class LayerSampler(BlockSampler):
     """Draws a number of vertices for each layer, and keeps all their edges to the frontier.
 
-    With ``P`` the adjacency whose rows add up to 1 (each in-edge of ``v`` has ``1 / in-degree``, or its share of the
-    weights in ``prob``), every edge of a block gets a weight, so that for each frontier vertex the weighted sum over
-    its sampled in-edges is an unbiased estimate of the sum over all of them with ``P``. Parallel edges count each for
-    itself. A block's destination vertices are among its sources, as in every block, drawn or not.
+    With ``P`` the adjacency whose rows add up to 1 (each in-edge of ``v`` has ``1 / in-degree``, or
+    its share of the weights in ``prob``), every edge of a block gets a weight, so that for each
+    frontier vertex the weighted sum over its sampled in-edges is an unbiased estimate of the sum
+    over all of them with ``P``. Parallel edges count each for itself. A block's destination
+    vertices are among its sources, as in every block, drawn or not.
 
-    - "ladies" (Zou et al., NeurIPS 2019) draws ``min(size, candidates)`` distinct in-neighbours of the frontier,
-      vertex ``u`` with probability ``pi_u = min(1, c * p_u)``, where ``p_u`` is the sum of the squares of its edges'
-      ``P``; weights are ``P / pi_u``.
-    - "fastgcn" (Chen et al., ICLR 2018) makes ``size`` independent draws from all vertices, in proportion to
-      the same sum over all edges of the graph; weights are ``P * draws / (size * q_u)``.
+    - "ladies" (Zou et al., NeurIPS 2019) draws ``min(size, candidates)`` distinct in-neighbours of
+      the frontier, vertex ``u`` with probability ``pi_u = min(1, c * p_u)``, where ``p_u`` is the
+      sum of the squares of its edges' ``P``; weights are ``P / pi_u``.
+    - "fastgcn" (Chen et al., ICLR 2018) makes ``size`` independent draws from all vertices, in
+      proportion to the same sum over all edges of the graph; weights are
+      ``P * draws / (size * q_u)``.
 
-    Where ``size`` is not below the number of vertices to choose from, all are taken and the weights are ``P``.
+    Where ``size`` is not below the number of vertices to choose from, all are taken and the weights
+    are ``P``.
 
     Args:
-        sizes: Vertices drawn for each hop in DGL's order: the last entry serves the seeds. In a graph with several edge
-            types the number is drawn for each; an entry may be a mapping from edge type to a number, where 0 draws
-            nothing.
+        sizes: Vertices drawn for each hop in DGL's order: the last entry serves the seeds. In a
+            graph with several edge types the number is drawn for each; an entry may be a mapping
+            from edge type to a number, where 0 draws nothing.
         method: "ladies" or "fastgcn".
-        prob: Name of an edge field with non-negative weights; edges of weight 0 are never taken. Edge types without
-            the field count every edge as 1.
+        prob: Name of an edge field with non-negative weights; edges of weight 0 are never taken.
+            Edge types without the field count every edge as 1.
         edge_dir: "in" draws from in-edges; "out" from out-edges, for graphs with one vertex type.
 
     Raises:
@@ -137,7 +152,9 @@ class LayerSampler(BlockSampler):
         """See :attr:`HopSampler.weighs_edges`."""
         return True
 
-    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+    def picker(
+        self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
+    ) -> Picker | None:
         """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
         size = self.size(hop, edge_type)
         if size == 0:
@@ -159,7 +176,8 @@ def _check_size(size: Any, least: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class LadiesPicker:
-    """Draws ``size`` in-neighbours by importance; ``weights``: one per edge in CSC order, or empty for 1."""
+    """Draws ``size`` in-neighbours by importance; ``weights``: one per edge in CSC order, or empty
+    for 1."""
 
     size: int
     weights: Array
@@ -172,19 +190,23 @@ class LadiesPicker:
         scales = _scales(rows, self.weights)
         local_ids, count = rows.candidates()
         importance = hop.scratch.array("importance", count, np.float64)
-        layerwise.add_squares(local_ids, rows.starts, rows.offsets, scales, self.weights, importance)
+        layerwise.add_squares(
+            local_ids, rows.starts, rows.offsets, scales, self.weights, importance
+        )
         factors = hop.scratch.array("factors", count, np.float64)
-        # In the order of discovery, not shuffled: the in-neighbours of a frontier vertex then lie together, and each
-        # stretch gives its share. Measured: a quarter fewer vertices without any sampled neighbour, and errors up to a
-        # fifth smaller where neighbours are alike. (A systematic sample of the same order knows only about as many
-        # different outcomes as there are candidates.)
+        # In the order of discovery, not shuffled: the in-neighbours of a frontier vertex then lie
+        # together, and each stretch gives its share. Measured: a quarter fewer vertices without any
+        # sampled neighbour, and errors up to a fifth smaller where neighbours are alike. (A
+        # systematic sample of the same order knows only about as many different outcomes as there
+        # are candidates.)
         layerwise.choose(importance, self.size, hop.key, factors)
         return _take(rows, local_ids, scales, self.weights, factors)
 
 
 @dataclass(frozen=True, eq=False)
 class FastGCNPicker:
-    """Makes ``size`` draws of vertices of the ``whole`` graph by importance; otherwise like :class:`LadiesPicker`."""
+    """Makes ``size`` draws of vertices of the ``whole`` graph by importance; otherwise like
+    :class:`LadiesPicker`."""
 
     size: int
     weights: Array
@@ -211,20 +233,29 @@ class FastGCNPicker:
         factors[:-1] = np.bincount(local_draws) / (self.size * whole.share(table.nodes))
         return self._take_drawn(rows, scales, table, factors)
 
-    def _take_drawn(self, rows: Rows, scales: Array, table: VertexTable, factors: Array) -> HopEdges:
-        """All edges from the drawn vertices: few of the frontier's in-edges, so a filter goes first."""
+    def _take_drawn(
+        self, rows: Rows, scales: Array, table: VertexTable, factors: Array
+    ) -> HopEdges:
+        """All edges from the drawn vertices: few of the frontier's in-edges, so a filter goes
+        first."""
         from .kernels import hop as _cpu
         from .kernels import layerwise
 
         scratch, indices = rows.hop.scratch, rows.hop.csc.indices.numpy()
-        bits = max(12, table.count.bit_length() + 5)  # a byte for 32 drawn vertices' hashes, in the innermost cache
+        # A byte for 32 drawn vertices' hashes, in the innermost cache.
+        bits = max(12, table.count.bit_length() + 5)
         marks = scratch.array("marks", 1 << bits, np.uint8)
         layerwise.mark(table.nodes, marks, np.uint64(64 - bits))
         offsets = scratch.array("offsets", len(rows.offsets), np.int64)
         positions = rows.array("picked", indices.dtype)
-        layerwise.filter_rows(indices, rows.starts, rows.offsets, marks, np.uint64(64 - bits), offsets, positions)
+        layerwise.filter_rows(
+            indices, rows.starts, rows.offsets, marks, np.uint64(64 - bits), offsets, positions
+        )
         count = int(offsets[-1])
-        sources, local_ids = scratch.array("sources", count, indices.dtype), scratch.array("found", count, np.int64)
+        sources, local_ids = (
+            scratch.array("sources", count, indices.dtype),
+            scratch.array("found", count, np.int64),
+        )
         _cpu.read_neighbors(indices, positions[:count], sources)
         layerwise.find(sources, *table.lookup, local_ids)
         weights = rows.array("picked weights", np.float64)
@@ -242,12 +273,24 @@ def _scales(rows: Rows, weights: Array) -> Array:
 
 
 def _take(rows: Rows, local_ids: Array, scales: Array, weights: Array, factors: Array) -> HopEdges:
-    """All edges from the candidates with a positive factor; their weights are their share of the row times it."""
+    """All edges from the candidates with a positive factor; their weights are their share of the
+    row times it."""
     from .kernels import layerwise
 
     offsets = rows.hop.scratch.array("offsets", len(rows.offsets), np.int64)
     positions = rows.array("picked", rows.hop.csc.indices.numpy().dtype)
     out = rows.array("picked weights", np.float64)
     chosen = rows.hop.scratch.array("chosen", len(factors), np.uint8)
-    layerwise.take_rows(local_ids, rows.starts, rows.offsets, scales, weights, factors, chosen, offsets, positions, out)
+    layerwise.take_rows(
+        local_ids,
+        rows.starts,
+        rows.offsets,
+        scales,
+        weights,
+        factors,
+        chosen,
+        offsets,
+        positions,
+        out,
+    )
     return rows.edges(offsets, positions, out)

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     Pairs = Mapping[EdgeType, tuple[Tensor, Tensor]]
     Array = npt.NDArray[Any]
 
-__all__ = ["GlobalUniformNegatives", "NegativeEnds", "NegativePairs", "UniformNegatives", "compact_pairs"]
+__all__ = [
+    "GlobalUniformNegatives",
+    "NegativeEnds",
+    "NegativePairs",
+    "UniformNegatives",
+    "compact_pairs",
+]
 
 
 def compact_pairs(
@@ -40,8 +46,8 @@ def compact_pairs(
         dtype: Id dtype of the result.
 
     Returns:
-        The graph's id of each vertex by type, for all types, and the groups with local ids, for all edge types. Ids
-        appear in the order group, edge type, sources, destinations.
+        The graph's id of each vertex by type, for all types, and the groups with local ids, for all
+        edge types. Ids appear in the order group, edge type, sources, destinations.
     """
     types = graph.node_types
     tables = dict(zip(types, Scratch.of_this_thread().tables(len(types)), strict=True))
@@ -59,10 +65,13 @@ def compact_pairs(
                     tables[ntype].relabel(np.ascontiguousarray(ids.numpy()), place.numpy())
             numbered[etype] = (places[0], places[1])
         local.append(numbered)
-    return {ntype: torch.from_numpy(table.nodes).to(dtype, copy=True) for ntype, table in tables.items()}, local
+    return {
+        ntype: torch.from_numpy(table.nodes).to(dtype, copy=True) for ntype, table in tables.items()
+    }, local
 
 
-_TRIES = 64  # draws until a pair that is no edge is given up: enough unless nearly all pairs are edges
+# Draws until a pair that is no edge is given up: enough unless nearly all pairs are edges.
+_TRIES = 64
 
 
 class NegativePairs(Protocol):
@@ -74,9 +83,12 @@ class NegativePairs(Protocol):
 
     @property
     def keeps_sources(self) -> bool:
-        """Whether the sources are those of the positive edges, so that only destinations are drawn."""
+        """Whether the sources are those of the positive edges, so that only destinations are
+        drawn."""
 
-    def draw(self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int
+    ) -> tuple[Tensor, Tensor]:
         """Sources and destinations.
 
         Args:
@@ -87,7 +99,8 @@ class NegativePairs(Protocol):
         """
 
     def chances(self, csc: CSC, edge_type: EdgeType) -> Tensor | float:
-        """Probability of each vertex of the destination's type to be drawn, shape ``(num_dst,)``, or that of all."""
+        """Probability of each vertex of the destination's type to be drawn, shape ``(num_dst,)``,
+        or that of all."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,9 @@ class UniformNegatives:
     k: int
     keeps_sources = True
 
-    def draw(self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int
+    ) -> tuple[Tensor, Tensor]:
         """See :class:`NegativePairs`."""
         from .kernels import edges
 
@@ -133,7 +148,9 @@ class GlobalUniformNegatives:
     replace: bool = False
     keeps_sources = False
 
-    def draw(self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, csc: CSC, edge_type: EdgeType, pairs: tuple[Tensor, Tensor], key: int
+    ) -> tuple[Tensor, Tensor]:
         """See :class:`NegativePairs`."""
         from .kernels import edges
 
@@ -173,19 +190,21 @@ def _need_first_rows(csc: CSC, key: np.uint64, count: int) -> None:
 
 
 class NegativeEnds:
-    """Draws vertices of one type, with replacement, as a pure function of a key; safe from any number of threads.
+    """Draws vertices of one type, with replacement, as a pure function of a key; safe from any
+    number of threads.
 
     Args:
         num_nodes: Vertices of the type.
-        weight: Shape ``(num_nodes,)``, finite and not negative: vertices are drawn in proportion to it. Default: all
-            are as likely.
-        time: Shape ``(num_nodes,)``, integers or floats: a vertex is no end of a pair that is older, and is never drawn
-            if its time is missing.
+        weight: Shape ``(num_nodes,)``, finite and not negative: vertices are drawn in proportion to
+            it. Default: all are as likely.
+        time: Shape ``(num_nodes,)``, integers or floats: a vertex is no end of a pair that is
+            older, and is never drawn if its time is missing.
         name: Name of the weight, for errors.
 
     Raises:
         TypeError: The weight is no tensor of numbers.
-        ValueError: There is not one weight per vertex, one is negative, infinite or NaN, or all are 0.
+        ValueError: There is not one weight per vertex, one is negative, infinite or NaN, or all are
+            0.
 
     Example:
         >>> NegativeEnds(3, weight=torch.tensor([0.0, 2.0, 0.0])).draw(4, key=1)
@@ -193,7 +212,12 @@ class NegativeEnds:
     """
 
     def __init__(
-        self, num_nodes: int, weight: Tensor | None = None, time: Tensor | None = None, *, name: str = "weight"
+        self,
+        num_nodes: int,
+        weight: Tensor | None = None,
+        time: Tensor | None = None,
+        *,
+        name: str = "weight",
     ) -> None:
         self.num_nodes = num_nodes
         self._weights = None if weight is None else _checked(weight, num_nodes, name)
@@ -206,18 +230,22 @@ class NegativeEnds:
             self._times = ticks[self._order]
         self._sums: Array | None = None
         if self._weights is not None:
-            self._sums = np.cumsum(self._weights if self._order is None else self._weights[self._order])
+            self._sums = np.cumsum(
+                self._weights if self._order is None else self._weights[self._order]
+            )
 
-    def draw(self, count: int, key: int, until: Tensor | None = None, since: Tensor | None = None) -> Tensor:
+    def draw(
+        self, count: int, key: int, until: Tensor | None = None, since: Tensor | None = None
+    ) -> Tensor:
         """Draw ``count`` vertices.
 
         Args:
             count: Number of draws.
             key: Any 64-bit number.
-            until: Shape ``(count,)``, int64: the latest ticks each may have. Where no vertex (of any weight) is that
-                early, the earliest of all is taken, as in PyG. Needs ``time``.
-            since: The same, the ticks that each must be above. Where no vertex (of positive weight) lies between both,
-                the last before is taken.
+            until: Shape ``(count,)``, int64: the latest ticks each may have. Where no vertex (of
+                any weight) is that early, the earliest of all is taken, as in PyG. Needs ``time``.
+            since: The same, the ticks that each must be above. Where no vertex (of positive weight)
+                lies between both, the last before is taken.
 
         Returns:
             Shape ``(count,)``, int64.
@@ -227,10 +255,16 @@ class NegativeEnds:
         """
         from .kernels import weighted
 
-        num_places, places = self.num_nodes if self._order is None else len(self._order), np.empty(count, np.int64)
+        num_places, places = (
+            self.num_nodes if self._order is None else len(self._order),
+            np.empty(count, np.int64),
+        )
         if count and not num_places:
             which = " with a time" if self.num_nodes else ""
-            raise ValueError(f"negative pairs need at least 1 vertex{which} to draw from, got 0 for {count} pairs")
+            raise ValueError(
+                f"negative pairs need at least 1 vertex{which} to draw from, got 0 for {count} "
+                "pairs"
+            )
         begins, ends = np.zeros(count, np.int64), np.full(count, num_places, np.int64)
         if until is not None and self._times is not None:
             ends = np.searchsorted(self._times, until.numpy(), side="right").astype(np.int64)
@@ -244,14 +278,20 @@ class NegativeEnds:
 
     @property
     def chances(self) -> Tensor:
-        """Probability of each vertex to be drawn where time does not matter, shape ``(num_nodes,)``, float64."""
+        """Probability of each vertex to be drawn where time does not matter, shape
+        ``(num_nodes,)``, float64."""
         if self._weights is None:
-            return torch.full((self.num_nodes,), 1 / max(1, self.num_nodes), dtype=torch.float64, device="cpu")
+            return torch.full(
+                (self.num_nodes,), 1 / max(1, self.num_nodes), dtype=torch.float64, device="cpu"
+            )
         return torch.from_numpy(self._weights / self._weights.sum())
 
     @cached_property
     def _identity(self) -> tuple[int, str]:
-        parts = [hashlib.blake2b(b"" if a is None else a.data) for a in (self._weights, self._order, self._times)]
+        parts = [
+            hashlib.blake2b(b"" if a is None else a.data)
+            for a in (self._weights, self._order, self._times)
+        ]
         return self.num_nodes, "-".join(part.hexdigest()[:16] for part in parts)
 
     def __eq__(self, other: object) -> bool:
@@ -270,7 +310,9 @@ def _checked(weight: Any, num_nodes: int, name: str) -> Array:
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"{name} must be a tensor of numbers, got {got}")
     if weight.shape != (num_nodes,):
-        raise ValueError(f"{name} must have one number per vertex ({num_nodes}), got shape {tuple(weight.shape)}")
+        raise ValueError(
+            f"{name} must have one number per vertex ({num_nodes}), got shape {tuple(weight.shape)}"
+        )
     weights: Array = weight.detach().cpu().to(torch.float64, copy=True).numpy()
     wrong = ~((weights >= 0) & np.isfinite(weights))
     if wrong.any():

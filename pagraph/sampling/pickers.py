@@ -1,4 +1,5 @@
-"""Pickers: choose the edges of one hop uniformly, by weight or by time; and the rows of a frontier."""
+"""Pickers: choose the edges of one hop uniformly, by weight or by time; and the rows of a
+frontier."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class UniformPicker:
-    """Draws ``fanout`` in-edges of each vertex (-1: all), or with ``replace`` as many with replacement."""
+    """Draws ``fanout`` in-edges of each vertex (-1: all), or with ``replace`` as many with
+    replacement."""
 
     fanout: int
     replace: bool = False
@@ -44,7 +46,8 @@ class UniformPicker:
         return self.pick_from(hop, measure_rows(hop, self.fanout, self.replace))
 
     def pick_from(self, hop: Hop, rows: tuple[Array, Array, Array]) -> HopEdges:
-        """Picks from rows that may be parts of the graph's, measured as :func:`measure_rows` does."""
+        """Picks from rows that may be parts of the graph's, measured as :func:`measure_rows`
+        does."""
         from .kernels import hop as _cpu
 
         counters, (starts, degrees, offsets) = hop.counters, rows
@@ -56,21 +59,34 @@ class UniformPicker:
             _cpu.pick_repeated(counters, starts, degrees, offsets, hop.key, positions)
         else:
             # The set is a token where no vertex has to choose among so many.
-            many = self.fanout > _cpu.SCAN_LIMIT and len(counters) > 0 and int(degrees.max()) > self.fanout
+            many = (
+                self.fanout > _cpu.SCAN_LIMIT
+                and len(counters) > 0
+                and int(degrees.max()) > self.fanout
+            )
             seen = hop.scratch.hash_set(self.fanout if many else 1)
             _cpu.pick_distinct(counters, starts, degrees, offsets, hop.key, seen, positions)
         return edges
 
 
-def measure_rows(hop: Hop, fanout: int, replace: bool, *, offsets: str = "offsets") -> tuple[Array, Array, Array]:
+def measure_rows(
+    hop: Hop, fanout: int, replace: bool, *, offsets: str = "offsets"
+) -> tuple[Array, Array, Array]:
     """See :func:`measure_frontier`."""
     return measure_frontier(hop.csc, hop.frontier, hop.scratch, fanout, replace, offsets=offsets)
 
 
 def measure_frontier(
-    csc: CSC, frontier: Array, scratch: Scratch, fanout: int, replace: bool, *, offsets: str = "offsets"
+    csc: CSC,
+    frontier: Array,
+    scratch: Scratch,
+    fanout: int,
+    replace: bool,
+    *,
+    offsets: str = "offsets",
 ) -> tuple[Array, Array, Array]:
-    """The start and length of each frontier vertex's row, and the ``indptr`` of the picks, int64, in scratch.
+    """The start and length of each frontier vertex's row, and the ``indptr`` of the picks, int64,
+    in scratch.
 
     The ``indptr`` has the name ``offsets`` there. Raises FormatError where the graph's is damaged.
     """
@@ -81,7 +97,9 @@ def measure_frontier(
     indptr = scratch.array(offsets, n + 1, np.int64)
     if csc.pages is not None:
         csc.pages.need_offsets(frontier)
-    total = _cpu.measure(csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, indptr)
+    total = _cpu.measure(
+        csc.indptr.numpy(), csc.num_edges, frontier, fanout, replace, starts, degrees, indptr
+    )
     if total < 0:  # -1 - i means the frontier's vertex i
         raise_bad_row(int(frontier[-1 - total]))
     return starts, degrees, indptr
@@ -89,15 +107,17 @@ def measure_frontier(
 
 @dataclass(frozen=True)
 class WeightedPicker:
-    """Draws ``fanout`` in-edges of each vertex, in proportion to their weights; edges of weight 0 never.
+    """Draws ``fanout`` in-edges of each vertex, in proportion to their weights; edges of weight 0
+    never.
 
-    Without replacement the picks are those of successive sampling: each in proportion to the weights of the edges that
-    are left (the distribution of DGL's picks). A vertex with at most ``fanout`` edges of positive weight gives all of
-    them, in CSC order.
+    Without replacement the picks are those of successive sampling: each in proportion to the
+    weights of the edges that are left (the distribution of DGL's picks). A vertex with at most
+    ``fanout`` edges of positive weight gives all of them, in CSC order.
 
     Args:
         fanout: Edges per vertex; -1 takes all of positive weight.
-        replace: Draw with replacement; a vertex without an edge of positive weight still gives none.
+        replace: Draw with replacement; a vertex without an edge of positive weight still gives
+            none.
         weights: Weights of the edges that the hop draws from.
     """
 
@@ -106,13 +126,15 @@ class WeightedPicker:
     weights: EdgeWeights
 
     def pick(self, hop: Hop) -> HopEdges:
-        """See :class:`~pagraph.sampling.hop.Picker`; ValueError for the weights of another graph."""
+        """See :class:`~pagraph.sampling.hop.Picker`; ValueError for the weights of another
+        graph."""
         from .kernels import hop as _cpu
 
         weights = self.weights
         if weights.num_edges != hop.csc.num_edges:
             raise ValueError(
-                f"weights must be of the graph's {hop.csc.num_edges} edges, got those of {weights.num_edges}"
+                f"weights must be of the graph's {hop.csc.num_edges} edges, got those of "
+                f"{weights.num_edges}"
             )
         # Among the edges of positive weight, and in their numbering: a mask is nothing more.
         positive = hop if weights.kept is None else replace(hop, csc=weights.kept)
@@ -141,19 +163,27 @@ class WeightedPicker:
         # Where no row is longer than the fan-out, no key is needed.
         keys = hop.scratch.array("keys", min(self.fanout, int(degrees.max(initial=0))), np.float64)
         weighted.pick_short(frontier, *rows, hop.key, values, keys, positions)
-        weighted.take_distinct(frontier, listed, *rows, hop.key, values, sums, guide, slots, points, keys, positions)
+        weighted.take_distinct(
+            frontier, listed, *rows, hop.key, values, sums, guide, slots, points, keys, positions
+        )
         return edges
 
     def _first_draws(
         self, hop: Hop, rows: tuple[Array, Array, Array], sums: Array, guide: Array
     ) -> tuple[Array, Array, Array]:
-        """The rows to draw from, and the group and the point in it of each of as many draws as they want picks."""
+        """The rows to draw from, and the group and the point in it of each of as many draws as they
+        want picks."""
         from .kernels import weighted
 
         total = int(rows[2][-1])
         listed = hop.scratch.array("drawn rows", len(hop.frontier), np.int64)
-        slots, points = hop.scratch.array("slots", total, np.int64), hop.scratch.array("points", total, np.float64)
-        count, drawn = weighted.plan_draws(hop.counters, *rows, hop.key, self.replace, sums, listed, slots, points)
+        slots, points = (
+            hop.scratch.array("slots", total, np.int64),
+            hop.scratch.array("points", total, np.float64),
+        )
+        count, drawn = weighted.plan_draws(
+            hop.counters, *rows, hop.key, self.replace, sums, listed, slots, points
+        )
         listed, slots, points = listed[:count], slots[:drawn], points[:drawn]
         weighted.find_groups(listed, *rows, sums, guide, slots, points)
         return listed, slots, points
@@ -163,14 +193,17 @@ class WeightedPicker:
 class TimedPicker:
     """Draws ``fanout`` in-edges of each vertex among those whose time is within its limits.
 
-    That is at most ``Hop.until`` and, where it is told, above ``Hop.since``; an edge without a time is never drawn. A
-    vertex with at most ``fanout`` such edges gives all of them, in the order of time (equal times in CSC order).
+    That is at most ``Hop.until`` and, where it is told, above ``Hop.since``; an edge without a time
+    is never drawn. A vertex with at most ``fanout`` such edges gives all of them, in the order of
+    time (equal times in CSC order).
 
     Args:
         fanout: Edges per vertex; -1 takes all.
         replace: Draw with replacement.
-        latest: Draw among the latest ``fanout`` of the edges only: without replacement these are the picks.
-        times: Times of the edges that the hop draws from, whose rows are in the order of time (``times.in_order``).
+        latest: Draw among the latest ``fanout`` of the edges only: without replacement these are
+            the picks.
+        times: Times of the edges that the hop draws from, whose rows are in the order of time
+            (``times.in_order``).
     """
 
     fanout: int
@@ -191,22 +224,30 @@ class TimedPicker:
 
         times = self.times
         if times.num_edges != hop.csc.num_edges:
-            raise ValueError(f"times must be of the graph's {hop.csc.num_edges} edges, got those of {times.num_edges}")
+            raise ValueError(
+                f"times must be of the graph's {hop.csc.num_edges} edges, got those of "
+                f"{times.num_edges}"
+            )
         assert hop.until is not None
         starts, degrees, _ = measure_rows(hop, self.fanout, self.replace)
         offsets = hop.scratch.array("valid offsets", len(hop.frontier) + 1, np.int64)
         counts = []
         for name, limits in ("upto", hop.until), ("before", self._since(hop)):
             counts.append(hop.scratch.array(name, len(limits), np.int64))
-            _times.count_until(times.values.numpy(), times.marks.numpy(), limits, starts, degrees, counts[-1])
+            _times.count_until(
+                times.values.numpy(), times.marks.numpy(), limits, starts, degrees, counts[-1]
+            )
         _times.cut_rows(*counts, self.fanout, self.replace, self.latest, starts, degrees, offsets)
         return starts, degrees, offsets
 
     def _since(self, hop: Hop) -> Array:
-        """The times that edges must be above; empty where all that are early enough may be drawn."""
+        """The times that edges must be above; empty where all that are early enough may be
+        drawn."""
         if hop.since is not None:
             return hop.since
-        since = hop.scratch.array("since", len(hop.frontier) if self.times.has_missing else 0, np.int64)
+        since = hop.scratch.array(
+            "since", len(hop.frontier) if self.times.has_missing else 0, np.int64
+        )
         since.fill(MISSING)
         return since
 
@@ -216,7 +257,8 @@ NO_WEIGHTS: Array = np.empty(0, dtype=np.float32)
 
 
 _VERTICES_PER_EDGE = 8
-"""Up to here a table of all vertices is about as large as what a hop needs anyway, and faster than a hash table."""
+"""Up to here a table of all vertices is about as large as what a hop needs anyway, and faster than
+a hash table."""
 
 
 def in_order(weights: EdgeWeights | None) -> Array:
@@ -232,7 +274,8 @@ class Rows:
     Attributes:
         hop: The hop.
         starts: Shape ``(n,)``, int64: the first position of each row in the CSC.
-        offsets: Shape ``(n + 1,)``, int64: where the row would begin if the rows lay one after the other.
+        offsets: Shape ``(n + 1,)``, int64: where the row would begin if the rows lay one after the
+            other.
     """
 
     hop: Hop
@@ -242,7 +285,8 @@ class Rows:
     @classmethod
     def of(cls, hop: Hop) -> Rows:
         """The rows of a hop's frontier; FormatError where the graph's ``indptr`` is damaged."""
-        starts, degrees, offsets = measure_rows(hop, -1, False, offsets="row offsets")  # pickers write "offsets"
+        # Pickers write "offsets".
+        starts, degrees, offsets = measure_rows(hop, -1, False, offsets="row offsets")
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
         return cls(hop, starts, offsets)
@@ -258,7 +302,8 @@ class Rows:
         return int(np.diff(self.offsets).max(initial=0))
 
     def array(self, name: str, dtype: Any) -> Array:
-        """Scratch for each in-edge, and one element more: kernels write before they count (contents undefined).
+        """Scratch for each in-edge, and one element more: kernels write before they count (contents
+        undefined).
 
         Pages that nothing is written to cost nothing.
         """
@@ -273,7 +318,8 @@ class Rows:
         return edges
 
     def candidates(self) -> tuple[Array, int]:
-        """Number the distinct sources by discovery: each in-edge's number, the count; FormatError for a bad edge."""
+        """Number the distinct sources by discovery: each in-edge's number, the count; FormatError
+        for a bad edge."""
         from .kernels import layerwise
 
         csc, scratch = self.hop.csc, self.hop.scratch

@@ -42,16 +42,20 @@ __all__ = [
 ]
 
 _MOST = 2**31 - 1
-_SAME_READS = ("batch_dependency",)  # settings that change nothing about how often a vertex is expected to be read
+# Settings that change nothing about how often a vertex is expected to be read.
+_SAME_READS = ("batch_dependency",)
 
 
 class MiniBatchSampler:
-    """Base of all samplers: turns seeds into a mini-batch, as a pure function of graph, seeds and key.
+    """Base of all samplers: turns seeds into a mini-batch, as a pure function of graph, seeds and
+    key.
 
-    Subclasses are frozen dataclasses (see :attr:`cache_key`) and may be called from any number of threads.
+    Subclasses are frozen dataclasses (see :attr:`cache_key`) and may be called from any number of
+    threads.
 
     Attributes:
-        seeds_are_vertices: Whether seeds are vertices (their rows are read as such), not edges or pairs of them.
+        seeds_are_vertices: Whether seeds are vertices (their rows are read as such), not edges or
+            pairs of them.
         disjoint: A tree for each seed: a vertex found from two seeds is there twice.
     """
 
@@ -60,7 +64,8 @@ class MiniBatchSampler:
 
     @property
     def hops(self) -> HopSampler | None:
-        """The sampler of the hops from vertices to their neighbours: this one or one inside; None: not known."""
+        """The sampler of the hops from vertices to their neighbours: this one or one inside; None:
+        not known."""
         return None
 
     @property
@@ -81,7 +86,8 @@ class MiniBatchSampler:
         return type(self), *(_hashable(getattr(self, name)) for name in names)
 
     def seed_rates(self, seeds: Any, batch_size: int) -> dict[str, Tensor] | None:
-        """Probability of each vertex to be in the first frontier of a batch of ``batch_size`` of the seeds.
+        """Probability of each vertex to be in the first frontier of a batch of ``batch_size`` of
+        the seeds.
 
         Returns:
             Vertex type to float64, shape ``(num_nodes,)``; None where seeds are the frontier.
@@ -103,13 +109,15 @@ def _hashable(value: Any) -> Hashable:
 
 _MOST_SMALL_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
 EdgeField = Callable[["EdgeType", str], "Tensor | None"]
-"""Gives an edge field by edge type and name, in the order of the edge ids; None where there is none."""
+"""Gives an edge field by edge type and name, in the order of the edge ids; None where there is
+none."""
 
 
 def check_per_hop(
     name: str, entries: Any, check: Callable[[Any, int], int], *, least: int = 1
 ) -> tuple[int | dict[EdgeType, int], ...]:
-    """The checked entries of all hops; in a mapping 0 is allowed, for an edge type that draws nothing.
+    """The checked entries of all hops; in a mapping 0 is allowed, for an edge type that draws
+    nothing.
 
     Args:
         name: Name of the argument, for errors.
@@ -124,7 +132,9 @@ def check_per_hop(
     if least and not entries:
         raise ValueError(f"{name} must have at least 1 entry, got none")
     return tuple(
-        {t: check(number, 0) for t, number in entry.items()} if isinstance(entry, Mapping) else check(entry, least)
+        {t: check(number, 0) for t, number in entry.items()}
+        if isinstance(entry, Mapping)
+        else check(entry, least)
         for entry in entries
     )
 
@@ -136,7 +146,8 @@ def check_edge_dir(edge_dir: str) -> None:
 
 
 def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:
-    """A fan-out as an int; TypeError or ValueError unless -1 or from ``least`` to what ``replace`` can draw."""
+    """A fan-out as an int; TypeError or ValueError unless -1 or from ``least`` to what ``replace``
+    can draw."""
     if isinstance(fanout, bool) or not isinstance(fanout, int | np.integer):
         raise TypeError(f"fanouts must be integers, got {fanout!r}")
     if fanout != -1 and fanout < least:
@@ -156,9 +167,10 @@ class UniformHops:
     """Hops along all edge types that draw uniformly.
 
     Attributes:
-        fanouts: Fan-out of each hop and edge type, shape ``(num_hops, num_edge_types)``, int64; the first hop serves
-            the seeds.
-        ends: The places of both ends' types among the vertex types, shape ``(num_edge_types, 2)``, int64.
+        fanouts: Fan-out of each hop and edge type, shape ``(num_hops, num_edge_types)``, int64; the
+            first hop serves the seeds.
+        ends: The places of both ends' types among the vertex types, shape ``(num_edge_types, 2)``,
+            int64.
         replace: Draw with replacement.
         set_size: Slots that a set of one vertex's picks needs.
     """
@@ -170,10 +182,14 @@ class UniformHops:
 
     @classmethod
     def of(cls, sampler: FanoutSampler, graph: Graph) -> UniformHops | None:
-        """The hops of a sampler that draws uniformly; None where it takes all neighbours or does not name a type."""
+        """The hops of a sampler that draws uniformly; None where it takes all neighbours or does
+        not name a type."""
         node_types, edge_types, _ = graph.types
         try:
-            fanouts = [[sampler.fanout(hop, etype) for etype in edge_types] for hop in range(sampler.num_hops)]
+            fanouts = [
+                [sampler.fanout(hop, etype) for etype in edge_types]
+                for hop in range(sampler.num_hops)
+            ]
         except KeyError:
             return None
         if not all(0 <= fanout <= _MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
@@ -189,7 +205,8 @@ class UniformHops:
 
 
 class HopSampler(MiniBatchSampler):
-    """Base of the samplers that go from seeds to their neighbours hop by hop. Subclasses say how edges are picked.
+    """Base of the samplers that go from seeds to their neighbours hop by hop. Subclasses say how
+    edges are picked.
 
     Attributes:
         edge_dir: "in" or "out": which edges are drawn.
@@ -197,8 +214,10 @@ class HopSampler(MiniBatchSampler):
         time: Field that edges are chosen by time with; None: none.
         replace: Edges are drawn with replacement.
         layer_dependency: All hops share their random numbers (LABOR).
-        batch_dependency: Batches after which a vertex draws with another random number; see ``Renewal``.
-        expands_once: A hop draws only from the vertices that the hop before found, not from all that are known.
+        batch_dependency: Batches after which a vertex draws with another random number; see
+            ``Renewal``.
+        expands_once: A hop draws only from the vertices that the hop before found, not from all
+            that are known.
     """
 
     edge_dir: str
@@ -210,7 +229,8 @@ class HopSampler(MiniBatchSampler):
     expands_once: bool = False
 
     def check_edges(self) -> None:
-        """Raise ValueError for an unknown direction and TypeError for a ``prob`` that is not a string."""
+        """Raise ValueError for an unknown direction and TypeError for a ``prob`` that is not a
+        string."""
         check_edge_dir(self.edge_dir)
         if self.prob is not None and not isinstance(self.prob, str):
             raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
@@ -225,7 +245,9 @@ class HopSampler(MiniBatchSampler):
         values = None if self.prob is None else field(edge_type, self.prob)
         if values is None:
             return None
-        return edge_weights(graph.adjacency(self.edge_dir, edge_type), values, name=f"edge field {self.prob!r}")
+        return edge_weights(
+            graph.adjacency(self.edge_dir, edge_type), values, name=f"edge field {self.prob!r}"
+        )
 
     @property
     def hops(self) -> HopSampler:  # noqa: D102
@@ -245,7 +267,8 @@ class HopSampler(MiniBatchSampler):
         raise NotImplementedError
 
     def uniform_hops(self, graph: Graph) -> UniformHops | None:
-        """The hops along all edge types if they draw uniformly, whatever fields there are; None otherwise."""
+        """The hops along all edge types if they draw uniformly, whatever fields there are; None
+        otherwise."""
         return None
 
     @cached_property
@@ -255,44 +278,59 @@ class HopSampler(MiniBatchSampler):
 
     @property
     def weighs_edges(self) -> bool:
-        """Whether blocks have edge weights; those without any edge then have an empty tensor of them."""
+        """Whether blocks have edge weights; those without any edge then have an empty tensor of
+        them."""
         return False
 
-    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
-        """The picker of hop number ``hop`` (0 serves the seeds) along ``edge_type``; None: no edges."""
+    def picker(
+        self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
+    ) -> Picker | None:
+        """The picker of hop number ``hop`` (0 serves the seeds) along ``edge_type``; None: no
+        edges."""
         raise NotImplementedError
 
     def with_in_edges(self) -> Self:
         """The same sampler for in-edges: for graphs that are reversed already."""
         return self if self.edge_dir == "in" else replace(self, edge_dir="in")  # type: ignore[type-var]
 
-    def pick(self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField) -> HopEdges:
-        """The edges of one type that hop number ``number`` draws; none for an empty frontier or without a picker."""
+    def pick(
+        self, graph: Graph, hop: Hop, number: int, edge_type: EdgeType, field: EdgeField
+    ) -> HopEdges:
+        """The edges of one type that hop number ``number`` draws; none for an empty frontier or
+        without a picker."""
         picker = self.picker(graph, number, edge_type, field) if len(hop.frontier) else None
         if picker is not None:
             return picker.pick(hop)
-        return hop.edges(np.zeros(len(hop.frontier) + 1, dtype=np.int64), weighted=self.weighs_edges)
+        return hop.edges(
+            np.zeros(len(hop.frontier) + 1, dtype=np.int64), weighted=self.weighs_edges
+        )
 
 
 class FanoutSampler(HopSampler):
     """Base of the samplers that draw a number of neighbours of each vertex.
 
     Attributes:
-        fanouts: Neighbours per vertex for each hop, or a mapping from edge type to such numbers; the last entry serves
-            the seeds, -1 takes all.
+        fanouts: Neighbours per vertex for each hop, or a mapping from edge type to such numbers;
+            the last entry serves the seeds, -1 takes all.
     """
 
     fanouts: Sequence[int | Mapping[EdgeType, int]]
 
     def check_fanouts(self, *, least: int = 1) -> None:
-        """Check and normalise ``fanouts``, then :meth:`check_edges`; see :func:`check_per_hop` for ``least``."""
+        """Check and normalise ``fanouts``, then :meth:`check_edges`; see :func:`check_per_hop` for
+        ``least``."""
         object.__setattr__(self, "replace", as_flag("replace", self.replace))
         checked = check_per_hop(
-            "fanouts", self.fanouts, lambda n, least: check_fanout(n, self.replace, least=least), least=least
+            "fanouts",
+            self.fanouts,
+            lambda n, least: check_fanout(n, self.replace, least=least),
+            least=least,
         )
         self.check_edges()
         object.__setattr__(self, "fanouts", checked)
-        object.__setattr__(self, "batch_dependency", as_integer("batch_dependency", self.batch_dependency, least=1))
+        object.__setattr__(
+            self, "batch_dependency", as_integer("batch_dependency", self.batch_dependency, least=1)
+        )
 
     @property
     def num_hops(self) -> int:
@@ -307,7 +345,9 @@ class FanoutSampler(HopSampler):
         """
         return of_edge_type(self.fanouts[-1 - hop], edge_type)
 
-    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+    def picker(
+        self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
+    ) -> Picker | None:
         """See :meth:`HopSampler.picker`; raises as :meth:`weights` does."""
         fanout = self.fanout(hop, edge_type)
         if not fanout:
@@ -319,7 +359,8 @@ class FanoutSampler(HopSampler):
 
 
 class BatchRun:
-    """One batch while it is sampled hop by hop: its arguments, checked and with defaults, and its vertex tables."""
+    """One batch while it is sampled hop by hop: its arguments, checked and with defaults, and its
+    vertex tables."""
 
     def __init__(
         self,
@@ -353,13 +394,24 @@ class BatchRun:
         """Known vertices of each type."""
         return {ntype: table.count for ntype, table in self.tables.items()}
 
-    def hop(self, number: int, index: int, frontier: Any, dtype: torch.dtype, pool: EdgeMemory, **more: Any) -> Hop:
-        """Hop number ``number`` along edge type number ``index``; see :class:`~pagraph.sampling.hop.Hop`."""
+    def hop(
+        self,
+        number: int,
+        index: int,
+        frontier: Any,
+        dtype: torch.dtype,
+        pool: EdgeMemory,
+        **more: Any,
+    ) -> Hop:
+        """Hop number ``number`` along edge type number ``index``; see
+        :class:`~pagraph.sampling.hop.Hop`."""
         layer_key, offset = derive_key(self.key, number), self._offset
         return Hop(
             csc=self.graph.adjacency(self.sampler.edge_dir, self.graph.edge_types[index]).scattered,
             frontier=frontier,
-            key=np.uint64(((derive_key(self.key, number, index) if index else layer_key) + offset) % 2**64),
+            key=np.uint64(
+                ((derive_key(self.key, number, index) if index else layer_key) + offset) % 2**64
+            ),
             layer_key=np.uint64((layer_key + offset) % 2**64),
             batch_key=np.uint64((self.key + offset) % 2**64),
             scratch=self.scratch,
@@ -383,7 +435,8 @@ class BatchRun:
 
 
 def seeds_by_type(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Seeds by vertex type; KeyError for an unknown type, IndexError for a seed outside ``[0, num_nodes)``."""
+    """Seeds by vertex type; KeyError for an unknown type, IndexError for a seed outside
+    ``[0, num_nodes)``."""
     by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
     for ntype, ids in by_type.items():
         name = f"seeds[{ntype!r}]" if isinstance(seeds, Mapping) else "seeds"

@@ -29,17 +29,19 @@ __all__ = ["ShaDowSampler"]
 class ShaDowSampler(MiniBatchSampler):
     """Draws a neighbourhood for each seed, and takes all edges that the graph has within it.
 
-    The k-hop sampler of Zeng et al. ("Decoupling the Depth and Scope of Graph Neural Networks", NeurIPS 2021, section
-    4), for graphs of one vertex type. Batches are those of torch-sparse's ``ego_k_hop_sample_adj``: one seed's
-    vertices after another's, by id. A vertex draws once, in the hop after the one that found it; in torch-sparse it
-    draws again whenever it is found.
+    The k-hop sampler of Zeng et al. ("Decoupling the Depth and Scope of Graph Neural Networks",
+    NeurIPS 2021, section 4), for graphs of one vertex type. Batches are those of torch-sparse's
+    ``ego_k_hop_sample_adj``: one seed's vertices after another's, by id. A vertex draws once, in
+    the hop after the one that found it; in torch-sparse it draws again whenever it is found.
 
     Args:
         depth: Hops; 0 leaves the seeds with their self-loops.
-        fanout: Neighbours that a vertex draws in each hop; all where it has no more, -1: all of every vertex.
+        fanout: Neighbours that a vertex draws in each hop; all where it has no more, -1: all of
+            every vertex.
         replace: Draw with replacement, where there are more than ``fanout``.
-        by_source: Edges in the order of their sources and then destinations, as PyG's ``edge_index`` has them; without,
-            in that of their destinations, as in every other subgraph.
+        by_source: Edges in the order of their sources and then destinations, as PyG's
+            ``edge_index`` has them; without, in that of their destinations, as in every other
+            subgraph.
 
     Raises:
         TypeError: A number is not an integer.
@@ -69,7 +71,9 @@ class ShaDowSampler(MiniBatchSampler):
 
     @cached_property
     def _neighbourhoods(self) -> _Neighbourhoods:
-        return _Neighbourhoods([self.fanout] * self.depth, self.replace, disjoint=True, induced=True)
+        return _Neighbourhoods(
+            [self.fanout] * self.depth, self.replace, disjoint=True, induced=True
+        )
 
     def sample(
         self,
@@ -84,14 +88,18 @@ class ShaDowSampler(MiniBatchSampler):
         run = SubgraphRun(self._neighbourhoods, graph, seeds, key, dtype, pools, None)
         run.expand()
         ids = {ntype: np.sort(table.nodes) for ntype, table in run.tables.items()}
-        return run.induced_in_trees(ids, {t: [len(known)] for t, known in ids.items()}, by_source=self.by_source)
+        return run.induced_in_trees(
+            ids, {t: [len(known)] for t, known in ids.items()}, by_source=self.by_source
+        )
 
 
 @dataclass(frozen=True)
 class _Neighbourhoods(SubgraphSampler):
     """Draws the vertices: with replacement only where there are more than the fan-out."""
 
-    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+    def picker(
+        self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
+    ) -> Picker | None:
         """See :meth:`HopSampler.picker`."""
         fanout = self.fanout(hop, edge_type)
         if self.replace and fanout > 0:
@@ -111,5 +119,7 @@ class _RepeatedPicker:
 
         starts, degrees, offsets = measure_rows(hop, self.fanout, False)
         edges = hop.edges(offsets)
-        trees.pick_all_or_repeated(hop.counters, starts, degrees, offsets, hop.key, edges.positions.numpy())
+        trees.pick_all_or_repeated(
+            hop.counters, starts, degrees, offsets, hop.key, edges.positions.numpy()
+        )
         return edges

@@ -1,4 +1,5 @@
-"""SubgraphSampler: hop by hop from seeds, each vertex expanded once, over any number of vertex and edge types."""
+"""SubgraphSampler: hop by hop from seeds, each vertex expanded once, over any number of vertex and
+edge types."""
 
 from __future__ import annotations
 
@@ -33,37 +34,44 @@ __all__ = ["SubgraphRun", "SubgraphSampler"]
 
 @dataclass(frozen=True)
 class SubgraphSampler(FanoutSampler):
-    """Draws neighbours hop by hop and makes one subgraph of them, as PyG's ``NeighborSampler`` does.
+    """Draws neighbours hop by hop and makes one subgraph of them, as PyG's ``NeighborSampler``
+    does.
 
-    A vertex is expanded once, in the hop after the one that found it; ``NeighborSampler`` expands every known vertex
-    again in each hop, as DGL does. So with the same fan-outs there is less to draw.
+    A vertex is expanded once, in the hop after the one that found it; ``NeighborSampler`` expands
+    every known vertex again in each hop, as DGL does. So with the same fan-outs there is less to
+    draw.
 
     Args:
-        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry serves the seeds. -1
-            takes all, 0 none. An entry may be a mapping from edge type to a number. Without entries there are only
-            the seeds.
+        fanouts: Neighbours per vertex and edge type for each hop in DGL's order: the last entry
+            serves the seeds. -1 takes all, 0 none. An entry may be a mapping from edge type to a
+            number. Without entries there are only the seeds.
         replace: Draw with replacement.
-        prob: Name of an edge field: neighbours are drawn in proportion to it, see ``NeighborSampler``.
+        prob: Name of an edge field: neighbours are drawn in proportion to it, see
+            ``NeighborSampler``.
         disjoint: Sample a tree for each seed: a vertex found from two seeds is there twice.
-        induced: Return all edges that the graph has among the sampled vertices, not only those that led to them; in
-            disjoint trees, among those of each tree, and with ``time`` only those that may be drawn in it.
-        time: Name of a field of integers or floats, of vertices or of edges: only edges that are not later than the
-            seed of the tree are drawn. An edge is as late as its source vertex where the field is one of vertices, and
-            as the later of both where it is one of edges, too. Edge types without a time are drawn from uniformly,
-            edges whose time is missing (NaN, or numpy's NaT, the smallest int64) never. The trees are disjoint then.
+        induced: Return all edges that the graph has among the sampled vertices, not only those that
+            led to them; in disjoint trees, among those of each tree, and with ``time`` only those
+            that may be drawn in it.
+        time: Name of a field of integers or floats, of vertices or of edges: only edges that are
+            not later than the seed of the tree are drawn. An edge is as late as its source vertex
+            where the field is one of vertices, and as the later of both where it is one of edges,
+            too. Edge types without a time are drawn from uniformly, edges whose time is missing
+            (NaN, or numpy's NaT, the smallest int64) never. The trees are disjoint then.
         latest: Draw the latest of these edges instead of any.
-        time_window: Length of a window before the time ``t`` of the seed: only edges in ``(t - time_window, t]`` are
-            drawn. Or a mapping from edge type to lengths; types that it does not name have no window.
-        share_trees: Sample one tree for all seeds of the same time, in the order of time: a vertex found from several
-            of them is there once.
-        batch_dependency: Batches for which a vertex keeps its picks, see ``NeighborSampler``. Trees draw each for
-            itself: where they are disjoint it must be 1.
+        time_window: Length of a window before the time ``t`` of the seed: only edges in
+            ``(t - time_window, t]`` are drawn. Or a mapping from edge type to lengths; types that
+            it does not name have no window.
+        share_trees: Sample one tree for all seeds of the same time, in the order of time: a vertex
+            found from several of them is there once.
+        batch_dependency: Batches for which a vertex keeps its picks, see ``NeighborSampler``. Trees
+            draw each for itself: where they are disjoint it must be 1.
 
     Raises:
-        TypeError: A fan-out or ``batch_dependency`` is not an integer, ``prob`` or ``time`` not a string, or a window
-            not a number.
-        ValueError: A fan-out below -1, both ``prob`` and ``time``, a window that is not positive or without ``time``,
-            ``share_trees`` without ``time`` or together with ``induced``, or a ``batch_dependency`` for disjoint trees.
+        TypeError: A fan-out or ``batch_dependency`` is not an integer, ``prob`` or ``time`` not a
+            string, or a window not a number.
+        ValueError: A fan-out below -1, both ``prob`` and ``time``, a window that is not positive or
+            without ``time``, ``share_trees`` without ``time`` or together with ``induced``, or a
+            ``batch_dependency`` for disjoint trees.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -104,13 +112,18 @@ class SubgraphSampler(FanoutSampler):
         if self.time is None and (self.time_window is not None or self.share_trees):
             name = "share_trees" if self.time_window is None else "time_window"
             raise ValueError(f"{name} needs a time, got {getattr(self, name)!r} without")
-        if self.share_trees and self.induced:  # of a seed that is there twice in a tree, all edges would be, too
+        # Of a seed that is there twice in a tree, all edges would be, too.
+        if self.share_trees and self.induced:
             raise ValueError("share_trees must be False for an induced subgraph, got True")
         object.__setattr__(self, "disjoint", self.disjoint or self.time is not None)
         if self.disjoint and self.batch_dependency != 1:
-            raise ValueError(f"batch_dependency must be 1 for disjoint trees, got {self.batch_dependency}")
+            raise ValueError(
+                f"batch_dependency must be 1 for disjoint trees, got {self.batch_dependency}"
+            )
 
-    def picker(self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField) -> Picker | None:
+    def picker(
+        self, graph: Graph, hop: int, edge_type: EdgeType, field: EdgeField
+    ) -> Picker | None:
         """See :meth:`HopSampler.picker`; raises as :meth:`weights` and :meth:`times` do."""
         fanout = self.fanout(hop, edge_type)
         times = self.times(graph, edge_type, field) if fanout else None
@@ -124,7 +137,12 @@ class SubgraphSampler(FanoutSampler):
 
     def uniform_hops(self, graph: Graph) -> UniformHops | None:
         """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
-        plain = self.prob is None and not self.disjoint and not self.induced and type(self) is SubgraphSampler
+        plain = (
+            self.prob is None
+            and not self.disjoint
+            and not self.induced
+            and type(self) is SubgraphSampler
+        )
         return UniformHops.of(self, graph) if plain else None
 
     def times(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeTimes | None:
@@ -136,13 +154,19 @@ class SubgraphSampler(FanoutSampler):
         """
         if self.time is None:
             return None
-        of_edges, of_sources = field(edge_type, self.time), graph.node_fields(edge_type[0]).get(self.time)
+        of_edges, of_sources = (
+            field(edge_type, self.time),
+            graph.node_fields(edge_type[0]).get(self.time),
+        )
         if of_edges is None and of_sources is None:
             return None
-        return edge_times(graph.adjacency(self.edge_dir, edge_type), of_edges, of_sources, name=self.time)
+        return edge_times(
+            graph.adjacency(self.edge_dir, edge_type), of_edges, of_sources, name=self.time
+        )
 
     def window(self, edge_type: EdgeType) -> float | None:
-        """The length of the window that edges of a type are drawn in; None: they may be as old as they are."""
+        """The length of the window that edges of a type are drawn in; None: they may be as old as
+        they are."""
         window = self.time_window
         return window.get(edge_type) if isinstance(window, Mapping) else window
 
@@ -161,24 +185,28 @@ class SubgraphSampler(FanoutSampler):
 
         Args:
             graph: The graph; with one vertex type if ``seeds`` is a tensor.
-            seeds: Shape ``(batch,)``, int32 or int64, or a mapping from vertex type to such tensors; repeated seeds
-                keep their own places.
+            seeds: Shape ``(batch,)``, int32 or int64, or a mapping from vertex type to such
+                tensors; repeated seeds keep their own places.
             key: Any 64-bit number; equal keys give equal batches. See ``derive_key``.
             dtype: Id dtype of the result. Default: that of the seeds.
             pools: Where output memory is recycled. Default: fresh memory.
             field: Where the edges' weights and times come from. Default: the graph's own fields.
-            seed_times: With ``time``: up to which time each seed's edges may be, in the shape of ``seeds``, integers
-                where the graph's times are, or floats. Default: the seeds' own values of the vertex field.
+            seed_times: With ``time``: up to which time each seed's edges may be, in the shape of
+                ``seeds``, integers where the graph's times are, or floats. Default: the seeds' own
+                values of the vertex field.
 
         Raises:
             KeyError: A vertex type that the graph does not have, or times for one without seeds.
             TypeError: Times are not all integers, or all floats, on the CPU.
-            ValueError: There is not one time per seed, one is missing, or there is none and no vertex field; the graph
-                has no field of that name; or an edge type with a window has no times.
+            ValueError: There is not one time per seed, one is missing, or there is none and no
+                vertex field; the graph has no field of that name; or an edge type with a window has
+                no times.
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        whole = uniform_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
+        whole = (
+            uniform_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
+        )
         if whole is not None:
             return whole
         run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
@@ -186,15 +214,19 @@ class SubgraphSampler(FanoutSampler):
             raise ValueError("seed_times must be None for a sampler without time, got some")
         if self.time is not None:
             dtypes = check_time_fields(graph, self.time, run.field, self.time_window)
-            run.times = TreeTimes.of(graph, self.time, dtypes, run.seeds, seed_times, share=self.share_trees)
+            run.times = TreeTimes.of(
+                graph, self.time, dtypes, run.seeds, seed_times, share=self.share_trees
+            )
         return run.subgraph()
 
 
-_Drawn = tuple[int, HopEdges]  # the first vertex of a hop's frontier, and the edges drawn, in scratch
+# The first vertex of a hop's frontier, and the edges drawn, in scratch.
+_Drawn = tuple[int, HopEdges]
 
 
 class SubgraphRun(BatchRun):
-    """One batch of a subgraph; of disjoint trees, vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``."""
+    """One batch of a subgraph; of disjoint trees, vertex ``v`` in tree ``t`` has the id
+    ``t * num_nodes + v``."""
 
     sampler: SubgraphSampler
     times: TreeTimes | None = None
@@ -218,11 +250,15 @@ class SubgraphRun(BatchRun):
         ids = {ntype: table.nodes for ntype, table in self.tables.items()}
         if self.sampler.disjoint and self.sampler.induced:
             return self.induced_in_trees(ids, ends)
-        edges = {etype: self._edges(etype, [hop[etype] for hop in hops]) for etype in self.graph.edge_types}
+        edges = {
+            etype: self._edges(etype, [hop[etype] for hop in hops])
+            for etype in self.graph.edge_types
+        }
         return self._put_together(ids, edges, ends)
 
     def _trees(self) -> Subgraph | None:
-        """The batch as disjoint trees that are sampled in one call; None where a hop has to be looked at by itself."""
+        """The batch as disjoint trees that are sampled in one call; None where a hop has to be
+        looked at by itself."""
         sampler = self.sampler
         ntypes, etypes, _ = self.graph.types
         if type(sampler) is not SubgraphSampler or not sampler.disjoint:
@@ -243,10 +279,13 @@ class SubgraphRun(BatchRun):
             times = sampler.times(self.graph, etype, self.field)
             if times is not None:
                 timed = TimedEdges(times, self.times, self.times.starts(sampler.window(etype)))
-        return sample_trees(self, etype, fanouts, timed, replace=sampler.replace, latest=sampler.latest)
+        return sample_trees(
+            self, etype, fanouts, timed, replace=sampler.replace, latest=sampler.latest
+        )
 
     def expand(self) -> tuple[list[dict[EdgeType, _Drawn]], dict[str, list[int]]]:
-        """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop end."""
+        """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop
+        end."""
         self._plant()
         begins, known = dict.fromkeys(self.tables, 0), self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
@@ -258,11 +297,17 @@ class SubgraphRun(BatchRun):
                 ends[ntype].append(count)
         return hops, ends
 
-    def induced_in_trees(self, ids: dict[str, Any], ends: dict[str, list[int]], *, by_source: bool = False) -> Subgraph:
-        """The subgraph of vertices in trees, with all edges within each tree that may be drawn there."""
+    def induced_in_trees(
+        self, ids: dict[str, Any], ends: dict[str, list[int]], *, by_source: bool = False
+    ) -> Subgraph:
+        """The subgraph of vertices in trees, with all edges within each tree that may be drawn
+        there."""
         split = {ntype: self._split(ntype, known) for ntype, known in ids.items()}
         vertices = {
-            t: TreeVertices.of(t, *split[t], (self.graph.num_nodes_of(t), self.num_trees), self.scratch) for t in ids
+            t: TreeVertices.of(
+                t, *split[t], (self.graph.num_nodes_of(t), self.num_trees), self.scratch
+            )
+            for t in ids
         }
         edges = {
             t: self._in_trees(index, t, split[t[2]], vertices, by_source)
@@ -271,9 +316,15 @@ class SubgraphRun(BatchRun):
         return self._put_together(ids, edges, ends)
 
     def _in_trees(
-        self, index: int, etype: EdgeType, known: Any, vertices: Mapping[str, TreeVertices], by_source: bool
+        self,
+        index: int,
+        etype: EdgeType,
+        known: Any,
+        vertices: Mapping[str, TreeVertices],
+        by_source: bool,
     ) -> SampledEdges:
-        """The edges of type number ``index`` within trees; ``known`` are their destinations and the trees of these."""
+        """The edges of type number ``index`` within trees; ``known`` are their destinations and the
+        trees of these."""
         src, dst = vertices[etype[0]], vertices[etype[2]]
         frontier, trees = known
         pool = self.pools(("edges", etype))
@@ -293,7 +344,11 @@ class SubgraphRun(BatchRun):
     ) -> Subgraph:
         found = {ntype: self._found(ntype, known) for ntype, known in ids.items()}
         nodes = {ntype: vertices for ntype, (vertices, _) in found.items()}
-        trees = {ntype: of_vertices for ntype, (_, of_vertices) in found.items() if of_vertices is not None}
+        trees = {
+            ntype: of_vertices
+            for ntype, (_, of_vertices) in found.items()
+            if of_vertices is not None
+        }
         return Subgraph(dict(self.seeds), nodes, edges, ends, trees or None)
 
     def _plant(self) -> None:
@@ -310,12 +365,17 @@ class SubgraphRun(BatchRun):
                 planted += len(ids)
             table.reset(ids, num_nodes * num_trees, np.int64)
 
-    def _hop(self, number: int, begins: Mapping[str, int], ends: Mapping[str, int]) -> dict[EdgeType, _Drawn]:
+    def _hop(
+        self, number: int, begins: Mapping[str, int], ends: Mapping[str, int]
+    ) -> dict[EdgeType, _Drawn]:
         """One hop: every edge type from the vertices that the hop before found."""
         found = {t: table.nodes[begins[t] : ends[t]] for t, table in self.tables.items()}
         drawn, frontiers = (
             {},
-            {t: self._split(t, ids) if self.sampler.disjoint else (ids, None) for t, ids in found.items()},
+            {
+                t: self._split(t, ids) if self.sampler.disjoint else (ids, None)
+                for t, ids in found.items()
+            },
         )
         for index, etype in enumerate(self.graph.edge_types):
             src_type, _, dst_type = etype
@@ -330,7 +390,9 @@ class SubgraphRun(BatchRun):
                 **self._limits(etype, trees),
             )
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
-            self.tables[src_type].relabel(self._sources(hop, etype, edges, trees), edges.indices.numpy())
+            self.tables[src_type].relabel(
+                self._sources(hop, etype, edges, trees), edges.indices.numpy()
+            )
             drawn[etype] = begins[dst_type], edges
         return drawn
 
@@ -338,12 +400,15 @@ class SubgraphRun(BatchRun):
         """The graph's ids of vertices in trees, and the trees, in scratch."""
         from .kernels import subgraph as _subgraph
 
-        vertices, trees = (self.scratch.array((part, ntype), len(ids), np.int64) for part in ("vertices", "trees"))
+        vertices, trees = (
+            self.scratch.array((part, ntype), len(ids), np.int64) for part in ("vertices", "trees")
+        )
         _subgraph.split_trees(ids, self.graph.num_nodes_of(ntype), vertices, trees)
         return vertices, trees
 
     def _limits(self, etype: EdgeType, trees: Any) -> dict[str, Any]:
-        """The times that the edges of vertices in trees must lie between, as a ``Hop`` takes them."""
+        """The times that the edges of vertices in trees must lie between, as a ``Hop`` takes
+        them."""
         from .kernels import subgraph as _subgraph
 
         if self.times is None:
@@ -371,7 +436,8 @@ class SubgraphRun(BatchRun):
         return lifted
 
     def _read(self, hop: Hop, etype: EdgeType, edges: HopEdges) -> Any:
-        """The sources of drawn edges; where these have times of another order than the CSC, positions become ids."""
+        """The sources of drawn edges; where these have times of another order than the CSC,
+        positions become ids."""
         from .kernels import times as _times
 
         times = None
@@ -403,7 +469,9 @@ class SubgraphRun(BatchRun):
 
         sampler = self.sampler
         if sampler.induced:
-            return induced_edges(self.graph, etype, self.nodes, self.dtype, self.pools, sampler.edge_dir)
+            return induced_edges(
+                self.graph, etype, self.nodes, self.dtype, self.pools, sampler.edge_dir
+            )
         ends = [0]
         for _, edges in hops:
             ends.append(ends[-1] + len(edges.positions))

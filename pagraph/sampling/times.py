@@ -1,4 +1,5 @@
-"""Times of any dtype as ordered integers, windows before a limit, and rows of edges in the order of time."""
+"""Times of any dtype as ordered integers, windows before a limit, and rows of edges in the order of
+time."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ __all__ = [
 ]
 
 # Torch before 2.3 has no other unsigned integers than those of 8 bits.
-_UNSIGNED = tuple(getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name))
+_UNSIGNED = tuple(
+    getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)
+)
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, *_UNSIGNED)
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 MISSING = -(2**63)
@@ -44,13 +47,17 @@ _MOST = sys.float_info.max
 
 
 def as_times(name: str, values: Any, count: int, owner: str) -> Tensor:
-    """Times as a 1-D tensor of their own dtype, not copied, one per ``owner``; raises as :func:`edge_times` does."""
-    check_column(name, values, (*_INTEGERS, *_FLOATS), "integers or floats", count, f"time per {owner}")
+    """Times as a 1-D tensor of their own dtype, not copied, one per ``owner``; raises as
+    :func:`edge_times` does."""
+    check_column(
+        name, values, (*_INTEGERS, *_FLOATS), "integers or floats", count, f"time per {owner}"
+    )
     return values.detach().reshape(-1)  # type: ignore[no-any-return]
 
 
 def widened(name: str, times: Tensor) -> Tensor:
-    """Times as int64 or float64, the same tensor where they are; ValueError for an integer of 2**63 or more."""
+    """Times as int64 or float64, the same tensor where they are; ValueError for an integer of 2**63
+    or more."""
     if times.is_floating_point():
         return times.to(torch.float64)
     wide = times.to(torch.int64)
@@ -60,10 +67,11 @@ def widened(name: str, times: Tensor) -> Tensor:
 
 
 def ticks_of(name: str, times: Tensor) -> Tensor:
-    """Times as int64 in the same order, and equal where they are; NaN is ``MISSING``. Not always a copy.
+    """Times as int64 in the same order, and equal where they are; NaN is ``MISSING``. Not always a
+    copy.
 
-    Integers stay what they are, so that the smallest int64 is missing, too. Floats become the bits of their float64,
-    those below 0 flipped, which orders them. ValueError as :func:`widened`.
+    Integers stay what they are, so that the smallest int64 is missing, too. Floats become the bits
+    of their float64, those below 0 flipped, which orders them. ValueError as :func:`widened`.
     """
     wide = widened(name, times)
     if not wide.is_floating_point():
@@ -82,7 +90,8 @@ def known_ticks(name: str, times: Tensor) -> Tensor:
 
 
 def time_bits(times: Tensor) -> Tensor:
-    """Times as int64 that can stand beside ids: integers as they are, floats as the bits of their float64."""
+    """Times as int64 that can stand beside ids: integers as they are, floats as the bits of their
+    float64."""
     return widened("times", times).view(torch.int64)
 
 
@@ -95,17 +104,21 @@ def one_kind(dtypes: Mapping[str, torch.dtype]) -> bool:
     """Whether times are floats, given the dtype of each by its name.
 
     Raises:
-        TypeError: Some are floats and others integers: a float cannot say every integer, so they might compare wrong.
+        TypeError: Some are floats and others integers: a float cannot say every integer, so they
+            might compare wrong.
     """
     kinds = {name: dtype.is_floating_point for name, dtype in dtypes.items()}
     if len(set(kinds.values())) > 1:
-        got = ", ".join(f"{str(dtype).removeprefix('torch.')} in {name}" for name, dtype in dtypes.items())
+        got = ", ".join(
+            f"{str(dtype).removeprefix('torch.')} in {name}" for name, dtype in dtypes.items()
+        )
         raise TypeError(f"times must all be integers or all be floats, got {got}")
     return any(kinds.values())
 
 
 def as_window(name: str, window: Any) -> float | dict[EdgeType, float] | None:
-    """A window's length, or lengths by edge type: positive numbers, int or float; None for no window.
+    """A window's length, or lengths by edge type: positive numbers, int or float; None for no
+    window.
 
     Raises:
         TypeError: A length is not a number.
@@ -125,10 +138,11 @@ def _length(name: str, length: Any) -> float:
 
 
 def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor | None:
-    """The ticks that those in a window of this length before each time are above; None where there is no such limit.
+    """The ticks that those in a window of this length before each time are above; None where there
+    is no such limit.
 
-    Exact, though ``t - length`` may not be a number of the times' dtype: a time is in the window if the true difference
-    is below ``length``. So equal times always are, whatever is rounded.
+    Exact, though ``t - length`` may not be a number of the times' dtype: a time is in the window if
+    the true difference is below ``length``. So equal times always are, whatever is rounded.
 
     Args:
         ticks: Times, shape ``(n,)``, as :func:`ticks_of` gives them.
@@ -144,32 +158,37 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
         wrapped = ticks - ((steps + 2**63) % 2**64 - 2**63)
         return torch.where(ticks < MISSING + steps, MISSING, wrapped)
     times = torch.where(ticks < 0, ticks ^ _LOW_BITS, ticks).view(torch.float64)
-    # Knuth's two-sum: what was rounded away of the difference says whether the next number below is the limit.
+    # Knuth's two-sum: what was rounded away of the difference says whether the next number below is
+    # the limit.
     taken = torch.full_like(times, -float(min(length, _MOST)))
     starts = times + taken
     part = starts - times
     rounded = (times - (starts - part)) + (taken - part)
-    starts = torch.where(rounded < 0, torch.nextafter(starts, torch.full_like(starts, -math.inf)), starts)
+    starts = torch.where(
+        rounded < 0, torch.nextafter(starts, torch.full_like(starts, -math.inf)), starts
+    )
     return torch.minimum(ticks_of("times", starts), ticks - 1)
 
 
 class EdgeTimes:
     """Times of a CSC's edges: a private copy, which later writes to the field do not reach.
 
-    Memory: 4 bytes an edge where all times are known and of 32 bits, else 8, and a 32nd of that. Unless all rows are in
-    the order of time, a copy of the edges in that order: 8 bytes an edge, 16 where ids are int64.
+    Memory: 4 bytes an edge where all times are known and of 32 bits, else 8, and a 32nd of that.
+    Unless all rows are in the order of time, a copy of the edges in that order: 8 bytes an edge, 16
+    where ids are int64.
 
     Args:
         csc: The edges; it is not kept.
-        times: Shape ``(num_edges,)``, int64, in CSC order, ``MISSING`` where there is none. It may be changed.
+        times: Shape ``(num_edges,)``, int64, in CSC order, ``MISSING`` where there is none. It may
+            be changed.
 
     Attributes:
-        values: Shape ``(num_edges,)``, int32 or int64: the times of each row, never decreasing, so that missing ones
-            come first.
+        values: Shape ``(num_edges,)``, int32 or int64: the times of each row, never decreasing, so
+            that missing ones come first.
         marks: Every 32nd of ``values``.
-        edges: Shape ``(num_edges, 2)``: source and id of the edge that each of ``values`` is of, in the dtype of the
-            CSC's ids; equal times are in CSC order. A batch reads both, of few edges of a row: from one cache line.
-            None: every edge is where it was.
+        edges: Shape ``(num_edges, 2)``: source and id of the edge that each of ``values`` is of, in
+            the dtype of the CSC's ids; equal times are in CSC order. A batch reads both, of few
+            edges of a row: from one cache line. None: every edge is where it was.
         has_missing: Whether any is missing.
     """
 
@@ -179,7 +198,8 @@ class EdgeTimes:
 
         low, high = (int(bound) for bound in torch.aminmax(times)) if len(times) else (0, 0)
         self.has_missing = len(times) > 0 and low == MISSING
-        # Half as many lines to search, and half the memory; a missing time of 32 bits would be one that is known.
+        # Half as many lines to search, and half the memory; a missing time of 32 bits would be one
+        # that is known.
         self.values = times.to(torch.int32) if low >= -(2**31) and high < 2**31 else times
         self.edges: Tensor | None = None
         indptr = csc.indptr.numpy()
@@ -201,11 +221,19 @@ class EdgeTimes:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.values.nbytes + self.marks.nbytes + (0 if self.edges is None else self.edges.nbytes)
+        return (
+            self.values.nbytes
+            + self.marks.nbytes
+            + (0 if self.edges is None else self.edges.nbytes)
+        )
 
     def in_order(self, csc: CSC) -> CSC:
         """The CSC that the times are of, with its rows in the order of ``values``."""
-        return csc if self.edges is None else CSC(csc.indptr, self.edges[:, 0], csc.num_src, self.edges[:, 1])
+        return (
+            csc
+            if self.edges is None
+            else CSC(csc.indptr, self.edges[:, 0], csc.num_src, self.edges[:, 1])
+        )
 
     def __repr__(self) -> str:
         return f"EdgeTimes(num_edges={self.num_edges}, sorted={self.edges is None})"
@@ -214,15 +242,19 @@ class EdgeTimes:
 _made: MadeOfFields[EdgeTimes] = MadeOfFields()
 
 
-def edge_times(csc: CSC, of_edges: Any = None, of_sources: Any = None, *, name: str = "times") -> EdgeTimes:
-    """The times of a CSC's edges, memoized as long as CSC and fields live; see :class:`MadeOfFields`.
+def edge_times(
+    csc: CSC, of_edges: Any = None, of_sources: Any = None, *, name: str = "times"
+) -> EdgeTimes:
+    """The times of a CSC's edges, memoized as long as CSC and fields live; see
+    :class:`MadeOfFields`.
 
     Args:
         csc: The edges.
-        of_edges: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids, on the CPU: integers of
-            any dtype, or floats from float16 to float64. None: edges have no times of their own.
-        of_sources: The same of the vertices that edges lead from: an edge is as late as the later of both, and its time
-            is missing where one of them is.
+        of_edges: Shape ``(num_edges,)`` or ``(num_edges, 1)``, in the order of the edge ids, on the
+            CPU: integers of any dtype, or floats from float16 to float64. None: edges have no times
+            of their own.
+        of_sources: The same of the vertices that edges lead from: an edge is as late as the later
+            of both, and its time is missing where one of them is.
         name: Name of the fields, for errors.
 
     Raises:

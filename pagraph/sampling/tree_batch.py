@@ -1,7 +1,9 @@
-"""Batches of disjoint trees along one edge type, with times or without: all hops in one call of a kernel.
+"""Batches of disjoint trees along one edge type, with times or without: all hops in one call of a
+kernel.
 
-The results are those of sampling hop by hop, bit by bit. What takes no part in it (several types, weights, trees that
-seeds share, induced edges, all neighbours, trees that may be huge, edges on disk) gets None, and is sampled hop by hop.
+The results are those of sampling hop by hop, bit by bit. What takes no part in it (several types,
+weights, trees that seeds share, induced edges, all neighbours, trees that may be huge, edges on
+disk) gets None, and is sampled hop by hop.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["TimedEdges", "sample_trees"]
 
 _MOST_IN_GROUP = 2**15
-"""Nodes that there may be in the trees that are sampled together; there are a tenth as many in most."""
+"""Nodes that there may be in the trees that are sampled together; there are a tenth as many in
+most."""
 _MOST_IN_TREE, _MOST_NODES = 2**18, 2**24
 _NO_TIMES: Array = np.empty(0, np.int32)  # of the dtype that most have: no other kernel is compiled
 _NO_LIMITS: Array = np.empty(0, np.int64)
@@ -65,7 +68,8 @@ def sample_trees(
     replace: bool,
     latest: bool,
 ) -> Subgraph | None:
-    """The trees of a batch of one vertex and one edge type, or None where they may be too large for one call.
+    """The trees of a batch of one vertex and one edge type, or None where they may be too large for
+    one call.
 
     Args:
         run: The batch.
@@ -96,7 +100,9 @@ def sample_trees(
         *(scratch.array(name, most, np.int32) for name in ("tree sources", "tree destinations")),
         scratch.array("tree edge ids", most, (edges[0] if len(edges[2]) else edges[1]).dtype),
     )
-    keys = np.array([derive_key(run.key, hop) % 2**64 for hop in range(len(fanouts))], dtype=np.uint64)
+    keys = np.array(
+        [derive_key(run.key, hop) % 2**64 for hop in range(len(fanouts))], dtype=np.uint64
+    )
     status, vertex = _kernels.sample_trees(
         (csc.indptr.numpy(), csc.num_src),
         edges,
@@ -127,7 +133,9 @@ def sample_trees(
     return Subgraph(dict(run.seeds), {ntype: nodes}, sampled, {ntype: counts}, {ntype: trees})
 
 
-def _edges(csc: CSC, timed: TimedEdges | None) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
+def _edges(
+    csc: CSC, timed: TimedEdges | None
+) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
     """The arguments ``edges`` and ``timed`` of the kernel."""
     indices = csc.indices.numpy()
     nothing = indices[:0]
@@ -146,7 +154,8 @@ def _edges(csc: CSC, timed: TimedEdges | None) -> tuple[tuple[Array, Array, Arra
 def _room(
     scratch: Scratch, group: int, widths: Sequence[int], most: int, dtype: Any
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """The arguments ``rows`` and ``room`` of the kernel; ``most`` is the largest fan-out, ``dtype`` the graph's."""
+    """The arguments ``rows`` and ``room`` of the kernel; ``most`` is the largest fan-out, ``dtype``
+    the graph's."""
     num_rows, picks = group * max(widths[:-1], default=1), group * max(widths)
     names = ("vertices", "trees", "starts", "degrees", "limits", "upto", "before", "offsets")
     return tuple(scratch.array(("tree", name), num_rows + 1, np.int64) for name in names), (
@@ -154,5 +163,7 @@ def _room(
         scratch.array(("tree", "sources"), picks, dtype),
         scratch.array(("tree", "lifted"), picks, np.int64),
         scratch.hash_set(most),
-        scratch.array(("tree", "table"), 1 << (4 * group * sum(widths) + 2048).bit_length(), np.int64),
+        scratch.array(
+            ("tree", "table"), 1 << (4 * group * sum(widths) + 2048).bit_length(), np.int64
+        ),
     )

@@ -24,7 +24,10 @@ __all__ = ["TreeTimes", "check_time_fields"]
 
 
 def check_time_fields(
-    graph: Graph, name: str, field: EdgeField, window: float | Mapping[EdgeType, float] | None = None
+    graph: Graph,
+    name: str,
+    field: EdgeField,
+    window: float | Mapping[EdgeType, float] | None = None,
 ) -> dict[str, torch.dtype]:
     """The dtype of each field of this name, of vertices and of edges.
 
@@ -34,15 +37,27 @@ def check_time_fields(
     """
     of_edges = {etype: field(etype, name) for etype in graph.edge_types}
     of_nodes = {ntype: graph.node_fields(ntype).get(name) for ntype in graph.node_types}
-    fields = {f"vertex field {name!r} of {t!r}": values for t, values in of_nodes.items() if values is not None}
-    fields |= {f"edge field {name!r} of {t!r}": values for t, values in of_edges.items() if values is not None}
+    fields = {
+        f"vertex field {name!r} of {t!r}": values
+        for t, values in of_nodes.items()
+        if values is not None
+    }
+    fields |= {
+        f"edge field {name!r} of {t!r}": values
+        for t, values in of_edges.items()
+        if values is not None
+    }
     if not fields:
         raise ValueError(f"time must name a field of vertices or of edges, got {name!r}: neither")
     for etype in window if isinstance(window, Mapping) else ():
         if etype not in of_edges:
-            raise ValueError(f"time_window must be of the edge types {graph.edge_types}, got {etype!r}")
+            raise ValueError(
+                f"time_window must be of the edge types {graph.edge_types}, got {etype!r}"
+            )
         if of_edges.get(etype) is None and of_nodes.get(etype[0]) is None:
-            raise ValueError(f"time_window must be of edge types that have times, got one of {etype!r}")
+            raise ValueError(
+                f"time_window must be of edge types that have times, got one of {etype!r}"
+            )
     dtypes = {owner: values.dtype for owner, values in fields.items() if isinstance(values, Tensor)}
     one_kind(dtypes)
     return dtypes
@@ -54,7 +69,8 @@ class TreeTimes:
 
     Attributes:
         until: Shape ``(num_trees,)``, int64: the latest ticks in each tree.
-        of_seeds: Shape ``(num_seeds,)``, int64: the tree of each seed, over all types in the graph's order.
+        of_seeds: Shape ``(num_seeds,)``, int64: the tree of each seed, over all types in the
+            graph's order.
         floats: The times were floats.
     """
 
@@ -73,7 +89,8 @@ class TreeTimes:
         *,
         share: bool,
     ) -> TreeTimes:
-        """A tree for each seed, or with ``share`` for each time, in the order of time; raises as ``sample`` does.
+        """A tree for each seed, or with ``share`` for each time, in the order of time; raises as
+        ``sample`` does.
 
         Args:
             graph: The graph.
@@ -86,10 +103,16 @@ class TreeTimes:
         if seed_times is not None and not isinstance(seed_times, Tensor | Mapping):
             got = type(seed_times).__name__
             raise TypeError(f"seed_times must be a tensor or a mapping from vertex type, got {got}")
-        given = {graph.only_node_type: seed_times} if isinstance(seed_times, Tensor) else seed_times or {}
+        given = (
+            {graph.only_node_type: seed_times}
+            if isinstance(seed_times, Tensor)
+            else seed_times or {}
+        )
         for ntype in given:
             if ntype not in seeds:
-                raise KeyError(f"seed_times must be of the seeds' types {list(seeds)}, got {ntype!r}")
+                raise KeyError(
+                    f"seed_times must be of the seeds' types {list(seeds)}, got {ntype!r}"
+                )
         ticks, kinds = [torch.empty(0, dtype=torch.int64, device="cpu")], dict(dtypes)
         for ntype in (t for t in graph.node_types if t in seeds):
             owner, times = _times_of(graph, name, ntype, seeds[ntype], given.get(ntype))
@@ -107,7 +130,8 @@ class TreeTimes:
         return {}
 
     def starts(self, length: float | None) -> Array | None:
-        """The ticks that those in a window of this length are above, for each tree; None where there is no limit."""
+        """The ticks that those in a window of this length are above, for each tree; None where
+        there is no limit."""
         if length not in self._starts:
             starts = window_starts(self.until, length, self.floats)
             self._starts[length] = None if starts is None else starts.numpy()
@@ -121,6 +145,9 @@ def _times_of(graph: Graph, name: str, ntype: str, seeds: Tensor, times: Any) ->
         return owner, as_times(owner, times, len(seeds), "seed")
     values = graph.node_fields(ntype).get(name)
     if values is None:
-        raise ValueError(f"seed_times must be given for seeds of type {ntype!r}, which has no vertex field {name!r}")
+        raise ValueError(
+            f"seed_times must be given for seeds of type {ntype!r}, which has no vertex field "
+            f"{name!r}"
+        )
     values = as_times(f"vertex field {name!r}", values, graph.num_nodes_of(ntype), "vertex")
     return f"vertex field {name!r} of the seeds", values[seeds]

@@ -1,7 +1,9 @@
-"""Mini-batches of uniform picks: all hops along all edge types in one call of a kernel, and one more for the result.
+"""Mini-batches of uniform picks: all hops along all edge types in one call of a kernel, and one
+more for the result.
 
-The results are those of sampling hop by hop, bit by bit. What takes no part in it (weights, times, trees, excluded or
-induced edges, all neighbours, batches that may be huge, edges on disk) gets None, and is sampled hop by hop.
+The results are those of sampling hop by hop, bit by bit. What takes no part in it (weights, times,
+trees, excluded or induced edges, all neighbours, batches that may be huge, edges on disk) gets
+None, and is sampled hop by hop.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["uniform_blocks", "uniform_subgraph"]
 
 MOST_EDGES = 2**23
-"""Batches that may draw more are sampled hop by hop: scratch has room for as many edges as there might be.
+"""Batches that may draw more are sampled hop by hop: scratch has room for as many edges as there
+might be.
 
 Pages of it that no batch writes to are none.
 """
@@ -41,8 +44,9 @@ _MOST_PLACES = 2**22  # 16 MiB a thread
 _VERTICES_PER_NODE = 64
 """Up to here vertices are numbered by their places, not by a hash table.
 
-120,000 edges to 94,000 of 1 M vertices took 2.6 ns each, and clearing the places 1.1, where a hash table took 9.6; of
-4 M vertices 4.1, 1.9 and 9.8; of 16 M 5.6, 3.6 and 9.3. A few nodes stay in the innermost cache in a hash table.
+120,000 edges to 94,000 of 1 M vertices took 2.6 ns each, and clearing the places 1.1, where a hash
+table took 9.6; of 4 M vertices 4.1, 1.9 and 9.8; of 16 M 5.6, 3.6 and 9.3. A few nodes stay in the
+innermost cache in a hash table.
 """
 
 _MOST_INT32 = 2**31 - 1
@@ -63,18 +67,25 @@ def uniform_blocks(
     dtype: torch.dtype | None,
     pools: BufferPools | None,
 ) -> MiniBatch | HeteroMiniBatch | None:
-    """The blocks of a batch whose hops expand all known vertices, or None; see ``BlockSampler.sample``."""
+    """The blocks of a batch whose hops expand all known vertices, or None; see
+    ``BlockSampler.sample``."""
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
     (node_types, edge_types, _), (ids, places, counts, edges, parts) = graph.types, drawn
     num_types, num_edge_types = len(node_types), len(edge_types)
-    nodes = [ids[begin : begin + count] for begin, count in zip(parts, counts[-num_types:], strict=False)]
+    nodes = [
+        ids[begin : begin + count] for begin, count in zip(parts, counts[-num_types:], strict=False)
+    ]
 
     def relation(place: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
         part, total = num_types + 3 * place, edges[place]
         row, index, position = parts[part], parts[part + 1], parts[part + 2]
-        return ids[row : row + num_dst + 1], ids[index : index + total], places[position : position + total]
+        return (
+            ids[row : row + num_dst + 1],
+            ids[index : index + total],
+            places[position : position + total],
+        )
 
     made: list[Any] = []
     for hop in range(len(edges) // num_edge_types - 1, -1, -1):
@@ -88,7 +99,9 @@ def uniform_blocks(
             etype: Relation(*relation(hop * num_edge_types + t, num_dst[etype[2]]))
             for t, etype in enumerate(edge_types)
         }
-        src_nodes = {ntype: known[: after[ntype]] for ntype, known in zip(node_types, nodes, strict=True)}
+        src_nodes = {
+            ntype: known[: after[ntype]] for ntype, known in zip(node_types, nodes, strict=True)
+        }
         made.append(HeteroBlock(relations, src_nodes, num_dst))
     if isinstance(seeds, Tensor):
         return MiniBatch(seeds, made)
@@ -103,7 +116,8 @@ def uniform_subgraph(
     dtype: torch.dtype | None,
     pools: BufferPools | None,
 ) -> Subgraph | None:
-    """The subgraph of a batch whose hops expand what the hop before found, or None; see ``SubgraphSampler.sample``."""
+    """The subgraph of a batch whose hops expand what the hop before found, or None; see
+    ``SubgraphSampler.sample``."""
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
@@ -118,7 +132,9 @@ def uniform_subgraph(
         edge_index = ids[both : both + 2 * total].view(2, total)
         edges[etype] = SampledEdges(edge_index, longs[edge_id : edge_id + total], hop_ends)
         part += 2
-    return Subgraph({node_types[0]: seeds} if isinstance(seeds, Tensor) else dict(seeds), nodes, edges, ends)
+    return Subgraph(
+        {node_types[0]: seeds} if isinstance(seeds, Tensor) else dict(seeds), nodes, edges, ends
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -143,9 +159,14 @@ class _Batch:
 
     @classmethod
     def of(
-        cls, sampler: HopSampler, graph: Graph, seeds: Tensor | Mapping[str, Tensor], dtype: torch.dtype | None
+        cls,
+        sampler: HopSampler,
+        graph: Graph,
+        seeds: Tensor | Mapping[str, Tensor],
+        dtype: torch.dtype | None,
     ) -> _Batch | None:
-        """A batch that the kernels can draw, or None; IndexError for seeds that another dtype would wrap round."""
+        """A batch that the kernels can draw, or None; IndexError for seeds that another dtype would
+        wrap round."""
         hops = sampler.known_hops.get(graph.types, _UNKNOWN)
         if hops is _UNKNOWN:
             hops = sampler.known_hops[graph.types] = sampler.uniform_hops(graph)
@@ -156,10 +177,15 @@ class _Batch:
         counts = [0 if ids is None else ids.shape[0] for ids in given]
         dtype = dtype or (seeds if isinstance(seeds, Tensor) else next(iter(seeds.values()))).dtype
         limits = graph.types[2]
-        # Rounded up: where seeds are of several types their numbers vary, and each would need other room.
+        # Rounded up: where seeds are of several types their numbers vary, and each would need other
+        # room.
         rounded = tuple([count and 1 << (count - 1).bit_length() for count in counts])
         room = _Room.of(hops, rounded, limits, sampler.expands_once)
-        if dtype not in _NUMPY or (dtype == torch.int32 and max(limits) > _MOST_INT32) or room.edges > MOST_EDGES:
+        if (
+            dtype not in _NUMPY
+            or (dtype == torch.int32 and max(limits) > _MOST_INT32)
+            or room.edges > MOST_EDGES
+        ):
             return None
         if any([ids is not None and ids.dtype != dtype for ids in given]):
             seeds_by_type(graph, seeds)
@@ -167,8 +193,9 @@ class _Batch:
 
 
 _Drawn = tuple[Tensor, Tensor, list[int], list[int], list[int]]
-"""A batch in one buffer, as ids, and as positions, or of a subgraph as edge ids; the nodes of each type before the
-first hop and after each, the edges of each hop and edge type, and where the parts begin, in elements."""
+"""A batch in one buffer, as ids, and as positions, or of a subgraph as edge ids; the nodes of each
+type before the first hop and after each, the edges of each hop and edge type, and where the parts
+begin, in elements."""
 
 
 def _draw(
@@ -179,7 +206,8 @@ def _draw(
     dtype: torch.dtype | None,
     pools: BufferPools | None,
 ) -> _Drawn | None:
-    """Run the kernels; few calls of other functions, for each costs a small batch as much as one of their passes."""
+    """Run the kernels; few calls of other functions, for each costs a small batch as much as one of
+    their passes."""
     drawn = _Batch.of(sampler, graph, seeds, dtype)
     if drawn is None:
         return None
@@ -196,7 +224,9 @@ def _draw(
         key, renewal = shared.key, shared.numbers
     shape = hops.fanouts, hops.ends, room.of_types, room.division
     random = np.uint64(key % 2**64)
-    batch.draw(arrays, like, *shape, hops.replace, once, random, renewal, bits, *memory, places, work)
+    batch.draw(
+        arrays, like, *shape, hops.replace, once, random, renewal, bits, *memory, places, work
+    )
     report: list[int] = work[: room.reported].tolist()
     if report[0]:
         seeds_by_type(graph, seeds)
@@ -209,12 +239,24 @@ def _draw(
         batch.put_subgraph(arrays, like_ids, *shape, *memory, work, whole.numpy())
     else:
         batch.put_blocks(*shape, *memory, work, whole.numpy())
-    others, (edges_at, parts_at) = whole.view(torch.int64 if once else held[0].indices.dtype), room.reported_at
-    return whole.view(drawn.dtype), others, report[_REPORT:edges_at], report[edges_at:parts_at], report[parts_at:]
+    others, (edges_at, parts_at) = (
+        whole.view(torch.int64 if once else held[0].indices.dtype),
+        room.reported_at,
+    )
+    return (
+        whole.view(drawn.dtype),
+        others,
+        report[_REPORT:edges_at],
+        report[edges_at:parts_at],
+        report[parts_at:],
+    )
 
 
-def _memory(room: _Room, dtype: torch.dtype, like: Any) -> tuple[Any, tuple[Any, Any, Any], Any, Any]:
-    """This thread's scratch for a batch: ``work``; nodes, ids and local ids; bits of the hash tables; and places."""
+def _memory(
+    room: _Room, dtype: torch.dtype, like: Any
+) -> tuple[Any, tuple[Any, Any, Any], Any, Any]:
+    """This thread's scratch for a batch: ``work``; nodes, ids and local ids; bits of the hash
+    tables; and places."""
     scratch = Scratch.of_this_thread()
     kind, of_batch = (room, dtype, like.dtype), scratch.of_batch
     if of_batch is None or of_batch[0] != kind:
@@ -223,14 +265,18 @@ def _memory(room: _Room, dtype: torch.dtype, like: Any) -> tuple[Any, tuple[Any,
             scratch.array("batch ids", room.ids, like.dtype),
             scratch.array("local ids", room.edges, _INT32),
         )
-        work, bits = scratch.array("batch", room.words, _INT64), scratch.table_bits(len(room.begins))
+        work, bits = (
+            scratch.array("batch", room.words, _INT64),
+            scratch.table_bits(len(room.begins)),
+        )
         of_batch = scratch.of_batch = kind, (work, ids, bits, scratch.places(room.places))
     memory: tuple[Any, tuple[Any, Any, Any], Any, Any] = of_batch[1]
     return memory
 
 
 def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | None] | None:
-    """The seeds of each vertex type; None where there are none, or such as the kernels do not take."""
+    """The seeds of each vertex type; None where there are none, or such as the kernels do not
+    take."""
     given: list[Tensor | None]
     if isinstance(seeds, Tensor):
         if not graph.is_homogeneous:
@@ -242,19 +288,26 @@ def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | 
         given, count = [seeds.get(ntype) for ntype in graph.types[0]], len(seeds) or -1
     for ids in given:
         if ids is not None:
-            if not isinstance(ids, Tensor) or ids.ndim != 1 or not ids.is_cpu or ids.dtype not in _NUMPY:
+            if (
+                not isinstance(ids, Tensor)
+                or ids.ndim != 1
+                or not ids.is_cpu
+                or ids.dtype not in _NUMPY
+            ):
                 return None
             count -= 1
     return None if count else given
 
 
 def _edges(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any, Any, Any] | None:
-    """The edges of all types as the kernels take them; None where there are none, or on disk or of several dtypes.
+    """The edges of all types as the kernels take them; None where there are none, or on disk or of
+    several dtypes.
 
     Not kept from batch to batch: arrays move when a graph is shared with another process.
 
     Returns:
-        What must live while the kernels run, the kernels' ``csc``, and arrays of the dtypes of the edges and their ids.
+        What must live while the kernels run, the kernels' ``csc``, and arrays of the dtypes of the
+        edges and their ids.
     """
     held, arrays, dtypes, id_dtypes = [], [], set(), set()
     for etype in graph.types[1]:
@@ -270,7 +323,14 @@ def _edges(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any, Any, Any]
         dtypes.add(indices.dtype)
         held.append(csc)
         arrays.append(
-            (indptr.data_ptr(), indices.data_ptr(), address, indices.shape[0], indptr.shape[0] - 1, csc.num_src)
+            (
+                indptr.data_ptr(),
+                indices.data_ptr(),
+                address,
+                indices.shape[0],
+                indptr.shape[0] - 1,
+                csc.num_src,
+            )
         )
     if len(dtypes) != 1 or len(id_dtypes) > 1:
         return None
@@ -286,10 +346,12 @@ class _Room:
         edges: The most edges there can be.
         of_types: See the kernels.
         begins: Where the nodes of each type begin.
-        division: Where ``work`` has three numbers for each row of a frontier, how many rows these are, where the
-            indptrs of all hops begin, the set of picks, and the hash tables; and where the positions begin in ``ids``.
+        division: Where ``work`` has three numbers for each row of a frontier, how many rows these
+            are, where the indptrs of all hops begin, the set of picks, and the hash tables; and
+            where the positions begin in ``ids``.
         reported: Numbers that ``work`` begins with.
-        reported_at: Where in these the edges of each hop and type begin, and where the parts of the result do.
+        reported_at: Where in these the edges of each hop and type begin, and where the parts of the
+            result do.
         nodes: Length of the nodes of all types.
         ids: Length of the neighbours of a hop and the positions of all edges.
         places: Length of the places.
@@ -309,8 +371,11 @@ class _Room:
 
     @staticmethod
     @lru_cache(maxsize=256)
-    def of(hops: UniformHops, num_seeds: tuple[int, ...], limits: tuple[int, ...], once: bool) -> _Room:
-        """The room for so many seeds of each type in a graph of so many vertices; ``once`` as in the kernels."""
+    def of(
+        hops: UniformHops, num_seeds: tuple[int, ...], limits: tuple[int, ...], once: bool
+    ) -> _Room:
+        """The room for so many seeds of each type in a graph of so many vertices; ``once`` as in
+        the kernels."""
         known, frontier = list(num_seeds), list(num_seeds)
         edges = rows = most_rows = most_drawn = 0
         for fanouts in hops.fanouts.tolist():
@@ -324,7 +389,11 @@ class _Room:
                 min(n + more, first + limit)
                 for n, more, first, limit in zip(known, found, num_seeds, limits, strict=True)
             ]
-            frontier = [min(more, limit) for more, limit in zip(found, limits, strict=True)] if once else known
+            frontier = (
+                [min(more, limit) for more, limit in zip(found, limits, strict=True)]
+                if once
+                else known
+            )
         of_types, nodes, tables, places = [], 0, 0, 0
         for count, limit in zip(known, limits, strict=True):
             in_place = limit <= _VERTICES_PER_NODE * count and places + limit <= _MOST_PLACES

@@ -31,8 +31,10 @@ class Walks:
     """Walks in rows, each as long as the longest may be.
 
     Attributes:
-        vertices: Shape ``(n, num_steps + 1)``: the start, and the vertex after each step; -1 after a walk's end.
-        edges: Shape ``(n, num_steps)``: ids of the edges taken, -1 where there is none; None where not asked for.
+        vertices: Shape ``(n, num_steps + 1)``: the start, and the vertex after each step; -1 after
+            a walk's end.
+        edges: Shape ``(n, num_steps)``: ids of the edges taken, -1 where there is none; None where
+            not asked for.
     """
 
     vertices: Tensor
@@ -43,29 +45,32 @@ class Walks:
 class RandomWalks:
     """Walks from given vertices, each step along an edge drawn from those of the vertex it is at.
 
-    A walk ends at a vertex without edges. What it draws depends on the key and on its place among the starts alone.
+    A walk ends at a vertex without edges. What it draws depends on the key and on its place among
+    the starts alone.
 
-    With ``p`` and ``q`` a step looks back (node2vec: Grover and Leskovec, KDD 2016, section 3.2): from ``v``, reached
-    from ``u``, the weight of an edge to ``x`` is divided by ``p`` where ``x`` is ``u``, and by ``q`` where it is
-    another vertex without an edge to ``u``. That is the edge ``(x, u)``, as in DGL and torch-cluster; the paper's
-    graphs have edges in both directions. The first step does not look back.
+    With ``p`` and ``q`` a step looks back (node2vec: Grover and Leskovec, KDD 2016, section 3.2):
+    from ``v``, reached from ``u``, the weight of an edge to ``x`` is divided by ``p`` where ``x``
+    is ``u``, and by ``q`` where it is another vertex without an edge to ``u``. That is the edge
+    ``(x, u)``, as in DGL and torch-cluster; the paper's graphs have edges in both directions. The
+    first step does not look back.
 
     Args:
         steps: Number of steps along a graph's one edge type, or the edge type of each step.
-        prob: Name of an edge field: edges are drawn in proportion to it, those of weight 0 never; edge types without
-            it uniformly. See ``edge_weights`` for what it may hold.
+        prob: Name of an edge field: edges are drawn in proportion to it, those of weight 0 never;
+            edge types without it uniformly. See ``edge_weights`` for what it may hold.
         p: Return parameter: the larger, the less likely a step back.
         q: In-out parameter: the larger, the closer a walk keeps to where it has been.
         end_prob: Probability to end before a step: one number, or one for each step.
-        edge_dir: "out" walks along the edges, "in" against them; then the edge types of ``steps`` are as in the graph,
-            each left at its end.
+        edge_dir: "out" walks along the edges, "in" against them; then the edge types of ``steps``
+            are as in the graph, each left at its end.
         stay: Stay at a vertex without edges, in place of ending there.
 
     Raises:
-        TypeError: ``steps`` is neither an integer nor edge types, ``prob`` no name, or a number is none.
-        ValueError: There is no step, an edge type does not begin where the one before ends, ``p`` or ``q`` is not
-            positive and finite, or several edge types are walked with them; ``end_prob`` is outside [0, 1] or not one
-            for each step.
+        TypeError: ``steps`` is neither an integer nor edge types, ``prob`` no name, or a number is
+            none.
+        ValueError: There is no step, an edge type does not begin where the one before ends, ``p``
+            or ``q`` is not positive and finite, or several edge types are walked with them;
+            ``end_prob`` is outside [0, 1] or not one for each step.
 
     Example:
         >>> from pagraph.graph import Graph
@@ -102,13 +107,19 @@ class RandomWalks:
             raise ValueError("steps must be at least 1, got an empty path")
         for etype in path:
             if not isinstance(etype, tuple) or len(etype) != 3:
-                raise TypeError(f"steps must be a number or edge types, such as ('a', 'to', 'b'), got {etype!r}")
+                raise TypeError(
+                    f"steps must be a number or edge types, such as ('a', 'to', 'b'), got {etype!r}"
+                )
         begin, end = (0, 2) if self.edge_dir == "out" else (2, 0)
         for before, after in zip(path[:-1], path[1:], strict=True):
             if before[end] != after[begin]:
-                raise ValueError(f"steps must lead on from {before[end]!r}, where {before} ends, got {after}")
+                raise ValueError(
+                    f"steps must lead on from {before[end]!r}, where {before} ends, got {after}"
+                )
         if self.looks_back and len(set(path)) > 1:
-            raise ValueError(f"p and q must be 1 for walks along several edge types, got {self.p} and {self.q}")
+            raise ValueError(
+                f"p and q must be 1 for walks along several edge types, got {self.p} and {self.q}"
+            )
         return path
 
     def _checked_end_prob(self) -> float | tuple[float, ...]:
@@ -116,7 +127,10 @@ class RandomWalks:
         given: Any = self.end_prob if several else [self.end_prob]
         checked = tuple(_as_number("end_prob", each) for each in given)
         if several and len(checked) != self.num_steps:
-            raise ValueError(f"end_prob must have one entry for each of {self.num_steps} steps, got {len(checked)}")
+            raise ValueError(
+                f"end_prob must have one entry for each of {self.num_steps} steps, got "
+                f"{len(checked)}"
+            )
         for each in checked:
             if not 0 <= each <= 1:
                 raise ValueError(f"end_prob must be in [0, 1], got {each}")
@@ -145,7 +159,8 @@ class RandomWalks:
 
         Args:
             graph: Vertices and edges.
-            starts: Shape ``(n,)``, int32 or int64, on the CPU: vertices of the type that the first step leaves.
+            starts: Shape ``(n,)``, int32 or int64, on the CPU: vertices of the type that the first
+                step leaves.
             key: Any 64-bit number; equal keys give equal walks.
             with_edges: Return the ids of the edges taken, too.
             field: Where edge weights come from. Default: the graph's own fields.
@@ -157,14 +172,17 @@ class RandomWalks:
             IndexError: A start is not in the graph.
             KeyError: The graph has no such edge type.
             TypeError: Starts are no integers, or the field ``prob`` holds no numbers.
-            ValueError: There are several edge types, and ``steps`` is a number; the field does not hold one finite
-                number per edge, or a negative one.
+            ValueError: There are several edge types, and ``steps`` is a number; the field does not
+                hold one finite number per edge, or a negative one.
         """
         path = self._path(graph)
         edges = {etype: self._edges(graph, etype) for etype in dict.fromkeys(path)}
         starts = as_ids("starts", starts)
         check_range("starts", starts, edges[path[0]].num_dst, IndexError)
-        weights = {etype: self._weights(etype, csc, field or own_fields(graph)) for etype, csc in edges.items()}
+        weights = {
+            etype: self._weights(etype, csc, field or own_fields(graph))
+            for etype, csc in edges.items()
+        }
         traces = torch.empty((len(starts), self.num_steps + 1), dtype=torch.int64, device="cpu")
         traces[:, 0] = starts
         shape = (len(starts), self.num_steps) if with_edges else (0, 0)
@@ -180,10 +198,16 @@ class RandomWalks:
         if not isinstance(self.steps, int):
             return self.steps
         if len(graph.edge_types) != 1:
-            raise ValueError(f"steps must be edge types for a graph of several, {graph.edge_types}; got {self.steps}")
+            raise ValueError(
+                f"steps must be edge types for a graph of several, {graph.edge_types}; got "
+                f"{self.steps}"
+            )
         etype = graph.edge_types[0]
         if self.steps > 1 and etype[0] != etype[2]:
-            raise ValueError(f"steps must be 1 along edges between different vertex types {etype}, got {self.steps}")
+            raise ValueError(
+                f"steps must be 1 along edges between different vertex types {etype}, got "
+                f"{self.steps}"
+            )
         return [etype] * self.steps
 
     def _edges(self, graph: Graph, edge_type: EdgeType) -> CSC:
@@ -192,10 +216,19 @@ class RandomWalks:
 
     def _weights(self, edge_type: EdgeType, csc: CSC, field: EdgeField) -> EdgeWeights | None:
         values = None if self.prob is None else field(edge_type, self.prob)
-        return None if values is None else edge_weights(csc, values, name=f"edge field {self.prob!r}")
+        return (
+            None if values is None else edge_weights(csc, values, name=f"edge field {self.prob!r}")
+        )
 
     def _walk(
-        self, csc: CSC, weights: EdgeWeights | None, key: int, first: int, stop: int, traces: Tensor, taken: Tensor
+        self,
+        csc: CSC,
+        weights: EdgeWeights | None,
+        key: int,
+        first: int,
+        stop: int,
+        traces: Tensor,
+        taken: Tensor,
     ) -> None:
         """Take the steps ``first`` to ``stop - 1``, all along one edge type."""
         from .kernels import walks
@@ -233,7 +266,8 @@ class RandomWalks:
             part[there] = csc.ids_at(part[there]).long()
 
     def _chances(self) -> tuple[float, float, float]:
-        """The weights of an edge back, to a vertex near where the walk was and to any other, over their maximum."""
+        """The weights of an edge back, to a vertex near where the walk was and to any other, over
+        their maximum."""
         most = max(1 / self.p, 1.0, 1 / self.q)
         return 1 / self.p / most, 1 / most, 1 / self.q / most
 
@@ -241,27 +275,35 @@ class RandomWalks:
         """Probability to end before each step; empty where it never ends."""
         if self.end_prob == 0.0:
             return np.empty(0)
-        return np.ascontiguousarray(np.broadcast_to(np.asarray(self.end_prob, np.float64), self.num_steps))
+        return np.ascontiguousarray(
+            np.broadcast_to(np.asarray(self.end_prob, np.float64), self.num_steps)
+        )
 
 
-def most_visited(walks: Tensor, per_start: int, every: int, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The vertices that the walks of each start visited most often (PinSAGE: Ying et al., KDD 2018, section 3.1).
+def most_visited(
+    walks: Tensor, per_start: int, every: int, most: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The vertices that the walks of each start visited most often (PinSAGE: Ying et al., KDD 2018,
+    section 3.1).
 
     Args:
-        walks: Shape ``(n * per_start, num_steps + 1)``, int64: :attr:`Walks.vertices`, those of one start together.
+        walks: Shape ``(n * per_start, num_steps + 1)``, int64: :attr:`Walks.vertices`, those of one
+            start together.
         per_start: Walks of each start.
         every: Steps between the visits that count; the start itself counts where a walk comes back.
         most: Vertices taken of each start, fewer where fewer were visited.
 
     Returns:
-        The vertices, the start and the number of visits of each, int64; of a start the most visited first, of equally
-        visited ones the larger id.
+        The vertices, the start and the number of visits of each, int64; of a start the most visited
+        first, of equally visited ones the larger id.
     """
     from .kernels import walks as kernels
 
     room = len(walks) // per_start * min(most, per_start * ((walks.shape[1] - 1) // every))
     found = [torch.empty(room, dtype=torch.int64, device="cpu") for _ in range(3)]
-    count = kernels.most_visited(walks.numpy(), per_start, every, most, *(part.numpy() for part in found))
+    count = kernels.most_visited(
+        walks.numpy(), per_start, every, most, *(part.numpy() for part in found)
+    )
     sources, starts, counts = (part[:count] for part in found)
     return sources, starts, counts
 

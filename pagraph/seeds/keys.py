@@ -1,4 +1,5 @@
-"""Keys of the counter-based random numbers, one 64-bit number for every (seed, epoch, batch, hop); and ranks."""
+"""Keys of the counter-based random numbers, one 64-bit number for every (seed, epoch, batch, hop);
+and ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def derive_key(parent: int, *parts: int) -> int:
     >>> derive_key(1, 2) == derive_key(1, 2), derive_key(1, 2) == derive_key(1, 3)
     (True, False)
     """
-    # SplitMix64's finaliser, written out three times: a batch needs three keys, and calls would take a third longer.
+    # SplitMix64's finaliser, written out three times: a batch needs three keys, and calls would
+    # take a third longer.
     x = (parent + _GOLDEN) & _MASK
     x = ((x ^ (x >> 30)) * _M1) & _MASK
     x = ((x ^ (x >> 27)) * _M2) & _MASK
@@ -40,12 +42,14 @@ def derive_key(parent: int, *parts: int) -> int:
 
 
 def random_key(generator: torch.Generator | None = None) -> int:
-    """A key drawn from torch's generator, the global one by default, as torch's loader draws its workers' seed."""
+    """A key drawn from torch's generator, the global one by default, as torch's loader draws its
+    workers' seed."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator))
 
 
 def epoch_key(seed: int | None, epoch: int, drawn: int | None = None) -> int:
-    """The key of an epoch: derived from ``seed``, or without one the number ``drawn`` when it began.
+    """The key of an epoch: derived from ``seed``, or without one the number ``drawn`` when it
+    began.
 
     Raises:
         ValueError: There is neither.
@@ -70,32 +74,37 @@ class BatchKey(int):
 
 
 def batch_key(epoch_key: int, index: int, ranks: Ranks) -> BatchKey:
-    """The key of a batch. Ranks draw differently for the same vertex, whatever seeds their generators had."""
+    """The key of a batch. Ranks draw differently for the same vertex, whatever seeds their
+    generators had."""
     rank = () if ranks.size == 1 else (ranks.rank,)
     key = BatchKey(derive_key(epoch_key, index, *rank))
     key.epoch, key.index = (epoch_key, *rank), index
     return key
 
 
-_SHARED = 0x73686172  # "shar": keeps the numbers that batches share apart from those of any one batch
+# "shar": keeps the numbers that batches share apart from those of any one batch.
+_SHARED = 0x73686172
 
 
 @dataclass(frozen=True, eq=False)
 class Renewal:
-    """Random numbers that batch after batch of an epoch shares, each vertex's being renewed once in ``period`` batches.
+    """Random numbers that batch after batch of an epoch shares, each vertex's being renewed once in
+    ``period`` batches.
 
-    A vertex ``v`` has a phase of its own, uniform in ``[0, period)``, and draws in batch ``i`` with the numbers of
-    group ``(i + phase) // period``. In a batch these are those of group ``i // period`` or of the one after: a vertex
-    whose phase is among the first ``i % period`` of as many parts has gone on already. The phases know nothing of the
-    numbers, so that each batch by itself has the distribution of one that shares nothing.
+    A vertex ``v`` has a phase of its own, uniform in ``[0, period)``, and draws in batch ``i`` with
+    the numbers of group ``(i + phase) // period``. In a batch these are those of group
+    ``i // period`` or of the one after: a vertex whose phase is among the first ``i % period`` of
+    as many parts has gone on already. The phases know nothing of the numbers, so that each batch by
+    itself has the distribution of one that shares nothing.
 
-    Numbers are ``mix(key + offset + counter * A + j * B)``, and going on adds a step to a vertex's counter.
+    Numbers are ``mix(key + offset + counter * A + j * B)``, and going on adds a step to a vertex's
+    counter.
 
     Attributes:
         key: Stands for the key of the batch.
         offset: Added to the key of every hop.
-        numbers: For kernels, uint64: the key of the phases; the phase, as 64 bits, below which vertices have gone on
-            to the next group; the step that they add; and ``offset``.
+        numbers: For kernels, uint64: the key of the phases; the phase, as 64 bits, below which
+            vertices have gone on to the next group; the step that they add; and ``offset``.
     """
 
     key: int
@@ -104,13 +113,17 @@ class Renewal:
 
     @classmethod
     def of(cls, key: int, period: int) -> Renewal:
-        """The numbers of the batch with this key; one that is no :class:`BatchKey` shares with no other."""
+        """The numbers of the batch with this key; one that is no :class:`BatchKey` shares with no
+        other."""
         epoch, index = (key.epoch, key.index) if isinstance(key, BatchKey) else ((key,), 0)
-        # Not derived from ``shared``, as the keys of its hops are: phases must know nothing of any hop's numbers.
+        # Not derived from ``shared``, as the keys of its hops are: phases must know nothing of any
+        # hop's numbers.
         shared, phase, step = (derive_key(*epoch, _SHARED + part) for part in range(3))
         group, passed = divmod(index, period)
         offset = group * step * _GOLDEN & _MASK
-        return cls(shared, offset, np.array([phase, (passed << 64) // period, step, offset], np.uint64))
+        return cls(
+            shared, offset, np.array([phase, (passed << 64) // period, step, offset], np.uint64)
+        )
 
 
 def check_seed(name: str, seed: Any) -> int | None:
@@ -131,12 +144,14 @@ def check_seed(name: str, seed: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's rank among those that share the seeds of an epoch; each works out its own part alone.
+    """This process's rank among those that share the seeds of an epoch; each works out its own part
+    alone.
 
     Args:
         rank: This process, in ``[0, size)``.
         size: Number of processes.
-        seed: Seed of the order that all of them shuffle alike, for orders without a seed of their own.
+        seed: Seed of the order that all of them shuffle alike, for orders without a seed of their
+            own.
 
     Raises:
         ValueError: ``rank`` or ``size`` is out of range.
@@ -153,7 +168,8 @@ class Ranks:
             raise ValueError(f"rank must be in [0, {self.size}), got {self.rank}")
 
     def share(self, total: int, drop_last: bool) -> int:
-        """Seeds of ``total`` that each rank gets: the same number on all, so that no rank waits for another.
+        """Seeds of ``total`` that each rank gets: the same number on all, so that no rank waits for
+        another.
 
         With ``drop_last`` up to ``size - 1`` seeds are left out; otherwise as many come twice.
         """
@@ -162,8 +178,9 @@ class Ranks:
     def rows(self, begin: int, stop: int, *, share: int, total: int) -> Tensor:
         """Positions in the order of all seeds of this rank's seeds ``begin`` to ``stop``, int64.
 
-        Ranks have contiguous slices. What the last ones lack is taken from the front of the whole order, round and
-        round: with fewer seeds than ranks a slice's own ids (as DGL takes them) would not be enough, or not exist.
+        Ranks have contiguous slices. What the last ones lack is taken from the front of the whole
+        order, round and round: with fewer seeds than ranks a slice's own ids (as DGL takes them)
+        would not be enough, or not exist.
         """
         first = self.rank * share
         return torch.arange(first + begin, first + stop, device="cpu") % max(total, 1)

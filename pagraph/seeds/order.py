@@ -1,4 +1,5 @@
-"""Seed order: which seeds make up each mini-batch of an epoch, and the key its sampling starts from."""
+"""Seed order: which seeds make up each mini-batch of an epoch, and the key its sampling starts
+from."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ class Ticket:
 class EpochPlan:
     """An epoch's number, its random key, and the order of (a rank's) seeds (None: as given).
 
-    The key knows no rank: a plan saved by one rank gives each its own batches. ``num_batches`` is given where an epoch
-    may have another number of batches than the order says.
+    The key knows no rank: a plan saved by one rank gives each its own batches. ``num_batches`` is
+    given where an epoch may have another number of batches than the order says.
     """
 
     epoch: int
@@ -53,7 +54,8 @@ class EpochPlan:
 
 
 class BatchOrder(Protocol):
-    """Protocol of the orders that say which batches make an epoch; see :class:`SeedOrder` for the members.
+    """Protocol of the orders that say which batches make an epoch; see :class:`SeedOrder` for the
+    members.
 
     Attributes:
         has_length: Whether the number of batches is known.
@@ -82,31 +84,37 @@ class BatchOrder(Protocol):
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None: ...  # noqa: D102
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket | None:
-        """Batch ``index``, asked for in order; None after the last one of a plan that does not know its number."""
+        """Batch ``index``, asked for in order; None after the last one of a plan that does not know
+        its number."""
 
 
 class SeedOrder:
     """Cuts seeds into batches, in order or shuffled.
 
-    With a ``seed``, epoch ``e`` is a pure function of (seed, e). Without one, it behaves as DGL does: the order comes
-    from NumPy's global generator and permutes the permutation before; the sampling key comes from torch's.
+    With a ``seed``, epoch ``e`` is a pure function of (seed, e). Without one, it behaves as DGL
+    does: the order comes from NumPy's global generator and permutes the permutation before; the
+    sampling key comes from torch's.
 
-    Between ``ranks``, each epoch's order is one order of all seeds, the same on every rank, of which each takes its
-    slice: a function of (seed, e), or without a seed of (``ranks.seed``, e). Sampling keys differ between ranks.
+    Between ``ranks``, each epoch's order is one order of all seeds, the same on every rank, of
+    which each takes its slice: a function of (seed, e), or without a seed of (``ranks.seed``, e).
+    Sampling keys differ between ranks.
 
     Args:
-        seeds: Ids, shape ``(n,)``, or a mapping from type to ids, concatenated in the mapping's order. Each may have
-            more dimensions: a row is a seed then (a pair of vertices, say), and what it means, the sampler knows.
+        seeds: Ids, shape ``(n,)``, or a mapping from type to ids, concatenated in the mapping's
+            order. Each may have more dimensions: a row is a seed then (a pair of vertices, say),
+            and what it means, the sampler knows.
         batch_size: Seeds a batch, over all types together.
         shuffle: Draw a new order for every epoch.
-        drop_last: Leave out an incomplete last batch, and what does not divide by the number of ranks.
+        drop_last: Leave out an incomplete last batch, and what does not divide by the number of
+            ranks.
         seed: Makes order and sampling reproducible.
         generator: torch generator for the sampling key when there is no ``seed``.
         ranks: The processes that share the seeds. Default: this one has them all.
 
     Raises:
         TypeError: ``batch_size`` or ``seed`` is not an integer.
-        ValueError: ``batch_size`` is below 1, ``seed`` negative, or the seeds have no rows, or rows of several shapes.
+        ValueError: ``batch_size`` is below 1, ``seed`` negative, or the seeds have no rows, or rows
+            of several shapes.
     """
 
     has_length = True
@@ -131,7 +139,8 @@ class SeedOrder:
         self._ids, self._types = _concatenate(seeds)
         self._ranks = ranks or Ranks(0, 1)
         self._shuffle_seed = ranks.seed if self.seed is None and ranks is not None else self.seed
-        self._permutation: Tensor | None = None  # of the newest epoch without a seed; the next one permutes it
+        # Of the newest epoch without a seed; the next one permutes it.
+        self._permutation: Tensor | None = None
 
     @property
     def ids(self) -> Tensor | dict[str, Tensor]:
@@ -142,7 +151,8 @@ class SeedOrder:
 
     @property
     def num_seeds(self) -> int:
-        """Seeds an epoch hands out on this rank, before ``drop_last`` cuts them into whole batches."""
+        """Seeds an epoch hands out on this rank, before ``drop_last`` cuts them into whole
+        batches."""
         return self._ranks.share(len(self._ids), self.drop_last)
 
     def __len__(self) -> int:
@@ -151,7 +161,8 @@ class SeedOrder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that two orders must share for a place in one to mean the same in the other; knows no rank."""
+        """The settings that two orders must share for a place in one to mean the same in the other;
+        knows no rank."""
         return {
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -163,22 +174,27 @@ class SeedOrder:
 
     @property
     def permutation(self) -> Tensor | None:
-        """A copy of the permutation that the next shuffle permutes; None at the start and where none is kept."""
+        """A copy of the permutation that the next shuffle permutes; None at the start and where
+        none is kept."""
         return None if self._permutation is None else self._permutation.clone()
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Decide epoch number ``epoch``; without a ``seed`` this draws from the global generators."""
+        """Decide epoch number ``epoch``; without a ``seed`` this draws from the global
+        generators."""
         if self.seed is not None:
             return self.replan(epoch)
         key = random_key(self._generator)
         if self._permutes_last:
             permutation = self.permutation
-            self._permutation = torch.arange(self.num_seeds, device="cpu") if permutation is None else permutation
+            self._permutation = (
+                torch.arange(self.num_seeds, device="cpu") if permutation is None else permutation
+            )
             np.random.shuffle(self._permutation.numpy())
         return self.replan(epoch, key)
 
     def replan(self, epoch: int, key: int | None = None) -> EpochPlan:
-        """The plan of ``epoch`` from its ``key``, or from the ``seed`` where there is one: draws and changes nothing.
+        """The plan of ``epoch`` from its ``key``, or from the ``seed`` where there is one: draws
+        and changes nothing.
 
         Raises:
             ValueError: There is neither.
@@ -190,22 +206,32 @@ class SeedOrder:
             return EpochPlan(epoch, key, self._permutation)
         rng = np.random.Generator(np.random.Philox(key=derive_key(self._shuffle_seed, epoch, 1)))
         permutation = torch.from_numpy(rng.permutation(len(self._ids)))
-        return EpochPlan(epoch, key, permutation if self._ranks.size == 1 else permutation[self._rows(self.num_seeds)])
+        return EpochPlan(
+            epoch,
+            key,
+            permutation if self._ranks.size == 1 else permutation[self._rows(self.num_seeds)],
+        )
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
-        """Go on from a saved ``permutation``, which the next shuffle permutes; None goes back to the start.
+        """Go on from a saved ``permutation``, which the next shuffle permutes; None goes back to
+        the start.
 
         Raises:
-            ValueError: It is not a permutation of the seeds; it is there without need, or missing though an epoch has
-                ``begun``.
+            ValueError: It is not a permutation of the seeds; it is there without need, or missing
+                though an epoch has ``begun``.
         """
         if permutation is None:
             if self._permutes_last and begun:
-                raise ValueError("the saved permutation must be there once an epoch without a seed has begun, got None")
+                raise ValueError(
+                    "the saved permutation must be there once an epoch without a seed has begun, "
+                    "got None"
+                )
             self._permutation = None
             return
         if not self._permutes_last:
-            raise ValueError("the saved permutation must be None for an order with a seed or without shuffle")
+            raise ValueError(
+                "the saved permutation must be None for an order with a seed or without shuffle"
+            )
         check_permutation(permutation, self.num_seeds)
         self._permutation = permutation.clone()
 
@@ -214,7 +240,9 @@ class SeedOrder:
         begin = index * self.batch_size
         stop = min(begin + self.batch_size, self.num_seeds)
         rows = self._rows(stop, begin) if plan.permutation is None else plan.permutation[begin:stop]
-        return Ticket(plan.epoch, index, batch_key(plan.key, index, self._ranks), self._gather(rows))
+        return Ticket(
+            plan.epoch, index, batch_key(plan.key, index, self._ranks), self._gather(rows)
+        )
 
     @property
     def _permutes_last(self) -> bool:
@@ -236,13 +264,15 @@ class SeedOrder:
 
 
 class DatasetOrder:
-    """The order of a user's own dataset, whose items are whole batches (DGL's custom index datasets).
+    """The order of a user's own dataset, whose items are whole batches (DGL's custom index
+    datasets).
 
     Args:
         dataset: Map-style (``len`` and ``[i]``) or iterable.
         shuffle: Call the dataset's ``shuffle()`` before each epoch.
         seed: Makes the sampling key reproducible.
-        ranks: Keeps the sampling keys of several processes apart; the dataset decides which batches are whose.
+        ranks: Keeps the sampling keys of several processes apart; the dataset decides which batches
+            are whose.
     """
 
     batch_size = None
@@ -250,10 +280,17 @@ class DatasetOrder:
     has_length = True
 
     def __init__(
-        self, dataset: Any, *, shuffle: bool = False, seed: int | None = None, ranks: Ranks | None = None
+        self,
+        dataset: Any,
+        *,
+        shuffle: bool = False,
+        seed: int | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         if shuffle and not callable(getattr(dataset, "shuffle", None)):
-            raise AttributeError("shuffle=True needs an indices dataset with a shuffle() method, it has none")
+            raise AttributeError(
+                "shuffle=True needs an indices dataset with a shuffle() method, it has none"
+            )
         self.dataset = dataset
         self.shuffle = bool(shuffle)
         self.seed = check_seed("seed", seed)
@@ -286,15 +323,20 @@ class DatasetOrder:
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
         """Raise ValueError for a permutation: the dataset keeps its own order."""
         if permutation is not None:
-            raise ValueError("the saved permutation must be None for a dataset, which keeps its own order")
+            raise ValueError(
+                "the saved permutation must be None for a dataset, which keeps its own order"
+            )
 
     def ticket(self, plan: EpochPlan, index: int) -> Ticket:
         """Item ``index`` as a batch."""
-        return Ticket(plan.epoch, index, batch_key(plan.key, index, self._ranks), self.dataset[index])
+        return Ticket(
+            plan.epoch, index, batch_key(plan.key, index, self._ranks), self.dataset[index]
+        )
 
 
 def num_seeds(seeds: Tensor | Mapping[Any, Tensor]) -> int:
-    """Number of seeds, over all types; TypeError, ValueError where they are no tensors of one dimension or more."""
+    """Number of seeds, over all types; TypeError, ValueError where they are no tensors of one
+    dimension or more."""
     count = 0
     for ids in seeds.values() if isinstance(seeds, Mapping) else [seeds]:
         if not isinstance(ids, Tensor):
@@ -306,7 +348,8 @@ def num_seeds(seeds: Tensor | Mapping[Any, Tensor]) -> int:
 
 
 def warn_of_no_batches(order: BatchOrder) -> None:
-    """Warn of an order by which an epoch is over before it begins: no seeds, or ``drop_last`` and too few of them.
+    """Warn of an order by which an epoch is over before it begins: no seeds, or ``drop_last`` and
+    too few of them.
 
     A user's own batches are not counted: a data set or sampler may fill up later.
     """
@@ -315,20 +358,34 @@ def warn_of_no_batches(order: BatchOrder) -> None:
     count = order.identity["num_seeds"]
     reason = "there are no seeds"
     if count:
-        reason = f"the {count} seeds are less than a batch of {order.batch_size}, and drop_last leaves them out"
+        reason = (
+            f"the {count} seeds are less than a batch of {order.batch_size}, and drop_last "
+            "leaves them out"
+        )
     warnings.warn(f"an epoch has no batches: {reason}", RuntimeWarning, stacklevel=3)
 
 
 def check_batch_size(batch_size: Any) -> int:
-    """``batch_size`` as an int; ValueError unless it is an integer of at least 1 (None included)."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
+    """``batch_size`` as an int; ValueError unless it is an integer of at least 1 (None
+    included)."""
+    if (
+        isinstance(batch_size, bool)
+        or not isinstance(batch_size, int | np.integer)
+        or batch_size < 1
+    ):
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
     return int(batch_size)
 
 
 def check_saved(saved: Any, *, empty: bool = True) -> None:
-    """Raise ValueError unless it is a 1-D int64 tensor, and not ``empty`` where that must not be."""
-    if not isinstance(saved, Tensor) or saved.dtype != torch.int64 or saved.dim() != 1 or not (empty or len(saved)):
+    """Raise ValueError unless it is a 1-D int64 tensor, and not ``empty`` where that must not
+    be."""
+    if (
+        not isinstance(saved, Tensor)
+        or saved.dtype != torch.int64
+        or saved.dim() != 1
+        or not (empty or len(saved))
+    ):
         got = tuple(saved.shape) if isinstance(saved, Tensor) else type(saved).__name__
         raise ValueError(f"the saved permutation must be a 1-D int64 tensor, got {got}")
 
@@ -337,13 +394,18 @@ def check_permutation(permutation: Any, length: int) -> None:
     """Raise ValueError unless it is a 1-D int64 tensor with each number in ``[0, length)`` once."""
     check_saved(permutation)
     if len(permutation) != length:
-        raise ValueError(f"the saved permutation must have one entry per seed ({length}), got {len(permutation)}")
+        raise ValueError(
+            f"the saved permutation must have one entry per seed ({length}), got {len(permutation)}"
+        )
     if not torch.equal(permutation.sort().values, torch.arange(length, device="cpu")):
-        raise ValueError(f"the saved permutation must hold each number in [0, {length}) once, it does not")
+        raise ValueError(
+            f"the saved permutation must hold each number in [0, {length}) once, it does not"
+        )
 
 
 def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """All ids behind each other, and the number of each one's type (None when there are no types)."""
+    """All ids behind each other, and the number of each one's type (None when there are no
+    types)."""
     parts = dict(seeds) if isinstance(seeds, Mapping) else {None: seeds}
     for name, ids in parts.items():
         if ids.dim() == 0:
@@ -352,9 +414,14 @@ def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor |
     if not isinstance(seeds, Mapping):
         return seeds, None
     if not parts:
-        return torch.empty(0, dtype=torch.int64, device="cpu"), torch.empty(0, dtype=torch.int64, device="cpu")
+        return torch.empty(0, dtype=torch.int64, device="cpu"), torch.empty(
+            0, dtype=torch.int64, device="cpu"
+        )
     if len({ids.shape[1:] for ids in parts.values()}) > 1:
         shapes = [tuple(ids.shape) for ids in parts.values()]
         raise ValueError(f"seeds must have rows of one shape for all types, got shapes {shapes}")
-    types = [torch.full((len(ids),), t, dtype=torch.int64, device="cpu") for t, ids in enumerate(parts.values())]
+    types = [
+        torch.full((len(ids),), t, dtype=torch.int64, device="cpu")
+        for t, ids in enumerate(parts.values())
+    ]
     return torch.cat(list(parts.values())), torch.cat(types)

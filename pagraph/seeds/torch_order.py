@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from .keys import Ranks, batch_key, check_seed, epoch_key, random_key
 from .order import BatchOrder, EpochPlan, SeedOrder, Ticket, check_permutation, check_saved
@@ -25,7 +31,9 @@ def is_sequence(sampler: Any) -> bool:
 def is_permutation(sampler: Any) -> bool:
     """Whether it is torch's own random sampler, and gives each of its items once."""
     return (
-        type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+        type(sampler) is RandomSampler
+        and not sampler.replacement
+        and sampler.num_samples == len(sampler.data_source)
     )
 
 
@@ -46,13 +54,16 @@ def ranks_of(sampler: Any) -> Ranks:
 
 
 def places_of(items: Any, count: int) -> Tensor:
-    """A sampler's items as torch's loader would look them up in ``range(count)``; IndexError where one is outside."""
+    """A sampler's items as torch's loader would look them up in ``range(count)``; IndexError where
+    one is outside."""
     places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
     if len(places) == 0:
         return places
     low, high = int(places.min()), int(places.max())
     if low < -count or high >= count:
-        raise IndexError(f"a sampler's items must be in [0, {count}), got {low if low < -count else high}")
+        raise IndexError(
+            f"a sampler's items must be in [0, {count}), got {low if low < -count else high}"
+        )
     return places if low >= 0 else places.remainder(count)
 
 
@@ -66,21 +77,25 @@ def tell_epoch(batches: Any, epoch: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Listed(EpochPlan):
-    """An epoch whose batches were drawn when it began: from one end to the next among the places."""
+    """An epoch whose batches were drawn when it began: from one end to the next among the
+    places."""
 
     places: Tensor | None = None  # None: all items, as they are
     ends: Tensor | None = None
 
 
 class SamplerOrder:
-    """Cuts the items of a torch batch sampler into batches; see :class:`~pagraph.seeds.order.SeedOrder`.
+    """Cuts the items of a torch batch sampler into batches; see
+    :class:`~pagraph.seeds.order.SeedOrder`.
 
-    Everything is drawn when an epoch begins, in the reader's thread, in the order in which torch's loader draws it:
-    the number that seeds the workers (here the key of the sampling), then the sampler's own. So a script that calls
-    ``torch.manual_seed`` sees the batches that torch's loader would give.
+    Everything is drawn when an epoch begins, in the reader's thread, in the order in which torch's
+    loader draws it: the number that seeds the workers (here the key of the sampling), then the
+    sampler's own. So a script that calls ``torch.manual_seed`` sees the batches that torch's loader
+    would give.
 
-    A saved state holds the batches of the epoch. Only torch's ``DistributedSampler`` can draw them once more: for it
-    the epoch is saved, so that what one process saved gives each process its own batches.
+    A saved state holds the batches of the epoch. Only torch's ``DistributedSampler`` can draw them
+    once more: for it the epoch is saved, so that what one process saved gives each process its own
+    batches.
 
     Args:
         batches: Gives lists of places; has a length, which an epoch need not keep to.
@@ -91,7 +106,9 @@ class SamplerOrder:
 
     has_length = True
 
-    def __init__(self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None) -> None:
+    def __init__(
+        self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None
+    ) -> None:
         self._batches, self._num_items, self._generator = batches, num_items, generator
         self._is_cut = type(batches) is BatchSampler  # by torch, from what a sampler gives
         self._sampler: Any = getattr(batches, "sampler", None)
@@ -108,7 +125,8 @@ class SamplerOrder:
 
     @property
     def takes_all(self) -> bool:
-        """Whether torch cuts the batches of an epoch, of all processes, from all items, each there once."""
+        """Whether torch cuts the batches of an epoch, of all processes, from all items, each there
+        once."""
         if self._distributed:
             return len(self._sampler.dataset) == self._num_items
         all_once = self._in_order or (self._is_cut and is_permutation(self._sampler))
@@ -128,22 +146,33 @@ class SamplerOrder:
 
     @property
     def permutation(self) -> Tensor | None:
-        """The state of the newest epoch to save, int64; None before the first, and where there is nothing to save."""
+        """The state of the newest epoch to save, int64; None before the first, and where there is
+        nothing to save."""
         if self._listed is None:
             return None
         if self._distributed:
             return torch.tensor([self._sampler.epoch], device="cpu")
         places, ends = self._listed
-        return places.clone() if self._is_cut else torch.cat([torch.tensor([len(ends)], device="cpu"), ends, places])
+        return (
+            places.clone()
+            if self._is_cut
+            else torch.cat([torch.tensor([len(ends)], device="cpu"), ends, places])
+        )
 
     def plan(self, epoch: int) -> EpochPlan:
-        """Decide epoch number ``epoch``: this draws from torch's generator, and runs the sampler."""
+        """Decide epoch number ``epoch``: this draws from torch's generator, and runs the
+        sampler."""
         batches = None if self._is_cut else iter(self._batches)  # torch calls this first, too
         drawn = random_key(self._generator)
         if batches is not None:
             places = [places_of(batch, self._num_items) for batch in batches]
-            ends = torch.tensor([len(batch) for batch in places], dtype=torch.int64, device="cpu").cumsum(0)
-            self._listed = torch.cat(places) if places else torch.empty(0, dtype=torch.int64, device="cpu"), ends
+            ends = torch.tensor(
+                [len(batch) for batch in places], dtype=torch.int64, device="cpu"
+            ).cumsum(0)
+            self._listed = (
+                torch.cat(places) if places else torch.empty(0, dtype=torch.int64, device="cpu"),
+                ends,
+            )
         elif not self._in_order:
             self._listed = self._cut(self._drawn_places())
         return self.replan(epoch, drawn)
@@ -163,7 +192,9 @@ class SamplerOrder:
                 raise ValueError("the saved permutation must be None without shuffle")
         elif permutation is None:
             if begun:
-                raise ValueError("the saved permutation must be there once an epoch has begun, got None")
+                raise ValueError(
+                    "the saved permutation must be there once an epoch has begun, got None"
+                )
             self._listed = None
         else:
             self._listed = self._restored(permutation)
@@ -179,13 +210,22 @@ class SamplerOrder:
         count = 0 if self._is_cut else int(saved[0])
         places, ends = (saved, None) if self._is_cut else (saved[1 + count :], saved[1 : 1 + count])
         if len(places) and not 0 <= int(places.min()) <= int(places.max()) < self._num_items:
-            raise ValueError(f"the saved permutation must hold places in [0, {self._num_items}), it does not")
+            raise ValueError(
+                f"the saved permutation must hold places in [0, {self._num_items}), it does not"
+            )
         if ends is None:
             return self._cut(places.clone())
-        if count < 0 or len(ends) < count or (torch.diff(ends, prepend=torch.tensor([0], device="cpu")) < 0).any():
+        if (
+            count < 0
+            or len(ends) < count
+            or (torch.diff(ends, prepend=torch.tensor([0], device="cpu")) < 0).any()
+        ):
             raise ValueError("the saved permutation must begin with where batches end, it does not")
         if len(places) != (int(ends[-1]) if count else 0):
-            raise ValueError("the saved permutation must have one entry for each item of its batches, it does not")
+            raise ValueError(
+                "the saved permutation must have one entry for each item of its batches, it does "
+                "not"
+            )
         return places.clone(), ends.clone()
 
     def _drawn_places(self) -> Tensor:
@@ -194,7 +234,9 @@ class SamplerOrder:
         # What torch's sampler does, without a Python integer for each item (0.04 s for 100,000).
         generator = torch.Generator()
         generator.manual_seed(int(torch.empty((), dtype=torch.int64, device="cpu").random_()))
-        return places_of(torch.randperm(len(self._sampler), generator=generator, device="cpu"), self._num_items)
+        return places_of(
+            torch.randperm(len(self._sampler), generator=generator, device="cpu"), self._num_items
+        )
 
     def _cut(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Cut places into batches as torch's ``BatchSampler`` does."""
@@ -208,7 +250,8 @@ class SamplerOrder:
         key = batch_key(plan.key, index, self._ranks)
         if isinstance(plan, _Listed) and plan.places is not None and plan.ends is not None:
             begin, end = 0 if index == 0 else int(plan.ends[index - 1]), int(plan.ends[index])
-            # A copy: as ``input_id`` it is the user's to write to, and the epoch's places may be saved yet.
+            # A copy: as ``input_id`` it is the user's to write to, and the epoch's places may be
+            # saved yet.
             return Ticket(plan.epoch, index, key, plan.places[begin:end].clone())
         size = self._batches.batch_size
         stop = min((index + 1) * size, len(self._sampler))
@@ -225,14 +268,17 @@ class _Streamed(EpochPlan):
 class StreamOrder:
     """Order of the batches of a torch batch sampler without a length; perhaps it never ends.
 
-    Batches are drawn one by one, ahead as the pipeline asks for them; there is no place to go on from.
+    Batches are drawn one by one, ahead as the pipeline asks for them; there is no place to go on
+    from.
     """
 
     shuffle = True
     permutation = None
     has_length = False
 
-    def __init__(self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None) -> None:
+    def __init__(
+        self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None
+    ) -> None:
         self._batches, self._num_items, self._generator = batches, num_items, generator
         self._ranks = ranks_of(getattr(batches, "sampler", None))
         self.seed = seed
@@ -281,7 +327,11 @@ def order_of(loader: DataLoader[Any], seed: int | None) -> SeedOrder | SamplerOr
     if batches is None:
         raise ValueError("batch_size must be at least 1, got None")
     sampler = getattr(batches, "sampler", None)
-    if seed is not None and type(batches) is BatchSampler and (is_sequence(sampler) or is_permutation(sampler)):
+    if (
+        seed is not None
+        and type(batches) is BatchSampler
+        and (is_sequence(sampler) or is_permutation(sampler))
+    ):
         return SeedOrder(
             torch.arange(len(sampler), device="cpu"),  # type: ignore[arg-type]
             batches.batch_size,
@@ -295,7 +345,8 @@ def order_of(loader: DataLoader[Any], seed: int | None) -> SeedOrder | SamplerOr
 
 
 def takes_all(order: BatchOrder, num_items: int) -> bool:
-    """Whether torch cuts the batches of an epoch, of all processes, from all items, each there once."""
+    """Whether torch cuts the batches of an epoch, of all processes, from all items, each there
+    once."""
     if isinstance(order, SeedOrder):
         return order.num_seeds == num_items
     return isinstance(order, SamplerOrder) and order.takes_all

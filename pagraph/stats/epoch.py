@@ -11,10 +11,11 @@ from .reads import RATE_NAMES, CacheStats, FieldStats, field_table, rate_cells
 __all__ = ["STAGES", "EpochStats", "epoch_tables"]
 
 STAGES = ("filling", "sampling", "window", "fetching", "building", "waiting")
-"""Where time goes: filling caches, drawing neighbours, reading the rows of several batches from files, gathering rows,
-building the face's objects, the reader waiting.
+"""Where time goes: filling caches, drawing neighbours, reading the rows of several batches from
+files, gathering rows, building the face's objects, the reader waiting.
 
-All but the last are summed over threads; ``waiting`` is the reader's own time, whatever it waited for."""
+All but the last are summed over threads; ``waiting`` is the reader's own time, whatever it waited
+for."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,14 @@ class EpochStats:
         epoch: Number of the epoch; -1 for a total.
         batches: Batches delivered.
         seconds: Seconds by stage (see ``STAGES``).
-        counts: Delivered "seeds", "edges" (sampled) and "input_nodes"; with look-ahead the "window_rows" that were
-            read from files, each once a group of batches, and their "window_bytes".
+        counts: Delivered "seeds", "edges" (sampled) and "input_nodes"; with look-ahead the
+            "window_rows" that were read from files, each once a group of batches, and their
+            "window_bytes".
         reads: Rows and bytes by tier and seconds, for every field.
-        device_seconds: Seconds that a device worked, from events in its streams: for "sampling", "reading" rows and
-            "copying" blocks. "waiting" is how long the reader's stream was idle, from the end of the work given before
-            a batch was asked for until the batch was there. Empty on the CPU.
+        device_seconds: Seconds that a device worked, from events in its streams: for "sampling",
+            "reading" rows and "copying" blocks. "waiting" is how long the reader's stream was idle,
+            from the end of the work given before a batch was asked for until the batch was there.
+            Empty on the CPU.
     """
 
     epoch: int
@@ -42,12 +45,14 @@ class EpochStats:
 
     @property
     def hit_rate(self) -> float:
-        """Rows served by the cache / rows asked for, over the fields that a cache may serve; 0.0 if there is none."""
+        """Rows served by the cache / rows asked for, over the fields that a cache may serve; 0.0 if
+        there is none."""
         return self.reads.hit_rate
 
     @property
     def byte_hit_rate(self) -> float:
-        """Bytes served by the cache / bytes read, over all fields, those that no cache may serve too; else 0.0."""
+        """Bytes served by the cache / bytes read, over all fields, those that no cache may serve
+        too; else 0.0."""
         return self.reads.byte_hit_rate
 
     @property
@@ -57,7 +62,8 @@ class EpochStats:
 
     @property
     def hit_rate_by_hop(self) -> tuple[float, ...]:
-        """The hit rate of the vertices that each hop found, over the fields that a cache may serve; seeds are hop 0."""
+        """The hit rate of the vertices that each hop found, over the fields that a cache may serve;
+        seeds are hop 0."""
         return self.reads.hit_rate_by_hop
 
     @property
@@ -66,10 +72,11 @@ class EpochStats:
         return self.seconds.get("waiting", 0.0)
 
     def to_dict(self) -> dict[str, float]:
-        """All numbers by flat names, for TensorBoard, W&B or a ``pandas.DataFrame`` with a row for each epoch.
+        """All numbers by flat names, for TensorBoard, W&B or a ``pandas.DataFrame`` with a row for
+        each epoch.
 
-        "epoch", "batches", "seeds", "edges", "input_nodes", "seconds/STAGE" (see ``STAGES``), on a GPU
-        "device_seconds/STAGE", and those of :meth:`CacheStats.to_dict`.
+        "epoch", "batches", "seeds", "edges", "input_nodes", "seconds/STAGE" (see ``STAGES``), on a
+        GPU "device_seconds/STAGE", and those of :meth:`CacheStats.to_dict`.
         """
         seconds = {f"seconds/{stage}": self.seconds.get(stage, 0.0) for stage in STAGES}
         device = {f"device_seconds/{stage}": value for stage, value in self.device_seconds.items()}
@@ -84,14 +91,17 @@ class EpochStats:
 
 
 def epoch_tables(epochs: Sequence[EpochStats]) -> list[Table]:
-    """Times and rates by epoch, the device's times, fields of the last epoch, which may be the total, and hops."""
+    """Times and rates by epoch, the device's times, fields of the last epoch, which may be the
+    total, and hops."""
     last, names = epochs[-1], ["total" if e.epoch < 0 else str(e.epoch) for e in epochs]
     head = ["epoch", "batches", *(f"{stage} s" for stage in STAGES), "edges", "rows", *RATE_NAMES]
     tables = [Table([head, *map(_epoch_row, names, epochs)])]
     if stages := list(last.device_seconds):
         head = ["epoch", *(f"{stage} on device s" for stage in stages)]
         rows = [[f"{e.device_seconds.get(stage, 0.0):.3f}" for stage in stages] for e in epochs]
-        tables.append(Table([head, *([name, *cells] for name, cells in zip(names, rows, strict=True))]))
+        tables.append(
+            Table([head, *([name, *cells] for name, cells in zip(names, rows, strict=True))])
+        )
     if last.reads.fields:
         tables.append(field_table(last.reads))
     if last.hit_rate_by_field:
@@ -107,7 +117,8 @@ def _epoch_row(name: str, e: EpochStats) -> list[str]:
 
 
 def _hop_table(names: Sequence[str], reads: Sequence[CacheStats]) -> Table:
-    """Hit rates by epoch, field and hop, of the fields that a cache may serve; "-" where a hop read nothing."""
+    """Hit rates by epoch, field and hop, of the fields that a cache may serve; "-" where a hop read
+    nothing."""
     lines: list[tuple[str, str, FieldStats]] = [
         (name, str(key), f)
         for name, of in zip(names, reads, strict=True)
@@ -117,6 +128,8 @@ def _hop_table(names: Sequence[str], reads: Sequence[CacheStats]) -> Table:
     hops = max((len(f.asked_by_hop) for _, _, f in lines), default=0)
     rows = [["epoch", "field", "hit rate", *(f"hop {hop}" for hop in range(hops))]]
     for name, key, f in lines:
-        rates = [f"{r:.1%}" if n else "-" for r, n in zip(f.hit_rate_by_hop, f.asked_by_hop, strict=True)]
+        rates = [
+            f"{r:.1%}" if n else "-" for r, n in zip(f.hit_rate_by_hop, f.asked_by_hop, strict=True)
+        ]
         rows.append([name, key, f"{f.hit_rate:.1%}", *rates, *["-"] * (hops - len(rates))])
     return Table(rows)

@@ -26,9 +26,17 @@ class ReadObserver(Protocol):
         """Collects what is observed; None: nothing is."""
 
     def read(
-        self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
+        self,
+        key: Any,
+        tier: str,
+        asked: int,
+        hits: int | None,
+        row_bytes: int,
+        cacheable: bool,
+        seconds: float,
     ) -> Callable[[int], object] | None:
-        """Report a read; where ``hits`` is None, call what this returns with them when they are known."""
+        """Report a read; where ``hits`` is None, call what this returns with them when they are
+        known."""
 
 
 RATE_NAMES = ("hit rate", "of bytes")
@@ -46,8 +54,8 @@ class FieldStats:
         nbytes: Tier to the bytes of these rows, as they were delivered.
         cacheable: Whether a cache may serve this field.
         seconds: Time spent reading it, over all threads.
-        asked_by_hop: Rows asked for of the vertices that each hop found (0: the seeds), or of the edges that it drew.
-            Empty where a read says nothing of hops.
+        asked_by_hop: Rows asked for of the vertices that each hop found (0: the seeds), or of the
+            edges that it drew. Empty where a read says nothing of hops.
         hits_by_hop: Rows of these that the cache served.
     """
 
@@ -87,11 +95,13 @@ class FieldStats:
     def hit_rate_by_hop(self) -> tuple[float, ...]:
         """:attr:`hit_rate` of each hop; 0.0 where nothing was asked."""
         return tuple(
-            hits / asked if asked else 0.0 for hits, asked in zip(self.hits_by_hop, self.asked_by_hop, strict=True)
+            hits / asked if asked else 0.0
+            for hits, asked in zip(self.hits_by_hop, self.asked_by_hop, strict=True)
         )
 
     def to_dict(self) -> dict[str, float]:
-        """Its numbers: "rows", "hits", "seconds", "bytes/TIER"; if a cache may serve it the hit rates.
+        """Its numbers: "rows", "hits", "seconds", "bytes/TIER"; if a cache may serve it the hit
+        rates.
 
         These are "hit_rate", "byte_hit_rate" and "hit_rate/hop_N".
         """
@@ -99,7 +109,9 @@ class FieldStats:
         numbers |= {f"bytes/{tier}": nbytes for tier, nbytes in self.nbytes.items()}
         if self.cacheable:
             numbers |= {"hit_rate": self.hit_rate, "byte_hit_rate": self.byte_hit_rate}
-            numbers |= {f"hit_rate/hop_{hop}": rate for hop, rate in enumerate(self.hit_rate_by_hop)}
+            numbers |= {
+                f"hit_rate/hop_{hop}": rate for hop, rate in enumerate(self.hit_rate_by_hop)
+            }
         return numbers
 
     def __add__(self, other: FieldStats) -> FieldStats:
@@ -132,12 +144,14 @@ class CacheStats:
 
     @property
     def hit_rate(self) -> float:
-        """Rows served by the cache / rows asked for, over the fields that a cache may serve; else 0.0."""
+        """Rows served by the cache / rows asked for, over the fields that a cache may serve; else
+        0.0."""
         return self.cacheable.hit_rate
 
     @property
     def byte_hit_rate(self) -> float:
-        """Bytes served by the cache / bytes read, over all fields, those that no cache may serve too; else 0.0."""
+        """Bytes served by the cache / bytes read, over all fields, those that no cache may serve
+        too; else 0.0."""
         return self.total.byte_hit_rate
 
     @property
@@ -156,12 +170,21 @@ class CacheStats:
         return sum((f for f in self.fields.values() if f.cacheable), FieldStats())
 
     def to_dict(self) -> dict[str, float]:
-        """All numbers by flat names: "rows", "hit_rate", "byte_hit_rate", and "field/NAME/..." of each field.
+        """All numbers by flat names: "rows", "hit_rate", "byte_hit_rate", and "field/NAME/..." of
+        each field.
 
         What follows the field's name is a name of :meth:`FieldStats.to_dict`.
         """
-        numbers = {"rows": self.total.asked, "hit_rate": self.hit_rate, "byte_hit_rate": self.byte_hit_rate}
-        return numbers | {f"field/{key}/{name}": n for key, f in self.fields.items() for name, n in f.to_dict().items()}
+        numbers = {
+            "rows": self.total.asked,
+            "hit_rate": self.hit_rate,
+            "byte_hit_rate": self.byte_hit_rate,
+        }
+        return numbers | {
+            f"field/{key}/{name}": n
+            for key, f in self.fields.items()
+            for name, n in f.to_dict().items()
+        }
 
     def __str__(self) -> str:
         return str(field_table(self))
@@ -171,7 +194,9 @@ class CacheStats:
 
     def __sub__(self, earlier: CacheStats) -> CacheStats:
         nothing = FieldStats()
-        return CacheStats({key: now - earlier.fields.get(key, nothing) for key, now in self.fields.items()})
+        return CacheStats(
+            {key: now - earlier.fields.get(key, nothing) for key, now in self.fields.items()}
+        )
 
 
 def field_table(reads: CacheStats) -> Table:
@@ -277,7 +302,8 @@ class ReadCounters:
     """Counts reads from any number of threads; tells ``observer`` of each while it is listening."""
 
     def __init__(self) -> None:
-        # The garbage collector may end an epoch, and so ask for what follows, in a thread that is in the middle of it.
+        # The garbage collector may end an epoch, and so ask for what follows, in a thread that is
+        # in the middle of it.
         self._lock = threading.RLock()
         self._counting = False
         self._fields: dict[Hashable, _Count] = {}
@@ -341,10 +367,13 @@ class ReadCounters:
             observer.read(key, tier, asked, served, row_bytes, cacheable, seconds)
 
     def record_pending(self, read: PendingRead, seconds: float) -> None:
-        """Add one read as soon as it is done; waits for nothing. ``seconds`` is the calling thread's time."""
+        """Add one read as soon as it is done; waits for nothing. ``seconds`` is the calling
+        thread's time."""
         tell = None
         if self.observer is not None and self.observer.tracer is not None:
-            tell = self.observer.read(read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable, seconds)
+            tell = self.observer.read(
+                read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable, seconds
+            )
         self._pending.append((read, tell))
         self._add_what_is_done()
 

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["DeviceTimes", "LoaderStats"]
 
 
-_LONG = 60.0  # seconds after which times count from a later event: a device tells milliseconds by 24 bits
+# Seconds after which times count from a later event: a device tells milliseconds by 24 bits.
+_LONG = 60.0
 _MOST_SPANS = 256
 
 
 class _Covered:
-    """Stretches of time in which a device was at work, disjoint and in order; the oldest are forgotten."""
+    """Stretches of time in which a device was at work, disjoint and in order; the oldest are
+    forgotten."""
 
     def __init__(self) -> None:
         self._begins: list[float] = []
@@ -55,10 +57,12 @@ class _Covered:
 
 
 class DeviceTimes:
-    """Adds up the time between pairs of events, once they have happened, without waiting for the device.
+    """Adds up the time between pairs of events, once they have happened, without waiting for the
+    device.
 
-    Threads share streams, so that one's pair may enclose work of another: time that several pairs of a stage enclose
-    counts once. ``trace`` gets every span that is known, on a track of the device.
+    Threads share streams, so that one's pair may enclose work of another: time that several pairs
+    of a stage enclose counts once. ``trace`` gets every span that is known, on a track of the
+    device.
     """
 
     def __init__(self, accelerator: Accelerator, trace: EpochTrace) -> None:
@@ -100,16 +104,21 @@ class DeviceTimes:
                 continue
             origin, since = self._since_origin(begin)
             new = self._covered[stage].add(since, since + end.seconds_since(begin))
-            self._seconds[stage] = self._seconds.get(stage, 0.0) + sum(last - first for first, last in new)
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + sum(
+                last - first for first, last in new
+            )
             if self._clock is not None:
                 reference, at = self._clock
                 at += int(origin.seconds_since(reference) * 1e9)
                 for first, last in new:
                     track = f"{stage} on {self._accelerator.device}"
-                    self._trace.device_span(track, stage, at + int(first * 1e9), at + int(last * 1e9))
+                    self._trace.device_span(
+                        track, stage, at + int(first * 1e9), at + int(last * 1e9)
+                    )
 
     def _since_origin(self, event: Event) -> tuple[Event, float]:
-        """The event from which times count, which is moved now and then, and another's seconds since."""
+        """The event from which times count, which is moved now and then, and another's seconds
+        since."""
         origin = self._origin = event if self._origin is None else self._origin
         since = event.seconds_since(origin)
         if since > _LONG:
@@ -119,7 +128,8 @@ class DeviceTimes:
         return origin, since
 
     def _set_clock(self) -> tuple[Event, int]:
-        """An event, and when it happened by the host's clock: where a track of the device begins."""
+        """An event, and when it happened by the host's clock: where a track of the device
+        begins."""
         event = self._accelerator.stream("clock").record()
         event.wait()
         return event, time.perf_counter_ns()
@@ -129,7 +139,11 @@ class EpochRecorder:
     """Collects one epoch's figures from all threads."""
 
     def __init__(
-        self, epoch: int, reads: Callable[[], CacheStats], trace: EpochTrace, accelerator: Accelerator | None = None
+        self,
+        epoch: int,
+        reads: Callable[[], CacheStats],
+        trace: EpochTrace,
+        accelerator: Accelerator | None = None,
     ) -> None:
         self.epoch = epoch
         self.trace = trace
@@ -161,7 +175,8 @@ class EpochRecorder:
             tracer.add(stage, begin, end)
 
     def waited(self, begin: int, *, delivered: bool) -> None:
-        """Record that the reader, who asked at ``begin``, has got its batch now, or there was none."""
+        """Record that the reader, who asked at ``begin``, has got its batch now, or there was
+        none."""
         end = time.perf_counter_ns()
         with self._lock:
             self._seconds["waiting"] = self._seconds.get("waiting", 0.0) + (end - begin) * 1e-9
@@ -210,12 +225,16 @@ class EpochRecorder:
 
 
 class LoaderStats:
-    """A loader's figures: ``epochs``, one entry each, and their ``total``; ``str()`` gives tables, as does a notebook.
+    """A loader's figures: ``epochs``, one entry each, and their ``total``; ``str()`` gives tables,
+    as does a notebook.
 
-    Field counters belong to the loader: of two epochs that run at the same time, each counts the reads of both.
+    Field counters belong to the loader: of two epochs that run at the same time, each counts the
+    reads of both.
     """
 
-    def __init__(self, reads: Callable[[], CacheStats], accelerator: Accelerator | None = None) -> None:
+    def __init__(
+        self, reads: Callable[[], CacheStats], accelerator: Accelerator | None = None
+    ) -> None:
         self._reads = reads
         self._accelerator = accelerator
         self._recorders: list[EpochRecorder] = []
@@ -242,10 +261,13 @@ class LoaderStats:
         epochs = self.epochs
         seconds, on_device = _sum(e.seconds for e in epochs), _sum(e.device_seconds for e in epochs)
         counts = _sum(e.counts for e in epochs)
-        return EpochStats(-1, sum(e.batches for e in epochs), seconds, counts, self._reads(), on_device)
+        return EpochStats(
+            -1, sum(e.batches for e in epochs), seconds, counts, self._reads(), on_device
+        )
 
     def to_dict(self) -> dict[str, float]:
-        """The numbers of :attr:`total`, see :meth:`EpochStats.to_dict`, with "epochs", how many began, for "epoch"."""
+        """The numbers of :attr:`total`, see :meth:`EpochStats.to_dict`, with "epochs", how many
+        began, for "epoch"."""
         numbers = self.total.to_dict()
         del numbers["epoch"]
         return {"epochs": len(self._recorders), **numbers}

@@ -1,4 +1,5 @@
-"""Timeline of epochs: recording of spans by the loader's threads, and the tracer that collects them."""
+"""Timeline of epochs: recording of spans by the loader's threads, and the tracer that collects
+them."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ class Tracing:
             OSError: The path cannot be written.
         """
         if self.tracer is not None:
-            raise PipelineError(f"a loader must have one trace at a time, this one is traced to {self.tracer.path}")
+            raise PipelineError(
+                f"a loader must have one trace at a time, this one is traced to {self.tracer.path}"
+            )
         tracer = trace if isinstance(trace, Tracer) else Tracer(trace)
         tracer.follow(self)
         self.tracer, self.label = tracer, label
@@ -63,7 +66,14 @@ class Tracing:
                 tracer.add(name, begin, time.perf_counter_ns())
 
     def read(
-        self, key: Any, tier: str, asked: int, hits: int | None, row_bytes: int, cacheable: bool, seconds: float
+        self,
+        key: Any,
+        tier: str,
+        asked: int,
+        hits: int | None,
+        row_bytes: int,
+        cacheable: bool,
+        seconds: float,
     ) -> Callable[[int], None] | None:
         """Trace a read that the calling thread has just done; see ``ReadObserver``."""
         tracer = self.tracer
@@ -79,13 +89,15 @@ class Tracing:
 
 
 class EpochTrace:
-    """One pass over a loader's batches, as its threads report it; every call is one look when nothing is traced."""
+    """One pass over a loader's batches, as its threads report it; every call is one look when
+    nothing is traced."""
 
     def __init__(self, tracing: Tracing, epoch: int) -> None:
         self.tracing = tracing
         self._epoch = epoch
         self._lock = threading.Lock()
-        self._pass: tuple[int, int] | None = None  # the tracer's serial: statistics must not keep a tracer
+        # The tracer's serial: statistics must not keep a tracer.
+        self._pass: tuple[int, int] | None = None
 
     def at(self, batch: int) -> None:
         """Attribute the calling thread's spans to ``batch`` from now on (-1: to all)."""
@@ -127,7 +139,8 @@ class EpochTrace:
             self.at(batch)
 
     def answered(self, begin: int, end: int, *, delivered: bool) -> None:
-        """Record that the reader, who asked at ``begin``, got its batch at ``end``, or there was none."""
+        """Record that the reader, who asked at ``begin``, got its batch at ``end``, or there was
+        none."""
         tracer = self.tracing.tracer
         if tracer is not None:
             log = tracer.log
@@ -160,14 +173,14 @@ _serials = itertools.count()
 class Tracer:
     """Collects what loaders do and writes it as one Chrome trace, which Perfetto opens.
 
-    Every thread appends to a list of its own, without locks. The file is written by :meth:`stop`, at the end of the
-    ``with`` block; if neither comes, when the tracer and its loaders are gone, or at the interpreter's exit. Until then
-    nothing is at ``path``, or what was there before.
+    Every thread appends to a list of its own, without locks. The file is written by :meth:`stop`,
+    at the end of the ``with`` block; if neither comes, when the tracer and its loaders are gone, or
+    at the interpreter's exit. Until then nothing is at ``path``, or what was there before.
 
     Args:
         path: The file; a name that ends in ``.gz`` is compressed.
-        max_events: Events to keep, about 200 bytes each; a batch takes about 15. Later ones are counted
-            (``droppedEvents`` in the file), not kept.
+        max_events: Events to keep, about 200 bytes each; a batch takes about 15. Later ones are
+            counted (``droppedEvents`` in the file), not kept.
 
     Raises:
         OSError: The path cannot be written.
@@ -196,11 +209,13 @@ class Tracer:
         self.stop()
 
     def stop(self) -> None:
-        """Trace no more, and write the file. Does nothing when called again, or in a forked process.
+        """Trace no more, and write the file. Does nothing when called again, or in a forked
+        process.
 
         Raises:
             OSError: The file cannot be written; nothing is left of it.
-            RuntimeError: A device has failed, of which times were still to come; the file is written.
+            RuntimeError: A device has failed, of which times were still to come; the file is
+                written.
         """
         traced = list(self._traced)
         try:
@@ -213,7 +228,8 @@ class Tracer:
             self._finish()
 
     def add_to_stream(self, stream: str, name: str, begin: int, end: int) -> None:
-        """Add a span, in nanoseconds of ``time.perf_counter_ns``, to a track of its own, as for a stream of a device.
+        """Add a span, in nanoseconds of ``time.perf_counter_ns``, to a track of its own, as for a
+        stream of a device.
 
         The spans of a stream lie behind or inside each other.
         """
@@ -223,7 +239,8 @@ class Tracer:
         if next(self._events) < self._max_events:
             log.spans.append((name, begin, end, -1, -1, None))
 
-    # -- for the pipeline ---------------------------------------------------------------------------------
+    # -- for the pipeline
+    # ---------------------------------------------------------------------------------
 
     def follow(self, tracing: Tracing) -> None:
         """Detach this loader too when the trace stops; PipelineError if it has."""
@@ -247,8 +264,10 @@ class Tracer:
             log.spans.append((name, begin, end, log.number, log.batch, read))
 
     def add_later(self, name: str, begin: int, end: int) -> Callable[[Any], None]:
-        """Like :meth:`add`, once what was read is known: then call what this returns, in any thread."""
-        log, events, most = self.log, self._events, self._max_events  # not the tracer: who waits must not keep it
+        """Like :meth:`add`, once what was read is known: then call what this returns, in any
+        thread."""
+        # Not the tracer: who waits must not keep it.
+        log, events, most = self.log, self._events, self._max_events
         number, batch = log.number, log.batch
 
         def add(read: Any) -> None:

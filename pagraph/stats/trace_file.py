@@ -1,7 +1,8 @@
 """Chrome trace files: recorded, written, read, merged.
 
-Format: "Trace Event Format", Chromium project. Spans are complete events (``X``), tracks are named by metadata (``M``),
-figures over time are counters (``C``). Times are microseconds since ``baseTimeNanoseconds``, which counts from 1970.
+Format: "Trace Event Format", Chromium project. Spans are complete events (``X``), tracks are named
+by metadata (``M``), figures over time are counters (``C``). Times are microseconds since
+``baseTimeNanoseconds``, which counts from 1970.
 """
 
 from __future__ import annotations
@@ -26,11 +27,22 @@ from ..system.files import bounded, open_plain
 from ..system.threads import THREAD_NAME
 from .reads import CACHE_TIER
 
-__all__ = ["Depth", "Log", "Pass", "Record", "Span", "clock_offset", "merge_traces", "read_trace", "write_record"]
+__all__ = [
+    "Depth",
+    "Log",
+    "Pass",
+    "Record",
+    "Span",
+    "clock_offset",
+    "merge_traces",
+    "read_trace",
+    "write_record",
+]
 
 Span = tuple[str, int, int, int, int, Any]
-"""Name, begin and end (``perf_counter_ns``), pass, batch (both -1: none), what was read. Flat, and only of what the
-garbage collector need not follow: it stops looking at such tuples, however many there are."""
+"""Name, begin and end (``perf_counter_ns``), pass, batch (both -1: none), what was read. Flat, and
+only of what the garbage collector need not follow: it stops looking at such tuples, however many
+there are."""
 
 Depth = tuple[int, int, int, int]
 """When, pass, finished batches that wait, batches in work."""
@@ -52,7 +64,8 @@ class Log:
 
 @dataclass(eq=False)
 class Pass:
-    """One epoch of one loader; ``end`` is 0 while it goes on, ``delivered`` has each batch's counts."""
+    """One epoch of one loader; ``end`` is 0 while it goes on, ``delivered`` has each batch's
+    counts."""
 
     label: str
     epoch: int
@@ -95,13 +108,16 @@ class Record:
     def log_of_thread(self) -> Log:
         """A log for the calling thread.
 
-        Every epoch has its own threads: worker i goes on in the track, and with the number, of the one before.
+        Every epoch has its own threads: worker i goes on in the track, and with the number, of the
+        one before.
         """
         thread = threading.current_thread()
         with self.lock:
             if thread.name.startswith(THREAD_NAME):
                 for log in self.logs:
-                    if log.name == thread.name and (log.thread is None or not log.thread.is_alive()):
+                    if log.name == thread.name and (
+                        log.thread is None or not log.thread.is_alive()
+                    ):
                         log.thread, log.number, log.batch = thread, -1, -1
                         return log
             log = Log(thread.name, threading.get_native_id(), thread)
@@ -110,9 +126,11 @@ class Record:
 
 
 def clock_offset() -> int:
-    """Nanoseconds since 1970 at ``perf_counter_ns() == 0``, from the quickest of some looks at both clocks.
+    """Nanoseconds since 1970 at ``perf_counter_ns() == 0``, from the quickest of some looks at both
+    clocks.
 
-    Both run at the same rate (the system slews them together), so one look serves for the whole trace.
+    Both run at the same rate (the system slews them together), so one look serves for the whole
+    trace.
     """
     looks = []
     for _ in range(20):
@@ -124,11 +142,13 @@ def clock_offset() -> int:
 
 
 BASE_PERIOD = 7_889_238 * 10**9
-"""torch.profiler counts from a multiple of this many nanoseconds (three months), so that a double holds nanoseconds;
-the same base puts both on one axis even for readers that do not know of bases."""
+"""torch.profiler counts from a multiple of this many nanoseconds (three months), so that a double
+holds nanoseconds; the same base puts both on one axis even for readers that do not know of
+bases."""
 
 FIRST_OWN_TRACK = 1 << 30
-"""Numbers of tracks that are no threads begin here: above all thread ids, and they fit into 32 bits."""
+"""Numbers of tracks that are no threads begin here: above all thread ids, and they fit into 32
+bits."""
 
 _EVENT_BYTES = 16  # of Python's objects for a byte of JSON
 
@@ -140,7 +160,8 @@ Event = tuple[int, int, int, str]
 
 
 def read_trace(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A trace file, ours or ``torch.profiler``'s, compressed or not; at least ``{"traceEvents": [...]}``.
+    """A trace file, ours or ``torch.profiler``'s, compressed or not; at least
+    ``{"traceEvents": [...]}``.
 
     Raises:
         FormatError: The file is no trace.
@@ -167,7 +188,8 @@ def read_trace(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def merge_traces(*paths: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
-    """Write several traces as one, on one time axis: a loader's and ``torch.profiler``'s, or several processes'.
+    """Write several traces as one, on one time axis: a loader's and ``torch.profiler``'s, or
+    several processes'.
 
     Args:
         *paths: Trace files. Whatever is not an event is taken from the first.
@@ -186,7 +208,9 @@ def merge_traces(*paths: str | os.PathLike[str], out: str | os.PathLike[str]) ->
     for trace in traces:
         shift = (trace.get("baseTimeNanoseconds", 0) - base) / 1000
         for event in trace["traceEvents"]:
-            events.append({**event, "ts": event["ts"] + shift} if shift and "ts" in event else event)
+            events.append(
+                {**event, "ts": event["ts"] + shift} if shift and "ts" in event else event
+            )
     head = {name: value for name, value in traces[0].items() if name != "traceEvents"}
     _write(target, head, (json.dumps(event) for event in events))
 
@@ -195,8 +219,12 @@ def write_record(record: Record) -> None:
     """Write what a tracer has collected to its path, whole or not at all."""
     now = time.perf_counter_ns()
     # Workers may be at it still: what is taken first refers to what is taken then, never to more.
-    logs = [replace(log, spans=list(log.spans), depths=list(log.depths)) for log in list(record.logs)]
-    streams = {name: replace(log, spans=list(log.spans)) for name, log in list(record.streams.items())}
+    logs = [
+        replace(log, spans=list(log.spans), depths=list(log.depths)) for log in list(record.logs)
+    ]
+    streams = {
+        name: replace(log, spans=list(log.spans)) for name, log in list(record.streams.items())
+    }
     record = replace(record, logs=logs, streams=streams, passes=list(record.passes))
     base = (record.epoch_ns + record.begin) // BASE_PERIOD * BASE_PERIOD
     count = next(record.events)
@@ -210,7 +238,11 @@ def write_record(record: Record) -> None:
 
 def _write(path: Path, head: dict[str, Any], lines: Iterable[str]) -> None:
     with new_file(path) as raw:
-        file = gzip.GzipFile("", "wb", compresslevel=4, fileobj=raw) if path.name.endswith(".gz") else raw
+        file = (
+            gzip.GzipFile("", "wb", compresslevel=4, fileobj=raw)
+            if path.name.endswith(".gz")
+            else raw
+        )
         file.write((json.dumps(head)[:-1] + (", " if head else "") + '"traceEvents": [\n').encode())
         comma = ""
         for line in lines:
@@ -222,7 +254,8 @@ def _write(path: Path, head: dict[str, Any], lines: Iterable[str]) -> None:
 
 
 class _Chrome:
-    """Events of one record; a pass is named after its loader, with a number where two of it ran at the same time."""
+    """Events of one record; a pass is named after its loader, with a number where two of it ran at
+    the same time."""
 
     def __init__(self, record: Record, now: int, base: int) -> None:
         self._record = record
@@ -238,7 +271,10 @@ class _Chrome:
         record = self._record
         names = [(log.track, log.name) for log in record.logs]
         streams = list(record.streams.values())
-        tracks = [*dict.fromkeys(f"epochs of {name}" for name in self._names), *(log.name for log in streams)]
+        tracks = [
+            *dict.fromkeys(f"epochs of {name}" for name in self._names),
+            *(log.name for log in streams),
+        ]
         own = {name: FIRST_OWN_TRACK + i for i, name in enumerate(tracks)}
         events: list[Event] = []
         for log in record.logs:
@@ -252,7 +288,9 @@ class _Chrome:
         events.extend(self._reads())
         events.extend(self._disk())
         events.sort()
-        yield json.dumps({"ph": "M", "name": "process_name", "pid": record.pid, "args": {"name": "pagraph"}})
+        yield json.dumps(
+            {"ph": "M", "name": "process_name", "pid": record.pid, "args": {"name": "pagraph"}}
+        )
         for track, name in [*((t, n) for n, t in own.items()), *names]:
             yield self._meta("thread_name", track, name=name)
         for place, track in enumerate([*own.values(), *(track for track, _ in names)]):
@@ -261,7 +299,9 @@ class _Chrome:
             yield line
 
     def _meta(self, what: str, track: int, /, **args: Any) -> str:
-        return json.dumps({"ph": "M", "name": what, "pid": self._record.pid, "tid": track, "args": args})
+        return json.dumps(
+            {"ph": "M", "name": what, "pid": self._record.pid, "tid": track, "args": args}
+        )
 
     def _epoch(self, p: Pass, track: int) -> Event:
         args = {"loader": p.label, "epoch": p.epoch, "batches": len(p.delivered)}
@@ -274,7 +314,8 @@ class _Chrome:
             name, begin, end, *_, read = span
             if read is not None:
                 name = f"reading {read[0]}"
-            if name == "computing":  # from the very end of one wait to the very beginning of the next
+            # From the very end of one wait to the very beginning of the next.
+            if name == "computing":
                 begin, end = begin + ROUNDING, end - ROUNDING
             yield self._span(name, begin, end, track, self._args(span))
 
@@ -282,7 +323,14 @@ class _Chrome:
         """The reader's computing with its last batch when the trace or its pass ended."""
         if log.computing is not None:
             begin, number, batch = log.computing
-            yield "computing", begin, self._record.passes[number].end or self._now, number, batch, None
+            yield (
+                "computing",
+                begin,
+                self._record.passes[number].end or self._now,
+                number,
+                batch,
+                None,
+            )
 
     def _args(self, span: Span) -> dict[str, Any]:
         name, _, _, number, batch, read = span
@@ -301,7 +349,8 @@ class _Chrome:
 
     def _depths(self, log: Log) -> Iterator[Event]:
         for when, number, waiting, working in log.depths:
-            if when <= (self._record.passes[number].end or self._now):  # a worker may end after its pass
+            # A worker may end after its pass.
+            if when <= (self._record.passes[number].end or self._now):
                 name = f"{self._names[number]} batches"
                 yield self._counter(name, when, {"waiting": waiting, "in work": working})
 
@@ -309,22 +358,29 @@ class _Chrome:
         """A last sample for each pass with threads: nothing waits any more."""
         for number in sorted({depth[1] for log in self._record.logs for depth in log.depths}):
             if end := self._record.passes[number].end:
-                yield self._counter(f"{self._names[number]} batches", end, {"waiting": 0, "in work": 0})
+                yield self._counter(
+                    f"{self._names[number]} batches", end, {"waiting": 0, "in work": 0}
+                )
 
     def _reads(self) -> Iterator[Event]:
-        """Hit rate of each batch, and bytes read so far by tier, at the end of the batch's last read."""
+        """Hit rate of each batch, and bytes read so far by tier, at the end of the batch's last
+        read."""
         batches: dict[tuple[int, int], list[Span]] = defaultdict(list)
         for log in self._record.logs:
             for span in log.spans:
                 if span[5] is not None and span[3] >= 0:
                     batches[span[3], span[4]].append(span)
         so_far: dict[str, dict[str, int]] = defaultdict(dict)
-        for (number, _), spans in sorted(batches.items(), key=lambda item: max(span[2] for span in item[1])):
+        for (number, _), spans in sorted(
+            batches.items(), key=lambda item: max(span[2] for span in item[1])
+        ):
             when, label = max(span[2] for span in spans), self._record.passes[number].label
             asked = sum(span[5][2] for span in spans if span[5][5])
             if asked:
                 rate = sum(span[5][3] for span in spans if span[5][5]) / asked
-                yield self._counter(f"{self._names[number]} cache", when, {"hit rate": round(rate, 6)})
+                yield self._counter(
+                    f"{self._names[number]} cache", when, {"hit rate": round(rate, 6)}
+                )
             nbytes = so_far[label]
             for *_, (_, tier, rows, hits, row_bytes, _) in spans:
                 for name, served in ((CACHE_TIER, hits), (tier, rows - hits)):
@@ -344,7 +400,9 @@ class _Chrome:
             in_flight += change
             yield self._counter("disk requests", when, {"in flight": in_flight})
 
-    def _span(self, name: str, begin: int, end: int, track: int, args: dict[str, Any], *, rank: int = 0) -> Event:
+    def _span(
+        self, name: str, begin: int, end: int, track: int, args: dict[str, Any], *, rank: int = 0
+    ) -> Event:
         end = max(begin, end)
         line = (
             f'{{"ph":"X","cat":"pagraph","name":{json.dumps(name)},"pid":{self._record.pid},"tid":{track},'
@@ -353,7 +411,8 @@ class _Chrome:
         return begin, begin - end, rank, line
 
     def _counter(self, name: str, when: int, args: dict[str, float]) -> Event:
-        """Perfetto calls it name and key, and takes a counter of thread 0 for the idle process's."""
+        """Perfetto calls it name and key, and takes a counter of thread 0 for the idle
+        process's."""
         line = (
             f'{{"ph":"C","name":{json.dumps(name)},"pid":{self._record.pid},'
             f'"ts":{_microseconds(when + self._shift)},"args":{json.dumps(args)}}}'
@@ -367,7 +426,8 @@ def _microseconds(ns: int) -> str:
 
 
 def _lanes(passes: list[Pass], now: int) -> list[int]:
-    """The first lane of its loader that is free for each pass: passes of one loader may run at the same time."""
+    """The first lane of its loader that is free for each pass: passes of one loader may run at the
+    same time."""
     lanes = [0] * len(passes)
     free_at: dict[str, list[int]] = defaultdict(list)
     for number in sorted(range(len(passes)), key=lambda i: passes[i].begin):

@@ -5,8 +5,9 @@ from numba import types
 
 from .._jit import kernel
 
-# Found in the C library of the running process; only called for memory that `memory.address_on_disk` knows as mapped
-# files, which it never does where these functions are missing.
+# Found in the C library of the running process; only called for memory that
+# `memory.address_on_disk` knows as mapped files, which it never does where these functions are
+# missing.
 madvise = types.ExternalFunction("madvise", types.intc(types.uintp, types.uintp, types.intc))
 mincore = types.ExternalFunction("mincore", types.intc(types.uintp, types.uintp, types.uintp))
 
@@ -14,15 +15,16 @@ _WILL_NEED = 3  # MADV_WILLNEED, the same number on every system that has it
 
 
 @kernel
-def is_cold(address, page, state):  # type: ignore[no-untyped-def]
+def is_cold(address, page, state):
     """Whether the page at ``address`` is not in memory; ``state`` is scratch of one uint8."""
     begin = np.uint64(address - address % page)
     return mincore(begin, np.uint64(page), np.uint64(state.ctypes.data)) == 0 and state[0] & 1 == 0
 
 
 @kernel
-def ask(base, stride, row_bytes, limit, page, gap, most, ids):  # type: ignore[no-untyped-def]
-    """Request the pages of sorted rows ``ids``: gaps of at most ``gap`` pages, ``most`` a request; returns how many."""
+def ask(base, stride, row_bytes, limit, page, gap, most, ids):
+    """Request the pages of sorted rows ``ids``: gaps of at most ``gap`` pages, ``most`` a request;
+    returns how many."""
     requests = 0
     first = np.int64(-1)
     last = np.int64(-1)
@@ -48,8 +50,9 @@ def ask(base, stride, row_bytes, limit, page, gap, most, ids):  # type: ignore[n
 
 
 @kernel
-def count_cold_runs(base, stride, limit, page, starts, told, held, samples, state):  # type: ignore[no-untyped-def]
-    """Number of ``samples`` evenly spaced runs whose first page is not in memory; see ``keep_cold``."""
+def count_cold_runs(base, stride, limit, page, starts, told, held, samples, state):
+    """Number of ``samples`` evenly spaced runs whose first page is not in memory; see
+    ``keep_cold``."""
     cold = 0
     first = np.int64(base) // page
     for i in range(0, len(starts), max(1, len(starts) // samples)):
@@ -62,8 +65,9 @@ def count_cold_runs(base, stride, limit, page, starts, told, held, samples, stat
 
 
 @kernel
-def run_ends(base, stride, limit, page, start, length):  # type: ignore[no-untyped-def]
-    """First and last page of a run of rows, those outside of the array left out; the last before the first: none."""
+def run_ends(base, stride, limit, page, start, length):
+    """First and last page of a run of rows, those outside of the array left out; the last before
+    the first: none."""
     low = max(np.int64(start), np.int64(0))
     high = min(np.int64(start) + np.int64(length), np.int64(limit))
     if low >= high:
@@ -72,32 +76,40 @@ def run_ends(base, stride, limit, page, start, length):  # type: ignore[no-untyp
 
 
 @kernel
-def count_pages(base, stride, limit, page, starts, lengths):  # type: ignore[no-untyped-def]
-    """Number of pages that ``list_pages`` lists; ``lengths`` is one for each run, or one for all."""
+def count_pages(base, stride, limit, page, starts, lengths):
+    """Number of pages that ``list_pages`` lists; ``lengths`` is one for each run, or one for
+    all."""
     total = np.int64(0)
     for i in range(len(starts)):
-        first, last = run_ends(base, stride, limit, page, starts[i], lengths[i if len(lengths) > 1 else 0])
+        first, last = run_ends(
+            base, stride, limit, page, starts[i], lengths[i if len(lengths) > 1 else 0]
+        )
         total += last - first + 1
     return total
 
 
 @kernel
-def list_pages(base, stride, limit, page, starts, lengths, out):  # type: ignore[no-untyped-def]
-    """Numbers of the pages of all runs, counted from the page of ``base``, in the order of the runs."""
+def list_pages(base, stride, limit, page, starts, lengths, out):
+    """Numbers of the pages of all runs, counted from the page of ``base``, in the order of the
+    runs."""
     at = 0
     before = np.int64(base) // page
     for i in range(len(starts)):
-        first, last = run_ends(base, stride, limit, page, starts[i], lengths[i if len(lengths) > 1 else 0])
+        first, last = run_ends(
+            base, stride, limit, page, starts[i], lengths[i if len(lengths) > 1 else 0]
+        )
         for number in range(first, last + 1):
             out[at] = number - before
             at += 1
 
 
 @kernel
-def keep_cold(base, page, pages, told, held, state):  # type: ignore[no-untyped-def]
-    """Move the distinct ones of ascending ``pages`` that are not in memory to the front; returns how many.
+def keep_cold(base, page, pages, told, held, state):
+    """Move the distinct ones of ascending ``pages`` that are not in memory to the front; returns
+    how many.
 
-    ``told``: the system tells which are. ``held``: whether each page is kept in memory of our own; empty: none is.
+    ``told``: the system tells which are. ``held``: whether each page is kept in memory of our own;
+    empty: none is.
     """
     count = 0
     before = np.int64(-1)

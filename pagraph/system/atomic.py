@@ -16,7 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["check_absent", "check_writable", "is_unfinished", "new_file", "new_folder", "write_json"]
+__all__ = [
+    "check_absent",
+    "check_writable",
+    "is_unfinished",
+    "new_file",
+    "new_folder",
+    "write_json",
+]
 
 _NEW_SECONDS = 60  # between making something and locking it
 _UNFINISHED = re.compile(r"(?s)\..+\.[0-9a-f]{8}\.partial")
@@ -39,7 +46,8 @@ def check_absent(folder: str | os.PathLike[str], *, name: str = "folder") -> Pat
 
 
 def is_unfinished(folder: str | os.PathLike[str]) -> bool:
-    """Whether ``folder`` is a temporary one of :func:`new_folder`, or inside one: its writer was killed or works."""
+    """Whether ``folder`` is a temporary one of :func:`new_folder`, or inside one: its writer was
+    killed or works."""
     return any(_UNFINISHED.fullmatch(name) for name in Path(os.path.abspath(folder)).parts)
 
 
@@ -47,9 +55,10 @@ def is_unfinished(folder: str | os.PathLike[str]) -> bool:
 def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Create ``folder`` with all its files in one step.
 
-    Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk and it is renamed to
-    ``folder``; when the block raises, it is removed. A killed process leaves the hidden sibling, which no reader of
-    this package opens and which the next writer of ``folder`` removes. Folders above it are created.
+    Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk
+    and it is renamed to ``folder``; when the block raises, it is removed. A killed process leaves
+    the hidden sibling, which no reader of this package opens and which the next writer of
+    ``folder`` removes. Folders above it are created.
 
     Raises:
         FileExistsError: There is something at that path already.
@@ -70,8 +79,8 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     part.mkdir()
     try:
         with _named(folder), _opened(part) as descriptor:
-            # The lock says to other processes that the writer is alive. Where a file system has no locks, leftovers
-            # stay until they are removed by hand.
+            # The lock says to other processes that the writer is alive. Where a file system has no
+            # locks, leftovers stay until they are removed by hand.
             with contextlib.suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield part
@@ -85,7 +94,8 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write ``value`` as JSON to ``path`` by :func:`new_file`; NaN and the infinities become ``null``."""
+    """Write ``value`` as JSON to ``path`` by :func:`new_file`; NaN and the infinities become
+    ``null``."""
     text = json.dumps(_without_nan(value), indent=2, allow_nan=False) + "\n"
     with new_file(path) as file:
         file.write(text.encode())
@@ -95,9 +105,10 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a file; a reader sees the old one or the new one, never half of it.
 
-    Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and replaces ``path``;
-    when the block raises, it is removed. A killed process leaves it, and the next writer of ``path`` removes it. A path
-    that is no regular file, such as ``/dev/stdout``, is written directly.
+    Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and
+    replaces ``path``; when the block raises, it is removed. A killed process leaves it, and the
+    next writer of ``path`` removes it. A path that is no regular file, such as ``/dev/stdout``, is
+    written directly.
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -113,7 +124,8 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            os.replace(part, target)  # still locked: another writer takes what is not for a leftover
+            # Still locked: another writer takes what is not for a leftover.
+            os.replace(part, target)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
@@ -121,7 +133,8 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def check_writable(name: str, path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a file that :func:`new_file` can write; long work calls this before it starts.
+    """The absolute path of a file that :func:`new_file` can write; long work calls this before it
+    starts.
 
     Creates and removes a hidden file beside it: what may be written, only the system knows.
 
@@ -170,7 +183,8 @@ def _without_nan(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let errors that name no file name this one: a full disk is found by write(), which does not know its path.
+    """Let errors that name no file name this one: a full disk is found by write(), which does not
+    know its path.
 
     ``torch.save`` reports it as a RuntimeError, behind which stands that of write().
     """

@@ -31,11 +31,13 @@ __all__ = [
 ]
 
 SLOT_BYTES = 4
-"""Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex type share."""
+"""Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex
+type share."""
 
 _reading_room: ContextVar[int | None] = ContextVar("reading_room", default=None)
 _PROCESS_SHARE = 8
-"""Part of a memory that is for what the process holds already, half of the quarter that a control group has more."""
+"""Part of a memory that is for what the process holds already, half of the quarter that a control
+group has more."""
 
 _UNITS = {"B": 1} | {
     f"{prefix}{suffix}": base**power
@@ -52,7 +54,8 @@ class Budget:
 
     Attributes:
         limit: Bytes, with the index tables; None unless given in bytes.
-        share: Share of the bytes of all rows, the index tables on top; None unless given as a share.
+        share: Share of the bytes of all rows, the index tables on top; None unless given as a
+            share.
         name: Name of the argument, for errors.
 
     Example:
@@ -70,7 +73,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.share is not None:
-            raise ValueError(f"a budget must be bytes or a share, got {self.limit} and {self.share}")
+            raise ValueError(
+                f"a budget must be bytes or a share, got {self.limit} and {self.share}"
+            )
         if self.limit is not None and self.limit < 0:
             raise ValueError(f"{self.name} must be at least 0 bytes, got {self.limit}")
         if self.share is not None and not 0 < self.share <= 1:
@@ -81,13 +86,14 @@ class Budget:
         """The budget that ``value`` says; None for None, 0, "0" and "0%": no cache.
 
         Args:
-            value: ``"auto"``, bytes as an int or text with a unit (``"500MB"``, ``"2GiB"``), or a share of the rows'
-                bytes as a float in (0, 1] or text with a percent sign. So 1 is a byte, 1.0 all rows, and ``"1"``
-                refused.
+            value: ``"auto"``, bytes as an int or text with a unit (``"500MB"``, ``"2GiB"``), or a
+                share of the rows' bytes as a float in (0, 1] or text with a percent sign. So 1 is a
+                byte, 1.0 all rows, and ``"1"`` refused.
             name: Name of the argument, for errors.
 
         Raises:
-            ValueError: A negative or too large number, NaN, text that is none of these, or without a unit.
+            ValueError: A negative or too large number, NaN, text that is none of these, or without
+                a unit.
             TypeError: Anything else, a bool included.
         """
         if value is None:
@@ -118,7 +124,9 @@ class Budget:
                 raise ValueError(f"{name} must be a finite number of bytes, got {text!r}")
             return cls.parse(int(nbytes), name=name)
         if float(number):
-            raise ValueError(f'{name} must have a unit as text ("{number}MiB", "{number}%"), got {text!r}')
+            raise ValueError(
+                f'{name} must have a unit as text ("{number}MiB", "{number}%"), got {text!r}'
+            )
         return None
 
     @property
@@ -135,7 +143,8 @@ class Budget:
         """The budget in bytes.
 
         Args:
-            types: For each vertex type the bytes of one vertex's rows of all fields, and the number of vertices.
+            types: For each vertex type the bytes of one vertex's rows of all fields, and the number
+                of vertices.
             free: Bytes that "auto" may take; only asked then.
         """
         if self.limit is not None:
@@ -148,14 +157,20 @@ class Budget:
     def __repr__(self) -> str:
         if self.is_auto:
             return "Budget(auto)"
-        return f"Budget({self.limit} bytes)" if self.share is None else f"Budget({self.share:.4g} of the rows)"
+        return (
+            f"Budget({self.limit} bytes)"
+            if self.share is None
+            else f"Budget({self.share:.4g} of the rows)"
+        )
 
 
 def memory_budget(value: object, *, name: str = "memory") -> Budget | None:
-    """Bytes that a whole task may take, as :meth:`Budget.parse` takes bytes; None for None and "auto": what is free.
+    """Bytes that a whole task may take, as :meth:`Budget.parse` takes bytes; None for None and
+    "auto": what is free.
 
     Raises:
-        ValueError: No bytes at all; a share, as nobody could say of what; else as :meth:`Budget.parse`.
+        ValueError: No bytes at all; a share, as nobody could say of what; else as
+            :meth:`Budget.parse`.
         TypeError: As :meth:`Budget.parse`.
 
     Example:
@@ -181,10 +196,16 @@ def budget_text(nbytes: int) -> str:
     '3.1GiB'
     """
     size, unit = in_units(nbytes)
-    return f"{math.floor(size)}{unit}" if size >= 100 or unit == "B" else f"{math.floor(size * 10) / 10:g}{unit}"
+    return (
+        f"{math.floor(size)}{unit}"
+        if size >= 100 or unit == "B"
+        else f"{math.floor(size * 10) / 10:g}{unit}"
+    )
 
 
-def rows_that_fit(nbytes: int, row_bytes: Sequence[int], num_nodes: int, *, table: bool = True) -> int:
+def rows_that_fit(
+    nbytes: int, row_bytes: Sequence[int], num_nodes: int, *, table: bool = True
+) -> int:
     """Number of vertices, at most ``num_nodes``, whose rows of all fields fit into ``nbytes``.
 
     Args:
@@ -205,17 +226,19 @@ def rows_that_fit(nbytes: int, row_bytes: Sequence[int], num_nodes: int, *, tabl
 
 
 def memory_bytes(memory: object) -> int:
-    """Bytes that ``memory`` says, as :func:`memory_budget` takes it; half of what is free for None and "auto"."""
+    """Bytes that ``memory`` says, as :func:`memory_budget` takes it; half of what is free for None
+    and "auto"."""
     budget = memory_budget(memory)
     return host_available() // 2 if budget is None or budget.limit is None else budget.limit
 
 
 def work_memory(memory: object, needed: int, *, whom: str) -> int:
-    """Bytes that a work may take beside what the process holds, so that a control group of 1.25 ``memory`` suffices.
+    """Bytes that a work may take beside what the process holds, so that a control group of 1.25
+    ``memory`` suffices.
 
     Args:
-        memory: Bytes for both, less an eighth; as :func:`memory_budget` takes it. None and "auto": half of what is
-            free, or ``needed``.
+        memory: Bytes for both, less an eighth; as :func:`memory_budget` takes it. None and "auto":
+            half of what is free, or ``needed``.
         needed: Fewest bytes that the work takes.
         whom: What ``needed`` depends on, for the error.
 
@@ -229,14 +252,19 @@ def work_memory(memory: object, needed: int, *, whom: str) -> int:
     room = total - beyond_share(total, process)
     if room < needed:
         least = in_mebibytes(least_memory(needed, process))
-        held = f"{in_mebibytes(process)} that the process holds, of which an eighth of memory is free"
-        raise ValueError(f"memory must be at least {least} for {whom} and the {held}; got {bytes_text(total)}")
+        held = (
+            f"{in_mebibytes(process)} that the process holds, of which an eighth of memory is free"
+        )
+        raise ValueError(
+            f"memory must be at least {least} for {whom} and the {held}; got {bytes_text(total)}"
+        )
     return room
 
 
 @contextlib.contextmanager
 def in_memory(memory: object) -> Iterator[None]:
-    """A block in which files are read into memory, where ``memory`` is the room that :func:`reading_room` tells."""
+    """A block in which files are read into memory, where ``memory`` is the room that
+    :func:`reading_room` tells."""
     before = _reading_room.set(memory_bytes(memory))
     try:
         yield
@@ -245,23 +273,27 @@ def in_memory(memory: object) -> Iterator[None]:
 
 
 def reading_room() -> int:
-    """Bytes that a file may announce, or unpack to, where it is read into memory; half of what is free by default."""
+    """Bytes that a file may announce, or unpack to, where it is read into memory; half of what is
+    free by default."""
     room = _reading_room.get()
     return memory_bytes(None) if room is None else room
 
 
 def check_fits(path: str | os.PathLike[str], nbytes: int, what: str) -> None:
-    """Raise FormatError where what ``path`` is read to takes more bytes than there is room; ``what``, for the error."""
+    """Raise FormatError where what ``path`` is read to takes more bytes than there is room;
+    ``what``, for the error."""
     room = reading_room()
     if nbytes > room:
         raise FormatError(
-            f"{path} must fit into memory, got {bytes_text(nbytes)} of {what} for {bytes_text(room)} (memory says how "
+            f"{path} must fit into memory, got {bytes_text(nbytes)} of {what} for "
+            f"{bytes_text(room)} (memory says how "
             "much, by default half of what is free)"
         )
 
 
 def beyond_share(total: int, process: int) -> int:
-    """Bytes of what the process holds that are beyond an eighth of ``total``, and are taken from it."""
+    """Bytes of what the process holds that are beyond an eighth of ``total``, and are taken from
+    it."""
     return max(0, process - total // _PROCESS_SHARE)
 
 

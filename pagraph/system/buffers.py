@@ -14,16 +14,17 @@ from torch import Tensor
 
 from .checks import as_integer
 
-_HEADROOM = 1.125  # batches differ a little in size; a buffer that just misses would be allocated anew
+# Batches differ a little in size; a buffer that just misses would be allocated anew.
+_HEADROOM = 1.125
 _ALIGN = 64  # one cache line
 
 
 class BufferPool:
     """Hands out CPU tensors and takes their memory back when the last view of them is gone.
 
-    A tensor that is still referenced, or any view of it, is never reused: its storage keeps a fresh NumPy view of a
-    pooled array alive, and the view's finaliser returns the array. Gathering 58 000 rows of 256 float32 took 105 ms
-    into fresh memory and 27 ms into recycled memory.
+    A tensor that is still referenced, or any view of it, is never reused: its storage keeps a fresh
+    NumPy view of a pooled array alive, and the view's finaliser returns the array. Gathering 58 000
+    rows of 256 float32 took 105 ms into fresh memory and 27 ms into recycled memory.
 
     Args:
         max_free: Arrays kept for reuse; what comes back beyond that is released.
@@ -39,7 +40,8 @@ class BufferPool:
         self._max_free = as_integer("max_free", max_free, least=0)
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised contiguous CPU tensor that begins with a cache line; safe from any thread."""
+        """An uninitialised contiguous CPU tensor that begins with a cache line; safe from any
+        thread."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes == 0:
             return torch.empty(shape, dtype=dtype, device="cpu")
@@ -71,7 +73,8 @@ class BufferPool:
 
 
 class BufferPools:
-    """Buffer pools by kind of tensor, since those of one kind are of about one size; made when first asked for."""
+    """Buffer pools by kind of tensor, since those of one kind are of about one size; made when
+    first asked for."""
 
     def __init__(self, max_free: int) -> None:
         self._max_free = max_free
@@ -80,14 +83,18 @@ class BufferPools:
     def __call__(self, kind: Hashable) -> BufferPool:
         """The pool of that kind; safe from any thread."""
         pool = self._pools.get(kind)
-        return pool if pool is not None else self._pools.setdefault(kind, BufferPool(self._max_free))
+        return (
+            pool if pool is not None else self._pools.setdefault(kind, BufferPool(self._max_free))
+        )
 
 
 class _Loan(weakref.ref[Any]):
-    """A view that was handed out; when it goes, its array comes back (``weakref.finalize`` costs three times this)."""
+    """A view that was handed out; when it goes, its array comes back (``weakref.finalize`` costs
+    three times this)."""
 
     __slots__ = ("array", "free", "max_free")
-    __hash__, __eq__ = object.__hash__, object.__eq__  # its own; those of a reference are its referent's
+    # Its own; those of a reference are its referent's.
+    __hash__, __eq__ = object.__hash__, object.__eq__
 
     array: Any
     free: deque[Any]

@@ -19,7 +19,8 @@ def as_flag(name: str, value: Any) -> bool:
 
 
 def as_names(name: str, values: Any) -> tuple[str, ...]:
-    """An argument that is a sequence of names, as a tuple; TypeError for one name alone, or anything else."""
+    """An argument that is a sequence of names, as a tuple; TypeError for one name alone, or
+    anything else."""
     names = () if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
     if (not names and values not in ((), [])) or not all(isinstance(each, str) for each in names):
         raise TypeError(f'{name} must be a list of names, such as ["feat"], got {values!r}')
@@ -50,7 +51,8 @@ def as_integer(name: str, value: Any, *, least: int | None = None) -> int:
 
 
 def as_integers(**values: Any) -> tuple[int, ...]:
-    """Arguments as ints, in their order; TypeError as :func:`as_integer`. NumPy's integers would overflow in sums.
+    """Arguments as ints, in their order; TypeError as :func:`as_integer`. NumPy's integers would
+    overflow in sums.
 
     >>> as_integers(num_nodes=np.int8(100), seed=1)
     (100, 1)

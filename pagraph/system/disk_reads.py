@@ -27,7 +27,8 @@ Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 _PAGE = 4096  # of the page cache; buffered reads bring whole pages
 _BLOCKS = (512, _PAGE)  # alignments that direct reads may need
-_PIECE = REQUEST_BYTES // 2  # wider rows are read in pieces: each fits into a request, wherever it begins
+# Wider rows are read in pieces: each fits into a request, wherever it begins.
+_PIECE = REQUEST_BYTES // 2
 _STEP = 8192  # requests between which an interrupt is seen
 _NO_PLACES: Array = np.empty(0, dtype=np.int64)
 
@@ -36,17 +37,20 @@ _under_way: dict[int, Array] = {}  # states of the calls at work
 
 
 def in_flight() -> int:
-    """Requests that the disk has now from all readers of this process; to be sampled, as for a timeline."""
+    """Requests that the disk has now from all readers of this process; to be sampled, as for a
+    timeline."""
     from .disk import _reads
 
     return sum(int(state[_reads.IN_FLIGHT]) for state in list(_under_way.values()))
 
 
 class FileReader:
-    """Reads rows of one file into memory, with the disk's queue kept full; safe from any thread, several at once.
+    """Reads rows of one file into memory, with the disk's queue kept full; safe from any thread,
+    several at once.
 
-    Neighbouring rows are read in one request where the disk is quicker so. The file stays open; a file put in its place
-    is not looked at. Pages that are in memory already are used unless ``direct``.
+    Neighbouring rows are read in one request where the disk is quicker so. The file stays open; a
+    file put in its place is not looked at. Pages that are in memory already are used unless
+    ``direct``.
 
     Args:
         path: The file.
@@ -54,8 +58,8 @@ class FileReader:
         row_bytes: Bytes of a row.
         num_rows: Number of rows.
         offset: Byte of the file at which row 0 begins.
-        direct: Read past the system's page cache (O_DIRECT), where the file system has that: for files of which little
-            fits into memory. Reads are then kept by nobody but the caller.
+        direct: Read past the system's page cache (O_DIRECT), where the file system has that: for
+            files of which little fits into memory. Reads are then kept by nobody but the caller.
         way: One of ``WAYS``; None: the best one here.
 
     Attributes:
@@ -94,24 +98,37 @@ class FileReader:
     ) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self._open(os.fspath(path), descriptor, (stride, row_bytes, num_rows, offset), direct, way)
+            self._open(
+                os.fspath(path), descriptor, (stride, row_bytes, num_rows, offset), direct, way
+            )
         except BaseException:
             os.close(descriptor)
             raise
 
     @classmethod
     def of(cls, tensor: Tensor, *, direct: bool = False) -> FileReader | None:
-        """A reader of the file on disk that a CPU tensor is mapped from; row ``i`` is ``tensor[i]``.
+        """A reader of the file on disk that a CPU tensor is mapped from; row ``i`` is
+        ``tensor[i]``.
 
-        None where the rows are not in a file as they are in memory: tensors in memory (``/dev/shm`` included), private
-        mappings that were written, rows that are not contiguous, files that were replaced or may not be opened, systems
-        that do not tell. Later writes to a private mapping are not seen: see :meth:`is_current`.
+        None where the rows are not in a file as they are in memory: tensors in memory (``/dev/shm``
+        included), private mappings that were written, rows that are not contiguous, files that were
+        replaced or may not be opened, systems that do not tell. Later writes to a private mapping
+        are not seen: see :meth:`is_current`.
         """
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+        if (
+            tensor.device.type != "cpu"
+            or tensor.layout != torch.strided
+            or tensor.is_conj()
+            or tensor.is_neg()
+        ):
             return None
         if tensor.numel() == 0 or tensor.dim() == 0 or not tensor[0].is_contiguous():
             return None
-        stride, row_bytes, num_rows = tensor.stride(0) * tensor.element_size(), tensor[0].nbytes, len(tensor)
+        stride, row_bytes, num_rows = (
+            tensor.stride(0) * tensor.element_size(),
+            tensor[0].nbytes,
+            len(tensor),
+        )
         if num_rows > 1 and stride < row_bytes:
             return None
         stride = max(stride, row_bytes)
@@ -121,24 +138,38 @@ class FileReader:
         reader = cls.__new__(cls)
         reader._mapped = found
         try:
-            reader._open(found.path, found.descriptor, (stride, row_bytes, num_rows, found.offset), direct, None)
+            reader._open(
+                found.path,
+                found.descriptor,
+                (stride, row_bytes, num_rows, found.offset),
+                direct,
+                None,
+            )
         except BaseException:
             os.close(found.descriptor)
             raise
         return reader
 
     def _open(
-        self, path: str, descriptor: int, place: tuple[int, int, int, int], direct: bool, way: str | None
+        self,
+        path: str,
+        descriptor: int,
+        place: tuple[int, int, int, int],
+        direct: bool,
+        way: str | None,
     ) -> None:
         names = ("stride", "row_bytes", "num_rows", "offset")
         stride, row_bytes, num_rows, offset = (
-            as_integer(name, value, least=least) for name, value, least in zip(names, place, (1, 1, 0, 0), strict=True)
+            as_integer(name, value, least=least)
+            for name, value, least in zip(names, place, (1, 1, 0, 0), strict=True)
         )
         if stride < row_bytes:
             raise ValueError(f"stride must be at least row_bytes ({row_bytes}), got {stride}")
         if way is not None and way not in WAYS:
             raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
-        _check_size(path, descriptor, offset + (num_rows - 1) * stride + row_bytes if num_rows else 0)
+        _check_size(
+            path, descriptor, offset + (num_rows - 1) * stride + row_bytes if num_rows else 0
+        )
         self._path, self._offset, self._stride = path, offset, stride
         self.num_rows, self.row_bytes = num_rows, row_bytes
         self._block = _go_direct(descriptor) if direct else 1
@@ -156,7 +187,8 @@ class FileReader:
     def is_current(self) -> bool:
         """Whether the file still is what the tensor of :meth:`of` shows; takes 10 to 200 ms.
 
-        False once a page of a private mapping was written, or the tensor is gone. True for a reader made from a path.
+        False once a page of a private mapping was written, or the tensor is gone. True for a reader
+        made from a path.
         """
         return self._mapped is None or self._mapped.is_current()
 
@@ -170,14 +202,16 @@ class FileReader:
 
         Args:
             rows: Numbers of rows, int64, ascending, none twice.
-            out: NumPy array of any dtype, C-contiguous: rows of ``row_bytes``, one behind the other.
+            out: NumPy array of any dtype, C-contiguous: rows of ``row_bytes``, one behind the
+                other.
             places: int64, ``rows[i]`` goes to ``out[places[i]]``. None: to ``out[i]``.
 
         Raises:
             IndexError: A row or a place is out of range, or rows are not ascending.
             ValueError: Sizes or types do not fit together.
             FormatError: The file was shortened.
-            OSError: The disk did not read; ``errno`` and the file's name are in it. What ``out`` holds is not defined.
+            OSError: The disk did not read; ``errno`` and the file's name are in it. What ``out``
+                holds is not defined.
             PipelineError: The reader is closed.
         """
         memory = _as_bytes(out, self.row_bytes)
@@ -186,7 +220,9 @@ class FileReader:
             return
         with self._lock:
             if self._closed:
-                raise PipelineError(f"a reader must be open to read, the one of {self._path} is closed")
+                raise PipelineError(
+                    f"a reader must be open to read, the one of {self._path} is closed"
+                )
             self._readers += 1
         try:
             for first in range(0, self.row_bytes, _PIECE):
@@ -213,17 +249,25 @@ class FileReader:
         wrong = _reads.check_rows(rows, self.num_rows)
         if wrong >= 0:
             got = f"{rows[wrong]} at {wrong}" + (f", behind {rows[wrong - 1]}" if wrong else "")
-            raise IndexError(f"rows must ascend, none twice, from 0 to {self.num_rows - 1}, got {got}")
+            raise IndexError(
+                f"rows must ascend, none twice, from 0 to {self.num_rows - 1}, got {got}"
+            )
         if places is None:
             if len(rows) > num_places:
-                raise ValueError(f"out must have a place for each of {len(rows)} rows, got {num_places}")
+                raise ValueError(
+                    f"out must have a place for each of {len(rows)} rows, got {num_places}"
+                )
             return rows, _NO_PLACES
         places = np.ascontiguousarray(places)
         if places.dtype != np.int64 or places.shape != rows.shape:
-            raise ValueError(f"places must be {len(rows)} int64, got {places.dtype} of shape {places.shape}")
+            raise ValueError(
+                f"places must be {len(rows)} int64, got {places.dtype} of shape {places.shape}"
+            )
         wrong = _reads.check_places(places, num_places)
         if wrong >= 0:
-            raise IndexError(f"places must be from 0 to {num_places - 1}, got {places[wrong]} at {wrong}")
+            raise IndexError(
+                f"places must be from 0 to {num_places - 1}, got {places[wrong]} at {wrong}"
+            )
         return rows, places
 
     def _read_piece(self, rows: Array, memory: Array, places: Array, first: int) -> None:
@@ -232,7 +276,15 @@ class FileReader:
 
         row_bytes, place = min(_PIECE, self.row_bytes - first), (self._offset + first, self._stride)
         address = memory.ctypes.data + first
-        job = (self._descriptor, *place, row_bytes, self._align, self._block, address, self.row_bytes)
+        job = (
+            self._descriptor,
+            *place,
+            row_bytes,
+            self._align,
+            self._block,
+            address,
+            self.row_bytes,
+        )
         gap = best_gap(rows, job, self._rates, REQUEST_BYTES)
         requests = Requests.of(rows, memory, job, gap, places)
         _under_way[id(requests)] = requests.state
@@ -256,7 +308,8 @@ def _check_size(path: str, descriptor: int, least: int) -> None:
 
 
 def _go_direct(descriptor: int) -> int:
-    """Make reads go past the page cache; the alignment that they then need, 1 where the file system does not do it."""
+    """Make reads go past the page cache; the alignment that they then need, 1 where the file system
+    does not do it."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     memory = mmap.mmap(-1, _PAGE)
     for block in _BLOCKS:
@@ -285,6 +338,8 @@ def _raise_error(state: Array, path: str, descriptor: int) -> None:
     error, place = int(state[_reads.ERROR]), int(state[_reads.PLACE])
     if error == _reads.SHORT:
         size = os.lseek(descriptor, 0, os.SEEK_END)
-        raise FormatError(f"{path} was shortened while it was read: byte {place} must be there, got {size} bytes")
+        raise FormatError(
+            f"{path} was shortened while it was read: byte {place} must be there, got {size} bytes"
+        )
     if error:
         raise OSError(error, f"{os.strerror(error)}, reading at byte {place}", path)

@@ -1,4 +1,5 @@
-"""Files that others wrote: opened where they are plain ones, named ones inside their folder, headers of arrays."""
+"""Files that others wrote: opened where they are plain ones, named ones inside their folder,
+headers of arrays."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ _MOST_BYTES = 2**63 - 1  # what torch can count
 
 @contextlib.contextmanager
 def open_plain(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file to be read; FormatError where it is no plain one: a pipe or a device might never end.
+    """Open a file to be read; FormatError where it is no plain one: a pipe or a device might never
+    end.
 
     Raises:
         OSError: There is none, or it cannot be read.
@@ -48,12 +50,14 @@ def open_plain(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open, where a pipe without a writer would be waited for; of plain files the flag changes nothing."""
+    """Open, where a pipe without a writer would be waited for; of plain files the flag changes
+    nothing."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_small(path: str | os.PathLike[str], most: int = DESCRIPTION_BYTES) -> bytes:
-    """The content of a file that describes others; FormatError where it is no plain file, or above ``most`` bytes.
+    """The content of a file that describes others; FormatError where it is no plain file, or above
+    ``most`` bytes.
 
     Raises:
         OSError: There is none, or it cannot be read.
@@ -79,7 +83,8 @@ class _Bounded(io.RawIOBase):
         self._left -= len(data)
         if self._left < 0:
             raise FormatError(
-                f"{self._path} must have at most {bytes_text(self._most)} of text, unpacked, to fit into memory, it "
+                f"{self._path} must have at most {bytes_text(self._most)} of text, unpacked, to "
+                "fit into memory, it "
                 "has more"
             )
         out[: len(data)] = data
@@ -87,12 +92,14 @@ class _Bounded(io.RawIOBase):
 
 
 def bounded(stream: Any, path: str | os.PathLike[str], most: int) -> IO[bytes]:
-    """A stream of which at most so many bytes can be read: the next one raises FormatError, which names ``path``."""
+    """A stream of which at most so many bytes can be read: the next one raises FormatError, which
+    names ``path``."""
     return io.BufferedReader(_Bounded(stream, path, most))
 
 
 def named_path(folder: Path, name: str, where: object) -> Path:
-    """The path of a file that a description in ``folder`` names, whose links, if it has any, stay inside.
+    """The path of a file that a description in ``folder`` names, whose links, if it has any, stay
+    inside.
 
     Args:
         folder: Where the description is; may be a link itself.
@@ -113,7 +120,8 @@ def named_path(folder: Path, name: str, where: object) -> Path:
 
 
 def check_inside(folder: Path, path: Path) -> None:
-    """Raise FormatError where a path in a folder leads out of it through links: to what others may not be shown."""
+    """Raise FormatError where a path in a folder leads out of it through links: to what others may
+    not be shown."""
     real = os.path.realpath(path)
     if not Path(real).is_relative_to(os.path.realpath(folder)):
         raise FormatError(f"{path} must be inside {folder}, it is a link to {real}")
@@ -142,14 +150,18 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def check_size(self, file: IO[bytes]) -> None:
-        """Raise FormatError unless the file has the bytes that the header announces: before memory is made for them."""
+        """Raise FormatError unless the file has the bytes that the header announces: before memory
+        is made for them."""
         found = os.fstat(file.fileno()).st_size - self.offset
         if found != self.nbytes:
-            raise FormatError(f"{file.name} must have {self.nbytes} bytes after its header, got {found}")
+            raise FormatError(
+                f"{file.name} must have {self.nbytes} bytes after its header, got {found}"
+            )
 
 
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
-    """Read a ``.npy`` header (version 1 to 3, plain numbers, else FormatError); nothing is executed or unpickled."""
+    """Read a ``.npy`` header (version 1 to 3, plain numbers, else FormatError); nothing is executed
+    or unpickled."""
     name = getattr(file, "name", "file")
     lead = file.read(8)
     if len(lead) < 8 or lead[:6] != _MAGIC or lead[6] not in (1, 2, 3):
@@ -162,7 +174,9 @@ def read_npy_header(file: IO[bytes]) -> NpyHeader:
         raise FormatError(f"{name} must have a header of at most {_HEADER_LIMIT} bytes, got {size}")
     text = file.read(size)
     if len(text) < size:
-        raise FormatError(f"{name} is truncated: {len(text)} of {size} bytes of its header are there")
+        raise FormatError(
+            f"{name} is truncated: {len(text)} of {size} bytes of its header are there"
+        )
     dtype, shape, fortran = _parse_header(name, text.decode("latin1"))
     return NpyHeader(dtype, shape, fortran, len(lead) + len(size_bytes) + size)
 
@@ -174,7 +188,9 @@ def _parse_header(name: str, text: str) -> tuple[np.dtype[Any], tuple[int, ...],
         dtype = np.dtype(description)
         sizes = tuple(operator.index(n) for n in shape)
     except (SyntaxError, ValueError, TypeError, KeyError, MemoryError, RecursionError) as error:
-        raise FormatError(f"{name} has an unreadable .npy header: {text.strip()[:100]!r}") from error
+        raise FormatError(
+            f"{name} has an unreadable .npy header: {text.strip()[:100]!r}"
+        ) from error
     if not isinstance(description, str) or dtype.kind not in "biufc":
         raise FormatError(f"{name} must hold plain numbers, got dtype {description!r}")
     is_sound = len(sizes) <= _MOST_DIMS and all(n >= 0 for n in sizes) and isinstance(fortran, bool)

@@ -21,12 +21,14 @@ __all__ = [
 
 
 def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that this process could take without swapping, as the system and its control groups report."""
+    """Bytes that this process could take without swapping, as the system and its control groups
+    report."""
     return max(0, min([_system_available(proc), *_cgroup_room(proc, cgroups)]))
 
 
 def held_by_process(proc: Path = Path("/proc")) -> int:
-    """Bytes of this process that no file backs, so that the system cannot take them; 0 if it does not tell."""
+    """Bytes of this process that no file backs, so that the system cannot take them; 0 if it does
+    not tell."""
     for line in _read(proc / "self" / "status").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -36,7 +38,8 @@ def held_by_process(proc: Path = Path("/proc")) -> int:
 def return_freed() -> None:
     """Give memory that was freed back to the system; does nothing where the C library cannot.
 
-    glibc keeps freed arrays of up to 32 MB for later ones: after a ranking of a million vertices, 100 MB.
+    glibc keeps freed arrays of up to 32 MB for later ones: after a ranking of a million vertices,
+    100 MB.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -55,7 +58,8 @@ def host_limit(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
     """Most bytes that the control groups of this process allow; None where none limits them."""
     limits = [_read(group / limit).strip() for group, limit, _, _ in _groups(proc, cgroups)]
     known = [int(most) for most in limits if most.isdigit()]
-    return min((most for most in known if most < host_total()), default=None)  # version 1 writes 2**63 for none
+    # Version 1 writes 2**63 for none.
+    return min((most for most in known if most < host_total()), default=None)
 
 
 def _system_available(proc: Path) -> int:
@@ -73,7 +77,8 @@ def _cgroup_room(proc: Path, cgroups: Path) -> list[int]:
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
-    """Every control group above this process, with the names of its files, for both versions of the interface."""
+    """Every control group above this process, with the names of its files, for both versions of the
+    interface."""
     for line in _read(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -85,7 +90,8 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
         else:
             continue
         for root, limit, usage, reclaimable in roots:
-            # Inside a container the path may be that of the host: the mount itself is then the group.
+            # Inside a container the path may be that of the host: the mount itself is then the
+            # group.
             folder = root / path.strip("/")
             for group in [folder, *folder.parents]:
                 yield group, limit, usage, reclaimable
@@ -120,7 +126,8 @@ _MEMORY_PATHS = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV", "/anon_hugepage")
 
 
 def may_write(begin: int, end: int) -> bool:
-    """Whether all pages between two addresses may be written; True where the system does not tell."""
+    """Whether all pages between two addresses may be written; True where the system does not
+    tell."""
     for line in _read(_MAPS).splitlines():
         span, rights = line.split(maxsplit=2)[:2]
         first, last = (int(part, 16) for part in span.split("-"))
@@ -140,14 +147,16 @@ def address_on_disk(address: int) -> bool:
 
 
 def is_disk_file(path: str, device: str) -> bool:
-    """Whether a path and a device number, as ``/proc/self/maps`` gives them, are those of a file that is not memory."""
+    """Whether a path and a device number, as ``/proc/self/maps`` gives them, are those of a file
+    that is not memory."""
     if not path.startswith("/") or path.startswith(_MEMORY_PATHS):
         return False
     return _file_system(device) not in _MEMORY_FILE_SYSTEMS
 
 
 def file_system_of(path: Path) -> str | None:
-    """Type of the file system that a path is on, such as "ext4"; None where the system does not tell."""
+    """Type of the file system that a path is on, such as "ext4"; None where the system does not
+    tell."""
     device = os.stat(path).st_dev
     return _file_system(f"{os.major(device):x}:{os.minor(device):x}")
 

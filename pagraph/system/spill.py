@@ -14,11 +14,15 @@ from torch import Tensor
 __all__ = ["spilled"]
 
 
-def spilled(shape: Sequence[int], dtype: torch.dtype, folder: str | os.PathLike[str] | None = None) -> Tensor:
-    """A tensor of zeros over a mapped file that has no name: the system writes it out where memory is short.
+def spilled(
+    shape: Sequence[int], dtype: torch.dtype, folder: str | os.PathLike[str] | None = None
+) -> Tensor:
+    """A tensor of zeros over a mapped file that has no name: the system writes it out where memory
+    is short.
 
-    The file goes with the tensor and with the process, however it ends. Its room on the disk is taken at once, so that
-    a full disk is found here, and not by a signal where the tensor is written.
+    The file goes with the tensor and with the process, however it ends. Its room on the disk is
+    taken at once, so that a full disk is found here, and not by a signal where the tensor is
+    written.
 
     Args:
         shape: The tensor's shape.

@@ -1,4 +1,5 @@
-"""Tables of text, as aligned lines for a terminal and as HTML for a notebook; HTML elements as text."""
+"""Tables of text, as aligned lines for a terminal and as HTML for a notebook; HTML elements as
+text."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ def element(tag: str, content: str = "", **attributes: Any) -> str:
     Args:
         tag: Name of the element.
         content: Markup inside it: escaped already.
-        attributes: ``class_`` becomes ``class``, ``stroke_width`` becomes ``stroke-width``; numbers are written with
-            two decimals at most; None leaves the attribute out.
+        attributes: ``class_`` becomes ``class``, ``stroke_width`` becomes ``stroke-width``; numbers
+            are written with two decimals at most; None leaves the attribute out.
 
     Example:
         >>> element("rect", x=1.5, stroke_width=2, class_="a<b")
@@ -26,7 +27,9 @@ def element(tag: str, content: str = "", **attributes: Any) -> str:
     parts = [tag]
     for name, value in attributes.items():
         if value is not None:
-            text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+            text = (
+                f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+            )
             parts.append(f'{name.rstrip("_").replace("_", "-")}="{escape(text)}"')
     return f"<{' '.join(parts)}>{content}</{tag}>"
 
@@ -39,7 +42,11 @@ def table(head: Iterable[str], rows: Iterable[str], *, caption: str = "", **attr
 
 def row(header: str, cells: Iterable[str], *more: str, **attributes: Any) -> str:
     """A body row: its header, plain cells, and cells that are markup already."""
-    content = element("th", header, scope="row") + "".join(element("td", cell) for cell in cells) + "".join(more)
+    content = (
+        element("th", header, scope="row")
+        + "".join(element("td", cell) for cell in cells)
+        + "".join(more)
+    )
     return element("tr", content, **attributes)
 
 
@@ -66,7 +73,9 @@ class Table:
         columns = []
         for place, column in enumerate(zip(*self.rows, strict=True)):
             width = max(map(len, column))
-            columns.append([cell.ljust(width) if place in self.left else cell.rjust(width) for cell in column])
+            columns.append(
+                [cell.ljust(width) if place in self.left else cell.rjust(width) for cell in column]
+            )
         lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
         return "\n".join([self.title, *lines] if self.title else lines)
 

@@ -16,7 +16,15 @@ import torch
 THREAD_NAME = "pagraph"
 """Name of the loader's threads, followed by their number."""
 
-__all__ = ["THREAD_NAME", "ForkLock", "lock_of", "near_cores", "run_worker_init", "starting_workers", "usable_cpus"]
+__all__ = [
+    "THREAD_NAME",
+    "ForkLock",
+    "lock_of",
+    "near_cores",
+    "run_worker_init",
+    "starting_workers",
+    "usable_cpus",
+]
 
 
 def usable_cpus() -> int:
@@ -25,9 +33,11 @@ def usable_cpus() -> int:
 
 
 class ForkLock:
-    """A lock that is free in a forked child; for what forked workers call as well, or threads hold for long.
+    """A lock that is free in a forked child; for what forked workers call as well, or threads hold
+    for long.
 
-    Do not fork inside. What it guards must be sound wherever a thread may be cut off: change one reference last.
+    Do not fork inside. What it guards must be sound wherever a thread may be cut off: change one
+    reference last.
     """
 
     def __init__(self) -> None:
@@ -76,7 +86,8 @@ def lock_of(item: Any) -> threading.RLock:
 
 @contextmanager
 def starting_workers(loader: Any, start: Callable[[int], object]) -> Iterator[None]:
-    """Call ``start`` with the worker's number in each thread of passes that begin inside, before the user's function.
+    """Call ``start`` with the worker's number in each thread of passes that begin inside, before
+    the user's function.
 
     It stands before the loader's ``worker_init_fn`` for that time.
     """
@@ -97,9 +108,11 @@ def starting_workers(loader: Any, start: Callable[[int], object]) -> Iterator[No
 def near_cores(
     allowed: Collection[int], workers: int, nodes: Mapping[int, Sequence[tuple[int, Sequence[int]]]]
 ) -> list[int]:
-    """One of the ``allowed`` hardware threads of each core of the first NUMA node; all allowed ones if those are few.
+    """One of the ``allowed`` hardware threads of each core of the first NUMA node; all allowed ones
+    if those are few.
 
-    ``nodes`` maps a NUMA node to its cores, each with its hardware threads, as DGL and PyG list them.
+    ``nodes`` maps a NUMA node to its cores, each with its hardware threads, as DGL and PyG list
+    them.
     """
     near = [next((cpu for cpu in cpus if cpu in allowed), None) for _, cpus in nodes.get(0, [])]
     cores = [cpu for cpu in near if cpu is not None]
@@ -110,7 +123,8 @@ _lock = threading.Lock()
 
 
 def run_worker_init(worker_init_fn: Callable[[int], object], worker: int) -> None:
-    """Run the user's function in a worker thread, and restore Python's, NumPy's and torch's global generators.
+    """Run the user's function in a worker thread, and restore Python's, NumPy's and torch's global
+    generators.
 
     Functions written for worker processes seed them, and here they are the training loop's.
     """

@@ -1,7 +1,8 @@
-"""Reads files of ``torch.save``: tensors, plain values and known classes alone, whatever torch would make of the rest.
+"""Reads files of ``torch.save``: tensors, plain values and known classes alone, whatever torch
+would make of the rest.
 
-``torch.load(weights_only=True)`` is not enough: before torch 2.6 it runs the code of a TorchScript archive, and torch
-2.5 reads past the end of an array that is shorter than the file says.
+``torch.load(weights_only=True)`` is not enough: before torch 2.6 it runs the code of a TorchScript
+archive, and torch 2.5 reads past the end of an array that is shorter than the file says.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from .files import open_plain
 __all__ = ["load_saved"]
 
 _ZIP = b"PK\x03\x04"
-_BEFORE_1_6 = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # torch's number, pickled; tar, before 0.1.10, is refused
+# Torch's number, pickled; tar, before 0.1.10, is refused.
+_BEFORE_1_6 = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _CODE = ("constants.pkl", "code/")
 
 _STORAGES = {
@@ -46,20 +48,25 @@ _WITH_ATTRIBUTES = "torch._tensor._rebuild_from_type_v2"
 _TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter")
 
 _CHECKS_LENGTHS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
-"""Whether this torch compares the length of an array in a file to what the file says; 2.5 does not."""
+"""Whether this torch compares the length of an array in a file to what the file says; 2.5 does
+not."""
 
 
-def load_saved(path: str | os.PathLike[str], *, classes: Sequence[type] = (), advice: str = "") -> Any:
-    """Read what ``torch.save`` wrote to a file: tensors, plain values, and objects of these classes.
+def load_saved(
+    path: str | os.PathLike[str], *, classes: Sequence[type] = (), advice: str = ""
+) -> Any:
+    """Read what ``torch.save`` wrote to a file: tensors, plain values, and objects of these
+    classes.
 
-    What torch would do is first done with stand-ins, which run nothing and write nowhere: every name that the file
-    refers to must be a known one, every tensor within its array, every array as long as is said. Only then torch reads
-    it, from the file that was opened for this. Sparse tensors are checked by torch; quantised and nested ones are
-    refused.
+    What torch would do is first done with stand-ins, which run nothing and write nowhere: every
+    name that the file refers to must be a known one, every tensor within its array, every array as
+    long as is said. Only then torch reads it, from the file that was opened for this. Sparse
+    tensors are checked by torch; quantised and nested ones are refused.
 
     Raises:
         FileNotFoundError: There is no such file.
-        FormatError: The file is something else, or holds other objects; the error ends with the advice.
+        FormatError: The file is something else, or holds other objects; the error ends with the
+            advice.
     """
     end = f": {advice}" if advice else ""
     with open_plain(path) as file:
@@ -71,15 +78,20 @@ def load_saved(path: str | os.PathLike[str], *, classes: Sequence[type] = (), ad
             file.seek(0)
             return _load(file, list(classes))
         except _OtherObjectError as error:
-            raise FormatError(f"{path} must hold tensors and plain values alone, it holds {error}{end}") from None
+            raise FormatError(
+                f"{path} must hold tensors and plain values alone, it holds {error}{end}"
+            ) from None
         except FormatError:
             raise
         except Exception:  # of a file anything may be wrong; the text, which advises weights_only=False, is dropped
-            raise FormatError(f"{path} must be a file that torch.save wrote, it cannot be read") from None
+            raise FormatError(
+                f"{path} must be a file that torch.save wrote, it cannot be read"
+            ) from None
 
 
 def _check_packing(path: str | os.PathLike[str], file: IO[bytes]) -> None:
-    """Raise FormatError where a file says that it unpacks to more than it holds: torch never packs."""
+    """Raise FormatError where a file says that it unpacks to more than it holds: torch never
+    packs."""
     if not zipfile.is_zipfile(file):
         file.seek(0)
         return
@@ -99,7 +111,8 @@ def _load(file: IO[bytes], classes: list[Any]) -> Any:
     allowed: AbstractContextManager[Any] = nullcontext()
     if hasattr(torch.serialization, "safe_globals"):
         allowed = torch.serialization.safe_globals(classes)
-    checks: Any = torch.sparse.check_sparse_tensor_invariants  # newer torch does not look at indices by itself
+    # Newer torch does not look at indices by itself.
+    checks: Any = torch.sparse.check_sparse_tensor_invariants
     with allowed, checks(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, about files in other forms
         return torch.load(file, map_location="cpu", weights_only=True)
@@ -108,19 +121,22 @@ def _load(file: IO[bytes], classes: list[Any]) -> Any:
 def _check_torch(path: str | os.PathLike[str], used: set[str], advice: str) -> None:
     if used and not hasattr(torch.serialization, "safe_globals"):
         raise FormatError(
-            f"{path} holds an object of PyG's, {min(used)}, which torch reads safely from 2.5 on, this is torch "
+            f"{path} holds an object of PyG's, {min(used)}, which torch reads safely from 2.5 on, "
+            "this is torch "
             f"{torch.__version__}: {advice}, or take a newer torch"
         )
 
 
 class _OtherObjectError(Exception):
-    """A file refers to something that is neither a tensor, nor a plain value, nor of a known class."""
+    """A file refers to something that is neither a tensor, nor a plain value, nor of a known
+    class."""
 
 
 class _StandIn:
     """An object that a file has made, whatever it would be.
 
-    That there is ``__setstate__`` keeps a pickle from setting attributes, of objects and of this class.
+    That there is ``__setstate__`` keeps a pickle from setting attributes, of objects and of this
+    class.
     """
 
     __slots__ = ()
@@ -178,7 +194,8 @@ class _Trial:
             raise ValueError("neither form of torch.save")
 
     def _run_zip(self, file: IO[bytes]) -> None:
-        # By torch's own reader: of an archive that is made for it, another one may see other members.
+        # By torch's own reader: of an archive that is made for it, another one may see other
+        # members.
         reader = torch._C.PyTorchFileReader(file)
         names = set(reader.get_all_records())
         if any(name.lower().startswith(_CODE) for name in names):
@@ -226,7 +243,11 @@ class _Trial:
     def array(self, saved: Any) -> _Array:
         """What stands for an array of the file."""
         what, kind, key, _, count, *view = saved
-        if what not in ("storage", b"storage") or not isinstance(kind, _Array) or not isinstance(key, str):
+        if (
+            what not in ("storage", b"storage")
+            or not isinstance(kind, _Array)
+            or not isinstance(key, str)
+        ):
             raise ValueError("no array")
         num_bytes = _natural(count) * kind.item_bytes
         if key not in self._lengths or self._lengths[key] < num_bytes:
@@ -240,15 +261,24 @@ class _Trial:
             num_bytes = length * kind.item_bytes
         return _Array(kind.item_bytes, num_bytes)
 
-    def _tensor(self, array: _Array, begin: int, shape: Sequence[int], strides: Sequence[int], *rest: Any) -> _StandIn:
+    def _tensor(
+        self, array: _Array, begin: int, shape: Sequence[int], strides: Sequence[int], *rest: Any
+    ) -> _StandIn:
         return self._within(array, array.item_bytes, begin, shape, strides)
 
-    def _tensor_of_dtype(self, array: _Array, begin: int, shape: Any, strides: Any, *rest: Any) -> _StandIn:
+    def _tensor_of_dtype(
+        self, array: _Array, begin: int, shape: Any, strides: Any, *rest: Any
+    ) -> _StandIn:
         dtype: torch.dtype = rest[2]
         return self._within(array, dtype.itemsize, begin, shape, strides)
 
     def _within(
-        self, array: _Array, item_bytes: int, begin: int, shape: Sequence[int], strides: Sequence[int]
+        self,
+        array: _Array,
+        item_bytes: int,
+        begin: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
     ) -> _StandIn:
         last = _natural(begin)
         for length, stride in zip(shape, strides, strict=True):
@@ -265,7 +295,8 @@ def _natural(number: Any) -> int:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes stand-ins. ``pickle`` itself makes nothing but plain values: all names go through ``find_class``."""
+    """Makes stand-ins. ``pickle`` itself makes nothing but plain values: all names go through
+    ``find_class``."""
 
     def __init__(self, trial: _Trial, file: IO[bytes]) -> None:
         super().__init__(file, encoding="utf-8")

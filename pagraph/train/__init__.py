@@ -1,4 +1,5 @@
-"""Trains GraphSAGE, GCN or GAT on a graph: the library side of ``pagraph train``; DGL or PyG is imported by a run."""
+"""Trains GraphSAGE, GCN or GAT on a graph: the library side of ``pagraph train``; DGL or PyG is
+imported by a run."""
 
 from .inference import OneHop
 from .options import TrainOptions

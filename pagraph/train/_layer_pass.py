@@ -10,7 +10,7 @@ _AHEAD = 8
 
 
 @kernel
-def mark_sources(indptr, indices, targets, mask):  # type: ignore[no-untyped-def]
+def mark_sources(indptr, indices, targets, mask):
     """Set ``mask`` for some vertices and all of their sources."""
     for v in targets:
         mask[v] = True
@@ -23,11 +23,12 @@ def mark_sources(indptr, indices, targets, mask):  # type: ignore[no-untyped-def
 
 
 @kernel
-def take_marked(mask, begin, place, found):  # type: ignore[no-untyped-def]
-    """Collect the marked vertices from ``begin`` on while ``place`` and ``found`` have room, and number them.
+def take_marked(mask, begin, place, found):
+    """Collect the marked vertices from ``begin`` on while ``place`` and ``found`` have room, and
+    number them.
 
-    Vertex ``found[i]`` gets ``place[found[i] - begin] = i``. Returns the first vertex that was not looked at, and how
-    many were collected.
+    Vertex ``found[i]`` gets ``place[found[i] - begin] = i``. Returns the first vertex that was not
+    looked at, and how many were collected.
     """
     count, v = 0, begin
     while v < min(len(mask), begin + len(place)):
@@ -42,11 +43,13 @@ def take_marked(mask, begin, place, found):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts, out):  # type: ignore[no-untyped-def]
-    """Add the rows of the sources in ``[begin, end)`` to ``out[i]``, the sum of vertex ``targets[i]``.
+def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts, out):
+    """Add the rows of the sources in ``[begin, end)`` to ``out[i]``, the sum of vertex
+    ``targets[i]``.
 
-    Row ``place[u - begin]`` is source ``u``'s, or row ``u - begin`` where ``place`` is empty. With ``looped`` every
-    vertex has one self-loop, whatever its own. ``counts[i]`` goes up by the edges added. All in float32.
+    Row ``place[u - begin]`` is source ``u``'s, or row ``u - begin`` where ``place`` is empty. With
+    ``looped`` every vertex has one self-loop, whatever its own. ``counts[i]`` goes up by the edges
+    added. All in float32.
     """
     width = rows.shape[1]
     for i in range(len(targets)):
@@ -70,25 +73,28 @@ def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts,
             if u < begin or u >= end or (looped and u == v):
                 continue
             p = np.int64(place[u - begin]) if len(place) else u - begin
-            check_id(p, len(rows))  # its place is old where the source was not there when sources were marked
+            # Its place is old where the source was not there when sources were marked.
+            check_id(p, len(rows))
             counts[i] += 1
             for j in range(width):
                 out[i, j] += rows[p, j]
 
 
 @kernel
-def _leaky_relu(x):  # type: ignore[no-untyped-def]
+def _leaky_relu(x):
     return max(x, np.float32(0.2) * x)
 
 
 @kernel
-def add_attended(  # type: ignore[no-untyped-def]
+def add_attended(
     indptr, indices, targets, begin, end, place, sources, own, rows, most, totals, out
 ):
-    """:func:`add_block` for GAT: every vertex attends to its sources other than itself, and once to itself.
+    """:func:`add_block` for GAT: every vertex attends to its sources other than itself, and once to
+    itself.
 
-    Head ``h`` weighs source ``u`` for ``v`` by the exponential of ``leaky_relu(sources[u, h] + own[v, h])``, less the
-    largest such value so far, ``most``; ``totals`` are sums of the weights. All in float32.
+    Head ``h`` weighs source ``u`` for ``v`` by the exponential of
+    ``leaky_relu(sources[u, h] + own[v, h])``, less the largest such value so far, ``most``;
+    ``totals`` are sums of the weights. All in float32.
 
     Args:
         indptr, indices, targets, begin, end, place, rows, out: As for :func:`add_block`.

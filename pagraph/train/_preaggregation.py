@@ -10,12 +10,13 @@ _AHEAD = 8
 
 
 @kernel
-def add_rows(offsets, ids, weights, rows, out):  # type: ignore[no-untyped-def]
-    """Add ``weights[e] * rows[ids[e]]`` to ``out[i]`` for every ``e`` in ``offsets[i]:offsets[i + 1]``.
+def add_rows(offsets, ids, weights, rows, out):
+    """Add ``weights[e] * rows[ids[e]]`` to ``out[i]`` for every ``e`` in
+    ``offsets[i]:offsets[i + 1]``.
 
-    All in float32. Measured on RMAT scale 17 (1.9 M edges), rows of 128 / 512 values, one thread: 0.05 / 0.20 s. Rows
-    gathered 8192 at a time and multiplied by a sparse matrix of torch's took 0.13 / 0.8 s, the whole matrix at once, on
-    two threads, 0.16 / 0.5 s.
+    All in float32. Measured on RMAT scale 17 (1.9 M edges), rows of 128 / 512 values, one thread:
+    0.05 / 0.20 s. Rows gathered 8192 at a time and multiplied by a sparse matrix of torch's took
+    0.13 / 0.8 s, the whole matrix at once, on two threads, 0.16 / 0.5 s.
     """
     width = rows.shape[1]
     for i in range(len(out)):

@@ -7,7 +7,7 @@ from ..graph._csc import check_id, check_row
 
 
 @kernel
-def most_in_edges(indptr):  # type: ignore[no-untyped-def]
+def most_in_edges(indptr):
     """The largest in-degree."""
     most = np.int64(0)
     for v in range(len(indptr) - 1):
@@ -16,11 +16,12 @@ def most_in_edges(indptr):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take_sources(indptr, indices, begin, end, place, found):  # type: ignore[no-untyped-def]
-    """Collect the vertices from ``begin`` to ``end`` and their sources, each once, while ``found`` has room.
+def take_sources(indptr, indices, begin, end, place, found):
+    """Collect the vertices from ``begin`` to ``end`` and their sources, each once, while ``found``
+    has room.
 
-    ``place`` is -1 everywhere, and 0 afterwards for what was collected. Returns the vertex that did not fit, or
-    ``end``, and how many were collected.
+    ``place`` is -1 everywhere, and 0 afterwards for what was collected. Returns the vertex that did
+    not fit, or ``end``, and how many were collected.
     """
     count = np.int64(0)
     for v in range(begin, end):
@@ -42,25 +43,25 @@ def take_sources(indptr, indices, begin, end, place, found):  # type: ignore[no-
 
 
 @kernel
-def set_places(ids, place):  # type: ignore[no-untyped-def]
+def set_places(ids, place):
     """``place[ids[i]] = i``."""
     for i in range(len(ids)):
         place[ids[i]] = i
 
 
 @kernel
-def clear_places(ids, place):  # type: ignore[no-untyped-def]
+def clear_places(ids, place):
     """``place[ids[i]] = -1``."""
     for i in range(len(ids)):
         place[ids[i]] = -1
 
 
 @kernel
-def number_sources(indptr, indices, begin, end, place, sources, out):  # type: ignore[no-untyped-def]
+def number_sources(indptr, indices, begin, end, place, sources, out):
     """Number the vertices ``begin`` to ``end``, then their other sources in the order of the edges.
 
-    Writes each edge's source by its number to ``out``, and to ``sources`` the vertices by number, of which it returns
-    how many. ``place`` is -1 everywhere, before and after.
+    Writes each edge's source by its number to ``out``, and to ``sources`` the vertices by number,
+    of which it returns how many. ``place`` is -1 everywhere, before and after.
     """
     count = np.int64(0)
     for v in range(begin, end):

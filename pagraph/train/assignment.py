@@ -29,7 +29,8 @@ __all__ = ["Assignment", "assign", "default_fanout"]
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """Task and evaluation of one process; ``part`` is the part that the task is made of, None for a whole graph."""
+    """Task and evaluation of one process; ``part`` is the part that the task is made of, None for a
+    whole graph."""
 
     task: AnyTask
     evaluation: Evaluation
@@ -41,8 +42,9 @@ def assign(
 ) -> Assignment:
     """Open a graph folder for one process, or this process's part of a partition.
 
-    All processes of ``world`` must call this. Of a partition they open the part of their rank, and evaluate the whole
-    graph, or the parts where these hold the neighbourhoods of validation and test vertices.
+    All processes of ``world`` must call this. Of a partition they open the part of their rank, and
+    evaluate the whole graph, or the parts where these hold the neighbourhoods of validation and
+    test vertices.
 
     Args:
         folder: A graph folder, or a partition folder.
@@ -51,8 +53,8 @@ def assign(
         world: The processes that train together: as many as there are parts.
 
     Raises:
-        ValueError: The number of processes or of layers does not go with the folder, a field does not fit, or
-            processes were given different options.
+        ValueError: The number of processes or of layers does not go with the folder, a field does
+            not fit, or processes were given different options.
         FormatError, OSError: The folder cannot be opened.
         OtherProcessError: Another process failed.
     """
@@ -62,23 +64,38 @@ def assign(
     task = own.task
     if isinstance(task, LinkTask):
         return own
-    views = world.gather((parts, task.num_classes, len(own.evaluation.val), len(own.evaluation.test)))
+    views = world.gather(
+        (parts, task.num_classes, len(own.evaluation.val), len(own.evaluation.test))
+    )
     num_classes = world.together(lambda: _agreed(*zip(*views, strict=True)))
     return replace(own, task=replace(task, num_classes=num_classes))
 
 
 def default_fanout(folder: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Default fan-out: no longer than the hops of parts; FormatError for a partition that cannot be opened."""
+    """Default fan-out: no longer than the hops of parts; FormatError for a partition that cannot be
+    opened."""
     fanout = TrainOptions().fanout
     return fanout[-open_manifest(folder).hops :] if is_partition(Path(folder)) else fanout
 
 
-_OWN = ("loader", "device", "cache", "cache_policy", "cache_dtype", "num_workers", "prefetch", "lookahead", "memory")
-"""Options that each process may choose for itself: they change nothing of what the others wait for."""
+_OWN = (
+    "loader",
+    "device",
+    "cache",
+    "cache_policy",
+    "cache_dtype",
+    "num_workers",
+    "prefetch",
+    "lookahead",
+    "memory",
+)
+"""Options that each process may choose for itself: they change nothing of what the others wait
+for."""
 
 
 def _same(options: TrainOptions, asked: Sequence[TrainOptions]) -> TrainOptions:
-    """The options, of which several machines may have been given different ones: some would wait for ever."""
+    """The options, of which several machines may have been given different ones: some would wait
+    for ever."""
     for name in (f.name for f in fields(options) if f.name not in _OWN):
         values = [getattr(each, name) for each in asked]
         if any(value != values[0] for value in values):
@@ -92,9 +109,13 @@ def _agreed(
     num_val: Sequence[int],
     num_test: Sequence[int],
 ) -> int:
-    """Number of classes in what all processes know: digests of the parts, classes, vertices to validate and to test."""
+    """Number of classes in what all processes know: digests of the parts, classes, vertices to
+    validate and to test."""
     if len(set(parts)) > 1:
-        raise ValueError("processes must open parts of the same partition, got different ones on several machines")
+        raise ValueError(
+            "processes must open parts of the same partition, got different ones on several "
+            "machines"
+        )
     for name, counts in (("val", num_val), ("test", num_test)):
         if sum(counts) == 0:
             raise ValueError(f"{name}_mask must select at least 1 vertex of the parts, got 0")
@@ -104,16 +125,21 @@ def _agreed(
 def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assignment:
     if options.task == "links" and (world.size > 1 or is_partition(folder)):
         raise ValueError(
-            f"task must be 'nodes' for several processes and for parts, got 'links' for {world.size} and {folder}"
+            "task must be 'nodes' for several processes and for parts, got 'links' for "
+            f"{world.size} and {folder}"
         )
     if is_partition(folder):
         if split:
-            raise ValueError(f"split must be chosen when a graph is divided, got {split!r} for the partition {folder}")
+            raise ValueError(
+                f"split must be chosen when a graph is divided, got {split!r} for the partition "
+                f"{folder}"
+            )
         return _open_part(folder, options, world)
     if world.size > 1:
         folder_form(folder)  # says what is wrong with one that is no graph folder either
         raise ValueError(
-            f"folder must hold a partition for {world.size} processes, got the graph folder {folder}: divide it with "
+            f"folder must hold a partition for {world.size} processes, got the graph folder "
+            f"{folder}: divide it with "
             f"pagraph partition {folder} OUT -k {world.size}"
         )
     graph = open_graph(folder, split=split)
@@ -134,12 +160,16 @@ def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
         rule = f"must be no longer than the hops of the parts, {manifest.hops}"
         raise ValueError(f"fanout {rule}, got {list(options.fanout)}")
     if 0 in manifest.train_per_part:
-        raise ValueError(f"parts must have at least 1 training vertex each, got {list(manifest.train_per_part)}")
+        raise ValueError(
+            f"parts must have at least 1 training vertex each, got {list(manifest.train_per_part)}"
+        )
     part = open_partition(folder, world.rank)
     if not part.graph.is_homogeneous:
         return _hetero_part(part, options)
     ids = {"train": part.train, "val": part.val, "test": part.test}
-    task = prepare_task(part.graph, options, ids, norm=_norm(part.graph) if options.model == "gcn" else None)
+    task = prepare_task(
+        part.graph, options, ids, norm=_norm(part.graph) if options.model == "gcn" else None
+    )
     if manifest.evaluation == "parts":
         return Assignment(task, task.evaluation(is_part=True), part)
     whole = _whole(part, options)
@@ -168,13 +198,15 @@ def _source(part: Part) -> Graph:
         return part.open_source()
     except FormatError as error:
         raise FormatError(
-            f"evaluation needs the graph that was divided, or parts that hold the neighbourhoods of the validation and "
+            "evaluation needs the graph that was divided, or parts that hold the neighbourhoods "
+            "of the validation and "
             f"test vertices (pagraph partition --evaluation parts): {error}"
         ) from None
 
 
 def _norm(graph: Graph) -> Tensor:
-    """GCN's normalisation from the degrees in the whole graph, where every vertex is to have one self-loop."""
+    """GCN's normalisation from the degrees in the whole graph, where every vertex is to have one
+    self-loop."""
     known = graph.ndata
     more = 1 - known["self_loops"] if "self_loops" in known else 1
     return gcn_norm(known["in_degrees"] + more, known["out_degrees"] + more)

@@ -1,4 +1,5 @@
-"""Checkpoints of a training run: all that its next epoch depends on, in one file that is replaced whole."""
+"""Checkpoints of a training run: all that its next epoch depends on, in one file that is replaced
+whole."""
 
 from __future__ import annotations
 
@@ -24,7 +25,16 @@ __all__ = ["Checkpoint", "check_checkpoint", "open_checkpoint"]
 
 _FILE = "checkpoint.pt"
 _VERSION = 1
-_MAY_CHANGE = ("epochs", "device", "cache", "cache_policy", "num_workers", "prefetch", "lookahead", "memory")
+_MAY_CHANGE = (
+    "epochs",
+    "device",
+    "cache",
+    "cache_policy",
+    "num_workers",
+    "prefetch",
+    "lookahead",
+    "memory",
+)
 """Options that do not change which numbers an epoch computes."""
 
 
@@ -36,9 +46,13 @@ def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> N
         OSError: Nothing can be written there.
     """
     if options.loader != "pagraph":
-        raise ValueError(f"checkpoint must be of a run with pagraph's loader, got {options.loader}'s own")
+        raise ValueError(
+            f"checkpoint must be of a run with pagraph's loader, got {options.loader}'s own"
+        )
     if options.grad_compression == "powersgd":
-        raise ValueError("checkpoint must be of a run without powersgd, which keeps what it did not send yet")
+        raise ValueError(
+            "checkpoint must be of a run without powersgd, which keeps what it did not send yet"
+        )
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise NotADirectoryError(f"checkpoint must be a folder, got {os.fspath(folder)!r}")
     os.makedirs(folder, exist_ok=True)
@@ -48,7 +62,8 @@ def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> N
 def open_checkpoint(
     folder: str | os.PathLike[str] | None, task: AnyTask, options: TrainOptions, world: World
 ) -> Checkpoint | None:
-    """The checkpoint of a run, or None without a folder; arguments and errors are those of :class:`Checkpoint`."""
+    """The checkpoint of a run, or None without a folder; arguments and errors are those of
+    :class:`Checkpoint`."""
     given = world.gather(folder is not None)
     world.together(lambda: _all_or_none(given))
     return None if folder is None else Checkpoint(folder, task, options, world)
@@ -56,14 +71,18 @@ def open_checkpoint(
 
 def _all_or_none(given: Sequence[bool]) -> None:
     if len(set(given)) > 1:
-        raise ValueError(f"checkpoint must be given to all processes or to none, got {list(given)} by rank")
+        raise ValueError(
+            f"checkpoint must be given to all processes or to none, got {list(given)} by rank"
+        )
 
 
 class Checkpoint:
-    """The newest state of a run, in a folder that the first process of each machine writes and reads.
+    """The newest state of a run, in a folder that the first process of each machine writes and
+    reads.
 
-    Every file holds the states of all processes, so that machines need not share the folder, and the newest file that
-    any of them has is enough. All processes of ``world`` must call the methods.
+    Every file holds the states of all processes, so that machines need not share the folder, and
+    the newest file that any of them has is enough. All processes of ``world`` must call the
+    methods.
 
     Args:
         folder: Made if need be.
@@ -76,18 +95,24 @@ class Checkpoint:
         OSError: Nothing can be written there.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], task: AnyTask, options: TrainOptions, world: World) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], task: AnyTask, options: TrainOptions, world: World
+    ) -> None:
         world.together(lambda: check_checkpoint(folder, options))
         self._path, self._world, self._options = Path(folder) / _FILE, world, options
         self._writes = world.local_rank == 0
-        settings = {name: value for name, value in asdict(options).items() if name not in _MAY_CHANGE}
+        settings = {
+            name: value for name, value in asdict(options).items() if name not in _MAY_CHANGE
+        }
         self._about: dict[str, Any] = {
             "version": _VERSION,
             "settings": settings,
             "graphs": world.gather(_described(task)),
         }
 
-    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, records: Sequence[EpochRecord]) -> None:
+    def save(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, records: Sequence[EpochRecord]
+    ) -> None:
         """Replace what is saved by the state after the last of these epochs."""
         state = {
             **self._about,
@@ -103,17 +128,23 @@ class Checkpoint:
             torch.save(state, file)
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[EpochRecord]:
-        """Put everything as it was after the last epoch that was saved; returns the epochs so far, none if none was.
+        """Put everything as it was after the last epoch that was saved; returns the epochs so far,
+        none if none was.
 
         Raises:
-            ValueError: The saved run had other settings, another graph or another number of processes.
+            ValueError: The saved run had other settings, another graph or another number of
+                processes.
             FormatError: A file is damaged, or no checkpoint.
             OtherProcessError: Another process failed.
         """
         world = self._world
         found = world.gather(world.together(lambda: self._read() if self._writes else None))
         newest = max(filter(None, found), key=lambda state: len(state["records"]), default=None)
-        return [] if newest is None else world.together(lambda: self._put_back(newest, model, optimizer))
+        return (
+            []
+            if newest is None
+            else world.together(lambda: self._put_back(newest, model, optimizer))
+        )
 
     def _read(self) -> dict[str, Any] | None:
         if not os.path.lexists(self._path):
@@ -122,21 +153,34 @@ class Checkpoint:
             state = load_saved(self._path)
             if state["version"] != _VERSION:
                 raise ValueError
-            kinds = {"settings": dict, "graphs": list, "model": dict, "optimizer": dict, "random": list}
+            kinds = {
+                "settings": dict,
+                "graphs": list,
+                "model": dict,
+                "optimizer": dict,
+                "random": list,
+            }
             known = {name: kind(state[name]) for name, kind in kinds.items()}
             return {**known, "records": [_record(saved) for saved in state["records"]]}
-        except Exception:  # whatever torch's reader makes of a damaged file, or what is missing in it
+        except (
+            Exception
+        ):  # whatever torch's reader makes of a damaged file, or what is missing in it
             raise self._damaged() from None
 
     def _damaged(self) -> FormatError:
-        return FormatError(f"checkpoint must be a whole file that pagraph train wrote, got {self._path}")
+        return FormatError(
+            f"checkpoint must be a whole file that pagraph train wrote, got {self._path}"
+        )
 
-    def _put_back(self, state: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer) -> list[EpochRecord]:
+    def _put_back(
+        self, state: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> list[EpochRecord]:
         self._check(state)
         records: list[EpochRecord] = state["records"]
         if len(records) > self._options.epochs:
             raise ValueError(
-                f"epochs must be at least the {len(records)} of the checkpoint {self._path}, got {self._options.epochs}"
+                f"epochs must be at least the {len(records)} of the checkpoint {self._path}, got "
+                f"{self._options.epochs}"
             )
         try:
             model.load_state_dict(state["model"])

@@ -1,4 +1,5 @@
-"""Distributed training: the process group that torchrun starts, collectives on it, averaged gradients."""
+"""Distributed training: the process group that torchrun starts, collectives on it, averaged
+gradients."""
 
 from __future__ import annotations
 
@@ -38,11 +39,13 @@ T = TypeVar("T")
 
 POWERSGD_RANK = 4
 POWERSGD_START = 10
-"""Steps with whole gradients before PowerSGD begins: it needs a start that is not noise, and buckets that stay."""
+"""Steps with whole gradients before PowerSGD begins: it needs a start that is not noise, and
+buckets that stay."""
 
 
 class OtherProcessError(PaGraphError):
-    """This process is well, and cannot go on: another one that trains along failed, and says why itself."""
+    """This process is well, and cannot go on: another one that trains along failed, and says why
+    itself."""
 
 
 class LostProcessError(PaGraphError):
@@ -67,15 +70,23 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """Read the variables that torchrun sets (ValueError if one is no number); without them a process is alone."""
+        """Read the variables that torchrun sets (ValueError if one is no number); without them a
+        process is alone."""
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return ALONE
-        names = {"rank": "RANK", "size": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_size": "LOCAL_WORLD_SIZE"}
+        names = {
+            "rank": "RANK",
+            "size": "WORLD_SIZE",
+            "local_rank": "LOCAL_RANK",
+            "local_size": "LOCAL_WORLD_SIZE",
+        }
         numbers = {}
         for field, name in names.items():
             text = os.environ.get(name, "")
             if not text.isdigit():
-                raise ValueError(f"{name} must be a number of at least 0, as torchrun sets it, got {text!r}")
+                raise ValueError(
+                    f"{name} must be a number of at least 0, as torchrun sets it, got {text!r}"
+                )
             numbers[field] = int(text)
         return cls(**numbers, connected=True)
 
@@ -86,7 +97,8 @@ class World:
 
     @property
     def loader_threads(self) -> int:
-        """Threads for a loader: the default's share of this machine; 0, the default itself, for one alone."""
+        """Threads for a loader: the default's share of this machine; 0, the default itself, for one
+        alone."""
         return 0 if self.local_size == 1 else max(1, default_workers() // self.local_size)
 
     def gather(self, value: T) -> list[T]:
@@ -102,14 +114,16 @@ class World:
         return slice(total * self.rank // self.size, total * (self.rank + 1) // self.size)
 
     def complete(self, rows: Tensor) -> None:
-        """Fill in, in place, the rows that the other processes computed; :meth:`share` says whose is which."""
+        """Fill in, in place, the rows that the other processes computed; :meth:`share` says whose
+        is which."""
         for rank in range(self.size if self.size > 1 else 0):
             part = rows[replace(self, rank=rank).share(len(rows))]
             if len(part):
                 dist.broadcast(part, rank)
 
     def together(self, make: Callable[[], T]) -> T:
-        """Call ``make`` in every process, and return its result; if one fails, all do at once, and nobody waits.
+        """Call ``make`` in every process, and return its result; if one fails, all do at once, and
+        nobody waits.
 
         Raises:
             OtherProcessError: It failed in a process of a lower rank, or only in another.
@@ -130,7 +144,8 @@ class World:
         raise OtherProcessError(f"rank {self.rank}: rank {first} failed") from error
 
     def wait_for_end(self) -> None:
-        """Wait until another process has ended: torchrun, which ends all once one has, lets that one speak first."""
+        """Wait until another process has ended: torchrun, which ends all once one has, lets that
+        one speak first."""
         try:
             dist.all_reduce(torch.zeros(1, device="cpu"))
         except RuntimeError:
@@ -143,7 +158,8 @@ ALONE = World()
 
 @contextmanager
 def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[World]:
-    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for CUDA tensors.
+    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for
+    CUDA tensors.
 
     Args:
         device: As in ``TrainOptions``.
@@ -161,21 +177,26 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
         return
     nccl = device != "cpu" and torch.cuda.is_available() and dist.is_nccl_available()
     with naming_lost_processes(world):
-        dist.init_process_group("cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=timedelta(seconds=timeout))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=timedelta(seconds=timeout)
+        )
     try:
         yield world
     except BaseException:
-        if not nccl:  # NCCL may wait for those that are gone; gloo aborts the process if it is left as it is
+        # NCCL may wait for those that are gone; gloo aborts the process if it is left as it is.
+        if not nccl:
             dist.destroy_process_group()
         raise
     dist.destroy_process_group()
 
 
 def end_process(code: int = 0) -> NoReturn:
-    """End this process at once, output flushed and no ``atexit`` run; for programs that used :func:`joined_world`.
+    """End this process at once, output flushed and no ``atexit`` run; for programs that used
+    :func:`joined_world`.
 
-    ``DistributedDataParallel`` keeps gloo's threads, whose group was destroyed, until the interpreter ends; if one of
-    them then wants the interpreter, the process is aborted (torch 2.13: 1 in 24 that had trained well).
+    ``DistributedDataParallel`` keeps gloo's threads, whose group was destroyed, until the
+    interpreter ends; if one of them then wants the interpreter, the process is aborted (torch 2.13:
+    1 in 24 that had trained well).
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -184,7 +205,8 @@ def end_process(code: int = 0) -> NoReturn:
 
 @contextmanager
 def naming_lost_processes(world: World) -> Iterator[None]:
-    """Turn errors of ``torch.distributed`` in the body, where a collective failed, into ``LostProcessError``."""
+    """Turn errors of ``torch.distributed`` in the body, where a collective failed, into
+    ``LostProcessError``."""
     try:
         yield
     except RuntimeError as error:
@@ -192,14 +214,17 @@ def naming_lost_processes(world: World) -> Iterator[None]:
         if not (isinstance(error, getattr(dist, "DistError", ())) or "gloo" in str(error)):
             raise
         text = re.sub(r"^\[\S+:\d+\] ", "", str(error))
-        raise LostProcessError(f"rank {world.rank}: another process ended or did not answer: {text}") from error
+        raise LostProcessError(
+            f"rank {world.rank}: another process ended or did not answer: {text}"
+        ) from error
 
 
 def choose_device(device: str, world: World) -> None:
     """Make each process's own CUDA device the current one, which "auto" and "cuda" mean.
 
     Raises:
-        ValueError: ``device`` names one device for several processes, or there are fewer than processes.
+        ValueError: ``device`` names one device for several processes, or there are fewer than
+            processes.
     """
     if not world.connected or device == "cpu" or not torch.cuda.is_available():
         return
@@ -207,24 +232,30 @@ def choose_device(device: str, world: World) -> None:
         raise ValueError(f"device must be auto, cpu or cuda for several processes, got {device!r}")
     count, needed = torch.cuda.device_count(), world.local_size
     if world.local_rank >= count:
-        raise ValueError(f"device must be cpu for {needed} processes on {count} CUDA devices, got {device!r}")
+        raise ValueError(
+            f"device must be cpu for {needed} processes on {count} CUDA devices, got {device!r}"
+        )
     if ":" not in device:
         torch.cuda.set_device(world.local_rank)
 
 
 def data_parallel(model: nn.Module, world: World, *, compression: str = "none") -> nn.Module:
-    """The model with gradients averaged over all processes in ``backward``; one alone gets it back as it is.
+    """The model with gradients averaged over all processes in ``backward``; one alone gets it back
+    as it is.
 
     Args:
         model: On its device; every process gets the first one's weights.
         world: The processes.
-        compression: ``"fp16"`` sends half the bytes; ``"powersgd"`` (Vogels et al., 2019) sends rank-4 factors of each
-            weight matrix after the first 10 steps, and keeps what they miss for the next step; small tensors go whole.
+        compression: ``"fp16"`` sends half the bytes; ``"powersgd"`` (Vogels et al., 2019) sends
+            rank-4 factors of each weight matrix after the first 10 steps, and keeps what they miss
+            for the next step; small tensors go whole.
     """
     if not world.connected:
         return model
     device = next(model.parameters()).device
-    parallel = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+    parallel = DistributedDataParallel(
+        model, device_ids=[device] if device.type == "cuda" else None
+    )
     if compression == "fp16":
         parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif compression == "powersgd":

@@ -1,4 +1,5 @@
-"""Predictions with all neighbours: whole vertex sets, one layer at a time, by one process or several."""
+"""Predictions with all neighbours: whole vertex sets, one layer at a time, by one process or
+several."""
 
 from __future__ import annotations
 
@@ -26,14 +27,16 @@ _FLOAT = 4
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Graph and vertices to evaluate: the same whole graph in every process, or each one's own part.
+    """Graph and vertices to evaluate: the same whole graph in every process, or each one's own
+    part.
 
     Attributes:
-        graph: Its features and labels; arrays and features may be mapped, and are read where they are.
+        graph: Its features and labels; arrays and features may be mapped, and are read where they
+            are.
         val: Ids of the validation vertices, int64; ``test`` are those of the test vertices.
         norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`.
-        is_part: Whether the graph is this process's own part, which holds what its own ``val`` and ``test`` need; else
-            it is the whole graph, whose vertices the processes share out.
+        is_part: Whether the graph is this process's own part, which holds what its own ``val`` and
+            ``test`` need; else it is the whole graph, whose vertices the processes share out.
     """
 
     graph: Graph
@@ -50,24 +53,33 @@ class Evaluation:
         return {"accuracy": val}, {"accuracy": test}
 
     def least_memory(self, model: Any) -> int:
-        """Bytes that :meth:`metrics` takes beside blocks of rows: a mark a vertex, and rows while they are read."""
+        """Bytes that :meth:`metrics` takes beside blocks of rows: a mark a vertex, and rows while
+        they are read."""
         graph = self.graph
         row_bytes = sum(row_reader(graph.ndata[name]).row_bytes for name in model.features)
         rows = min(graph.num_nodes, piece_rows(row_bytes))
-        return int(graph.num_nodes + rows * (row_bytes + _FLOAT * (model.sizes[0] + 2 * max(model.sizes[1:]))))
+        return int(
+            graph.num_nodes
+            + rows * (row_bytes + _FLOAT * (model.sizes[0] + 2 * max(model.sizes[1:])))
+        )
 
 
 def accuracies(
     model: Any, evaluation: Evaluation, *, world: World = ALONE, memory: int | str | None = None
 ) -> tuple[float, float]:
-    """Shares of the validation and of the test vertices, of all processes together, that are classified right."""
+    """Shares of the validation and of the test vertices, of all processes together, that are
+    classified right."""
     graph, ids = evaluation.graph, torch.cat([evaluation.val, evaluation.test])
     share, mine = world.share(graph.num_nodes), torch.ones(len(ids), dtype=torch.bool, device="cpu")
     exchange = world.size > 1 and not evaluation.is_part
     if exchange:
         exchange = needed_vertices(graph.csc, ids, len(model.layers)) is None
         places = torch.arange(len(ids), device="cpu")
-        mine = (ids >= share.start) & (ids < share.stop) if exchange else places % world.size == world.rank
+        mine = (
+            (ids >= share.start) & (ids < share.stop)
+            if exchange
+            else places % world.size == world.rank
+        )
     ids, num_val = ids[mine], int(mine[: len(evaluation.val)].sum())
     if exchange:
         scores = predict(model, evaluation, world=world, memory=memory)[ids - share.start]
@@ -78,9 +90,12 @@ def accuracies(
 
 
 def shares_right(right: Tensor, of_val: Tensor, world: World) -> tuple[float, float]:
-    """Shares of the validation and of the test vertices of all processes that are right, given this one's as masks."""
+    """Shares of the validation and of the test vertices of all processes that are right, given this
+    one's as masks."""
     counts = [int(n) for mask in (of_val, ~of_val) for n in (right[mask].sum(), mask.sum())]
-    right_val, num_val, right_test, num_test = (sum(column) for column in zip(*world.gather(counts), strict=True))
+    right_val, num_val, right_test, num_test = (
+        sum(column) for column in zip(*world.gather(counts), strict=True)
+    )
     return right_val / num_val, right_test / num_test
 
 
@@ -93,17 +108,19 @@ def predict(
     world: World = ALONE,
     memory: int | str | None = None,
 ) -> Tensor:
-    """Outputs with nothing sampled, one layer after the other for all vertices that the next one needs.
+    """Outputs with nothing sampled, one layer after the other for all vertices that the next one
+    needs.
 
-    Several processes compute a share of the vertices each and exchange their messages: then one matrix of the whole
-    graph, ``(num_nodes, layer's width)``, is in memory. One process alone takes as many rows at a time as fit, and puts
-    outputs into files without names where ``memory`` is too little. See :class:`pagraph.train.layer_pass.LayerPass`.
+    Several processes compute a share of the vertices each and exchange their messages: then one
+    matrix of the whole graph, ``(num_nodes, layer's width)``, is in memory. One process alone takes
+    as many rows at a time as fit, and puts outputs into files without names where ``memory`` is too
+    little. See :class:`pagraph.train.layer_pass.LayerPass`.
 
     Args:
         model: One of :mod:`pagraph.train.models`.
         evaluation: The graph.
-        ids: Vertices, int64; only what these need is computed where that is less than half, by this process alone.
-            Default: all, each process its ``world.share``.
+        ids: Vertices, int64; only what these need is computed where that is less than half, by this
+            process alone. Default: all, each process its ``world.share``.
         world: The processes that share the work; all must hold the same graph.
         memory: Bytes that the work may take. Default: half of what is free.
 
@@ -114,7 +131,10 @@ def predict(
     device = next(model.parameters()).device
     room = max(0, memory_bytes(memory) - evaluation.least_memory(model))
     world = world if ids is None else ALONE
-    share, needed = world.share(graph.num_nodes), None if ids is None else needed_vertices(graph.csc, ids, count)
+    share, needed = (
+        world.share(graph.num_nodes),
+        None if ids is None else needed_vertices(graph.csc, ids, count),
+    )
     layers = LayerPass(graph.csc, model, evaluation.norm, world=world, room=room)
 
     def begin(*rows: Tensor) -> Tensor:
@@ -134,7 +154,16 @@ def predict(
                 rows = layers.rows(i, inputs, targets, held=held)
                 rows = rows.relu_() if i + 1 < count else rows
             held = 0 if on_disk(rows) else rows.nbytes
-            inputs = Rows([rows], lambda some: some.to(device), None if needed is None else needed[i], share.start)
-        return rows if ids is None else rows[ids if needed is None else torch.searchsorted(needed[-1], ids)]
+            inputs = Rows(
+                [rows],
+                lambda some: some.to(device),
+                None if needed is None else needed[i],
+                share.start,
+            )
+        return (
+            rows
+            if ids is None
+            else rows[ids if needed is None else torch.searchsorted(needed[-1], ids)]
+        )
     finally:
         model.train(training)

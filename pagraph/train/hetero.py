@@ -1,4 +1,5 @@
-"""Classification of the vertices of one type of a graph of several: the task, and its evaluation."""
+"""Classification of the vertices of one type of a graph of several: the task, and its
+evaluation."""
 
 from __future__ import annotations
 
@@ -37,14 +38,16 @@ __all__ = [
 ]
 
 _MOST_EMBEDDED = 2**18
-"""Vertices of a type that may learn embeddings: 64 wide their table, gradient and two moments take 256 MiB."""
+"""Vertices of a type that may learn embeddings: 64 wide their table, gradient and two moments take
+256 MiB."""
 _AT_ONCE = 2**16  # vertices whose edges are gathered together
 _FLOAT = 4
 
 
 @dataclass(frozen=True, eq=False)
 class HeteroTask:
-    """Classification of the vertices of one type; ``train``, ``val`` and ``test`` are ids of that type, int64.
+    """Classification of the vertices of one type; ``train``, ``val`` and ``test`` are ids of that
+    type, int64.
 
     Attributes:
         graph: Graph to sample, with the fields that the model reads, and ``label``.
@@ -68,7 +71,9 @@ class HeteroTask:
     def inputs(self) -> str:
         """Inputs of the first layer, in words."""
         features = [f"{width} features of {ntype!r}" for ntype, width in self.shape.widths.items()]
-        return ", ".join([*features, *(f"embeddings of {ntype!r}" for ntype in self.shape.embedded)])
+        return ", ".join(
+            [*features, *(f"embeddings of {ntype!r}" for ntype in self.shape.embedded)]
+        )
 
     def model(self, options: TrainOptions, framework: Framework) -> RelationalSAGE:
         """A new model."""
@@ -81,13 +86,22 @@ class HeteroTask:
         return HeteroEvaluation(self.graph, self.val, self.test, is_part=is_part)
 
     def loader(
-        self, framework: Framework, fanout: Sequence[int], fields: Sequence[tuple[str, str]], **more: Any
+        self,
+        framework: Framework,
+        fanout: Sequence[int],
+        fields: Sequence[tuple[str, str]],
+        **more: Any,
     ) -> Any:
         """A loader over the training vertices; ``more`` is that of ``Framework.loader``."""
-        return framework.hetero_loader(self.graph, self.shape.target, self.train, fanout, fields, LABELS, **more)
+        return framework.hetero_loader(
+            self.graph, self.shape.target, self.train, fanout, fields, LABELS, **more
+        )
 
-    def loss(self, framework: Framework, item: Any, num_hops: int, compute: Compute) -> tuple[Tensor, int]:
-        """The loss of a batch of the loader, and its number of seeds; ``compute`` runs the model."""
+    def loss(
+        self, framework: Framework, item: Any, num_hops: int, compute: Compute
+    ) -> tuple[Tensor, int]:
+        """The loss of a batch of the loader, and its number of seeds; ``compute`` runs the
+        model."""
         blocks, rows, labels = framework.hetero_batch(item, num_hops, self.shape.target, LABELS)
         return cross_entropy(compute(blocks, rows), labels), len(labels)
 
@@ -95,8 +109,10 @@ class HeteroTask:
         graph, shape = self.graph, self.shape
         counts = ", ".join(f"{graph.num_nodes_of(ntype):,} {ntype!r}" for ntype in graph.node_types)
         return (
-            f"vertices {counts}, {graph.num_edges:,} edges of {len(graph.edge_types)} types, {self.inputs}, "
-            f"{self.num_classes} classes; {len(self.train):,} {shape.target!r} to train on, {len(self.val):,} to "
+            f"vertices {counts}, {graph.num_edges:,} edges of {len(graph.edge_types)} types, "
+            f"{self.inputs}, "
+            f"{self.num_classes} classes; {len(self.train):,} {shape.target!r} to train on, "
+            f"{len(self.val):,} to "
             f"validate, {len(self.test):,} to test"
         )
 
@@ -108,17 +124,20 @@ AnyTask = Task | LinkTask | HeteroTask
 def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:
     """The task of a graph of several types: one vertex type has ``label`` and the three masks.
 
-    Vertex types with the field ``feat`` are read by it, the others that the outputs depend on learn an embedding for
-    each vertex.
+    Vertex types with the field ``feat`` are read by it, the others that the outputs depend on learn
+    an embedding for each vertex.
 
     Raises:
-        ValueError: Not one type has the masks and labels; a field does not fit; the options ask for another model; a
-            type without features has too many vertices.
+        ValueError: Not one type has the masks and labels; a field does not fit; the options ask for
+            another model; a type without features has too many vertices.
     """
     _check_options(options)
     targets = [ntype for ntype in graph.node_types if "train_mask" in graph.node_fields(ntype)]
     if len(targets) != 1:
-        raise ValueError(f"graph must have the field train_mask for one vertex type to be trained on, got {targets}")
+        raise ValueError(
+            "graph must have the field train_mask for one vertex type to be trained on, got "
+            f"{targets}"
+        )
     counts = graph.num_nodes_by_type
     return _task(graph, options, targets[0], selected(graph.node_fields(targets[0]), SETS), counts)
 
@@ -134,7 +153,8 @@ def hetero_part_task(part: Part, options: TrainOptions) -> HeteroTask:
 
 
 def whole_evaluation(graph: Graph, options: TrainOptions, target: str) -> tuple[Evaluation, int]:
-    """The evaluation of a whole graph whose parts are trained on, and the number of classes that it shows."""
+    """The evaluation of a whole graph whose parts are trained on, and the number of classes that it
+    shows."""
     ids = selected(graph.node_fields(target), SETS[1:])
     ids["train"] = ids["val"][:0]  # those of the parts
     task = _task(graph, options, target, ids, graph.num_nodes_by_type)
@@ -145,7 +165,10 @@ def _check_options(options: TrainOptions) -> None:
     if options.task != "nodes":
         raise ValueError(f"task must be 'nodes' for a graph of several types, got {options.task!r}")
     if options.model != "sage":
-        raise ValueError(f"model must be 'sage' for a graph of several types, where it is R-GCN, got {options.model!r}")
+        raise ValueError(
+            "model must be 'sage' for a graph of several types, where it is R-GCN, got "
+            f"{options.model!r}"
+        )
 
 
 def _task(
@@ -167,11 +190,14 @@ def _task(
             continue
         if counts[ntype] > _MOST_EMBEDDED:
             raise ValueError(
-                f"vertices without features, which learn embeddings, must be at most {_MOST_EMBEDDED:,} of a type, got "
+                "vertices without features, which learn embeddings, must be at most "
+                f"{_MOST_EMBEDDED:,} of a type, got "
                 f"{counts[ntype]:,} of {ntype!r}: give them the field {FEATURES}"
             )
         count = graph.num_nodes_of(ntype)
-        fields[ntype][name] = graph.node_fields(ntype)["global_ids"] if own_ids else torch.arange(count, device="cpu")
+        fields[ntype][name] = (
+            graph.node_fields(ntype)["global_ids"] if own_ids else torch.arange(count, device="cpu")
+        )
     fields[target][LABELS] = materialized(graph.node_fields(target)[LABELS]).long().clone()
     read = Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type)
     for ntype, of_type in fields.items():
@@ -188,9 +214,13 @@ class HeteroEvaluation(Evaluation):
     def metrics(
         self, model: RelationalSAGE, *, world: World = ALONE, memory: int | str | None = None
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """Accuracy on the validation and on the test vertices of all processes; takes :meth:`least_memory`."""
+        """Accuracy on the validation and on the test vertices of all processes; takes
+        :meth:`least_memory`."""
         alone = world.size == 1 or self.is_part
-        ids, mine = torch.cat([self.val, self.test]), slice(None) if alone else slice(world.rank, None, world.size)
+        ids, mine = (
+            torch.cat([self.val, self.test]),
+            slice(None) if alone else slice(world.rank, None, world.size),
+        )
         of_val = (torch.arange(len(ids), device="cpu") < len(self.val))[mine]
         scores = predict(model, self.graph, ids[mine], world=ALONE if alone else world)
         right = scores.argmax(1) == self.graph.node_fields(model.shape.target)[LABELS][ids[mine]]
@@ -198,14 +228,18 @@ class HeteroEvaluation(Evaluation):
         return {"accuracy": val}, {"accuracy": test}
 
     def least_memory(self, model: RelationalSAGE) -> int:
-        """Bytes that :meth:`metrics` takes: inputs and outputs of a hidden layer, and the messages of one edge type."""
+        """Bytes that :meth:`metrics` takes: inputs and outputs of a hidden layer, and the messages
+        of one edge type."""
         width = max(model.sizes)
-        return _FLOAT * width * (2 * self.graph.num_nodes + max(self.graph.num_nodes_by_type.values()))
+        return (
+            _FLOAT * width * (2 * self.graph.num_nodes + max(self.graph.num_nodes_by_type.values()))
+        )
 
 
 @torch.no_grad()
 def predict(model: RelationalSAGE, graph: Graph, ids: Tensor, *, world: World = ALONE) -> Tensor:
-    """Outputs with nothing sampled, one layer after the other for all vertices of the types that it computes.
+    """Outputs with nothing sampled, one layer after the other for all vertices of the types that it
+    computes.
 
     Args:
         model: Its ``fields`` are those of the graph.
@@ -219,7 +253,10 @@ def predict(model: RelationalSAGE, graph: Graph, ids: Tensor, *, world: World = 
     device, training = next(model.parameters()).device, model.training
     inputs = {}
     for ntype, name in model.fields:
-        inputs[ntype] = Rows([graph.node_fields(ntype)[name]], lambda some, of=ntype: model.begin(of, some.to(device)))
+        inputs[ntype] = Rows(
+            [graph.node_fields(ntype)[name]],
+            lambda some, of=ntype: model.begin(of, some.to(device)),
+        )
     model.eval()
     try:
         *hidden, last = model.layers
@@ -232,14 +269,19 @@ def predict(model: RelationalSAGE, graph: Graph, ids: Tensor, *, world: World = 
                 some = torch.arange(share.start, share.stop, device="cpu")
                 out[ntype][share] = _outputs(layer, graph, inputs, ntype, some).relu_()
                 world.complete(out[ntype])
-            inputs = {ntype: Rows([rows], lambda some: some.to(device)) for ntype, rows in out.items()}
+            inputs = {
+                ntype: Rows([rows], lambda some: some.to(device)) for ntype, rows in out.items()
+            }
         return _outputs(last, graph, inputs, model.shape.target, ids)
     finally:
         model.train(training)
 
 
-def _outputs(layer: Any, graph: Graph, inputs: Mapping[str, Rows], ntype: str, ids: Tensor) -> Tensor:
-    """A layer's outputs of some vertices of a type, on the CPU, before what follows a hidden layer."""
+def _outputs(
+    layer: Any, graph: Graph, inputs: Mapping[str, Rows], ntype: str, ids: Tensor
+) -> Tensor:
+    """A layer's outputs of some vertices of a type, on the CPU, before what follows a hidden
+    layer."""
     out = torch.empty(len(ids), layer.width, device="cpu")
     order = ids.argsort()  # rows of a file are read in its order
     for part, x in inputs[ntype].read(ids[order]):
@@ -252,15 +294,23 @@ def _outputs(layer: Any, graph: Graph, inputs: Mapping[str, Rows], ntype: str, i
         for part, x in inputs[etype[0]].read(torch.arange(csc.num_src, device="cpu")):
             sent[part] = layer.sent(etype, x).cpu()
         for places, sources, offsets in _in_edges(csc, ids):
-            out[places] += embedding_bag(sources, sent, offsets, mode="mean", include_last_offset=True)
+            out[places] += embedding_bag(
+                sources, sent, offsets, mode="mean", include_last_offset=True
+            )
     return out
 
 
 def _in_edges(csc: CSC, ids: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield runs of some vertices with the sources of all their in-edges, and where those of each begin."""
+    """Yield runs of some vertices with the sources of all their in-edges, and where those of each
+    begin."""
     for begin in range(0, len(ids), _AT_ONCE):
         some = ids[begin : begin + _AT_ONCE]
-        starts, counts = csc.indptr[some].long(), csc.indptr[some + 1].long() - csc.indptr[some].long()
+        starts, counts = (
+            csc.indptr[some].long(),
+            csc.indptr[some + 1].long() - csc.indptr[some].long(),
+        )
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        places = torch.repeat_interleave(starts - offsets[:-1], counts) + torch.arange(int(offsets[-1]), device="cpu")
+        places = torch.repeat_interleave(starts - offsets[:-1], counts) + torch.arange(
+            int(offsets[-1]), device="cpu"
+        )
         yield slice(begin, begin + len(some)), csc.indices[places].long(), offsets

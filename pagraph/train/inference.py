@@ -1,4 +1,5 @@
-"""Representations of all vertices from all of their neighbours, one layer after the other, in bounded memory."""
+"""Representations of all vertices from all of their neighbours, one layer after the other, in
+bounded memory."""
 
 from __future__ import annotations
 
@@ -34,19 +35,22 @@ _EDGE_BYTES = 48
 _ROWS_BYTES = 16 * 2**20
 Sink = Callable[[Tensor], object]
 Hop = Callable[[Block, Tensor], Tensor]
-"""Called with a block and a row for each of its sources; gives a row for each of its destinations."""
+"""Called with a block and a row for each of its sources; gives a row for each of its
+destinations."""
 
 
 class OneHop:
     """A layer that reads the in-neighbours of a vertex and no others, called as ``call(block, x)``.
 
-    For layers of one's own, and for those of DGL and PyG that take more than rows, such as edge weights
-    (``block.positions`` are the edges' places in the graph's CSC).
+    For layers of one's own, and for those of DGL and PyG that take more than rows, such as edge
+    weights (``block.positions`` are the edges' places in the graph's CSC).
 
     Args:
-        call: Called with a :class:`pagraph.Block`, whose first sources are its destinations and which has all of their
-            in-edges, and a row for each source, on the same device; gives a row for each destination.
-        module: The module behind it, which is put in evaluation mode meanwhile. Default: ``call`` if it is one.
+        call: Called with a :class:`pagraph.Block`, whose first sources are its destinations and
+            which has all of their in-edges, and a row for each source, on the same device; gives a
+            row for each destination.
+        module: The module behind it, which is put in evaluation mode meanwhile. Default: ``call``
+            if it is one.
 
     Example:
         >>> import torch
@@ -99,19 +103,22 @@ def inference(
 ) -> Tensor:
     """Compute all vertices' outputs with nothing sampled, a layer for all of them before the next.
 
-    Equals one pass of the whole graph through the layers, but for rounding. Features may be larger than memory: runs of
-    vertices are computed whose in-neighbours' rows fit, and these are read in file order. Layers are put in evaluation
-    mode meanwhile.
+    Equals one pass of the whole graph through the layers, but for rounding. Features may be larger
+    than memory: runs of vertices are computed whose in-neighbours' rows fit, and these are read in
+    file order. Layers are put in evaluation mode meanwhile.
 
     Args:
         graph: One vertex type and one edge type; ids are checked.
-        layers: In their order convolutions of DGL or PyG, :class:`pagraph.train.OneHop` for others, and functions or
-            modules that take rows and give as many, such as ``torch.relu`` or ``torch.nn.BatchNorm1d``.
-        field: The vertex field that the first layer reads; rows of float64 stay as they are, others become float32.
-        out: A ``.npy`` file for the result, which appears whole or not at all; what is kept between layers is then put
-            beside it. Default: none, and the result is in memory, or where it does not fit in a file without a name.
-        memory: Bytes that the work may take (``"4GiB"``), besides what the graph has in memory already and the
-            layers. Default: half of what is free.
+        layers: In their order convolutions of DGL or PyG, :class:`pagraph.train.OneHop` for others,
+            and functions or modules that take rows and give as many, such as ``torch.relu`` or
+            ``torch.nn.BatchNorm1d``.
+        field: The vertex field that the first layer reads; rows of float64 stay as they are, others
+            become float32.
+        out: A ``.npy`` file for the result, which appears whole or not at all; what is kept between
+            layers is then put beside it. Default: none, and the result is in memory, or where it
+            does not fit in a file without a name.
+        memory: Bytes that the work may take (``"4GiB"``), besides what the graph has in memory
+            already and the layers. Default: half of what is free.
         device: Where the layers compute. Default: where their parameters are.
         progress: Called with the work done so far and the whole of it.
 
@@ -119,8 +126,9 @@ def inference(
         A row for each vertex, on the CPU; with ``out`` mapped from it.
 
     Raises:
-        ValueError: ``memory`` is less than it takes (says how much does); the graph has several types, lacks the field,
-            or its ids are out of range; a layer gives another number of rows.
+        ValueError: ``memory`` is less than it takes (says how much does); the graph has several
+            types, lacks the field, or its ids are out of range; a layer gives another number of
+            rows.
         TypeError: A layer cannot be called, or it is not known that it reads one hop alone.
         OSError: There is no room on the disk.
 
@@ -132,7 +140,9 @@ def inference(
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
     if field not in graph.ndata:
-        raise ValueError(f"field must be one of {shortened(', '.join(graph.ndata) or 'none')}, got {field!r}")
+        raise ValueError(
+            f"field must be one of {shortened(', '.join(graph.ndata) or 'none')}, got {field!r}"
+        )
     graph.csc.validate()
     given, rows = list(layers), graph.ndata[field]
     with _evaluating(given) as modules:
@@ -144,7 +154,8 @@ def inference(
 
 @dataclass
 class _Stage:
-    """One layer with neighbours (None: none) and the functions of rows behind it; or such functions alone."""
+    """One layer with neighbours (None: none) and the functions of rows behind it; or such functions
+    alone."""
 
     hop: Hop | None
     after: list[Callable[[Tensor], Tensor]]
@@ -179,13 +190,17 @@ def _stages(layers: Sequence[Any], csc: CSC) -> list[_Stage]:
 
 @contextlib.contextmanager
 def _evaluating(layers: Sequence[Any]) -> Iterator[list[nn.Module]]:
-    """Put the modules among the layers in evaluation mode; refuse norms that would measure each block by itself."""
+    """Put the modules among the layers in evaluation mode; refuse norms that would measure each
+    block by itself."""
     found = [layer.module if isinstance(layer, OneHop) else layer for layer in layers]
     modules = [module for module in found if isinstance(module, nn.Module)]
     every = [part for module in modules for part in module.modules()]
     for part in every:
         if getattr(part, "track_running_stats", True) is False:
-            raise ValueError(f"layers must keep what they measured in training to be run block by block, got {part}")
+            raise ValueError(
+                "layers must keep what they measured in training to be run block by block, got "
+                f"{part}"
+            )
     training = [part for part in every if part.training]
     for part in training:
         part.training = False
@@ -217,7 +232,13 @@ class _Plan:
         memory: int,
         out: str | os.PathLike[str] | None,
     ) -> None:
-        self._csc, self._rows, self._stages, self._device, self._out = csc, rows, stages, device, out
+        self._csc, self._rows, self._stages, self._device, self._out = (
+            csc,
+            rows,
+            stages,
+            device,
+            out,
+        )
         self._folder = None if out is None else Path(os.path.realpath(out)).parent
         self._count = csc.num_dst
         self._try(rows)
@@ -226,10 +247,15 @@ class _Plan:
         edge_bytes = max((stage.edge_bytes for stage in hops), default=0)
         most = most_in_edges(csc) + 1
         computed = max(most * edge_bytes, 2 * _ROWS_BYTES)
-        window = most * max((self._row_bytes(i) + 8 for i, s in enumerate(stages) if s.hop is not None), default=0)
+        window = most * max(
+            (self._row_bytes(i) + 8 for i, s in enumerate(stages) if s.hop is not None), default=0
+        )
         if memory < tables + computed + window:
             least = in_mebibytes(tables + computed + window)
-            raise ValueError(f"memory must be at least {least} for this graph and these layers, got {memory:,} bytes")
+            raise ValueError(
+                f"memory must be at least {least} for this graph and these layers, got {memory:,} "
+                "bytes"
+            )
         self._computed = max(computed, min(memory // 4, _MOST_COMPUTED))
         self._room, self._window = max(window, memory - tables - self._computed), window
 
@@ -245,10 +271,13 @@ class _Plan:
         x = torch.zeros(1, *rows.shape[1:], dtype=dtype, device=self._device)
         ids, edges = (torch.zeros(n, dtype=self._csc.indptr.dtype, device="cpu") for n in (1, 1))
         offsets = torch.tensor([0, min(1, self._csc.num_edges)], dtype=ids.dtype, device="cpu")
-        block = Block(offsets, ids[: int(offsets[1])], ids, edges[: int(offsets[1])], 1).to(self._device)
+        block = Block(offsets, ids[: int(offsets[1])], ids, edges[: int(offsets[1])], 1).to(
+            self._device
+        )
         for stage in self._stages:
             y = stage(None if stage.hop is None else block, x)
-            # A row of the source, and two copies of it and of the output for each edge: PyG's layers make them.
+            # A row of the source, and two copies of it and of the output for each edge: PyG's
+            # layers make them.
             stage.edge_bytes = _EDGE_BYTES + 3 * (x.nbytes + y.nbytes)
             stage.shape, stage.dtype, x = tuple(y.shape[1:]), y.dtype, y
 
@@ -279,10 +308,14 @@ class _Plan:
         assert isinstance(rows, Tensor)
         return rows
 
-    def _to_file(self, stage: _Stage, rows: FieldValue, room: int, tick: Callable[[int], None]) -> Tensor:
+    def _to_file(
+        self, stage: _Stage, rows: FieldValue, room: int, tick: Callable[[int], None]
+    ) -> Tensor:
         assert self._out is not None
         shape = (self._count, *stage.shape)
-        stored = check_storable("out", torch.empty(0, *stage.shape, dtype=stage.dtype, device="cpu"))
+        stored = check_storable(
+            "out", torch.empty(0, *stage.shape, dtype=stage.dtype, device="cpu")
+        )
         with new_file(self._out) as file:
             header = {"descr": stored.str, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
@@ -290,7 +323,9 @@ class _Plan:
         result = map_npy(self._out)
         return result if result.dtype == stage.dtype else result.view(stage.dtype)
 
-    def _pass(self, stage: _Stage, rows: FieldValue, room: int, sink: Sink, tick: Callable[[int], None]) -> None:
+    def _pass(
+        self, stage: _Stage, rows: FieldValue, room: int, sink: Sink, tick: Callable[[int], None]
+    ) -> None:
         """Give the rows of a stage's output to the sink, in order."""
         if stage.hop is None:
             self._row_by_row(stage, rows, sink, tick)
@@ -304,16 +339,21 @@ class _Plan:
                 sink(stage(block.to(self._device), _widened(x).to(self._device)).cpu())
                 tick(end - begin)
 
-    def _row_by_row(self, stage: _Stage, rows: FieldValue, sink: Sink, tick: Callable[[int], None]) -> None:
+    def _row_by_row(
+        self, stage: _Stage, rows: FieldValue, sink: Sink, tick: Callable[[int], None]
+    ) -> None:
         feature = row_reader(rows)
         widest = max(feature.row_bytes, math.prod(stage.shape) * stage.dtype.itemsize, 1)
-        for ids in torch.split(torch.arange(self._count, device="cpu"), max(1, _ROWS_BYTES // widest)):
+        for ids in torch.split(
+            torch.arange(self._count, device="cpu"), max(1, _ROWS_BYTES // widest)
+        ):
             sink(stage(None, _widened(feature.read(ids)).to(self._device)).cpu())
             tick(len(ids))
 
 
 def _runs(indptr: Tensor, begin: int, end: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """Divide vertices into runs of at most so many vertices and edges together, and at least one vertex."""
+    """Divide vertices into runs of at most so many vertices and edges together, and at least one
+    vertex."""
     while begin < end:
         last = min(end, begin + at_once)
         ends = indptr[begin + 1 : last + 1].long() - int(indptr[begin])
@@ -324,16 +364,21 @@ def _runs(indptr: Tensor, begin: int, end: int, at_once: int) -> Iterator[tuple[
 
 
 def _block(csc: CSC, begin: int, end: int, place: Tensor) -> Block:
-    """The block of a run of vertices, with all of their in-edges; ``place`` is as the kernel wants it."""
+    """The block of a run of vertices, with all of their in-edges; ``place`` is as the kernel wants
+    it."""
     from . import _windows
 
     first, last = int(csc.indptr[begin]), int(csc.indptr[end])
-    sources = torch.empty(min(csc.num_src, end - begin + last - first), dtype=csc.indptr.dtype, device="cpu")
+    sources = torch.empty(
+        min(csc.num_src, end - begin + last - first), dtype=csc.indptr.dtype, device="cpu"
+    )
     local = torch.empty(last - first, dtype=csc.indptr.dtype, device="cpu")
     arrays = (place.numpy(), sources.numpy(), local.numpy())
     count = _windows.number_sources(csc.indptr.numpy(), csc.indices.numpy(), begin, end, *arrays)
     positions = torch.arange(first, last, dtype=csc.indptr.dtype, device="cpu")
-    return Block(csc.indptr[begin : end + 1] - first, local, sources[:count], positions, end - begin)
+    return Block(
+        csc.indptr[begin : end + 1] - first, local, sources[:count], positions, end - begin
+    )
 
 
 def _bytes_of(rows: Tensor) -> memoryview:

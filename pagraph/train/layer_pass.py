@@ -30,7 +30,9 @@ _NO_PLACE = torch.empty(0, dtype=torch.int32, device="cpu")
 _AT_ONCE = 2**20  # ids in a tensor
 _RUN_BYTES = 32 * 2**20  # of edges that are asked for together
 _LEAST_ROWS = 2**12  # of a block, however little memory there is
-_SPARSE = 8  # vertices looked at for one that is needed: the table of their places would take more than the rows
+# Vertices looked at for one that is needed: the table of their places would take more than the
+# rows.
+_SPARSE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +41,8 @@ class Rows:
 
     Attributes:
         fields: One or more, of which ``begin`` makes a layer's input.
-        ids: The vertex of each row, ascending, int64; None where row ``i`` is that of vertex ``first + i``.
+        ids: The vertex of each row, ascending, int64; None where row ``i`` is that of vertex
+            ``first + i``.
         first: See ``ids``.
         begin: Makes the layer's input of rows of the fields, on the device where the model is.
     """
@@ -51,7 +54,9 @@ class Rows:
 
     def read(self, vertices: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Read the rows of some vertices, ascending: places among them, with the layer's input."""
-        places = vertices - self.first if self.ids is None else torch.searchsorted(self.ids, vertices)
+        places = (
+            vertices - self.first if self.ids is None else torch.searchsorted(self.ids, vertices)
+        )
         readers = [row_reader(field) for field in self.fields]
         stored = [host_feature(field, torch.device("cpu")) for field in self.fields]
         for part in pieces(places, stored, sum(reader.row_bytes for reader in readers)):
@@ -59,7 +64,8 @@ class Rows:
 
 
 def needed_vertices(csc: CSC, ids: Tensor, hops: int) -> list[Tensor] | None:
-    """Vertices whose outputs the outputs of ``ids`` need, by layer, the first layer first; ascending, int64.
+    """Vertices whose outputs the outputs of ``ids`` need, by layer, the first layer first;
+    ascending, int64.
 
     None where these have more than half of what the layers of the whole graph have of in-edges.
     """
@@ -81,11 +87,14 @@ def _mark_sources(csc: CSC, vertices: Tensor, mask: Tensor) -> None:
     from . import _layer_pass
 
     for indptr, indices, run in _edge_runs(csc, vertices):
-        _layer_pass.mark_sources(indptr.numpy(), indices.numpy(), vertices[run].numpy(), mask.numpy())
+        _layer_pass.mark_sources(
+            indptr.numpy(), indices.numpy(), vertices[run].numpy(), mask.numpy()
+        )
 
 
 def _rows_of(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield where the edges of some vertices begin, and how many they are, of some of the vertices at a time."""
+    """Yield where the edges of some vertices begin, and how many they are, of some of the vertices
+    at a time."""
     own = csc.scattered
     for some in torch.split(vertices, _AT_ONCE):
         if own.pages is not None:
@@ -95,16 +104,20 @@ def _rows_of(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _edge_runs(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor, slice]]:
-    """Yield arrays of edges, and runs of the vertices, ascending, whose edges are read from them next.
+    """Yield arrays of edges, and runs of the vertices, ascending, whose edges are read from them
+    next.
 
-    Where edges are on disk and the vertices far apart, only their pages are asked for, those of a run ahead: in passes
-    over 234 thousand of 67 million vertices the system's read-ahead had brought up to 77 GB, of which 27 were needed.
+    Where edges are on disk and the vertices far apart, only their pages are asked for, those of a
+    run ahead: in passes over 234 thousand of 67 million vertices the system's read-ahead had
+    brought up to 77 GB, of which 27 were needed.
     """
     own, count = csc.scattered, len(vertices)
     if own.pages is None or not count or 8 * count > int(vertices[-1] - vertices[0]):
         yield csc.indptr, csc.indices, slice(0, count)
         return
-    starts, lengths = (torch.cat(each).numpy() for each in zip(*_rows_of(csc, vertices), strict=True))
+    starts, lengths = (
+        torch.cat(each).numpy() for each in zip(*_rows_of(csc, vertices), strict=True)
+    )
     runs = lengths.cumsum() * own.indices.element_size() // _RUN_BYTES
     cuts = [0, *(np.flatnonzero(np.diff(runs)) + 1).tolist(), count]
     parts = [slice(*ends) for ends in pairwise(cuts)]
@@ -116,7 +129,8 @@ def _edge_runs(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor, sli
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Messages of the sources in ``[begin, end)``; row ``place[u - begin]`` is that of ``u``, or row ``u - begin``.
+    """Messages of the sources in ``[begin, end)``; row ``place[u - begin]`` is that of ``u``, or
+    row ``u - begin``.
 
     ``scores`` are those of GAT's attention to the rows, ``(len(rows), heads)``.
     """
@@ -131,32 +145,43 @@ class _Block:
 class LayerPass:
     """Computes layers of a model, of a graph whose rows may not fit into memory.
 
-    A layer's weights are applied before neighbours are added up, so that messages are small. Sources are taken in
-    ascending order, as many at once as fit, and of these only those that are needed; what a vertex has received from
-    them stays in memory until the last has come. Vertices for which there is no room come in another pass.
+    A layer's weights are applied before neighbours are added up, so that messages are small.
+    Sources are taken in ascending order, as many at once as fit, and of these only those that are
+    needed; what a vertex has received from them stays in memory until the last has come. Vertices
+    for which there is no room come in another pass.
 
     Args:
         csc: In-edges between vertices of one type; ids are checked.
         model: One of :mod:`pagraph.train.models`.
-        norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`. Every vertex then has
-            one self-loop, whatever the graph's own, and the edges that are there make up for those that a part dropped.
+        norm: For GCN, the normalisation of all vertices: see :func:`pagraph.train.task.gcn_norm`.
+            Every vertex then has one self-loop, whatever the graph's own, and the edges that are
+            there make up for those that a part dropped.
         world: Processes that share the vertices and exchange messages, then all in memory.
         room: Bytes for rows.
     """
 
     def __init__(
-        self, csc: CSC, model: Any, norm: Tensor | None = None, *, world: World = ALONE, room: int = _NO_LIMIT
+        self,
+        csc: CSC,
+        model: Any,
+        norm: Tensor | None = None,
+        *,
+        world: World = ALONE,
+        room: int = _NO_LIMIT,
     ) -> None:
         csc.validate()
         self._csc, self._model, self._norm, self._world, self._room = csc, model, norm, world, room
 
     def rows(self, i: int, inputs: Rows, targets: Tensor | slice, *, held: int = 0) -> Tensor:
-        """Outputs of layer ``i``, but for its activation, of some vertices, ascending; ``held`` bytes are taken."""
+        """Outputs of layer ``i``, but for its activation, of some vertices, ascending; ``held``
+        bytes are taken."""
         width, count, room = self._model.sizes[i + 1], _count(targets), max(0, self._room - held)
         out = self._zeros(count, width, room)
         fits = not on_disk(out)
         step = max(1, count if fits else max(_LEAST_ROWS, room // (3 * _FLOAT * width)))
-        with ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="pagraph-evaluate") as pool:
+        with ThreadPoolExecutor(
+            torch.get_num_threads(), thread_name_prefix="pagraph-evaluate"
+        ) as pool:
             for begin in range(0, count, step):
                 end = min(begin + step, count)
                 some = _some(targets, begin, end)
@@ -167,7 +192,8 @@ class LayerPass:
         return out
 
     def begun(self, inputs: Rows, targets: Tensor | slice) -> Tensor:
-        """The first layer's outputs of some vertices where the sums of neighbours are among their features."""
+        """The first layer's outputs of some vertices where the sums of neighbours are among their
+        features."""
         out = self._zeros(_count(targets), self._model.sizes[1], self._room)
         for begin in range(0, len(out), _AT_ONCE):
             some = out[begin : begin + _AT_ONCE]
@@ -178,21 +204,39 @@ class LayerPass:
     def _zeros(self, count: int, width: int, room: int) -> Tensor:
         """Room for outputs: in memory where they take no more than half, else in a file."""
         fits = self._world.size > 1 or 2 * _FLOAT * count * width <= room
-        return torch.zeros((count, width), device="cpu") if fits else spilled((count, width), torch.float32)
+        return (
+            torch.zeros((count, width), device="cpu")
+            if fits
+            else spilled((count, width), torch.float32)
+        )
 
-    def _receive(self, i: int, inputs: Rows, targets: Tensor, out: Tensor, room: int, pool: ThreadPoolExecutor) -> None:
+    def _receive(
+        self,
+        i: int,
+        inputs: Rows,
+        targets: Tensor,
+        out: Tensor,
+        room: int,
+        pool: ThreadPoolExecutor,
+    ) -> None:
         """Add the layer's outputs for ``targets`` to ``out``, which is 0."""
         if not len(targets):
             return
         sums = _Sums(self._norm is not None, out, self._own_scores(i, inputs, targets))
         alone, everything = self._world.size == 1, len(targets) == self._csc.num_dst
-        own = torch.empty_like(out) if alone and everything and 2 * out.nbytes <= room else None  # rows are read once
+        # Rows are read once.
+        own = torch.empty_like(out) if alone and everything and 2 * out.nbytes <= room else None
         room -= 0 if own is None else own.nbytes
-        blocks = self._blocks(i, inputs, targets, room, own) if alone else [self._exchanged(i, inputs)]
+        blocks = (
+            self._blocks(i, inputs, targets, room, own) if alone else [self._exchanged(i, inputs)]
+        )
         for block in blocks:
             for indptr, indices, run in _edge_runs(self._csc, targets):
                 work = partial(sums.add, block, (indptr, indices), targets)
-                parts = [slice(at, min(at + _CHUNK, run.stop)) for at in range(run.start, run.stop, _CHUNK)]
+                parts = [
+                    slice(at, min(at + _CHUNK, run.stop))
+                    for at in range(run.start, run.stop, _CHUNK)
+                ]
                 for _ in map(work, parts) if len(parts) <= 1 else pool.map(work, parts):
                     pass  # what failed in a thread is raised here
         sums.scale(None if self._norm is None else self._norm[targets, 1])
@@ -203,23 +247,32 @@ class LayerPass:
             out[part] += self._model.kept(i, x).cpu()
 
     def _own_scores(self, i: int, inputs: Rows, targets: Tensor) -> Tensor:
-        """The scores of the vertices that attend, shape ``(len(targets), heads)``; no heads without attention."""
+        """The scores of the vertices that attend, shape ``(len(targets), heads)``; no heads without
+        attention."""
         attention = self._model.attention(i)
         if not attention:
             return torch.empty(len(targets), 0, device="cpu")
-        scores = [_by_head(self._model.sent(i, x), attention[1]).cpu() for _, x in inputs.read(targets)]
+        scores = [
+            _by_head(self._model.sent(i, x), attention[1]).cpu() for _, x in inputs.read(targets)
+        ]
         return torch.cat([torch.empty(0, len(attention[1]), device="cpu"), *scores])
 
     def _exchanged(self, i: int, inputs: Rows) -> _Block:
         """The messages of all vertices, of which each process computes a share."""
         count = self._csc.num_dst
-        share, sent = self._world.share(count), torch.empty((count, self._model.sizes[i + 1]), device="cpu")
+        share, sent = (
+            self._world.share(count),
+            torch.empty((count, self._model.sizes[i + 1]), device="cpu"),
+        )
         self._send(i, inputs, torch.arange(share.start, share.stop, device="cpu"), sent[share])
         self._world.complete(sent)
         return self._block(i, 0, count, _NO_PLACE, sent)
 
-    def _blocks(self, i: int, inputs: Rows, targets: Tensor, room: int, own: Tensor | None) -> Iterator[_Block]:
-        """Yield the messages that ``targets`` receive, and their own, as many of them at a time as fit.
+    def _blocks(
+        self, i: int, inputs: Rows, targets: Tensor, room: int, own: Tensor | None
+    ) -> Iterator[_Block]:
+        """Yield the messages that ``targets`` receive, and their own, as many of them at a time as
+        fit.
 
         ``own``, if given, is filled with what the targets, which are all vertices, keep.
         """
@@ -232,14 +285,23 @@ class LayerPass:
             sent = torch.empty((most, width), device="cpu")
             for begin in range(0, csc.num_dst, most):
                 end = min(begin + most, csc.num_dst)
-                self._send(i, inputs, targets[begin:end], sent[: end - begin], None if own is None else own[begin:end])
+                self._send(
+                    i,
+                    inputs,
+                    targets[begin:end],
+                    sent[: end - begin],
+                    None if own is None else own[begin:end],
+                )
                 yield self._block(i, begin, end, _NO_PLACE, sent[: end - begin])
             return
         mask = torch.zeros(csc.num_dst, dtype=torch.bool, device="cpu")
         _mark_sources(csc, targets, mask)
         most = min(most, int(mask.sum()))
         place = torch.empty(min(csc.num_dst, _SPARSE * most), dtype=torch.int32, device="cpu")
-        found, sent = torch.empty(most, dtype=torch.int64, device="cpu"), torch.empty((most, width), device="cpu")
+        found, sent = (
+            torch.empty(most, dtype=torch.int64, device="cpu"),
+            torch.empty((most, width), device="cpu"),
+        )
         end = 0
         while end < csc.num_dst and most:
             begin = end
@@ -247,8 +309,11 @@ class LayerPass:
             self._send(i, inputs, found[:count], sent[:count])
             yield self._block(i, begin, end, place, sent[:count])
 
-    def _send(self, i: int, inputs: Rows, ids: Tensor, sent: Tensor, own: Tensor | None = None) -> None:
-        """Fill ``sent`` with the messages of some vertices, and ``own``, if given, with what they keep."""
+    def _send(
+        self, i: int, inputs: Rows, ids: Tensor, sent: Tensor, own: Tensor | None = None
+    ) -> None:
+        """Fill ``sent`` with the messages of some vertices, and ``own``, if given, with what they
+        keep."""
         for part, x in inputs.read(ids):
             sent[part] = self._model.sent(i, x)
             if own is not None:
@@ -258,28 +323,40 @@ class LayerPass:
 
     def _block(self, i: int, begin: int, end: int, place: Tensor, sent: Tensor) -> _Block:
         attention = self._model.attention(i)
-        scores = _by_head(sent, attention[0].cpu()) if attention else torch.empty(0, 0, device="cpu")
+        scores = (
+            _by_head(sent, attention[0].cpu()) if attention else torch.empty(0, 0, device="cpu")
+        )
         return _Block(begin, end, place, sent, scores)
 
 
 class _Sums:
-    """Sums of what vertices receive, in ``out``: ``looped`` for GCN; ``own`` are GAT's scores of the vertices."""
+    """Sums of what vertices receive, in ``out``: ``looped`` for GCN; ``own`` are GAT's scores of
+    the vertices."""
 
     def __init__(self, looped: bool, out: Tensor, own: Tensor) -> None:
         self._looped, self._out, self._own = looped, out, own
         self._counts = torch.zeros(len(out), dtype=torch.int64, device="cpu")
         self._most, self._totals = torch.full_like(own, -torch.inf), torch.zeros_like(own)
 
-    def add(self, block: _Block, edges: tuple[Tensor, Tensor], targets: Tensor, part: slice) -> None:
+    def add(
+        self, block: _Block, edges: tuple[Tensor, Tensor], targets: Tensor, part: slice
+    ) -> None:
         """Add a block's rows to the sums of a part of the vertices."""
         from . import _layer_pass
 
-        indptr, indices, ids, place, sent = (each.numpy() for each in (*edges, targets[part], block.place, block.rows))
+        indptr, indices, ids, place, sent = (
+            each.numpy() for each in (*edges, targets[part], block.place, block.rows)
+        )
         rows = indptr, indices, ids, block.begin, block.end, place
         if not self._own.shape[1]:
-            _layer_pass.add_block(*rows, sent, self._looped, self._counts[part].numpy(), self._out[part].numpy())
+            _layer_pass.add_block(
+                *rows, sent, self._looped, self._counts[part].numpy(), self._out[part].numpy()
+            )
             return
-        state = (block.scores, *(each[part] for each in (self._own, self._most, self._totals, self._out)))
+        state = (
+            block.scores,
+            *(each[part] for each in (self._own, self._most, self._totals, self._out)),
+        )
         scores, own, most, totals, out = (each.numpy() for each in state)
         _layer_pass.add_attended(*rows, scores, own, sent, most, totals, out)
 

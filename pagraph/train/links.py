@@ -1,4 +1,5 @@
-"""Link prediction on one graph: which edges are held out, and what is learned and measured on the others."""
+"""Link prediction on one graph: which edges are held out, and what is learned and measured on the
+others."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class LinkEvaluation(Evaluation):
     def metrics(
         self, model: Any, *, world: World = ALONE, memory: int | str | None = None
     ) -> tuple[dict[str, float], dict[str, float]]:
-        """AUC and mean reciprocal rank on the validation and on the test links, against random pairs."""
+        """AUC and mean reciprocal rank on the validation and on the test links, against random
+        pairs."""
         embedding = predict(model, self, world=world, memory=memory)
         return _measured(embedding, self.val), _measured(embedding, self.test)
 
@@ -46,11 +48,13 @@ class LinkTask:
     """Link prediction on one graph; a link is scored by the dot product of its ends' embeddings.
 
     Attributes:
-        graph: Graph to sample: no edge of it joins the ends of a held-out link. For GCN with one self-loop on every
-            vertex.
+        graph: Graph to sample: no edge of it joins the ends of a held-out link. For GCN with one
+            self-loop on every vertex.
         source: The same graph as it is, with the features.
-        train: Ids of the edges of ``graph`` that are learned from, int64: one for each pair of vertices.
-        val: Ends of the validation links, int64, shape ``(2, n)``; ``test`` are those of the test links.
+        train: Ids of the edges of ``graph`` that are learned from, int64: one for each pair of
+            vertices.
+        val: Ends of the validation links, int64, shape ``(2, n)``; ``test`` are those of the test
+            links.
         num_features: Width of the features.
         num_outputs: Width of the embeddings.
         norm: GCN's normalisation; None for the other models.
@@ -75,11 +79,15 @@ class LinkTask:
         """The validation and test links, with their graph."""
         return LinkEvaluation(self.source, self.val, self.test, self.norm)
 
-    def loader(self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any) -> Any:
+    def loader(
+        self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any
+    ) -> Any:
         """A loader over the training links; ``more`` is that of ``Framework.link_loader``."""
         return framework.link_loader(self.graph, self.train, fanout, fields, **more)
 
-    def loss(self, framework: Framework, item: Any, num_hops: int, compute: Compute) -> tuple[Tensor, int]:
+    def loss(
+        self, framework: Framework, item: Any, num_hops: int, compute: Compute
+    ) -> tuple[Tensor, int]:
         """The loss of a batch of the loader, and its number of links; ``compute`` runs the model.
 
         No vertex sees a neighbour over an edge that joins the ends of one of the links.
@@ -96,28 +104,38 @@ class LinkTask:
         graph = self.source
         return (
             f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges to sample, {self.inputs}; "
-            f"{len(self.train):,} links to train on, {self.val.shape[1]:,} to validate, {self.test.shape[1]:,} to test"
+            f"{len(self.train):,} links to train on, {self.val.shape[1]:,} to validate, "
+            f"{self.test.shape[1]:,} to test"
         )
 
 
 def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
-    """Divide the links of a graph, a link being a pair of different vertices with an edge in either direction.
+    """Divide the links of a graph, a link being a pair of different vertices with an edge in either
+    direction.
 
-    The edge fields ``train_mask``, ``val_mask`` and ``test_mask`` say which edges are which. Without them a tenth of
-    the links is for validation and a tenth for test, drawn at random, the same for all seeds. All edges between the
-    ends of held-out links are left out of the graph; edges that no mask selects, and self-loops, are only sampled.
+    The edge fields ``train_mask``, ``val_mask`` and ``test_mask`` say which edges are which.
+    Without them a tenth of the links is for validation and a tenth for test, drawn at random, the
+    same for all seeds. All edges between the ends of held-out links are left out of the graph;
+    edges that no mask selects, and self-loops, are only sampled.
 
     Raises:
-        ValueError: A field is missing or does not fit; the graph has several vertex or edge types, pre-aggregated
-            features, or too few links.
+        ValueError: A field is missing or does not fit; the graph has several vertex or edge types,
+            pre-aggregated features, or too few links.
     """
     if preaggregated_for(graph) is not None:
-        raise ValueError("task must be 'nodes' with pre-aggregated features, which sum up held-out links, got 'links'")
+        raise ValueError(
+            "task must be 'nodes' with pre-aggregated features, which sum up held-out links, got "
+            "'links'"
+        )
     check_features(graph, options)
     csc = graph.csc
     src, dst, count = csc.indices.long(), csc.destinations().long(), csc.num_dst
     keys = _keys(src, dst, count)
-    sets = _masked(graph, keys) if any(f"{name}_mask" in graph.edata for name in SETS) else _drawn(keys)
+    sets = (
+        _masked(graph, keys)
+        if any(f"{name}_mask" in graph.edata for name in SETS)
+        else _drawn(keys)
+    )
     kept = ~torch.isin(keys, torch.cat([sets["val"], sets["test"]]))
     rest = CSC.from_coo(src[kept], dst[kept], count)
     fields: dict[str, Any] = {FEATURES: graph.ndata[FEATURES]}
@@ -127,13 +145,18 @@ def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
         sampled = Graph(looped(source.csc), ndata={**fields, NORM: norm})
     train = _one_edge_each(sampled.csc, sets["train"])
     if len(train) == 0:
-        raise ValueError("train_mask must select at least 1 edge of a link that is not held out, got 0")
+        raise ValueError(
+            "train_mask must select at least 1 edge of a link that is not held out, got 0"
+        )
     val, test = (torch.stack([sets[name] // count, sets[name] % count]) for name in ("val", "test"))
-    return LinkTask(sampled, source, train, val, test, fields[FEATURES].shape[1], options.hidden, norm)
+    return LinkTask(
+        sampled, source, train, val, test, fields[FEATURES].shape[1], options.hidden, norm
+    )
 
 
 def _keys(src: Tensor, dst: Tensor, count: int) -> Tensor:
-    """A number for each pair of vertices below ``count``, the same in both directions; -1 for a self-loop."""
+    """A number for each pair of vertices below ``count``, the same in both directions; -1 for a
+    self-loop."""
     return torch.where(src == dst, -1, torch.minimum(src, dst) * count + torch.maximum(src, dst))
 
 
@@ -149,10 +172,15 @@ def _masked(graph: Graph, keys: Tensor) -> dict[str, Tensor]:
         mask = graph.edata.get(f"{name}_mask")
         if mask is None or mask.dim() != 1:
             got = "none" if mask is None else f"shape {tuple(mask.shape)}"
-            raise ValueError(f"{name}_mask must have one value for each edge where the edges have masks, got {got}")
+            raise ValueError(
+                f"{name}_mask must have one value for each edge where the edges have masks, got "
+                f"{got}"
+            )
         sets[name] = _distinct(keys[materialized(mask).bool()[places]])
         if len(sets[name]) == 0:
-            raise ValueError(f"{name}_mask must select at least 1 edge between different vertices, got 0")
+            raise ValueError(
+                f"{name}_mask must select at least 1 edge between different vertices, got 0"
+            )
     return sets
 
 
@@ -160,10 +188,16 @@ def _drawn(keys: Tensor) -> dict[str, Tensor]:
     """Random keys for validation and test, and the rest."""
     links = _distinct(keys)
     if len(links) < _HELD_OUT:
-        raise ValueError(f"graph must have at least {_HELD_OUT} links to hold some of them out, got {len(links)}")
+        raise ValueError(
+            f"graph must have at least {_HELD_OUT} links to hold some of them out, got {len(links)}"
+        )
     mixed = links[torch.randperm(len(links), generator=_generator(), device="cpu")]
     held_out = len(links) // _HELD_OUT
-    return {"val": mixed[:held_out], "test": mixed[held_out : 2 * held_out], "train": mixed[2 * held_out :]}
+    return {
+        "val": mixed[:held_out],
+        "test": mixed[held_out : 2 * held_out],
+        "train": mixed[2 * held_out :],
+    }
 
 
 def _one_edge_each(csc: CSC, links: Tensor) -> Tensor:
@@ -176,7 +210,8 @@ def _one_edge_each(csc: CSC, links: Tensor) -> Tensor:
 
 
 def _without(framework: Framework, block: Any, seen: Tensor) -> Any:
-    """A block without the edges whose keys are among these sorted ones; a binary search took 5 ms for 300,000 edges."""
+    """A block without the edges whose keys are among these sorted ones; a binary search took 5 ms
+    for 300,000 edges."""
     src, dst = framework.edges(block)
     keys = _keys(src, dst, _LOCAL)
     kept = seen[torch.searchsorted(seen, keys).clamp(max=len(seen) - 1)] != keys
@@ -188,9 +223,11 @@ def _scores(embedding: Tensor, src: Tensor, dst: Tensor) -> Tensor:
 
 
 def _measured(embedding: Tensor, links: Tensor) -> dict[str, float]:
-    """AUC against one random end for each link, and the mean reciprocal rank of the right one among 100 others.
+    """AUC against one random end for each link, and the mean reciprocal rank of the right one among
+    100 others.
 
-    Ends are drawn uniformly, the same ones at every call; the few that are neighbours count as wrong.
+    Ends are drawn uniformly, the same ones at every call; the few that are neighbours count as
+    wrong.
     """
     generator, right, wrong, reciprocal = _generator(), [], [], 0.0
     for src, dst in zip(*(ends.split(_AT_ONCE) for ends in links), strict=True):

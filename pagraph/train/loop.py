@@ -1,4 +1,5 @@
-"""The training loop: mini-batches from pagraph's loader or a framework's own, timed by loading and computing."""
+"""The training loop: mini-batches from pagraph's loader or a framework's own, timed by loading and
+computing."""
 
 from __future__ import annotations
 
@@ -48,37 +49,44 @@ def train(
 ) -> TrainResult:
     """Train and evaluate one model, in this process or together with others that call this too.
 
-    Every process makes as many steps an epoch as the one with the most training vertices needs. A step's gradient is
-    the mean of the processes' batch means, each weighted by its number of training vertices: an unbiased estimate of
-    the gradient over all training vertices. A run seeds the global generators of torch, NumPy and DGL: dropout and the
-    frameworks' own loaders draw from them.
+    Every process makes as many steps an epoch as the one with the most training vertices needs. A
+    step's gradient is the mean of the processes' batch means, each weighted by its number of
+    training vertices: an unbiased estimate of the gradient over all training vertices. A run seeds
+    the global generators of torch, NumPy and DGL: dropout and the frameworks' own loaders draw from
+    them.
 
     Args:
-        task: From :func:`pagraph.train.task.make_task`, :func:`pagraph.train.links.make_link_task`, or for graphs of
-            several types :func:`pagraph.train.hetero.make_hetero_task`, made with the same ``options``.
+        task: From :func:`pagraph.train.task.make_task`, :func:`pagraph.train.links.make_link_task`,
+            or for graphs of several types :func:`pagraph.train.hetero.make_hetero_task`, made with
+            the same ``options``.
         options: How to train.
-        evaluation: Graph and vertices to evaluate. Default: the task's own, shared out between the processes.
+        evaluation: Graph and vertices to evaluate. Default: the task's own, shared out between the
+            processes.
         world: The processes.
         reporter: Told of every batch of this process, and of every epoch.
         tracer: Gets the timeline of pagraph's loader. A framework's own cannot be traced.
-        checkpoint: Folder whose state the run goes on from, if there is one, and that gets the state after each epoch:
-            with the same bits as an uninterrupted run.
+        checkpoint: Folder whose state the run goes on from, if there is one, and that gets the
+            state after each epoch: with the same bits as an uninterrupted run.
 
     Raises:
-        MissingDependencyError: The framework of ``options.layers``, or what its own loader needs, is not installed.
+        MissingDependencyError: The framework of ``options.layers``, or what its own loader needs,
+            is not installed.
         ValueError, FormatError: The checkpoint is of another run; it is damaged.
     """
     reporter, evaluation = reporter or Reporter(), evaluation or task.evaluation()
     framework = framework_of(options.layers)
     torch.manual_seed(options.seed)
     model = _make_model(task, options, framework)
-    seed = _seed_of(options.seed, world.rank)  # after the model's: weights are equal, all else that is drawn differs
+    # After the model's: weights are equal, all else that is drawn differs.
+    seed = _seed_of(options.seed, world.rank)
     np.random.seed(seed % 2**32)
     framework.seed(seed)
     if world.rank:
         torch.manual_seed(seed)
     learner = data_parallel(model, world, compression=options.grad_compression)
-    optimizer = torch.optim.Adam(model.parameters(), lr=options.lr, weight_decay=options.weight_decay)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=options.lr, weight_decay=options.weight_decay
+    )
     loader = _make_loader(task, options, world, framework, model.fields)
     if tracer is not None and options.loader == "pagraph":
         loader.trace(tracer, label="train")
@@ -86,8 +94,13 @@ def train(
         reporter.planned(world.together(lambda: _memory_plan(loader, options)))
     _check_evaluation(model, evaluation, options)
     sizes = world.gather(len(task.train))
-    steps, weight = -(-max(sizes) // options.batch_size), world.size * sizes[world.rank] / sum(sizes)
-    run = _Run(task, options, framework, loader, learner, optimizer, model.fields, steps, weight, reporter)
+    steps, weight = (
+        -(-max(sizes) // options.batch_size),
+        world.size * sizes[world.rank] / sum(sizes),
+    )
+    run = _Run(
+        task, options, framework, loader, learner, optimizer, model.fields, steps, weight, reporter
+    )
     saved = open_checkpoint(checkpoint, task, options, world)
     return TrainResult(options, tuple(_epochs(run, model, evaluation, world, saved)))
 
@@ -126,15 +139,24 @@ def _make_model(task: AnyTask, options: TrainOptions, framework: Framework) -> M
 
 
 def _make_loader(
-    task: AnyTask, options: TrainOptions, world: World, framework: Framework, fields: tuple[Any, ...]
+    task: AnyTask,
+    options: TrainOptions,
+    world: World,
+    framework: Framework,
+    fields: tuple[Any, ...],
 ) -> Any:
-    """The chosen loader over the training vertices or links; all get the same arguments but for pagraph's."""
+    """The chosen loader over the training vertices or links; all get the same arguments but for
+    pagraph's."""
     more: dict[str, Any] = {"batch_size": options.batch_size, "device": options.torch_device()}
     more["num_workers"] = options.num_workers
     own = options.loader != "pagraph"
     if not own:
         more["num_workers"] = options.num_workers or world.loader_threads
-        more |= {"cache": options.cache, "cache_policy": options.cache_policy, "cache_dtype": options.cache_dtype}
+        more |= {
+            "cache": options.cache,
+            "cache_policy": options.cache_policy,
+            "cache_dtype": options.cache_dtype,
+        }
         more |= {"seed": _seed_of(options.seed, world.rank), "memory": options.loader_memory}
         more |= {"lookahead": options.batches_ahead()}
         more |= {} if options.prefetch is None else {"prefetch": options.prefetch}
@@ -144,12 +166,15 @@ def _make_loader(
 def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
     """Division of the loader's part of the memory; ValueError where it is too little."""
     try:
-        with warnings.catch_warnings():  # the plan says so itself, and evaluation has its part of the memory
+        # The plan says so itself, and evaluation has its part of the memory.
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "memory=.* has no effect", RuntimeWarning)
             plan: MemoryPlan = loader.memory_plan
         return plan
     except ValueError as error:
-        raise ValueError(f"{error}, three quarters of {options.memory}: the rest is for evaluation") from None
+        raise ValueError(
+            f"{error}, three quarters of {options.memory}: the rest is for evaluation"
+        ) from None
 
 
 def _check_evaluation(model: Model, evaluation: Evaluation, options: TrainOptions) -> None:
@@ -157,7 +182,10 @@ def _check_evaluation(model: Model, evaluation: Evaluation, options: TrainOption
     given, least = options.evaluation_memory, evaluation.least_memory(model)
     if given is not None and given < least:
         needed = in_mebibytes(EVALUATION_PART * least)
-        raise ValueError(f"memory must be at least {needed} for evaluation, which has a quarter, got {options.memory}")
+        raise ValueError(
+            f"memory must be at least {needed} for evaluation, which has a quarter, got "
+            f"{options.memory}"
+        )
 
 
 def _seed_of(seed: int, rank: int) -> int:
@@ -169,7 +197,8 @@ def _seed_of(seed: int, rank: int) -> int:
 class _Run:
     """Model, optimizer and loader of a run; every process makes ``steps`` steps an epoch.
 
-    ``weight`` is that of this process's batch mean in a step's gradient, which averages over the processes.
+    ``weight`` is that of this process's batch mean in a step's gradient, which averages over the
+    processes.
     """
 
     task: AnyTask
@@ -184,10 +213,11 @@ class _Run:
     reporter: Reporter
 
     def rehearse(self) -> None:
-        """Compute a gradient for nothing where processes average: a run that goes on must not begin with its first one.
+        """Compute a gradient for nothing where processes average: a run that goes on must not begin
+        with its first one.
 
-        ``DistributedDataParallel`` lays gradients out anew after the first, and with them the order in which more than
-        two processes add them up (torch 2.13 with gloo: other bits with three).
+        ``DistributedDataParallel`` lays gradients out anew after the first, and with them the order
+        in which more than two processes add them up (torch 2.13 with gloo: other bits with three).
         """
         if isinstance(self.learner, DistributedDataParallel):
             device = self.options.torch_device()
@@ -199,7 +229,8 @@ class _Run:
         self.learner.train()
         device = self.options.torch_device()
         loading = computing = total_loss = 0.0
-        seeds, stats = 0, getattr(self.loader, "stats", None)  # a framework's own loader counts nothing
+        # A framework's own loader counts nothing.
+        seeds, stats = 0, getattr(self.loader, "stats", None)
         counted = 0 if stats is None else len(stats.epochs)
         begin = mark = _now(device)
         for done, item in enumerate(_batches_of_epoch(self.loader, self.steps), 1):
@@ -220,9 +251,14 @@ class _Run:
         if stats is None:
             return record
         reads = [e.reads for e in self.loader.stats.epochs[counted:]]
-        cacheable, every = sum((r.cacheable for r in reads), FieldStats()), sum((r.total for r in reads), FieldStats())
+        cacheable, every = (
+            sum((r.cacheable for r in reads), FieldStats()),
+            sum((r.total for r in reads), FieldStats()),
+        )
         cached, read = every.nbytes.get(CACHE_TIER, 0), sum(every.nbytes.values())
-        return replace(record, hits=cacheable.hits, asked=cacheable.asked, bytes_hit=cached, bytes_read=read)
+        return replace(
+            record, hits=cacheable.hits, asked=cacheable.asked, bytes_hit=cached, bytes_read=read
+        )
 
     def _gradients(self, item: Any) -> tuple[torch.Tensor, int]:
         """The gradients of one batch; its loss, and its number of seeds."""
@@ -238,7 +274,8 @@ class _Run:
 
 
 def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
-    """Yield ``steps`` batches: passes over the loader's seeds, each in an order of its own, the last perhaps cut."""
+    """Yield ``steps`` batches: passes over the loader's seeds, each in an order of its own, the
+    last perhaps cut."""
     passes, rest = divmod(steps, len(loader))
     for _ in range(passes):
         yield from loader
@@ -247,7 +284,8 @@ def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
 
 
 def repeated_with_room(loader: Any, device: torch.device, step: Callable[[], T]) -> T:
-    """Run a step up to its gradients; out of memory, again with smaller caches, until OutOfMemory without any."""
+    """Run a step up to its gradients; out of memory, again with smaller caches, until OutOfMemory
+    without any."""
     shrink = getattr(loader, "shrink_cache", lambda: False)  # a framework's own has no cache
     smaller = "batch size, fan-outs or hidden size must be smaller"
     return with_room(step, accelerator_for(device), shrink, what="a training step", smaller=smaller)

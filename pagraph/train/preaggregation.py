@@ -1,4 +1,5 @@
-"""Pre-aggregation, the PaGraph paper's preprocessing: the first layer's neighbour sums, computed once for all."""
+"""Pre-aggregation, the PaGraph paper's preprocessing: the first layer's neighbour sums, computed
+once for all."""
 
 from __future__ import annotations
 
@@ -20,7 +21,15 @@ from ..system.budget import work_memory
 from ..system.units import shortened
 from .windows import SourceWindows, Window, least_room
 
-__all__ = ["FEATURES", "SUMS", "FeatureRows", "NeighborSums", "gcn_degrees", "preaggregate", "preaggregated_for"]
+__all__ = [
+    "FEATURES",
+    "SUMS",
+    "FeatureRows",
+    "NeighborSums",
+    "gcn_degrees",
+    "preaggregate",
+    "preaggregated_for",
+]
 
 FEATURES = "feat"
 SUMS = {"sage": "feat_mean", "gcn": "feat_gcn"}
@@ -36,15 +45,19 @@ _LEAST_SUM = 1e-12  # as torch.nn.functional.normalize
 
 
 def preaggregated_for(graph: Graph) -> str | None:
-    """The model that features are pre-aggregated for, ``"sage"`` or ``"gcn"``, or None; ValueError for both."""
+    """The model that features are pre-aggregated for, ``"sage"`` or ``"gcn"``, or None; ValueError
+    for both."""
     found = [model for model, name in SUMS.items() if name in graph.ndata]
     if len(found) > 1:
-        raise ValueError(f"graph must have one of the fields {', '.join(SUMS.values())} at most, got both")
+        raise ValueError(
+            f"graph must have one of the fields {', '.join(SUMS.values())} at most, got both"
+        )
     return found[0] if found else None
 
 
 def gcn_degrees(graph: Graph) -> tuple[Tensor, Tensor]:
-    """In- and out-degrees, int64, where every vertex has one self-loop instead of those there are."""
+    """In- and out-degrees, int64, where every vertex has one self-loop instead of those there
+    are."""
     more = 1 - graph.csc.loop_counts
     return graph.in_degrees() + more, graph.out_degrees() + more
 
@@ -61,26 +74,29 @@ def preaggregate(
 ) -> None:
     """Write a graph with the first layer's neighbour sums as a native folder, whole or not at all.
 
-    For GCN the field ``feat`` gives way to ``feat_gcn``; for GraphSAGE, whose first layer also takes a vertex's own
-    features, ``feat_mean`` goes beside it (zeros where a vertex has no in-neighbours). Everything else is copied.
+    For GCN the field ``feat`` gives way to ``feat_gcn``; for GraphSAGE, whose first layer also
+    takes a vertex's own features, ``feat_mean`` goes beside it (zeros where a vertex has no
+    in-neighbours). Everything else is copied.
 
-    Features may be larger than memory: sums are taken of as many vertices together as have in-neighbours whose rows
-    fit, and these are read in file order.
+    Features may be larger than memory: sums are taken of as many vertices together as have
+    in-neighbours whose rows fit, and these are read in file order.
 
     Args:
-        graph: One vertex type and one edge type, with the 2-D real field ``feat``; its ids are checked.
+        graph: One vertex type and one edge type, with the 2-D real field ``feat``; its ids are
+            checked.
         folder: Must not exist yet.
         model: ``"sage"`` or ``"gcn"``, as :mod:`pagraph.train.models` defines them.
-        row_normalize: Divide each vertex's features by their sum first; this cannot be done to the sums later.
-        memory: Bytes that the process may take (``"4GiB"``); what it holds already counts beyond an eighth of it.
-            Default: half of what is free.
+        row_normalize: Divide each vertex's features by their sum first; this cannot be done to the
+            sums later.
+        memory: Bytes that the process may take (``"4GiB"``); what it holds already counts beyond an
+            eighth of it. Default: half of what is free.
         origin: Where the graph is from, for people.
         progress: Called with the bytes written and the bytes to write.
 
     Raises:
         FileExistsError: ``folder`` exists.
-        ValueError: ``memory`` is less than it takes (says how much does); ``model`` is neither, or the graph lacks such
-            features, is a part, or is pre-aggregated already.
+        ValueError: ``memory`` is less than it takes (says how much does); ``model`` is neither, or
+            the graph lacks such features, is a part, or is pre-aggregated already.
 
     Example:
         >>> import tempfile
@@ -96,14 +112,17 @@ def preaggregate(
     computed: dict[str, NeighborSums | FeatureRows | NarrowRows] = {SUMS[model]: sums}
     if model == "sage":
         features = graph.ndata[FEATURES]
-        computed[FEATURES] = features if isinstance(features, NarrowRows) and not row_normalize else sums.features
+        computed[FEATURES] = (
+            features if isinstance(features, NarrowRows) and not row_normalize else sums.features
+        )
     about = {**(origin or {}), "preaggregated_for": model, "row_normalize": row_normalize}
     rest = Graph(graph.csc, ndata=kept, edata=graph.edata)
     write_graph(rest, folder, origin=about, computed=computed, progress=progress)
 
 
 class FeatureRows:
-    """Feature rows (2-D, any real type, perhaps mapped), read when asked for; a disk is asked for many pages at once.
+    """Feature rows (2-D, any real type, perhaps mapped), read when asked for; a disk is asked for
+    many pages at once.
 
     With ``row_normalize`` each row is divided by the sum of its magnitudes, which makes it float32.
     """
@@ -126,21 +145,30 @@ class FeatureRows:
         return self._rows.read(ids).float()
 
     def _scales(self) -> Tensor:
-        # Into one tensor: small ones between the chunks kept malloc from using their memory again (787 MiB for 819 MB).
+        # Into one tensor: small ones between the chunks kept malloc from using their memory again
+        # (787 MiB for 819 MB).
         sums, step = torch.empty(self.shape[0], device="cpu"), rows_at_once(self.shape[1])
         for begin in range(0, self.shape[0], step):
             some = sums[begin : begin + step]
-            torch.sum(self.read(torch.arange(begin, begin + len(some), device="cpu")).abs_(), 1, out=some)
+            torch.sum(
+                self.read(torch.arange(begin, begin + len(some), device="cpu")).abs_(), 1, out=some
+            )
         return sums.clamp_(min=_LEAST_SUM).reciprocal_()
 
 
 class NeighborSums:
-    """Lazy 2-D float32 field of the sums of ``features``; arguments and errors are those of :func:`preaggregate`."""
+    """Lazy 2-D float32 field of the sums of ``features``; arguments and errors are those of
+    :func:`preaggregate`."""
 
     dtype = torch.float32
 
     def __init__(
-        self, graph: Graph, *, model: str, row_normalize: bool = False, memory: int | str | None = None
+        self,
+        graph: Graph,
+        *,
+        model: str,
+        row_normalize: bool = False,
+        memory: int | str | None = None,
     ) -> None:
         _check(graph, model)
         self._csc = graph.csc
@@ -156,7 +184,9 @@ class NeighborSums:
         """The sums of some vertices, shape ``(n, width)``."""
         begin, end, _ = rows.indices(self.shape[0])
         if self._model == "gcn":
-            out = self.features.read(torch.arange(begin, end, device="cpu")).mul_(self._from[begin:end, None])
+            out = self.features.read(torch.arange(begin, end, device="cpu")).mul_(
+                self._from[begin:end, None]
+            )
         else:
             out = torch.zeros(end - begin, self.shape[1], device="cpu")
         at = begin
@@ -168,7 +198,8 @@ class NeighborSums:
         return out.mul_(self._to[begin:end, None])
 
     def _add(self, window: Window, begin: int, out: Tensor) -> None:
-        """Add the rows of the in-neighbours of vertices from ``begin`` on to ``out``, a row each."""
+        """Add the rows of the in-neighbours of vertices from ``begin`` on to ``out``, a row
+        each."""
         indptr = self._csc.indptr[begin : begin + len(out) + 1].long()
         plain = window.rows.dtype == torch.float32 and window.rows.is_contiguous()
         step = _CHUNK_EDGES if plain else rows_at_once(self.shape[1])
@@ -176,19 +207,28 @@ class NeighborSums:
             high = min(low + step, int(indptr[-1]))
             self._add_edges(window, begin, indptr.clamp(low, high) - low, slice(low, high), out)
 
-    def _add_edges(self, window: Window, begin: int, offsets: Tensor, edges: slice, out: Tensor) -> None:
+    def _add_edges(
+        self, window: Window, begin: int, offsets: Tensor, edges: slice, out: Tensor
+    ) -> None:
         """Add the rows of a run of edges to the sums, which begin at vertex ``begin``."""
         from . import _preaggregation
 
         ids = self._csc.indices[edges]
         weights = self._from.index_select(0, ids)
         if self._model == "gcn":
-            targets = torch.repeat_interleave(torch.arange(begin, begin + len(out), device="cpu"), offsets.diff())
+            targets = torch.repeat_interleave(
+                torch.arange(begin, begin + len(out), device="cpu"), offsets.diff()
+            )
             weights[ids == targets] = 0.0  # the model's own self-loop is in already
         rows, ids = window.rows, window.places_of(ids)
         if rows.dtype != torch.float32 or not rows.is_contiguous():
-            rows, ids = rows.index_select(0, ids).float(), torch.arange(len(ids), dtype=ids.dtype, device="cpu")
-        _preaggregation.add_rows(offsets.numpy(), ids.numpy(), weights.numpy(), rows.numpy(), out.numpy())
+            rows, ids = (
+                rows.index_select(0, ids).float(),
+                torch.arange(len(ids), dtype=ids.dtype, device="cpu"),
+            )
+        _preaggregation.add_rows(
+            offsets.numpy(), ids.numpy(), weights.numpy(), rows.numpy(), out.numpy()
+        )
 
 
 def rows_at_once(width: int) -> int:
@@ -197,7 +237,8 @@ def rows_at_once(width: int) -> int:
 
 
 def _room(graph: Graph, memory: int | str | None) -> int:
-    """Bytes of ``memory`` that are left for rows of neighbours; ValueError where it is less than is needed."""
+    """Bytes of ``memory`` that are left for rows of neighbours; ValueError where it is less than is
+    needed."""
     taken = _VERTEX_BYTES * graph.num_nodes + _CHUNKS * _CHUNK_BYTES + _KERNEL_BYTES
     rows, csc = graph.ndata[FEATURES], graph.csc
     held = isinstance(rows, Tensor) and not on_disk(rows)
@@ -208,7 +249,9 @@ def _room(graph: Graph, memory: int | str | None) -> int:
 def _scales(graph: Graph, model: str) -> tuple[Tensor, Tensor]:
     """Factors of a vertex's row where it is added, and of its sum: float32, one each per vertex."""
     if model == "sage":
-        return torch.ones(graph.num_nodes, device="cpu"), graph.in_degrees().clamp(min=1).float().reciprocal_()
+        return torch.ones(graph.num_nodes, device="cpu"), graph.in_degrees().clamp(
+            min=1
+        ).float().reciprocal_()
     in_degrees, out_degrees = gcn_degrees(graph)
     return out_degrees.float().rsqrt_(), in_degrees.float().rsqrt_()
 
@@ -219,15 +262,22 @@ def _check(graph: Graph, model: str) -> None:
     if not graph.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {graph}")
     if set(graph.ndata) >= _OF_A_PART:
-        raise ValueError("graph must be a whole one, got a part of a partition: pre-aggregate first, then divide")
+        raise ValueError(
+            "graph must be a whole one, got a part of a partition: pre-aggregate first, then divide"
+        )
     done = preaggregated_for(graph)
     if done is not None:
-        raise ValueError(f"graph must not be pre-aggregated yet, got one with the field {SUMS[done]}")
+        raise ValueError(
+            f"graph must not be pre-aggregated yet, got one with the field {SUMS[done]}"
+        )
     if FEATURES not in graph.ndata:
         raise ValueError(
-            f"graph must have the field {FEATURES} to be pre-aggregated, it has {shortened([*graph.ndata])}"
+            f"graph must have the field {FEATURES} to be pre-aggregated, it has "
+            f"{shortened([*graph.ndata])}"
         )
     features = graph.ndata[FEATURES]
     if features.dim() != 2 or features.is_complex():
-        raise ValueError(f"{FEATURES} must be a 2-D real field, got {features.dtype} {tuple(features.shape)}")
+        raise ValueError(
+            f"{FEATURES} must be a 2-D real field, got {features.dtype} {tuple(features.shape)}"
+        )
     graph.csc.validate()

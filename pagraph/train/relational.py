@@ -1,4 +1,5 @@
-"""The model of ``pagraph train`` on graphs of several types: GraphSAGE by edge type, which is R-GCN."""
+"""The model of ``pagraph train`` on graphs of several types: GraphSAGE by edge type, which is
+R-GCN."""
 
 from __future__ import annotations
 
@@ -26,10 +27,12 @@ class Shape:
 
     Attributes:
         target: The vertex type of the outputs.
-        types: Vertex types by layer: ``types[i]`` are those that layer ``i`` reads, the last one is the target alone.
+        types: Vertex types by layer: ``types[i]`` are those that layer ``i`` reads, the last one is
+            the target alone.
         edge_types: Edge types by layer, along which it reads.
         widths: Vertex type to the width of its features, of those that the first layer reads.
-        embedded: Vertex type to the number of vertices in the whole graph, of the others: each learns an embedding.
+        embedded: Vertex type to the number of vertices in the whole graph, of the others: each
+            learns an embedding.
     """
 
     target: str
@@ -40,7 +43,8 @@ class Shape:
 
     @classmethod
     def of(cls, graph: Graph, target: str, hops: int, counts: Mapping[str, int]) -> Shape:
-        """The types that ``target`` depends on within ``hops``; ``counts`` are the vertices of the whole graph.
+        """The types that ``target`` depends on within ``hops``; ``counts`` are the vertices of the
+        whole graph.
 
         Raises:
             ValueError: The features of one of them are no matrix of real numbers.
@@ -49,7 +53,11 @@ class Shape:
         for _ in range(hops):
             edge_types.append(tuple(etype for etype in graph.edge_types if etype[2] in types[-1]))
             types.append(types[-1] | {etype[0] for etype in edge_types[-1]})
-        fields = {t: graph.node_fields(t)[FEATURES] for t in graph.node_types if FEATURES in graph.node_fields(t)}
+        fields = {
+            t: graph.node_fields(t)[FEATURES]
+            for t in graph.node_types
+            if FEATURES in graph.node_fields(t)
+        }
         widths = {}
         for ntype, rows in fields.items():
             if ntype not in types[-1]:
@@ -65,11 +73,14 @@ class Shape:
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
         """Vertex type and name of each field that the first layer's inputs are made of."""
-        return tuple((ntype, FEATURES if ntype in self.widths else VERTICES) for ntype in self.types[0])
+        return tuple(
+            (ntype, FEATURES if ntype in self.widths else VERTICES) for ntype in self.types[0]
+        )
 
 
 class RelationalLayer(nn.Module):
-    """A layer: for each vertex type a matrix for a vertex itself, for each edge type one for the neighbours' mean.
+    """A layer: for each vertex type a matrix for a vertex itself, for each edge type one for the
+    neighbours' mean.
 
     Args:
         types, edge_types: Those of the outputs, and those read along.
@@ -87,10 +98,17 @@ class RelationalLayer(nn.Module):
         framework: Framework,
     ) -> None:
         super().__init__()
-        self.types, self.edge_types, self.width, self._framework = tuple(types), tuple(edge_types), width, framework
+        self.types, self.edge_types, self.width, self._framework = (
+            tuple(types),
+            tuple(edge_types),
+            width,
+            framework,
+        )
         # By place: names of types may hold what names of modules must not.
         self.own = nn.ModuleList(nn.Linear(sizes[ntype], width) for ntype in types)
-        self.convolutions = nn.ModuleList(framework.mean_conv(sizes[etype[0]], width) for etype in edge_types)
+        self.convolutions = nn.ModuleList(
+            framework.mean_conv(sizes[etype[0]], width) for etype in edge_types
+        )
 
     def forward(self, block: Any, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Outputs of a block's destinations from its sources' inputs, by vertex type."""
@@ -98,7 +116,9 @@ class RelationalLayer(nn.Module):
         for ntype, own in zip(self.types, self.own, strict=True):
             out[ntype] = own(x[ntype][: run.num_dst_of(block, ntype)])
         for etype, conv in zip(self.edge_types, self.convolutions, strict=True):
-            out[etype[2]] = out[etype[2]] + run.convolve(conv, run.relation(block, etype), x[etype[0]])
+            out[etype[2]] = out[etype[2]] + run.convolve(
+                conv, run.relation(block, etype), x[etype[0]]
+            )
         return out
 
     def kept(self, ntype: str, x: Tensor) -> Tensor:
@@ -108,15 +128,20 @@ class RelationalLayer(nn.Module):
 
     def sent(self, etype: EdgeType, x: Tensor) -> Tensor:
         """The message that a vertex sends along an edge of a type."""
-        return linear(x, self._framework.weights(self.convolutions[self.edge_types.index(etype)])[0])
+        return linear(
+            x, self._framework.weights(self.convolutions[self.edge_types.index(etype)])[0]
+        )
 
 
 class RelationalSAGE(nn.Module):
-    """GraphSAGE with a matrix for each edge type: R-GCN (Schlichtkrull et al., 2018, equation 2) without bases.
+    """GraphSAGE with a matrix for each edge type: R-GCN (Schlichtkrull et al., 2018, equation 2)
+    without bases.
 
-    A vertex's output is ``W_t h_v + b_t + sum over edge types r of W_r mean(h_u for in-neighbours u along r)``, where
-    ``t`` is its type; with one edge type it is GraphSAGE's. Only what the target's outputs depend on is computed. For
-    one state of torch's generator the initial parameters are the same in all frameworks: Glorot's, biases of 0.
+    A vertex's output is
+    ``W_t h_v + b_t + sum over edge types r of W_r mean(h_u for in-neighbours u along r)``, where
+    ``t`` is its type; with one edge type it is GraphSAGE's. Only what the target's outputs depend
+    on is computed. For one state of torch's generator the initial parameters are the same in all
+    frameworks: Glorot's, biases of 0.
 
     Args:
         shape: What the layers read and compute.
@@ -131,16 +156,31 @@ class RelationalSAGE(nn.Module):
     """
 
     def __init__(
-        self, shape: Shape, sizes: Sequence[int], framework: Framework, *, dropout: float, row_normalize: bool = False
+        self,
+        shape: Shape,
+        sizes: Sequence[int],
+        framework: Framework,
+        *,
+        dropout: float,
+        row_normalize: bool = False,
     ) -> None:
         super().__init__()
-        self.shape, self.fields, self.row_normalize, self.sizes = shape, shape.fields, row_normalize, tuple(sizes)
+        self.shape, self.fields, self.row_normalize, self.sizes = (
+            shape,
+            shape.fields,
+            row_normalize,
+            tuple(sizes),
+        )
         self.dropout = nn.Dropout(dropout)
         width: dict[str, int] = {**shape.widths, **dict.fromkeys(shape.embedded, sizes[0])}
         layers = []
         with torch.random.fork_rng(devices=[]):  # what the frameworks draw themselves differs
-            self.embeddings = nn.ModuleList(nn.Embedding(count, sizes[0]) for count in shape.embedded.values())
-            for types, edge_types, size in zip(shape.types[1:], shape.edge_types, sizes[1:], strict=True):
+            self.embeddings = nn.ModuleList(
+                nn.Embedding(count, sizes[0]) for count in shape.embedded.values()
+            )
+            for types, edge_types, size in zip(
+                shape.types[1:], shape.edge_types, sizes[1:], strict=True
+            ):
                 layers.append(RelationalLayer(types, edge_types, width, size, framework))
                 width = dict.fromkeys(types, size)
         self.layers = nn.ModuleList(layers)
@@ -149,11 +189,17 @@ class RelationalSAGE(nn.Module):
                 if parameter.dim() == 1:
                     parameter.zero_()
                 else:
-                    parameter.copy_(nn.init.xavier_uniform_(torch.empty(parameter.shape, device="cpu")))
+                    parameter.copy_(
+                        nn.init.xavier_uniform_(torch.empty(parameter.shape, device="cpu"))
+                    )
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
-        """Predict the classes of the last block's destinations of the target type, from the rows of ``fields``."""
-        x = {ntype: self.begin(ntype, some) for (ntype, _), some in zip(self.fields, rows, strict=True)}
+        """Predict the classes of the last block's destinations of the target type, from the rows of
+        ``fields``."""
+        x = {
+            ntype: self.begin(ntype, some)
+            for (ntype, _), some in zip(self.fields, rows, strict=True)
+        }
         for layer, block in zip(self.layers, blocks, strict=True):
             x = layer(block, x)
             if layer is not self.layers[-1]:
@@ -161,7 +207,8 @@ class RelationalSAGE(nn.Module):
         return x[self.shape.target]
 
     def begin(self, ntype: str, rows: Tensor) -> Tensor:
-        """The first layer's inputs of vertices of a type: their features, or embeddings by their numbers."""
+        """The first layer's inputs of vertices of a type: their features, or embeddings by their
+        numbers."""
         if ntype in self.shape.embedded:
             table = self.embeddings[list(self.shape.embedded).index(ntype)]
             embedded: Tensor = table(rows.long())

@@ -21,11 +21,12 @@ class RankRecord:
 
     Attributes:
         train: Number of its training vertices.
-        loss: Mean loss over the seeds that it saw: cross-entropy, of links binary with as many random pairs.
+        loss: Mean loss over the seeds that it saw: cross-entropy, of links binary with as many
+            random pairs.
         seconds: Wall time of the epoch without evaluation.
         loading_seconds: Time blocked in the loader's ``next()``.
-        computing_seconds: Time from a batch in hand to the end of the optimiser's step. Of several processes it holds
-            the wait for the slowest, whose gradient the step needs.
+        computing_seconds: Time from a batch in hand to the end of the optimiser's step. Of several
+            processes it holds the wait for the slowest, whose gradient the step needs.
         hits: Rows served by the feature cache; None with a framework's own loader.
         asked: Rows asked for, of fields that the cache may serve.
         bytes_hit: Bytes served by the feature cache.
@@ -51,10 +52,12 @@ class EpochRecord:
         epoch: Its number, from 0.
         loss: Mean loss over the training vertices or links.
         seconds: Wall time of the slowest process.
-        hit_rate: Rows served by the feature cache / rows asked for; None with a framework's own loader.
+        hit_rate: Rows served by the feature cache / rows asked for; None with a framework's own
+            loader.
         byte_hit_rate: Bytes served by the feature cache / bytes of all rows; None likewise.
-        val: Metrics on the validation vertices or links after the epoch, by name: ``accuracy``, of links ``auc`` and
-            ``mrr``; None where it was not evaluated. The first one says which epoch is the best.
+        val: Metrics on the validation vertices or links after the epoch, by name: ``accuracy``, of
+            links ``auc`` and ``mrr``; None where it was not evaluated. The first one says which
+            epoch is the best.
         test: The same on the test vertices or links.
         ranks: Measurements of each process.
     """
@@ -121,7 +124,8 @@ class TrainResult:
 
     @property
     def hit_rate(self) -> float | None:
-        """Hit rate of the feature caches of all processes over all epochs; None with a framework's own loader."""
+        """Hit rate of the feature caches of all processes over all epochs; None with a framework's
+        own loader."""
         return _hit_rate([rank for record in self.epochs for rank in record.ranks])
 
     @property
@@ -132,7 +136,9 @@ class TrainResult:
     @property
     def best(self) -> EpochRecord:
         """The first epoch with the highest validation accuracy, of links AUC."""
-        return max((e for e in self.epochs if e.val), key=lambda e: next(iter((e.val or {}).values())))
+        return max(
+            (e for e in self.epochs if e.val), key=lambda e: next(iter((e.val or {}).values()))
+        )
 
     @property
     def val_accuracy(self) -> float:
@@ -145,9 +151,11 @@ class TrainResult:
         return self.best.test_accuracy or 0.0
 
     def median_seconds(self, what: str) -> float:
-        """Median over the epochs of ``"seconds"``, ``"loading_seconds"`` or ``"computing_seconds"``.
+        """Median over the epochs of ``"seconds"``, ``"loading_seconds"`` or
+        ``"computing_seconds"``.
 
-        The median leaves the first epoch aside, in which kernels may be compiled and the cache is filled.
+        The median leaves the first epoch aside, in which kernels may be compiled and the cache is
+        filled.
         """
         return median(float(getattr(e, what)) for e in self.epochs)
 
@@ -156,7 +164,11 @@ class TrainResult:
         best = self.best
         sets = {"test": best.test or {}, "val": best.val or {}}
         return {
-            **{f"{of}_{name}": value for of, metrics in sets.items() for name, value in metrics.items()},
+            **{
+                f"{of}_{name}": value
+                for of, metrics in sets.items()
+                for name, value in metrics.items()
+            },
             "best_epoch": best.epoch,
             "hit_rate": self.hit_rate,
             "byte_hit_rate": self.byte_hit_rate,
@@ -166,7 +178,9 @@ class TrainResult:
                 for of in ("val", "test")
                 for name in sets[of]
             },
-            "ranks": [_rank_json(ranks) for ranks in zip(*(e.ranks for e in self.epochs), strict=True)],
+            "ranks": [
+                _rank_json(ranks) for ranks in zip(*(e.ranks for e in self.epochs), strict=True)
+            ],
             "settings": asdict(self.options),
         }
 
@@ -178,12 +192,15 @@ def _rank_json(records: Sequence[RankRecord]) -> dict[str, Any]:
 
 
 def _by_epoch(records: Sequence[EpochRecord] | Sequence[RankRecord]) -> dict[str, list[float]]:
-    names = {"epoch_seconds": "seconds"} | {n: n for n in ("loading_seconds", "computing_seconds", "loss")}
+    names = {"epoch_seconds": "seconds"} | {
+        n: n for n in ("loading_seconds", "computing_seconds", "loss")
+    }
     return {key: [getattr(record, name) for record in records] for key, name in names.items()}
 
 
 def _hit_rate(records: Sequence[RankRecord]) -> float | None:
-    """Hit rate of several epochs or processes: 0.0 where nothing was asked, None where nobody counted."""
+    """Hit rate of several epochs or processes: 0.0 where nothing was asked, None where nobody
+    counted."""
     hits = [r.hits for r in records if r.hits is not None]
     if not hits:
         return None

@@ -1,4 +1,5 @@
-"""Runs of destination vertices whose in-neighbours' rows fit into memory together, read in file order."""
+"""Runs of destination vertices whose in-neighbours' rows fit into memory together, read in file
+order."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ from ..system.units import in_mebibytes
 __all__ = ["SourceWindows", "Window", "least_room", "most_in_edges", "piece_rows", "pieces"]
 
 _PIECE_BYTES = 16 * 2**20
-"""Rows that are asked for, and then copied, together: the system would drop pages again of which far more are asked for
-than there is memory."""
+"""Rows that are asked for, and then copied, together: the system would drop pages again of which
+far more are asked for than there is memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Vertices ``begin`` to ``end``, and the rows that they and their in-neighbours have, until the next is made.
+    """Vertices ``begin`` to ``end``, and the rows that they and their in-neighbours have, until the
+    next is made.
 
     Attributes:
         rows: Rows in memory, or where they are in memory anyway those of all vertices.
@@ -46,9 +48,10 @@ class Window:
 class SourceWindows:
     """The rows that runs of vertices need, a window of them at a time.
 
-    A window reaches as far as the rows of its vertices and of their in-neighbours fit into ``room``. They are read in
-    file order, pages between them too where they are few. Rows in memory, and those that fit all at once, are one
-    window. Besides ``room`` takes 4 bytes a vertex (8 from 2**31 vertices on) and 8 for each row of a window.
+    A window reaches as far as the rows of its vertices and of their in-neighbours fit into
+    ``room``. They are read in file order, pages between them too where they are few. Rows in
+    memory, and those that fit all at once, are one window. Besides ``room`` takes 4 bytes a vertex
+    (8 from 2**31 vertices on) and 8 for each row of a window.
 
     Args:
         csc: In-edges, whose ids have been checked; between vertices of one type.
@@ -56,11 +59,16 @@ class SourceWindows:
         room: Bytes of rows.
 
     Raises:
-        ValueError: ``room`` does not hold the rows of the vertex with the most in-edges; says how much does.
+        ValueError: ``room`` does not hold the rows of the vertex with the most in-edges; says how
+            much does.
     """
 
     def __init__(self, csc: CSC, rows: FieldValue, room: int) -> None:
-        self._csc, self._rows, self._stored = csc, row_reader(rows), host_feature(rows, torch.device("cpu"))
+        self._csc, self._rows, self._stored = (
+            csc,
+            row_reader(rows),
+            host_feature(rows, torch.device("cpu")),
+        )
         self._now: Window | None = None
         self._kept: Tensor | None = None
         self._place: Tensor | None = None
@@ -72,7 +80,9 @@ class SourceWindows:
             least = least_room(csc, width)
             if room < least:
                 rows_of = "the rows of one vertex and its in-neighbours"
-                raise ValueError(f"memory must leave {in_mebibytes(least)} for {rows_of}, got {room:,} bytes")
+                raise ValueError(
+                    f"memory must leave {in_mebibytes(least)} for {rows_of}, got {room:,} bytes"
+                )
             self._found = torch.empty(room // (width + 8), dtype=torch.int64, device="cpu")
 
     def at(self, vertex: int) -> Window:
@@ -82,7 +92,9 @@ class SourceWindows:
             return now
         if self._kept is None:
             fit = self._csc.num_dst if self._found is None else len(self._found)
-            self._kept = torch.empty((fit, *self._rows.row_shape), dtype=self._rows.dtype, device="cpu")
+            self._kept = torch.empty(
+                (fit, *self._rows.row_shape), dtype=self._rows.dtype, device="cpu"
+            )
         self._now = self._next(vertex, self._kept)
         return self._now
 
@@ -93,7 +105,9 @@ class SourceWindows:
         if self._found is None:
             return Window(0, csc.num_dst, self._read(torch.arange(csc.num_dst, device="cpu"), kept))
         if self._place is None:
-            self._place = torch.full((csc.num_dst,), -1, dtype=id_dtype(csc.num_dst, 0), device="cpu")
+            self._place = torch.full(
+                (csc.num_dst,), -1, dtype=id_dtype(csc.num_dst, 0), device="cpu"
+            )
         place, found = self._place.numpy(), self._found.numpy()
         if now is not None and now.ids is not None:
             _windows.clear_places(now.ids.numpy(), place)
@@ -137,7 +151,8 @@ def piece_rows(row_bytes: int) -> int:
 
 
 def least_room(csc: CSC, width: int) -> int:
-    """The least room of windows of rows of ``width`` bytes in a file: all rows, or those that one vertex needs."""
+    """The least room of windows of rows of ``width`` bytes in a file: all rows, or those that one
+    vertex needs."""
     return min(csc.num_dst * width, min(most_in_edges(csc) + 1, csc.num_dst) * (width + 8))
 
 

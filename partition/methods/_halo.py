@@ -1,9 +1,10 @@
-"""Kernels that count how each part reaches each vertex, and move training vertices between parts by what that costs.
+"""Kernels that count how each part reaches each vertex, and move training vertices between parts by
+what that costs.
 
-``counts[l, v, p]`` is how many of the vertices that part ``p`` holds within ``l`` hops are ``v`` or have ``v`` as an
-in-neighbour: the part holds ``v`` within ``l + 1`` hops where it is not 0. So what a training vertex brings or frees
-is found by following only the vertices that come or go, hop by hop. Counts stop at 255 and then stay: a vertex that so
-many need in one part never leaves it.
+``counts[l, v, p]`` is how many of the vertices that part ``p`` holds within ``l`` hops are ``v`` or
+have ``v`` as an in-neighbour: the part holds ``v`` within ``l + 1`` hops where it is not 0. So what
+a training vertex brings or frees is found by following only the vertices that come or go, hop by
+hop. Counts stop at 255 and then stay: a vertex that so many need in one part never leaves it.
 
 An item is one training vertex, or several that stay together: ``members[begin[i]:begin[i + 1]]``.
 """
@@ -20,9 +21,9 @@ _AHEAD = 16
 
 
 @kernel
-def change(indptr, indices, counts, part, frontier, n, fresh, step):  # type: ignore[no-untyped-def]
-    """Add the first ``n`` vertices of ``frontier`` to a part (``step`` 1) or take them out of it (-1); returns how many
-    vertices it then holds more or less. Both arrays are overwritten."""
+def change(indptr, indices, counts, part, frontier, n, fresh, step):
+    """Add the first ``n`` vertices of ``frontier`` to a part (``step`` 1) or take them out of it
+    (-1); returns how many vertices it then holds more or less. Both arrays are overwritten."""
     turning = 0 if step > 0 else 1  # a vertex that is counted so often comes or goes
     for level in range(len(counts)):
         count = counts[level]
@@ -47,8 +48,9 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):  # type: ig
 
 
 @kernel
-def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
-    """Number of vertices a part would hold more with ``members``; any number above ``limit`` if it is above."""
+def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps, clock):
+    """Number of vertices a part would hold more with ``members``; any number above ``limit`` if it
+    is above."""
     n = len(members)
     frontier[:n] = members
     for level in range(len(counts)):
@@ -76,7 +78,7 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
 
 
 @kernel
-def freed_by_one(indptr, indices, count, v, own):  # type: ignore[no-untyped-def]
+def freed_by_one(indptr, indices, count, v, own):
     """For one hop: number of vertices that its ``own`` part would hold less without one vertex."""
     freed = np.int64(count[v, own] == 1)
     begin, end = indptr[v], indptr[v + 1]
@@ -89,7 +91,7 @@ def freed_by_one(indptr, indices, count, v, own):  # type: ignore[no-untyped-def
 
 
 @kernel
-def costs_of_one(indptr, indices, count, v, costs):  # type: ignore[no-untyped-def]
+def costs_of_one(indptr, indices, count, v, costs):
     """For one hop: number of vertices that each part would hold more with one vertex."""
     costs[:] = 0
     begin, end = indptr[v], indptr[v + 1]
@@ -105,7 +107,7 @@ def costs_of_one(indptr, indices, count, v, costs):  # type: ignore[no-untyped-d
 
 
 @kernel
-def change_one(indptr, indices, count, v, part, step):  # type: ignore[no-untyped-def]
+def change_one(indptr, indices, count, v, part, step):
     """For one hop: count (``step`` 1) or no longer count (-1) one vertex in a part."""
     begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
     check_row(begin, end, len(indices))
@@ -118,8 +120,9 @@ def change_one(indptr, indices, count, v, part, step):  # type: ignore[no-untype
 
 
 @kernel
-def recount(indptr, indices, counts, members, parts):  # type: ignore[no-untyped-def]
-    """Count everything anew from the parts of all members; returns how many vertices all parts hold together."""
+def recount(indptr, indices, counts, members, parts):
+    """Count everything anew from the parts of all members; returns how many vertices all parts hold
+    together."""
     counts[:] = 0
     for i in range(len(members)):
         change_one(indptr, indices, counts[0], members[i], parts[i], 1)
@@ -132,7 +135,7 @@ def recount(indptr, indices, counts, members, parts):  # type: ignore[no-untyped
 
 
 @kernel
-def held(counts):  # type: ignore[no-untyped-def]
+def held(counts):
     """Number of vertices that all parts hold together."""
     total = np.int64(0)
     last = counts[len(counts) - 1]
@@ -143,15 +146,18 @@ def held(counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def place(indptr, indices, counts, members, order, best, room, parts, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
-    """Put single vertices, in ``order``, where they bring least; ties go to the part with more ``room``, which is used
-    up. ``best`` is the part of the one before; returns that of the last."""
+def place(
+    indptr, indices, counts, members, order, best, room, parts, frontier, fresh, stamps, clock
+):
+    """Put single vertices, in ``order``, where they bring least; ties go to the part with more
+    ``room``, which is used up. ``best`` is the part of the one before; returns that of the last."""
     k = counts.shape[2]
     costs = np.empty(k, np.int64)
     single = len(counts) == 1
     for i in range(len(order)):
         item = order[i]
-        before = best  # asked first: it mostly brings least, and the others' costs then need not be known in full
+        # Asked first: it mostly brings least, and the others' costs then need not be known in full.
+        before = best
         if single:
             costs_of_one(indptr, indices, counts[0], members[item], costs)
         lowest = np.int64(2**62)
@@ -161,7 +167,9 @@ def place(indptr, indices, counts, members, order, best, room, parts, frontier, 
                 continue
             if not single:
                 one = members[item : item + 1]
-                costs[p] = cost(indptr, indices, counts, p, one, lowest, frontier, fresh, stamps, clock)
+                costs[p] = cost(
+                    indptr, indices, counts, p, one, lowest, frontier, fresh, stamps, clock
+                )
             if costs[p] < lowest or (costs[p] == lowest and room[p] > room[best]):
                 best, lowest = p, costs[p]
         parts[item] = best
@@ -175,9 +183,9 @@ def place(indptr, indices, counts, members, order, best, room, parts, frontier, 
 
 
 @kernel
-def improve_singles(indptr, indices, count, members, order, least, most, parts, sizes):  # type: ignore[no-untyped-def]
-    """One pass over single vertices for one hop: each goes where it brings least, while its part keeps ``least`` and
-    the other has ``most`` at most. Returns what was saved."""
+def improve_singles(indptr, indices, count, members, order, least, most, parts, sizes):
+    """One pass over single vertices for one hop: each goes where it brings least, while its part
+    keeps ``least`` and the other has ``most`` at most. Returns what was saved."""
     costs = np.empty(count.shape[1], np.int64)
     saved = np.int64(0)
     for i in range(len(order)):
@@ -207,8 +215,24 @@ def improve_singles(indptr, indices, count, members, order, least, most, parts, 
 
 
 @kernel
-def improve(indptr, indices, counts, members, begin, order, least, most, parts, sizes, frontier, fresh, stamps, clock):  # type: ignore[no-untyped-def]
-    """One pass over items, of any number of members and for any number of hops; see ``improve_singles``."""
+def improve(
+    indptr,
+    indices,
+    counts,
+    members,
+    begin,
+    order,
+    least,
+    most,
+    parts,
+    sizes,
+    frontier,
+    fresh,
+    stamps,
+    clock,
+):
+    """One pass over items, of any number of members and for any number of hops; see
+    ``improve_singles``."""
     k = counts.shape[2]
     saved = np.int64(0)
     for i in range(len(order)):
@@ -240,12 +264,14 @@ def improve(indptr, indices, counts, members, begin, order, least, most, parts, 
 
 
 @kernel
-def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):  # type: ignore[no-untyped-def]
-    """Fill the parts to ``sizes`` in turn, with the training vertex that brings least within one hop, else the next of
-    ``starts``. ``part_of`` has for every vertex -1 (to be given a part) or -2 (no training vertex)."""
+def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):
+    """Fill the parts to ``sizes`` in turn, with the training vertex that brings least within one
+    hop, else the next of ``starts``. ``part_of`` has for every vertex -1 (to be given a part) or -2
+    (no training vertex)."""
     vertices = len(part_of)
     held_by = np.full(vertices, -1, np.int32)
-    missing = np.zeros(vertices, np.int64)  # of a vertex and its in-neighbours, how many the part does not hold
+    # Of a vertex and its in-neighbours, how many the part does not hold.
+    missing = np.zeros(vertices, np.int64)
     asked_by = np.full(vertices, -1, np.int32)  # the part that ``missing`` is about
     begin = 0
     for part in range(len(sizes)):
@@ -282,9 +308,10 @@ def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):  # t
 
 
 @kernel
-def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted):  # type: ignore[no-untyped-def]
-    """Give each vertex in ``order`` the label that most of its in-neighbours have, if its cluster stays within
-    ``limit``; returns how many changed. ``sums`` is each label's weight; ``votes`` is zero before and after."""
+def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted):
+    """Give each vertex in ``order`` the label that most of its in-neighbours have, if its cluster
+    stays within ``limit``; returns how many changed. ``sums`` is each label's weight; ``votes`` is
+    zero before and after."""
     changed = 0
     for i in range(len(order)):
         v = order[i]

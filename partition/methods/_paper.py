@@ -1,9 +1,11 @@
-"""Kernels of the paper's score: training vertices come one by one and go where most of their neighbours are.
+"""Kernels of the paper's score: training vertices come one by one and go where most of their
+neighbours are.
 
-Stamps, one or two bytes for every vertex that may be counted, say what was counted already for the training vertex at
-hand: tables that small stay in the processor's cache, and are cleared when the stamps run out. What a part holds is a
-bit for each (vertex, hops it may still be followed, part): a vertex already followed as far is not followed again, so
-that all parts together read an edge ``hops * num_parts`` times at most, however many training vertices share it.
+Stamps, one or two bytes for every vertex that may be counted, say what was counted already for the
+training vertex at hand: tables that small stay in the processor's cache, and are cleared when the
+stamps run out. What a part holds is a bit for each (vertex, hops it may still be followed, part): a
+vertex already followed as far is not followed again, so that all parts together read an edge
+``hops * num_parts`` times at most, however many training vertices share it.
 """
 
 import numpy as np
@@ -13,8 +15,9 @@ from ...graph._csc import check_id, check_row
 
 
 @kernel
-def count_train_sources(indptr, indices, rank, row_ptr):  # type: ignore[no-untyped-def]
-    """Write to ``row_ptr`` where each vertex's row begins once all but training sources are left out."""
+def count_train_sources(indptr, indices, rank, row_ptr):
+    """Write to ``row_ptr`` where each vertex's row begins once all but training sources are left
+    out."""
     total = np.int64(0)
     row_ptr[0] = 0
     for v in range(len(indptr) - 1):
@@ -28,7 +31,7 @@ def count_train_sources(indptr, indices, rank, row_ptr):  # type: ignore[no-unty
 
 
 @kernel
-def fill_train_sources(indptr, indices, rank, row_ptr, rows):  # type: ignore[no-untyped-def]
+def fill_train_sources(indptr, indices, rank, row_ptr, rows):
     """The ranks of each vertex's training in-neighbours, ascending."""
     for v in range(len(indptr) - 1):
         at = row_ptr[v]
@@ -49,8 +52,9 @@ def fill_train_sources(indptr, indices, rank, row_ptr, rows):  # type: ignore[no
 
 
 @kernel
-def follow(indptr, indices, start, depth, stamp, reached, queue):  # type: ignore[no-untyped-def]
-    """Put ``start`` and all that it reaches within ``depth`` hops into ``queue``, each once; returns how many."""
+def follow(indptr, indices, start, depth, stamp, reached, queue):
+    """Put ``start`` and all that it reaches within ``depth`` hops into ``queue``, each once;
+    returns how many."""
     queue[0] = start
     head, tail = np.int64(0), np.int64(1)
     if depth > 0:
@@ -73,8 +77,9 @@ def follow(indptr, indices, start, depth, stamp, reached, queue):  # type: ignor
 
 
 @kernel
-def count_row(rows, begin, end, limit, stamp, counted, owners, counts):  # type: ignore[no-untyped-def]
-    """Add those of ``rows[begin:end]`` below ``limit`` that do not bear the stamp yet to the counts of their owners."""
+def count_row(rows, begin, end, limit, stamp, counted, owners, counts):
+    """Add those of ``rows[begin:end]`` below ``limit`` that do not bear the stamp yet to the counts
+    of their owners."""
     check_row(begin, end, len(rows))
     for e in range(begin, end):
         v = rows[e]
@@ -87,9 +92,10 @@ def count_row(rows, begin, end, limit, stamp, counted, owners, counts):  # type:
 
 
 @kernel
-def choose(counts, average, floor, spare, sizes, held):  # type: ignore[no-untyped-def]
-    """The part of the highest score among those with room (below ``floor`` training vertices, or at ``floor`` while
-    fewer than ``spare`` have more); of equals the one with fewer training vertices."""
+def choose(counts, average, floor, spare, sizes, held):
+    """The part of the highest score among those with room (below ``floor`` training vertices, or at
+    ``floor`` while fewer than ``spare`` have more); of equals the one with fewer training
+    vertices."""
     best, best_score = -1, 0.0
     for i in range(len(sizes)):
         if sizes[i] < floor or (sizes[i] == floor and spare > 0):
@@ -100,9 +106,10 @@ def choose(counts, average, floor, spare, sizes, held):  # type: ignore[no-untyp
 
 
 @kernel
-def absorb(indptr, indices, start, part, queue, members):  # type: ignore[no-untyped-def]
-    """Give ``start`` and what it reaches to ``part``; returns how many of these vertices are new there;
-    bit ``part`` of ``members[v, h]`` says that the part holds ``v`` and all that it reaches in ``h`` hops."""
+def absorb(indptr, indices, start, part, queue, members):
+    """Give ``start`` and what it reaches to ``part``; returns how many of these vertices are new
+    there; bit ``part`` of ``members[v, h]`` says that the part holds ``v`` and all that it reaches
+    in ``h`` hops."""
     hops = members.shape[1]
     byte, bit = part >> 3, np.uint8(1 << (part & 7))
     new = np.int64(members[start, 0, byte] & bit == 0)
@@ -131,11 +138,12 @@ def absorb(indptr, indices, start, part, queue, members):  # type: ignore[no-unt
 
 
 @kernel
-def assign(  # type: ignore[no-untyped-def]
+def assign(
     indptr, indices, row_ptr, rows, by_rank, train, begin, end,
     last_stamp, counted, owners, reached, queue, members, counts, sizes, held, parts,
 ):  # fmt: skip
-    """Give ``train[begin:end]`` to parts, one by one; all arrays after ``last_stamp`` are what is known so far."""
+    """Give ``train[begin:end]`` to parts, one by one; all arrays after ``last_stamp`` are what is
+    known so far."""
     num_train, hops, num_parts = len(train), members.shape[1], len(sizes)
     floor, average = num_train // num_parts, num_train / num_parts
     spare = num_train % num_parts

@@ -18,7 +18,8 @@ from .paper import paper_parts
 
 __all__ = ["auto_bytes", "auto_parts", "cluster", "grown_parts"]
 
-_EDGES = 2**24  # larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds
+# Larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds.
+_EDGES = 2**24
 _COUNT_BYTES = 2**32
 _GROWN_EDGE_BYTES = 20  # the edges reversed, and the queue
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)
@@ -31,9 +32,10 @@ Parts = npt.NDArray[np.int32]
 
 
 def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Neighbourhood expansion (Zhang et al., KDD 2017) for vertices: part after part, up to its ``sizes``, takes the
-    training vertex of which it holds most within one hop. Takes 4 bytes an edge (the edges reversed), up to 16
-    for the queue, and time like a pass over the edges a part."""
+    """Neighbourhood expansion (Zhang et al., KDD 2017) for vertices: part after part, up to its
+    ``sizes``, takes the training vertex of which it holds most within one hop. Takes 4 bytes an
+    edge (the edges reversed), up to 16 for the queue, and time like a pass over the edges a
+    part."""
     from . import _halo
 
     ids, out = train.numpy(), csc.transpose()
@@ -45,9 +47,12 @@ def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.ND
     return grown
 
 
-def cluster(csc: CSC, weights: npt.NDArray[np.int64], limit: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014) along in-edges: the cluster of every
-    vertex, any number below the number of vertices; ``limit`` is the most a cluster may weigh."""
+def cluster(
+    csc: CSC, weights: npt.NDArray[np.int64], limit: int, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014) along in-edges: the
+    cluster of every vertex, any number below the number of vertices; ``limit`` is the most a
+    cluster may weigh."""
     from . import _halo
 
     vertices = csc.num_dst
@@ -56,23 +61,34 @@ def cluster(csc: CSC, weights: npt.NDArray[np.int64], limit: int, rng: np.random
     edges = (csc.indptr.numpy(), csc.indices.numpy())
     for _ in range(_ROUNDS):
         order = rng.permutation(vertices)
-        if _halo.propagate(*edges, order, weights, limit, labels, sums, votes, voted) < _WORTH * vertices:
+        if (
+            _halo.propagate(*edges, order, weights, limit, labels, sums, votes, voted)
+            < _WORTH * vertices
+        ):
             break
     return labels
 
 
 def auto_parts(
-    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+    graph: Graph,
+    train: Tensor,
+    num_parts: int,
+    hops: int,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Tensor:
-    """Best of several starts, improved as in ``halo``, in the number of vertices over all parts; no start is the best
-    everywhere (``benchmarks/NOTES.md``).
+    """Best of several starts, improved as in ``halo``, in the number of vertices over all parts; no
+    start is the best everywhere (``benchmarks/NOTES.md``).
 
-    The starts: streams of training vertices by in-degree (``halo``) and by id (graphs from a crawl have neighbours
-    there), parts grown one after the other, and METIS by ``pymetis``, if installed (DGL's does not always repeat
-    itself). In the best, clusters of several sizes are moved as wholes.
+    The starts: streams of training vertices by in-degree (``halo``) and by id (graphs from a crawl
+    have neighbours there), parts grown one after the other, and METIS by ``pymetis``, if installed
+    (DGL's does not always repeat itself). In the best, clusters of several sizes are moved as
+    wholes.
 
-    Graphs of more than 16 M edges get one of the two streams, whichever holds less within one hop, improved. Where the
-    counts of ``halo`` would take more than 4 GiB (parts x vertices x hops), it is the paper's stream.
+    Graphs of more than 16 M edges get one of the two streams, whichever holds less within one hop,
+    improved. Where the counts of ``halo`` would take more than 4 GiB (parts x vertices x hops), it
+    is the paper's stream.
     """
     if num_parts == 1:
         return torch.zeros(len(train), dtype=torch.int32, device="cpu")
@@ -83,8 +99,13 @@ def auto_parts(
 
 
 def auto_bytes(graph: Graph, num_parts: int, hops: int) -> int:
-    """Bytes that :func:`auto_parts` takes beyond those of ``halo``: for starts that small graphs get."""
-    if num_parts == 1 or graph.num_edges > _EDGES or num_parts * graph.num_nodes * min(hops, 3) > _COUNT_BYTES:
+    """Bytes that :func:`auto_parts` takes beyond those of ``halo``: for starts that small graphs
+    get."""
+    if (
+        num_parts == 1
+        or graph.num_edges > _EDGES
+        or num_parts * graph.num_nodes * min(hops, 3) > _COUNT_BYTES
+    ):
         return 0
     return graph.num_edges * (METIS_EDGE_BYTES if has_pymetis() else _GROWN_EDGE_BYTES)
 
@@ -92,7 +113,8 @@ def auto_bytes(graph: Graph, num_parts: int, hops: int) -> int:
 def _better_stream(
     graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int, progress: Progress | None
 ) -> Parts:
-    """One hop shows which order is the better one; in the other, more hops may take ten times as long."""
+    """One hop shows which order is the better one; in the other, more hops may take ten times as
+    long."""
     ticks = Ticks(progress, len(train) * (3 + PASSES))
     orders = (by_in_degree(graph.csc, train), np.arange(len(train)))
     held = []
@@ -109,10 +131,15 @@ def _better_stream(
     return search.parts
 
 
-def _best_start(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int, progress: Progress | None) -> Parts:
+def _best_start(
+    graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int, progress: Progress | None
+) -> Parts:
     search, rng = HaloSearch(graph.csc, train, num_parts, hops), np.random.default_rng(seed)
     starts = _starts(graph, train, num_parts, hops, seed)
-    ticks = Ticks(progress, len(train) * (len(starts) * (1 + PASSES) + len(_CLUSTERS_IN_A_PART) * _MOVES + PASSES))
+    ticks = Ticks(
+        progress,
+        len(train) * (len(starts) * (1 + PASSES) + len(_CLUSTERS_IN_A_PART) * _MOVES + PASSES),
+    )
     best: Parts | None = None
     fewest = 0
     for start in starts:
@@ -144,5 +171,9 @@ def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -
         lambda search, _: search.adopt(grown_parts(graph.csc, train, sizes)),
     ]
     if has_pymetis():
-        starts.append(lambda search, _: search.adopt(metis_parts(graph, train, num_parts, hops, seed=seed).numpy()))
+        starts.append(
+            lambda search, _: search.adopt(
+                metis_parts(graph, train, num_parts, hops, seed=seed).numpy()
+            )
+        )
     return starts

@@ -1,4 +1,5 @@
-"""Balance of parts: bounds of their sizes, and moves that keep them where an edge-cut partitioner does not."""
+"""Balance of parts: bounds of their sizes, and moves that keep them where an edge-cut partitioner
+does not."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import numpy.typing as npt
 __all__ = ["balance_parts", "deal_out", "largest_size", "smallest_size"]
 
 Ties = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
-"""Ties of training vertices (given by place) to every part: a row for each, a column for each part."""
+"""Ties of training vertices (given by place) to every part: a row for each, a column for each
+part."""
 
 
 def largest_size(num_train: int, num_parts: int) -> int:
@@ -19,13 +21,15 @@ def largest_size(num_train: int, num_parts: int) -> int:
 
 
 def smallest_size(num_train: int, num_parts: int) -> int:
-    """Fewest that a part keeps when vertices are moved to save: 1 % below the mean, or the mean rounded down."""
+    """Fewest that a part keeps when vertices are moved to save: 1 % below the mean, or the mean
+    rounded down."""
     return max(1, min(num_train // num_parts, -int(-0.99 * num_train // num_parts)))
 
 
 def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> None:
-    """Move vertices out of parts above :func:`largest_size`, and one into each part without any; changes ``parts``;
-    those go first whose ``ties`` (asked for once per part that gives vertices away) change least."""
+    """Move vertices out of parts above :func:`largest_size`, and one into each part without any;
+    changes ``parts``; those go first whose ``ties`` (asked for once per part that gives vertices
+    away) change least."""
     limit = largest_size(len(parts), num_parts)
     sizes = np.bincount(parts, minlength=num_parts)
     empty = np.flatnonzero(sizes == 0)
@@ -37,13 +41,18 @@ def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> N
 
 
 def deal_out(parts: npt.NDArray[np.int32], num_parts: int) -> None:
-    """Give what has no part yet (-1) to the smallest parts, in order, neighbouring ids together; changes ``parts``."""
+    """Give what has no part yet (-1) to the smallest parts, in order, neighbouring ids together;
+    changes ``parts``."""
     missing = np.flatnonzero(parts < 0)
     sizes = np.bincount(parts[parts >= 0], minlength=num_parts)
     low, level = 0, int(sizes.max()) + len(missing)
     while low < level:  # the lowest level to which all parts can be filled up
         middle = (low + level) // 2
-        low, level = (low, middle) if np.maximum(middle - sizes, 0).sum() >= len(missing) else (middle + 1, level)
+        low, level = (
+            (low, middle)
+            if np.maximum(middle - sizes, 0).sum() >= len(missing)
+            else (middle + 1, level)
+        )
     room = np.maximum(level - sizes, 0)
     room[np.flatnonzero(room)[: room.sum() - len(missing)]] -= 1
     parts[missing] = np.repeat(np.arange(num_parts), room)
@@ -58,13 +67,15 @@ def _move(
     limit: int,
     ties: Ties,
 ) -> None:
-    """Move ``count`` vertices of ``giver`` to ``takers`` that have room below ``limit``; there must be enough room."""
+    """Move ``count`` vertices of ``giver`` to ``takers`` that have room below ``limit``; there must
+    be enough room."""
     members = np.flatnonzero(parts == giver)
     tied = ties(members)
     gain = tied[:, takers] - tied[:, [giver]]
     left = np.ones(len(members), dtype=bool)
     while count > 0:
-        # A taker that fills up sends its remaining suitors elsewhere: sort again, at most once for each taker.
+        # A taker that fills up sends its remaining suitors elsewhere: sort again, at most once for
+        # each taker.
         gain[:, sizes[takers] >= limit] = -np.inf
         best = gain.argmax(1)
         order = np.argsort(-gain[np.arange(len(members)), best], kind="stable")

@@ -1,4 +1,5 @@
-"""Method ``halo``: training vertices go where they bring the fewest new vertices, and are moved until none helps."""
+"""Method ``halo``: training vertices go where they bring the fewest new vertices, and are moved
+until none helps."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ LEVELS = 3
 PASSES = 10
 """Number of passes over the training vertices, at most, to move them."""
 _WORTH = 1e-3  # a pass that saves less of the total is the last
-_PIECES, _PIECE = 64, 4096  # of a pass, between which progress is told: so many, of at least so many vertices
+# Of a pass, between which progress is told: so many, of at least so many vertices.
+_PIECES, _PIECE = 64, 4096
 
 Tick = Callable[[int], object]
 """Called with a number of training vertices that were gone through."""
@@ -34,7 +36,8 @@ def _ignore(_count: int) -> None:
 
 
 class HaloSearch:
-    """Parts of training vertices, within 1 % (or one) of the mean size, moved to hold fewer vertices together.
+    """Parts of training vertices, within 1 % (or one) of the mean size, moved to hold fewer
+    vertices together.
 
     Takes ``num_parts * hops`` bytes a vertex (hops above 3 count as 3), and a few ids a vertex.
     """
@@ -46,8 +49,13 @@ class HaloSearch:
         self._kernels, self._csc = _halo, csc
         self._edges = (csc.indptr.numpy(), csc.indices.numpy())
         self._train = train.numpy()
-        self._counts: npt.NDArray[np.uint8] = np.zeros((min(hops, LEVELS), vertices, num_parts), np.uint8)
-        self._least, self._most = smallest_size(len(train), num_parts), largest_size(len(train), num_parts)
+        self._counts: npt.NDArray[np.uint8] = np.zeros(
+            (min(hops, LEVELS), vertices, num_parts), np.uint8
+        )
+        self._least, self._most = (
+            smallest_size(len(train), num_parts),
+            largest_size(len(train), num_parts),
+        )
         self._scratch = [np.empty(max(vertices, len(train)), np.int64) for _ in range(2)]
         self._scratch += [np.zeros(vertices, np.int64), np.zeros(1, np.int64)]  # stamps, clock
         self.parts: npt.NDArray[np.int32] = np.zeros(len(train), np.int32)
@@ -58,7 +66,8 @@ class HaloSearch:
         return int(self._kernels.held(self._counts))
 
     def place(self, order: npt.NDArray[np.int64], *, tick: Tick = _ignore) -> None:
-        """Begin anew: each vertex in turn goes where it brings least, and all parts get equally many."""
+        """Begin anew: each vertex in turn goes where it brings least, and all parts get equally
+        many."""
         self._counts[:] = 0
         self._place(self._train, order, self.parts, tick)
 
@@ -69,11 +78,17 @@ class HaloSearch:
         return parts
 
     def _place(
-        self, members: npt.NDArray[np.int64], order: npt.NDArray[np.int64], parts: npt.NDArray[np.int32], tick: Tick
+        self,
+        members: npt.NDArray[np.int64],
+        order: npt.NDArray[np.int64],
+        parts: npt.NDArray[np.int32],
+        tick: Tick,
     ) -> None:
         room, best = equal_sizes(len(members), self._counts.shape[2]), 0
         for some in _pieces(order):
-            best = self._kernels.place(*self._edges, self._counts, members, some, best, room, parts, *self._scratch)
+            best = self._kernels.place(
+                *self._edges, self._counts, members, some, best, room, parts, *self._scratch
+            )
             tick(len(some))
 
     def adopt(self, parts: npt.NDArray[np.int32]) -> None:
@@ -81,22 +96,39 @@ class HaloSearch:
         self.parts = parts.copy()
         self._kernels.recount(*self._edges, self._counts, self._train, self.parts)
 
-    def improve(self, rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore) -> None:
+    def improve(
+        self, rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore
+    ) -> None:
         """Move single vertices in random order, pass by pass, until that saves little."""
         if len(self._counts) > 1:
             self.improve_groups(np.arange(len(self._train)), rng, passes=passes, tick=tick)
             return
 
         def move(some: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
-            given = (*self._edges, self._counts[0], self._train, some, self._least, self._most, self.parts, sizes)
+            given = (
+                *self._edges,
+                self._counts[0],
+                self._train,
+                some,
+                self._least,
+                self._most,
+                self.parts,
+                sizes,
+            )
             return int(self._kernels.improve_singles(*given))
 
         self._go_through(len(self._train), rng, passes, move, tick)
 
     def improve_groups(
-        self, groups: npt.NDArray[np.int64], rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore
+        self,
+        groups: npt.NDArray[np.int64],
+        rng: np.random.Generator,
+        *,
+        passes: int = PASSES,
+        tick: Tick = _ignore,
     ) -> None:
-        """Move whole groups of vertices; ``groups`` is the number of each training vertex's, which is in one part."""
+        """Move whole groups of vertices; ``groups`` is the number of each training vertex's, which
+        is in one part."""
         _, first, item_of = np.unique(groups, return_index=True, return_inverse=True)
         members = self._train[np.argsort(item_of, kind="stable")]
         begin = np.concatenate([[0], np.cumsum(np.bincount(item_of, minlength=len(first)))])
@@ -106,11 +138,16 @@ class HaloSearch:
             items = (members, begin, some, self._least, self._most, item_parts, sizes)
             return int(self._kernels.improve(*self._edges, self._counts, *items, *self._scratch))
 
-        self._go_through(len(first), rng, passes, move, lambda count: tick(count * len(members) // len(first)))
+        self._go_through(
+            len(first), rng, passes, move, lambda count: tick(count * len(members) // len(first))
+        )
         self.parts = item_parts[item_of]
 
-    def _go_through(self, items: int, rng: np.random.Generator, passes: int, move: Move, tick: Tick) -> None:
-        """Move items in random order, pass by pass, until that saves little and no part is too large."""
+    def _go_through(
+        self, items: int, rng: np.random.Generator, passes: int, move: Move, tick: Tick
+    ) -> None:
+        """Move items in random order, pass by pass, until that saves little and no part is too
+        large."""
         sizes, limit = np.bincount(self.parts, minlength=self._counts.shape[2]), _WORTH * self.held
         for _ in range(passes):
             saved = 0
@@ -140,13 +177,20 @@ def by_in_degree(csc: CSC, train: Tensor) -> npt.NDArray[np.int64]:
 
 
 def halo_parts(
-    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+    graph: Graph,
+    train: Tensor,
+    num_parts: int,
+    hops: int,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Tensor:
     """Fewest vertices over all parts, by one stream and a few passes over the edges.
 
-    The stream is FENNEL's (Tsourakakis et al., WSDM 2014) by falling in-degree, so that parts fill up around hubs one
-    after the other; this order matters more than the score (``benchmarks/NOTES.md``). The moves are those of Kernighan
-    and Lin as simplified by label propagation (Meyerhenke, Sanders and Schulz, 2014).
+    The stream is FENNEL's (Tsourakakis et al., WSDM 2014) by falling in-degree, so that parts fill
+    up around hubs one after the other; this order matters more than the score
+    (``benchmarks/NOTES.md``). The moves are those of Kernighan and Lin as simplified by label
+    propagation (Meyerhenke, Sanders and Schulz, 2014).
     """
     whole = len(train) * (1 + PASSES)
     search, ticks = HaloSearch(graph.csc, train, num_parts, hops), Ticks(progress, whole)

@@ -22,7 +22,8 @@ from .balancing import balance_parts, deal_out
 __all__ = ["METIS_EDGE_BYTES", "has_pymetis", "metis_clusters", "metis_parts", "without_directions"]
 
 METIS_EDGE_BYTES = 240
-"""Memory that an edge takes: 3.9 GB for RMAT scale 20 with 16.8 M edges, whose most have no edge back."""
+"""Memory that an edge takes: 3.9 GB for RMAT scale 20 with 16.8 M edges, whose most have no edge
+back."""
 
 Ids = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.int32]
@@ -31,14 +32,21 @@ _MAX_EXCESS = 10  # METIS's ufactor, in thousandths: how much larger than the me
 
 
 def metis_parts(
-    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+    graph: Graph,
+    train: Tensor,
+    num_parts: int,
+    hops: int,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Tensor:
     """METIS (Karypis and Kumar, SIAM J. Sci. Comput. 1998) on the graph without directions.
 
-    Calls ``pymetis`` (2025.2 or newer) or, without it, the METIS in DGL, whose seed cannot be set and which does not
-    always repeat itself. Only training vertices weigh anything; the largest part is brought within 1 % of the mean by
-    moving the vertices with the least to lose. Vertices without edges are dealt out. ``hops`` is not read: METIS knows
-    edges only. The graph and METIS's copies of it must fit into memory (60 to 240 bytes an edge).
+    Calls ``pymetis`` (2025.2 or newer) or, without it, the METIS in DGL, whose seed cannot be set
+    and which does not always repeat itself. Only training vertices weigh anything; the largest part
+    is brought within 1 % of the mean by moving the vertices with the least to lose. Vertices
+    without edges are dealt out. ``hops`` is not read: METIS knows edges only. The graph and METIS's
+    copies of it must fit into memory (60 to 240 bytes an edge).
 
     Raises:
         MissingDependencyError: Neither package is installed.
@@ -57,7 +65,10 @@ def metis_parts(
 
     def ties(places: Ids) -> npt.NDArray[np.float64]:
         rows = both[ids[places]]
-        key = np.repeat(np.arange(len(places)) * (num_parts + 1), np.diff(rows.indptr)) + part_of[rows.indices]
+        key = (
+            np.repeat(np.arange(len(places)) * (num_parts + 1), np.diff(rows.indptr))
+            + part_of[rows.indices]
+        )
         counts = np.bincount(key, minlength=len(places) * (num_parts + 1))
         return counts.reshape(len(places), num_parts + 1)[:, :num_parts].astype(np.float64)
 
@@ -67,8 +78,11 @@ def metis_parts(
     return torch.from_numpy(parts)
 
 
-def metis_clusters(graph: Graph, num_clusters: int, *, recursive: bool = False, seed: int = 0) -> Tensor:
-    """The cluster of each vertex, shape ``(num_nodes,)``, int32, by ``pymetis`` alone; as even as METIS makes them.
+def metis_clusters(
+    graph: Graph, num_clusters: int, *, recursive: bool = False, seed: int = 0
+) -> Tensor:
+    """The cluster of each vertex, shape ``(num_nodes,)``, int32, by ``pymetis`` alone; as even as
+    METIS makes them.
 
     Raises:
         MissingDependencyError: ``pymetis`` is not installed.
@@ -82,11 +96,15 @@ def metis_clusters(graph: Graph, num_clusters: int, *, recursive: bool = False, 
     return torch.from_numpy(parts)
 
 
-def _divided(both: Any, weights: Ids, num_parts: int, divide: Callable[[Ids, Ids, Ids, int], Parts]) -> Parts:
-    """The part of each vertex of a symmetric matrix; -1 for those without edges, and where there are too few."""
+def _divided(
+    both: Any, weights: Ids, num_parts: int, divide: Callable[[Ids, Ids, Ids, int], Parts]
+) -> Parts:
+    """The part of each vertex of a symmetric matrix; -1 for those without edges, and where there
+    are too few."""
     linked = np.flatnonzero(np.diff(both.indptr))
     parts: Parts = np.full(len(weights), -1, dtype=np.int32)
-    # METIS prints warnings or fails where parts are about as many as vertices; nothing is lost there.
+    # METIS prints warnings or fails where parts are about as many as vertices; nothing is lost
+    # there.
     if len(linked) >= 4 * num_parts and weights[linked].any():
         # Vertices without edges have no row to keep, and no column to drop.
         place = np.full(len(weights), -1, dtype=np.int64)
@@ -97,7 +115,8 @@ def _divided(both: Any, weights: Ids, num_parts: int, divide: Callable[[Ids, Ids
 
 
 def without_directions(graph: Graph) -> Any:
-    """A scipy CSR matrix with an entry for each pair of linked vertices, both ways, and none on the diagonal."""
+    """A scipy CSR matrix with an entry for each pair of linked vertices, both ways, and none on the
+    diagonal."""
     from scipy.sparse import csr_matrix
 
     csc = graph.csc.copy()
@@ -119,18 +138,26 @@ def has_pymetis() -> bool:
 
 
 def _find_metis() -> Callable[..., Parts]:
-    """The function that calls METIS: rows of a symmetric matrix, vertex weights, parts and seed to the parts."""
+    """The function that calls METIS: rows of a symmetric matrix, vertex weights, parts and seed to
+    the parts."""
     if has_pymetis():
         return _by_pymetis
     if importlib.util.find_spec("dgl") is not None:
         return _by_dgl
     raise MissingDependencyError(
-        f"method 'metis' needs pymetis 2025.2 or newer, or DGL, and neither is installed: {how_to_install('metis')}"
+        "method 'metis' needs pymetis 2025.2 or newer, or DGL, and neither is installed: "
+        f"{how_to_install('metis')}"
     )
 
 
 def _by_pymetis(
-    starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int, *, recursive: bool | None = None
+    starts: Ids,
+    ends: Ids,
+    weights: Ids,
+    num_parts: int,
+    seed: int,
+    *,
+    recursive: bool | None = None,
 ) -> Parts:
     """``recursive``: by bisection; None: for up to 8 parts, as pymetis does by itself."""
     import pymetis
@@ -140,7 +167,9 @@ def _by_pymetis(
     options.ufactor = _MAX_EXCESS
     adjacency = pymetis.CSRAdjacency(starts, ends)
     return np.array(
-        pymetis.part_graph(num_parts, adjacency, vweights=weights, recursive=recursive, options=options)[1],
+        pymetis.part_graph(
+            num_parts, adjacency, vweights=weights, recursive=recursive, options=options
+        )[1],
         dtype=np.int32,
     )
 
@@ -149,8 +178,14 @@ def _by_dgl(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int) -> 
     from ...dgl.graphbolt import import_dgl
 
     dgl = import_dgl()
-    csc = (torch.from_numpy(starts), torch.from_numpy(ends), torch.empty(0, dtype=torch.int64, device="cpu"))
+    csc = (
+        torch.from_numpy(starts),
+        torch.from_numpy(ends),
+        torch.empty(0, dtype=torch.int64, device="cpu"),
+    )
     graph = dgl.graph(("csc", csc), num_nodes=len(weights))
     with contextlib.redirect_stdout(io.StringIO()):  # it prints how long its steps take
-        found = dgl.partition.metis_partition_assignment(graph, num_parts, balance_ntypes=torch.from_numpy(weights))
+        found = dgl.partition.metis_partition_assignment(
+            graph, num_parts, balance_ntypes=torch.from_numpy(weights)
+        )
     return np.asarray(found, dtype=np.int32)

@@ -18,29 +18,47 @@ _STEPS = 64  # between which progress is told, about
 
 
 def hash_parts(
-    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+    graph: Graph,
+    train: Tensor,
+    num_parts: int,
+    hops: int,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Tensor:
-    """Random partition: shuffled training vertices are dealt out in turn, sizes differ by one at most."""
-    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed % 2**64), device="cpu")
+    """Random partition: shuffled training vertices are dealt out in turn, sizes differ by one at
+    most."""
+    order = torch.randperm(
+        len(train), generator=torch.Generator().manual_seed(seed % 2**64), device="cpu"
+    )
     parts = torch.empty(len(train), dtype=torch.int32, device="cpu")
     parts[order] = (torch.arange(len(train), device="cpu") % num_parts).int()
     return parts
 
 
 def paper_parts(
-    graph: Graph, train: Tensor, num_parts: int, hops: int, *, seed: int = 0, progress: Progress | None = None
+    graph: Graph,
+    train: Tensor,
+    num_parts: int,
+    hops: int,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Tensor:
-    """Greedy stream by the score of PaGraph (Lin et al., SoCC 2020, section 3.4), in ascending order of ids.
+    """Greedy stream by the score of PaGraph (Lin et al., SoCC 2020, section 3.4), in ascending
+    order of ids.
 
-    Vertex ``t`` goes to the part ``i`` of the highest ``(1 + |TV_i & IN(t)|) * (avg - |TV_i|) / (|V_i| + 1)``, where
-    ``TV_i`` are the part's training vertices so far, ``IN(t)`` what ``t`` reaches in ``hops`` hops, ``avg`` the number
-    of training vertices over that of parts, and ``V_i`` all that the part holds so far. Of equal scores the one with
-    fewer training vertices wins, then the later part. Sizes differ by one at most. Nothing is left to chance: ``seed``
-    is not read.
+    Vertex ``t`` goes to the part ``i`` of the highest
+    ``(1 + |TV_i & IN(t)|) * (avg - |TV_i|) / (|V_i| + 1)``, where ``TV_i`` are the part's training
+    vertices so far, ``IN(t)`` what ``t`` reaches in ``hops`` hops, ``avg`` the number of training
+    vertices over that of parts, and ``V_i`` all that the part holds so far. Of equal scores the one
+    with fewer training vertices wins, then the later part. Sizes differ by one at most. Nothing is
+    left to chance: ``seed`` is not read.
 
-    One hop takes ``3 + num_parts / 8`` bytes a vertex beside the graph, and reads the graph's rows in order. More hops
-    take about ``14 + hops * num_parts / 8`` bytes a vertex, 4 bytes for each in-edge from a training vertex (8 with
-    int64 ids), and time that grows with the sum over training vertices of the edges within their reach.
+    One hop takes ``3 + num_parts / 8`` bytes a vertex beside the graph, and reads the graph's rows
+    in order. More hops take about ``14 + hops * num_parts / 8`` bytes a vertex, 4 bytes for each
+    in-edge from a training vertex (8 with int64 ids), and time that grows with the sum over
+    training vertices of the edges within their reach.
     """
     if num_parts == 1:
         return torch.zeros(len(train), dtype=torch.int32, device="cpu")
@@ -50,12 +68,16 @@ def paper_parts(
     indptr, indices, ids = csc.indptr.numpy(), csc.indices.numpy(), train.numpy()
     row_ptr, rows = _train_sources(csc, train) if by_rank else (indptr, indices)
     counted = len(train) if by_rank else csc.num_dst
-    # Two bytes for one hop, which takes less time than clearing the table for every 255 vertices would.
+    # Two bytes for one hop, which takes less time than clearing the table for every 255 vertices
+    # would.
     stamps = np.zeros(counted, dtype=np.uint8 if by_rank else np.uint16)
     owners = np.zeros(counted, dtype=np.min_scalar_type(num_parts))
     # One hop is counted from a vertex's own row, and nothing is followed.
     followed = csc.num_dst if by_rank else 1
-    reached, queue = np.zeros(followed, dtype=indices.dtype), np.empty(followed, dtype=indices.dtype)
+    reached, queue = (
+        np.zeros(followed, dtype=indices.dtype),
+        np.empty(followed, dtype=indices.dtype),
+    )
     members = np.zeros((csc.num_dst, hops, -(-num_parts // 8)), dtype=np.uint8)
     counts = np.zeros(num_parts + 1, dtype=np.int64)
     sizes, held = np.zeros((2, num_parts), dtype=np.int64)
@@ -64,15 +86,26 @@ def paper_parts(
     step = -(-len(train) // _STEPS)
     for begin in range(0, len(train), step):
         end = min(begin + step, len(train))
-        _paper.assign(indptr, indices, row_ptr, rows, by_rank, ids, begin, end, np.iinfo(stamps.dtype).max, *state)
+        _paper.assign(
+            indptr,
+            indices,
+            row_ptr,
+            rows,
+            by_rank,
+            ids,
+            begin,
+            end,
+            np.iinfo(stamps.dtype).max,
+            *state,
+        )
         if progress is not None:
             progress(end, len(train))
     return torch.from_numpy(parts)
 
 
 def _train_sources(csc: CSC, train: Tensor) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The graph's rows of training sources alone, as ascending ranks: the stream ends a row where ranks are yet to
-    come, a third of the work of full rows."""
+    """The graph's rows of training sources alone, as ascending ranks: the stream ends a row where
+    ranks are yet to come, a third of the work of full rows."""
     from . import _paper
 
     indptr, indices = csc.indptr.numpy(), csc.indices.numpy()

@@ -1,4 +1,5 @@
-"""PinnedMemory without a driver: remembers what it would have registered, and refuses what a driver refuses."""
+"""PinnedMemory without a driver: remembers what it would have registered, and refuses what a driver
+refuses."""
 
 import threading
 
@@ -24,7 +25,9 @@ class PretendedDriver(PinnedMemory):
 
     def pages(self):
         return {
-            page for begin, size in self.registered.items() for page in range(begin >> 12, (begin + size + 4095) >> 12)
+            page
+            for begin, size in self.registered.items()
+            for page in range(begin >> 12, (begin + size + 4095) >> 12)
         }
 
     def _is_pinned(self, address):

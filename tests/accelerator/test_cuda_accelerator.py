@@ -18,7 +18,10 @@ from pagraph.accelerator.pinning import is_pinned_at, memory_of
 from pagraph.accelerator.triton_kernels import launch
 from pagraph.graph.mapped import map_npy
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 _ROWS, _WIDTH = 4096, 128
 
@@ -50,7 +53,8 @@ def _pinned(device, tensor):
         pin = device.pin(tensor)
     if pin is None:
         assert len(seen) == 1
-        torch.ones(4, device=device.device).sum().item()  # the driver's error is not torch's next one
+        # The driver's error is not torch's next one.
+        torch.ones(4, device=device.device).sum().item()
         pytest.skip(str(seen[0].message))
     assert not seen
     return pin
@@ -67,11 +71,15 @@ def _memory(kind, folder):
         return map_npy(folder / "rows.npy")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch says that the array is not writable
-        return torch.from_numpy(np.load(folder / "rows.npy", mmap_mode={"read-only map": "r", "map": "r+"}[kind]))
+        return torch.from_numpy(
+            np.load(folder / "rows.npy", mmap_mode={"read-only map": "r", "map": "r+"}[kind])
+        )
 
 
 @pytest.mark.parametrize("kind", ["heap", "shared", "map", "read-only map", "private map"])
-def test_host_memory_is_pinned_in_place_read_by_a_kernel_and_unpinned(device, copied, tmp_path, kind):
+def test_host_memory_is_pinned_in_place_read_by_a_kernel_and_unpinned(
+    device, copied, tmp_path, kind
+):
     tensor = _memory(kind, tmp_path)
     address = tensor.data_ptr()
     pin = _pinned(device, tensor)
@@ -258,7 +266,9 @@ def test_memory_that_crossed_streams_is_not_given_out_early(device):
 def test_threads_have_current_streams_of_their_own(device):
     seen = []
     with device.stream("reading").use():
-        thread = threading.Thread(target=lambda: seen.append(torch.cuda.current_stream(device.device)))
+        thread = threading.Thread(
+            target=lambda: seen.append(torch.cuda.current_stream(device.device))
+        )
         thread.start()
         thread.join()
         assert torch.cuda.current_stream(device.device) != seen[0]
@@ -332,5 +342,7 @@ def test_a_second_device_takes_nothing_of_the_first():
         assert torch._C._cuda_hasPrimaryContext(1)
         print("done")
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
+    )
     assert done.stdout == "done\n", done.stderr

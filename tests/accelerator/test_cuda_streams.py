@@ -29,8 +29,12 @@ def noted(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "device", noting("device"))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: Stream(f"the user's of {index}"))
-    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: notes.append(f"stream {stream.device}"))
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda index: Stream(f"the user's of {index}")
+    )
+    monkeypatch.setattr(
+        torch.cuda, "set_stream", lambda stream: notes.append(f"stream {stream.device}")
+    )
     return notes
 
 

@@ -13,7 +13,11 @@ from pagraph.accelerator import Accelerator, HostAccelerator, OutOfMemory, accel
 
 def test_streams_nest_and_belong_to_a_thread():
     device = HostAccelerator()
-    user, reading, sampling = device.current_stream, device.stream("reading"), device.stream("sampling")
+    user, reading, sampling = (
+        device.current_stream,
+        device.stream("reading"),
+        device.stream("sampling"),
+    )
     seen = []
 
     def elsewhere():
@@ -39,7 +43,9 @@ def test_streams_nest_and_belong_to_a_thread():
 def test_a_stream_is_made_once():
     device = HostAccelerator()
     made = []
-    threads = [threading.Thread(target=lambda: made.append(device.stream("reading"))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: made.append(device.stream("reading"))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -21,7 +21,9 @@ def driver():
 
 def _paged(n, dtype=torch.float32):
     """A tensor that has its pages for itself."""
-    return torch.from_numpy(np.frombuffer(mmap.mmap(-1, max(1, n * dtype.itemsize)), np.float32, n)).view(dtype)
+    return torch.from_numpy(
+        np.frombuffer(mmap.mmap(-1, max(1, n * dtype.itemsize)), np.float32, n)
+    ).view(dtype)
 
 
 def test_memory_is_registered_once_and_unregistered_with_the_last_claim(driver):
@@ -62,12 +64,17 @@ def test_all_devices_that_read_are_waited_for(driver):
     first.release()
     assert len(driver.calls) == 1
     second.release()
-    assert driver.calls[1:] == [("synchronize", "cuda:0", "cuda:1"), ("unregister", tensor.data_ptr())]
+    assert driver.calls[1:] == [
+        ("synchronize", "cuda:0", "cuda:1"),
+        ("unregister", tensor.data_ptr()),
+    ]
 
 
 def test_views_of_registered_memory_join_it(driver):
     tensor = _paged(8192).view(1024, 8)
-    pins = [driver.pin(part, GPU) for part in (tensor, tensor[100:200], tensor[:, 3], tensor[7, 2:3])]
+    pins = [
+        driver.pin(part, GPU) for part in (tensor, tensor[100:200], tensor[:, 3], tensor[7, 2:3])
+    ]
     assert len(driver.registered) == 1
     for pin in pins[:-1]:
         pin.release()
@@ -96,7 +103,9 @@ def test_a_small_part_of_an_array_is_registered_alone(driver):
 def test_memory_that_touches_a_registered_page_is_refused_with_one_warning(driver):
     whole = _paged(1 << 16)
     pin = driver.pin(whole[:2048], GPU)
-    with pytest.warns(RuntimeWarning, match=r"could not be pinned \(part or all .* through a staging buffer") as seen:
+    with pytest.warns(
+        RuntimeWarning, match=r"could not be pinned \(part or all .* through a staging buffer"
+    ) as seen:
         assert driver.pin(whole[2000:4000], GPU) is None
     assert len(seen) == 1
     pin.release()
@@ -106,7 +115,9 @@ def test_memory_that_touches_a_registered_page_is_refused_with_one_warning(drive
 def test_refused_memory_is_not_remembered(driver):
     tensor = _paged(5000)
     driver.refuses = "out of memory"
-    with pytest.warns(RuntimeWarning, match=r"19\.53 KiB of host memory could not be pinned \(out of memory\)"):
+    with pytest.warns(
+        RuntimeWarning, match=r"19\.53 KiB of host memory could not be pinned \(out of memory\)"
+    ):
         assert driver.pin(tensor, GPU) is None
     driver.refuses = None
     pin = driver.pin(tensor, GPU)
@@ -168,7 +179,9 @@ def test_files_larger_than_half_of_the_memory_are_not_read_into_it(driver, tmp_p
     monkeypatch.setattr("pagraph.accelerator.pinning.host_available", lambda: 1 << 19)
     driver.pin(tensor, GPU).release()
     monkeypatch.setattr("pagraph.accelerator.pinning.host_available", lambda: (1 << 19) - 1)
-    with pytest.warns(RuntimeWarning, match=r"file on disk of 256 KiB, more than half of the 512 KiB of memory"):
+    with pytest.warns(
+        RuntimeWarning, match=r"file on disk of 256 KiB, more than half of the 512 KiB of memory"
+    ):
         assert driver.pin(tensor, GPU) is None
     assert len(driver.calls) == 3
 

@@ -70,7 +70,10 @@ def test_uploads_have_the_bytes_of_their_sources(data):
         dtype = data.draw(st.sampled_from(_DTYPES))
         shape = data.draw(st.lists(st.integers(0, 9), max_size=3))
         sources.append(torch.randint(0, 2 if dtype == torch.bool else 100, shape).to(dtype))
-    slots, slot_bytes = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([1, 7, 64, 100, 256, 1000, 1 << 16]))
+    slots, slot_bytes = (
+        data.draw(st.integers(1, 3)),
+        data.draw(st.sampled_from([1, 7, 64, 100, 256, 1000, 1 << 16])),
+    )
     ring = StagingRing(HostAccelerator(), slots, slot_bytes)
     for _ in range(2):
         sent = ring.upload(iter(sources))

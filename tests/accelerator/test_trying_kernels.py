@@ -37,14 +37,20 @@ def test_a_kernel_that_answers_is_tried_once(device, monkeypatch):
 
 @pytest.mark.parametrize(
     ("says", "reason"),
-    [("Failed to find C compiler.\nSet CC.", r"Failed to find C compiler\."), ("", r"RuntimeError\(''\)")],
+    [
+        ("Failed to find C compiler.\nSet CC.", r"Failed to find C compiler\."),
+        ("", r"RuntimeError\(''\)"),
+    ],
 )
 def test_a_kernel_that_fails_leads_to_staging_with_one_warning(device, monkeypatch, says, reason):
     def launch(kernel, programs, out):
         raise RuntimeError(says)
 
     monkeypatch.setattr(f"{CUDA}.launch", launch)
-    with pytest.warns(RuntimeWarning, match=rf"Triton's kernels do not run on cuda:0 \({reason}\): rows go through"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=rf"Triton's kernels do not run on cuda:0 \({reason}\): rows go through",
+    ):
         assert not device.runs_kernels
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -7,7 +7,8 @@ from pagraph.graph import Graph
 
 
 def directed(n=300, m=1800, seed=0, **fields):
-    """Out-degrees by a power law, some self-loops and parallel edges, some vertices without edges."""
+    """Out-degrees by a power law, some self-loops and parallel edges, some vertices without
+    edges."""
     rng = np.random.default_rng(seed)
     src, dst = rng.zipf(1.6, m) % n, rng.integers(0, n - n // 10, m)
     return Graph.from_coo(src, dst, n, edata=fields)
@@ -26,7 +27,8 @@ def weights(m, seed=0):
 
 
 def weighted(make):
-    """A graph with edge weights ``w`` and a ``mask`` of those above 0; an edge and the edge back weigh the same."""
+    """A graph with edge weights ``w`` and a ``mask`` of those above 0; an edge and the edge back
+    weigh the same."""
     m = make().num_edges
     w = weights(m)
     if make is undirected:

@@ -102,7 +102,9 @@ def test_wrong_values(value, text):
         Budget.parse(value)
 
 
-@pytest.mark.parametrize("value", [True, False, np.True_, [1], {"node": 1}, 1j, b"1GiB", Decimal(1)])
+@pytest.mark.parametrize(
+    "value", [True, False, np.True_, [1], {"node": 1}, 1j, b"1GiB", Decimal(1)]
+)
 def test_wrong_types(value):
     with pytest.raises(TypeError, match="cache must be"):
         Budget.parse(value)
@@ -149,7 +151,11 @@ def test_rows_without_a_table():
     assert rows_that_fit(-40, [4], 100, table=False) == 0
 
 
-@given(st.integers(-(2**60), 2**60), st.lists(st.integers(0, 10_000), max_size=4), st.integers(0, 10**10))
+@given(
+    st.integers(-(2**60), 2**60),
+    st.lists(st.integers(0, 10_000), max_size=4),
+    st.integers(0, 10**10),
+)
 def test_rows_fit_and_no_more_would(nbytes, row_bytes, num_nodes):
     rows = rows_that_fit(nbytes, row_bytes, num_nodes)
     width, table = sum(row_bytes), SLOT_BYTES * num_nodes
@@ -185,4 +191,8 @@ def test_one_budget_for_several_types():
     assert Budget.parse("1KiB").nbytes(types, free=never) == 1024
     assert Budget.parse("auto").nbytes(types, free=lambda: 77) == 77
     assert Budget.parse("10%").nbytes([], free=never) == 0
-    assert [Budget.parse(value).pays_tables for value in ("10%", "1KiB", "auto")] == [False, True, True]
+    assert [Budget.parse(value).pays_tables for value in ("10%", "1KiB", "auto")] == [
+        False,
+        True,
+        True,
+    ]

@@ -34,13 +34,17 @@ def test_an_empty_plan():
 
 def test_a_plan_of_one_of_several_types_names_it():
     plan = CachePlan(CPU, 100, 6000, 400, (FieldPlan("user/feat", 1, 5, "disk"),), "user")
-    assert repr(plan).startswith("CachePlan(1 of 100 'user' vertices on cpu, 405 B of 5.859 KiB; 'user/feat': 1 rows")
+    assert repr(plan).startswith(
+        "CachePlan(1 of 100 'user' vertices on cpu, 405 B of 5.859 KiB; 'user/feat': 1 rows"
+    )
     edges = replace(plan, node_type=("user", "buys", "item"))
     assert repr(edges).startswith("CachePlan(1 of 100 'user-buys-item' edges on cpu")
 
 
 def test_what_is_expected_follows_from_reads_and_hits():
-    part = FieldPlan("feat", 10, 640, "disk", row_bytes=128, expected_reads=80.0, expected_hits=60.0)
+    part = FieldPlan(
+        "feat", 10, 640, "disk", row_bytes=128, expected_reads=80.0, expected_hits=60.0
+    )
     assert part.expected_hit_rate == 0.75 and part.expected_bytes_saved == 60 * 128
     nothing = replace(part, expected_reads=0.0, expected_hits=0.0)
     assert nothing.expected_hit_rate == 0.0 and nothing.expected_bytes_saved == 0.0
@@ -90,7 +94,10 @@ def test_a_plan_is_a_table_in_a_notebook():
 
 
 def test_a_plan_prints_as_a_table():
-    fields = (FieldPlan("user/feat", 10, 5120, "disk", 512, 80.0, 60.0), FieldPlan("user/age", 7, 56, "host", 8))
+    fields = (
+        FieldPlan("user/feat", 10, 5120, "disk", 512, 80.0, 60.0),
+        FieldPlan("user/age", 7, 56, "host", 8),
+    )
     edges = (FieldPlan("edge:w", 30, 120, "disk", 4, 50.0, 50.0),)
     plans = CachePlans(
         [
@@ -111,13 +118,23 @@ def test_a_plan_prints_as_a_table():
         ]
     )
     known = str(CachePlans([replace(plans[0], fields=fields[:1])]))
-    assert known.splitlines()[0] == "cache on cpu: 5.391 KiB of 5.859 KiB; hit rates and bytes saved are expectations"
+    assert (
+        known.splitlines()[0]
+        == "cache on cpu: 5.391 KiB of 5.859 KiB; hit rates and bytes saved are expectations"
+    )
     assert known.splitlines()[-1].split() == ["total", "5.391", "KiB", "75.0", "%", "30", "KiB"]
 
 
 @pytest.mark.parametrize(
     ("nbytes", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (3 << 29, "1.5 GiB"), (5 << 40, "5 TiB"), (2**60, "1.049e+06 TiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (3 << 29, "1.5 GiB"),
+        (5 << 40, "5 TiB"),
+        (2**60, "1.049e+06 TiB"),
+    ],
 )
 def test_sizes_for_people(nbytes, text):
     assert bytes_text(nbytes) == text

@@ -79,7 +79,9 @@ def test_the_hit_rate_is_over_fields_that_a_cache_may_serve():
 def test_stats_of_several_loaders_parts_add_up():
     left = FieldStats({"host": 3}, {"host": 12})
     right = FieldStats({"host": 1, "cache": 2}, {"host": 4, "cache": 8}, cacheable=True)
-    assert left + right == FieldStats({"host": 4, "cache": 2}, {"host": 16, "cache": 8}, cacheable=True)
+    assert left + right == FieldStats(
+        {"host": 4, "cache": 2}, {"host": 16, "cache": 8}, cacheable=True
+    )
     assert CacheStats({"a": left, "b": right}).total.asked == 6
 
 
@@ -152,7 +154,11 @@ def test_numbers_by_flat_names():
     epoch = EpochStats(3, 5, {"waiting": 1.5}, {"edges": 7}, reads, {"reading": 0.25})
     numbers = epoch.to_dict()
     assert (numbers["epoch"], numbers["batches"], numbers["edges"]) == (3, 5, 7)
-    assert (numbers["seconds/waiting"], numbers["seconds/sampling"], numbers["device_seconds/reading"]) == (
+    assert (
+        numbers["seconds/waiting"],
+        numbers["seconds/sampling"],
+        numbers["device_seconds/reading"],
+    ) == (
         1.5,
         0,
         0.25,
@@ -172,8 +178,15 @@ def test_a_loaders_numbers_are_those_of_all_epochs():
         recorder.delivered(edges=3)
         recorder.close()
     numbers = stats.to_dict()
-    assert (numbers["epochs"], numbers["batches"], numbers["edges"], numbers["field/feat/rows"]) == (2, 2, 6, 20)
-    assert "epoch" not in numbers and all(isinstance(value, int | float) for value in numbers.values())
+    assert (
+        numbers["epochs"],
+        numbers["batches"],
+        numbers["edges"],
+        numbers["field/feat/rows"],
+    ) == (2, 2, 6, 20)
+    assert "epoch" not in numbers and all(
+        isinstance(value, int | float) for value in numbers.values()
+    )
     assert stats._repr_html_().count("<table>") == 3 and "<td>total</td>" in stats._repr_html_()
 
 
@@ -201,7 +214,9 @@ def pending(hits=(1, 2), asked_by_hop=(4, 6), ready=None, key="feat"):
     """A read of ten rows that took 0.5 s once ``ready`` has happened."""
     ready = ready or Moment(1.5)
     counted = Hits(torch.tensor(hits), ready)
-    return PendingRead(key, "host", 10, counted, 8, True, Moment(1.0, happened=True), ready, asked_by_hop)
+    return PendingRead(
+        key, "host", 10, counted, 8, True, Moment(1.0, happened=True), ready, asked_by_hop
+    )
 
 
 def test_a_pending_read_is_counted_when_it_is_done():
@@ -210,7 +225,9 @@ def test_a_pending_read_is_counted_when_it_is_done():
     assert counters.snapshot().fields == {}
     read.ready.happened.set()
     feat = counters.snapshot().fields["feat"]
-    assert feat == FieldStats({"host": 7, "cache": 3}, {"host": 56, "cache": 24}, True, 0.5, (4, 6), (1, 2))
+    assert feat == FieldStats(
+        {"host": 7, "cache": 3}, {"host": 56, "cache": 24}, True, 0.5, (4, 6), (1, 2)
+    )
     assert counters.snapshot().fields["feat"] == feat
 
 
@@ -234,7 +251,11 @@ def test_settling_waits_for_all():
     for timer in timers:
         timer.start()
     counters.settle()
-    assert {key: stats.hits for key, stats in counters.snapshot().fields.items()} == {"a": 3, "b": 3, "c": 3}
+    assert {key: stats.hits for key, stats in counters.snapshot().fields.items()} == {
+        "a": 3,
+        "b": 3,
+        "c": 3,
+    }
     counters.settle()
     assert counters.snapshot().total.asked == 30
 

@@ -17,7 +17,9 @@ from pagraph.system.budget import SLOT_BYTES
 def demand(num_nodes, row_bytes, scores=None, count=None):
     count = len(scores) if scores is not None else num_nodes if count is None else count
     scores = None if scores is None else torch.tensor(scores, dtype=torch.float64)
-    return Demand(num_nodes, row_bytes, SLOT_BYTES * num_nodes, Ranking(torch.arange(count), scores))
+    return Demand(
+        num_nodes, row_bytes, SLOT_BYTES * num_nodes, Ranking(torch.arange(count), scores)
+    )
 
 
 def reads_of(demands):
@@ -86,7 +88,9 @@ def demand_lists(draw, with_tables=False):
         num_nodes = draw(st.integers(0, 30))
         count = draw(st.integers(0, num_nodes))
         width = draw(st.integers(1, 64))
-        scores = sorted(draw(st.lists(st.integers(0, 20), min_size=count, max_size=count)), reverse=True)
+        scores = sorted(
+            draw(st.lists(st.integers(0, 20), min_size=count, max_size=count)), reverse=True
+        )
         demands.append(demand(num_nodes, width, scores))
     free = not with_tables and draw(st.booleans())  # as under a share of the rows
     return [replace(d, table_bytes=0) for d in demands] if free else demands
@@ -131,12 +135,21 @@ def test_with_bytes_for_everything_everything_is_taken(demands):
 def test_the_row_that_is_read_more_goes_first_whatever_its_width():
     # tables: 8 + 8 bytes
     demands = [demand(2, 10, [9, 2]), demand(2, 5, [4, 4])]
-    for nbytes, counts in [(17, [0, 1]), (18, [1, 0]), (25, [1, 0]), (31, [1, 1]), (36, [1, 2]), (46, [2, 2])]:
+    for nbytes, counts in [
+        (17, [0, 1]),
+        (18, [1, 0]),
+        (25, [1, 0]),
+        (31, [1, 1]),
+        (36, [1, 2]),
+        (46, [2, 2]),
+    ]:
         assert divide(nbytes, demands) == counts, nbytes
 
 
 def test_rows_cached_at_half_their_width_save_twice_as_much_per_byte():
-    demands = [replace(d, table_bytes=0) for d in (demand(4, 8, [3, 3, 3, 3]), demand(4, 8, [2, 2, 2, 2]))]
+    demands = [
+        replace(d, table_bytes=0) for d in (demand(4, 8, [3, 3, 3, 3]), demand(4, 8, [2, 2, 2, 2]))
+    ]
     assert divide(32, demands) == [4, 0]
     assert divide(32, [demands[0], replace(demands[1], read_bytes=16)]) == [0, 4]
 
@@ -159,7 +172,9 @@ def test_never_worse_than_one_pass_over_all_types_with_their_tables():
     rng = np.random.default_rng(1)
     for _ in range(200):
         demands = [
-            demand(n, int(rng.integers(1, 60)), sorted(rng.integers(0, 9, n).tolist(), reverse=True))
+            demand(
+                n, int(rng.integers(1, 60)), sorted(rng.integers(0, 9, n).tolist(), reverse=True)
+            )
             for n in rng.integers(1, 20, 3).tolist()
         ]
         nbytes = int(rng.integers(0, 2000))
@@ -204,7 +219,8 @@ def test_many_distinct_scores_and_large_numbers():
     assert divide(24 + 2**40 * 6, wide) == plain_divide(24 + 2**40 * 6, wide)
 
 
-# -- orders whose best rows do not come first, and fields that share a table -------------------------------
+# -- orders whose best rows do not come first, and fields that share a table
+# -------------------------------
 
 
 def along(order, num_nodes, row_bytes, reads, table_bytes=0):
@@ -234,7 +250,8 @@ def taken(demands, counts):
 
 
 def blocks(reads):
-    """The pieces of the least concave curve above the running sums: for each its end and its slope."""
+    """The pieces of the least concave curve above the running sums: for each its end and its
+    slope."""
     sums, at, pieces = [0, *itertools.accumulate(reads)], 0, []
     while at < len(reads):
         slope, end = max(((sums[j] - sums[at]) / (j - at), j) for j in range(at + 1, len(sums)))
@@ -244,8 +261,12 @@ def blocks(reads):
 
 
 def bound(demands, nbytes):
-    """What no choice can exceed: pieces of all envelopes by slope, the last one cut where the bytes end; no tables."""
-    pieces = sorted(((s, (e - b) * d.row_bytes) for d in demands for b, e, s in blocks(d.reads.tolist())), reverse=True)
+    """What no choice can exceed: pieces of all envelopes by slope, the last one cut where the bytes
+    end; no tables."""
+    pieces = sorted(
+        ((s, (e - b) * d.row_bytes) for d in demands for b, e, s in blocks(d.reads.tolist())),
+        reverse=True,
+    )
     saved, left = 0.0, max(0, nbytes)
     for slope, width in pieces:
         saved += slope * min(width, left)
@@ -264,7 +285,10 @@ def test_as_much_as_any_choice_saves_but_for_one_block(demands, nbytes):
     best = max(saved_by(demands, choice) for choice in every if taken(demands, choice) <= nbytes)
     assert saved <= best <= bound(demands, nbytes) + 1e-9
     if len(demands) > 1:
-        largest = max((s * (e - b) * d.row_bytes for d in demands for b, e, s in blocks(d.reads.tolist())), default=0)
+        largest = max(
+            (s * (e - b) * d.row_bytes for d in demands for b, e, s in blocks(d.reads.tolist())),
+            default=0,
+        )
         assert saved >= bound(demands, nbytes) - largest - 1e-9
 
 
@@ -280,13 +304,17 @@ def test_tables_of_orders_are_paid_once_and_no_order_alone_is_better(demands, nb
         alone = [d for d in demands if d.order == order]
         table = alone[0].table_bytes
         free = [replace(d, table_bytes=0) for d in alone]
-        assert len(alone) == 1 or saved_by(demands, counts) >= saved_by(free, divide(nbytes - table, free)) - 1e-9
+        assert (
+            len(alone) == 1
+            or saved_by(demands, counts) >= saved_by(free, divide(nbytes - table, free)) - 1e-9
+        )
 
 
 def test_labels_along_the_order_of_the_features_stop_after_the_last_seed():
     features = along("v", 6, 10, [9, 8, 7, 3, 2, 1])
     labels = along("v", 6, 2, [0, 1, 1, 0, 0, 0])
-    assert divide(40 + 6, [features, labels]) == [4, 3]  # 3 label rows save 4 bytes, and half a feature row nothing
+    # 3 label rows save 4 bytes, and half a feature row nothing.
+    assert divide(40 + 6, [features, labels]) == [4, 3]
     assert divide(60 + 6, [features, labels]) == [6, 3]
 
 
@@ -300,7 +328,11 @@ def test_a_block_that_does_not_fit_is_left_out_if_others_save_more():
 
 def test_an_order_gives_way_to_a_block_that_else_does_not_fit():
     even, late = along("a", 1, 1, [1]), along("b", 3, 1, [0, 2, 0])
-    assert divide(2, [even, replace(late, reads=torch.zeros(3, dtype=torch.float64)), late]) == [0, 0, 2]
+    assert divide(2, [even, replace(late, reads=torch.zeros(3, dtype=torch.float64)), late]) == [
+        0,
+        0,
+        2,
+    ]
     assert divide(3, [even, late]) == [1, 2]
 
 

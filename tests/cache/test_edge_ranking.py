@@ -13,7 +13,9 @@ from pagraph.sampling import LayerSampler, NeighborSampler
 from pagraph.seeds.order import SeedOrder
 
 graphs = st.integers(1, 20).flatmap(
-    lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60))
+    lambda n: st.tuples(
+        st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60)
+    )
 )
 
 
@@ -31,7 +33,10 @@ def test_edges_by_the_draws_of_their_destination(graph, data):
     # Stable: by destination, and within one in the order of the ids, as edges lie in the CSC.
     expected = sorted(range(len(edges)), key=lambda e: (-int(draws[edges[e][1]]), edges[e][1], e))
     assert ranking.ids.tolist() == expected
-    assert ranking.scores.tolist() == [float(draws[edges[e][1]]) for e in expected] and ranking.per_epoch
+    assert (
+        ranking.scores.tolist() == [float(draws[edges[e][1]]) for e in expected]
+        and ranking.per_epoch
+    )
 
 
 def test_ids_are_positions_where_the_graph_has_none():
@@ -53,12 +58,16 @@ def drawn(graph, seeds, sampler, batch_size, epochs):
             ticket = order.ticket(plan, index)
             for block in sampler.sample(graph, ticket.seeds, ticket.key).blocks:
                 times += torch.bincount(block.positions, minlength=graph.num_edges)
-    counts = count_accesses(graph, seeds, sampler, batch_size=batch_size, seed=0, epochs=range(epochs), threads=1)
+    counts = count_accesses(
+        graph, seeds, sampler, batch_size=batch_size, seed=0, epochs=range(epochs), threads=1
+    )
     return times, counts
 
 
 @pytest.mark.parametrize("fanouts", [[2, 3], [-1, 1], [2, 2, 2]])
-@pytest.mark.parametrize("options", [{}, {"replace": True}, {"prob": "mask"}, {"prob": "w", "replace": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"replace": True}, {"prob": "mask"}, {"prob": "w", "replace": True}], ids=str
+)
 def test_draws_add_up_to_the_edges_of_the_blocks(fanouts, options):
     """With counted frontiers the sum over a vertex's edges is exact, whichever edges they are."""
     generator = torch.Generator().manual_seed(1)
@@ -77,7 +86,9 @@ def test_expected_draws_are_those_of_many_epochs():
     graph = Graph.from_coo(*torch.randint(0, 80, (2, 600), generator=generator), num_nodes=80)
     seeds, sampler = torch.arange(0, 80, 4), NeighborSampler([2, 3])
     times, _ = drawn(graph, seeds, sampler, 5, 300)
-    expected = edge_draws(expected_accesses(graph, seeds, sampler, batch_size=5), graph, sampler, EDGE_TYPE)
+    expected = edge_draws(
+        expected_accesses(graph, seeds, sampler, batch_size=5), graph, sampler, EDGE_TYPE
+    )
     by_edge, real = expected[graph.csc.destinations().long()], times / 300
     assert abs(float(by_edge.sum() / real.sum()) - 1) < 0.02
     assert float((by_edge - real).abs().sum() / real.sum()) < 0.08

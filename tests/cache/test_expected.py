@@ -1,4 +1,5 @@
-"""Expected reads against the mean of many epochs, on graphs where counting and the analytic expectation fail."""
+"""Expected reads against the mean of many epochs, on graphs where counting and the analytic
+expectation fail."""
 
 import numpy as np
 import pytest
@@ -53,7 +54,10 @@ def test_ranks_nearly_as_well_as_thirty_epochs(name, fanouts, countings):
     seeds = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))[:1000]
     measured = count(graph, seeds, sampler, range(100, 105)).reads("_N").double() / 5
     ideal = count(graph, seeds, sampler, range(200, 230)).reads("_N")
-    counted = [Counted(count(graph, seeds, sampler, [0]), 1), Counted(count(graph, seeds, sampler, [1, 2]), 2)]
+    counted = [
+        Counted(count(graph, seeds, sampler, [0]), 1),
+        Counted(count(graph, seeds, sampler, [1, 2]), 2),
+    ]
     reads = expected_reads(graph, seeds, sampler, counted[:countings], batch_size=BATCH)["_N"]
     for share in (0.05, 0.2):
         best, ours = hit_rate(ideal, measured, share), hit_rate(reads, measured, share)
@@ -110,7 +114,10 @@ def test_heterographs_have_reads_for_every_type():
     graph, sampler = Graph(csc, {"user": users, "item": items}), NeighborSampler([3, 3])
     seeds = {"user": torch.arange(0, users, 3)}
     measured = count(graph, seeds, sampler, range(100, 110))
-    counted = [Counted(count(graph, seeds, sampler, [0]), 1), Counted(count(graph, seeds, sampler, [1, 2]), 2)]
+    counted = [
+        Counted(count(graph, seeds, sampler, [0]), 1),
+        Counted(count(graph, seeds, sampler, [1, 2]), 2),
+    ]
     reads = expected_reads(graph, seeds, sampler, counted, batch_size=BATCH)
     for ntype in graph.node_types:
         mean = measured.reads(ntype).double() / 10
@@ -119,19 +126,31 @@ def test_heterographs_have_reads_for_every_type():
 
 
 edges = st.integers(1, 10).flatmap(
-    lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=40))
+    lambda n: st.tuples(
+        st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=40)
+    )
 )
 
 
 @settings(max_examples=60)
-@given(graph=edges, data=st.data(), fanouts=st.lists(st.sampled_from([1, 3, -1]), min_size=1, max_size=3))
+@given(
+    graph=edges,
+    data=st.data(),
+    fanouts=st.lists(st.sampled_from([1, 3, -1]), min_size=1, max_size=3),
+)
 def test_small_graphs(graph, data, fanouts):
     num_nodes, pairs = graph
     src, dst = (list(side) for side in zip(*pairs, strict=True)) if pairs else ([], [])
     graph, sampler = Graph.from_coo(src, dst, num_nodes), NeighborSampler(fanouts)
-    seeds = torch.tensor(data.draw(st.lists(st.integers(0, num_nodes - 1), min_size=1, max_size=12)))
-    counts = [count_accesses(graph, seeds, sampler, batch_size=3, seed=0, epochs=[e]) for e in range(2)]
-    reads = expected_reads(graph, seeds, sampler, [Counted(c, 1) for c in counts], batch_size=3)["_N"]
+    seeds = torch.tensor(
+        data.draw(st.lists(st.integers(0, num_nodes - 1), min_size=1, max_size=12))
+    )
+    counts = [
+        count_accesses(graph, seeds, sampler, batch_size=3, seed=0, epochs=[e]) for e in range(2)
+    ]
+    reads = expected_reads(graph, seeds, sampler, [Counted(c, 1) for c in counts], batch_size=3)[
+        "_N"
+    ]
     assert torch.isfinite(reads).all() and (reads >= 0).all()
     assert (reads >= torch.bincount(seeds, minlength=num_nodes)).all()
     counted = (counts[0].reads("_N") + counts[1].reads("_N")).double() / 2

@@ -40,7 +40,9 @@ def test_counts_are_those_of_the_sampled_batches(n, m, count, batch_size, rows, 
     generator = torch.Generator().manual_seed(seed)
     graph = Graph.from_coo(*torch.randint(n, (2, m), generator=generator), num_nodes=n)
     seeds, watched = torch.randint(n, (count,), generator=generator), Watched(kind)
-    (ranking,) = apply_policy(FewBatches(rows), graph, seeds, watched, seed, batch_size=batch_size).values()
+    (ranking,) = apply_policy(
+        FewBatches(rows), graph, seeds, watched, seed, batch_size=batch_size
+    ).values()
     # A seed that is there twice has two rows.
     counts = Counter(v for batch in watched.batches for v in batch.input_nodes.tolist())
     wanted = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -57,7 +59,9 @@ def test_batches_are_those_that_a_loader_reads(shuffle):
     seeds, watched = torch.arange(0, 500, 3), Watched(NeighborSampler([2, 3]))
     apply_policy(FewBatches(), graph, seeds, watched, 7, batch_size=9, shuffle=shuffle)
     read = Loader(graph, seeds, NeighborSampler([2, 3]), batch_size=9, shuffle=shuffle, seed=7)
-    assert [b.input_nodes.tolist() for b in watched.batches] == [b.input_nodes.tolist() for b in read]
+    assert [b.input_nodes.tolist() for b in watched.batches] == [
+        b.input_nodes.tolist() for b in read
+    ]
     few, spread = Watched(NeighborSampler([2, 3])), torch.arange(500).repeat(20)
     apply_policy(FewBatches(100), graph, spread, few, 7, batch_size=9, shuffle=shuffle)
     assert few.batches[0].output_nodes.tolist() == (

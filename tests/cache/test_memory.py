@@ -1,4 +1,5 @@
-"""How much memory there is: the arithmetic for every case, and the system's reports in all their forms."""
+"""How much memory there is: the arithmetic for every case, and the system's reports in all their
+forms."""
 
 import subprocess
 from pathlib import Path
@@ -60,7 +61,14 @@ def test_a_cache_and_a_step_and_the_reserve_fit_together(free, allocated, pooled
 
 @pytest.mark.parametrize(
     ("total", "reserve"),
-    [(0, 0), (2 * GIB, GIB // 2), (8 * GIB, GIB), (20 * GIB, GIB), (80 * GIB, 4 * GIB), (140 * GIB, 7 * GIB)],
+    [
+        (0, 0),
+        (2 * GIB, GIB // 2),
+        (8 * GIB, GIB),
+        (20 * GIB, GIB),
+        (80 * GIB, 4 * GIB),
+        (140 * GIB, 7 * GIB),
+    ],
 )
 def test_reserve(total, reserve):
     assert device_reserve(total) == reserve
@@ -114,7 +122,9 @@ def test_no_control_groups(system):
 @pytest.mark.parametrize("prefix", ["", "unified/"])
 def test_group_of_version_2(system, prefix):
     system.member("0::/a/b\n")
-    system.group(f"{prefix}a", memory__max="500000", memory__current="100000", memory__stat="anon 5")
+    system.group(
+        f"{prefix}a", memory__max="500000", memory__current="100000", memory__stat="anon 5"
+    )
     system.group(f"{prefix}a/b", memory__max="max", memory__current="90000")
     assert system.available() == 400_000
 
@@ -142,7 +152,9 @@ def test_group_of_version_1(system):
         memory__usage_in_bytes="350000",
         memory__stat="total_inactive_file 100000",
     )
-    system.group("memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="123456")
+    system.group(
+        "memory", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="123456"
+    )
     assert system.available() == 150_000
 
 
@@ -168,7 +180,9 @@ def test_without_meminfo_half_of_the_physical_memory(tmp_path):
     assert host_available(tmp_path / "none", tmp_path / "none") > 0
 
 
-@pytest.mark.parametrize(("limits", "least"), [(("500000", "300000"), 300_000), (("max", "700000"), 700_000)])
+@pytest.mark.parametrize(
+    ("limits", "least"), [(("500000", "300000"), 300_000), (("max", "700000"), 700_000)]
+)
 def test_the_limit_of_control_groups(system, limits, least):
     assert host_limit(system.proc, system.cgroups) is None
     system.member("0::/a/b\n")
@@ -185,7 +199,9 @@ def test_no_limit_of_a_control_group(system):
 
 def test_file_systems(tmp_path):
     for path in (tmp_path, Path("/dev/shm")):
-        said = subprocess.run(["df", "--output=fstype", path], capture_output=True, text=True).stdout.split()
+        said = subprocess.run(
+            ["df", "--output=fstype", path], capture_output=True, text=True
+        ).stdout.split()
         assert file_system_of(path) in (said[-1], None)
     with pytest.raises(FileNotFoundError):
         file_system_of(tmp_path / "none")

@@ -1,4 +1,5 @@
-"""Division of a loader's memory: never more than there is, more of everything with more, and the least by number."""
+"""Division of a loader's memory: never more than there is, more of everything with more, and the
+least by number."""
 
 import re
 
@@ -33,7 +34,8 @@ def test_parts_never_take_more_than_there_is(total, needs):
     assert plan.topology <= needs.topology and plan.cache <= needs.cache
     assert plan.window == 0 or plan.window >= needs.ahead
     more = plan.window + plan.topology + plan.cache
-    assert plan.process + plan.taken + plan.left == total or not more  # without room there are the batches alone
+    # Without room there are the batches alone.
+    assert plan.process + plan.taken + plan.left == total or not more
     if more:
         assert plan.process + plan.taken <= total
     if needs.cache_given is not None:
@@ -66,16 +68,25 @@ def test_the_least_is_named_to_the_byte(total, needs):
 
 
 def test_all_that_is_of_use_gets_room_before_anything_is_left():
-    needs = MemoryNeeds(batch=10, batches=4, ahead=5, num_batches=3, topology=100, topology_reads=1, cache=200)
+    needs = MemoryNeeds(
+        batch=10, batches=4, ahead=5, num_batches=3, topology=100, topology_reads=1, cache=200
+    )
     plan = divide_memory(1000, needs)
-    assert (plan.batches, plan.window, plan.topology, plan.cache, plan.left) == (40, 15, 100, 200, 645)
+    assert (plan.batches, plan.window, plan.topology, plan.cache, plan.left) == (
+        40,
+        15,
+        100,
+        200,
+        645,
+    )
     assert divide_memory(46, needs).window == 5  # one batch's, before anything else
 
 
 def test_edges_and_rows_share_by_what_they_save():
     needs = MemoryNeeds(topology=100, topology_reads=10, cache=100, cache_reads=20)
     plan = divide_memory(50, needs)
-    assert (plan.topology, plan.cache) == (10, 40)  # 1 to 4: the square of what is read of as many bytes
+    # 1 to 4: the square of what is read of as many bytes.
+    assert (plan.topology, plan.cache) == (10, 40)
     assert divide_memory(150, needs).cache == 100
     assert divide_memory(50, MemoryNeeds(topology=100, topology_reads=10)).topology == 50
 
@@ -95,7 +106,8 @@ def test_a_plan_prints_as_a_table_and_as_numbers():
         "part        bytes  of what it could use",
         "process       0 B                        of the 1 MiB that it holds",
         "batches     4 MiB                        4 of 1 MiB: made, waiting, in your hands",
-        "window      2 MiB                        groups of 2 batches, which miss 256 KiB each at most",
+        "window      2 MiB                        groups of 2 batches, which miss 256 KiB each at "
+        "most",
         "topology   32 MiB                100.0%  edges on disk",
         "cache         0 B                     -  rows on disk",
         "left      986 MiB",

@@ -1,4 +1,5 @@
-"""Expectations, counts and policies for samplers that expand a vertex once: against epochs that were counted."""
+"""Expectations, counts and policies for samplers that expand a vertex once: against epochs that
+were counted."""
 
 import numpy as np
 import pytest
@@ -21,7 +22,9 @@ SEEDS = torch.arange(0, 300, 4)
 
 
 def count(graph, seeds, sampler, batch_size, epochs):
-    return count_accesses(graph, seeds, sampler, batch_size=batch_size, seed=5, epochs=epochs, threads=1)
+    return count_accesses(
+        graph, seeds, sampler, batch_size=batch_size, seed=5, epochs=epochs, threads=1
+    )
 
 
 def errors(expected, counts, epochs):
@@ -50,7 +53,11 @@ def test_each_hop_is_close_to_many_epochs():
     expected = expected_accesses(graph, SEEDS, sampler, batch_size=10).by_hop("_N").sum(0)
     counted = count(graph, SEEDS, sampler, 10, range(100)).by_hop("_N").double().sum(0) / 100
     assert float((expected / counted - 1).abs().max()) < 0.03
-    again = expected_accesses(graph, SEEDS, NeighborSampler([3, 3, 3]), batch_size=10).by_hop("_N").sum(0)
+    again = (
+        expected_accesses(graph, SEEDS, NeighborSampler([3, 3, 3]), batch_size=10)
+        .by_hop("_N")
+        .sum(0)
+    )
     assert float((again / counted - 1).abs().max()) > 0.1
 
 
@@ -71,15 +78,25 @@ def typed(seed=3):
     rng = np.random.default_rng(seed)
     there = rng.integers(0, (90, 120), (400, 2))
     inside = rng.integers(0, 90, (150, 2))
-    ends = {TYPES[0]: (there, 90, 120), TYPES[1]: (there[:, ::-1], 120, 90), TYPES[2]: (inside, 90, 90)}
+    ends = {
+        TYPES[0]: (there, 90, 120),
+        TYPES[1]: (there[:, ::-1], 120, 90),
+        TYPES[2]: (inside, 90, 90),
+    }
     csc = {
-        etype: CSC.from_coo(torch.from_numpy(pairs[:, 0].copy()), torch.from_numpy(pairs[:, 1].copy()), (src, dst))
+        etype: CSC.from_coo(
+            torch.from_numpy(pairs[:, 0].copy()), torch.from_numpy(pairs[:, 1].copy()), (src, dst)
+        )
         for etype, (pairs, src, dst) in ends.items()
     }
     return Graph(csc, {"a": 90, "b": 120})
 
 
-FANOUTS = [{**dict.fromkeys(TYPES, 2), TYPES[2]: 0}, dict.fromkeys(TYPES, 3), dict.fromkeys(TYPES, -1)]
+FANOUTS = [
+    {**dict.fromkeys(TYPES, 2), TYPES[2]: 0},
+    dict.fromkeys(TYPES, 3),
+    dict.fromkeys(TYPES, -1),
+]
 
 
 def test_close_to_many_epochs_of_a_heterograph():
@@ -102,12 +119,17 @@ def test_edges_are_drawn_as_often_as_expected():
     assert float((draws * degrees).sum()) == pytest.approx(drawn / 50, rel=0.015)
 
 
-# -- disjoint trees ---------------------------------------------------------------------------------------
+# -- disjoint trees
+# ---------------------------------------------------------------------------------------
 
 
 def plain_trees(graph, seeds, fanouts, replace):
-    """The chances of each seed's tree, in plain Python; what is less likely than 1e-4 is not followed."""
-    rows = [graph.csc.indices[a:b].tolist() for a, b in zip(graph.csc.indptr[:-1], graph.csc.indptr[1:], strict=True)]
+    """The chances of each seed's tree, in plain Python; what is less likely than 1e-4 is not
+    followed."""
+    rows = [
+        graph.csc.indices[a:b].tolist()
+        for a, b in zip(graph.csc.indptr[:-1], graph.csc.indptr[1:], strict=True)
+    ]
     reads = [0.0] * graph.num_nodes
     for seed in seeds:
         known, fresh = {seed: 1.0}, {seed: 1.0}
@@ -121,7 +143,13 @@ def plain_trees(graph, seeds, fanouts, replace):
                     if not degree:
                         break
                     takes_all = fanout < 0 or (fanout >= degree and not replace)
-                    keep = 0.0 if takes_all else (1 - 1 / degree) ** fanout if replace else 1 - fanout / degree
+                    keep = (
+                        0.0
+                        if takes_all
+                        else (1 - 1 / degree) ** fanout
+                        if replace
+                        else 1 - fanout / degree
+                    )
                     drawn += followed[t].get(u, 0.0) * (1 - keep)
                 if drawn >= 1e-4:
                     for v in rows[u]:
@@ -164,7 +192,9 @@ def test_trees_by_seed_are_those_of_many_epochs_whatever_the_batch(batch_size):
 def test_trees_are_not_analysed_as_one_draw_for_all_seeds():
     graph, sampler = directed(), SubgraphSampler([3], disjoint=True)
     assert expected_accesses(graph, SEEDS, sampler, batch_size=10) is None
-    with pytest.raises(ValueError, match="batches that are not disjoint, got disjoint SubgraphSampler"):
+    with pytest.raises(
+        ValueError, match="batches that are not disjoint, got disjoint SubgraphSampler"
+    ):
         resolve_policy("vip")(graph, SEEDS, sampler, 0, batch_size=10)
 
 
@@ -176,10 +206,14 @@ def test_counts_of_trees_do_not_overflow(batch_size):
     counts = count(graph, torch.arange(1, 1201), sampler, batch_size, [0, 1])
     assert int(counts.reads("_N")[0]) == 2 * 1200
     order = SeedOrder(torch.arange(1, 1201), batch_size)
-    assert most_repeats(order, sampler) == batch_size and most_repeats(order, SubgraphSampler([1])) == 1
+    assert (
+        most_repeats(order, sampler) == batch_size
+        and most_repeats(order, SubgraphSampler([1])) == 1
+    )
 
 
-# -- policies ---------------------------------------------------------------------------------------------
+# -- policies
+# ---------------------------------------------------------------------------------------------
 
 
 def web(num_pages=3000, size=20):
@@ -210,7 +244,10 @@ def test_ranks_nearly_as_well_as_thirty_epochs(name, disjoint):
     seeds = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))[:1000]
     measured = count(graph, seeds, sampler, 50, range(100, 105)).reads("_N").double() / 5
     ideal = count(graph, seeds, sampler, 50, range(200, 230)).reads("_N")
-    counted = [Counted(count(graph, seeds, sampler, 50, [0]), 1), Counted(count(graph, seeds, sampler, 50, [1, 2]), 2)]
+    counted = [
+        Counted(count(graph, seeds, sampler, 50, [0]), 1),
+        Counted(count(graph, seeds, sampler, 50, [1, 2]), 2),
+    ]
     for countings in (1, 2):
         reads = expected_reads(graph, seeds, sampler, counted[:countings], batch_size=50)["_N"]
         for share in (0.05, 0.2):
@@ -220,7 +257,9 @@ def test_ranks_nearly_as_well_as_thirty_epochs(name, disjoint):
         assert float(reads.sum()) == pytest.approx(float(measured.sum()), rel=0.02)
 
 
-@pytest.mark.parametrize("policy", ["auto", "adaptive", "degree", "presample", "presample:2", "random", "oracle"])
+@pytest.mark.parametrize(
+    "policy", ["auto", "adaptive", "degree", "presample", "presample:2", "random", "oracle"]
+)
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_policies_rank_all_vertices_of_all_types(policy, disjoint):
     graph, sampler = typed(), SubgraphSampler(FANOUTS, disjoint=disjoint)
@@ -232,16 +271,24 @@ def test_policies_rank_all_vertices_of_all_types(policy, disjoint):
 
 
 def test_expected_reads_of_trees_over_types_are_those_of_many_epochs():
-    graph, sampler, seeds = typed(), SubgraphSampler(FANOUTS, disjoint=True), {"b": torch.arange(40)}
+    graph, sampler, seeds = (
+        typed(),
+        SubgraphSampler(FANOUTS, disjoint=True),
+        {"b": torch.arange(40)},
+    )
     ranked = resolve_policy("auto")(graph, seeds, sampler, 3, batch_size=8)
     counts = count(graph, seeds, sampler, 8, range(50, 80))
     for ntype in graph.node_types:
-        assert float(ranked[ntype].scores.sum()) == pytest.approx(float(counts.reads(ntype).sum()) / 30, rel=0.05)
+        assert float(ranked[ntype].scores.sum()) == pytest.approx(
+            float(counts.reads(ntype).sum()) / 30, rel=0.05
+        )
         assert float(ranked[ntype].scores.max()) > 40 / 8  # in more trees than there are batches
 
 
 def test_how_many_epochs_are_counted_goes_by_the_edges_that_are_drawn():
-    counted = counted_epochs(directed(), SEEDS, SubgraphSampler([-1, -1, -1]), batch_size=10, seed=1)
+    counted = counted_epochs(
+        directed(), SEEDS, SubgraphSampler([-1, -1, -1]), batch_size=10, seed=1
+    )
     assert [c.epochs for c in counted] == [1, 7]
 
 

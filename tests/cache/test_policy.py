@@ -24,7 +24,9 @@ from pagraph.ranking.policy import descending
 from pagraph.sampling import NeighborSampler
 
 graphs = st.integers(1, 30).flatmap(
-    lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=80))
+    lambda n: st.tuples(
+        st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=80)
+    )
 )
 
 
@@ -39,10 +41,16 @@ def hetero(sizes, edges):
     etypes = [("a", "to", "b"), ("b", "to", "a"), ("a", "to", "a"), ("a", "again", "b")]
     csc = {}
     for (src, relation, dst), pairs in zip(etypes, edges, strict=True):
-        pairs = [(u % counts[src], v % counts[dst]) for u, v in pairs if counts[src] and counts[dst]]
+        pairs = [
+            (u % counts[src], v % counts[dst]) for u, v in pairs if counts[src] and counts[dst]
+        ]
         by_dst = [[u for u, v in pairs if v == w] for w in range(counts[dst])]
-        indptr = torch.tensor([0, *torch.tensor([len(us) for us in by_dst], dtype=torch.int64).cumsum(0).tolist()])
-        csc[src, relation, dst] = CSC(indptr, torch.tensor(sum(by_dst, []), dtype=torch.int64), counts[src])
+        indptr = torch.tensor(
+            [0, *torch.tensor([len(us) for us in by_dst], dtype=torch.int64).cumsum(0).tolist()]
+        )
+        csc[src, relation, dst] = CSC(
+            indptr, torch.tensor(sum(by_dst, []), dtype=torch.int64), counts[src]
+        )
     return Graph(csc, counts)
 
 
@@ -51,7 +59,9 @@ pairs = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=40)
 
 def rank(policy, graph, seeds, sampler, seed, batch_size=4):
     """What a loader makes of a policy, and it names all vertices."""
-    rankings = apply_policy(resolve_policy(policy), graph, seeds, sampler, seed, batch_size=batch_size)
+    rankings = apply_policy(
+        resolve_policy(policy), graph, seeds, sampler, seed, batch_size=batch_size
+    )
     for ntype in graph.node_types:
         assert rankings[ntype].ids.sort().values.tolist() == list(range(graph.num_nodes_of(ntype)))
     return rankings
@@ -69,7 +79,9 @@ class TestEveryPolicy:
     @given(graph=graphs, seed=st.integers(0, 2**63 - 1), data=st.data())
     def test_ranks_each_vertex_once(self, name, graph, seed, data):
         graph = build(*graph)
-        seeds = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=20)))
+        seeds = torch.tensor(
+            data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=20))
+        )
         rank(name, graph, seeds, NeighborSampler([2, -1]), seed, data.draw(st.integers(1, 30)))
 
     def test_is_a_function_of_its_arguments(self, name, monkeypatch, no_threads_left):
@@ -81,7 +93,13 @@ class TestEveryPolicy:
             np.random.seed(threads)
             random.seed(threads)
             monkeypatch.setattr(presample, "default_threads", lambda threads=threads: threads)
-            again = rank(name, Graph.from_coo(src, dst, num_nodes=100), seeds.clone(), NeighborSampler([2, 2]), 7)
+            again = rank(
+                name,
+                Graph.from_coo(src, dst, num_nodes=100),
+                seeds.clone(),
+                NeighborSampler([2, 2]),
+                7,
+            )
             assert ids(first) == ids(again)
 
     def test_leaves_the_global_generators_alone(self, name):
@@ -100,10 +118,15 @@ class TestEveryPolicy:
     def test_takes_seeds_of_both_dtypes(self, name, dtype):
         graph = Graph.from_coo([9] * 9 + [0, 1], list(range(9)) + [9, 9])
         expected = rank(name, graph, torch.arange(9), NeighborSampler([2]), 0)
-        assert ids(rank(name, graph, torch.arange(9, dtype=dtype), NeighborSampler([2]), 0)) == ids(expected)
+        assert ids(rank(name, graph, torch.arange(9, dtype=dtype), NeighborSampler([2]), 0)) == ids(
+            expected
+        )
 
     @settings(max_examples=15)
-    @given(sizes=st.tuples(st.integers(0, 9), st.integers(1, 9)), edges=st.tuples(pairs, pairs, pairs, pairs))
+    @given(
+        sizes=st.tuples(st.integers(0, 9), st.integers(1, 9)),
+        edges=st.tuples(pairs, pairs, pairs, pairs),
+    )
     def test_ranks_all_types_of_a_heterograph(self, name, sizes, edges):
         rank(name, hetero(sizes, edges), {"b": torch.arange(sizes[1])}, NeighborSampler([2, 3]), 1)
 
@@ -126,7 +149,10 @@ def test_policies_have_names(name):
 
 @pytest.mark.parametrize("name", ["presample", "vip"])
 def test_a_users_own_sampling_cannot_be_foreseen(name):
-    with pytest.raises(ValueError, match=f"cache_policy '{name}' needs seeds and a sampler .*got your own.*'degree'"):
+    with pytest.raises(
+        ValueError,
+        match=f"cache_policy '{name}' needs seeds and a sampler .*got your own.*'degree'",
+    ):
         rank(name, Graph.from_coo([0], [1]), torch.arange(2), None, 0)
 
 
@@ -159,7 +185,8 @@ def test_a_function_is_its_own_policy():
 
 def test_unknown_policies():
     with pytest.raises(
-        ValueError, match=r"cache_policy must be one of \['adaptive', 'auto'.*\] or a function, got 'best'"
+        ValueError,
+        match=r"cache_policy must be one of \['adaptive', 'auto'.*\] or a function, got 'best'",
     ):
         resolve_policy("best")
     with pytest.raises(TypeError, match="cache_policy must be a name or a function, got int"):
@@ -190,12 +217,17 @@ def test_right_rankings(dtype):
 
 
 @settings(max_examples=50)
-@given(sizes=st.tuples(st.integers(0, 9), st.integers(0, 9)), edges=st.tuples(pairs, pairs, pairs, pairs))
+@given(
+    sizes=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    edges=st.tuples(pairs, pairs, pairs, pairs),
+)
 def test_degree_over_several_types_counts_all_edges_that_leave(sizes, edges):
     graph = hetero(sizes, edges)
     rankings = check_rankings(degree(graph, {}, None, 0), dict(zip("ab", sizes, strict=True)))
     for ntype, size in zip("ab", sizes, strict=True):
-        leaving = [graph.csc_of(etype).indices.tolist() for etype in graph.edge_types if etype[0] == ntype]
+        leaving = [
+            graph.csc_of(etype).indices.tolist() for etype in graph.edge_types if etype[0] == ntype
+        ]
         counts = [sum(us.count(v) for us in leaving) for v in range(size)]
         assert rankings[ntype].ids.tolist() == sorted(range(size), key=lambda v: (-counts[v], v))
         assert rankings[ntype].scores.tolist() == sorted(counts, reverse=True)
@@ -204,11 +236,19 @@ def test_degree_over_several_types_counts_all_edges_that_leave(sizes, edges):
 def test_rankings_of_all_types():
     checked = check_rankings({"b": torch.tensor([1, 0], dtype=torch.int32)}, {"a": 3, "b": 2})
     assert {t: r.ids.tolist() for t, r in checked.items()} == {"a": [], "b": [1, 0]}
-    assert list(checked) == ["a", "b"] and checked["b"].ids.dtype == torch.int64 and checked["b"].scores is None
+    assert (
+        list(checked) == ["a", "b"]
+        and checked["b"].ids.dtype == torch.int64
+        and checked["b"].scores is None
+    )
     ranking = Ranking(torch.tensor([2, 0]), torch.tensor([5, 5], dtype=torch.int32))
     for ranked in (ranking, {"a": ranking}):
         (only,) = check_rankings(ranked, {"a": 3}).values()
-        assert (only.ids.tolist(), only.scores.tolist(), only.scores.dtype) == ([2, 0], [5.0, 5.0], torch.float64)
+        assert (only.ids.tolist(), only.scores.tolist(), only.scores.dtype) == (
+            [2, 0],
+            [5.0, 5.0],
+            torch.float64,
+        )
 
 
 def scores(*values, **options):
@@ -218,12 +258,24 @@ def scores(*values, **options):
 @pytest.mark.parametrize(
     ("ranked", "error", "text"),
     [
-        (torch.tensor([0]), ValueError, r"mapping from vertex type to ids for the types \['a', 'b'\], got a Tensor"),
+        (
+            torch.tensor([0]),
+            ValueError,
+            r"mapping from vertex type to ids for the types \['a', 'b'\], got a Tensor",
+        ),
         (Ranking(torch.tensor([0])), ValueError, "got a Ranking"),
         ({"c": torch.tensor([0])}, ValueError, r"vertex types among \['a', 'b'\], got 'c'"),
         ({"a": torch.tensor([2])}, ValueError, r"ids in \[0, 2\), got 2"),
-        ({"a": Ranking(torch.tensor([0.5]))}, TypeError, "int32 or int64 tensor, got torch.float32"),
-        ({"a": Ranking(torch.tensor([0]), [1.0])}, TypeError, "scores .* tensor of real numbers, got list"),
+        (
+            {"a": Ranking(torch.tensor([0.5]))},
+            TypeError,
+            "int32 or int64 tensor, got torch.float32",
+        ),
+        (
+            {"a": Ranking(torch.tensor([0]), [1.0])},
+            TypeError,
+            "scores .* tensor of real numbers, got list",
+        ),
         (scores(1j, 1j), TypeError, "real numbers, got torch.complex64"),
         (scores(1), ValueError, r"shape \(2,\) as its ids, got \(1,\)"),
         (scores(1.0, float("nan")), ValueError, "finite and at least 0, got nan"),
@@ -238,10 +290,14 @@ def test_wrong_rankings_of_several_types(ranked, error, text):
 
 
 @given(
-    values=st.lists(st.integers(-9, 9) | st.integers(-(2**17), 2**17) | st.integers(-(2**63) + 1, 2**63 - 1)),
+    values=st.lists(
+        st.integers(-9, 9) | st.integers(-(2**17), 2**17) | st.integers(-(2**63) + 1, 2**63 - 1)
+    ),
     dtype=st.sampled_from([torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64]),
 )
 def test_descending_equals_a_sort(values, dtype):
     values = torch.tensor(values, dtype=torch.int64).to(dtype)
     known = values.tolist()
-    assert descending(values).tolist() == sorted(range(len(known)), key=lambda place: (-known[place], place))
+    assert descending(values).tolist() == sorted(
+        range(len(known)), key=lambda place: (-known[place], place)
+    )

@@ -45,7 +45,9 @@ def test_ranks_by_reads_then_out_degree_then_id(n, seed, epochs, batch_size, sam
     counts = reads(graph, seeds, sampler, presampling_seed(seed), epochs, batch_size)
     degrees = graph.out_degrees().tolist()
     assert ranking.ids.tolist() == sorted(range(n), key=lambda v: (-counts[v], -degrees[v], v))
-    assert ranking.per_epoch and ranking.scores.tolist() == sorted((c / epochs for c in counts), reverse=True)
+    assert ranking.per_epoch and ranking.scores.tolist() == sorted(
+        (c / epochs for c in counts), reverse=True
+    )
 
 
 def test_the_epochs_are_not_those_of_the_loader():
@@ -59,8 +61,15 @@ def test_the_epochs_are_not_those_of_the_loader():
 def test_types_of_a_heterograph():
     csc = CSC(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, 2]), 4)
     graph = Graph({("a", "to", "b"): csc}, {"a": 4, "b": 2})
-    rankings = Presample(2)(graph, {"b": torch.tensor([0, 1])}, NeighborSampler([2]), 0, batch_size=1)
-    assert rankings["a"].ids.tolist() == [1, 0, 2, 3] and rankings["a"].scores.tolist() == [2.0, 1.0, 1.0, 0.0]
+    rankings = Presample(2)(
+        graph, {"b": torch.tensor([0, 1])}, NeighborSampler([2]), 0, batch_size=1
+    )
+    assert rankings["a"].ids.tolist() == [1, 0, 2, 3] and rankings["a"].scores.tolist() == [
+        2.0,
+        1.0,
+        1.0,
+        0.0,
+    ]
     assert rankings["b"].scores.tolist() == [1.0, 1.0]
 
 
@@ -70,14 +79,20 @@ def test_names_with_a_number():
 
 
 @pytest.mark.parametrize(
-    "name", ["presample:", "presample:0", "presample:-1", "presample:x", "presample:1.5", "presample:²"]
+    "name",
+    ["presample:", "presample:0", "presample:-1", "presample:x", "presample:1.5", "presample:²"],
 )
 def test_bad_numbers(name):
-    with pytest.raises(ValueError, match=f"'presample:K' needs a whole number of epochs K of at least 1, got '{name}'"):
+    with pytest.raises(
+        ValueError,
+        match=f"'presample:K' needs a whole number of epochs K of at least 1, got '{name}'",
+    ):
         resolve_policy(name)
 
 
-@pytest.mark.parametrize(("epochs", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    ("epochs", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
+)
 def test_bad_epochs(epochs, error):
     with pytest.raises(error, match="epochs must be"):
         Presample(epochs)

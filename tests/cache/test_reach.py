@@ -55,7 +55,9 @@ def plain(num_nodes, edges, seeds, fanouts, batch_size, replace):
 
 
 graphs = st.integers(1, 12).flatmap(
-    lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=50))
+    lambda n: st.tuples(
+        st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=50)
+    )
 )
 
 
@@ -77,7 +79,9 @@ def test_equals_the_plain_version(graph, fanouts, batch_size, replace, data):
     seeds = data.draw(st.lists(st.integers(0, num_nodes - 1), min_size=1, max_size=10))
     sampler = NeighborSampler(fanouts[::-1], replace=replace)
     reads = reads_by_seed(build(*graph), torch.tensor(seeds), sampler, batch_size=batch_size)
-    assert reads.tolist() == pytest.approx(plain(num_nodes, edges, seeds, fanouts, batch_size, replace), abs=1e-9)
+    assert reads.tolist() == pytest.approx(
+        plain(num_nodes, edges, seeds, fanouts, batch_size, replace), abs=1e-9
+    )
 
 
 def sites(num_pages=2000, size=20):
@@ -107,7 +111,9 @@ def test_is_none_where_it_does_not_know():
     assert reads_by_seed(graph, seeds, LayerSampler([20]), batch_size=2) is None
     assert reads_by_seed(graph, seeds[:0], NeighborSampler([2]), batch_size=2) is None
     assert reads_by_seed(graph, {"_N": seeds}, NeighborSampler([2]), batch_size=2) is None
-    typed = Graph({("a", "to", "b"): CSC(torch.tensor([0, 1]), torch.tensor([0]), 1)}, {"a": 1, "b": 1})
+    typed = Graph(
+        {("a", "to", "b"): CSC(torch.tensor([0, 1]), torch.tensor([0]), 1)}, {"a": 1, "b": 1}
+    )
     assert reads_by_seed(typed, torch.tensor([0]), NeighborSampler([2]), batch_size=1) is None
 
 
@@ -122,6 +128,11 @@ def test_is_none_where_it_would_take_too_long(monkeypatch, limit, value):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_seeds_of_both_dtypes_and_several_times(dtype):
     graph = Graph.from_coo([0, 1, 2, 3], [1, 2, 3, 0])
-    once = reads_by_seed(graph, torch.tensor([1, 2], dtype=dtype), NeighborSampler([1]), batch_size=1)
+    once = reads_by_seed(
+        graph, torch.tensor([1, 2], dtype=dtype), NeighborSampler([1]), batch_size=1
+    )
     assert once.tolist() == pytest.approx([1.0, 0.5, 0, 0])
-    assert reads_by_seed(graph, torch.tensor([1, 1], dtype=dtype), NeighborSampler([1]), batch_size=1) is not None
+    assert (
+        reads_by_seed(graph, torch.tensor([1, 1], dtype=dtype), NeighborSampler([1]), batch_size=1)
+        is not None
+    )

@@ -17,7 +17,15 @@ SEEDS = torch.arange(20)
 SAMPLER = NeighborSampler([3])
 
 
-def share(policy=auto, graph="graph", seeds=SEEDS, shuffle=True, sampler=SAMPLER, batch_size=5, edge_dir="in"):
+def share(
+    policy=auto,
+    graph="graph",
+    seeds=SEEDS,
+    shuffle=True,
+    sampler=SAMPLER,
+    batch_size=5,
+    edge_dir="in",
+):
     return share_of(
         policy,
         graph=graph,
@@ -69,7 +77,9 @@ def test_loaders_that_evaluate_take_the_cache_of_the_one_that_trains():
     assert not mine.takes(share(edge_dir="out")) and not mine.takes(None)
 
 
-@pytest.mark.parametrize(("policy", "sampler"), [(adaptive, SAMPLER), (auto, None), (lambda *_: SEEDS, SAMPLER)])
+@pytest.mark.parametrize(
+    ("policy", "sampler"), [(adaptive, SAMPLER), (auto, None), (lambda *_: SEEDS, SAMPLER)]
+)
 def test_nothing_is_shared_where_a_ranking_may_depend_on_anything(policy, sampler):
     assert share(policy, sampler=sampler) is None
 
@@ -80,7 +90,9 @@ def test_seeds_are_read_only_to_compare_them():
         def ids(self):
             raise AssertionError("read")
 
-    mine = share_of(auto, graph="graph", edge_dir="in", sampler=SAMPLER, order=Untouched(SEEDS, 5, shuffle=True))
+    mine = share_of(
+        auto, graph="graph", edge_dir="in", sampler=SAMPLER, order=Untouched(SEEDS, 5, shuffle=True)
+    )
     assert not mine.takes(share(batch_size=6)) and not mine.takes(share(degree))
     with pytest.raises(AssertionError, match="read"):
         mine.takes(share())
@@ -100,15 +112,27 @@ def graph(tmp_path):
 def test_what_was_expected_of_other_seeds_is_not_expected_here(graph):
     settings = {"fields": ["feat"], "batch_size": 50, "cache": "20%", "seed": 0}
     train, valid, again, both = (
-        Loader(graph, SEEDS * 9 if own else SEEDS * 3, NeighborSampler([4, 4]), shuffle=shuffle, **settings)
+        Loader(
+            graph,
+            SEEDS * 9 if own else SEEDS * 3,
+            NeighborSampler([4, 4]),
+            shuffle=shuffle,
+            **settings,
+        )
         for own, shuffle in [(True, True), (False, False), (True, True), (True, False)]
     )
     for loader in (train, valid, again, both):
         list(loader)
-    memory = {next(iter(x._engine.fields._fields.values()))._cache.rows.data_ptr() for x in (train, valid, again, both)}
+    memory = {
+        next(iter(x._engine.fields._fields.values()))._cache.rows.data_ptr()
+        for x in (train, valid, again, both)
+    }
     assert len(memory) == 1
     assert train.cache_plan.expected_hit_rate > 0 and train.cache_plan.rows > 0
-    assert valid.cache_plan.expected_hit_rate is None and valid.cache_plan.rows == train.cache_plan.rows
+    assert (
+        valid.cache_plan.expected_hit_rate is None
+        and valid.cache_plan.rows == train.cache_plan.rows
+    )
     assert both.cache_plan.expected_hit_rate is None  # these batches are others
     assert again.cache_plan == train.cache_plan
 

@@ -17,8 +17,12 @@ from pagraph.sampling import LaborSampler, LayerSampler, NeighborSampler, Subgra
 
 
 def simulated(graph, seeds, sampler, batch_size, epochs=100):
-    counts = count_accesses(graph, seeds, sampler, batch_size=batch_size, seed=5, epochs=range(epochs), threads=1)
-    return {ntype: counts.by_hop(ntype).double() / epochs for ntype in counts.node_types}, counts.batches // epochs
+    counts = count_accesses(
+        graph, seeds, sampler, batch_size=batch_size, seed=5, epochs=range(epochs), threads=1
+    )
+    return {
+        ntype: counts.by_hop(ntype).double() / epochs for ntype in counts.node_types
+    }, counts.batches // epochs
 
 
 def compare(graph, seeds, sampler, batch_size, epochs=100):
@@ -28,21 +32,28 @@ def compare(graph, seeds, sampler, batch_size, epochs=100):
     assert expected.batches == batches and expected.num_hops == sampler.num_hops
     total = float(sum(reads.sum() for reads in real.values()))
     differences = [expected.reads(ntype) - reads.sum(1) for ntype, reads in real.items()]
-    return abs(expected.total / total - 1), float(sum(part.abs().sum() for part in differences)) / total
+    return abs(expected.total / total - 1), float(
+        sum(part.abs().sum() for part in differences)
+    ) / total
 
 
 @pytest.mark.parametrize("fanouts", [[3, 3], [2, 2, 2], [-1, -1], [5, -1], [1]])
 @pytest.mark.parametrize("replace", [False, True])
 def test_close_to_many_epochs_of_a_directed_graph(fanouts, replace):
-    total, each = compare(directed(), torch.arange(0, 300, 4), NeighborSampler(fanouts, replace=replace), 10)
+    total, each = compare(
+        directed(), torch.arange(0, 300, 4), NeighborSampler(fanouts, replace=replace), 10
+    )
     assert total < 0.012 and each < 0.035
 
 
 @pytest.mark.parametrize("fanouts", [[3, 3], [2, 2, 2], [-1, -1, -1]])
 @pytest.mark.parametrize("replace", [False, True])
 def test_close_to_many_epochs_of_an_undirected_graph(fanouts, replace):
-    """Where a vertex is often known because of the very one that it leads to: without that, 13 to 20 % too much."""
-    total, each = compare(undirected(), torch.arange(0, 300, 4), NeighborSampler(fanouts, replace=replace), 10)
+    """Where a vertex is often known because of the very one that it leads to: without that, 13 to
+    20 % too much."""
+    total, each = compare(
+        undirected(), torch.arange(0, 300, 4), NeighborSampler(fanouts, replace=replace), 10
+    )
     assert total < 0.012 and each < 0.045
 
 
@@ -51,7 +62,9 @@ def test_close_to_many_epochs_of_an_undirected_graph(fanouts, replace):
 @pytest.mark.parametrize("make", [directed, undirected])
 def test_close_to_many_epochs_with_weights(make, field, replace):
     graph = weighted(make)
-    total, each = compare(graph, torch.arange(0, 300, 4), NeighborSampler([3, 2], prob=field, replace=replace), 10)
+    total, each = compare(
+        graph, torch.arange(0, 300, 4), NeighborSampler([3, 2], prob=field, replace=replace), 10
+    )
     # The weight of an edge back is not looked up (leaving it aside altogether: 15 % too much).
     coarse = make is undirected and field == "w"
     assert total < (0.07 if coarse else 0.02) and each < (0.1 if coarse else 0.05)
@@ -76,15 +89,24 @@ def test_weighted_chances_of_one_vertex():
     assert float((chances(2) - real["_N"].sum(1)[1:]).abs().max()) < 0.1
 
 
-@pytest.mark.parametrize("values", [[1e290, 1e-290, 1e-290], [1e-290] * 3, [1e30, 1.0, 1e-30]], ids=str)
+@pytest.mark.parametrize(
+    "values", [[1e290, 1e-290, 1e-290], [1e-290] * 3, [1e30, 1.0, 1e-30]], ids=str
+)
 def test_weights_of_any_size(values):
-    graph = Graph.from_coo([1, 2, 3], [0, 0, 0], edata={"w": torch.tensor(values, dtype=torch.float64)})
+    graph = Graph.from_coo(
+        [1, 2, 3], [0, 0, 0], edata={"w": torch.tensor(values, dtype=torch.float64)}
+    )
     for fanout in (1, 2):
-        reads = expected_accesses(graph, torch.tensor([0]), NeighborSampler([fanout], prob="w"), batch_size=1)
-        assert abs(float(reads.reads("_N")[1:].sum()) - fanout) < 0.01 and bool((reads.reads("_N") <= 1).all())
+        reads = expected_accesses(
+            graph, torch.tensor([0]), NeighborSampler([fanout], prob="w"), batch_size=1
+        )
+        assert abs(float(reads.reads("_N")[1:].sum()) - fanout) < 0.01 and bool(
+            (reads.reads("_N") <= 1).all()
+        )
 
 
-# -- against a plain reference ----------------------------------------------------------------------------
+# -- against a plain reference
+# ----------------------------------------------------------------------------
 
 
 def keep_chances(csc, v, fanouts, replace):
@@ -132,7 +154,13 @@ def plain(graph, first, fanouts, replace, once=False):
     etypes, fanouts = graph.edge_types, fanouts[::-1]
     unknown = {t: [[1 - p] for p in rates] for t, rates in first.items()}
     edges = {
-        c: list(zip(graph.csc_of(c).indices.tolist(), graph.csc_of(c).destinations().tolist(), strict=True))
+        c: list(
+            zip(
+                graph.csc_of(c).indices.tolist(),
+                graph.csc_of(c).destinations().tolist(),
+                strict=True,
+            )
+        )
         for c in etypes
     }
     back = {}
@@ -178,9 +206,12 @@ all_fanouts = st.lists(st.sampled_from([1, 2, 3, -1]), min_size=1, max_size=3)
     make=st.sampled_from([NeighborSampler, SubgraphSampler]),
 )
 def test_equals_the_plain_reference(n, edges, back, seeds, batches, fanouts, replace, make):
-    """Isolated vertices, self-loops and parallel edges included; with all edges back, some or only those by chance."""
+    """Isolated vertices, self-loops and parallel edges included; with all edges back, some or only
+    those by chance."""
     pairs = [(u % n, v % n) for u, v in edges]
-    pairs += [(v, u) for u, v in pairs[: {"none": 0, "all": len(pairs), "half": len(pairs) // 2}[back]]]
+    pairs += [
+        (v, u) for u, v in pairs[: {"none": 0, "all": len(pairs), "half": len(pairs) // 2}[back]]
+    ]
     graph = Graph.from_coo([u for u, _ in pairs], [v for _, v in pairs], num_nodes=n)
     seeds = torch.tensor(sorted({v % n for v in seeds}))
     size = -(-len(seeds) // batches)
@@ -188,12 +219,16 @@ def test_equals_the_plain_reference(n, edges, back, seeds, batches, fanouts, rep
     expected = np.zeros((n, len(fanouts) + 1))
     for batch_size, times in ((size, whole), (rest, 1 if rest else 0)):
         first = [batch_size / len(seeds) if v in seeds.tolist() else 0.0 for v in range(n)]
-        unknown = np.array(plain(graph, {"_N": first}, fanouts, replace, make is SubgraphSampler)["_N"])
+        unknown = np.array(
+            plain(graph, {"_N": first}, fanouts, replace, make is SubgraphSampler)["_N"]
+        )
         expected += times * -np.diff(unknown, axis=1, prepend=1.0)
     got = expected_accesses(graph, seeds, make(fanouts, replace=replace), batch_size=size)
     assert np.allclose(got.by_hop("_N").numpy(), expected, atol=1e-9)
     assert got.batches == -(-len(seeds) // size) and got.num_hops == len(fanouts)
-    assert np.allclose(got.frontier("_N", 1 if len(fanouts) > 1 else 0), expected[:, : len(fanouts[:2])].sum(1))
+    assert np.allclose(
+        got.frontier("_N", 1 if len(fanouts) > 1 else 0), expected[:, : len(fanouts[:2])].sum(1)
+    )
 
 
 TYPES = [("a", "to", "b"), ("b", "back", "a"), ("a", "in", "a"), ("b", "other", "a")]
@@ -208,7 +243,9 @@ def typed(sizes, edges):
         for u, v in ends:
             rows[v % dst].append(u % src)
         indptr = np.cumsum([0, *map(len, rows)])
-        csc[etype] = CSC(torch.from_numpy(indptr), torch.tensor(sum(rows, []), dtype=torch.int64), src)
+        csc[etype] = CSC(
+            torch.from_numpy(indptr), torch.tensor(sum(rows, []), dtype=torch.int64), src
+        )
     return Graph(csc, counts)
 
 
@@ -234,34 +271,53 @@ def test_equals_the_plain_reference_over_types(sizes, edges, turn, fanouts):
 def test_close_to_many_epochs_of_a_heterograph():
     rng = np.random.default_rng(3)
     there = [tuple(pair) for pair in rng.integers(0, (90, 120), (400, 2)).tolist()]
-    graph = typed((90, 120), (there, [(v, u) for u, v in there], rng.integers(0, 90, (150, 2)).tolist(), [(0, 1)]))
-    fanouts = [{**dict.fromkeys(TYPES, 2), TYPES[2]: 0}, dict.fromkeys(TYPES, 3), dict.fromkeys(TYPES, -1)]
-    total, each = compare(graph, {"a": torch.arange(0, 90, 3), "b": torch.arange(20)}, NeighborSampler(fanouts), 5)
+    graph = typed(
+        (90, 120),
+        (there, [(v, u) for u, v in there], rng.integers(0, 90, (150, 2)).tolist(), [(0, 1)]),
+    )
+    fanouts = [
+        {**dict.fromkeys(TYPES, 2), TYPES[2]: 0},
+        dict.fromkeys(TYPES, 3),
+        dict.fromkeys(TYPES, -1),
+    ]
+    total, each = compare(
+        graph, {"a": torch.arange(0, 90, 3), "b": torch.arange(20)}, NeighborSampler(fanouts), 5
+    )
     assert total < 0.015 and each < 0.05
 
 
-# -- seeds ------------------------------------------------------------------------------------------------
+# -- seeds
+# ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seeds", "batch_size"), [(53, 10), (25, 24), (1000, 30), (7, 100)], ids=str)
+@pytest.mark.parametrize(
+    ("seeds", "batch_size"), [(53, 10), (25, 24), (1000, 30), (7, 100)], ids=str
+)
 def test_incomplete_batches(seeds, batch_size):
-    """A last batch of few seeds; many batches, where it is no longer computed apart; a batch above all seeds."""
+    """A last batch of few seeds; many batches, where it is no longer computed apart; a batch above
+    all seeds."""
     graph = directed(1200, 6000)
-    total, _ = compare(graph, torch.arange(seeds), NeighborSampler([3, 2]), batch_size, 4000 // seeds)
+    total, _ = compare(
+        graph, torch.arange(seeds), NeighborSampler([3, 2]), batch_size, 4000 // seeds
+    )
     assert total < 0.015
 
 
 def test_seeds_that_are_there_several_times_are_read_as_often():
     seeds = torch.cat([torch.arange(0, 300, 4), torch.arange(0, 40, 4), torch.arange(0, 40, 4)])
     expected = expected_accesses(directed(), seeds, NeighborSampler([3, 3]), batch_size=10)
-    assert expected.by_hop("_N")[:42, 0].tolist() == [3.0 if v % 4 == 0 and v < 40 else v % 4 == 0 for v in range(42)]
+    assert expected.by_hop("_N")[:42, 0].tolist() == [
+        3.0 if v % 4 == 0 and v < 40 else v % 4 == 0 for v in range(42)
+    ]
     total, each = compare(directed(), seeds, NeighborSampler([3, 3]), 10)
     assert total < 0.02 and each < 0.04
 
 
 def test_all_seeds_in_one_batch_with_all_neighbours_are_certain():
     graph = directed()
-    expected = expected_accesses(graph, torch.arange(0, 300, 9), NeighborSampler([-1, -1]), batch_size=1000)
+    expected = expected_accesses(
+        graph, torch.arange(0, 300, 9), NeighborSampler([-1, -1]), batch_size=1000
+    )
     real, _ = simulated(graph, torch.arange(0, 300, 9), NeighborSampler([-1, -1]), 1000, 1)
     assert torch.equal(expected.by_hop("_N"), real["_N"]) and expected.batches == 1
 
@@ -281,7 +337,8 @@ def test_a_vertex_does_not_find_itself():
     assert expected.reads("_N")[0] == 1.0
 
 
-# -- samplers ---------------------------------------------------------------------------------------------
+# -- samplers
+# ---------------------------------------------------------------------------------------------
 
 
 def test_out_neighbours_are_those_of_the_turned_graph():
@@ -302,7 +359,10 @@ def test_labor_where_vertices_share_nothing(options):
 def test_samplers_without_fanouts():
     graph, seeds = directed(), torch.arange(10)
     assert expected_accesses(graph, seeds, LayerSampler([5]), batch_size=5) is None
-    with pytest.raises(ValueError, match="'vip' needs a sampler with fan-outs .*got LayerSampler; 'presample', 'deg"):
+    with pytest.raises(
+        ValueError,
+        match="'vip' needs a sampler with fan-outs .*got LayerSampler; 'presample', 'deg",
+    ):
         resolve_policy("vip")(graph, seeds, LayerSampler([5]), 0)
 
 

@@ -1,11 +1,13 @@
-"""The attack campaign: random trials of everything that a user, a disk or a machine may do to pagraph.
+"""The attack campaign: random trials of everything that a user, a disk or a machine may do to
+pagraph.
 
     python -m tests.chaos                                 all parts, ten minutes
     python -m tests.chaos --part files --seconds 60       one part
     python -m tests.chaos --part files --case 12          one trial again
 
-A trial follows from its part and one integer. A part is a module here with a function ``trial(case)``, which raises
-what is wrong; it runs in another process, which may crash, hang or take all memory. To add
+A trial follows from its part and one integer. A part is a module here with a function
+``trial(case)``, which raises what is wrong; it runs in another process, which may crash, hang or
+take all memory. To add
 
 - a part: the module, and its name in ``PARTS``;
 - a kind of file: a line in ``files.KINDS``, and the file in ``samples.build``;

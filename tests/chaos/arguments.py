@@ -14,7 +14,13 @@ from pagraph import CSC, Graph, Loader, NeighborSampler, open_partition
 from pagraph.cli import main
 from pagraph.datasets import citation, open_graph, read_graph, rmat, sbm, shop, write_graph
 from pagraph.dgl import DataLoader, to_dgl
-from pagraph.partition import describe, draw_train, partition_graph, verify_partition, write_partition
+from pagraph.partition import (
+    describe,
+    draw_train,
+    partition_graph,
+    verify_partition,
+    write_partition,
+)
 from pagraph.profile import hit_rate_curve, merge_traces, recommend, training_seeds
 from pagraph.pyg import LinkNeighborLoader, to_pyg
 from pagraph.pyg import NeighborLoader as PygLoader
@@ -30,21 +36,72 @@ from .worker import Case
 import dgl  # isort: skip  (pagraph.dgl makes it importable)
 
 NASTY: list[Callable[[], Any]] = [
-    *[lambda value=value: value for value in (None, True, False, 0, 1, -1, 2, 7, 2**31, 2**63, 2**70, -(2**63))],
-    *[lambda value=value: value for value in (0.0, 0.5, 1.0, -0.5, 1e300, float("nan"), float("inf"), 1j)],
+    *[
+        lambda value=value: value
+        for value in (None, True, False, 0, 1, -1, 2, 7, 2**31, 2**63, 2**70, -(2**63))
+    ],
+    *[
+        lambda value=value: value
+        for value in (0.0, 0.5, 1.0, -0.5, 1e300, float("nan"), float("inf"), 1j)
+    ],
     *[
         lambda value=value: value
         for value in ("", "a", "feat", "cpu", "10%", "-1GiB", "nan", "a\nb\x1b[2J", "x" * 5000)
     ],
-    *[lambda value=value: value for value in (b"x", (), (1,), (1, 2), (-1, -1), ("a",), {1, 2}, range(3), range(0))],
-    *[list, dict, object, lambda: [1, 2], lambda: [[1], [2, 3]], lambda: ["feat"], lambda: [None], lambda: [-1, 0]],
-    *[lambda: {"a": 1}, lambda: {"feat": [1]}, lambda: {("_N", "_E", "_N"): [1, 2]}, lambda: {"_N": [1, 2]}],
-    *[lambda: int, lambda: len, lambda: print, lambda: iter([1, 2]), lambda: Path("nowhere"), lambda: Path("/")],
-    *[lambda: torch.tensor(3), lambda: torch.tensor([]), lambda: torch.tensor([1, 2]), lambda: torch.tensor([-1])],
-    *[lambda: torch.tensor([1.5]), lambda: torch.ones(300, dtype=torch.bool), lambda: torch.ones(2, 2).long()],
-    *[lambda: torch.tensor([1], dtype=torch.int8), lambda: torch.tensor([2**62]), lambda: torch.rand(300, 2)],
-    *[lambda: torch.arange(300), lambda: torch.arange(3, device="meta"), lambda: torch.rand(3, requires_grad=True)],
-    *[lambda: torch.tensor([1j]), lambda: torch.eye(3).to_sparse(), lambda: torch.full((300,), float("nan"))],
+    *[
+        lambda value=value: value
+        for value in (b"x", (), (1,), (1, 2), (-1, -1), ("a",), {1, 2}, range(3), range(0))
+    ],
+    *[
+        list,
+        dict,
+        object,
+        lambda: [1, 2],
+        lambda: [[1], [2, 3]],
+        lambda: ["feat"],
+        lambda: [None],
+        lambda: [-1, 0],
+    ],
+    *[
+        lambda: {"a": 1},
+        lambda: {"feat": [1]},
+        lambda: {("_N", "_E", "_N"): [1, 2]},
+        lambda: {"_N": [1, 2]},
+    ],
+    *[
+        lambda: int,
+        lambda: len,
+        lambda: print,
+        lambda: iter([1, 2]),
+        lambda: Path("nowhere"),
+        lambda: Path("/"),
+    ],
+    *[
+        lambda: torch.tensor(3),
+        lambda: torch.tensor([]),
+        lambda: torch.tensor([1, 2]),
+        lambda: torch.tensor([-1]),
+    ],
+    *[
+        lambda: torch.tensor([1.5]),
+        lambda: torch.ones(300, dtype=torch.bool),
+        lambda: torch.ones(2, 2).long(),
+    ],
+    *[
+        lambda: torch.tensor([1], dtype=torch.int8),
+        lambda: torch.tensor([2**62]),
+        lambda: torch.rand(300, 2),
+    ],
+    *[
+        lambda: torch.arange(300),
+        lambda: torch.arange(3, device="meta"),
+        lambda: torch.rand(3, requires_grad=True),
+    ],
+    *[
+        lambda: torch.tensor([1j]),
+        lambda: torch.eye(3).to_sparse(),
+        lambda: torch.full((300,), float("nan")),
+    ],
     *[
         lambda: np.array(3),
         lambda: np.array([]),
@@ -52,15 +109,39 @@ NASTY: list[Callable[[], Any]] = [
         lambda: np.array([None]),
         lambda: np.arange(3),
     ],
-    *[lambda: np.arange(3)[::-1], lambda: np.array([1, 2], ">i4"), lambda: np.ones(300, bool), lambda: np.float32(0.5)],
-    *[lambda: np.array(["2020-01-01"], "M8[D]"), lambda: np.zeros((2, 0)), lambda: np.int8(3), lambda: np.bool_(True)],
-    *[lambda: NeighborSampler([2]), lambda: Graph.from_coo([0], [1]), lambda: Graph.from_coo([], [], 0)],
+    *[
+        lambda: np.arange(3)[::-1],
+        lambda: np.array([1, 2], ">i4"),
+        lambda: np.ones(300, bool),
+        lambda: np.float32(0.5),
+    ],
+    *[
+        lambda: np.array(["2020-01-01"], "M8[D]"),
+        lambda: np.zeros((2, 0)),
+        lambda: np.int8(3),
+        lambda: np.bool_(True),
+    ],
+    *[
+        lambda: NeighborSampler([2]),
+        lambda: Graph.from_coo([0], [1]),
+        lambda: Graph.from_coo([], [], 0),
+    ],
 ]
 _NO_NUMBER = re.compile(
-    "ambiguous|only one element|inhomogeneous|not implemented for|is not supported|meta tensors|Could not run"
+    "ambiguous|only one element|inhomogeneous|not implemented for|is not supported|meta "
+    "tensors|Could not run"
 )
 """NumPy's and torch's own words for arrays where one number belongs."""
-_MANY = {"epochs", "num_nodes", "num_edges", "num_papers", "num_authors", "num_institutions", "scale", "edge_factor"}
+_MANY = {
+    "epochs",
+    "num_nodes",
+    "num_edges",
+    "num_papers",
+    "num_authors",
+    "num_institutions",
+    "scale",
+    "edge_factor",
+}
 _MANY |= {
     "threads",
     "num_features",
@@ -87,7 +168,13 @@ def read(batches: Iterable[Any]) -> None:
 
 def loader_options(**more: Any) -> dict[str, Any]:
     """Those that all loaders have."""
-    options = {"batch_size": 16, "shuffle": True, "drop_last": False, "cache": 0.5, "cache_policy": "degree"}
+    options = {
+        "batch_size": 16,
+        "shuffle": True,
+        "drop_last": False,
+        "cache": 0.5,
+        "cache_policy": "degree",
+    }
     return {
         **options,
         "cache_dtype": None,
@@ -101,34 +188,97 @@ def loader_options(**more: Any) -> dict[str, Any]:
     }
 
 
-def calls(graph: Graph, samples: Path, out: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any], Any]]:
+def calls(
+    graph: Graph, samples: Path, out: Path
+) -> dict[str, tuple[Callable[..., Any], dict[str, Any], Any]]:
     """Function, valid arguments, and what is done with the result, by name."""
     seeds, sampler, csc = torch.arange(100), NeighborSampler(FANOUTS), graph.csc
-    core = {"graph": graph, "seeds": seeds, "sampler": sampler, "fields": ["feat"], "labels": ["label"]}
+    core = {
+        "graph": graph,
+        "seeds": seeds,
+        "sampler": sampler,
+        "fields": ["feat"],
+        "labels": ["label"],
+    }
     fanouts = {"fanouts": [3, 2], "replace": False, "prob": None, "edge_dir": "in"}
     labor = {"fanouts": [3, 2], "prob": "w", "edge_dir": "out"}
-    pyg = {"data": to_pyg(graph), "num_neighbors": [3, 2], "replace": False, "disjoint": False, "weight_attr": None}
+    pyg = {
+        "data": to_pyg(graph),
+        "num_neighbors": [3, 2],
+        "replace": False,
+        "disjoint": False,
+        "weight_attr": None,
+    }
     ends = to_pyg(graph).edge_index[:, :50]
     parts = partition_graph(graph, 2, hops=1, method="hash")
-    curve = hit_rate_curve(graph, seeds, sampler, batch_size=50, policies=["degree"], budgets=["10%"])
+    curve = hit_rate_curve(
+        graph, seeds, sampler, batch_size=50, policies=["degree"], budgets=["10%"]
+    )
     size = {"num_classes": 3, "num_features": 4, "fractions": (0.6, 0.2, 0.2), "seed": 1}
     blocks = {**size, "homophily": 0.5, "exponent": 2.5, "feature_noise": 0.5}
-    counts = {"num_authors": 40, "num_institutions": 5, "authorships": 2.0, "citations": 2.0, "num_author_features": 3}
+    counts = {
+        "num_authors": 40,
+        "num_institutions": 5,
+        "authorships": 2.0,
+        "citations": 2.0,
+        "num_author_features": 3,
+    }
 
     def sample(made: Any) -> None:
         read(Loader(graph, seeds, made, batch_size=50))
 
     return {
-        "Loader": (Loader, {**core, **loader_options(), "sampling_device": "cpu", "transfer": "auto"}, read),
-        "Loader.load_state_dict": (lambda **state: state_of(core, state), Loader(**core, seed=1).state_dict(), None),
-        "Graph": (Graph, {"csc": csc, "num_nodes": 300, "ndata": {"a": seeds.repeat(3)}, "edata": {}}, use),
-        "Graph.from_coo": (Graph.from_coo, {"src": [0, 1], "dst": [1, 2], "num_nodes": 300, "ndata": {}}, use),
-        "Graph.set_field": (graph.set_field, {"name": "x", "value": seeds.repeat(3), "node_type": "_N"}, None),
-        "CSC": (CSC, {"indptr": csc.indptr, "indices": csc.indices, "num_src": 300, "edge_ids": csc.edge_ids}, None),
+        "Loader": (
+            Loader,
+            {**core, **loader_options(), "sampling_device": "cpu", "transfer": "auto"},
+            read,
+        ),
+        "Loader.load_state_dict": (
+            lambda **state: state_of(core, state),
+            Loader(**core, seed=1).state_dict(),
+            None,
+        ),
+        "Graph": (
+            Graph,
+            {"csc": csc, "num_nodes": 300, "ndata": {"a": seeds.repeat(3)}, "edata": {}},
+            use,
+        ),
+        "Graph.from_coo": (
+            Graph.from_coo,
+            {"src": [0, 1], "dst": [1, 2], "num_nodes": 300, "ndata": {}},
+            use,
+        ),
+        "Graph.set_field": (
+            graph.set_field,
+            {"name": "x", "value": seeds.repeat(3), "node_type": "_N"},
+            None,
+        ),
+        "CSC": (
+            CSC,
+            {
+                "indptr": csc.indptr,
+                "indices": csc.indices,
+                "num_src": 300,
+                "edge_ids": csc.edge_ids,
+            },
+            None,
+        ),
         "NeighborSampler": (NeighborSampler, fanouts, sample),
-        "LaborSampler": (LaborSampler, {**labor, "importance_sampling": 0, "layer_dependency": False}, sample),
-        "LayerSampler": (LayerSampler, {"sizes": [20, 20], "method": "ladies", "prob": None, "edge_dir": "in"}, sample),
-        "SubgraphSampler": (SubgraphSampler, {"fanouts": [3], "replace": False, "disjoint": False}, None),
+        "LaborSampler": (
+            LaborSampler,
+            {**labor, "importance_sampling": 0, "layer_dependency": False},
+            sample,
+        ),
+        "LayerSampler": (
+            LayerSampler,
+            {"sizes": [20, 20], "method": "ladies", "prob": None, "edge_dir": "in"},
+            sample,
+        ),
+        "SubgraphSampler": (
+            SubgraphSampler,
+            {"fanouts": [3], "replace": False, "disjoint": False},
+            None,
+        ),
         "hit_rate_curve": (
             hit_rate_curve,
             {
@@ -146,31 +296,77 @@ def calls(graph: Graph, samples: Path, out: Path) -> dict[str, tuple[Callable[..
         "training_seeds": (training_seeds, {"graph": graph}, None),
         "partition_graph": (
             partition_graph,
-            {"graph": graph, "num_parts": 2, "hops": 1, "method": "hash", "train": seeds, "seed": 0, "fanout": [3]}
+            {
+                "graph": graph,
+                "num_parts": 2,
+                "hops": 1,
+                "method": "hash",
+                "train": seeds,
+                "seed": 0,
+                "fanout": [3],
+            }
             | {"evaluation": "source", "max_replication": 1.9},
             describe,
         ),
-        "write_partition": (write_partition, {"partition": parts, "out": out, "features": "copy", "split": ""}, None),
+        "write_partition": (
+            write_partition,
+            {"partition": parts, "out": out, "features": "copy", "split": ""},
+            None,
+        ),
         "open_partition": (
             open_partition,
             {"out": samples / "parts", "rank": 0, "world_size": 2, "verify": True},
             None,
         ),
-        "verify_partition": (verify_partition, {"out": samples / "parts", "source": samples / "graph"}, None),
+        "verify_partition": (
+            verify_partition,
+            {"out": samples / "parts", "source": samples / "graph"},
+            None,
+        ),
         "draw_train": (draw_train, {"graph": graph, "fraction": 0.5, "seed": 1}, None),
         "open_graph": (open_graph, {"folder": samples / "graph", "verify": True, "split": ""}, use),
         "read_graph": (
             read_graph,
-            {"source": samples / "edges.csv", "num_nodes": None, "relabel": False, "undirected": False}
+            {
+                "source": samples / "edges.csv",
+                "num_nodes": None,
+                "relabel": False,
+                "undirected": False,
+            }
             | {"weight": "w", "header": None, "split": ""},
             use,
         ),
         "write_graph": (write_graph, {"graph": graph, "folder": out, "origin": {"a": 1}}, None),
-        "preaggregate": (preaggregate, {"graph": graph, "folder": out, "model": "sage", "row_normalize": False}, None),
+        "preaggregate": (
+            preaggregate,
+            {"graph": graph, "folder": out, "model": "sage", "row_normalize": False},
+            None,
+        ),
         "sbm": (sbm, {"num_nodes": 60, "num_edges": 100, **blocks}, use),
-        "rmat": (rmat, {"scale": 5, "edge_factor": 2.0, "noise": 0.1, "undirected": True, "simple": True, **size}, use),
+        "rmat": (
+            rmat,
+            {
+                "scale": 5,
+                "edge_factor": 2.0,
+                "noise": 0.1,
+                "undirected": True,
+                "simple": True,
+                **size,
+            },
+            use,
+        ),
         "citation": (citation, {"num_papers": 40, **counts, **blocks}, use),
-        "shop": (shop, {"num_customers": 20, "num_products": 4, "num_periods": 4, "persistence": 0.9, "seed": 1}, use),
+        "shop": (
+            shop,
+            {
+                "num_customers": 20,
+                "num_products": 4,
+                "num_periods": 4,
+                "persistence": 0.9,
+                "seed": 1,
+            },
+            use,
+        ),
         "TrainOptions": (TrainOptions, {**vars(TrainOptions())}, None),
         "merge_traces": (
             lambda path, out: merge_traces(path, out=out),
@@ -185,13 +381,27 @@ def calls(graph: Graph, samples: Path, out: Path) -> dict[str, tuple[Callable[..
         ),
         "dgl.DataLoader of a Graph": (
             DataLoader,
-            {"graph": graph, "indices": seeds, "graph_sampler": dgl.dataloading.NeighborSampler([3, 2])},
+            {
+                "graph": graph,
+                "indices": seeds,
+                "graph_sampler": dgl.dataloading.NeighborSampler([3, 2]),
+            },
             read,
         ),
-        "pyg.NeighborLoader": (PygLoader, {**pyg, "input_nodes": seeds, "time_attr": None, **loader_options()}, read),
+        "pyg.NeighborLoader": (
+            PygLoader,
+            {**pyg, "input_nodes": seeds, "time_attr": None, **loader_options()},
+            read,
+        ),
         "pyg.LinkNeighborLoader": (
             LinkNeighborLoader,
-            {**pyg, "edge_label_index": ends, "edge_label": None, "neg_sampling": "binary", **loader_options()},
+            {
+                **pyg,
+                "edge_label_index": ends,
+                "edge_label": None,
+                "neg_sampling": "binary",
+                **loader_options(),
+            },
             read,
         ),
     }
@@ -220,7 +430,9 @@ def trial(case: Case) -> None:
         value = type(arguments[word])(changed)
     arguments[word] = value
     case.done.append(f"value: {value!r}"[:300])
-    with case.refusing(*(_FOREIGN if name.startswith(("dgl.", "pyg.")) else ()), quoted=repr(value)):
+    with case.refusing(
+        *(_FOREIGN if name.startswith(("dgl.", "pyg.")) else ()), quoted=repr(value)
+    ):
         try:
             result = function(**arguments)
             then(result) if then else None
@@ -241,9 +453,33 @@ def try_verb(case: Case) -> None:
     out.mkdir()
     arguments = arguments_of(verb, case.samples, out)
     place = case.rng.randrange(1, len(arguments))
-    many = arguments[place - 1].removeprefix("--") in {"epochs", "nodes", "scale", "hidden", "features", "parts"}
-    words = ["", "-1", "0", "1.5", "x", "nan", "--", "-x", "--nonsense", "1,2,x", "10%,", "é\x1b[2J", "/", "/dev/null"]
-    arguments[place] = case.choose(f"word {place}", [*words, *([] if many else ["99999999999999999999", "1e9"])])
+    many = arguments[place - 1].removeprefix("--") in {
+        "epochs",
+        "nodes",
+        "scale",
+        "hidden",
+        "features",
+        "parts",
+    }
+    words = [
+        "",
+        "-1",
+        "0",
+        "1.5",
+        "x",
+        "nan",
+        "--",
+        "-x",
+        "--nonsense",
+        "1,2,x",
+        "10%,",
+        "é\x1b[2J",
+        "/",
+        "/dev/null",
+    ]
+    arguments[place] = case.choose(
+        f"word {place}", [*words, *([] if many else ["99999999999999999999", "1e9"])]
+    )
     done = CliRunner().invoke(main, arguments, env={"COLUMNS": "100"})
     text = done.stderr
     if done.exception is not None and not isinstance(done.exception, SystemExit):

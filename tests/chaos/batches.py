@@ -27,7 +27,9 @@ def trial(case: Case) -> None:
             before, first = resident(), count
     growth = resident() - before
     case.figures = {"batches": count, "most KiB grown": growth / 1024}
-    assert growth < _MOST_GROWTH or _SECONDS < 10, f"{growth:,} bytes more after {count - first:,} batches"
+    assert growth < _MOST_GROWTH or _SECONDS < 10, (
+        f"{growth:,} bytes more after {count - first:,} batches"
+    )
 
 
 def resident() -> int:

@@ -49,17 +49,28 @@ class Campaign:
         self._worker.end()
 
     def run(self, part: str, first: int, seconds: float, trials: int | None) -> Result:
-        """Trials from the case ``first`` on, until the time or their number is over, or too many failed."""
+        """Trials from the case ``first`` on, until the time or their number is over, or too many
+        failed."""
         result, begin = Result(), time.monotonic()
-        while time.monotonic() - begin < seconds and result.trials != trials and len(result.failures) < _MOST_FAILURES:
-            if self._worker.is_over or self._worker.trials >= _TRIALS_OF_A_WORKER or not self._worker.serves(part):
+        while (
+            time.monotonic() - begin < seconds
+            and result.trials != trials
+            and len(result.failures) < _MOST_FAILURES
+        ):
+            if (
+                self._worker.is_over
+                or self._worker.trials >= _TRIALS_OF_A_WORKER
+                or not self._worker.serves(part)
+            ):
                 self._worker.end()
                 self._worker = Worker(self.work, self.keep, part)
             number = first + result.trials
             answer = self._worker.trial(part, number)
             result.trials += 1
             for name, value in answer.get("figures", {}).items():
-                result.sums[name] = max(result.sums[name], value) if "most" in name else result.sums[name] + value
+                result.sums[name] = (
+                    max(result.sums[name], value) if "most" in name else result.sums[name] + value
+                )
             if answer["failure"] is not None:
                 result.failures[number] = answer["failure"]
         result.seconds = time.monotonic() - begin
@@ -118,11 +129,21 @@ class Worker:
 
 
 def _environment() -> dict[str, str]:
-    more = {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    more = {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "100",
+    }
     return {**os.environ, **more}
 
 
 def _checking_bounds() -> dict[str, str]:
-    """Kernels of their own, compiled once for all runs: numba does not see that those in its cache check nothing."""
+    """Kernels of their own, compiled once for all runs: numba does not see that those in its cache
+    check nothing."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": "", "XDG_CACHE_HOME": f"{home}/pagraph-bounds-checked"}
+    return {
+        "NUMBA_BOUNDSCHECK": "1",
+        "NUMBA_CACHE_DIR": "",
+        "XDG_CACHE_HOME": f"{home}/pagraph-bounds-checked",
+    }

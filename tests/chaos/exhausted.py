@@ -1,4 +1,5 @@
-"""Verbs that run out of disk, descriptors or memory: one line that says so, and nothing half-written."""
+"""Verbs that run out of disk, descriptors or memory: one line that says so, and nothing
+half-written."""
 
 import contextlib
 import errno
@@ -58,7 +59,9 @@ def small_disk(folder: Path, pages: int) -> Iterator[None]:
     """Let a folder be a disk of so many pages; 0: a folder as it is."""
     if pages:
         size = f"size={pages * resource.getpagesize()}"
-        subprocess.run(["mount", "-t", "tmpfs", "-o", size, "pagraph-chaos", str(folder)], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", size, "pagraph-chaos", str(folder)], check=True
+        )
     try:
         yield
     finally:

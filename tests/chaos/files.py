@@ -51,7 +51,9 @@ def use(graph: Graph) -> None:
             torch.as_tensor(values[:]).clone()
     if graph.is_homogeneous and graph.num_nodes:
         seeds = range(0, graph.num_nodes, max(1, graph.num_nodes // 20))
-        for batch in Loader(graph, seeds, NeighborSampler([3, 2]), fields=[*graph.ndata], batch_size=8):
+        for batch in Loader(
+            graph, seeds, NeighborSampler([3, 2]), fields=[*graph.ndata], batch_size=8
+        ):
             assert int(batch.input_nodes.max()) < graph.num_nodes
 
 
@@ -79,12 +81,22 @@ def sampled(path: Path) -> None:
     """Sampled without asking first whether all ids are sound, as a loader does."""
     graph = open_graph(path)
     seeds = range(graph.num_nodes) if graph.is_homogeneous else ()
-    for batch in Loader(graph, seeds, NeighborSampler([4, 4]), fields=[*graph.ndata][:1], batch_size=64):
+    for batch in Loader(
+        graph, seeds, NeighborSampler([4, 4]), fields=[*graph.ndata][:1], batch_size=64
+    ):
         assert int(batch.input_nodes.max()) < graph.num_nodes
 
 
-FOLDER = [lambda path: use(open_graph(path, verify=True)), lambda path: use(open_graph(path)), sampled, info]
-EDGES = [lambda path: use(read_graph(path)), lambda path: use(read_graph(path, relabel=True, undirected=True))]
+FOLDER = [
+    lambda path: use(open_graph(path, verify=True)),
+    lambda path: use(open_graph(path)),
+    sampled,
+    info,
+]
+EDGES = [
+    lambda path: use(read_graph(path)),
+    lambda path: use(read_graph(path, relabel=True, undirected=True)),
+]
 FILE = [lambda path: use(read_graph(path))]
 CHECKPOINT = [lambda path: resume(path)]
 TRACE = [lambda path: merge_traces(path, path, out=path.with_name("out"))]
@@ -97,15 +109,21 @@ KINDS = {
     "parts": [lambda path: verify_partition(path), read_parts],
     "pagraph-parts": [lambda path: read_pagraph_partition(path)],
     **dict.fromkeys(["csr.npz", "csc.npz", "coo.npz"], FILE),
-    **dict.fromkeys(["edges.txt", "edges.tsv", "edges.csv", "words.csv", "edges.txt.gz", "edges.parquet"], EDGES),
+    **dict.fromkeys(
+        ["edges.txt", "edges.tsv", "edges.csv", "words.csv", "edges.txt.gz", "edges.parquet"], EDGES
+    ),
     **dict.fromkeys(["graph.pt", "dict.pt"], FILE),
     "graph.bin": FILE,
-    **dict.fromkeys(["edges.mtx", "edges.graphml", "edges.gml", "out.edges", "edges.txt.xz", "edges.txt.bz2"], FILE),
+    **dict.fromkeys(
+        ["edges.mtx", "edges.graphml", "edges.gml", "out.edges", "edges.txt.xz", "edges.txt.bz2"],
+        FILE,
+    ),
     **dict.fromkeys(["benchmark.npz", "index.npz", "index.npy", "index.pt", "ogb"], FILE),
     "tables": [lambda path: use(read_graph(path / "graph.yaml"))],
     "saved": CHECKPOINT,
     **dict.fromkeys(
-        ["trace.json", "trace.json.gz"], [lambda path: merge_traces(path, path, out=path.with_name("out"))]
+        ["trace.json", "trace.json.gz"],
+        [lambda path: merge_traces(path, path, out=path.with_name("out"))],
     ),
 }
 """What reads each sample: a name in the folder of samples, and functions of its path."""
@@ -121,7 +139,11 @@ def trial(case: Case) -> None:
     if case.rng.random() < 0.5:
         seal(target)
     elif name in ("graph", "citation", "sums", "parts"):
-        expect_found(name, target, {path for path, content in contents(target).items() if before.get(path) != content})
+        expect_found(
+            name,
+            target,
+            {path for path, content in contents(target).items() if before.get(path) != content},
+        )
     for number, read in enumerate(KINDS[name]):
         case.done.append(f"reader {number}")
         with case.refusing():
@@ -133,7 +155,11 @@ def expect_found(name: str, target: Path, changed: set[Path]) -> None:
     if not any(path.suffix == ".npy" for path in changed):
         return
     try:
-        sound = not verify_partition(target).findings if name == "parts" else bool(open_graph(target, verify=True))
+        sound = (
+            not verify_partition(target).findings
+            if name == "parts"
+            else bool(open_graph(target, verify=True))
+        )
     except (ValueError, OSError):
         return
     assert not sound, f"{name}: changed and not found: {changed}"
@@ -166,13 +192,17 @@ def change_bytes(case: Case, content: bytes) -> bytes:
     rng, data = case.rng, bytearray(content)
     at = rng.randrange(min(len(data), rng.choice([160, 2**40])) or 1)  # headers half of the time
     length = rng.choice([1, 1, 2, 4, 8, 100])
-    kind = case.choose(f"bytes at {at}, {length}", ["flip", "set", "insert", "cut", "end", "repeat", "ones"])
+    kind = case.choose(
+        f"bytes at {at}, {length}", ["flip", "set", "insert", "cut", "end", "repeat", "ones"]
+    )
     if kind == "flip" and data:
         data[at] ^= 1 << rng.randrange(8)
     elif kind in ("set", "ones"):
         data[at : at + length] = b"\xff" * length if kind == "ones" else rng.randbytes(length)
     elif kind == "insert":
-        data[at:at] = rng.choice([rng.randbytes(length), b"9" * length, b"\n" * length, b",-1e999,"])
+        data[at:at] = rng.choice(
+            [rng.randbytes(length), b"9" * length, b"\n" * length, b",-1e999,"]
+        )
     elif kind == "cut":
         del data[at : at + length]
     elif kind == "end":
@@ -205,14 +235,22 @@ def change_json(case: Case, path: Path) -> None:
 
 def places_of(value):
     """Every (container, key) in a JSON value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in list(items):
         yield value, key
         yield from places_of(item)
 
 
 def replace_file(case: Case, path: Path, files: list[Path]) -> None:
-    kind = case.choose("becomes", ["gone", "empty", "folder", "pipe", "device", "loop", "another", "unreadable"])
+    kind = case.choose(
+        "becomes", ["gone", "empty", "folder", "pipe", "device", "loop", "another", "unreadable"]
+    )
     content = case.rng.choice(files).read_bytes()
     path.unlink()
     if kind in ("empty", "another"):
@@ -233,7 +271,10 @@ def seal(target: Path) -> None:
     for manifest in sorted(target.rglob("manifest.json"), key=lambda path: -len(path.parts)):
         if not manifest.is_file():  # a pipe would be waited for
             continue
-        with contextlib.suppress(ValueError, OSError, TypeError, KeyError, IndexError, AttributeError):  # damaged, too
+        # Damaged, too.
+        with contextlib.suppress(
+            ValueError, OSError, TypeError, KeyError, IndexError, AttributeError
+        ):
             edit_json(manifest, lambda value, folder=manifest.parent: seal_entries(value, folder))
             for part in range(2 if (manifest.parent / "part-0").is_dir() else 0):
                 seal_part(manifest.parent, part)
@@ -241,6 +282,10 @@ def seal(target: Path) -> None:
 
 def seal_entries(value: object, folder: Path) -> None:
     for holder, key in places_of(value):
-        if key == "sha256" and isinstance(name := holder.get("file"), str) and (folder / name).is_file():
+        if (
+            key == "sha256"
+            and isinstance(name := holder.get("file"), str)
+            and (folder / name).is_file()
+        ):
             content = (folder / name).read_bytes()
             holder.update(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))

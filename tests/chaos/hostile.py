@@ -1,6 +1,8 @@
-"""Folders whose arrays lie, under right checksums, and are written while open: no kernel leaves its arrays.
+"""Folders whose arrays lie, under right checksums, and are written while open: no kernel leaves its
+arrays.
 
-The process has numba check every index: what would read or write elsewhere raises, with numba's own words.
+The process has numba check every index: what would read or write elsewhere raises, with numba's own
+words.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from pagraph.datasets import export_graph, open_graph, reorder, write_graph
 from pagraph.datasets.summary import summarise
 from pagraph.dgl import DataLoader, to_dgl
 from pagraph.dgl import sampling as dgl_sampling
-from pagraph.partition import describe, partition_graph, verify_partition, write_dgl, write_partition
+from pagraph.partition import (
+    describe,
+    partition_graph,
+    verify_partition,
+    write_dgl,
+    write_partition,
+)
 from pagraph.profile import hit_rate_curve
 from pagraph.pyg import (
     ClusterData,
@@ -76,7 +84,11 @@ def read(batches: Iterable[Any]) -> None:
                 getattr(block, name, None)
         if isinstance(batch, tuple) and isinstance(batch[-1], list):
             for block in batch[-1]:
-                [block.edges[etype].data[dgl.EID] for etype in block.canonical_etypes if block.num_edges(etype)]
+                [
+                    block.edges[etype].data[dgl.EID]
+                    for etype in block.canonical_etypes
+                    if block.num_edges(etype)
+                ]
 
 
 def core(sampler: Any, **options: Any) -> Use:
@@ -87,7 +99,15 @@ def core(sampler: Any, **options: Any) -> Use:
         fields = {name: [*graph.node_fields(name)] for name in graph.node_types}
         only = graph.only_node_type if graph.is_homogeneous else None
         given = (seeds, fields) if only is None else (seeds[only], fields[only])
-        read(Loader(graph, given[0], sampler, fields=given[1], **{"batch_size": 64, "num_workers": 1, **options}))
+        read(
+            Loader(
+                graph,
+                given[0],
+                sampler,
+                fields=given[1],
+                **{"batch_size": 64, "num_workers": 1, **options},
+            )
+        )
 
     return run
 
@@ -144,7 +164,9 @@ def dgl_pairs(graph: Graph, _out: Path) -> None:
     etype = graph.edge_types[0]
     negatives = dgl.dataloading.negative_sampler.Uniform(1)
     blocks = dgl.dataloading.NeighborSampler([3])
-    sampler = dgl.dataloading.as_edge_prediction_sampler(blocks, exclude="self", negative_sampler=negatives)
+    sampler = dgl.dataloading.as_edge_prediction_sampler(
+        blocks, exclude="self", negative_sampler=negatives
+    )
     read(DataLoader(graph, {etype: torch.arange(100)}, sampler, batch_size=40))
 
 
@@ -166,7 +188,9 @@ def pinsage(graph: Graph, _out: Path) -> None:
 
 
 def node2vec(data: Any) -> Any:
-    model = Node2Vec(data.edge_index, 4, walk_length=5, context_size=3, p=2.0, q=0.5, num_nodes=data.num_nodes)
+    model = Node2Vec(
+        data.edge_index, 4, walk_length=5, context_size=3, p=2.0, q=0.5, num_nodes=data.num_nodes
+    )
     return model.loader(batch_size=64)
 
 
@@ -199,7 +223,15 @@ def ranked(policy: str, sampler: Any) -> Use:
     def run(graph: Graph, out: Path) -> None:
         core(sampler, cache=0.2, cache_policy=policy)(graph, out)
         if graph.is_homogeneous:
-            hit_rate_curve(graph, torch.arange(200), sampler, batch_size=50, epochs=2, policies=[policy], threads=1)
+            hit_rate_curve(
+                graph,
+                torch.arange(200),
+                sampler,
+                batch_size=50,
+                epochs=2,
+                policies=[policy],
+                threads=1,
+            )
 
     return run
 
@@ -223,7 +255,9 @@ def sums(model: str) -> Use:
 
 def layers(graph: Graph, _out: Path) -> None:
     convolution = dgl.nn.SAGEConv(6, 4, "mean")
-    degrees = OneHop(lambda block, x: block.indptr.diff()[:, None] + x[block.indices].sum() + x[: block.num_dst])
+    degrees = OneHop(
+        lambda block, x: block.indptr.diff()[:, None] + x[block.indices].sum() + x[: block.num_dst]
+    )
     inference(graph, [convolution, torch.relu, degrees], memory="64MiB")
 
 
@@ -231,7 +265,9 @@ def moved(by: str) -> Use:
     def run(graph: Graph, out: Path) -> None:
         seeds = torch.arange(100)
         given = seeds if graph.is_homogeneous else {graph.node_types[0]: seeds[:50]}
-        reorder(graph, out / "moved", by=by, seeds=given, sampler=NeighborSampler([3, 2]), batch_size=20)
+        reorder(
+            graph, out / "moved", by=by, seeds=given, sampler=NeighborSampler([3, 2]), batch_size=20
+        )
 
     return run
 
@@ -249,7 +285,9 @@ def looked_up(graph: Graph, _out: Path) -> None:
         csc = graph.csc_of(etype)
         ids = torch.arange(csc.num_edges)
         positions = csc.positions_of(ids)
-        assert not csc.num_edges or 0 <= int(positions.min()) <= int(positions.max()) < csc.num_edges, positions
+        assert (
+            not csc.num_edges or 0 <= int(positions.min()) <= int(positions.max()) < csc.num_edges
+        ), positions
         csc.ids_at(positions)
         csc.ends_at(positions)
 
@@ -262,20 +300,32 @@ def rewritten(graph: Graph, out: Path) -> None:
 def exported(form: str) -> Use:
     def run(graph: Graph, out: Path) -> None:
         if form == "ogb":  # which has no weights, and no narrow fields
-            graph = Graph(graph.csc, ndata={"label": graph.ndata["label"], "train_mask": graph.ndata["train_mask"]})
+            graph = Graph(
+                graph.csc,
+                ndata={"label": graph.ndata["label"], "train_mask": graph.ndata["train_mask"]},
+            )
         export_graph(graph, out / f"exported-{form}.pt", form=form)
 
     return run
 
 
 def pyg_loader(**options: Any) -> Use:
-    return of_pyg(lambda data: PygLoader(data, [3, 2], input_nodes=torch.arange(100), batch_size=40, **options))
+    return of_pyg(
+        lambda data: PygLoader(
+            data, [3, 2], input_nodes=torch.arange(100), batch_size=40, **options
+        )
+    )
 
 
 def pyg_links(**options: Any) -> Use:
     return of_pyg(
         lambda data: LinkNeighborLoader(
-            data, [3], edge_label_index=data.edge_index[:, :80], neg_sampling="binary", batch_size=40, **options
+            data,
+            [3],
+            edge_label_index=data.edge_index[:, :80],
+            neg_sampling="binary",
+            batch_size=40,
+            **options,
         )
     )
 
@@ -323,7 +373,9 @@ PLAIN: dict[str, Use] = {
     "weighted, repeated": core(NeighborSampler([4, 20], prob="w", replace=True)),
     "masked": core(NeighborSampler([4, 3], prob="mask")),
     "labor by weight": core(LaborSampler([4, 3], prob="w")),
-    "labor to the end": core(LaborSampler([4, 3], prob="w", importance_sampling=-1, layer_dependency=True)),
+    "labor to the end": core(
+        LaborSampler([4, 3], prob="w", importance_sampling=-1, layer_dependency=True)
+    ),
     "ladies by weight": core(LayerSampler([40, 40], prob="w")),
     "fastgcn by weight": core(LayerSampler([40, 40], prob="w", method="fastgcn")),
     "times": timed(),
@@ -334,12 +386,16 @@ PLAIN: dict[str, Use] = {
     "saint nodes": lambda graph, _out: SaintSampler("node", 50).sample(graph),
     "saint edges": lambda graph, _out: SaintSampler("edge", 50).sample(graph),
     "saint walks": lambda graph, _out: SaintSampler("walk", 50, walk_length=3).sample(graph),
-    "clusters": lambda graph, _out: ClusterSampler(torch.tensor([0, 100, 200])).sample(graph, torch.tensor([0, 1])),
+    "clusters": lambda graph, _out: ClusterSampler(torch.tensor([0, 100, 200])).sample(
+        graph, torch.tensor([0, 1])
+    ),
     "walks": walk(),
     "walks by weight": walk(prob="w"),
     "walks back": walk(p=0.5, q=2.0),
     "walks back by weight": walk(p=4.0, q=0.25, prob="w", edge_dir="in"),
-    "dgl walks": lambda graph, _out: dgl_sampling.random_walk(to_dgl(graph), torch.arange(50), length=4, prob="w"),
+    "dgl walks": lambda graph, _out: dgl_sampling.random_walk(
+        to_dgl(graph), torch.arange(50), length=4, prob="w"
+    ),
     "pinsage": pinsage,
     "dgl by weight": of_dgl(lambda: dgl.dataloading.NeighborSampler([3, 2], prob="w")),
     "dgl labor": of_dgl(lambda: dgl.dataloading.LaborSampler([3, 2])),
@@ -350,8 +406,12 @@ PLAIN: dict[str, Use] = {
     "pyg in time": pyg_loader(time_attr="t", input_time=torch.arange(100)),
     "pyg induced": pyg_loader(subgraph_type="induced", disjoint=True),
     "pyg links": pyg_links(),
-    "pyg shadow": of_pyg(lambda data: ShaDowKHopSampler(data, 2, 4, node_idx=torch.arange(60), batch_size=30)),
-    "pyg saint nodes": of_pyg(lambda data: GraphSAINTNodeSampler(data, 50, 2, sample_coverage=2, log=False)),
+    "pyg shadow": of_pyg(
+        lambda data: ShaDowKHopSampler(data, 2, 4, node_idx=torch.arange(60), batch_size=30)
+    ),
+    "pyg saint nodes": of_pyg(
+        lambda data: GraphSAINTNodeSampler(data, 50, 2, sample_coverage=2, log=False)
+    ),
     "pyg saint edges": of_pyg(lambda data: GraphSAINTEdgeSampler(data, 50, 2, log=False)),
     "pyg saint walks": of_pyg(lambda data: GraphSAINTRandomWalkSampler(data, 20, 3, 2, log=False)),
     "pyg clusters": of_pyg(clusters),
@@ -375,10 +435,18 @@ PLAIN: dict[str, Use] = {
 }
 """What needs one type, weights or times."""
 TYPED: dict[str, Use] = {
-    "hgt of pyg": of_pyg(lambda data: HGTLoader(data, [10, 10], ("paper", torch.arange(40)), batch_size=20)),
-    "pyg": of_pyg(lambda data: PygLoader(data, [3, 2], input_nodes=("paper", torch.arange(40)), batch_size=20)),
+    "hgt of pyg": of_pyg(
+        lambda data: HGTLoader(data, [10, 10], ("paper", torch.arange(40)), batch_size=20)
+    ),
+    "pyg": of_pyg(
+        lambda data: PygLoader(data, [3, 2], input_nodes=("paper", torch.arange(40)), batch_size=20)
+    ),
 }
-KINDS: dict[str, dict[str, Use]] = {"graph": ANY | PLAIN, "narrow": ANY | PLAIN, "types": ANY | TYPED}
+KINDS: dict[str, dict[str, Use]] = {
+    "graph": ANY | PLAIN,
+    "narrow": ANY | PLAIN,
+    "types": ANY | TYPED,
+}
 FOLDERS_OF_PARTS = ("parts", "lean")
 """Of parts of ``graph``: with fields of their own, and by reference."""
 _WHOLE = ("parts", "form", "sums", "reorder")
@@ -387,7 +455,9 @@ _WHOLE = ("parts", "form", "sums", "reorder")
 
 def use_parts(case: Case, path: Path) -> None:
     """Verify parts, open one, and work with its graph, but for what takes whole graphs alone."""
-    uses = {name: use for name, use in (ANY | PLAIN).items() if not any(word in name for word in _WHOLE)}
+    uses = {
+        name: use for name, use in (ANY | PLAIN).items() if not any(word in name for word in _WHOLE)
+    }
     step = case.choose("parts", ["verify", "verify", "open", "opened", *uses])
     if step == "verify":
         verify_partition(path)
@@ -399,13 +469,23 @@ def use_parts(case: Case, path: Path) -> None:
             own.clone()
     elif step == "opened":
         seeds = part.train
-        read(Loader(part.graph, seeds, NeighborSampler([3]), fields=[*part.graph.ndata], batch_size=20, cache=0.3))
+        read(
+            Loader(
+                part.graph,
+                seeds,
+                NeighborSampler([3]),
+                fields=[*part.graph.ndata],
+                batch_size=20,
+                cache=0.3,
+            )
+        )
     else:
         uses[step](part.graph, case.folder)
 
 
 def trial(case: Case) -> None:
-    """Damage arrays of a folder, before it is opened or after its ids were checked, and work with it."""
+    """Damage arrays of a folder, before it is opened or after its ids were checked, and work with
+    it."""
     kind = case.choose("kind", [*KINDS, "graph", *FOLDERS_OF_PARTS])
     for name in {kind, "graph"}:
         shutil.copytree(case.samples / "hostile" / name, case.folder / name)
@@ -456,7 +536,9 @@ class expecting:
 def damage(rng: random.Random, path: Path, done: list[str]) -> None:
     """Change values of one array in its file, in place, and leave its time as it was."""
     files = [file for file in sorted(path.rglob("*.npy")) if np.load(file, mmap_mode="r").size]
-    structure = [file for file in files if any(word in file.name for word in ("indptr", "indices", "ids"))]
+    structure = [
+        file for file in files if any(word in file.name for word in ("indptr", "indices", "ids"))
+    ]
     file = rng.choice(structure if rng.random() < 0.7 else files)
     before = file.stat()
     array = np.load(file, mmap_mode="r+")
@@ -474,7 +556,9 @@ def change(rng: random.Random, values: np.ndarray) -> str:
     if values.dtype == np.bool_:
         values.view(np.uint8)[run] = new = rng.choice([0, 1, 2, 255])
     elif values.dtype.kind == "f":
-        values[run] = new = rng.choice([float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e-40, 3e38])
+        values[run] = new = rng.choice(
+            [float("nan"), float("inf"), -float("inf"), -1.0, 0.0, 1e-40, 3e38]
+        )
     elif rng.random() < 0.25:
         values[run] = new = values[rng.randrange(count)]
     elif rng.random() < 0.2:
@@ -483,8 +567,23 @@ def change(rng: random.Random, values: np.ndarray) -> str:
     else:
         limits = np.iinfo(values.dtype)
         least, most = int(values.min()), int(values.max())
-        far = [limits.min, limits.max, limits.max - 1, -1, -2, -300, least - 1, most + 1, most, 2**30, 2**31 - 1, 2**31]
-        values[run] = new = rng.choice([number for number in far if limits.min <= number <= limits.max])
+        far = [
+            limits.min,
+            limits.max,
+            limits.max - 1,
+            -1,
+            -2,
+            -300,
+            least - 1,
+            most + 1,
+            most,
+            2**30,
+            2**31 - 1,
+            2**31,
+        ]
+        values[run] = new = rng.choice(
+            [number for number in far if limits.min <= number <= limits.max]
+        )
     return f"{run.start}:{run.stop} = {new}"
 
 
@@ -494,7 +593,9 @@ def build(graph: Graph, types: Graph, folder: Path) -> None:
     graph = Graph(graph.csc, ndata=dict(graph.ndata), edata=dict(graph.edata))
     generator = torch.Generator().manual_seed(2)
     graph.set_field("mask", torch.rand(graph.num_edges, generator=generator) < 0.7, edge_type=etype)
-    graph.set_field("t", torch.randint(0, 90, (graph.num_edges,), generator=generator), edge_type=etype)
+    graph.set_field(
+        "t", torch.randint(0, 90, (graph.num_edges,), generator=generator), edge_type=etype
+    )
     write_graph(graph, folder / "graph")
     write_graph(graph, folder / "narrow", store="int8")
     write_graph(types, folder / "types")

@@ -1,4 +1,5 @@
-"""Verbs that are killed at any moment: what they write is whole, or as before, and the next run leaves nothing else."""
+"""Verbs that are killed at any moment: what they write is whole, or as before, and the next run
+leaves nothing else."""
 
 import os
 import signal
@@ -26,7 +27,9 @@ def trial(case: Case) -> None:
         outputs = check_whole(out)
         for path in outputs:  # folders must not exist yet, files are written anew
             subprocess.run(["rm", "-rf", str(path)], check=True)
-    files = [Path(word) for word in arguments if word.startswith(str(out)) and "." in Path(word).name]
+    files = [
+        Path(word) for word in arguments if word.startswith(str(out)) and "." in Path(word).name
+    ]
     old = {path for path in files if path.suffix not in NEW}
     old = {path for path in sorted(old) if case.rng.random() < 0.5}
     for path in old:
@@ -53,8 +56,11 @@ def kill_process(case: Case, arguments: list[str], kind: int) -> tuple[int, str]
     """A real one, imports and all."""
     log = case.folder / "log"
     with open(log, "w") as file:
-        process = subprocess.Popen([sys.executable, "-m", "pagraph", *arguments], stdout=file, stderr=file)
-    while process.poll() is None and not running(process.pid):  # Ctrl-C before that ends Python, not the verb
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pagraph", *arguments], stdout=file, stderr=file
+        )
+    # Ctrl-C before that ends Python, not the verb.
+    while process.poll() is None and not running(process.pid):
         time.sleep(0.02)
     time.sleep(case.rng.random() * 3)
     process.send_signal(kind)

@@ -28,18 +28,23 @@ def graph_of(samples: Path) -> Graph:
 
 
 def core(graph: Graph, **options: Any) -> Loader:
-    return Loader(graph, range(120), NeighborSampler(FANOUTS), fields=["feat"], labels=["label"], **options)
+    return Loader(
+        graph, range(120), NeighborSampler(FANOUTS), fields=["feat"], labels=["label"], **options
+    )
 
 
 def of_dgl(graph: Graph, **options: Any) -> Any:
     """Of the graph as it is: DGL's own copies of its graphs have their rows in another order."""
-    sampler = dgl.dataloading.NeighborSampler(FANOUTS, prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    sampler = dgl.dataloading.NeighborSampler(
+        FANOUTS, prefetch_node_feats=["feat"], prefetch_labels=["label"]
+    )
     return DataLoader(graph, torch.arange(120), sampler, **options)
 
 
 def of_dgl_edges(graph: Graph, **options: Any) -> Any:
     sampler = dgl.dataloading.as_edge_prediction_sampler(
-        dgl.dataloading.NeighborSampler(FANOUTS), negative_sampler=dgl.dataloading.negative_sampler.Uniform(1)
+        dgl.dataloading.NeighborSampler(FANOUTS),
+        negative_sampler=dgl.dataloading.negative_sampler.Uniform(1),
     )
     torch.manual_seed(0)  # DGL's own negatives
     return DataLoader(to_dgl(graph), torch.arange(120), sampler, **options)
@@ -97,7 +102,9 @@ def tensors_of(value: Any) -> Iterable[torch.Tensor]:
 def check_no_threads() -> None:
     """The threads of all loaders end within ten seconds."""
     end = time.monotonic() + 10
-    while left := [thread.name for thread in threading.enumerate() if thread.name.startswith("pagraph")]:
+    while left := [
+        thread.name for thread in threading.enumerate() if thread.name.startswith("pagraph")
+    ]:
         assert time.monotonic() < end, f"threads left: {left}"
         time.sleep(0.01)
 

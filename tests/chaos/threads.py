@@ -1,4 +1,5 @@
-"""Forks, threads, copies and interrupts of loaders: each pass gives the batches of an undisturbed one."""
+"""Forks, threads, copies and interrupts of loaders: each pass gives the batches of an undisturbed
+one."""
 
 import copy
 import gc
@@ -54,7 +55,9 @@ def fork(case: Case, make: Make, passes: Passes) -> None:
     """While a pass goes on: the child reads with a loader of its own, the parent goes on."""
     loader = make()
     batches = iter(loader)
-    begun = [digest(next(batches)) for _ in range(case.rng.randrange(3) if len(passes[0]) > 2 else 0)]
+    begun = [
+        digest(next(batches)) for _ in range(case.rng.randrange(3) if len(passes[0]) > 2 else 0)
+    ]
     child = os.fork()
     if child == 0:
         signal.alarm(60)
@@ -127,4 +130,7 @@ def interrupt(case: Case, make: Make, passes: Passes) -> None:
     assert epoch(loader) == passes[2]
 
 
-ACTIONS = {action.__name__: action for action in (several_threads, fork, begin_again, duplicate, resume, interrupt)}
+ACTIONS = {
+    action.__name__: action
+    for action in (several_threads, fork, begin_again, duplicate, resume, interrupt)
+}

@@ -1,4 +1,5 @@
-"""Exceptions in the user's functions: they arrive as they are, threads end, files stay whole, the loader goes on."""
+"""Exceptions in the user's functions: they arrive as they are, threads end, files stay whole, the
+loader goes on."""
 
 import dataclasses
 import traceback
@@ -101,7 +102,9 @@ def policy_loader(graph: Graph, user: Fails, **options: Any) -> Any:
 
 def pyg_order_loader(graph: Graph, user: Fails, **options: Any) -> Any:
     del options["shuffle"]
-    return PygLoader(to_pyg(graph), FANOUTS, input_nodes=torch.arange(120), sampler=FailingOrder(user), **options)
+    return PygLoader(
+        to_pyg(graph), FANOUTS, input_nodes=torch.arange(120), sampler=FailingOrder(user), **options
+    )
 
 
 def pyg_loader(graph: Graph, **options: Any) -> Any:
@@ -109,14 +112,18 @@ def pyg_loader(graph: Graph, **options: Any) -> Any:
 
 
 LOADERS: dict[str, Callable[..., Any]] = {
-    "sampler": lambda graph, user, **options: Loader(graph, range(120), FailingSampler(FANOUTS, user=user), **options),
+    "sampler": lambda graph, user, **options: Loader(
+        graph, range(120), FailingSampler(FANOUTS, user=user), **options
+    ),
     "policy": policy_loader,
     "dgl sampler": lambda graph, user, **options: DataLoader(
         to_dgl(graph), torch.arange(120), FailingDglSampler(user), **options
     ),
     "dgl exclude": edge_loader,
     "pyg transform": lambda graph, user, **options: pyg_loader(graph, transform=user, **options),
-    "pyg sampler transform": lambda graph, user, **options: pyg_loader(graph, transform_sampler_output=user, **options),
+    "pyg sampler transform": lambda graph, user, **options: pyg_loader(
+        graph, transform_sampler_output=user, **options
+    ),
     "pyg order": pyg_order_loader,
 }
 """Loaders with one function of the user's."""
@@ -126,7 +133,9 @@ WRITERS: dict[str, Callable[..., Any]] = {
     "write_partition": lambda samples, out, user: write_partition(
         partition_graph(graph_of(samples), 2, hops=1, progress=user), out, progress=user
     ),
-    "preaggregate": lambda samples, out, user: preaggregate(graph_of(samples), out, model="gcn", progress=user),
+    "preaggregate": lambda samples, out, user: preaggregate(
+        graph_of(samples), out, model="gcn", progress=user
+    ),
     "read_graph": lambda samples, out, user: read_graph(samples / "edges.csv", progress=user),
     "sbm": lambda samples, out, user: sbm(500, progress=user),
     "hit_rate_curve": lambda samples, out, user: hit_rate_curve(
@@ -153,7 +162,9 @@ def trial(case: Case) -> None:
     assert user.calls < user.at or case.done[-1] == "raised", "the exception is lost"
     check_no_threads()
     if name in WRITERS and case.done[-1] == "raised":
-        assert not [path for path in case.folder.iterdir() if path.name != "failure.txt"], "something was written"
+        assert not [path for path in case.folder.iterdir() if path.name != "failure.txt"], (
+            "something was written"
+        )
         WRITERS[name](case.samples, case.folder / "out", Fails(0))
 
 

@@ -24,19 +24,24 @@ VERBS = {
     "import words": "import {in}/words.csv {out}/g --relabel",
     "import npz": "import {in}/csr.npz {out}/g --weight w",
     "import pyg": "import {in}/graph.pt {out}/g",
-    "import mtx": "import {in}/edges.mtx {out}/g --weight w --features {in}/feat.npy --train 0.5 --test 0.25",
+    "import mtx": "import {in}/edges.mtx {out}/g --weight w --features {in}/feat.npy --train 0.5 "
+    "--test 0.25",
     "import ogb": "import {in}/ogb {out}/g",
     "export": "export {in}/graph {out}/g.pt --form pyg",
     "export ogb": "export {in}/plain {out}/g --form ogb",
     "info": "info {in}/graph --verify --json {out}/a.json",
     "partition": "partition {in}/graph {out}/parts --parts 2 --hops 1 --json {out}/a.json",
     "partition dgl": "partition {in}/graph {out}/g --parts 2 --hops 1 --method hash --format dgl",
-    "partition pagraph": "partition {in}/graph {out}/g --parts 2 --hops 1 --method hash --format pagraph",
-    "partition compare": "partition {in}/graph --parts 2 --compare --method hash --method halo --json {out}/a.json",
+    "partition pagraph": "partition {in}/graph {out}/g --parts 2 --hops 1 --method hash --format "
+    "pagraph",
+    "partition compare": "partition {in}/graph --parts 2 --compare --method hash --method halo "
+    "--json {out}/a.json",
     "partition verify": "partition verify {in}/parts",
     "preaggregate": "preaggregate {in}/graph {out}/g --model gcn",
-    "profile": "profile {in}/graph --fanout 3,3 --budgets 5%,50% --json {out}/a.json --html {out}/a.html",
-    "profile measure": "profile {in}/graph --fanout 3 --policies degree --measure --trace {out}/trace.json.gz",
+    "profile": "profile {in}/graph --fanout 3,3 --budgets 5%,50% --json {out}/a.json --html "
+    "{out}/a.html",
+    "profile measure": "profile {in}/graph --fanout 3 --policies degree --measure --trace "
+    "{out}/trace.json.gz",
     "reorder": "reorder {in}/graph {out}/g --fanout 3,3 --batch-size 32 --json {out}/a.json",
     "train": _TRAIN + " --json {out}/a.json --trace {out}/trace.json",
     "train links": _TRAIN + " --task links --checkpoint {out}/saved",
@@ -51,11 +56,15 @@ BEFORE_MAIN = 99
 
 
 def arguments_of(verb: str, samples: Path, out: Path) -> list[str]:
-    return [word.replace("{in}", str(samples)).replace("{out}", str(out)) for word in VERBS[verb].split()]
+    return [
+        word.replace("{in}", str(samples)).replace("{out}", str(out))
+        for word in VERBS[verb].split()
+    ]
 
 
 class Run:
-    """A run of a verb in a child of this process, which has imported everything; ``text`` is what it printed."""
+    """A run of a verb in a child of this process, which has imported everything; ``text`` is what
+    it printed."""
 
     def __init__(self, arguments: list[str], before: Callable[[], None] = lambda: None) -> None:
         self._output, output = os.pipe()

@@ -24,7 +24,8 @@ _ARGUMENT_ERRORS = (ValueError, KeyError, IndexError, OverflowError, OSError)
 
 @dataclass
 class Case:
-    """One trial: its random numbers, a folder that is kept if it fails, the sample files, and what was done."""
+    """One trial: its random numbers, a folder that is kept if it fails, the sample files, and what
+    was done."""
 
     rng: random.Random
     folder: Path
@@ -40,9 +41,11 @@ class Case:
 
     @contextlib.contextmanager
     def refusing(self, *homes: str, quoted: str = "") -> Iterator[None]:
-        """A block that works or says clearly what is wrong, perhaps in the words of the packages ``homes``.
+        """A block that works or says clearly what is wrong, perhaps in the words of the packages
+        ``homes``.
 
-        Python's own TypeError will do for an object of another kind. ``quoted`` may be in the message, however long.
+        Python's own TypeError will do for an object of another kind. ``quoted`` may be in the
+        message, however long.
         """
         try:
             yield
@@ -53,11 +56,14 @@ class Case:
 
 
 def unclear(error: Exception, homes: tuple[str, ...], quoted: str) -> str | None:
-    """Why an error is none that a user should see, or None: it has to be raised on purpose, in one line, with words."""
+    """Why an error is none that a user should see, or None: it has to be raised on purpose, in one
+    line, with words."""
     from pagraph.errors import PaGraphError
 
     text = str(error).replace(quoted, "") or "nothing else" if quoted else str(error)
-    if not text.strip() or ("\n" in text.strip() and "tensor(" not in text and "array(" not in text):
+    if not text.strip() or (
+        "\n" in text.strip() and "tensor(" not in text and "array(" not in text
+    ):
         return "no message of one line"
     if isinstance(error, OSError) and error.errno is not None:
         return None if error.filename is not None else "an error of the system without a file"
@@ -70,10 +76,18 @@ def unclear(error: Exception, homes: tuple[str, ...], quoted: str) -> str | None
     if not isinstance(error, _ARGUMENT_ERRORS):
         return "an unexpected kind of error"
     last = frames[-1]
-    if "/pagraph/" not in last.filename and "/partition/" not in last.filename and "/datasets/" not in last.filename:
+    if (
+        "/pagraph/" not in last.filename
+        and "/partition/" not in last.filename
+        and "/datasets/" not in last.filename
+    ):
         return "raised by another package"
     line = linecache.getline(last.filename, last.lineno or 0).strip()
-    return None if line.startswith(("raise ", "operator.index")) else f"not raised on purpose, in {line!r}"
+    return (
+        None
+        if line.startswith(("raise ", "operator.index"))
+        else f"not raised on purpose, in {line!r}"
+    )
 
 
 def run_trial(module: Any, part: str, number: int, samples: Path, keep: Path) -> dict[str, Any]:
@@ -89,7 +103,11 @@ def run_trial(module: Any, part: str, number: int, samples: Path, keep: Path) ->
             warnings.simplefilter("ignore")
             module.trial(case)
     except BaseException as error:
-        failure = f"{'; '.join(case.done)}: {' '.join(traceback.format_exception_only(error)).strip()}"[-1500:]
+        failure = (
+            f"{'; '.join(case.done)}: {' '.join(traceback.format_exception_only(error)).strip()}"[
+                -1500:
+            ]
+        )
         (folder / "failure.txt").write_text("\n".join([*case.done, traceback.format_exc()]))
     os.chdir(keep)
     if failure is None:

@@ -45,19 +45,40 @@ def test_other_verbs_take_it(ordered, folder, tmp_path):
     out, _, _ = ordered
     assert run("info", out, "--verify").exit_code == 0
     assert "To set: cache=" in run("profile", out, *TASK).stdout
-    assert run("partition", out, tmp_path / "parts", "-k", "2", "--hops", "1", "--cache", "0").exit_code == 0
-    assert "got a part of a partition" in fails("reorder", tmp_path / "parts" / "part-0", tmp_path / "no", *TASK)
+    assert (
+        run(
+            "partition", out, tmp_path / "parts", "-k", "2", "--hops", "1", "--cache", "0"
+        ).exit_code
+        == 0
+    )
+    assert "got a part of a partition" in fails(
+        "reorder", tmp_path / "parts" / "part-0", tmp_path / "no", *TASK
+    )
 
 
 def test_a_copy_trains_as_well(data_folder, tmp_path):
-    """On cora, over two seeds each, within 4 points (2 standard deviations of a run are about 3)."""
-    run("reorder", data_folder / "cora", tmp_path / "cora", "--fanout", "10,5", "--batch-size", "64")
+    """On cora, over two seeds each, within 4 points (2 standard deviations of a run are about
+    3)."""
+    run(
+        "reorder", data_folder / "cora", tmp_path / "cora", "--fanout", "10,5", "--batch-size", "64"
+    )
     best = {}
     for name, folder in (("original", data_folder / "cora"), ("copy", tmp_path / "cora")):
         found = []
         for seed in (1, 2):
             report = tmp_path / "report.json"
-            task = ["--fanout", "10,5", "--batch-size", "64", "--epochs", "12", "--hidden", "32", "--seed", seed]
+            task = [
+                "--fanout",
+                "10,5",
+                "--batch-size",
+                "64",
+                "--epochs",
+                "12",
+                "--hidden",
+                "32",
+                "--seed",
+                seed,
+            ]
             assert run("train", folder, *task, "--device", "cpu", "--json", report).exit_code == 0
             found.append(json.loads(report.read_text())["test_accuracy"])
         best[name] = sum(found) / len(found)
@@ -87,8 +108,12 @@ def test_links(folder, tmp_path):
 
 def test_wrong_arguments(folder, tmp_path):
     assert "OUT must not exist yet" in fails("reorder", folder, tmp_path, *TASK)
-    assert "--memory must be at least" in fails("reorder", folder, tmp_path / "out", *TASK, "--memory", "1MiB")
-    assert "--memory must be bytes" in fails("reorder", folder, tmp_path / "out", *TASK, "--memory", "10%")
+    assert "--memory must be at least" in fails(
+        "reorder", folder, tmp_path / "out", *TASK, "--memory", "1MiB"
+    )
+    assert "--memory must be bytes" in fails(
+        "reorder", folder, tmp_path / "out", *TASK, "--memory", "10%"
+    )
     assert not [*tmp_path.iterdir()]
 
 
@@ -99,6 +124,11 @@ def test_no_room_for_the_arrays(folder, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 
     command = [sys.executable, "-m", "pagraph", "reorder", folder, tmp_path / "out", *TASK]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, preexec_fn=limit, timeout=200)
-    assert (done.returncode, done.stderr) == (1, f"Error: [Errno 27] File too large: '{tmp_path / 'out'}'\n")
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, preexec_fn=limit, timeout=200
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"Error: [Errno 27] File too large: '{tmp_path / 'out'}'\n",
+    )
     assert not [*tmp_path.iterdir()]

@@ -19,8 +19,22 @@ from pagraph.datasets import sbm, write_graph
 from pagraph.errors import how_to_install
 from pagraph.partition import open_partition, partition_graph, write_partition
 
-QUICK = ["--epochs", "2", "--hidden", "8", "--fanout", "5,5", "--batch-size", "200", "--device", "cpu"]
-EPOCH = r"^epoch \d/2  loss [\d.]+  val [\d.]+%  test [\d.]+%  [\d.]+ s: loading [\d.]+, computing [\d.]+"
+QUICK = [
+    "--epochs",
+    "2",
+    "--hidden",
+    "8",
+    "--fanout",
+    "5,5",
+    "--batch-size",
+    "200",
+    "--device",
+    "cpu",
+]
+EPOCH = (
+    r"^epoch \d/2  loss [\d.]+  val [\d.]+%  test [\d.]+%  [\d.]+ s: loading [\d.]+, computing "
+    r"[\d.]+"
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +54,20 @@ def test_trains_and_reports(folder, model, layers):
     assert result.exit_code == 0, result.output
     assert "1,500 vertices" in result.stdout
     assert f"{model} with {layers}'s layers and pagraph's loader on cpu" in result.stdout
-    assert len(re.findall(EPOCH + r"  hit rate [\d.]+% of rows, [\d.]+% of bytes$", result.stdout, re.MULTILINE)) == 2
+    assert (
+        len(
+            re.findall(
+                EPOCH + r"  hit rate [\d.]+% of rows, [\d.]+% of bytes$",
+                result.stdout,
+                re.MULTILINE,
+            )
+        )
+        == 2
+    )
     assert re.search(
-        r"^pagraph: test accuracy .* cache hit rate [\d.]+% of rows, [\d.]+% of bytes$", result.stdout, re.MULTILINE
+        r"^pagraph: test accuracy .* cache hit rate [\d.]+% of rows, [\d.]+% of bytes$",
+        result.stdout,
+        re.MULTILINE,
     )
     assert "\x1b" not in result.output
 
@@ -67,7 +92,9 @@ def test_json(folder, tmp_path):
     for name in ("epoch_seconds", "loading_seconds", "computing_seconds", "loss"):
         assert len(report[name]) == 2 and all(value > 0 for value in report[name])
     assert report["settings"]["seed"] == 5
-    assert report["settings"]["layers"] == ("pyg" if importlib.util.find_spec("dgl") is None else "dgl")
+    assert report["settings"]["layers"] == (
+        "pyg" if importlib.util.find_spec("dgl") is None else "dgl"
+    )
     assert report["folder"] == str(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
@@ -88,7 +115,9 @@ def test_compare_runs_both_and_prints_a_table(folder, tmp_path):
     assert len(re.findall(EPOCH, result.stdout, re.MULTILINE)) == 4
     assert re.search(r"^ +dgl +pagraph +ratio$", result.stdout, re.MULTILINE)
     for row in ("loading", "computing", "epoch"):
-        assert re.search(rf"^{row}, s per epoch \(median\)( +[\d.]+){{3}}$", result.stdout, re.MULTILINE)
+        assert re.search(
+            rf"^{row}, s per epoch \(median\)( +[\d.]+){{3}}$", result.stdout, re.MULTILINE
+        )
     reports = json.loads((tmp_path / "report.json").read_text())
     assert list(reports) == ["dgl", "pagraph"]
     assert reports["dgl"]["settings"]["seed"] == reports["pagraph"]["settings"]["seed"]
@@ -96,15 +125,37 @@ def test_compare_runs_both_and_prints_a_table(folder, tmp_path):
 
 @pytest.mark.parametrize("layers", ["dgl", "pyg"])
 def test_link_prediction(folder, tmp_path, layers):
-    options = [*QUICK, "--task", "links", "--model", "gcn", "--batch-size", "5000", "--layers", layers]
+    options = [
+        *QUICK,
+        "--task",
+        "links",
+        "--model",
+        "gcn",
+        "--batch-size",
+        "5000",
+        "--layers",
+        layers,
+    ]
     result = run(folder, *options, "--json", tmp_path / "report.json")
     assert result.exit_code == 0, result.output
     counts = r"1,500 vertices, [\d,]+ edges to sample, 16 features; "
     counts += r"[\d,]+ links to train on, ([\d,]+) to validate, \1 to test"
     assert re.search(counts, result.stdout)
     metrics = r"val AUC [\d.]+%, MRR [\d.]+%  test AUC [\d.]+%, MRR [\d.]+%"
-    assert len(re.findall(rf"^epoch \d/2  loss [\d.]+  {metrics}  [\d.]+ s: loading", result.stdout, re.MULTILINE)) == 2
-    summary = r"^pagraph: test AUC [\d.]+%, test MRR [\d.]+% at the best validation AUC [\d.]+% \(epoch \d\), cache hit"
+    assert (
+        len(
+            re.findall(
+                rf"^epoch \d/2  loss [\d.]+  {metrics}  [\d.]+ s: loading",
+                result.stdout,
+                re.MULTILINE,
+            )
+        )
+        == 2
+    )
+    summary = (
+        r"^pagraph: test AUC [\d.]+%, test MRR [\d.]+% at the best validation AUC [\d.]+% "
+        r"\(epoch \d\), cache hit"
+    )
     assert re.search(summary, result.stdout, re.MULTILINE)
     report = json.loads((tmp_path / "report.json").read_text())
     assert 0 < report["test_auc"] < 1 and len(report["val_mrr_by_epoch"]) == 2
@@ -121,9 +172,14 @@ def test_a_comparison_of_link_prediction(folder):
 def test_a_run_that_goes_on(folder, tmp_path):
     options = [*QUICK, "--checkpoint", tmp_path / "saved"]
     assert "going on" not in run(folder, *options, "--epochs", "1").stdout
-    assert re.search(r"^going on after epoch 1/2\nepoch 2/2 ", run(folder, *options).stdout, re.MULTILINE)
+    assert re.search(
+        r"^going on after epoch 1/2\nepoch 2/2 ", run(folder, *options).stdout, re.MULTILINE
+    )
     other = run(folder, *options, "--hidden", "4")
-    message = f"Error: --hidden must be 8 as in the checkpoint {tmp_path / 'saved' / 'checkpoint.pt'}, got 4\n"
+    message = (
+        "Error: --hidden must be 8 as in the checkpoint "
+        f"{tmp_path / 'saved' / 'checkpoint.pt'}, got 4\n"
+    )
     assert (other.exit_code, other.stderr) == (2, message)
 
 
@@ -131,11 +187,16 @@ def test_another_split(folder, tmp_path):
     data = tmp_path / "two"
     graph = sbm(500, num_features=8, num_classes=3, seed=1)
     graph.ndata["few_train_mask"] = graph.ndata["train_mask"] & (torch.arange(500) < 100)
-    graph.ndata["few_val_mask"], graph.ndata["few_test_mask"] = graph.ndata["val_mask"], graph.ndata["test_mask"]
+    graph.ndata["few_val_mask"], graph.ndata["few_test_mask"] = (
+        graph.ndata["val_mask"],
+        graph.ndata["test_mask"],
+    )
     write_graph(graph, data)
     few = int(graph.ndata["few_train_mask"].sum())
     assert f"{few} vertices to train on" in run(data, *QUICK, "--split", "few_").stdout
-    assert "split must be one of ['', 'few_'], got 'many_'" in fails(data, *QUICK, "--split", "many_")
+    assert "split must be one of ['', 'few_'], got 'many_'" in fails(
+        data, *QUICK, "--split", "many_"
+    )
 
 
 def test_pagraphs_folder_form(tmp_path):
@@ -155,7 +216,9 @@ def test_a_timeline_of_training(folder, tmp_path, name, layers):
     assert run(folder, *QUICK, "--layers", layers, "--trace", tmp_path / name).exit_code == 0
     events = checked(tmp_path / name)
     assert len(spans(events, "epoch 1")) == 1
-    by_loader = Counter(span["args"]["loader"] for span in spans(events) if span["name"].startswith("epoch "))
+    by_loader = Counter(
+        span["args"]["loader"] for span in spans(events) if span["name"].startswith("epoch ")
+    )
     assert by_loader == {"train": 2}
     assert len(spans(events, "computing")) == 10
 
@@ -181,19 +244,35 @@ def test_a_comparison_has_a_timeline_of_our_loader(folder, tmp_path):
         (["--cache-policy", "magic"], "'magic'"),
         (
             ["--cache-dtype", "int4"],
-            "--cache-dtype must be None, torch.float16, torch.bfloat16, torch.int8 or their names, got 'int4'",
+            "--cache-dtype must be None, torch.float16, torch.bfloat16, torch.int8 or their names, "
+            "got 'int4'",
         ),
         (["--model", "gin"], "'gin'"),
-        (["--model", "gat", "--hidden", "9"], "hidden must be a multiple of heads, 4, for GAT, got 9"),
-        (["--json", "/no/such/folder/x.json"], "--json must be in a folder that exists, got /no/such/folder/x.json"),
+        (
+            ["--model", "gat", "--hidden", "9"],
+            "hidden must be a multiple of heads, 4, for GAT, got 9",
+        ),
+        (
+            ["--json", "/no/such/folder/x.json"],
+            "--json must be in a folder that exists, got /no/such/folder/x.json",
+        ),
         (
             ["--trace", "/no/such/folder/t.json"],
             "--trace must be in a folder that exists, got '/no/such/folder/t.json'",
         ),
         (["--trace", "/"], "--trace must be a file, got the folder '/'"),
-        (["--trace", "/tmp/t.json", "--baseline", "dgl"], "--trace must not be given with --baseline dgl"),
-        (["--baseline", "dgl", "--compare", "dgl"], "--baseline and --compare must not be given together"),
-        (["--layers", "pyg", "--compare", "dgl"], "layers must be 'dgl' with dgl's loader, got 'pyg'"),
+        (
+            ["--trace", "/tmp/t.json", "--baseline", "dgl"],
+            "--trace must not be given with --baseline dgl",
+        ),
+        (
+            ["--baseline", "dgl", "--compare", "dgl"],
+            "--baseline and --compare must not be given together",
+        ),
+        (
+            ["--layers", "pyg", "--compare", "dgl"],
+            "layers must be 'dgl' with dgl's loader, got 'pyg'",
+        ),
         (["--layers", "jax"], "'jax'"),
         (["--task", "edges"], "'edges'"),
         (["--timeout", "0"], "timeout must be positive and finite, got 0"),
@@ -230,7 +309,9 @@ def test_the_original_is_not_changed(folder):
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-@pytest.mark.parametrize(("where", "words"), [("source", "the whole graph"), ("parts", "the parts")])
+@pytest.mark.parametrize(
+    ("where", "words"), [("source", "the whole graph"), ("parts", "the parts")]
+)
 def test_a_partition_of_one_part(folder, tmp_path, where, words):
     graph = Graph.open(folder)
     partition = partition_graph(graph, 1, hops=1, method="hash", evaluation=where)
@@ -240,7 +321,9 @@ def test_a_partition_of_one_part(folder, tmp_path, where, words):
     counts = f"{train} vertices to train on; {val} to validate and {test} to test"
     assert first == f"{tmp_path / 'one'}: 1 part of 1 hop, {counts}, evaluated on {words}"
     part = open_partition(tmp_path / "one", 0).graph
-    assert "task must be 'nodes' for several processes and for parts" in fails(tmp_path / "one", "--task", "links")
+    assert "task must be 'nodes' for several processes and for parts" in fails(
+        tmp_path / "one", "--task", "links"
+    )
     sizes = f"{part.num_nodes:,} vertices, {part.num_edges:,} edges, 16 features, 4 classes"
     assert second == f"part 0: {sizes}; {train} vertices to train on"
 
@@ -248,15 +331,27 @@ def test_a_partition_of_one_part(folder, tmp_path, where, words):
 @pytest.mark.skipif(shutil.which("script") is None, reason="needs script(1) to make a terminal")
 @pytest.mark.slow
 def test_on_a_terminal_there_is_a_bar(folder):
-    command = " ".join([sys.executable, "-c", "'from pagraph.cli import main; main()'", "train", str(folder), *QUICK])
-    done = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=120)
+    command = " ".join(
+        [
+            sys.executable,
+            "-c",
+            "'from pagraph.cli import main; main()'",
+            "train",
+            str(folder),
+            *QUICK,
+        ]
+    )
+    done = subprocess.run(
+        ["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stdout
     assert "\x1b[" in done.stdout
     assert "epoch 2/2  loss" in done.stdout
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("pyg_lib") is not None or importlib.util.find_spec("torch_sparse") is not None,
+    importlib.util.find_spec("pyg_lib") is not None
+    or importlib.util.find_spec("torch_sparse") is not None,
     reason="PyG's own loader runs here",
 )
 @pytest.mark.parametrize("option", ["--compare", "--baseline"])
@@ -265,7 +360,8 @@ def test_pygs_own_loader_says_what_it_needs(folder, option):
     (line,) = result.stderr.splitlines()
     assert (result.exit_code, result.stdout) == (1, "")
     assert (
-        "needs pyg-lib or torch-sparse, and neither is installed: pip install pyg-lib -f https://data.pyg.org" in line
+        "needs pyg-lib or torch-sparse, and neither is installed: pip install pyg-lib -f "
+        "https://data.pyg.org" in line
     )
 
 
@@ -296,9 +392,15 @@ def test_compare_with_pygs_loader(folder, tmp_path, monkeypatch):
 
 def run_without(packages, *arguments):
     """Run ``pagraph`` in a process in which these packages cannot be imported."""
-    code = f"import sys; sys.modules.update(dict.fromkeys({packages}))\nfrom pagraph.cli import main; main()"
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({packages}))\nfrom pagraph.cli import "
+        "main; main()"
+    )
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=200
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
 
 
@@ -309,10 +411,14 @@ def test_one_framework_is_enough(folder, missing, layers):
     done = run_without([missing], "train", folder, *QUICK, "--model", "gcn")
     assert done.returncode == 0, done.stderr
     assert f"gcn with {layers}'s layers and pagraph's loader on cpu" in done.stdout
-    done = run_without([missing], "train", folder, *QUICK, "--layers", "dgl" if missing == "dgl" else "pyg")
+    done = run_without(
+        [missing], "train", folder, *QUICK, "--layers", "dgl" if missing == "dgl" else "pyg"
+    )
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert line.endswith(f"which is not installed: {how_to_install(EXTRAS[missing])}; or take the layers of {layers}")
+    assert line.endswith(
+        f"which is not installed: {how_to_install(EXTRAS[missing])}; or take the layers of {layers}"
+    )
 
 
 EXTRAS = {"dgl": "dgl", "torch_geometric": "pyg"}
@@ -322,7 +428,10 @@ def test_without_a_framework_one_line_names_both(folder):
     done = run_without(["dgl", "torch_geometric"], "train", folder, *QUICK)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert f"neither is installed: pip install 'pagraph[pyg]'; for DGL's, {how_to_install('dgl')}" in line
+    assert (
+        f"neither is installed: pip install 'pagraph[pyg]'; for DGL's, {how_to_install('dgl')}"
+        in line
+    )
 
 
 @pytest.mark.parametrize("layers", ["dgl", "pyg"])
@@ -331,7 +440,13 @@ def test_a_graph_of_several_types(tmp_path, layers):
     result = run(tmp_path / "papers", *QUICK, "--layers", layers, "--json", tmp_path / "run.json")
     assert result.exit_code == 0, result.output
     assert "500 'paper', 750 'author', 7 'institution'" in result.stdout
-    assert "64 features of 'paper', 32 features of 'author', embeddings of 'institution'" in result.stdout
+    assert (
+        "64 features of 'paper', 32 features of 'author', embeddings of 'institution'"
+        in result.stdout
+    )
     assert 0 < json.loads((tmp_path / "run.json").read_text())["test_accuracy"] <= 1
-    for more, text in {("--model", "gcn"): "model must be 'sage'", ("--task", "links"): "task must be 'nodes'"}.items():
+    for more, text in {
+        ("--model", "gcn"): "model must be 'sage'",
+        ("--task", "links"): "task must be 'nodes'",
+    }.items():
         assert text in fails(tmp_path / "papers", *QUICK, *more)

@@ -1,4 +1,5 @@
-"""``pagraph export`` writes what ``pagraph import`` reads; a wrong path says which verb takes it."""
+"""``pagraph export`` writes what ``pagraph import`` reads; a wrong path says which verb takes
+it."""
 
 import pytest
 import scipy.io
@@ -24,7 +25,9 @@ def test_tables_and_back(blocks, tmp_path):
     pytest.importorskip("pyarrow")
     done = run("export", blocks, tmp_path / "tables", "--form", "ogb")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"{tmp_path / 'tables'}: 60 vertices, ") and done.stdout.endswith("as ogb reads it\n")
+    assert done.stdout.startswith(f"{tmp_path / 'tables'}: 60 vertices, ") and done.stdout.endswith(
+        "as ogb reads it\n"
+    )
     assert run("import", tmp_path / "tables", tmp_path / "back").exit_code == 0
     want, got = Graph.open(blocks), Graph.open(tmp_path / "back", verify=True)
     assert {name: values.tolist() for name, values in got.ndata.items()} == {
@@ -62,7 +65,10 @@ def test_a_file_to_import(verb, tmp_path):
 def test_no_hint_about_what_is_to_be_written(blocks, tmp_path):
     (tmp_path / "out.pt").touch()
     done = run("export", blocks, tmp_path / "out.pt", "--form", "pyg")
-    assert done.exit_code == 2 and done.stderr == f"Error: OUT must not exist yet, got '{tmp_path / 'out.pt'}'\n"
+    assert (
+        done.exit_code == 2
+        and done.stderr == f"Error: OUT must not exist yet, got '{tmp_path / 'out.pt'}'\n"
+    )
 
 
 def test_a_folder_to_import(tmp_path):
@@ -74,19 +80,35 @@ def test_a_folder_to_import(tmp_path):
 
 def test_a_folder_of_parts_and_a_file_of_a_folder(blocks, tmp_path):
     parts = tmp_path / "parts"
-    assert run("partition", blocks, parts, "-k", 2, "--hops", 1, "--method", "hash", "--cache", 0).exit_code == 0
+    assert (
+        run(
+            "partition", blocks, parts, "-k", 2, "--hops", 1, "--method", "hash", "--cache", 0
+        ).exit_code
+        == 0
+    )
     for verb in (["info", parts], ["import", parts, tmp_path / "out"]):
         done = run(*verb)
         assert done.exit_code == 2
-        assert f"; a folder of parts is for `pagraph train {parts}` and `pagraph partition verify" in done.stderr
-    for verb in (["info", blocks / "manifest.json"], ["import", blocks / "manifest.json", tmp_path / "out"]):
+        assert (
+            f"; a folder of parts is for `pagraph train {parts}` and `pagraph partition verify"
+            in done.stderr
+        )
+    for verb in (
+        ["info", blocks / "manifest.json"],
+        ["import", blocks / "manifest.json", tmp_path / "out"],
+    ):
         assert run(*verb).stderr.endswith(f"; give its folder: {blocks}\n")
 
 
 def test_fields_and_hints_of_import(tmp_path):
     (tmp_path / "e.txt").write_text("a b\nb c\n")
-    assert "; --relabel takes any words as ids" in run("import", tmp_path / "e.txt", tmp_path / "g").stderr
-    done = run("import", tmp_path / "e.txt", tmp_path / "g", "--relabel", "--train", "0.7", "--test", "0.3")
+    assert (
+        "; --relabel takes any words as ids"
+        in run("import", tmp_path / "e.txt", tmp_path / "g").stderr
+    )
+    done = run(
+        "import", tmp_path / "e.txt", tmp_path / "g", "--relabel", "--train", "0.7", "--test", "0.3"
+    )
     assert (done.exit_code, done.stderr) == (0, "")
     assert Graph.open(tmp_path / "g").ndata["train_mask"].sum() == 2
     wrong = run("import", tmp_path / "e.txt", tmp_path / "h", "--relabel", "--train", "2")

@@ -25,5 +25,9 @@ def test_the_file_is_named(blocks, tmp_path, verb, option):
     path.symlink_to("/dev/full")
     more = ["--measure"] if (verb, option) == ("profile", "--trace") else []
     done = run(verb, blocks, *VERBS[verb], *more, option, path)
-    shown = "/dev/full" if option == "--trace" else path  # a trace's path is resolved when the loader is made
-    assert (done.exit_code, done.stderr) == (1, f"Error: [Errno 28] No space left on device: '{shown}'\n")
+    # A trace's path is resolved when the loader is made.
+    shown = "/dev/full" if option == "--trace" else path
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"Error: [Errno 28] No space left on device: '{shown}'\n",
+    )

@@ -28,7 +28,9 @@ def same(one, other):
 
 
 def test_rmat(tmp_path):
-    args = "--scale 9 --edges 3000 --probabilities 0.5,0.2,0.2,0.1 --noise 0.05 --undirected --simple"
+    args = (
+        "--scale 9 --edges 3000 --probabilities 0.5,0.2,0.2,0.1 --noise 0.05 --undirected --simple"
+    )
     done = run("rmat", tmp_path / "g", *args.split(), "--features", 3, "--classes", 4, "--seed", 7)
     want = rmat(
         9,
@@ -47,7 +49,10 @@ def test_rmat(tmp_path):
 
 
 def test_sbm(tmp_path):
-    args = "--nodes 300 --edges 900 --classes 3 --homophily 0.8 --exponent 3 --features 5 --feature-noise 0.1"
+    args = (
+        "--nodes 300 --edges 900 --classes 3 --homophily 0.8 --exponent 3 --features 5 "
+        "--feature-noise 0.1"
+    )
     done = run("sbm", tmp_path / "g", *args.split(), "--fractions", "0.5,0.3,0.1", "--seed", 2)
     assert done.exit_code == 0
     want = sbm(
@@ -65,8 +70,21 @@ def test_sbm(tmp_path):
 
 
 def test_citation(tmp_path):
-    args = "--papers 300 --authors 200 --institutions 9 --authorships 3 --citations 2 --classes 3 --homophily 0.8"
-    done = run("citation", tmp_path / "g", *args.split(), "--features", 5, "--author-features", 4, "--seed", 2)
+    args = (
+        "--papers 300 --authors 200 --institutions 9 --authorships 3 --citations 2 --classes 3 "
+        "--homophily 0.8"
+    )
+    done = run(
+        "citation",
+        tmp_path / "g",
+        *args.split(),
+        "--features",
+        5,
+        "--author-features",
+        4,
+        "--seed",
+        2,
+    )
     assert done.exit_code == 0
     want = citation(
         300,
@@ -87,7 +105,10 @@ def test_citation(tmp_path):
         assert torch.equal(got.csc_of(edge_type).indices, want.csc_of(edge_type).indices)
     for name in want.node_types:
         assert list(got.node_fields(name)) == list(want.node_fields(name))
-        assert all(torch.equal(value, want.node_fields(name)[key]) for key, value in got.node_fields(name).items())
+        assert all(
+            torch.equal(value, want.node_fields(name)[key])
+            for key, value in got.node_fields(name).items()
+        )
 
 
 def test_origin_and_reproducibility(tmp_path):
@@ -99,13 +120,17 @@ def test_origin_and_reproducibility(tmp_path):
     assert (origin["generator"], origin["size"], origin["seed"]) == ("sbm", 100, 0)
 
 
-@pytest.mark.parametrize(("verb", "generator"), [("rmat", rmat), ("sbm", sbm), ("citation", citation), ("shop", shop)])
+@pytest.mark.parametrize(
+    ("verb", "generator"), [("rmat", rmat), ("sbm", sbm), ("citation", citation), ("shop", shop)]
+)
 def test_defaults_are_the_library_s(verb, generator):
     params = command.commands[verb].make_context(verb, ["OUT"]).params
     for name, want in generator.__kwdefaults__.items():
         if name not in ("progress", "origin", "out"):
             assert params[name] == want, name
-    size = {"rmat": "scale", "sbm": "num_nodes", "citation": "num_papers", "shop": "num_customers"}[verb]
+    size = {"rmat": "scale", "sbm": "num_nodes", "citation": "num_papers", "shop": "num_customers"}[
+        verb
+    ]
     assert set(params) - set(generator.__kwdefaults__) - {"out", "store"} == {size}
 
 
@@ -113,10 +138,16 @@ def test_defaults_are_the_library_s(verb, generator):
     ("args", "message"),
     [
         (["rmat", "--scale", "99"], "scale must be in [0, 40], got 99"),
-        (["rmat", "--probabilities", "1,2"], "probabilities must be 4 numbers with commas between, got '1,2'"),
+        (
+            ["rmat", "--probabilities", "1,2"],
+            "probabilities must be 4 numbers with commas between, got '1,2'",
+        ),
         (["rmat", "--probabilities", "a,b,c,d"], "probabilities must be 4 numbers"),
         (["rmat", "--fractions", "1,1,1"], "fractions must add up to at most 1"),
-        (["rmat", "--memory", "100MiB"], "that the process holds, of which an eighth of memory is free; got 100 MiB"),
+        (
+            ["rmat", "--memory", "100MiB"],
+            "that the process holds, of which an eighth of memory is free; got 100 MiB",
+        ),
         (["rmat", "--memory", "10%"], "--memory must be bytes "),
         (["rmat", "--memory", "0"], ", and more than 0, got '0'"),
         (["sbm", "--nodes", "0"], "--nodes must be in"),
@@ -144,7 +175,16 @@ def test_existing_folder_is_refused_before_the_work(tmp_path):
 
 @pytest.mark.slow
 def test_bar_on_a_terminal_and_none_in_a_pipe(tmp_path):
-    command_line = [sys.executable, "-m", "pagraph", "generate", "rmat", "--scale", "10", str(tmp_path / "a")]
+    command_line = [
+        sys.executable,
+        "-m",
+        "pagraph",
+        "generate",
+        "rmat",
+        "--scale",
+        "10",
+        str(tmp_path / "a"),
+    ]
     piped = subprocess.run(command_line, capture_output=True, timeout=60)
     assert (piped.returncode, piped.stderr) == (0, b"")
     terminal, inner = pty.openpty()  # the bar is short enough for the terminal's buffer

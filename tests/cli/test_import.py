@@ -20,7 +20,15 @@ def run(*args):
 
 def test_edge_list(tmp_path):
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"alice\tbob\t2\nbob\tcarl\t3\n"))
-    done = run(tmp_path / "a.tsv.gz", tmp_path / "g", "--relabel", "--undirected", "--weight", "w", "--no-header")
+    done = run(
+        tmp_path / "a.tsv.gz",
+        tmp_path / "g",
+        "--relabel",
+        "--undirected",
+        "--weight",
+        "w",
+        "--no-header",
+    )
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{tmp_path / 'g'}: 3 vertices, 4 edges, ")
     graph = Graph.open(tmp_path / "g", verify=True)
@@ -30,15 +38,22 @@ def test_edge_list(tmp_path):
 
 
 def test_times_keep_their_digits(tmp_path):
-    (tmp_path / "h.csv").write_text("src,dst,weight,time\na,b,0.5,1600000001\nb,c,2,1600000002\nc,a,3,1600000003\n")
+    (tmp_path / "h.csv").write_text(
+        "src,dst,weight,time\na,b,0.5,1600000001\nb,c,2,1600000002\nc,a,3,1600000003\n"
+    )
     assert run(tmp_path / "h.csv", tmp_path / "g", "--relabel", "--weight", "time").exit_code == 0
     times = Graph.open(tmp_path / "g").edata["time"]
     assert times.tolist() == [1600000001, 1600000002, 1600000003]
-    assert run(tmp_path / "h.csv", tmp_path / "f", "--relabel", "--weight", "time:float32").exit_code == 0
+    assert (
+        run(tmp_path / "h.csv", tmp_path / "f", "--relabel", "--weight", "time:float32").exit_code
+        == 0
+    )
     assert Graph.open(tmp_path / "f").edata["time"].tolist() == [1.6e9] * 3
     (tmp_path / "i.csv").write_text("src,dst,w\n1,2,0.5\n2,1,9007199254740993\n")
     done = run(tmp_path / "i.csv", tmp_path / "i", "--weight", "w")
-    assert done.exit_code == 2 and done.stderr.endswith("got 9007199254740993; --weight w:float64 rounds it\n")
+    assert done.exit_code == 2 and done.stderr.endswith(
+        "got 9007199254740993; --weight w:float64 rounds it\n"
+    )
 
 
 @pytest.mark.parametrize("option", ["weight", "features", "labels", "train", "val", "test"])
@@ -82,8 +97,12 @@ def test_pyg_and_training_on_it(tmp_path):
     data = pytest.importorskip("torch_geometric.data")
     source = sbm(500, num_features=8)
     src, dst = source.csc.indices, source.csc.destinations()
-    graph = data.Data(x=source.ndata["feat"], edge_index=torch.stack([src, dst]).long(), y=source.ndata["label"])
-    graph.update({f"{part}_mask": source.ndata[f"{part}_mask"] for part in ("train", "val", "test")})
+    graph = data.Data(
+        x=source.ndata["feat"], edge_index=torch.stack([src, dst]).long(), y=source.ndata["label"]
+    )
+    graph.update(
+        {f"{part}_mask": source.ndata[f"{part}_mask"] for part in ("train", "val", "test")}
+    )
     torch.save(graph.to_dict(), tmp_path / "g.pt")
     done = run(tmp_path / "g.pt", tmp_path / "g")
     assert (done.exit_code, done.stderr) == (0, "")
@@ -139,4 +158,7 @@ def test_refuses(tmp_path, name, content, options, message):
 def test_existing_folder(tmp_path):
     (tmp_path / "a.txt").write_text("0 1\n")
     done = run(tmp_path / "a.txt", tmp_path)
-    assert (done.exit_code, done.stderr) == (2, f"Error: OUT must not exist yet, got '{tmp_path}'\n")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"Error: OUT must not exist yet, got '{tmp_path}'\n",
+    )

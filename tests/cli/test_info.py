@@ -33,7 +33,14 @@ def test_tables(folder):
     text = done.stdout
     assert f"{folder} (native): 256 vertices, 4,096 edges, " in text
     assert "from generator=rmat, size=8" in text
-    for words in ("top 1%", "top 20%", "in-edges sampled", "out-edges sampled", "self-loops", "isolated"):
+    for words in (
+        "top 1%",
+        "top 20%",
+        "in-edges sampled",
+        "out-edges sampled",
+        "self-loops",
+        "isolated",
+    ):
         assert words in text
     assert "256 x 3" in text
     assert "float32" in text
@@ -52,15 +59,22 @@ def test_classes_and_direction(folder, tmp_path):
 def test_long_names_are_shown_whole(tmp_path):
     graph = citation(30, num_features=2)
     write_graph(graph, tmp_path / "papers")
-    text = CliRunner().invoke(main, ["info", str(tmp_path / "papers")], env={"COLUMNS": "60"}).stdout
+    text = (
+        CliRunner().invoke(main, ["info", str(tmp_path / "papers")], env={"COLUMNS": "60"}).stdout
+    )
     for etype in graph.edge_types:
         assert f"│ {'/'.join(etype)}: (indices) " in text
 
 
 def test_does_not_wait_for_the_import_of_torch(folder):
     """It takes longer than all the rest."""
-    script = "import sys; from pagraph.cli import main; main(sys.argv[1:], standalone_mode=False); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script, "info", folder], capture_output=True, text=True, timeout=120)
+    script = (
+        "import sys; from pagraph.cli import main; main(sys.argv[1:], standalone_mode=False); "
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "info", folder], capture_output=True, text=True, timeout=120
+    )
     assert "4,096 edges" in done.stdout, done.stderr
     assert not {"torch", "numba", "scipy"} & set(done.stdout.split())
 
@@ -76,7 +90,13 @@ def test_json(folder, tmp_path):
     shares = value["edge_types"][0]["by_out_degree"]
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] < 1
-    assert {array["name"] for array in value["arrays"]} >= {"feat", "label", "train_mask", "indptr", "indices"}
+    assert {array["name"] for array in value["arrays"]} >= {
+        "feat",
+        "label",
+        "train_mask",
+        "indptr",
+        "indices",
+    }
 
 
 def test_pagraph_form(data_folder):
@@ -104,7 +124,9 @@ def test_empty_graph(tmp_path):
 
 
 def test_names_that_look_like_markup(tmp_path):
-    write_graph(Graph.from_coo([0], [1], ndata={"[bold]x[/bold]": torch.ones(2)}), tmp_path / "[red]")
+    write_graph(
+        Graph.from_coo([0], [1], ndata={"[bold]x[/bold]": torch.ones(2)}), tmp_path / "[red]"
+    )
     assert "[bold]x[/bold]" in run(tmp_path / "[red]").stdout
 
 
@@ -112,14 +134,20 @@ class TestRefusals:
     def test_no_graph(self, tmp_path):
         done = run(tmp_path)
         assert done.exit_code == 2
-        assert done.stderr.startswith("Error: folder must hold manifest.json (native form) or adj.npz")
+        assert done.stderr.startswith(
+            "Error: folder must hold manifest.json (native form) or adj.npz"
+        )
         assert done.stdout == ""
 
     def test_a_partition(self, folder, tmp_path):
-        write_partition(partition_graph(Graph.open(folder), 2, hops=1, method="hash"), tmp_path / "parts")
+        write_partition(
+            partition_graph(Graph.open(folder), 2, hops=1, method="hash"), tmp_path / "parts"
+        )
         done = run(tmp_path / "parts")
         assert (done.exit_code, done.stdout) == (2, "")
-        assert f"its parts are graph folders, such as '{tmp_path / 'parts' / 'part-0'}'" in done.stderr
+        assert (
+            f"its parts are graph folders, such as '{tmp_path / 'parts' / 'part-0'}'" in done.stderr
+        )
         assert run(tmp_path / "parts" / "part-0").exit_code == 0
 
     @pytest.mark.parametrize("verify", [False, True])
@@ -159,11 +187,15 @@ def test_memory(folder):
         assert run(folder, *more, "--memory", "4GiB").stdout == run(folder, *more).stdout
         done = run(folder, *more, "--memory", "1MiB")
         assert done.exit_code == 2
-        assert re.fullmatch(r"Error: --memory must be at least .* for 256 vertices and .*; got 1 MiB\n", done.stderr)
+        assert re.fullmatch(
+            r"Error: --memory must be at least .* for 256 vertices and .*; got 1 MiB\n", done.stderr
+        )
     assert "--memory must be bytes" in run(folder, "--memory", "10%").stderr
 
 
 def test_verifying_tells_the_bytes(folder):
     told = []
     open_graph(folder, verify=True, progress=lambda *done: told.append(done))
-    assert told == sorted(told) and told[-1][0] == told[-1][1] == sum(p.stat().st_size for p in folder.glob("*.npy"))
+    assert told == sorted(told) and told[-1][0] == told[-1][1] == sum(
+        p.stat().st_size for p in folder.glob("*.npy")
+    )

@@ -19,7 +19,9 @@ COMMAND = [sys.executable, "-m", "pagraph"]
 
 
 def run(*args, **options):
-    return subprocess.run([*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(
+        [*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=120, **options
+    )
 
 
 @pytest.fixture
@@ -52,9 +54,12 @@ class TestHelp:
         code = (
             "import sys\nfrom pagraph.cli import main\n"
             "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-            "print([m for m in ('torch', 'numpy', 'rich', 'numba', 'dgl') if m in sys.modules], file=sys.stderr)"
+            "print([m for m in ('torch', 'numpy', 'rich', 'numba', 'dgl') if m in sys.modules], "
+            "file=sys.stderr)"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        )
         assert done.stderr.strip() == "[]"
 
     @pytest.mark.parametrize("verb", VERBS)
@@ -115,7 +120,9 @@ class TestBadInput:
         assert (done.exit_code, done.stderr) == (code, "Error: x must be 1, got 2\n")
         assert done.stdout == ""
 
-    @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyError("boom"), ZeroDivisionError("boom")])
+    @pytest.mark.parametrize(
+        "error", [RuntimeError("boom"), KeyError("boom"), ZeroDivisionError("boom")]
+    )
     def test_bugs_are_named_and_say_how_to_see_more(self, failing, error):
         done = failing(error)
         assert done.exit_code == 1
@@ -173,7 +180,9 @@ def test_ctrl_c_while_imported_code_is_executed_from_text(tmp_path):
         "generate.check_absent = begin\n"
         "main(['generate', 'rmat', 'g', '--scale', '4'])\n"
     )
-    done = subprocess.run([sys.executable, "-m", "verb"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "verb"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
     assert done.stderr.strip() == "Error: interrupted"
     assert done.returncode == 130
 
@@ -183,7 +192,11 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     assert run("generate", "rmat", tmp_path / "g", "--scale", "4").returncode == 0
     command = " ".join(COMMAND)
     done = subprocess.run(
-        f"{command} info {tmp_path / 'g'} | head -c 1", shell=True, capture_output=True, text=True, timeout=60
+        f"{command} info {tmp_path / 'g'} | head -c 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stderr == ""
 

@@ -31,13 +31,20 @@ class Settings:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
 
 
-def generate(scale: int, shares: tuple[float, float] = (0.5, 0.5), *, width: int = 0, progress: object = None) -> None:
+def generate(
+    scale: int, shares: tuple[float, float] = (0.5, 0.5), *, width: int = 0, progress: object = None
+) -> None:
     pass
 
 
 @click.command()
 @options_of(Settings)
-@options_of(generate, scale={"help": "Scale.", "default": 16}, shares="Shares.", width={"help": "W.", "metavar": "N"})
+@options_of(
+    generate,
+    scale={"help": "Scale.", "default": 16},
+    shares="Shares.",
+    width={"help": "W.", "metavar": "N"},
+)
 def command(**settings):
     click.echo(build(Settings, settings))
     click.echo([settings[name] for name in ("scale", "shares", "width")])
@@ -71,7 +78,10 @@ def test_only_some_and_another_help():
     def chosen(**settings):
         click.echo(settings)
 
-    lines = [" ".join(line.split()) for line in CliRunner().invoke(chosen, ["--help"]).stdout.splitlines()]
+    lines = [
+        " ".join(line.split())
+        for line in CliRunner().invoke(chosen, ["--help"]).stdout.splitlines()
+    ]
     assert lines[lines.index("Options:") + 1 : -1] == [
         "--seed INTEGER Seed. [default: 0]",
         "--mode [a|b] Another help. [default: a]",
@@ -83,7 +93,21 @@ def test_defaults_are_those_of_the_dataclass():
 
 
 def test_values_have_the_fields_types():
-    given = ["--fanout", "3,-1", "--lr", 1, "--seed", 4, "--mode", "b", "--simple", "--fields", "x, y,", "--file", "f"]
+    given = [
+        "--fanout",
+        "3,-1",
+        "--lr",
+        1,
+        "--seed",
+        4,
+        "--mode",
+        "b",
+        "--simple",
+        "--fields",
+        "x, y,",
+        "--file",
+        "f",
+    ]
     want = Settings(1, (3, -1), 1.0, 4, "b", True, ("x", "y"), Path("f"))
     assert run("--parts", 1, *given, "--shares", "1,0").stdout == f"{want}\n[16, (1.0, 0.0), 0]\n"
 
@@ -112,8 +136,12 @@ def typed(**settings):
     ("message", "want"),
     [
         ("num_parts must be at least 1, got 0", "--parts must be at least 1, got 0"),
-        ("batch_size must be at least 1, got 0", "batch_size must be at least 1, got 0"),  # no option
-        ("ids must be below seed=3, got 4; simple=True says so", "ids must be below --seed 3, got 4; --simple says so"),
+        # No option.
+        ("batch_size must be at least 1, got 0", "batch_size must be at least 1, got 0"),
+        (
+            "ids must be below seed=3, got 4; simple=True says so",
+            "ids must be below --seed 3, got 4; --simple says so",
+        ),
         ("simple=True or simple=False says which", "--simple or --no-simple says which"),
         ("a seed must be sown", "a seed must be sown"),
         ("fileseed=3", "fileseed=3"),

@@ -23,7 +23,19 @@ from pagraph.ranking.policies import POLICIES
 class TestDividing:
     def test_parts_are_written_and_reported(self, blocks, tmp_path):
         out, file = tmp_path / "parts", tmp_path / "p.json"
-        result = run(blocks, out, "-k", 3, *HASH, "--json", file, "--cache", "20%", "--cache-policy", "degree")
+        result = run(
+            blocks,
+            out,
+            "-k",
+            3,
+            *HASH,
+            "--json",
+            file,
+            "--cache",
+            "20%",
+            "--cache-policy",
+            "degree",
+        )
         assert (result.exit_code, result.stderr) == (0, "")
         want = describe(partition_graph(Graph.open(blocks), 3, hops=2, method="hash"), cache=None)
         report = json.loads(file.read_text())
@@ -33,15 +45,27 @@ class TestDividing:
         assert report["replication_factor"] == want.replication_factor
         assert report["seconds"] > 0 and report["peak_bytes"] > 2**20
         assert set(report["seconds_by_step"]) == {"compiling", "dividing", "measuring", "writing"}
-        assert (report["folder"], report["out"], report["format"]) == (str(blocks), str(out), "native")
-        assert [Graph.open(out / f"part-{part}").num_nodes for part in range(3)] == report["vertices_per_part"]
+        assert (report["folder"], report["out"], report["format"]) == (
+            str(blocks),
+            str(out),
+            "native",
+        )
+        assert [Graph.open(out / f"part-{part}").num_nodes for part in range(3)] == report[
+            "vertices_per_part"
+        ]
         text = result.stdout
         assert f"{blocks}: 600 vertices" in text and "3 parts of 2 hops by hash" in text
         for part in want.parts:
-            assert re.search(rf"^ +\d +120 +{part.halo[0]:,} +{part.halo[1]:,} +{part.vertices:,} ", text, re.MULTILINE)
+            assert re.search(
+                rf"^ +\d +120 +{part.halo[0]:,} +{part.halo[1]:,} +{part.vertices:,} ",
+                text,
+                re.MULTILINE,
+            )
         assert f"replication factor  {want.replication_factor:.3f}" in text
         rate = report["cache"]["hit_rate"]
-        assert f"{rate:.1%} with a cache of 20% of the rows (3.75 KiB) for each part" in " ".join(text.split())
+        assert f"{rate:.1%} with a cache of 20% of the rows (3.75 KiB) for each part" in " ".join(
+            text.split()
+        )
         assert f"written to {out}: " in text
         table = text.splitlines()[1:-1]
         assert all(len(line) <= 80 for line in table) and "\x1b" not in text and "…" not in text
@@ -49,15 +73,31 @@ class TestDividing:
     def test_several_types(self, tmp_path):
         graph, file = citation(300, num_features=4, num_author_features=2), tmp_path / "p.json"
         write_graph(graph, tmp_path / "papers")
-        out, limit = tmp_path / "parts", ["--max-replication", 1.5, "--fanout", "3,3", "--evaluation", "parts"]
-        result = run(tmp_path / "papers", out, "-k", 2, *QUICK, *limit, "--json", file, "--node-type", "paper")
+        out, limit = (
+            tmp_path / "parts",
+            ["--max-replication", 1.5, "--fanout", "3,3", "--evaluation", "parts"],
+        )
+        result = run(
+            tmp_path / "papers",
+            out,
+            "-k",
+            2,
+            *QUICK,
+            *limit,
+            "--json",
+            file,
+            "--node-type",
+            "paper",
+        )
         assert (result.exit_code, result.stderr) == (0, "")
         report = json.loads(file.read_text())
         parts = [Graph.open(out / f"part-{part}") for part in range(2)]
         assert report["vertices_by_type_per_part"] == [part.num_nodes_by_type for part in parts]
         assert report["num_nodes_by_type"] == graph.num_nodes_by_type
         for name, factor in report["replication_by_type"].items():
-            assert re.search(rf"^ +{name} +[\d,]+ +[\d,]+ +{factor:.3f}$", result.stdout, re.MULTILINE)
+            assert re.search(
+                rf"^ +{name} +[\d,]+ +[\d,]+ +{factor:.3f}$", result.stdout, re.MULTILINE
+            )
         assert "= vertices" in result.stdout and report["replication_factor"] <= 1.5
         assert run("verify", out).exit_code == 0
 
@@ -87,7 +127,9 @@ class TestDividing:
         drawn = ["--train-fraction", "0.25", "--seed", "3", "--json", tmp_path / "p.json"]
         assert run(bare, tmp_path / "parts", "-k", 4, *QUICK, *drawn).exit_code == 0
         report = json.loads((tmp_path / "p.json").read_text())
-        assert sum(report["train_per_part"]) == len(draw_train(Graph.open(bare), 0.25, seed=3)) == 64
+        assert (
+            sum(report["train_per_part"]) == len(draw_train(Graph.open(bare), 0.25, seed=3)) == 64
+        )
         assert report["train_fraction"] == 0.25 and report["cache"] is None
 
     def test_another_split(self, tmp_path):
@@ -100,8 +142,14 @@ class TestDividing:
 
     def test_features_may_stay_where_they_are(self, blocks, tmp_path):
         for features in ("copy", "reference"):
-            assert run(blocks, tmp_path / features, "-k", 2, *QUICK, "--features", features).exit_code == 0
-        sizes = {f: sum(p.stat().st_size for p in (tmp_path / f).rglob("*")) for f in ("copy", "reference")}
+            assert (
+                run(blocks, tmp_path / features, "-k", 2, *QUICK, "--features", features).exit_code
+                == 0
+            )
+        sizes = {
+            f: sum(p.stat().st_size for p in (tmp_path / f).rglob("*"))
+            for f in ("copy", "reference")
+        }
         assert sizes["reference"] < sizes["copy"] - 600 * 32
 
     def test_dgl_opens_its_own_format(self, blocks, tmp_path):
@@ -109,11 +157,16 @@ class TestDividing:
 
         dgl = import_dgl()
         assert run(blocks, tmp_path / "parts", "-k", 2, *QUICK, "--format", "dgl").exit_code == 0
-        found = [dgl.distributed.load_partition(str(tmp_path / "parts" / "graph.json"), part) for part in range(2)]
+        found = [
+            dgl.distributed.load_partition(str(tmp_path / "parts" / "graph.json"), part)
+            for part in range(2)
+        ]
         assert sum(int(graph.ndata["inner_node"].sum()) for graph, *_ in found) == 600
 
     def test_the_original_s_format(self, blocks, tmp_path):
-        assert run(blocks, tmp_path / "parts", "-k", 2, *QUICK, "--format", "pagraph").exit_code == 0
+        assert (
+            run(blocks, tmp_path / "parts", "-k", 2, *QUICK, "--format", "pagraph").exit_code == 0
+        )
         assert np.load(tmp_path / "parts" / "sub_trainid_1.npy").shape == (180,)
 
     def test_parts_may_hold_what_evaluation_takes(self, blocks, tmp_path):
@@ -142,11 +195,15 @@ class TestDividing:
         assert lost in " ".join(result.stdout.split())
         assert run("verify", tmp_path / "parts").exit_code == 0
         compared = run(blocks, "--compare", "-k", 3, *QUICK, *limit)
-        assert f"{report['lost_neighbours']:.1%}" in compared.stdout and "lost: of" in compared.stdout
+        assert (
+            f"{report['lost_neighbours']:.1%}" in compared.stdout and "lost: of" in compared.stdout
+        )
 
     def test_many_parts_are_summed_up(self, blocks, tmp_path):
         text = run(blocks, tmp_path / "parts", "-k", 20, *QUICK, "--hops", 5).stdout
-        assert re.search(r"^ *most +18 ", text, re.MULTILINE) and re.search(r"^ *least +18 ", text, re.MULTILINE)
+        assert re.search(r"^ *most +18 ", text, re.MULTILINE) and re.search(
+            r"^ *least +18 ", text, re.MULTILINE
+        )
         assert "+ hops 3-5" in text
 
     def test_many_hops_are_told_in_few_words(self, blocks, tmp_path):
@@ -157,7 +214,8 @@ class TestDividing:
 
     def test_help_names_what_can_be_chosen(self):
         text = " ".join(run("--help").stdout.split())
-        for name in {*METHODS, *POLICIES} - {"ideal", "oracle"}:  # of policies, those are yardsticks
+        # Of policies, those are yardsticks.
+        for name in {*METHODS, *POLICIES} - {"ideal", "oracle"}:
             assert re.search(rf"\b{name}\b", text.partition("Options:")[2]), name
 
     def test_plot(self, blocks, tmp_path):
@@ -169,9 +227,21 @@ class TestDividing:
 
 @pytest.mark.slow
 def test_bars_are_drawn_on_a_terminal_and_the_report_is_plain_in_a_pipe(blocks, tmp_path):
-    command = [sys.executable, "-m", "pagraph", "partition", str(blocks), str(tmp_path / "out"), "-k", "2", *HASH]
+    command = [
+        sys.executable,
+        "-m",
+        "pagraph",
+        "partition",
+        str(blocks),
+        str(tmp_path / "out"),
+        "-k",
+        "2",
+        *HASH,
+    ]
     terminal, inner = pty.openpty()  # the bars are short enough for the terminal's buffer
-    seen = subprocess.run([*command, "--cache-policy", "degree"], stdout=subprocess.PIPE, stderr=inner, timeout=120)
+    seen = subprocess.run(
+        [*command, "--cache-policy", "degree"], stdout=subprocess.PIPE, stderr=inner, timeout=120
+    )
     os.close(inner)
     screen = os.read(terminal, 100_000)
     os.close(terminal)
@@ -185,10 +255,31 @@ def test_bars_are_drawn_on_a_terminal_and_the_report_is_plain_in_a_pipe(blocks, 
 def test_ctrl_c_leaves_nothing(blocks, tmp_path):
     """An endless epoch of one-seed batches: the signal comes while it is measured."""
     write_graph(rmat(15, num_classes=2), tmp_path / "graph")
-    command = [sys.executable, "-m", "pagraph", "partition", tmp_path / "graph", tmp_path / "out", "-k", "2", *HASH]
-    command += ["--batch-size", "1", "--fanout", "500,500", "--cache-policy", "degree", "--json", tmp_path / "p.json"]
+    command = [
+        sys.executable,
+        "-m",
+        "pagraph",
+        "partition",
+        tmp_path / "graph",
+        tmp_path / "out",
+        "-k",
+        "2",
+        *HASH,
+    ]
+    command += [
+        "--batch-size",
+        "1",
+        "--fanout",
+        "500,500",
+        "--cache-policy",
+        "degree",
+        "--json",
+        tmp_path / "p.json",
+    ]
     terminal, inner = pty.openpty()
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=inner, text=True) as process:
+    with subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=inner, text=True
+    ) as process:
         os.close(inner)
         screen = b""
         while b"measuring" not in screen:

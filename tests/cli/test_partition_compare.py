@@ -15,7 +15,20 @@ class TestComparing:
         file, plot = tmp_path / "p.json", tmp_path / "p.svg"
         methods = ["--method", "hash", "--method", "first"]
         trial = ["--cache", "20%", "--cache-policy", "degree"]
-        result = run(blocks, "--compare", "-k", 3, "--hops", 1, *methods, *trial, "--json", file, "--plot", plot)
+        result = run(
+            blocks,
+            "--compare",
+            "-k",
+            3,
+            "--hops",
+            1,
+            *methods,
+            *trial,
+            "--json",
+            file,
+            "--plot",
+            plot,
+        )
         assert (result.exit_code, result.stderr) == (0, "")
         reports = json.loads(file.read_text())["comparison"]
         assert [report["method"] for report in reports] == ["hash", "first"]
@@ -43,7 +56,9 @@ class TestComparing:
         assert result.exit_code == 0
         assert "absent was left out: needs a package, which is not installed" in result.stdout
         report = json.loads((tmp_path / "p.json").read_text())
-        assert [r["method"] for r in report["comparison"]] == ["first"] and list(report["skipped"]) == ["absent"]
+        assert [r["method"] for r in report["comparison"]] == ["first"] and list(
+            report["skipped"]
+        ) == ["absent"]
         named = run(blocks, "--compare", "-k", 2, "--cache", "0", "--method", "absent")
         assert (named.exit_code, named.stdout) == (1, "")
 

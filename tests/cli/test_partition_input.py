@@ -22,7 +22,10 @@ class TestBadInput:
             (["--hops", "-1"], "--hops must be from 1 to 253, got -1"),
             (["--seed", "-1"], "--seed must be in"),
             (["--method", "best"], "method must be one of .*hash.*, got 'best'"),
-            (["--method", "hash", "--method", "hash"], "--method must name each method once, got hash, hash"),
+            (
+                ["--method", "hash", "--method", "hash"],
+                "--method must name each method once, got hash, hash",
+            ),
             (["--train-fraction", "0"], r"--train-fraction must be in \(0, 1\], got 0"),
             (["--train-fraction", "nan"], r"--train-fraction must be in \(0, 1\], got nan"),
             (["--split", "pub_"], "split must be one of"),
@@ -35,19 +38,36 @@ class TestBadInput:
             (["--fanout", "5,5,5"], "fanout must have at most 2 entries for 2 hops"),
             (["--batch-size", "0"], "--batch-size must be an integer of at least 1, got 0"),
             (["--features", "link"], "'link' is not one of 'copy', 'reference'"),
-            (["--format", "dgl", "--features", "reference"], "--features must be copy with --format dgl"),
-            (["--format", "pagraph", "--evaluation", "parts"], "--evaluation must be source with --format pagraph"),
+            (
+                ["--format", "dgl", "--features", "reference"],
+                "--features must be copy with --format dgl",
+            ),
+            (
+                ["--format", "pagraph", "--evaluation", "parts"],
+                "--evaluation must be source with --format pagraph",
+            ),
             (["--max-replication", "0"], "--max-replication must be positive and finite, got 0"),
-            (["--max-replication", "nan"], "--max-replication must be positive and finite, got nan"),
-            (["--max-replication", "0.5"], "--max-replication must be at least 0.6, the share of training vertices"),
-            (["--max-replication", "2", "--fanout", "5"], "--fanout must have 2 entries with --max-replication, got 5"),
+            (
+                ["--max-replication", "nan"],
+                "--max-replication must be positive and finite, got nan",
+            ),
+            (
+                ["--max-replication", "0.5"],
+                "--max-replication must be at least 0.6, the share of training vertices",
+            ),
+            (
+                ["--max-replication", "2", "--fanout", "5"],
+                "--fanout must have 2 entries with --max-replication, got 5",
+            ),
             (["--json", "no/p.json"], "--json must be in a folder that exists, got 'no/p.json'"),
             (["--json", "."], "--json must be a file, got the folder"),
             (["--plot", "p.gif"], r"plot must end in \.png or \.svg or \.pdf, got 'p.gif'"),
             (["--plot", "p.svg", "--json", "p.svg"], "--plot must be another file than --json"),
         ],
     )
-    def test_is_one_line_and_nothing_is_written(self, blocks, tmp_path, monkeypatch, arguments, message):
+    def test_is_one_line_and_nothing_is_written(
+        self, blocks, tmp_path, monkeypatch, arguments, message
+    ):
         monkeypatch.chdir(tmp_path)
         given = [] if "--method" in arguments else [*HASH]
         given += [] if "-k" in arguments else ["-k", "2"]
@@ -72,7 +92,9 @@ class TestBadInput:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "there"]
 
     def test_out_and_compare_exclude_each_other(self, blocks, tmp_path, monkeypatch):
-        assert "OUT must not be given with --compare" in fails(blocks, tmp_path / "out", "--compare", "-k", 2)
+        assert "OUT must not be given with --compare" in fails(
+            blocks, tmp_path / "out", "--compare", "-k", 2
+        )
         assert "Missing argument 'OUT'" in fails(blocks, "-k", 2)
         monkeypatch.setitem(METHODS, "first", first_ones)
         several = ["--method", "hash", "--method", "first"]
@@ -80,29 +102,49 @@ class TestBadInput:
         assert "Missing option '-k'" in fails(blocks, tmp_path / "out")
 
     def test_what_the_graph_lacks(self, bare, tmp_path):
-        message = "--train-fraction must be given for a graph without train_mask, such as 0.1; got none"
+        message = (
+            "--train-fraction must be given for a graph without train_mask, such as 0.1; got none"
+        )
         assert message in fails(bare, tmp_path / "out", "-k", 2, *QUICK)
         graph = rmat(6, num_classes=2)
         graph.ndata["train_mask"] = graph.ndata["train_mask"] & False
         write_graph(graph, tmp_path / "empty")
         drawn = ["--train-fraction", "0.5"]
-        message = "--evaluation must be source for a graph without val_mask and test_mask, got parts"
-        assert message in fails(bare, tmp_path / "out", "-k", 2, *QUICK, *drawn, "--evaluation", "parts")
+        message = (
+            "--evaluation must be source for a graph without val_mask and test_mask, got parts"
+        )
+        assert message in fails(
+            bare, tmp_path / "out", "-k", 2, *QUICK, *drawn, "--evaluation", "parts"
+        )
         message = "--format must not be pagraph for a graph without labels"
-        assert message in fails(bare, tmp_path / "out", "-k", 2, *QUICK, *drawn, "--format", "pagraph")
-        assert "at least 1 vertex, got 0" in fails(tmp_path / "empty", tmp_path / "out", "-k", 1, *QUICK)
+        assert message in fails(
+            bare, tmp_path / "out", "-k", 2, *QUICK, *drawn, "--format", "pagraph"
+        )
+        assert "at least 1 vertex, got 0" in fails(
+            tmp_path / "empty", tmp_path / "out", "-k", 1, *QUICK
+        )
         assert not (tmp_path / "out").exists()
 
     def test_bytes_say_nothing_without_features(self, bare, tmp_path):
         settings = ["-k", 2, *HASH, "--train-fraction", "0.5", "--cache", "1MB"]
-        assert "cache must be a share where the graph has no field feat" in fails(bare, tmp_path / "out", *settings)
+        assert "cache must be a share where the graph has no field feat" in fails(
+            bare, tmp_path / "out", *settings
+        )
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
         ("form", "name", "message"),
         [
-            ("native", "global_ids", "graph must have no field of a name that parts use themselves, got 'global_ids'"),
-            ("dgl", "a/b", "a field must be called neither 'orig_id' nor with '/' or ':', got 'a/b'"),
+            (
+                "native",
+                "global_ids",
+                "graph must have no field of a name that parts use themselves, got 'global_ids'",
+            ),
+            (
+                "dgl",
+                "a/b",
+                "a field must be called neither 'orig_id' nor with '/' or ':', got 'a/b'",
+            ),
         ],
     )
     def test_fields_that_the_form_cannot_hold(self, tmp_path, monkeypatch, form, name, message):
@@ -120,11 +162,22 @@ class TestBadInput:
         assert "nowhere" in fails(tmp_path / "nowhere", tmp_path / "out", "-k", 2, *QUICK)
         write_graph(citation(100, num_features=2, num_author_features=2), tmp_path / "papers")
         for options, message in (
-            (("--format", "pagraph"), "--format must not be pagraph for a graph with several types, got pagraph and"),
-            (("--node-type", "book"), "--node-type must be one of paper, author, institution, got 'book'"),
-            (("--node-type", "author"), "--train-fraction must be given for a graph without train_mask"),
+            (
+                ("--format", "pagraph"),
+                "--format must not be pagraph for a graph with several types, got pagraph and",
+            ),
+            (
+                ("--node-type", "book"),
+                "--node-type must be one of paper, author, institution, got 'book'",
+            ),
+            (
+                ("--node-type", "author"),
+                "--train-fraction must be given for a graph without train_mask",
+            ),
         ):
-            assert message in fails(tmp_path / "papers", tmp_path / "out", "-k", 2, *options, *QUICK)
+            assert message in fails(
+                tmp_path / "papers", tmp_path / "out", "-k", 2, *options, *QUICK
+            )
 
     def test_missing_matplotlib(self, blocks, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -137,7 +190,10 @@ class TestBadInput:
 def test_too_little_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("pagraph.system.budget.held_by_process", lambda: 0)
     write_graph(rmat(16, num_classes=2, edge_factor=32), tmp_path / "rmat")
-    out, rest = tmp_path / "out", "and the 0MiB that the process holds, of which an eighth of memory is free"
+    out, rest = (
+        tmp_path / "out",
+        "and the 0MiB that the process holds, of which an eighth of memory is free",
+    )
     for method, given, message in (
         (QUICK, ("1MiB",), f"must be at least 131MiB for 2 parts of this graph {rest}; got 1 MiB"),
         (

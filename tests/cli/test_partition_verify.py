@@ -40,7 +40,8 @@ def test_right(made, tmp_path):
     assert (result.exit_code, result.stderr) == (0, "")
     vertices = sum(Graph.open(made / "parts" / f"part-{part}").num_nodes for part in range(3))
     assert result.stdout.startswith(
-        f"{made / 'parts'} is right: 180 training vertices, each in exactly one of 3 parts; {vertices:,} vertices and "
+        f"{made / 'parts'} is right: 180 training vertices, each in exactly one of 3 parts; "
+        f"{vertices:,} vertices and "
     )
     report = json.loads((tmp_path / "v.json").read_text())
     assert report["ok"] and report["findings"] == [] and report["vertices"] == vertices
@@ -88,7 +89,10 @@ def test_bad_input(made, tmp_path):
         ([tmp_path / "none"], "must exist"),
         ([], "Missing argument 'OUT'"),
         ([made / "parts", "--source", tmp_path / "none"], "must exist"),
-        ([made / "parts", "--json", tmp_path / "no" / "v.json"], "--json must be in a folder that exists"),
+        (
+            [made / "parts", "--json", tmp_path / "no" / "v.json"],
+            "--json must be in a folder that exists",
+        ),
     ):
         result = run(*arguments)
         assert (result.exit_code, result.stdout) == (2, ""), result.output

@@ -36,7 +36,9 @@ def test_writes_what_training_takes(folder, tmp_path, model, field):
 
 
 def test_the_default_model_is_that_of_training():
-    assert command.make_context("preaggregate", ["IN", "OUT"]).params["model"] == TrainOptions().model
+    assert (
+        command.make_context("preaggregate", ["IN", "OUT"]).params["model"] == TrainOptions().model
+    )
 
 
 def test_compare_with_the_other_loader(folder, tmp_path):
@@ -52,8 +54,14 @@ def test_bad_input(folder, tmp_path):
     assert "graph must not be pre-aggregated yet" in fails("preaggregate", out, tmp_path / "twice")
     assert "folder must exist" in fails("preaggregate", tmp_path / "none", tmp_path / "two")
     assert "'gat'" in fails("preaggregate", folder, tmp_path / "two", "--model", "gat")
-    assert "model must be 'gcn', for which the features are pre-aggregated, got 'sage'" in fails("train", out)
-    assert "--row-normalize must be asked for before" in fails("train", out, "--model", "gcn", "--row-normalize")
+    assert "model must be 'gcn', for which the features are pre-aggregated, got 'sage'" in fails(
+        "train", out
+    )
+    assert "--row-normalize must be asked for before" in fails(
+        "train", out, "--model", "gcn", "--row-normalize"
+    )
     write_graph(Graph.from_coo([0], [1]), tmp_path / "bare")
-    assert "graph must have the field feat" in fails("preaggregate", tmp_path / "bare", tmp_path / "two")
+    assert "graph must have the field feat" in fails(
+        "preaggregate", tmp_path / "bare", tmp_path / "two"
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"out", "bare"}

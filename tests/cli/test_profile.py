@@ -45,23 +45,38 @@ def test_prints_tables_and_a_recommendation(folder):
     text = result.stdout
     assert "512 vertices; an epoch has 4 batches and reads" in text
     assert re.search(r"^ *> \d+\.\d%  ", text, re.MULTILINE)
-    assert len(re.findall(r"\d\*", text)) == 4  # degree is the best that can be used with every budget
+    # Degree is the best that can be used with every budget.
+    assert len(re.findall(r"\d\*", text)) == 4
     for words in ("training vertices", "hop 1", "hop 2", "oracle", "Give the cache", "To save"):
         assert words in text
     assert re.search(r'^To set: cache="\d+%", cache_policy="degree"$', text, re.MULTILINE)
-    assert all(len(line) <= 80 for line in text.splitlines()[1:] if not line.startswith("To train: "))
+    assert all(
+        len(line) <= 80 for line in text.splitlines()[1:] if not line.startswith("To train: ")
+    )
     assert "\x1b" not in text
 
 
 def test_json(folder, tmp_path):
     file = tmp_path / "p.json"
-    assert run(folder, *QUICK, *BUDGETS, "--epochs", "2", "--labels", "label", "--json", file).exit_code == 0
+    assert (
+        run(
+            folder, *QUICK, *BUDGETS, "--epochs", "2", "--labels", "label", "--json", file
+        ).exit_code
+        == 0
+    )
     report = json.loads(file.read_text())
     assert [(r["policy"], r["budget_rows"]) for r in report["curve"]] == [
         *(("degree", rows) for rows in (51, 256, 512)),
         *(("oracle", rows) for rows in (51, 256, 512)),
     ]
-    keys = {"policy", "budget_fraction", "budget_rows", "hit_rate", "predicted_hit_rate", "oracle_hit_rate"}
+    keys = {
+        "policy",
+        "budget_fraction",
+        "budget_rows",
+        "hit_rate",
+        "predicted_hit_rate",
+        "oracle_hit_rate",
+    }
     for record in report["curve"]:
         assert keys <= set(record)
         assert 0 < record["hit_rate"] <= record["oracle_hit_rate"] <= 1
@@ -71,7 +86,9 @@ def test_json(folder, tmp_path):
     assert re.fullmatch(r"[\d.]+%", report["recommendation"]["cache"])
     assert set(report["recommendation"]["smallest_for"]) == {"0.90", "0.95", "0.99"}
     assert report["folder"] == str(folder)
-    assert report["bytes_read"] == pytest.approx(report["reads"] * 32 + report["rows_by_hop"][0] * 8)
+    assert report["bytes_read"] == pytest.approx(
+        report["reads"] * 32 + report["rows_by_hop"][0] * 8
+    )
     assert "loading" not in report
 
 
@@ -79,9 +96,16 @@ def test_no_cache_is_advised_everywhere(tmp_path):
     graph, file = tmp_path / "small", tmp_path / "p.json"
     write_graph(sbm(300), graph)
     text = " ".join(run(graph, "--json", file, "--measure").stdout.split())
-    assert "No cache is advised" in text and "Give the cache" not in text and 'To set: cache="0" To train' in text
+    assert (
+        "No cache is advised" in text
+        and "Give the cache" not in text
+        and 'To set: cache="0" To train' in text
+    )
     assert "> a small cache, though none is advised" in text and "the advised budget" not in text
-    assert "where the time goes, without a cache, as advised: 2 epochs" in text and "recommended" not in text
+    assert (
+        "where the time goes, without a cache, as advised: 2 epochs" in text
+        and "recommended" not in text
+    )
     advice = json.loads(file.read_text())["recommendation"]
     assert advice["cache"] == "0" and advice["worth_it"] is False
 
@@ -122,12 +146,18 @@ def test_measured_with_all_outputs(folder, tmp_path):
 
 def test_neither_features_nor_masks_are_needed(bare, tmp_path):
     file = tmp_path / "p.json"
-    result = run(bare, *QUICK, "--train-fraction", "0.5", "--json", file, "--html", tmp_path / "p.html")
+    result = run(
+        bare, *QUICK, "--train-fraction", "0.5", "--json", file, "--html", tmp_path / "p.html"
+    )
     assert result.exit_code == 0, result.output
     assert "bytes" not in result.stdout
     report = json.loads(file.read_text())
     assert report["rows_by_hop"][0] == 128
-    assert {r["budget_bytes"] for r in report["curve"]} == {None} == {r["bytes_moved"] for r in report["curve"]}
+    assert (
+        {r["budget_bytes"] for r in report["curve"]}
+        == {None}
+        == {r["bytes_moved"] for r in report["curve"]}
+    )
 
 
 def test_measures_without_features(bare):
@@ -157,7 +187,12 @@ def test_several_vertex_types(papers, tmp_path):
     report = json.loads(file.read_text())
     assert set(report["row_bytes"]) == {"paper/feat", "author/feat"}
     assert report["curve"][-1]["hit_rate"] == 1.0
-    assert run(papers, *QUICK, "--fields", "author/feat", "--labels", "paper/label", "--json", file).exit_code == 0
+    assert (
+        run(
+            papers, *QUICK, "--fields", "author/feat", "--labels", "paper/label", "--json", file
+        ).exit_code
+        == 0
+    )
     assert set(json.loads(file.read_text())["row_bytes"]) == {"author/feat", "paper/label"}
     drawn = ["--node-type", "author", "--train-fraction", "0.5"]
     assert run(papers, *QUICK, *drawn, "--json", file).exit_code == 0
@@ -167,8 +202,14 @@ def test_several_vertex_types(papers, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--node-type", "editor"], "--node-type must be one of paper, author, institution, got 'editor'"),
-        (["--node-type", "author"], "--train-fraction must be given where 'author' vertices have no train_mask"),
+        (
+            ["--node-type", "editor"],
+            "--node-type must be one of paper, author, institution, got 'editor'",
+        ),
+        (
+            ["--node-type", "author"],
+            "--train-fraction must be given where 'author' vertices have no train_mask",
+        ),
         (["--fields", "colour"], "--fields must be among paper/.*author/feat.*, got 'colour'"),
         (["--measure"], "--measure must be for a graph with one vertex type and one edge type"),
     ],
@@ -181,7 +222,10 @@ def test_bad_input_for_several_types(papers, tmp_path, arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--policies", "degree,best"], r"policies must be among \[.*degree.*oracle.*\] or functions, got 'best'"),
+        (
+            ["--policies", "degree,best"],
+            r"policies must be among \[.*degree.*oracle.*\] or functions, got 'best'",
+        ),
         (["--policies", "oracle"], "--policies must name one that training can use, got oracle"),
         (["--policies", ""], "policies must hold at least 1 policy, got none"),
         (["--fields", "colour"], "feat"),
@@ -204,7 +248,10 @@ def test_bad_input_for_several_types(papers, tmp_path, arguments, message):
         (["--num-workers", "-1"], "--num-workers must be at least 0, got -1"),
         (["--plot", "p.pdf"], r"plot must end in \.png or \.svg, got 'p.pdf'"),
         (["--trace", "t.json"], "--trace must come with --measure"),
-        (["--json", "no/such/p.json"], "--json must be in a folder that exists, got 'no/such/p.json'"),
+        (
+            ["--json", "no/such/p.json"],
+            "--json must be in a folder that exists, got 'no/such/p.json'",
+        ),
         (["--measure", "--trace", "no/t.json"], "--trace must be in a folder that exists"),
         (["--html", "."], "--html must be a file, got the folder"),
         (["--html", "p.x", "--json", "p.x"], "--html must be another file than --json"),
@@ -246,7 +293,10 @@ def test_missing_matplotlib(folder, tmp_path, monkeypatch):
     result = run(folder, *QUICK, "--plot", tmp_path / "p.png")
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr == "Error: a plot needs matplotlib, which is not installed: pip install 'pagraph[plot]'\n"
+    assert (
+        result.stderr
+        == "Error: a plot needs matplotlib, which is not installed: pip install 'pagraph[plot]'\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -263,9 +313,12 @@ def test_an_old_file_stays_whole_where_the_run_fails(folder, tmp_path):
 def test_says_how_to_train_as_was_profiled(folder, bare, tmp_path):
     file = tmp_path / "p.html"
     command = (
-        rf"pagraph train {re.escape(str(folder))} --fanout=5,5 --batch-size=100 --cache=\d+% --cache-policy=degree"
+        rf"pagraph train {re.escape(str(folder))} --fanout=5,5 --batch-size=100 --cache=\d+% "
+        r"--cache-policy=degree"
     )
-    assert re.search(f"^To train: {command}$", run(folder, *QUICK, *BUDGETS, "--html", file).stdout, re.MULTILINE)
+    assert re.search(
+        f"^To train: {command}$", run(folder, *QUICK, *BUDGETS, "--html", file).stdout, re.MULTILINE
+    )
     assert re.search(command, file.read_text())
     # Nothing can be trained without masks.
     assert run(bare, *QUICK, *BUDGETS, "--train-fraction", "0.5", "--html", file).exit_code == 0

@@ -22,7 +22,11 @@ def test_lines_with_the_time_left_in_a_pipe(capfd, monkeypatch):
         for seconds, done in ((5, 1), (9, 2), (20, 4), (29, 5), (30, 6), (3640, 7)):
             clock[0] = seconds
             progress(done, 8)
-    lines = ["writing [a]: 50%, 0:00:20 left", "writing [a]: 75%, 0:00:10 left", "writing [a]: 88%, 0:08:40 left"]
+    lines = [
+        "writing [a]: 50%, 0:00:20 left",
+        "writing [a]: 75%, 0:00:10 left",
+        "writing [a]: 88%, 0:08:40 left",
+    ]
     assert capfd.readouterr() == ("", "\n".join([*lines, ""]))
 
 

@@ -48,7 +48,11 @@ def test_text_in_blocks(size, tmp_path, monkeypatch):
     assert read_numbers(tmp_path / "a.csv").equal(torch.from_numpy(want))
     (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text() + "1,nan,\n")
     last = read_numbers(tmp_path / "a.csv")
-    assert last.dtype == torch.float32 and last.shape == (101, 3) and last[-1].isnan().tolist() == [False, True, True]
+    assert (
+        last.dtype == torch.float32
+        and last.shape == (101, 3)
+        and last[-1].isnan().tolist() == [False, True, True]
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,12 +83,28 @@ def test_no_rows(tmp_path):
     [
         ("a.bin", lambda p: p.touch(), r"must end in one of \.npy, \.npz"),
         ("a.npy", lambda p: np.save(p, np.array([{}])), "must hold plain numbers"),
-        ("a.npz", lambda p: np.savez(p, a=ROWS, b=ROWS), r"must hold 1 array, it holds \['a', 'b'\]"),
+        (
+            "a.npz",
+            lambda p: np.savez(p, a=ROWS, b=ROWS),
+            r"must hold 1 array, it holds \['a', 'b'\]",
+        ),
         ("a.npz", lambda p: np.savez(p, a=np.array([{}])), r"must hold 1 array, it holds \[\]"),
-        ("a.npz", lambda p: p.write_text("no"), "must be an .npz file of arrays: it is no .npz file"),
+        (
+            "a.npz",
+            lambda p: p.write_text("no"),
+            "must be an .npz file of arrays: it is no .npz file",
+        ),
         ("a.pt", lambda p: torch.save([1], p), "must hold 1 tensor, it holds a list"),
-        ("a.pt", lambda p: torch.save(torch.nn.Linear(1, 1), p), "must hold tensors and plain values alone"),
-        ("a.pt", lambda p: p.write_text("no"), "must be a file that torch.save wrote|must hold tensors"),
+        (
+            "a.pt",
+            lambda p: torch.save(torch.nn.Linear(1, 1), p),
+            "must hold tensors and plain values alone",
+        ),
+        (
+            "a.pt",
+            lambda p: p.write_text("no"),
+            "must be a file that torch.save wrote|must hold tensors",
+        ),
         ("a.csv", lambda p: p.write_text("1,2\n3,x\n"), "must be a table of numbers"),
         ("a.csv", lambda p: p.write_text("1,2\n3\n"), "must be a table of numbers"),
         ("a.parquet", lambda p: p.write_text("no"), "is no whole Parquet file"),
@@ -97,7 +117,10 @@ def test_no_rows(tmp_path):
             "column 'a' must hold numbers, got missing ones",
         ),
         (
-            *("a.parquet", lambda p: pyarrow.parquet.write_table(pa.table({"a": [[1], [1, 2]]}), p)),
+            *(
+                "a.parquet",
+                lambda p: pyarrow.parquet.write_table(pa.table({"a": [[1], [1, 2]]}), p),
+            ),
             "column 'a' must hold lists of the same length",
         ),
     ],
@@ -124,7 +147,10 @@ class Evil:
 def pickled_type(tmp_path, monkeypatch):
     """A Parquet file whose column has a type that pyarrow before 14.0.1 unpickles."""
     monkeypatch.chdir(tmp_path)
-    kind = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickle.dumps(Evil())}
+    kind = {
+        "ARROW:extension:name": "arrow.py_extension_type",
+        "ARROW:extension:metadata": pickle.dumps(Evil()),
+    }
     schema = pa.schema([pa.field("src", pa.int64(), metadata=kind), pa.field("dst", pa.int64())])
     pyarrow.parquet.write_table(pa.table([[0, 1], [1, 0]], schema=schema), tmp_path / "a.parquet")
     return tmp_path / "a.parquet"
@@ -143,7 +169,9 @@ def test_a_pyarrow_that_would_do_so_is_not_used(version, pickled_type, tmp_path,
     monkeypatch.setattr(pa, "__version__", version)
     (tmp_path / "a.csv").write_text("0,1\n")
     for read, name in itertools.product((read_array, read_graph), ("a.parquet", "a.csv")):
-        with pytest.raises(MissingDependencyError, match=f"pyarrow must be at least 14.0.1, got {version}, .*arrow"):
+        with pytest.raises(
+            MissingDependencyError, match=f"pyarrow must be at least 14.0.1, got {version}, .*arrow"
+        ):
             read(tmp_path / name)
     monkeypatch.setattr(pa, "__version__", "14.0.1")
     assert read_graph(tmp_path / "a.csv").num_edges == 1

@@ -1,4 +1,5 @@
-"""Folders written in bounded memory are those of memory, byte for byte, and appear whole or not at all."""
+"""Folders written in bounded memory are those of memory, byte for byte, and appear whole or not at
+all."""
 
 import signal
 import subprocess
@@ -65,7 +66,11 @@ def test_rmat(tmp_path, undirected, simple, options):
     assert graph.num_edges == Graph.open(tmp_path / "memory").num_edges
 
 
-LISTS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), st.floats(-9, 9, width=32)), min_size=1, max_size=90)
+LISTS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 60), st.floats(-9, 9, width=32)),
+    min_size=1,
+    max_size=90,
+)
 
 
 @pytest.mark.usefixtures("little")
@@ -83,7 +88,9 @@ def test_import(kind, edges, undirected, ordered, wide):
             np.save(path, np.array([edge[:2] for edge in [*edges, *edges, *edges]], dtype=dtype))
         elif kind == "parquet":
             parquet = pytest.importorskip("pyarrow.parquet")
-            columns = dict(zip(("src", "dst", "w"), map(list, zip(*edges, strict=True)), strict=True))
+            columns = dict(
+                zip(("src", "dst", "w"), map(list, zip(*edges, strict=True)), strict=True)
+            )
             path, options["weight"] = path.with_suffix(".parquet"), "w"
             parquet.write_table(parquet.read_table.__globals__["pa"].table(columns), path)
         else:
@@ -104,7 +111,10 @@ def save(path, rows):
         np.save(path, rows)
     elif path.suffix == ".parquet":
         pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        columns = {"a": rows[:, 0], "b": pa.FixedSizeListArray.from_arrays(rows[:, 1:].reshape(-1), rows.shape[1] - 1)}
+        columns = {
+            "a": rows[:, 0],
+            "b": pa.FixedSizeListArray.from_arrays(rows[:, 1:].reshape(-1), rows.shape[1] - 1),
+        }
         parquet.write_table(pa.table(columns), path)
     else:
         np.savetxt(path, rows, delimiter=",", fmt="%d" if rows.dtype.kind == "i" else "%.9g")
@@ -130,10 +140,14 @@ def test_features_in_files(tmp_path, monkeypatch, ending, dtype):
 @pytest.mark.usefixtures("little")
 def test_words_that_do_not_fit(tmp_path):
     (tmp_path / "a.txt").write_text("".join(f"a{i} b{i}\n" for i in range(1000)))
-    with pytest.raises(ValueError, match="memory must be at least .* for words that are numbered anew, 2,000"):
+    with pytest.raises(
+        ValueError, match="memory must be at least .* for words that are numbered anew, 2,000"
+    ):
         import_graph(tmp_path / "a.txt", tmp_path / "g", relabel=True, header=False)
     (tmp_path / "b.txt").write_text("".join(f"{2**50 + i} {i}\n" for i in range(1000)))
-    with pytest.raises(ValueError, match="memory must be at least .* for ids that are numbered anew"):
+    with pytest.raises(
+        ValueError, match="memory must be at least .* for ids that are numbered anew"
+    ):
         import_graph(tmp_path / "b.txt", tmp_path / "g", relabel=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
 
@@ -147,7 +161,9 @@ def test_memory_that_is_none(tmp_path, memory):
 
 def test_memory_bounds_what_is_read_into_memory(tmp_path):
     np.savez(tmp_path / "g.npz", edge_index=np.zeros((2, 2**20), dtype=np.int64))
-    with pytest.raises(FormatError, match=r"g.npz must fit into memory, got 16 MiB of arrays for 15 MiB"):
+    with pytest.raises(
+        FormatError, match=r"g.npz must fit into memory, got 16 MiB of arrays for 15 MiB"
+    ):
         import_graph(tmp_path / "g.npz", tmp_path / "h", memory="15MiB")
     assert not (tmp_path / "h").exists()
     assert import_graph(tmp_path / "g.npz", tmp_path / "h", memory="17MiB").num_edges == 2**20
@@ -160,8 +176,13 @@ def test_progress_covers_all_steps(tmp_path):
     assert calls[-1][0] == calls[-1][1]
 
 
-GENERATE = "import sys; from pagraph.datasets import rmat; rmat(18, num_features=64, num_classes=2, out=sys.argv[1])"
-IMPORT = "import sys; from pagraph.datasets import import_graph; import_graph(sys.argv[2], sys.argv[1])"
+GENERATE = (
+    "import sys; from pagraph.datasets import rmat; rmat(18, num_features=64, "
+    "num_classes=2, out=sys.argv[1])"
+)
+IMPORT = (
+    "import sys; from pagraph.datasets import import_graph; import_graph(sys.argv[2], sys.argv[1])"
+)
 
 
 @pytest.fixture(scope="module")
@@ -182,10 +203,14 @@ def sizes(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [GENERATE, IMPORT])
-@pytest.mark.parametrize(("how", "share"), [(signal.SIGKILL, 0.1), (signal.SIGKILL, 0.7), (signal.SIGINT, 0.4)])
+@pytest.mark.parametrize(
+    ("how", "share"), [(signal.SIGKILL, 0.1), (signal.SIGKILL, 0.7), (signal.SIGINT, 0.4)]
+)
 def test_a_run_that_ends_early_leaves_nothing_half_written(tmp_path, long_list, code, how, share):
     whole = 70e6 if code is GENERATE else 30e6
-    process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "g", long_list], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "g", long_list], stderr=subprocess.PIPE
+    )
     end = time.monotonic() + 100
     while max(sizes(tmp_path).values(), default=0) < share * whole and process.poll() is None:
         assert time.monotonic() < end
@@ -197,7 +222,8 @@ def test_a_run_that_ends_early_leaves_nothing_half_written(tmp_path, long_list, 
     if how == signal.SIGINT:
         assert list(tmp_path.iterdir()) == []
         return
-    assert len(list(tmp_path.iterdir())) == 1  # hidden, opened by no reader, and taken away by the next writer
+    # Hidden, opened by no reader, and taken away by the next writer.
+    assert len(list(tmp_path.iterdir())) == 1
     rmat(4, out=tmp_path / "g")
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
     assert sorted(path.suffix for path in (tmp_path / "g").iterdir()) == [".json", ".npy", ".npy"]
@@ -207,21 +233,30 @@ def test_a_run_that_ends_early_leaves_nothing_half_written(tmp_path, long_list, 
 @pytest.mark.parametrize("code", [GENERATE, IMPORT])
 @pytest.mark.parametrize("megabytes", [1, 12, 25])
 def test_a_full_disk_is_named_and_left_empty(tmp_path, long_list, code, megabytes):
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", tmp_path], capture_output=True)
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", tmp_path], capture_output=True
+    )
     if mount.returncode:
         pytest.skip("no right to mount")
     try:
-        done = subprocess.run([sys.executable, "-c", code, tmp_path / "g", long_list], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, tmp_path / "g", long_list], capture_output=True, text=True
+        )
         left = list(tmp_path.iterdir())
     finally:
         subprocess.run(["umount", tmp_path], check=True)
     assert done.returncode != 0
-    assert done.stderr.splitlines()[-1] == f"OSError: [Errno 28] No space left on device: '{tmp_path / 'g'}'"
+    assert (
+        done.stderr.splitlines()[-1]
+        == f"OSError: [Errno 28] No space left on device: '{tmp_path / 'g'}'"
+    )
     assert left == []
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak of memory from /proc")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="reads the peak of memory from /proc"
+)
 def test_memory_does_not_grow_with_the_edges(tmp_path):
     code = """
 import resource, sys
@@ -231,5 +266,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rmat(21, num_features=32, feature_dtype="float16", out=sys.argv[1] + "g", memory="320MiB")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    done = subprocess.run([sys.executable, "-c", code, f"{tmp_path}/"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{tmp_path}/"], capture_output=True, text=True, check=True
+    )
     assert int(done.stdout) < 400 * 1024  # with mapped pages; in memory: 1 GiB

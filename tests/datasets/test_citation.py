@@ -1,4 +1,5 @@
-"""The generated heterograph: its types, edges and fields, and that relations tell what features do not."""
+"""The generated heterograph: its types, edges and fields, and that relations tell what features do
+not."""
 
 import warnings
 
@@ -40,13 +41,20 @@ def by_id(graph, edge_type):
 
 def fields_of_study(graph, seed, num_classes=10):
     """The hidden block of every vertex; the papers' are their labels."""
-    return {t: label_rows(graph.num_nodes_of(t), num_classes, derive_key(seed, 0, i))[:] for i, t in enumerate(TYPES)}
+    return {
+        t: label_rows(graph.num_nodes_of(t), num_classes, derive_key(seed, 0, i))[:]
+        for i, t in enumerate(TYPES)
+    }
 
 
 class TestStructure:
     def test_types_and_counts(self, graph):
         assert graph.edge_types == [WRITES, WRITTEN, CITES, WORKS, EMPLOYS]
-        assert {t: graph.num_nodes_of(t) for t in TYPES} == {"paper": 8000, "author": 12_000, "institution": 100}
+        assert {t: graph.num_nodes_of(t) for t in TYPES} == {
+            "paper": 8000,
+            "author": 12_000,
+            "institution": 100,
+        }
         counts = {t: graph.csc_of(t).num_edges for t in graph.edge_types}
         assert 0.95 * 9.5 * 8000 < counts[WRITES] == counts[WRITTEN] <= 9.5 * 8000
         assert 0.95 * 7.5 * 8000 < counts[CITES] <= 7.5 * 8000
@@ -108,14 +116,27 @@ class TestStructure:
 
 class TestFields:
     def test_names_and_widths(self, graph):
-        assert sorted(graph.node_fields("paper")) == ["feat", "label", "test_mask", "train_mask", "val_mask"]
-        assert {t: {n: tuple(f.shape[1:]) for n, f in graph.node_fields(t).items() if n == "feat"} for t in TYPES} == {
+        assert sorted(graph.node_fields("paper")) == [
+            "feat",
+            "label",
+            "test_mask",
+            "train_mask",
+            "val_mask",
+        ]
+        assert {
+            t: {n: tuple(f.shape[1:]) for n, f in graph.node_fields(t).items() if n == "feat"}
+            for t in TYPES
+        } == {
             "paper": {"feat": (64,)},
             "author": {"feat": (32,)},
             "institution": {},
         }
         paper = graph.node_fields("paper")
-        assert [int(paper[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [4800, 1600, 1600]
+        assert [int(paper[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [
+            4800,
+            1600,
+            1600,
+        ]
 
     @pytest.mark.parametrize("node_type", ["paper", "author"])
     def test_share_of_strays(self, graph, node_type):
@@ -157,7 +178,10 @@ def test_as_a_folder(graph, tmp_path):
     opened = Graph.open(tmp_path / "g", verify=True)
     assert opened.edge_types == graph.edge_types and opened.node_types == graph.node_types
     for edge_type in graph.edge_types:
-        assert all(np.array_equal(a, b) for a, b in zip(by_id(opened, edge_type), by_id(graph, edge_type), strict=True))
+        assert all(
+            np.array_equal(a, b)
+            for a, b in zip(by_id(opened, edge_type), by_id(graph, edge_type), strict=True)
+        )
     assert torch.equal(opened.node_fields("author")["feat"], graph.node_fields("author")["feat"])
 
 
@@ -174,7 +198,8 @@ def test_as_a_dgl_graph(graph):
 
 
 def fit(graph, *, relations: bool) -> float:
-    """Test accuracy on the papers: an MLP, or two layers of means over the relations with a weight for each."""
+    """Test accuracy on the papers: an MLP, or two layers of means over the relations with a weight
+    for each."""
     torch.manual_seed(0)
     feat = {t: graph.node_fields(t)["feat"] for t in ("paper", "author")}
     used = [WRITES, WRITTEN, CITES] if relations else []
@@ -185,16 +210,24 @@ def fit(graph, *, relations: bool) -> float:
         share = 1 / torch.diff(graph.csc_of(edge_type).indptr)[dst].float()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch announces its sparse tensors
-            means[edge_type] = torch.sparse_coo_tensor(torch.stack([dst, src]), share, size).to_sparse_csr()
+            means[edge_type] = torch.sparse_coo_tensor(
+                torch.stack([dst, src]), share, size
+            ).to_sparse_csr()
     sizes = {"paper": 64, "author": 32}
     first = nn.ModuleDict({t: nn.Linear(n, 32) for t, n in sizes.items()})
-    first.update({edge_type[1]: nn.Linear(sizes[edge_type[0]], 32, bias=False) for edge_type in used})
-    last = nn.ModuleDict({name: nn.Linear(32, 10) for name in ("paper", *(t[1] for t in used if t[2] == "paper"))})
+    first.update(
+        {edge_type[1]: nn.Linear(sizes[edge_type[0]], 32, bias=False) for edge_type in used}
+    )
+    last = nn.ModuleDict(
+        {name: nn.Linear(32, 10) for name in ("paper", *(t[1] for t in used if t[2] == "paper"))}
+    )
 
     def forward():
         hidden = {t: first[t](x) for t, x in feat.items()}
         for edge_type in used:
-            hidden[edge_type[2]] = hidden[edge_type[2]] + means[edge_type] @ first[edge_type[1]](feat[edge_type[0]])
+            hidden[edge_type[2]] = hidden[edge_type[2]] + means[edge_type] @ first[edge_type[1]](
+                feat[edge_type[0]]
+            )
         hidden = {t: relu(h) for t, h in hidden.items()}
         out = last["paper"](hidden["paper"])
         for edge_type in (t for t in used if t[2] == "paper"):
@@ -214,7 +247,8 @@ def fit(graph, *, relations: bool) -> float:
 
 def test_a_relational_gnn_learns_what_an_mlp_cannot():
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # waiting OpenMP threads spin: on busy cores two are far slower than one
+    # Waiting OpenMP threads spin: on busy cores two are far slower than one.
+    torch.set_num_threads(1)
     try:
         graph = citation(6000, seed=5)
         alone, related = fit(graph, relations=False), fit(graph, relations=True)

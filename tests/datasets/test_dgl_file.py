@@ -1,4 +1,5 @@
-"""Files of ``dgl.save_graphs``: as DGL reads them where they are sound, one error where they are not."""
+"""Files of ``dgl.save_graphs``: as DGL reads them where they are sound, one error where they are
+not."""
 
 import itertools
 import os
@@ -30,9 +31,15 @@ def heterograph(dgl, dtype=torch.int64, seed=0):
     torch.manual_seed(seed)
 
     def ends(num_src, num_dst, count):
-        return torch.randint(num_src, (count,), dtype=dtype), torch.randint(num_dst, (count,), dtype=dtype)
+        return torch.randint(num_src, (count,), dtype=dtype), torch.randint(
+            num_dst, (count,), dtype=dtype
+        )
 
-    edges = {("a", "x", "b"): ends(9, 5, 30), ("b", "y", "a"): ends(5, 9, 20), ("a", "x", "a"): ends(9, 9, 12)}
+    edges = {
+        ("a", "x", "b"): ends(9, 5, 30),
+        ("b", "y", "a"): ends(5, 9, 20),
+        ("a", "x", "a"): ends(9, 9, 12),
+    }
     graph = dgl.heterograph(edges, num_nodes_dict={"a": 9, "b": 5}, idtype=dtype)
     graph.nodes["a"].data["f"] = torch.randn(9, 3)
     graph.nodes["a"].data["half"] = torch.randn(9).half()
@@ -71,7 +78,12 @@ def test_the_same_graph_as_by_dgl(dgl, tmp_path, layouts, dtype):
     """Also the same order of neighbours, which a seed's draws depend on."""
     path = str(tmp_path / "g.bin")
     graphs = [heterograph(dgl, dtype, seed=seed) for seed in range(3)]
-    dgl.save_graphs(path, [in_layouts(graph, layouts) for graph in graphs], {"y": torch.zeros(3)}, formats=layouts)
+    dgl.save_graphs(
+        path,
+        [in_layouts(graph, layouts) for graph in graphs],
+        {"y": torch.zeros(3)},
+        formats=layouts,
+    )
     loaded, _ = dgl.load_graphs(path)
     for index, graph in enumerate(loaded):
         assert_same(load_saved_graph(path, index), Graph.from_dgl(graph))
@@ -84,7 +96,9 @@ def test_restricted_formats(dgl, tmp_path, layouts):
     assert_same(load_saved_graph(path), Graph.from_dgl(dgl.load_graphs(path)[0][0]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8, torch.int64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8, torch.int64]
+)
 def test_dtypes_and_empty_fields(dgl, tmp_path, dtype):
     graph = dgl.graph((torch.arange(3), torch.arange(3)))
     graph.ndata["x"] = torch.arange(12).reshape(3, 2, 2).to(dtype)
@@ -106,7 +120,9 @@ def test_no_edges_and_no_graph_of_that_number(dgl, tmp_path):
 def array(values, dtype="q", code=(0, 64)):
     """An array as DGL writes it."""
     content = struct.pack(f"<{len(values)}{dtype}", *values)
-    lead = struct.pack("<QQiiiBBHqq", 0xDD5E40F096B4A13F, 0, 1, 0, 1, *code, 1, len(values), len(content))
+    lead = struct.pack(
+        "<QQiiiBBHqq", 0xDD5E40F096B4A13F, 0, 1, 0, 1, *code, 1, len(values), len(content)
+    )
     return lead + content
 
 
@@ -114,7 +130,9 @@ def old_file(indptr, indices, ids, feat):
     """A file of DGL before 0.5."""
     named = struct.pack("<Q", 1) + struct.pack("<Q", 1) + b"h" + array(feat, "f", (2, 32))
     graph = array(indptr) + array(indices) + array(ids) + named + struct.pack("<Q", 0)
-    lists = b"".join(struct.pack("<Qq", 1, number) for number in (4096 + 64, len(indptr) - 1, len(indices)))
+    lists = b"".join(
+        struct.pack("<Qq", 1, number) for number in (4096 + 64, len(indptr) - 1, len(indices))
+    )
     head = struct.pack("<QQQ", 0xDD2E4FF046B4A13F, 1, 1).ljust(4096, b"\0")
     return head + struct.pack("<Q", 1) + lists + struct.pack("<Q", 0) + graph
 
@@ -127,7 +145,8 @@ def test_files_of_dgl_before_0_5(dgl, tmp_path):
     assert_same(load_saved_graph(path), Graph.from_dgl(loaded))
     path.write_bytes(old_file([0, 1, 3, 3], [2, 0, 3], [1, 2, 0], [1.0, 2.0, 3.0]))
     with pytest.raises(
-        FormatError, match=r"g\.bin must hold a sound graph of DGL's: indices must be in \[0, 3\), got 3"
+        FormatError,
+        match=r"g\.bin must hold a sound graph of DGL's: indices must be in \[0, 3\), got 3",
     ):
         load_saved_graph(path)
 
@@ -160,10 +179,16 @@ def test_an_id_that_is_changed(dgl, tmp_path, layout, dtype):
         if not -(2 ** (8 * width - 1)) <= wrong < 2 ** (8 * width - 1):
             continue
         begin = place % (len(content) // width) * width
-        changed = content[:begin] + wrong.to_bytes(width, "little", signed=True) + content[begin + width :]
+        changed = (
+            content[:begin]
+            + wrong.to_bytes(width, "little", signed=True)
+            + content[begin + width :]
+        )
         path.write_bytes(whole)
         change(path, content, changed)
-        with pytest.raises(FormatError, match=r"g\.bin must hold a sound graph of DGL's: .* (must|got) "):
+        with pytest.raises(
+            FormatError, match=r"g\.bin must hold a sound graph of DGL's: .* (must|got) "
+        ):
             load_saved_graph(path)
 
 
@@ -180,13 +205,17 @@ def test_rows_and_edge_ids_that_do_not_fit(dgl, tmp_path, layout, which, values)
     path = tmp_path / "g.bin"
     arrays, _ = save(dgl, path, layout)
     change(path, arrays[which], struct.pack(f"<{len(values)}q", *values))
-    with pytest.raises(FormatError, match=r"g\.bin must hold a sound graph of DGL's: (indptr|edge ids) must"):
+    with pytest.raises(
+        FormatError, match=r"g\.bin must hold a sound graph of DGL's: (indptr|edge ids) must"
+    ):
         read_graph(path)
 
 
 def test_layouts_that_disagree(dgl, tmp_path):
     path = tmp_path / "g.bin"
-    graph = in_layouts(dgl.graph((torch.tensor(SRC), torch.tensor(DST)), num_nodes=7), ["coo", "csc"])
+    graph = in_layouts(
+        dgl.graph((torch.tensor(SRC), torch.tensor(DST)), num_nodes=7), ["coo", "csc"]
+    )
     dgl.save_graphs(str(path), [graph], formats=["coo", "csc"])
     assert load_saved_graph(path).num_edges == 8
     change(path, struct.pack("<8q", *SRC), struct.pack("<8q", 6, *SRC[1:]))
@@ -207,19 +236,25 @@ def test_numbers_of_vertices(dgl, tmp_path, count):
     numbers = struct.pack("<QQ", 1, 7)  # a list of one
     path.write_bytes(whole.replace(before, after).replace(numbers, struct.pack("<Qq", 1, count)))
     with pytest.raises(
-        FormatError, match=r"g\.bin must (hold a sound graph|have no more vertices than fit into memory)"
+        FormatError,
+        match=r"g\.bin must (hold a sound graph|have no more vertices than fit into memory)",
     ):
         load_saved_graph(path)
 
 
-@pytest.mark.parametrize("shape", [(2**32, 2**32), (2**63 - 1, 2), (-7, -3), (8, 3), (21, 1), (3, 7)])
+@pytest.mark.parametrize(
+    "shape", [(2**32, 2**32), (2**63 - 1, 2), (-7, -3), (8, 3), (21, 1), (3, 7)]
+)
 def test_shapes_of_fields(dgl, tmp_path, shape):
     path = tmp_path / "g.bin"
     graph = dgl.graph((torch.tensor(SRC), torch.tensor(DST)), num_nodes=7)
     graph.ndata["x"] = torch.zeros(7, 3)
     dgl.save_graphs(str(path), [graph])
     change(path, struct.pack("<qq", 7, 3), struct.pack("<qq", *shape))
-    with pytest.raises(FormatError, match=r"g\.bin must (be a file that|hold a sound graph).* (shape|field 'x' must)"):
+    with pytest.raises(
+        FormatError,
+        match=r"g\.bin must (be a file that|hold a sound graph).* (shape|field 'x' must)",
+    ):
         load_saved_graph(path)
 
 
@@ -229,8 +264,16 @@ def test_names(dgl, tmp_path):
     whole = path.read_bytes()
     name = struct.pack("<Q", 1)
     for before, after, message in [
-        (name + b"b" + struct.pack("<QQ", 3, 1), name + b"a" + struct.pack("<QQ", 3, 1), "vertex types must differ"),
-        (name + b"b" + struct.pack("<QQ", 3, 1), name + b"\x1b" + struct.pack("<QQ", 3, 1), r"the name b'\\x1b'"),
+        (
+            name + b"b" + struct.pack("<QQ", 3, 1),
+            name + b"a" + struct.pack("<QQ", 3, 1),
+            "vertex types must differ",
+        ),
+        (
+            name + b"b" + struct.pack("<QQ", 3, 1),
+            name + b"\x1b" + struct.pack("<QQ", 3, 1),
+            r"the name b'\\x1b'",
+        ),
         (struct.pack("<Q", 4) + b"half", struct.pack("<Q", 4) + b"h\xff\xfff", "the name b'h"),
         (struct.pack("<Q", 4) + b"half", struct.pack("<Q", 2**60) + b"half", "it ends too early"),
     ]:
@@ -250,7 +293,9 @@ def test_any_damage_is_one_error(dgl, tmp_path):
         for _ in range(draw.choice([1, 1, 2, 8])):
             place = draw.choice([draw.randrange(24), draw.randrange(4096, len(content) - 8)])
             content[place] = draw.choice([0, 1, 2, 0x7F, 0x80, 0xFF, draw.randrange(256)])
-        path.write_bytes(content[: draw.choice([len(content), len(content), draw.randrange(len(content))])])
+        path.write_bytes(
+            content[: draw.choice([len(content), len(content), draw.randrange(len(content))])]
+        )
         try:
             graph = load_saved_graph(path)
         except FormatError as error:
@@ -279,7 +324,9 @@ def test_what_dgl_itself_loaded_is_looked_at(dgl, tmp_path, src, dst):
     change(path, struct.pack("<8q", *SRC), struct.pack("<8q", src, *SRC[1:]))
     change(path, struct.pack("<8q", *DST), struct.pack("<8q", dst, *DST[1:]))
     loaded = dgl.load_graphs(str(path))[0][0]
-    with pytest.raises(ValueError, match=r"(sources|destinations) of \('_N', '_E', '_N'\) must be in \[0, 7\)"):
+    with pytest.raises(
+        ValueError, match=r"(sources|destinations) of \('_N', '_E', '_N'\) must be in \[0, 7\)"
+    ):
         Graph.from_dgl(loaded)
     with pytest.raises(ValueError, match=r"(sources|destinations) of .* must be in \[0, 7\)"):
         from pagraph.dgl import core_graph

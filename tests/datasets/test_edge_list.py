@@ -1,4 +1,5 @@
-"""Edge lists: every spelling of the same graph reads alike, every broken one gets one clear error."""
+"""Edge lists: every spelling of the same graph reads alike, every broken one gets one clear
+error."""
 
 import bz2
 import gzip
@@ -170,7 +171,9 @@ class TestWeights:
 
     @pytest.mark.parametrize("line", ["0 1", "0 1 x", "0 1 1.5.2", "0 1 " + "1" * 40, "0 1,,3"])
     def test_lines_without_one(self, write, line):
-        with pytest.raises(FormatError, match="line 3 must have a number of at most 32 characters as its third"):
+        with pytest.raises(
+            FormatError, match="line 3 must have a number of at most 32 characters as its third"
+        ):
             read_edge_list(write(f"0 1 1\n# x\n{line}\n0 1 2\n"), weight="w")
 
     def test_without_a_name_they_are_left_out(self, write):
@@ -214,21 +217,30 @@ class TestRelabel:
     def test_a_first_line_of_words_that_may_be_a_header_or_an_edge(self, write):
         path = write("person,friend\nalice,bob\nbob,carol\n")
         with pytest.raises(
-            FormatError, match="'person,friend' may be a header or an edge.*header=True or header=False says"
+            FormatError,
+            match="'person,friend' may be a header or an edge.*header=True or header=False says",
         ):
             read_edge_list(path, relabel=True)
         assert words(read_edge_list(path, relabel=True, header=True)) == ["alice", "bob", "carol"]
         assert len(words(read_edge_list(path, relabel=True, header=False))) == 5
-        assert len(words(read_edge_list(write("alice bob\ncarol alice\n"), relabel=True))) == 3  # alice is an id
-        assert words(read_edge_list(write("source,target\nalice,bob\n"), relabel=True)) == ["alice", "bob"]
+        # Alice is an id.
+        assert len(words(read_edge_list(write("alice bob\ncarol alice\n"), relabel=True))) == 3
+        assert words(read_edge_list(write("source,target\nalice,bob\n"), relabel=True)) == [
+            "alice",
+            "bob",
+        ]
 
     def test_the_weights_of_words_are_the_column_of_that_name(self, write):
         path = write("source,target,since,w\nalice,bob,1999,0.5\n")
         assert read_edge_list(path, relabel=True, weight="w").edata["w"].tolist() == [0.5]
-        with pytest.raises(FormatError, match="must have a column 'x' for the weights.*, it has 'since', 'w'"):
+        with pytest.raises(
+            FormatError, match="must have a column 'x' for the weights.*, it has 'since', 'w'"
+        ):
             read_edge_list(path, relabel=True, weight="x")
         path = write("who,whom,w\nalice,bob,0.5\n")
-        assert read_edge_list(path, relabel=True, weight="w", header=True).edata["w"].tolist() == [0.5]
+        assert read_edge_list(path, relabel=True, weight="w", header=True).edata["w"].tolist() == [
+            0.5
+        ]
 
     def test_words_and_numbers_together(self, write):
         graph = read_edge_list(write("1 a\n2 b\n"), relabel=True)
@@ -271,7 +283,8 @@ def test_memory_does_not_grow_with_the_text(write, monkeypatch):
     """Long lines of which only the ids are kept."""
     import tracemalloc
 
-    path = write("0 1 " + "x" * 4000 + "\n" + ("1 2 " + "y" * 4000 + "\n") * 10_000)  # 40 MB of text
+    # 40 MB of text.
+    path = write("0 1 " + "x" * 4000 + "\n" + ("1 2 " + "y" * 4000 + "\n") * 10_000)
     monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", 2**18)
     read_edge_list(path)
     tracemalloc.start()
@@ -309,5 +322,8 @@ def test_a_process_that_ends_after_a_refusal_ends_in_order(tmp_path):
         "    try:\n        read_graph(name, **options)\n"
         "    except ValueError:\n        pass\n"
     )
-    runs = [subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, stderr=subprocess.PIPE) for _ in range(4)]
+    runs = [
+        subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, stderr=subprocess.PIPE)
+        for _ in range(4)
+    ]
     assert [(run.communicate()[1], run.returncode) for run in runs] == [(b"", 0)] * 4

@@ -1,4 +1,5 @@
-"""Blocks of whole lines: nothing lost at the seams. Rows: Arrow reads what Python's own int() and float() read."""
+"""Blocks of whole lines: nothing lost at the seams. Rows: Arrow reads what Python's own int() and
+float() read."""
 
 import gzip
 import os
@@ -19,7 +20,9 @@ from pagraph.errors import MissingDependencyError
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.binary(max_size=12).filter(lambda b: not b.startswith((b"\x1f", b"\xef"))), max_size=20),
+    st.lists(
+        st.binary(max_size=12).filter(lambda b: not b.startswith((b"\x1f", b"\xef"))), max_size=20
+    ),
     st.sampled_from([b"\n", b"\r\n"]),
     st.booleans(),
     st.integers(1, 9),
@@ -67,7 +70,8 @@ def test_gzip_of_several_members(tmp_path):
         gzip.compress(b"1 2\n" * 10_000)[:20] + bytes(200),
         gzip.compress(b"1 2\n")[:-8] + bytes(8),
     ],
-    ids=["cut at the end", "cut early", "noise", "zeros", "wrong checksum"],  # the bytes themselves differ by run
+    # The bytes themselves differ by run.
+    ids=["cut at the end", "cut early", "noise", "zeros", "wrong checksum"],
 )
 def test_broken_gzip(tmp_path, content):
     (tmp_path / "a.gz").write_bytes(content)
@@ -107,7 +111,8 @@ def rows_of(path, weight=None, header=None):
 
 @pytest.fixture(params=READERS, scope="module")
 def read(request, tmp_path_factory):
-    """Reads a text with Arrow and line by line; each answer is the sources, destinations and weights, or the error."""
+    """Reads a text with Arrow and line by line; each answer is the sources, destinations and
+    weights, or the error."""
 
     def read(text, weight=None, header=False):
         path = tmp_path_factory.mktemp("rows") / "edges"
@@ -131,7 +136,8 @@ def test_integers_equal_pythons(read, value, after):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-", "+", "x", "1x", "1.5", "--1", "1-", "0x10", "0X10", "1_000", "١", '"1"', "1" * 5000]
+    "text",
+    ["", "-", "+", "x", "1x", "1.5", "--1", "1-", "0x10", "0X10", "1_000", "١", '"1"', "1" * 5000],
 )
 @pytest.mark.parametrize("line", ["{}", "{} 2", "1 {}", "1,{},3", "1;{}"])
 def test_what_is_no_integer(read, text, line):
@@ -141,7 +147,11 @@ def test_what_is_no_integer(read, text, line):
 
 
 def test_third_fields_and_the_line_that_cannot_be_read(read):
-    assert read("1 2 3\n4 5 8 9\n6 7 -1e-2", weight="w") == ([1, 4, 6], [2, 5, 7], [3, 8, np.float32(-1e-2)])
+    assert read("1 2 3\n4 5 8 9\n6 7 -1e-2", weight="w") == (
+        [1, 4, 6],
+        [2, 5, 7],
+        [3, 8, np.float32(-1e-2)],
+    )
     assert read("1 2 3\n4 5\n6 7") == ([1, 4, 6], [2, 5, 7], [])
     with pytest.raises(NotIntegersError, match="line 2 must begin with two integers, got ' 3 x'"):
         read("1 2\n 3 x\n")
@@ -154,13 +164,32 @@ def test_many_short_lines(read, end):
 
 @pytest.mark.parametrize("weight", ["", "x", "1.5.2", "1" * 33, "1e", "0x1"])
 def test_what_is_no_weight(read, weight):
-    with pytest.raises(FormatError, match="line 2 must have a number of at most 32 characters as its third field"):
+    with pytest.raises(
+        FormatError, match="line 2 must have a number of at most 32 characters as its third field"
+    ):
         read(f"1,2,3\n1,2,{weight},4\n", weight="w")
     assert read(f"1,2,3\n1,2,.{'1' * 31},4\n", weight="w")[2] == [3, float("." + "1" * 31)]
 
 
 IDS = st.sampled_from(
-    ["0", "1", "12", "+3", "-4", "007", "x", "1.5", "0x10", "9223372036854775808", "", "#", "%", "1_0", "nan", '"']
+    [
+        "0",
+        "1",
+        "12",
+        "+3",
+        "-4",
+        "007",
+        "x",
+        "1.5",
+        "0x10",
+        "9223372036854775808",
+        "",
+        "#",
+        "%",
+        "1_0",
+        "nan",
+        '"',
+    ]
 )
 SEPARATORS = st.sampled_from([" ", "\t", ",", ";", " , ", "  ", " ;", "\t ", ",,"])
 
@@ -174,7 +203,9 @@ def test_arrow_reads_what_is_read_line_by_line(tmp_path_factory, data, weighted)
         fields = data.draw(st.lists(st.integers(0, 9).map(str) | IDS, min_size=1, max_size=4))
         separators = [data.draw(st.just(usual) | SEPARATORS) for _ in fields]
         begin = data.draw(st.sampled_from(["", "", "", " ", "#", "\t%"]))
-        lines.append(begin + "".join(f + s for f, s in zip(fields, separators, strict=True)).strip(usual))
+        lines.append(
+            begin + "".join(f + s for f, s in zip(fields, separators, strict=True)).strip(usual)
+        )
     path = tmp_path_factory.mktemp("rows") / "edges"
     path.write_bytes(data.draw(st.sampled_from(["\n", "\r\n", "\r"])).join(lines).encode())
 
@@ -200,7 +231,8 @@ class TestWeightsOfAHeader:
     @pytest.mark.parametrize("header", [None, True])
     def test_are_not_another_column(self, read, header):
         with pytest.raises(
-            FormatError, match="must have a column 'w' for the weights after the ids', it has 'ts', 'x'"
+            FormatError,
+            match="must have a column 'w' for the weights after the ids', it has 'ts', 'x'",
         ):
             read("src,dst,ts,x\n1,2,77,0.5\n", "w", header)
         with pytest.raises(FormatError, match="it has no further ones"):
@@ -226,7 +258,9 @@ class TestWeightsOfAHeader:
 
     @pytest.mark.parametrize("line", ["1,2,3", "1,2,3,", "1,2,3,x", "1,2,3," + "1" * 33])
     def test_must_be_there(self, read, line):
-        with pytest.raises(FormatError, match="line 3 must have a number of at most 32 characters as its 4th field"):
+        with pytest.raises(
+            FormatError, match="line 3 must have a number of at most 32 characters as its 4th field"
+        ):
             read(f"u,v,t,w\n1,2,3,4\n{line}\n", "w", None)
 
 
@@ -260,7 +294,9 @@ def test_without_pyarrow_the_log_says_so(tmp_path, monkeypatch, caplog):
     (tmp_path / "a.txt").write_text("1 2\n")
     assert read_edge_list(tmp_path / "a.txt").num_edges == 1
     assert "pip install 'pagraph[arrow]'" in caplog.text
-    with pytest.raises(MissingDependencyError, match=r"Parquet needs pyarrow.*pip install 'pagraph\[arrow\]'"):
+    with pytest.raises(
+        MissingDependencyError, match=r"Parquet needs pyarrow.*pip install 'pagraph\[arrow\]'"
+    ):
         read_edge_list(tmp_path / "a.parquet")
 
 
@@ -268,7 +304,11 @@ def test_lines_with_different_numbers_of_fields_are_read_by_arrow(tmp_path, monk
     (tmp_path / "a.txt").write_text("# c\n1 2 3 4\n 5 6\n7,8;9\n")
     monkeypatch.delattr(edge_rows, "_read_lines")
     rows = rows_of(tmp_path / "a.txt")
-    assert [column.tolist() for column in (rows.src, rows.dst, rows.weight)] == [[1, 5, 7], [2, 6, 8], []]
+    assert [column.tolist() for column in (rows.src, rows.dst, rows.weight)] == [
+        [1, 5, 7],
+        [2, 6, 8],
+        [],
+    ]
 
 
 class TestParquet:
@@ -287,9 +327,14 @@ class TestParquet:
     def test_integers_and_weights_across_batches(self, write, monkeypatch, dtype):
         monkeypatch.setattr(edge_list, "_BATCH_ROWS", 7)
         ends = np.arange(40, dtype=dtype).reshape(2, 20)
-        path = write({"a": ends[0], "b": ends[1], "w": np.arange(20) / 4, "rest": ["x"] * 20}, row_group_size=11)
+        path = write(
+            {"a": ends[0], "b": ends[1], "w": np.arange(20) / 4, "rest": ["x"] * 20},
+            row_group_size=11,
+        )
         calls = []
-        graph = read_edge_list(path, weight="w", progress=lambda done, size: calls.append((done, size)))
+        graph = read_edge_list(
+            path, weight="w", progress=lambda done, size: calls.append((done, size))
+        )
         csc = graph.csc
         assert csc.indices.tolist() == ends[0].tolist()
         assert csc.destinations().tolist() == ends[1].tolist()
@@ -304,13 +349,18 @@ class TestParquet:
         assert names == ["Zoë", "alice", "carl"]
         assert graph.csc.indices.tolist() == [1, 2, 2]
         with pytest.raises(
-            FormatError, match="column 'a' must hold integers, got string; relabel=True takes any words"
+            FormatError,
+            match="column 'a' must hold integers, got string; relabel=True takes any words",
         ):
             read_edge_list(path)
 
     def test_integers_and_words_together(self, write):
         graph = read_edge_list(write({"a": [10, 9], "b": ["x", "10"]}), relabel=True)
-        assert [bytes(row).rstrip(b"\0") for row in graph.ndata["original_id"].tolist()] == [b"10", b"9", b"x"]
+        assert [bytes(row).rstrip(b"\0") for row in graph.ndata["original_id"].tolist()] == [
+            b"10",
+            b"9",
+            b"x",
+        ]
 
     def test_relabelled_integers(self, write):
         graph = read_edge_list(write({"a": [10**12, 5], "b": [-5, 5]}), relabel=True)
@@ -320,19 +370,43 @@ class TestParquet:
         ("columns", "options", "message"),
         [
             ({"a": [1]}, {}, "must have at least 2 columns, got 1"),
-            ({"a": [1], "b": [2]}, {"weight": "w"}, "must have a column 'w' for the weights.*, it has no further ones"),
-            ({"a": [1], "b": [2], "t": [3]}, {"weight": "w"}, "must have a column 'w' for the weights.*, it has 't'"),
+            (
+                {"a": [1], "b": [2]},
+                {"weight": "w"},
+                "must have a column 'w' for the weights.*, it has no further ones",
+            ),
+            (
+                {"a": [1], "b": [2], "t": [3]},
+                {"weight": "w"},
+                "must have a column 'w' for the weights.*, it has 't'",
+            ),
             ({"a": [1.5], "b": [2]}, {}, "column 'a' must hold integers or words, got double"),
             ({"a": [1, 2], "b": [2, None]}, {}, "row 2 must have a value in column 'b', got none"),
-            ({"a": ["x", ""], "b": ["y", "z"]}, {"relabel": True}, "row 2 must have a value in column 'a', got none"),
-            ({"a": [1], "b": [2], "w": ["x"]}, {"weight": "w"}, "column 'w' must hold numbers, got string"),
-            ({"a": [1, 2], "b": [2, 3], "w": [None, 1.5]}, {"weight": "w"}, "row 1 must have a value in column 'w'"),
+            (
+                {"a": ["x", ""], "b": ["y", "z"]},
+                {"relabel": True},
+                "row 2 must have a value in column 'a', got none",
+            ),
+            (
+                {"a": [1], "b": [2], "w": ["x"]},
+                {"weight": "w"},
+                "column 'w' must hold numbers, got string",
+            ),
+            (
+                {"a": [1, 2], "b": [2, 3], "w": [None, 1.5]},
+                {"weight": "w"},
+                "row 1 must have a value in column 'w'",
+            ),
             (
                 {"a": np.array([2**63], dtype=np.uint64), "b": [2]},
                 {},
                 "column 'a' must hold int64: .*9223372036854775808",
             ),
-            ({"a": np.array([], dtype=int), "b": np.array([], dtype=int)}, {}, "must hold at least 1 edge, got none"),
+            (
+                {"a": np.array([], dtype=int), "b": np.array([], dtype=int)},
+                {},
+                "must hold at least 1 edge, got none",
+            ),
             ({"a": [1], "b": [-2]}, {}, "must be at least 0, got -2; relabel=True takes any ids"),
             ({"a": [1], "b": [2]}, {"header": True}, "header must be None for Parquet.*, got True"),
         ],

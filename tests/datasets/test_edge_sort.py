@@ -1,4 +1,5 @@
-"""Edges sorted in files against the same edges sorted in memory: every option, any memory, ids of either width."""
+"""Edges sorted in files against the same edges sorted in memory: every option, any memory, ids of
+either width."""
 
 import pathlib
 import tempfile
@@ -17,7 +18,8 @@ from pagraph.datasets.edges import drop_repeats, mirror
 from pagraph.graph import csc as csc_module
 from pagraph.graph.csc import CSC
 
-ONE_ROW = edge_sort._SORT_ROW_BYTES * 11  # for each of up to 8 threads and 3 more: buckets of 1 row, chunks of none
+# For each of up to 8 threads and 3 more: buckets of 1 row, chunks of none.
+ONE_ROW = edge_sort._SORT_ROW_BYTES * 11
 
 
 @dataclass
@@ -60,10 +62,13 @@ def check(edges, room, **options):
 
 @st.composite
 def edge_lists(draw):
-    """Isolated vertices, self-loops and parallel edges; destinations of all vertices, of a few or of one."""
+    """Isolated vertices, self-loops and parallel edges; destinations of all vertices, of a few or
+    of one."""
     count = draw(st.integers(1, 300))
     ends = st.tuples(st.integers(0, count - 1), st.integers(0, draw(st.integers(0, count - 1))))
-    pairs = np.array(draw(st.lists(ends, max_size=80)), dtype=draw(st.sampled_from([np.int32, np.int64])))
+    pairs = np.array(
+        draw(st.lists(ends, max_size=80)), dtype=draw(st.sampled_from([np.int32, np.int64]))
+    )
     src, dst = pairs.reshape(-1, 2).T.copy()
     return Edges(src, np.sort(dst) if draw(st.booleans()) else dst, count)
 
@@ -72,20 +77,32 @@ OPTIONS = {name: st.booleans() for name in ("mirrored", "simple", "numbered")}
 
 
 @settings(max_examples=60, deadline=None)
-@given(edge_lists(), st.sampled_from([ONE_ROW, 10 * ONE_ROW, LEAST_ROOM]), st.fixed_dictionaries(OPTIONS))
+@given(
+    edge_lists(),
+    st.sampled_from([ONE_ROW, 10 * ONE_ROW, LEAST_ROOM]),
+    st.fixed_dictionaries(OPTIONS),
+)
 def test_equals_sorting_in_memory(edges, room, options):
     check(edges, room, **options)
 
 
 def test_no_vertices():
     empty = np.empty(0, dtype=np.int32)
-    assert check(Edges(empty, empty, 0), LEAST_ROOM, mirrored=True, simple=False, numbered=True).num_edges == 0
+    assert (
+        check(
+            Edges(empty, empty, 0), LEAST_ROOM, mirrored=True, simple=False, numbered=True
+        ).num_edges
+        == 0
+    )
 
 
-@pytest.mark.parametrize("options", [{}, {"mirrored": True}, {"simple": True}, {"mirrored": True, "simple": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"mirrored": True}, {"simple": True}, {"mirrored": True, "simple": True}]
+)
 @pytest.mark.parametrize("limit", [49, 50, 51, 99, 100, 101, 190, 1000])
 def test_ids_are_as_wide_as_those_of_memory(monkeypatch, options, limit):
-    """The limit of int32 made small: below, at and above the numbers of edges, drawn, kept and in both directions."""
+    """The limit of int32 made small: below, at and above the numbers of edges, drawn, kept and in
+    both directions."""
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 20, (2, 100)).astype(np.int64)
     monkeypatch.setattr(csc_module, "_INT32_MAX", limit)
@@ -97,7 +114,10 @@ def test_ids_are_as_wide_as_those_of_memory(monkeypatch, options, limit):
 def test_most_edges_end_at_one_vertex():
     """Buckets of a single destination are larger than what fits, and those of a single edge."""
     rng = np.random.default_rng(0)
-    src, dst = rng.integers(0, 4, 3000), np.where(rng.random(3000) < 0.9, 5, rng.integers(0, 1000, 3000))
+    src, dst = (
+        rng.integers(0, 4, 3000),
+        np.where(rng.random(3000) < 0.9, 5, rng.integers(0, 1000, 3000)),
+    )
     for simple in (False, True):
         check(Edges(src, dst, 1000), 10 * ONE_ROW, mirrored=False, simple=simple, numbered=True)
 

@@ -26,7 +26,9 @@ def test_mirror(ends):
 @given(ENDS)
 def test_drop_repeats(ends):
     src, dst = drop_repeats(*arrays(ends), 7)
-    assert list(zip(src.tolist(), dst.tolist(), strict=True)) == sorted({(u, v) for u, v in ends if u != v})
+    assert list(zip(src.tolist(), dst.tolist(), strict=True)) == sorted(
+        {(u, v) for u, v in ends if u != v}
+    )
     assert src.dtype == np.int32
 
 

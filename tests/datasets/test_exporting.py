@@ -1,4 +1,5 @@
-"""What is exported comes back with every type, field, dtype and edge id; what a form cannot hold is refused by name."""
+"""What is exported comes back with every type, field, dtype and edge id; what a form cannot hold is
+refused by name."""
 
 import importlib.util
 import tempfile
@@ -17,7 +18,10 @@ from pagraph.graph.graph import CSC
 ENDINGS = {"dgl": ".bin", "pyg": ".pt", "ogb": ""}
 NEEDS = {"dgl": "dgl", "pyg": "torch_geometric", "ogb": "pyarrow"}
 FORMS = [
-    pytest.param(form, marks=pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"needs {name}"))
+    pytest.param(
+        form,
+        marks=pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"needs {name}"),
+    )
     for form, name in NEEDS.items()
 ]
 DTYPES = {
@@ -43,7 +47,9 @@ def values(rows, dtype, width, seed):
     shape = (rows,) if width is None else (rows, width)
     generator = torch.Generator().manual_seed(seed)
     bits = (
-        torch.randint(0, 2, shape, generator=generator) if dtype == "bool" else torch.randn(shape, generator=generator)
+        torch.randint(0, 2, shape, generator=generator)
+        if dtype == "bool"
+        else torch.randn(shape, generator=generator)
     )
     return (bits if dtype == "bool" else bits * 100).to(getattr(torch, dtype))
 
@@ -58,11 +64,15 @@ def graphs(draw, form):
             field = values(graph.num_nodes_of(ntype), draw(st.sampled_from(DTYPES[form])), width, 1)
             graph.set_field(name, field, node_type=ntype)
         for name in draw(st.sets(st.sampled_from(MASKS))):
-            graph.set_field(name, values(graph.num_nodes_of(ntype), "bool", None, 2), node_type=ntype)
+            graph.set_field(
+                name, values(graph.num_nodes_of(ntype), "bool", None, 2), node_type=ntype
+            )
     for etype in graph.edge_types:
         for name in draw(st.sets(st.sampled_from(["edge_attr", "edge_time"]))):
             width = draw(st.sampled_from([None, 2]))
-            field = values(graph.csc_of(etype).num_edges, draw(st.sampled_from(DTYPES[form])), width, 3)
+            field = values(
+                graph.csc_of(etype).num_edges, draw(st.sampled_from(DTYPES[form])), width, 3
+            )
             graph.set_field(name, field, edge_type=etype)
     return graph
 
@@ -71,7 +81,8 @@ def graphs(draw, form):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_round_trips(form):
-    @settings(max_examples=4 if form == "dgl" else 40, deadline=None)  # DGL's files are read in another process
+    # DGL's files are read in another process.
+    @settings(max_examples=4 if form == "dgl" else 40, deadline=None)
     @given(graphs(form))
     def keeps_everything(graph):
         with tempfile.TemporaryDirectory() as folder:
@@ -87,8 +98,12 @@ def test_a_round_trip(types, form, tmp_path):
     first, edges = graph.node_types[0], graph.edge_types[0]
     graph.set_field("feat", values(graph.num_nodes_of(first), "float32", 4, 1), node_type=first)
     graph.set_field("label", torch.arange(graph.num_nodes_of(first)), node_type=first)
-    graph.set_field("train_mask", values(graph.num_nodes_of(first), "bool", None, 2), node_type=first)
-    graph.set_field("edge_time", torch.arange(graph.csc_of(edges).num_edges) * 10**12, edge_type=edges)
+    graph.set_field(
+        "train_mask", values(graph.num_nodes_of(first), "bool", None, 2), node_type=first
+    )
+    graph.set_field(
+        "edge_time", torch.arange(graph.csc_of(edges).num_edges) * 10**12, edge_type=edges
+    )
     assert_same(exported(graph, tmp_path, form), graph)
 
 
@@ -109,16 +124,44 @@ def rows(count, dtype="float32", width=None):
 
 
 FLAWS = [
-    ("ogb", {"ndata": {"feat": rows(3)}}, r"vertex field _N/feat must have rows and columns .* shape \[3\]"),
+    (
+        "ogb",
+        {"ndata": {"feat": rows(3)}},
+        r"vertex field _N/feat must have rows and columns .* shape \[3\]",
+    ),
     ("ogb", {"ndata": {"y": rows(3, width=1)}}, "vertex field _N/y must have rows of one number"),
-    ("ogb", {"ndata": {"y": rows(3, "float64")}}, "_N/y must be int64 or float32 .* got torch.float64"),
-    ("ogb", {"ndata": {"pub_train_mask": rows(3, "bool")}}, "pub_train_mask must be int64 or float32"),
+    (
+        "ogb",
+        {"ndata": {"y": rows(3, "float64")}},
+        "_N/y must be int64 or float32 .* got torch.float64",
+    ),
+    (
+        "ogb",
+        {"ndata": {"pub_train_mask": rows(3, "bool")}},
+        "pub_train_mask must be int64 or float32",
+    ),
     ("ogb", {"ndata": {"../y": rows(3)}}, "must have a name of letters"),
     ("ogb", {"edata": {"w": rows(2, "int32")}}, "edge field _N/_E/_N/w must be int64 or float32"),
-    ("dgl", {"ndata": {"y": rows(3, "complex64")}}, "field 'y' of _N must have a dtype that DGL saves"),
-    ("dgl", {"ndata": {"y": rows(3, "bool")}}, "'y' of _N must be called ..._mask just where it is bool"),
-    ("dgl", {"ndata": {"a_mask": rows(3, "uint8")}}, "'a_mask' of _N must be called ..._mask just where it is bool"),
-    ("pyg", {"ndata": {"w": rows(3)}, "edata": {"w": rows(2)}}, "fields must keep their names .* 'edge_w'"),
+    (
+        "dgl",
+        {"ndata": {"y": rows(3, "complex64")}},
+        "field 'y' of _N must have a dtype that DGL saves",
+    ),
+    (
+        "dgl",
+        {"ndata": {"y": rows(3, "bool")}},
+        "'y' of _N must be called ..._mask just where it is bool",
+    ),
+    (
+        "dgl",
+        {"ndata": {"a_mask": rows(3, "uint8")}},
+        "'a_mask' of _N must be called ..._mask just where it is bool",
+    ),
+    (
+        "pyg",
+        {"ndata": {"w": rows(3)}, "edata": {"w": rows(2)}},
+        "fields must keep their names .* 'edge_w'",
+    ),
     ("pyg", {"ndata": {"edge_index": rows(3)}}, "vertex field 'edge_index' must have another name"),
 ]
 
@@ -127,7 +170,9 @@ FLAWS = [
 def test_what_a_form_cannot_hold(form, fields, message, tmp_path):
     pytest.importorskip({"dgl": "pagraph.dgl", "pyg": "pagraph.pyg"}.get(form, "pyarrow"))
     with pytest.raises(ValueError, match=message):
-        export_graph(Graph.from_coo([0, 1], [1, 2], **fields), tmp_path / f"out{ENDINGS[form]}", form=form)
+        export_graph(
+            Graph.from_coo([0, 1], [1, 2], **fields), tmp_path / f"out{ENDINGS[form]}", form=form
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -140,5 +185,7 @@ def test_bad_arguments(tmp_path):
     with pytest.raises(FileExistsError, match="out must not exist yet"):
         export_graph(graph, tmp_path, form="ogb")
     parts = Graph(CSC(torch.tensor([0, 1]), torch.tensor([0]), 1, torch.tensor([5])))
-    with pytest.raises(ValueError, match="edge ids of _N/_E/_N must be 0 to 0, each once, to be exported"):
+    with pytest.raises(
+        ValueError, match="edge ids of _N/_E/_N must be 0 to 0, each once, to be exported"
+    ):
         export_graph(parts, tmp_path / "out", form="ogb")

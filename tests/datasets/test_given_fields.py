@@ -29,7 +29,9 @@ def selected(graph, part):
 
 def test_files(edges, tmp_path):
     pytest.importorskip("pyarrow")
-    files = save(tmp_path, features=np.ones((COUNT, 3)), train=np.array([4, 2]), val=np.arange(COUNT) == 7)
+    files = save(
+        tmp_path, features=np.ones((COUNT, 3)), train=np.array([4, 2]), val=np.arange(COUNT) == 7
+    )
     (tmp_path / "labels.csv").write_text("label\n" + "1\n" * COUNT)
     (tmp_path / "test.txt").write_text("0\n9\n")
     graph = read_graph(edges, **files, labels=tmp_path / "labels.csv", test=tmp_path / "test.txt")
@@ -46,7 +48,10 @@ def test_fractions(edges, tmp_path):
     graph = read_graph(edges, train=0.5, val="30%", test="0.2")
     sets = [selected(graph, part) for part in ("train", "val", "test")]
     assert [len(ids) for ids in sets] == [5, 3, 2] and sorted(sum(sets, [])) == list(range(COUNT))
-    assert sets == [selected(read_graph(edges, train=0.5, val=0.3, test=0.2), p) for p in ("train", "val", "test")]
+    assert sets == [
+        selected(read_graph(edges, train=0.5, val=0.3, test=0.2), p)
+        for p in ("train", "val", "test")
+    ]
     mixed = read_graph(edges, **save(tmp_path, test=np.arange(5)), train=0.5)
     assert selected(mixed, "train") == [5, 6, 7, 8, 9]
 
@@ -76,7 +81,9 @@ def test_words_as_ids(tmp_path):
     train.write_text("bo\nbo\n")
     with pytest.raises(ValueError, match="train must hold each id once, got 1 again"):
         read_graph(source, relabel=True, train=train)
-    with pytest.raises(ValueError, match="train must be a text file, a mask or a fraction where the ids are words"):
+    with pytest.raises(
+        ValueError, match="train must be a text file, a mask or a fraction where the ids are words"
+    ):
         read_graph(source, relabel=True, **save(tmp_path, train=np.array([0, 2])))
     with pytest.raises(FileNotFoundError, match="file must exist, got"):
         read_graph(source, relabel=True, train=tmp_path / "none.txt")
@@ -85,13 +92,15 @@ def test_words_as_ids(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"features": np.ones((9, 2))}, r"features must have one row per vertex \(10\).*got shape \[9, 2\] in"),
+        ({"features": np.ones((9, 2))}, r"features must have one row per vertex \(10\).*got shape "
+                                        r"\[9, 2\] in"),
         ({"features": np.ones(COUNT)}, "features must have .* two dimensions or more, got shape"),
         ({"labels": np.ones(11)}, r"labels must have one row per vertex \(10\), got shape \[11\]"),
         ({"train": np.array([1, 10])}, r"train must hold ids in \[0, 10\), got 10 in"),
         ({"val": np.array([-1, 1])}, r"val must hold ids in \[0, 10\), got -1 in"),
         ({"val": np.array([3, 3])}, "val must hold each id once, got 1 again in"),
-        ({"test": np.ones(9, dtype=bool)}, r"test must have one entry per vertex \(10\) as a mask, got 9"),
+        ({"test": np.ones(9, dtype=bool)}, r"test must have one entry per vertex \(10\) as a mask, "
+                                           r"got 9"),
         ({"test": np.ones(3)}, "test must be a file of ids or of a mask, got torch.float64"),
         (
             *({"train": np.array([1, 2]), "test": np.array([2, 3])},),
@@ -110,7 +119,10 @@ def test_refuses(arrays, message, edges, tmp_path):
         ({"train": 1.5}, r"train must be a file or a fraction in \(0, 1\], got 1.5"),
         ({"val": 0.0}, r"val must be a file or a fraction in \(0, 1\], got 0.0"),
         ({"val": "nan"}, "val must be a file or a fraction"),
-        ({"train": 0.6, "val": 0.6}, "train and val must be fractions of no more than the vertices that are left"),
+        (
+            {"train": 0.6, "val": 0.6},
+            "train and val must be fractions of no more than the vertices that are left",
+        ),
     ],
 )
 def test_fractions_that_are_none(sets, message, edges):
@@ -119,17 +131,22 @@ def test_fractions_that_are_none(sets, message, edges):
 
 
 def test_more_than_files_leave(edges, tmp_path):
-    with pytest.raises(ValueError, match=r"train must be fractions of .* left \(2 of 10\), got 0.5"):
+    with pytest.raises(
+        ValueError, match=r"train must be fractions of .* left \(2 of 10\), got 0.5"
+    ):
         read_graph(edges, **save(tmp_path, test=np.arange(8)), train=0.5)
 
 
 def test_graphs_that_take_none(tmp_path):
     files = save(tmp_path, labels=np.ones(2))
     graph = Graph.from_coo([0], [1], ndata={"label": torch.zeros(2)})
-    with pytest.raises(ValueError, match="labels must not be given for a graph that has the field 'label'"):
+    with pytest.raises(
+        ValueError, match="labels must not be given for a graph that has the field 'label'"
+    ):
         add_fields(graph, **files)
     (tmp_path / "out.two").write_text("% bip unweighted\n1 1\n")
     with pytest.raises(
-        ValueError, match=r"labels must be given for a graph of one vertex type, got \['left', 'right'\]"
+        ValueError,
+        match=r"labels must be given for a graph of one vertex type, got \['left', 'right'\]",
     ):
         read_graph(tmp_path / "out.two", **files)

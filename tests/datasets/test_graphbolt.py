@@ -41,8 +41,17 @@ def one_type(request, tmp_path):
         "dataset_name": "tiny",
         "graph": {"nodes": [{"num": 4}], "edges": [{"format": "csv", "path": "edges.csv"}]},
         "feature_data": [
-            {"domain": "node", "name": "feat", **array(tmp_path, "feat.npy", np.ones((4, 2), dtype=np.float32))},
-            {"domain": "edge", "type": None, "name": "w", **array(tmp_path, "w.pt", [1.0, 2.0, 3.0], "torch")},
+            {
+                "domain": "node",
+                "name": "feat",
+                **array(tmp_path, "feat.npy", np.ones((4, 2), dtype=np.float32)),
+            },
+            {
+                "domain": "edge",
+                "type": None,
+                "name": "w",
+                **array(tmp_path, "w.pt", [1.0, 2.0, 3.0], "torch"),
+            },
         ],
         "tasks": [{"name": "classes", "num_classes": 8, **sets}],
     }
@@ -68,7 +77,12 @@ def test_several_types(tmp_path, caplog):
             "nodes": [{"type": "author", "num": 2}, {"type": "paper", "num": 3}],
             "edges": [{"type": "author:writes:paper", **edges}],
             "feature_data": [
-                {"domain": "node", "type": "paper", "name": "year", **array(tmp_path, "y.npy", np.arange(3))}
+                {
+                    "domain": "node",
+                    "type": "paper",
+                    "name": "year",
+                    **array(tmp_path, "y.npy", np.arange(3)),
+                }
             ],
         },
         "tasks": [
@@ -101,7 +115,9 @@ def test_labels_without_a_sign(dtype, one_type, tmp_path):
 
 def test_labels_of_another_kind(one_type, tmp_path):
     np.save(tmp_path / "set" / "validation_set-l.npy", np.array([0.5]))
-    with pytest.raises(FormatError, match="labels must be of one kind, one row per seed, got torch.float64"):
+    with pytest.raises(
+        FormatError, match="labels must be of one kind, one row per seed, got torch.float64"
+    ):
         read_graph(describe(tmp_path, one_type))
 
 
@@ -110,20 +126,44 @@ def test_labels_of_another_kind(one_type, tmp_path):
     [
         (lambda d: d.pop("graph"), "graph must be a JSON dict|graph must be"),
         (lambda d: d["graph"].update(nodes=[{"num": -1}]), "num must be at least 0, got -1"),
-        (lambda d: d["graph"].update(nodes=[{"num": 2}]), r"edges _N:_E:_N: .* must be in \[0, 2\), got"),
+        (
+            lambda d: d["graph"].update(nodes=[{"num": 2}]),
+            r"edges _N:_E:_N: .* must be in \[0, 2\), got",
+        ),
         (lambda d: d["graph"].update(edges=[]), "edges must hold at least 1 edge type"),
-        (lambda d: d["graph"]["edges"][0].update(type="a:b"), "type must be source:relation:target, got 'a:b'"),
-        (lambda d: d["graph"]["edges"][0].update(type="a:b:c"), r"edges must join types of \['_N'\], got a:b:c"),
-        (lambda d: d["graph"]["edges"][0].update(path="none.csv"), "none.csv is missing, and .* names it"),
+        (
+            lambda d: d["graph"]["edges"][0].update(type="a:b"),
+            "type must be source:relation:target, got 'a:b'",
+        ),
+        (
+            lambda d: d["graph"]["edges"][0].update(type="a:b:c"),
+            r"edges must join types of \['_N'\], got a:b:c",
+        ),
+        (
+            lambda d: d["graph"]["edges"][0].update(path="none.csv"),
+            "none.csv is missing, and .* names it",
+        ),
         (lambda d: d["feature_data"][0].update(path="../../etc/passwd"), "must name a file inside"),
         (lambda d: d["feature_data"][0].update(path="/etc/passwd"), "must name a file inside"),
         (lambda d: d["feature_data"][0].update(path="w.pt"), "must be a .npy file"),
-        (lambda d: d["feature_data"][0].update(format="pickle"), "format must be 'numpy' or 'torch'"),
-        (lambda d: d["feature_data"][1].update(domain="node"), r"field 'w' must have one row per vertex \(4\), got 3"),
-        (lambda d: d["feature_data"][0].update(name="\x1b[2J"), "name must be printable characters"),
+        (
+            lambda d: d["feature_data"][0].update(format="pickle"),
+            "format must be 'numpy' or 'torch'",
+        ),
+        (
+            lambda d: d["feature_data"][1].update(domain="node"),
+            r"field 'w' must have one row per vertex \(4\), got 3",
+        ),
+        (
+            lambda d: d["feature_data"][0].update(name="\x1b[2J"),
+            "name must be printable characters",
+        ),
         (lambda d: d.update(tasks="no"), "tasks must be"),
         (lambda d: d.update(tasks=[1]), "train_set must be in a mapping, got 1"),
-        (lambda d: d["tasks"][0].update(train_set=[{"data": [1]}]), "name must be in a mapping, got 1"),
+        (
+            lambda d: d["tasks"][0].update(train_set=[{"data": [1]}]),
+            "name must be in a mapping, got 1",
+        ),
         (lambda d: d["graph"].update(edges=["edges.csv"]), "path must be a JSON str, got None"),
     ],
 )
@@ -133,24 +173,35 @@ def test_refuses(change, message, one_type, tmp_path):
         read_graph(describe(tmp_path, one_type))
 
 
-@pytest.mark.parametrize("text", ["[", "- 1", "!!python/object/apply:os.mkdir [evil]", "a" * 2**21, "\x00"])
+@pytest.mark.parametrize(
+    "text", ["[", "- 1", "!!python/object/apply:os.mkdir [evil]", "a" * 2**21, "\x00"]
+)
 def test_what_is_no_description(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "metadata.yaml").write_text(text)
-    with pytest.raises(FormatError, match="must be YAML|must hold a mapping|must be a file of at most"):
+    with pytest.raises(
+        FormatError, match="must be YAML|must hold a mapping|must be a file of at most"
+    ):
         read_graph(tmp_path)
     assert not (tmp_path / "evil").exists()
 
 
 @pytest.mark.parametrize("deepest", ["[*a8, *a8]", "&b [*b]"])
 def test_what_repeats_itself_without_end(deepest, tmp_path):
-    lines = ["a0: &a0 [x]", *(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]" for i in range(8))]
+    lines = [
+        "a0: &a0 [x]",
+        *(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]" for i in range(8)),
+    ]
     (tmp_path / "metadata.yaml").write_text("\n".join([*lines, f"graph: {deepest}"]))
-    with pytest.raises(FormatError, match="must have at most 100000 entries, with those that it repeats"):
+    with pytest.raises(
+        FormatError, match="must have at most 100000 entries, with those that it repeats"
+    ):
         read_graph(tmp_path)
 
 
 def test_preprocessed_folder(tmp_path):
     describe(tmp_path, {"graph_topology": {"type": "FusedCSCSamplingGraph", "path": "g.pt"}})
-    with pytest.raises(FormatError, match="it is of a preprocessed data set: give the folder above it"):
+    with pytest.raises(
+        FormatError, match="it is of a preprocessed data set: give the folder above it"
+    ):
         read_graph(tmp_path)

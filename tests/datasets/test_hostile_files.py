@@ -1,4 +1,5 @@
-"""Files of a few bytes that stand for gigabytes, or never end: refused in little time and memory, in one line."""
+"""Files of a few bytes that stand for gigabytes, or never end: refused in little time and memory,
+in one line."""
 
 import gzip
 import io
@@ -19,7 +20,12 @@ from click.testing import CliRunner
 from pagraph import FormatError, open_partition
 from pagraph.cli import main
 from pagraph.datasets import open_graph, read_graph, sbm, write_graph
-from pagraph.partition import partition_graph, read_pagraph_partition, write_pagraph_partition, write_partition
+from pagraph.partition import (
+    partition_graph,
+    read_pagraph_partition,
+    write_pagraph_partition,
+    write_partition,
+)
 
 _READ = """
 import resource, sys
@@ -44,7 +50,9 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10, said)
 
 def read_in_a_gigabyte(path, *verb):
     """MiB that reading took in a process of a gigabyte more than its imports, and what it said."""
-    done = subprocess.run([sys.executable, "-c", _READ, path, *(verb or ["import"])], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, path, *(verb or ["import"])], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     took, _, said = done.stdout.splitlines()[-1].partition(" ")
     return int(took), said
@@ -66,27 +74,43 @@ def array_bomb(path, named, compression=zipfile.ZIP_DEFLATED):
                 if isinstance(array, np.ndarray):
                     np.save(file, array)
                     continue
-                np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": array})
+                np.lib.format.write_array_header_1_0(
+                    file, {"descr": "<i8", "fortran_order": False, "shape": array}
+                )
                 for _ in range(8 * int(np.prod(array)) >> 20):
                     file.write(bytes(2**20))
 
 
 def scipy_bomb(path):
     many = (60 * 2**20,)
-    array_bomb(path, {"format": np.array(b"coo"), "shape": np.array([9, 9]), "row": many, "col": many, "data": many})
+    array_bomb(
+        path,
+        {
+            "format": np.array(b"coo"),
+            "shape": np.array([9, 9]),
+            "row": many,
+            "col": many,
+            "data": many,
+        },
+    )
 
 
 def torch_bomb(path):
     torch.save({"edge_index": torch.zeros(2, 64 * 2**20 // 16, dtype=torch.int64)}, path)
     content = path.read_bytes()
-    with zipfile.ZipFile(io.BytesIO(content)) as plain, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as plain,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name in plain.namelist():
             archive.writestr(name, plain.read(name))
 
 
 def wide_dictionary(path):
     """An xz file whose header asks for a dictionary of 3 GiB."""
-    content = bytearray(lzma.compress(b"0 1\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**16}]))
+    content = bytearray(
+        lzma.compress(b"0 1\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 2**16}])
+    )
     end = 12 + 4 * (content[12] + 1) - 4
     content[content.index(b"\x21\x01", 12, end) + 2] = 39
     content[end : end + 4] = struct.pack("<I", zlib.crc32(bytes(content[12:end])))
@@ -94,13 +118,18 @@ def wide_dictionary(path):
 
 
 def merge_keys(path):
-    lines = ["a0: &a0 {x: 1}", *(f"a{i + 1}: &a{i + 1} {{<<: [{', '.join([f'*a{i}'] * 9)}]}}" for i in range(9))]
+    lines = [
+        "a0: &a0 {x: 1}",
+        *(f"a{i + 1}: &a{i + 1} {{<<: [{', '.join([f'*a{i}'] * 9)}]}}" for i in range(9)),
+    ]
     path.write_text("\n".join([*lines, "nodes: {}", "edges: {}"]))
 
 
 def fortran(path):
     with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": True, "shape": (2, 6 * 10**8)})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<i8", "fortran_order": True, "shape": (2, 6 * 10**8)}
+        )
         file.write(bytes(64))
 
 
@@ -110,21 +139,47 @@ BOMBS = {
         lambda path: array_bomb(path, {"edge_index": (2, 40 * 2**20)}),
         "must fit into memory, got 640 MiB of arrays for 256 MiB",
     ),
-    "blank.gml.gz": (lambda path: packed(path, b"", 1500), "must have at most 5.12 MiB of text, unpacked"),
-    "blank.graphml.gz": (lambda path: packed(path, b"", 1500), "must have at most 5.12 MiB of text, unpacked"),
-    "text.graphml.gz": (lambda path: packed(path, b"<graphml>", 1500), "must have at most 5.12 MiB of text, unpacked"),
-    "line.txt.gz": (lambda path: packed(path, b"0 1\n", 1500), "must have lines of at most 1048576 bytes, line 2"),
+    "blank.gml.gz": (
+        lambda path: packed(path, b"", 1500),
+        "must have at most 5.12 MiB of text, unpacked",
+    ),
+    "blank.graphml.gz": (
+        lambda path: packed(path, b"", 1500),
+        "must have at most 5.12 MiB of text, unpacked",
+    ),
+    "text.graphml.gz": (
+        lambda path: packed(path, b"<graphml>", 1500),
+        "must have at most 5.12 MiB of text, unpacked",
+    ),
+    "line.txt.gz": (
+        lambda path: packed(path, b"0 1\n", 1500),
+        "must have lines of at most 1048576 bytes, line 2",
+    ),
     "wide.txt.xz": (wide_dictionary, "must take at most 256 MiB to be unpacked"),
     "data.pt": (torch_bomb, "must be a file that torch.save wrote, of no more than its"),
     "wide.mtx": (
-        lambda path: path.write_text("%%MatrixMarket matrix coordinate pattern general\n900000000 900000000 1\n1 2\n"),
+        lambda path: path.write_text(
+            "%%MatrixMarket matrix coordinate pattern general\n900000000 900000000 1\n1 2\n"
+        ),
         "must have at most 10000000 vertices for 1 edges, it says 900000000",
     ),
     "merge.yaml": (merge_keys, "merge keys (<<) are not read"),
-    "sixty.yaml": (lambda path: path.write_text(f"nodes: 1{':1' * 100_000}\n"), 'text with ":" must be quoted'),
-    "tagged.yaml": (lambda path: path.write_text(f"nodes: !!int 1{':1' * 9999}\n"), 'text with ":" must be quoted'),
-    "large.yaml": (lambda path: path.write_text(f"nodes: 0x{'f' * 99_999}\n"), "integers must fit into 64 bits"),
-    "many.yaml": (lambda path: path.write_text(f"nodes: [{'a,' * 500_000}]\n"), "at most 100000 entries"),
+    "sixty.yaml": (
+        lambda path: path.write_text(f"nodes: 1{':1' * 100_000}\n"),
+        'text with ":" must be quoted',
+    ),
+    "tagged.yaml": (
+        lambda path: path.write_text(f"nodes: !!int 1{':1' * 9999}\n"),
+        'text with ":" must be quoted',
+    ),
+    "large.yaml": (
+        lambda path: path.write_text(f"nodes: 0x{'f' * 99_999}\n"),
+        "integers must fit into 64 bits",
+    ),
+    "many.yaml": (
+        lambda path: path.write_text(f"nodes: [{'a,' * 500_000}]\n"),
+        "at most 100000 entries",
+    ),
     "fortran.npy": (fortran, "must have 9600000000 bytes after its header, got 64"),
 }
 
@@ -151,7 +206,12 @@ def zeros(path):
 
 @pytest.mark.parametrize(
     ("verb", "change"),
-    [("info", pipe), ("info", zeros), ("info", lambda path: os.truncate(path, 2**33)), ("train", zeros)],
+    [
+        ("info", pipe),
+        ("info", zeros),
+        ("info", lambda path: os.truncate(path, 2**33)),
+        ("train", zeros),
+    ],
     ids=["pipe", "zeros", "huge", "zeros of train"],
 )
 def test_manifests_that_never_end(change, verb, tmp_path):
@@ -164,18 +224,24 @@ def test_manifests_that_never_end(change, verb, tmp_path):
 
 def test_text_that_takes_more_than_its_room(tmp_path):
     (tmp_path / "edges.txt").write_text("0 1\n" * 10_000)
-    with pytest.raises(FormatError, match="edges.txt must fit into memory, got 78.12 KiB of edges for 64 KiB"):
+    with pytest.raises(
+        FormatError, match="edges.txt must fit into memory, got 78.12 KiB of edges for 64 KiB"
+    ):
         read_graph(tmp_path / "edges.txt", memory="64KiB")
     assert read_graph(tmp_path / "edges.txt", memory="1MiB").num_edges == 10_000
     (tmp_path / "words.csv").write_text("".join(f"a{i},b{i}\n" for i in range(1000)))
-    with pytest.raises(FormatError, match="words.csv must fit into memory, got .* of edges for 64 KiB"):
+    with pytest.raises(
+        FormatError, match="words.csv must fit into memory, got .* of edges for 64 KiB"
+    ):
         read_graph(tmp_path / "words.csv", relabel=True, header=False, memory="64KiB")
     networkx.write_gml(networkx.path_graph(100), tmp_path / "a.gml")
     with pytest.raises(FormatError, match="a.gml must have at most 1.279 KiB of text"):
         read_graph(tmp_path / "a.gml", memory="64KiB")
     np.save(tmp_path / "feat.npy", np.asfortranarray(np.zeros((2, 10_000))))
     (tmp_path / "few.txt").write_text("0 1\n")
-    with pytest.raises(FormatError, match=r"feat.npy must fit into memory, got 156.2 KiB of numbers"):
+    with pytest.raises(
+        FormatError, match=r"feat.npy must fit into memory, got 156.2 KiB of numbers"
+    ):
         read_graph(tmp_path / "few.txt", features=tmp_path / "feat.npy", memory="64KiB")
     with pytest.raises(ValueError, match="memory must be"):
         read_graph(tmp_path / "few.txt", memory="half")
@@ -212,7 +278,9 @@ def test_links_out_of_parts(tmp_path):
     graph = sbm(60, seed=0)
     write_partition(partition_graph(graph, 2, hops=1, method="hash"), tmp_path / "parts")
     link(tmp_path / "parts" / "part-1", tmp_path / "elsewhere")
-    with pytest.raises(FormatError, match="part-1 must be inside .*parts, it is a link to .*elsewhere"):
+    with pytest.raises(
+        FormatError, match="part-1 must be inside .*parts, it is a link to .*elsewhere"
+    ):
         open_partition(tmp_path / "parts", 1)
     assert open_partition(tmp_path / "parts", 0).index == 0
     write_pagraph_partition(partition_graph(graph, 2, hops=1, method="hash"), tmp_path / "2naive")
@@ -253,10 +321,16 @@ def test_long_names(tmp_path):
     graph.set_field(name, torch.zeros(graph.num_edges), edge_type=graph.edge_types[0])
     write_graph(graph, tmp_path / "graph", origin={name: name})
     for verb in (["info"], ["train", "--task", "links", "--features", "none"], ["preaggregate"]):
-        shown = CliRunner().invoke(main, [*verb, str(tmp_path / "graph"), str(tmp_path / name[:20])])
+        shown = CliRunner().invoke(
+            main, [*verb, str(tmp_path / "graph"), str(tmp_path / name[:20])]
+        )
         assert name[:2500] not in shown.output.replace("\n", "")
     info = CliRunner().invoke(main, ["info", str(tmp_path / "graph")], env={"COLUMNS": "80"})
-    assert info.exit_code == 0 and "(5,000 characters)" in info.output and "(10,001 characters)" in info.output
+    assert (
+        info.exit_code == 0
+        and "(5,000 characters)" in info.output
+        and "(10,001 characters)" in info.output
+    )
     with pytest.raises(KeyError) as caught:
         graph.node_fields(name)
     assert len(str(caught.value)) < 500

@@ -30,7 +30,10 @@ def test_directed_with_weights_and_times(write):
 
 def test_times_that_are_no_integers(write):
     graph = read_graph(write("% asym unweighted\n1 2 1 1082040961.5\n"))
-    assert graph.edata["time"].tolist() == [1082040961.5] and graph.edata["time"].dtype == torch.float64
+    assert (
+        graph.edata["time"].tolist() == [1082040961.5]
+        and graph.edata["time"].dtype == torch.float64
+    )
 
 
 def test_undirected(write):

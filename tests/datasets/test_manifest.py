@@ -36,7 +36,9 @@ def test_missing(tmp_path):
         Manifest.read(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "nonsense", '{"format": "pagraph-graph"', "[" * 100_000, "\ud800"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "nonsense", '{"format": "pagraph-graph"', "[" * 100_000, "\ud800"]
+)
 def test_not_json(tmp_path, text):
     (tmp_path / "manifest.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(FormatError, match="is not JSON"):

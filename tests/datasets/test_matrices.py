@@ -36,12 +36,15 @@ class TestMatrixMarket:
         scipy.io.mmwrite(tmp_path / "m.mtx", both, symmetry="symmetric")
         assert read_graph(tmp_path / "m.mtx").num_edges == both.nnz
         with pytest.raises(
-            ValueError, match="undirected=True must not be given .* symmetric matrix has both directions"
+            ValueError,
+            match="undirected=True must not be given .* symmetric matrix has both directions",
         ):
             read_graph(tmp_path / "m.mtx", undirected=True)
 
     def test_skew_symmetric(self, tmp_path):
-        (tmp_path / "m.mtx").write_text("%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n2 1 2.0\n")
+        (tmp_path / "m.mtx").write_text(
+            "%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n2 1 2.0\n"
+        )
         graph = read_graph(tmp_path / "m.mtx", weight="w")
         pairs = ends(graph, EDGE_TYPE).tolist()
         assert (pairs, graph.edata["w"].tolist()) == ([[1, 0], [0, 1]], [2, -2])
@@ -65,8 +68,16 @@ class TestMatrixMarket:
                 {},
                 "must hold 99 entries as its head says, got 1",
             ),
-            ("%%MatrixMarket matrix coordinate real general\n3 3 1\n4 1 5\n", {}, r"must be in \[0, 3\), got 3"),
-            ("%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 5\n", {}, "square matrix, got 2 x 3"),
+            (
+                "%%MatrixMarket matrix coordinate real general\n3 3 1\n4 1 5\n",
+                {},
+                r"must be in \[0, 3\), got 3",
+            ),
+            (
+                "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 5\n",
+                {},
+                "square matrix, got 2 x 3",
+            ),
             (
                 "%%MatrixMarket matrix array real general\n1 1\n5\n",
                 {},
@@ -78,7 +89,11 @@ class TestMatrixMarket:
                 "its matrix is pattern",
             ),
             (
-                *("%%MatrixMarket matrix coordinate pattern general\n9000000000000 9000000000000 1\n1 1\n", {}),
+                *(
+                    "%%MatrixMarket matrix coordinate pattern general\n9000000000000 9000000000000 "
+                    "1\n1 1\n",
+                    {},
+                ),
                 "must have at most 10000000 vertices for 1 edges",
             ),
         ],
@@ -91,7 +106,11 @@ class TestMatrixMarket:
 
 def save_benchmark(path, adjacency, **arrays):
     parts = {"adj": adjacency, **{k: v for k, v in arrays.items() if scipy.sparse.issparse(v)}}
-    saved = {f"{k}_{n}": getattr(m, n) for k, m in parts.items() for n in ("data", "indices", "indptr", "shape")}
+    saved = {
+        f"{k}_{n}": getattr(m, n)
+        for k, m in parts.items()
+        for n in ("data", "indices", "indptr", "shape")
+    }
     np.savez(path, **saved, **{k: v for k, v in arrays.items() if k not in parts})
 
 
@@ -110,7 +129,13 @@ class TestBenchmark:
 
     def test_dense_attributes(self, matrix, tmp_path):
         features = np.ones((20, 3), dtype=np.float32)
-        save_benchmark(tmp_path / "b.npz", matrix, attr_matrix=features, train_mask=np.arange(20) < 5, other=np.ones(3))
+        save_benchmark(
+            tmp_path / "b.npz",
+            matrix,
+            attr_matrix=features,
+            train_mask=np.arange(20) < 5,
+            other=np.ones(3),
+        )
         graph = read_graph(tmp_path / "b.npz", undirected=True)
         assert set(graph.ndata) == {"feat", "train_mask"}
         assert graph.ndata["feat"].shape == (20, 3)
@@ -118,24 +143,30 @@ class TestBenchmark:
 
     def test_what_stays_behind_is_named(self, matrix, tmp_path, caplog):
         names = np.array([f"v{i}" for i in range(20)], dtype=object)
-        save_benchmark(tmp_path / "b.npz", matrix, node_names=names, other=np.ones(3), title=np.array("cora"))
+        save_benchmark(
+            tmp_path / "b.npz", matrix, node_names=names, other=np.ones(3), title=np.array("cora")
+        )
         read_graph(tmp_path / "b.npz")
         [record] = caplog.records
         assert record.getMessage() == (
-            f"{tmp_path / 'b.npz'}: left behind: node_names, other (no numbers with a row per vertex)"
+            f"{tmp_path / 'b.npz'}: left behind: node_names, other (no numbers with a row per "
+            "vertex)"
         )
 
     def test_labels_of_other_vertices(self, matrix, tmp_path):
         save_benchmark(tmp_path / "b.npz", matrix, labels=np.arange(19))
         with pytest.raises(
-            FormatError, match=r"labels must be numbers with a row per vertex \(20\), got int64 of shape"
+            FormatError,
+            match=r"labels must be numbers with a row per vertex \(20\), got int64 of shape",
         ):
             read_graph(tmp_path / "b.npz")
 
     def test_refuses(self, matrix, tmp_path):
         path = tmp_path / "b.npz"
         np.savez(path, adj_data=matrix.data, adj_indices=matrix.indices)
-        with pytest.raises(FormatError, match="must hold a CSR matrix adj_data, adj_indices, ...: 'adj_indptr'"):
+        with pytest.raises(
+            FormatError, match="must hold a CSR matrix adj_data, adj_indices, ...: 'adj_indptr'"
+        ):
             read_graph(path)
         save_benchmark(path, matrix, attr=scipy.sparse.eye(19, format="csr"))
         with pytest.raises(FormatError, match=r"attr must have a row per vertex \(20\), got 19"):

@@ -1,4 +1,5 @@
-"""Fields in fewer bytes in folders: written, opened, in parts, exported; what is damaged or unknown is refused."""
+"""Fields in fewer bytes in folders: written, opened, in parts, exported; what is damaged or unknown
+is refused."""
 
 import json
 
@@ -23,7 +24,9 @@ FILE = {"float16": "float16", "bfloat16": "int16", "int8": "uint8"}
 @pytest.fixture(scope="module")
 def graph():
     made = sbm(120, num_features=9, seed=0)
-    made.set_field("w", torch.rand(made.num_edges, 3, dtype=torch.float64), edge_type=made.edge_types[0])
+    made.set_field(
+        "w", torch.rand(made.num_edges, 3, dtype=torch.float64), edge_type=made.edge_types[0]
+    )
     made.set_field("weight", torch.rand(made.num_edges), edge_type=made.edge_types[0])
     return made
 
@@ -47,8 +50,13 @@ def test_wide_fields_are_stored_and_read_as_the_form_has_them(graph, folder, req
     feat, w = opened.ndata["feat"], opened.edata["w"]
     assert isinstance(feat, NarrowRows) and feat.form.name == name and on_disk(feat)
     assert torch.equal(feat.materialize(), NarrowRows.of(graph.ndata["feat"], name).materialize())
-    assert w.dtype == torch.float64 and torch.equal(w.stored, NarrowRows.of(graph.edata["w"], name).stored)
-    assert torch.equal(opened.edata["weight"], graph.edata["weight"]) and opened.ndata["label"].dtype == torch.int64
+    assert w.dtype == torch.float64 and torch.equal(
+        w.stored, NarrowRows.of(graph.edata["w"], name).stored
+    )
+    assert (
+        torch.equal(opened.edata["weight"], graph.edata["weight"])
+        and opened.ndata["label"].dtype == torch.int64
+    )
     manifest = json.loads((folder / "manifest.json").read_text())
     entry = manifest["node_types"][0]["fields"]["feat"]
     assert (manifest["version"], entry["dtype"], entry["shape"]) == (2, "float32", [120, 9])
@@ -58,7 +66,9 @@ def test_wide_fields_are_stored_and_read_as_the_form_has_them(graph, folder, req
 def test_what_is_narrow_stays_as_it_is(folder, tmp_path):
     opened = Graph.open(folder)
     write_graph(opened, tmp_path / "again", store="float16")
-    assert (tmp_path / "again" / "node-feat.npy").read_bytes() == (folder / "node-feat.npy").read_bytes()
+    assert (tmp_path / "again" / "node-feat.npy").read_bytes() == (
+        folder / "node-feat.npy"
+    ).read_bytes()
 
 
 def test_folders_without_such_fields_are_what_they_were(graph, tmp_path):
@@ -71,16 +81,27 @@ def test_a_value_that_cannot_be_stored_leaves_nothing(tmp_path):
     feat = torch.ones(3, 2)
     feat[2, 1] = float("nan")
     graph = Graph.from_coo([0, 1], [1, 2], ndata={"feat": feat})
-    with pytest.raises(ValueError, match="int8 must hold the values of row 2 of node-feat, got nan"):
+    with pytest.raises(
+        ValueError, match="int8 must hold the values of row 2 of node-feat, got nan"
+    ):
         write_graph(graph, tmp_path / "graph", store="int8")
     assert not list(tmp_path.iterdir())
 
 
 DAMAGE = [
-    (lambda manifest, entry: entry.update(stored="int4"), "stored must be one of float16, bfloat16, int8"),
+    (
+        lambda manifest, entry: entry.update(stored="int4"),
+        "stored must be one of float16, bfloat16, int8",
+    ),
     (lambda manifest, entry: entry.update(stored=8), "stored must be a JSON str, got 8"),
-    (lambda manifest, entry: entry.update(dtype="int64"), "stored must be one of .* of a field of float32 or float64"),
-    (lambda manifest, entry: entry.update(shape=[120, 8]), r"node-feat.npy must hold .* of shape \[120, 8|1[0-9]\]"),
+    (
+        lambda manifest, entry: entry.update(dtype="int64"),
+        "stored must be one of .* of a field of float32 or float64",
+    ),
+    (
+        lambda manifest, entry: entry.update(shape=[120, 8]),
+        r"node-feat.npy must hold .* of shape \[120, 8|1[0-9]\]",
+    ),
     (lambda manifest, entry: entry.pop("stored"), "bytes must be above|must hold float32"),
     (lambda manifest, entry: manifest.update(version=3), "version must be 1 or 2, got 3"),
 ]
@@ -113,7 +134,9 @@ def test_parts_hold_or_refer_to_the_stored_rows(folder, features, tmp_path):
     assert not verify_partition(tmp_path / "out").findings
     part = open_partition(tmp_path / "out", 1, verify=True)
     feat = part.graph.ndata["feat"]
-    assert isinstance(feat, NarrowRows) and isinstance(feat.stored, IndexedRows) == (features == "reference")
+    assert isinstance(feat, NarrowRows) and isinstance(feat.stored, IndexedRows) == (
+        features == "reference"
+    )
     assert torch.equal(feat.materialize(), whole.ndata["feat"][part.global_ids])
     version = json.loads((tmp_path / "out" / "manifest.json").read_text())["version"]
     assert version == (2 if features == "reference" else 1)
@@ -133,7 +156,9 @@ def test_exports_hold_the_values(folder, form, tmp_path):
 def test_preaggregation_reads_the_values(folder, model, tmp_path):
     source = Graph.open(folder)
     plain = Graph(source.csc, ndata={"feat": source.ndata["feat"].materialize()})
-    preaggregate(Graph(source.csc, ndata={"feat": source.ndata["feat"]}), tmp_path / "a", model=model)
+    preaggregate(
+        Graph(source.csc, ndata={"feat": source.ndata["feat"]}), tmp_path / "a", model=model
+    )
     preaggregate(plain, tmp_path / "b", model=model)
     sums = {"sage": "feat_mean", "gcn": "feat_gcn"}[model]
     got, want = Graph.open(tmp_path / "a"), Graph.open(tmp_path / "b")
@@ -143,7 +168,10 @@ def test_preaggregation_reads_the_values(folder, model, tmp_path):
 
 
 def test_import_and_generate_store_what_they_are_asked_to(tmp_path):
-    for arguments in (["generate", "sbm", "a", "--nodes", "200", "--store", "int8"], ["import", "a", "b"]):
+    for arguments in (
+        ["generate", "sbm", "a", "--nodes", "200", "--store", "int8"],
+        ["import", "a", "b"],
+    ):
         paths = [str(tmp_path / word) if word in ("a", "b") else word for word in arguments]
         if arguments[0] == "import":
             export_graph(Graph.open(tmp_path / "a"), tmp_path / "x", form="ogb")

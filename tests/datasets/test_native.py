@@ -23,8 +23,19 @@ from pagraph.graph.graph import EDGE_TYPE
 
 DTYPES = [
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
-    *(getattr(torch, n) for n in ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2") if hasattr(torch, n)),
+    *(
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.complex64,
+        torch.complex128,
+    ),
+    *(
+        getattr(torch, n)
+        for n in ("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
+        if hasattr(torch, n)
+    ),
 ]
 
 
@@ -37,7 +48,10 @@ def field(rows, dtype, shape=()):
 
 
 def same_bits(a, b):
-    as_bytes = [t.contiguous().reshape(-1).view(torch.uint8) if t.numel() else torch.empty(0) for t in (a, b)]
+    as_bytes = [
+        t.contiguous().reshape(-1).view(torch.uint8) if t.numel() else torch.empty(0)
+        for t in (a, b)
+    ]
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*as_bytes)
 
 
@@ -78,7 +92,9 @@ class TestRoundTrip:
         assert same_bits(opened.edata["e"], graph.edata["e"])
 
     def test_bfloat16_is_stored_as_int16(self, tmp_path):
-        graph = Graph.from_coo([0], [1], ndata={"x": torch.tensor([1.5, float("nan")], dtype=torch.bfloat16)})
+        graph = Graph.from_coo(
+            [0], [1], ndata={"x": torch.tensor([1.5, float("nan")], dtype=torch.bfloat16)}
+        )
         write_graph(graph, tmp_path / "g")
         stored = np.load(tmp_path / "g" / "node-x.npy", allow_pickle=False)
         assert stored.dtype == np.int16
@@ -148,11 +164,25 @@ class TestRoundTrip:
         assert opened.edge_fields(("paper", "cites", "paper"))["w"].tolist() == [7]
 
     def test_field_names_of_any_kind(self, tmp_path):
-        names = ["a/b", "../x", "A", "a", "", "ü", "x" * 300, "indptr", "a b", "a_b", "manifest.json"]
+        names = [
+            "a/b",
+            "../x",
+            "A",
+            "a",
+            "",
+            "ü",
+            "x" * 300,
+            "indptr",
+            "a b",
+            "a_b",
+            "manifest.json",
+        ]
         graph = Graph.from_coo([0], [1], ndata={name: [i, i] for i, name in enumerate(names)})
         write_graph(graph, tmp_path / "g")
         opened = open_native(tmp_path / "g", verify=True)
-        assert {name: int(value[0]) for name, value in opened.ndata.items()} == {n: i for i, n in enumerate(names)}
+        assert {name: int(value[0]) for name, value in opened.ndata.items()} == {
+            n: i for i, n in enumerate(names)
+        }
         assert os.listdir(tmp_path) == ["g"]
 
     def test_an_opened_graph_can_be_written_again(self, folder, tmp_path):
@@ -163,7 +193,9 @@ class TestRoundTrip:
 
 class TestFolder:
     def test_arrays_are_plain_npy(self, folder, graph):
-        assert np.array_equal(np.load(folder / "node-feat.npy"), graph.ndata["feat"].numpy(), equal_nan=True)
+        assert np.array_equal(
+            np.load(folder / "node-feat.npy"), graph.ndata["feat"].numpy(), equal_nan=True
+        )
         assert np.load(folder / "edge-indptr.npy").tolist() == graph.csc.indptr.tolist()
 
     def test_manifest_says_what_there_is(self, folder):
@@ -205,7 +237,9 @@ class TestFolder:
 
     def test_opens_in_milliseconds_whatever_its_size(self, tmp_path):
         rows = 200_000
-        graph = Graph.from_coo(torch.arange(rows), torch.arange(rows), ndata={"feat": torch.zeros(rows, 128)})
+        graph = Graph.from_coo(
+            torch.arange(rows), torch.arange(rows), ndata={"feat": torch.zeros(rows, 128)}
+        )
         write_graph(graph, tmp_path / "g")
         open_graph(tmp_path / "g")
         times = []
@@ -259,7 +293,8 @@ class TestKilledWriter:
         code = (
             "import os, signal, sys, torch\n"
             "from pagraph import Graph\nfrom pagraph.datasets import write_graph\n"
-            "graph = Graph.from_coo([0, 1], [1, 2], ndata={'feat': torch.ones(3, 2), 'label': [1, 2, 3]})\n"
+            "graph = Graph.from_coo([0, 1], [1, 2], ndata={'feat': torch.ones(3, 2), 'label': [1, "
+            "2, 3]})\n"
             "calls = []\n"
             "def progress(done, total):\n"
             "    calls.append(done)\n"
@@ -268,7 +303,9 @@ class TestKilledWriter:
             "write_graph(graph, sys.argv[1], progress=progress)\n"
         )
         target = tmp_path / "g"
-        done = subprocess.run([sys.executable, "-c", code, str(target), str(arrays_written)], timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(target), str(arrays_written)], timeout=60
+        )
         assert done.returncode == -signal.SIGKILL
         left = list(tmp_path.iterdir())
         assert len(left) == 1
@@ -325,11 +362,15 @@ class TestNamesThatATerminalObeys:
 
 
 class TestCorruptArrays:
-    @pytest.mark.parametrize("name", ["node-feat", "edge-indptr", "edge-indices", "edge-ids", "edge-field-w"])
+    @pytest.mark.parametrize(
+        "name", ["node-feat", "edge-indptr", "edge-indices", "edge-ids", "edge-field-w"]
+    )
     def test_missing(self, folder, name):
         (folder / f"{name}.npy").unlink()
         for verify in (False, True):
-            with pytest.raises(FormatError, match=rf"{name}\.npy is missing, and the manifest names it"):
+            with pytest.raises(
+                FormatError, match=rf"{name}\.npy is missing, and the manifest names it"
+            ):
                 open_graph(folder, verify=verify)
 
     @pytest.mark.parametrize("name", ["node-feat", "edge-indptr", "edge-ids"])
@@ -337,7 +378,9 @@ class TestCorruptArrays:
     def test_wrong_size(self, folder, name, change):
         path = folder / f"{name}.npy"
         os.truncate(path, path.stat().st_size + change)
-        with pytest.raises(FormatError, match=rf"{name}\.npy must have \d+ bytes as the manifest says, got \d+"):
+        with pytest.raises(
+            FormatError, match=rf"{name}\.npy must have \d+ bytes as the manifest says, got \d+"
+        ):
             open_graph(folder)
 
     def test_empty(self, folder):
@@ -375,8 +418,20 @@ class TestCorruptArrays:
     @pytest.mark.parametrize(
         ("name", "position", "value", "verify", "message"),
         [
-            ("edge-indptr", 0, 1, False, "indptr must run from 0 to the number of edges 6, got 1 to 6"),
-            ("edge-indptr", -1, 5, False, "indptr must run from 0 to the number of edges 6, got 0 to 5"),
+            (
+                "edge-indptr",
+                0,
+                1,
+                False,
+                "indptr must run from 0 to the number of edges 6, got 1 to 6",
+            ),
+            (
+                "edge-indptr",
+                -1,
+                5,
+                False,
+                "indptr must run from 0 to the number of edges 6, got 0 to 5",
+            ),
             ("edge-indptr", 1, 100, True, "indptr must be non-decreasing"),
             ("edge-indices", 2, 5, True, r"indices must be in \[0, 5\), got 5"),
             ("edge-indices", 2, -1, True, r"indices must be in \[0, 5\), got -1"),
@@ -384,7 +439,9 @@ class TestCorruptArrays:
             ("edge-ids", 0, -3, True, r"edge_ids must be in \[0, 6\), got -3"),
         ],
     )
-    def test_ids_out_of_range_under_a_matching_checksum(self, folder, name, position, value, verify, message):
+    def test_ids_out_of_range_under_a_matching_checksum(
+        self, folder, name, position, value, verify, message
+    ):
         path = folder / f"{name}.npy"
         array = np.load(path)
         array[position] = value
@@ -393,7 +450,9 @@ class TestCorruptArrays:
 
         def change(manifest):
             entry = manifest["edge_types"][0][key]
-            entry.update(bytes=path.stat().st_size, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+            entry.update(
+                bytes=path.stat().st_size, sha256=hashlib.sha256(path.read_bytes()).hexdigest()
+            )
 
         edit(folder, change)
         with pytest.raises(FormatError, match=message):

@@ -40,7 +40,9 @@ def test_fields_and_ids(form, kind, packed, tmp_path, caplog):
         graph = read_graph(path)
     assert "g." in caplog.text and "stays behind: vertex attribute 'town'\n" in caplog.text
     assert words(graph) == ["b", "a", "ü"]
-    assert graph.ndata["age"].tolist() == [3, 4, 2**20] and [bool(t) for t in graph.ndata["tall"]] == [
+    assert graph.ndata["age"].tolist() == [3, 4, 2**20] and [
+        bool(t) for t in graph.ndata["tall"]
+    ] == [
         True,
         False,
         True,
@@ -71,11 +73,23 @@ def test_numbers_are_ids(tmp_path):
         ("g.graphml", "<graphml><graph>", "cannot be read by networkx"),
         ("g.graphml", "<other/>", "cannot be read by networkx"),
         ("g.gml", "hello", "cannot be read by networkx"),
-        ("g.gml", "graph [ node [ id 0 ] edge [ source 0 target 1 ] ]", "cannot be read by networkx"),
+        (
+            "g.gml",
+            "graph [ node [ id 0 ] edge [ source 0 target 1 ] ]",
+            "cannot be read by networkx",
+        ),
         ("g.gml.gz", "graph [ ]", "cannot be read by networkx"),
         ("g.graphml.gz", "<graphml/>", "must be XML"),
-        ("g.graphml", '<?xml version="1.0" encoding="shift_jis"?><graphml/>', "must be XML: multi-byte"),
-        ("g.graphml", '<?xml version="1.0" encoding="none"?><graphml/>', "must be XML: unknown encoding"),
+        (
+            "g.graphml",
+            '<?xml version="1.0" encoding="shift_jis"?><graphml/>',
+            "must be XML: multi-byte",
+        ),
+        (
+            "g.graphml",
+            '<?xml version="1.0" encoding="none"?><graphml/>',
+            "must be XML: unknown encoding",
+        ),
     ],
 )
 def test_damaged(name, text, message, tmp_path):
@@ -93,7 +107,10 @@ def test_damaged_in_the_middle(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_entities_are_refused(encoding, tmp_path):
-    text = f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE a [<!ENTITY b "ha"><!ENTITY c "&b;&b;">]><graphml/>'
+    text = (
+        f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE a [<!ENTITY b "ha"><!ENTITY c '
+        '"&b;&b;">]><graphml/>'
+    )
     (tmp_path / "g.graphml").write_bytes(text.encode(encoding))
     with pytest.raises(FormatError, match="must have no document type"):
         read_graph(tmp_path / "g.graphml")

@@ -1,4 +1,5 @@
-"""A column of numbers becomes a field of the dtype that holds them all, by every reader, in memory and in files."""
+"""A column of numbers becomes a field of the dtype that holds them all, by every reader, in memory
+and in files."""
 
 import struct
 
@@ -18,16 +19,26 @@ from pagraph.datasets.numbers import float32_holds
 
 SINGLES = st.integers(0, 2**32 - 1).map(lambda bits: struct.unpack("f", struct.pack("I", bits))[0])
 DECIMALS = st.builds(
-    lambda digits, power: float(f"{digits}e{power}"), st.integers(-(10**11), 10**11), st.integers(-60, 40)
+    lambda digits, power: float(f"{digits}e{power}"),
+    st.integers(-(10**11), 10**11),
+    st.integers(-60, 40),
 )
-SHORT = st.builds(lambda digits, power: float(f"{digits}e{power}"), st.integers(-(10**5), 10**5), st.integers(-9, 9))
+SHORT = st.builds(
+    lambda digits, power: float(f"{digits}e{power}"),
+    st.integers(-(10**5), 10**5),
+    st.integers(-9, 9),
+)
 PRINTED = st.builds(lambda value, digits: float(f"{value:.{digits}e}"), SINGLES, st.integers(0, 11))
 
 
 def gives_back(value):
     """Whether float32 is the number, or prints it as a decimal of 6 to 9 digits."""
     held = float(np.float32(value))
-    return held == value or value != value or any(float(f"{held:.{k - 1}e}") == value for k in (6, 7, 8, 9))
+    return (
+        held == value
+        or value != value
+        or any(float(f"{held:.{k - 1}e}") == value for k in (6, 7, 8, 9))
+    )
 
 
 @settings(max_examples=2000, deadline=None)
@@ -93,19 +104,25 @@ def of_lines(folder, column, name, monkeypatch):
     if monkeypatch is not None:
         monkeypatch.setattr(edge_rows, "arrow", lambda: None)
     path = folder / "a.csv"
-    path.write_text("src,dst,x,w\n" + "".join(f"{i},{i + 1},0,{value}\n" for i, value in enumerate(column)))
+    path.write_text(
+        "src,dst,x,w\n" + "".join(f"{i},{i + 1},0,{value}\n" for i, value in enumerate(column))
+    )
     return path, {"weight": name}
 
 
 def of_third_fields(folder, column, name, monkeypatch):
     path = folder / "a.txt"
-    path.write_text("# c\n" + "".join(f"{i}  {i + 1} {value} 7\n" for i, value in enumerate(column)))
+    path.write_text(
+        "# c\n" + "".join(f"{i}  {i + 1} {value} 7\n" for i, value in enumerate(column))
+    )
     return path, {"weight": name}
 
 
 def of_words(folder, column, name, monkeypatch):
     path = folder / "a.txt"
-    path.write_text("src dst w\n" + "".join(f"v{i} v{i + 1} {value}\n" for i, value in enumerate(column)))
+    path.write_text(
+        "src dst w\n" + "".join(f"v{i} v{i + 1} {value}\n" for i, value in enumerate(column))
+    )
     return path, {"weight": name, "relabel": True}
 
 
@@ -113,13 +130,18 @@ def of_parquet(folder, column, name, monkeypatch):
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     has_fraction = any(not word.lstrip("+-").isdigit() for word in column)
     values = [float(word) if has_fraction else int(word) for word in column]
-    parquet.write_table(pa.table({"src": range(3), "dst": range(1, 4), "w": values}), folder / "a.parquet")
+    parquet.write_table(
+        pa.table({"src": range(3), "dst": range(1, 4), "w": values}), folder / "a.parquet"
+    )
     return folder / "a.parquet", {"weight": name}
 
 
 def of_konect(folder, column, name, monkeypatch):
     path = folder / "out.a"
-    path.write_text("% asym weighted\n" + "".join(f"{i + 1} {i + 2} {value}\n" for i, value in enumerate(column)))
+    path.write_text(
+        "% asym weighted\n"
+        + "".join(f"{i + 1} {i + 2} {value}\n" for i, value in enumerate(column))
+    )
     return path, {"weight": name}
 
 
@@ -161,13 +183,18 @@ def test_weights(make, column, dtype, block_bytes, tmp_path, monkeypatch):
 def test_integers_that_are_not_held(make, block_bytes, column, wrong, tmp_path, monkeypatch):
     path, options = make(tmp_path, column, "w", monkeypatch)
     monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", block_bytes)
-    message = rf"(line|row) \d must hold an integer of 64 bits.*'w', got {wrong}; weight=w:float64 rounds it"
+    message = (
+        rf"(line|row) \d must hold an integer of 64 bits.*'w', got {wrong}; weight=w:float64 "
+        r"rounds it"
+    )
     for read in (read_graph, lambda path, **options: import_graph(path, tmp_path / "g", **options)):
         with pytest.raises(FormatError, match=message):
             read(path, **options)
     path, options = make(tmp_path, column, "w:float64", monkeypatch)
     got = read_graph(path, **options).edata["w"]
-    assert got.dtype == torch.float64 and np.array_equal(got.numpy(), np.array(column, float), equal_nan=True)
+    assert got.dtype == torch.float64 and np.array_equal(
+        got.numpy(), np.array(column, float), equal_nan=True
+    )
 
 
 def test_the_line_is_named(tmp_path):
@@ -207,7 +234,9 @@ def test_a_dtype_that_is_asked_for(make, column, dtype, expected, tmp_path, monk
 )
 def test_what_a_dtype_does_not_hold(make, column, dtype, row, got, tmp_path, monkeypatch):
     path, options = make(tmp_path, column, f"w:{dtype}", monkeypatch)
-    with pytest.raises(FormatError, match=f"row {row} must hold a number of {dtype} for 'w:{dtype}', got {got}"):
+    with pytest.raises(
+        FormatError, match=f"row {row} must hold a number of {dtype} for 'w:{dtype}', got {got}"
+    ):
         read_graph(path, **options)
 
 
@@ -217,7 +246,9 @@ def test_names_with_colons(tmp_path):
     assert read_graph(path, weight="a:b").edata["a:b"].tolist() == [2]
     assert read_graph(path, weight="a:int32").edata["a"].tolist() == [1]
     for name in ("a:float32", "b:float32"):
-        with pytest.raises(ValueError, match=f"weight must not be both .* got '{name}', which is a column of "):
+        with pytest.raises(
+            ValueError, match=f"weight must not be both .* got '{name}', which is a column of "
+        ):
             read_graph(path, weight=name)
     weights = read_graph(path, weight="a:float32:int64").edata["a:float32"]
     assert weights.tolist() == [3] and weights.dtype == torch.int64
@@ -232,7 +263,10 @@ def test_times_of_konect(tmp_path):
     path.write_text("% asym weighted\n1 2 5 1600000001\n2 3 0.5 1600000002\n")
     graph = read_graph(path, weight="w")
     assert graph.edata["w"].dtype == torch.float32
-    assert graph.edata["time"].tolist() == [1600000001, 1600000002] and graph.edata["time"].dtype == torch.int64
+    assert (
+        graph.edata["time"].tolist() == [1600000001, 1600000002]
+        and graph.edata["time"].dtype == torch.int64
+    )
     path.write_text("% asym weighted\n1 2 5 1600000001.5\n2 3 1 1\n")
     assert read_graph(path).edata["time"].tolist() == [1600000001.5, 1]
 
@@ -240,7 +274,10 @@ def test_times_of_konect(tmp_path):
 class TestMatrices:
     def market(self, folder, field, *values):
         lines = [f"{i + 1} {i + 2} {value}\n" for i, value in enumerate(values)]
-        text = f"%%MatrixMarket matrix coordinate {field} general\n% c\n30000000 30000000 {len(values)}\n"
+        text = (
+            f"%%MatrixMarket matrix coordinate {field} general\n% c\n30000000 30000000 "
+            f"{len(values)}\n"
+        )
         (folder / "m.mtx").write_text(text + "".join(lines))
         return folder / "m.mtx"
 
@@ -249,10 +286,15 @@ class TestMatrices:
         assert weights.tolist() == list(map(int, TIMES)) and weights.dtype == torch.int64
         weights = read_graph(self.market(tmp_path, "real", *TIMES), weight="w").edata["w"]
         assert weights.tolist() == list(map(int, TIMES)) and weights.dtype == torch.float64
-        assert read_graph(self.market(tmp_path, "real", "1", "2"), weight="w").edata["w"].dtype == torch.float32
+        assert (
+            read_graph(self.market(tmp_path, "real", "1", "2"), weight="w").edata["w"].dtype
+            == torch.float32
+        )
         with pytest.raises(FormatError, match="must hold integers as its head says, got fractions"):
             read_graph(self.market(tmp_path, "integer", "1", "0.5"), weight="w")
-        with pytest.raises(FormatError, match=f"row 1 must hold .* got {LARGE}; weight=w:float64 rounds it"):
+        with pytest.raises(
+            FormatError, match=f"row 1 must hold .* got {LARGE}; weight=w:float64 rounds it"
+        ):
             read_graph(self.market(tmp_path, "real", LARGE), weight="w")
 
     @pytest.mark.parametrize("dtype", ["int64", "float32", "float64"])
@@ -272,7 +314,10 @@ class TestMatrices:
             matrix = scipy.sparse.csr_matrix((values, ([0, 1], [1, 0])), (2, 2))
             if not benchmark:
                 return scipy.sparse.save_npz(path, matrix)
-            return np.savez(path, **{f"adj_{n}": getattr(matrix, n) for n in ("data", "indices", "indptr", "shape")})
+            return np.savez(
+                path,
+                **{f"adj_{n}": getattr(matrix, n) for n in ("data", "indices", "indptr", "shape")},
+            )
 
         for dtype in ("int64", "int32", "uint8", "float32", "float64", "bool"):
             save(np.array([1, 1], dtype))
@@ -280,13 +325,19 @@ class TestMatrices:
         save(np.array([2**60 + 1, 3]))
         assert read_graph(path, weight="w").edata["w"].tolist() == [2**60 + 1, 3]
         assert read_graph(path, weight="w:float32").edata["w"].tolist() == [2**60, 3]
-        with pytest.raises(FormatError, match="row 1 must hold a number of int32 for 'w:int32', got 11529"):
+        with pytest.raises(
+            FormatError, match="row 1 must hold a number of int32 for 'w:int32', got 11529"
+        ):
             read_graph(path, weight="w:int32")
         save(np.array([2**63, 3], np.uint64))
-        with pytest.raises(FormatError, match="must hold an integer of 64 bits.* got 9223372036854775808"):
+        with pytest.raises(
+            FormatError, match="must hold an integer of 64 bits.* got 9223372036854775808"
+        ):
             read_graph(path, weight="w:int64")
         save(np.array([1j, 3]))
-        with pytest.raises(FormatError, match="must hold real numbers for 'w:int64', got complex128"):
+        with pytest.raises(
+            FormatError, match="must hold real numbers for 'w:int64', got complex128"
+        ):
             read_graph(path, weight="w:int64")
 
 
@@ -307,11 +358,18 @@ class TestParquet:
 
         import pyarrow as pa
 
-        for type_, dtype in ((pa.int8(), torch.int64), (pa.uint64(), torch.int64), (pa.float32(), torch.float32)):
+        for type_, dtype in (
+            (pa.int8(), torch.int64),
+            (pa.uint64(), torch.int64),
+            (pa.float32(), torch.float32),
+        ):
             assert read([1, 2], type_).dtype == dtype
         exact = [decimal.Decimal(2**60 + 1), decimal.Decimal(1)]
         assert read(exact, pa.decimal128(38, 0)).tolist() == [2**60 + 1, 1]
-        assert read([decimal.Decimal("0.10"), decimal.Decimal("2.00")], pa.decimal128(9, 2)).dtype == torch.float32
+        assert (
+            read([decimal.Decimal("0.10"), decimal.Decimal("2.00")], pa.decimal128(9, 2)).dtype
+            == torch.float32
+        )
 
     def test_integers_of_more_bits(self, read):
         import pyarrow as pa
@@ -356,23 +414,36 @@ class TestTables:
     @pytest.mark.parametrize("block_bytes", [20, 2**20])
     def test_labels_that_are_not_held(self, block_bytes, tmp_path, monkeypatch):
         monkeypatch.setattr(text_blocks, "_BLOCK_BYTES", block_bytes)
-        for text in (f"1,1\n{LARGE},2\n3,0.5\n", f"1,1\n{LARGE},0.5\n3,1\n", f"1,0.5\n{2**63},2\n3,1\n"):
-            with pytest.raises(FormatError, match=r"a\.csv, row 2 must hold .* in the field 'label', got 9"):
+        for text in (
+            f"1,1\n{LARGE},2\n3,0.5\n",
+            f"1,1\n{LARGE},0.5\n3,1\n",
+            f"1,0.5\n{2**63},2\n3,1\n",
+        ):
+            with pytest.raises(
+                FormatError, match=r"a\.csv, row 2 must hold .* in the field 'label', got 9"
+            ):
                 self.array(tmp_path, text, field="label")
 
     def test_fractions_of_features_are_float32(self, tmp_path):
         assert self.array(tmp_path, "1600000001,0.5\n", field="feat").dtype == torch.float32
         (tmp_path / "e.txt").write_text("0 1\n")
         (tmp_path / "x.csv").write_text("1600000001,0.5\n2,0.5\n")
-        graph = read_graph(tmp_path / "e.txt", features=tmp_path / "x.csv", labels=tmp_path / "x.csv")
-        assert (graph.ndata["feat"].dtype, graph.ndata["label"].dtype) == (torch.float32, torch.float64)
+        graph = read_graph(
+            tmp_path / "e.txt", features=tmp_path / "x.csv", labels=tmp_path / "x.csv"
+        )
+        assert (graph.ndata["feat"].dtype, graph.ndata["label"].dtype) == (
+            torch.float32,
+            torch.float64,
+        )
 
     def test_columns_of_parquet_side_by_side(self, tmp_path):
         import pyarrow as pa
         import pyarrow.parquet
 
         pa.parquet.write_table(pa.table({"a": [LARGE], "b": [0.5]}), tmp_path / "a.parquet")
-        with pytest.raises(FormatError, match=f"column 'a' must hold integers below 2\\*\\*53 .* got {LARGE}"):
+        with pytest.raises(
+            FormatError, match=f"column 'a' must hold integers below 2\\*\\*53 .* got {LARGE}"
+        ):
             read_array(tmp_path / "a.parquet")
         pa.parquet.write_table(pa.table({"a": [LARGE], "b": [5]}), tmp_path / "a.parquet")
         assert read_array(tmp_path / "a.parquet").tolist() == [[LARGE, 5]]
@@ -380,7 +451,9 @@ class TestTables:
     @pytest.mark.parametrize("ending", ["csv", "parquet"])
     def test_described_tables(self, ending, tmp_path):
         pd = pytest.importorskip("pandas")
-        table = pd.DataFrame({"id": ["a", "b"], "t": [1600000001, 1600000002], "x": [0.5, 0.1], "big": [LARGE, 1]})
+        table = pd.DataFrame(
+            {"id": ["a", "b"], "t": [1600000001, 1600000002], "x": [0.5, 0.1], "big": [LARGE, 1]}
+        )
         getattr(table, f"to_{ending}")(tmp_path / f"v.{ending}", index=False)
         (tmp_path / "e.csv").write_text("s,d\na,b\n")
 
@@ -397,7 +470,9 @@ class TestTables:
         assert fields["both"].tolist() == [[1600000001, 0.5], [1600000002, 0.1]]
         assert fields["whole"].tolist() == [[1600000001, LARGE], [1600000002, 1]]
         assert fields["feat"].shape == (2, 2)
-        with pytest.raises(FormatError, match=rf"v\.{ending}, row 1 must hold .* in the field 'both', got {LARGE}"):
+        with pytest.raises(
+            FormatError, match=rf"v\.{ending}, row 1 must hold .* in the field 'both', got {LARGE}"
+        ):
             read("{both: [x, big]}")
 
 

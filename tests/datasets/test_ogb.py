@@ -17,7 +17,9 @@ pytest.importorskip("pyarrow")
 
 def save(path, rows, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_csv(path, index=False, header=options.get("header", False), compression="gzip")
+    pd.DataFrame(rows).to_csv(
+        path, index=False, header=options.get("header", False), compression="gzip"
+    )
 
 
 @pytest.fixture
@@ -47,7 +49,9 @@ def test_one_type(arxiv):
         "year": (torch.int64, [5]),
         **{f"{part}_mask": (torch.bool, [5]) for part in ("train", "val", "test")},
     }
-    assert graph.ndata["feat"].equal(torch.from_numpy(np.random.default_rng(0).random((5, 3), dtype=np.float32)))
+    assert graph.ndata["feat"].equal(
+        torch.from_numpy(np.random.default_rng(0).random((5, 3), dtype=np.float32))
+    )
     assert graph.ndata["val_mask"].tolist() == [False, False, True, False, False]
     assert graph.edata["feat"].tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
 
@@ -62,15 +66,23 @@ def test_splits(arxiv):
     save(arxiv / "split" / "degree" / "train.csv.gz", [3])
     assert read_graph(arxiv, split="degree").ndata["train_mask"].nonzero().tolist() == [[3]]
     for split in ("", "none"):
-        with pytest.raises(ValueError, match=rf"split must be one of \['degree', 'time'\], got '{split}'"):
+        with pytest.raises(
+            ValueError, match=rf"split must be one of \['degree', 'time'\], got '{split}'"
+        ):
             read_graph(arxiv, split=split)
 
 
 def test_several_types(tmp_path):
     raw = tmp_path / "raw"
-    save(raw / "triplet-type-list.csv.gz", [["author", "writes", "paper"], ["paper", "cites", "paper"]])
+    save(
+        raw / "triplet-type-list.csv.gz",
+        [["author", "writes", "paper"], ["paper", "cites", "paper"]],
+    )
     save(raw / "num-node-dict.csv.gz", {"author": [2], "paper": [3]}, header=True)
-    for name, edges in (("author___writes___paper", [[0, 2], [1, 0]]), ("paper___cites___paper", [[2, 1]])):
+    for name, edges in (
+        ("author___writes___paper", [[0, 2], [1, 0]]),
+        ("paper___cites___paper", [[2, 1]]),
+    ):
         save(raw / "relations" / name / "edge.csv.gz", edges)
         save(raw / "relations" / name / "edge_reltype.csv.gz", [[i] for i in range(len(edges))])
     save(raw / "node-feat" / "paper" / "node-feat.csv.gz", np.full((3, 2), 0.5))
@@ -122,7 +134,9 @@ def test_damaged_and_missing_tables(arxiv, tmp_path):
 def test_types_that_are_none(triplet, tmp_path):
     save(tmp_path / "raw" / "triplet-type-list.csv.gz", [triplet])
     save(tmp_path / "raw" / "num-node-dict.csv.gz", {"a": [2], "../b": [3]}, header=True)
-    with pytest.raises(FormatError, match="must hold triples of types|must have types of plain names"):
+    with pytest.raises(
+        FormatError, match="must hold triples of types|must have types of plain names"
+    ):
         read_graph(tmp_path)
 
 
@@ -185,20 +199,44 @@ class TestBinary:
     def test_the_file_alone(self, papers, tmp_path):
         folder, arrays = papers
         graph = read_graph(folder / "raw" / "data.npz")
-        assert graph.num_nodes == 5 and set(graph.ndata) == {"feat", "year"} and set(graph.edata) == {"feat"}
+        assert (
+            graph.num_nodes == 5
+            and set(graph.ndata) == {"feat", "year"}
+            and set(graph.edata) == {"feat"}
+        )
         assert graph.ndata["feat"].dtype == torch.float32 and graph.ndata["year"].tolist() == [
             2010 + i for i in range(5)
         ]
-        np.savez(tmp_path / "some.npz", **{**arrays, "num_nodes_list": np.array([9]), "node_feat": np.ones((9, 1))})
-        with pytest.raises(FormatError, match=r"field 'year' must have one row per vertex \(9\), got 5"):
+        np.savez(
+            tmp_path / "some.npz",
+            **{**arrays, "num_nodes_list": np.array([9]), "node_feat": np.ones((9, 1))},
+        )
+        with pytest.raises(
+            FormatError, match=r"field 'year' must have one row per vertex \(9\), got 5"
+        ):
             read_graph(tmp_path / "some.npz")
 
     def test_what_is_neither_of_vertices_nor_of_edges_is_named(self, papers, caplog):
         folder, arrays = papers
-        np.savez(folder / "raw" / "data.npz", more=np.ones(3), node_name=np.array(list("abcde")), **arrays)
-        assert set(read_graph(folder).ndata) == {"feat", "year", "label", "train_mask", "val_mask", "test_mask"}
+        np.savez(
+            folder / "raw" / "data.npz",
+            more=np.ones(3),
+            node_name=np.array(list("abcde")),
+            **arrays,
+        )
+        assert set(read_graph(folder).ndata) == {
+            "feat",
+            "year",
+            "label",
+            "train_mask",
+            "val_mask",
+            "test_mask",
+        }
         left = [record.getMessage().partition("left behind: ")[2] for record in caplog.records]
-        assert left == ["node_name (no numbers)", "more (names that begin neither with node_ nor with edge_)"]
+        assert left == [
+            "node_name (no numbers)",
+            "more (names that begin neither with node_ nor with edge_)",
+        ]
 
     @pytest.mark.parametrize(
         ("name", "array", "message"),
@@ -209,8 +247,16 @@ class TestBinary:
                 r"data.npz must hold 1 graph, whose num_nodes_list is 1 integer",
             ),
             ("num_nodes_list", np.array([4.0]), "is 1 integer, got float64"),
-            ("num_edges_list", np.array([3]), "must hold the 3 edges that num_edges_list says, got 4"),
-            ("edge_index", np.zeros((3, 4), dtype=np.int64), r"of integers and shape \[2, edges\], got int64 of shape"),
+            (
+                "num_edges_list",
+                np.array([3]),
+                "must hold the 3 edges that num_edges_list says, got 4",
+            ),
+            (
+                "edge_index",
+                np.zeros((3, 4), dtype=np.int64),
+                r"of integers and shape \[2, edges\], got int64 of shape",
+            ),
             ("edge_index", np.full((2, 4), 9), r"data.npz: src must be in \[0, 5\), got 9"),
             ("edge_feat", np.zeros((3, 1)), r"field 'feat' must have a row per edge \(4\), got 3"),
             ("node_year", np.array(3), r"field 'year' must have one row per vertex \(5\), got 1"),
@@ -225,7 +271,10 @@ class TestBinary:
     def test_ids_that_a_split_dict_holds(self, papers):
         folder, _ = papers
         saved = folder / "split" / "time" / "split_dict.pt"
-        torch.save({"train": torch.tensor([3]), "valid": torch.tensor([0]), "test": torch.tensor([1, 4])}, saved)
+        torch.save(
+            {"train": torch.tensor([3]), "valid": torch.tensor([0]), "test": torch.tensor([1, 4])},
+            saved,
+        )
         assert read_graph(folder).ndata["test_mask"].nonzero().squeeze(1).tolist() == [1, 4]
         for content, message in (
             ({"train": [3]}, "must hold tensors of ids, got a list"),
@@ -243,10 +292,16 @@ def mag(tmp_path):
     raw, split = tmp_path / "raw", tmp_path / "split" / "time"
     raw.mkdir()
     split.mkdir(parents=True)
-    edges = {"author___writes___paper": np.array([[0, 1], [2, 0]]), "paper___cites___paper": np.array([[2], [1]])}
+    edges = {
+        "author___writes___paper": np.array([[0, 1], [2, 0]]),
+        "paper___cites___paper": np.array([[2], [1]]),
+    }
     np.savez(raw / "edge_index_dict.npz", **edges)
     np.savez(raw / "num_nodes_dict.npz", author=np.array([2]), paper=np.array([3]))
-    np.savez(raw / "num_edges_dict.npz", **{name: np.array([ends.shape[1]]) for name, ends in edges.items()})
+    np.savez(
+        raw / "num_edges_dict.npz",
+        **{name: np.array([ends.shape[1]]) for name, ends in edges.items()},
+    )
     np.savez(raw / "node_feat.npz", paper=np.full((3, 2), 0.5, dtype=np.float32))
     np.savez(raw / "edge_reltype.npz", author___writes___paper=np.array([[0], [1]]))
     np.savez(raw / "node-label.npz", paper=np.array([[1], [0], [1]]))
@@ -267,10 +322,22 @@ class TestBinaryOfSeveralTypes:
     @pytest.mark.parametrize(
         ("file", "arrays", "message"),
         [
-            ("num_nodes_dict", {"paper": [3]}, r"count the vertices of each type, it counts \['paper'\], got 'author'"),
+            (
+                "num_nodes_dict",
+                {"paper": [3]},
+                r"count the vertices of each type, it counts \['paper'\], got 'author'",
+            ),
             ("num_edges_dict", {"paper___cites___paper": [5]}, "got 1 of paper/cites/paper"),
-            ("edge_index_dict", {"cites": [[0], [1]]}, "must be named SOURCE___RELATION___DESTINATION, got 'cites'"),
-            ("node_feat", {"river": [[0], [1]]}, r"must hold node_feat by types among .*, got 'river'"),
+            (
+                "edge_index_dict",
+                {"cites": [[0], [1]]},
+                "must be named SOURCE___RELATION___DESTINATION, got 'cites'",
+            ),
+            (
+                "node_feat",
+                {"river": [[0], [1]]},
+                r"must hold node_feat by types among .*, got 'river'",
+            ),
         ],
     )
     def test_refuses(self, file, arrays, message, mag):

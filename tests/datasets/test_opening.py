@@ -1,4 +1,5 @@
-"""Every form of folder and file is recognised, keeps its fields under their names, and refuses others' options."""
+"""Every form of folder and file is recognised, keeps its fields under their names, and refuses
+others' options."""
 
 import sys
 
@@ -44,9 +45,13 @@ def test_what_is_no_graph_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=f"folder must exist, got '{tmp_path}/none'"):
         open_graph(tmp_path / "none")
-    with pytest.raises(NotADirectoryError, match=f"must be a folder, got the file '{tmp_path}/file'"):
+    with pytest.raises(
+        NotADirectoryError, match=f"must be a folder, got the file '{tmp_path}/file'"
+    ):
         open_graph(tmp_path / "file")
-    with pytest.raises(FormatError, match=r"must hold manifest\.json .* or adj\.npz .* with neither"):
+    with pytest.raises(
+        FormatError, match=r"must hold manifest\.json .* or adj\.npz .* with neither"
+    ):
         open_graph(tmp_path / "empty")
 
 
@@ -82,7 +87,9 @@ class TestForms:
     def test_unknown_names(self, tmp_path, name):
         (tmp_path / name).touch()
         with pytest.raises(
-            FormatError, match=r"source must be a graph folder, .* or end in one of \.txt, .*\.bin, \.pt, .* got '"
+            FormatError,
+            match=r"source must be a graph folder, .* or end in one of \.txt, .*\.bin, \.pt, .* "
+            r"got '",
         ):
             read_graph(tmp_path / name)
 
@@ -103,7 +110,11 @@ class TestFolders:
     def test_pagraph(self, tmp_path, matrix):
         scipy.sparse.save_npz(tmp_path / "adj.npz", matrix)
         np.save(tmp_path / "pub_train.npy", np.array([True, False, False]))
-        assert read_graph(tmp_path, split="pub_").ndata["train_mask"].tolist() == [True, False, False]
+        assert read_graph(tmp_path, split="pub_").ndata["train_mask"].tolist() == [
+            True,
+            False,
+            False,
+        ]
 
 
 class TestScipy:
@@ -126,7 +137,9 @@ class TestScipy:
             read_graph(tmp_path / "m.npz")
 
     def test_weights_that_torch_has_no_dtype_for(self, tmp_path):
-        scipy.sparse.save_npz(tmp_path / "m.npz", scipy.sparse.csr_matrix(np.eye(2, dtype=np.longdouble)))
+        scipy.sparse.save_npz(
+            tmp_path / "m.npz", scipy.sparse.csr_matrix(np.eye(2, dtype=np.longdouble))
+        )
         with pytest.raises(FormatError, match="values that torch has a dtype for"):
             read_graph(tmp_path / "m.npz", weight="w")
 
@@ -188,7 +201,9 @@ class TestDgl:
         dgl.save_graphs(str(tmp_path / "g.bin"), [source])
         whole = (tmp_path / "g.bin").read_bytes()
         (tmp_path / "b.bin").write_bytes(whole[:place] + b"\xff\xff\x7f" + whole[place:])
-        with pytest.raises(FormatError, match=r"b.bin (must be a file that dgl.save_graphs wrote|is damaged)"):
+        with pytest.raises(
+            FormatError, match=r"b.bin (must be a file that dgl.save_graphs wrote|is damaged)"
+        ):
             read_graph(tmp_path / "b.bin")
 
     def test_modules_beside_the_file_are_not_run(self, dgl, tmp_path, monkeypatch):
@@ -205,7 +220,9 @@ class TestDgl:
         content = path.read_bytes()
         for length in (0, 5, 8, 20, 100, len(content) // 2):
             path.write_bytes(content[:length])
-            with pytest.raises(FormatError, match=r"g\.bin must be a file that dgl\.save_graphs wrote"):
+            with pytest.raises(
+                FormatError, match=r"g\.bin must be a file that dgl\.save_graphs wrote"
+            ):
                 read_graph(path)
 
     @pytest.mark.parametrize("content", [b"", b"PK\x03\x04" * 10, b"\x80\x04pickle" * 10])
@@ -218,7 +235,11 @@ class TestDgl:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("a.txt", {"split": "pub_"}, "split must not be given for a source of the form 'edge list'"),
+        (
+            "a.txt",
+            {"split": "pub_"},
+            "split must not be given for a source of the form 'edge list'",
+        ),
         ("a.npz", {"relabel": True}, "relabel must not be given for a source of the form 'scipy'"),
         ("a.npz", {"num_nodes": 0}, "num_nodes must not be given"),
         ("a.bin", {"weight": "w"}, "weight must not be given for a source of the form 'dgl'"),

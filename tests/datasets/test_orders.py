@@ -25,7 +25,8 @@ def starts_of(graph):
 
 
 def edges_of(graph, etype):
-    """Source, destination and degree of the destination of each edge, in one numbering of all vertices."""
+    """Source, destination and degree of the destination of each edge, in one numbering of all
+    vertices."""
     csc, starts = graph.csc_of(etype), starts_of(graph)
     degrees = csc.indptr.diff().tolist()
     for src, dst in zip(csc.indices.tolist(), csc.destinations().tolist(), strict=True):
@@ -49,12 +50,15 @@ def plain_known(graph, first, fanouts):
 
 
 def plain_readers(graph, known, fanouts):
-    """The vertex that is expected to draw each vertex by one edge most often, the first of equals."""
+    """The vertex that is expected to draw each vertex by one edge most often, the first of
+    equals."""
     total = len(known[0])
     best, reader = [0.0] * total, list(range(total))
     for etype in graph.edge_types:
         for src, dst, degree in edges_of(graph, etype):
-            draws = sum(float(known[hop][dst]) * share(f, degree) for hop, f in enumerate(reversed(fanouts)))
+            draws = sum(
+                float(known[hop][dst]) * share(f, degree) for hop, f in enumerate(reversed(fanouts))
+            )
             if src != dst and np.float32(draws) > best[src]:
                 best[src], reader[src] = np.float32(draws), dst
     return reader
@@ -81,7 +85,9 @@ def test_expected_reads_as_the_plain_recursion(types, seed, num_edges, fanouts):
     seeds = {graph.node_types[0]: torch.arange(0, 6, 2)}
     known = known_of(graph, seeds, NeighborSampler(list(fanouts)), 2)
     chances = seed_chances(graph, seeds, NeighborSampler(list(fanouts)), 2)
-    first = torch.cat([chances.get(t, torch.zeros(n)).double() for t, n in graph.num_nodes_by_type.items()])
+    first = torch.cat(
+        [chances.get(t, torch.zeros(n)).double() for t, n in graph.num_nodes_by_type.items()]
+    )
     assert known == pytest.approx(np.array(plain_known(graph, first.tolist(), fanouts)), abs=1e-5)
 
 
@@ -95,7 +101,10 @@ def test_orders_as_plain_sorts(types, seed, num_edges, fanouts, by):
     known = known_of(graph, seeds, sampler, 3)
     reads = known[-1].astype(np.float64)
     total = len(reads)
-    keys = [min(65535, int(np.float32(-64) * np.log2(np.float32(c)))) if c > 0 else 65535 for c in known[-1]]
+    keys = [
+        min(65535, int(np.float32(-64) * np.log2(np.float32(c)))) if c > 0 else 65535
+        for c in known[-1]
+    ]
     order = list(range(total))
     if by != "community":
         order.sort(key=lambda v: keys[v])
@@ -141,17 +150,26 @@ def test_orders_of_links():
 
 
 class TestPages:
-    @pytest.mark.parametrize("types", [HOMOGENEOUS, HETEROGENEOUS], ids=["homogeneous", "heterogeneous"])
+    @pytest.mark.parametrize(
+        "types", [HOMOGENEOUS, HETEROGENEOUS], ids=["homogeneous", "heterogeneous"]
+    )
     @pytest.mark.parametrize("width", [4, 3000, 9000])
     def test_plain_count(self, types, width):
         graph, rng = random_graph(types, 2, 40), np.random.default_rng(0)
         seeds, sampler = {graph.node_types[0]: torch.arange(6)}, NeighborSampler([2, 2])
-        places = {t: rng.permutation(n).astype(np.int32) for t, n in graph.num_nodes_by_type.items()}
+        places = {
+            t: rng.permutation(n).astype(np.int32) for t, n in graph.num_nodes_by_type.items()
+        }
         read = sample_rows(graph, seeds, sampler, batch_size=2)
         got = read.features(dict.fromkeys(graph.node_types, width), places)
         pages, needed = [], 0
         for vertices, _ in read.batches:
-            bytes_ = {(t, p * width + b) for t, ids in vertices.items() for p in places[t][ids] for b in range(width)}
+            bytes_ = {
+                (t, p * width + b)
+                for t, ids in vertices.items()
+                for p in places[t][ids]
+                for b in range(width)
+            }
             pages.append(len({(t, place // mmap.PAGESIZE) for t, place in bytes_}))
             needed += len(bytes_)
         assert got.pages == np.mean(pages)
@@ -170,7 +188,9 @@ class TestPages:
             rows = place["_N"][drew]
             new = offsets[graph.edge_types[0]][rows] + positions - indptr[drew]
             touched = {("indices", p * 4 // mmap.PAGESIZE) for p in new.tolist()}
-            touched |= {("indptr", r * 4 // mmap.PAGESIZE) for r in [*rows.tolist(), *(rows + 1).tolist()]}
+            touched |= {
+                ("indptr", r * 4 // mmap.PAGESIZE) for r in [*rows.tolist(), *(rows + 1).tolist()]
+            }
             pages.append(len(touched))
         assert moved.pages == np.mean(pages)
 
@@ -178,7 +198,10 @@ class TestPages:
         """On a graph with hubs each order reads fewer pages than ids that mean nothing."""
         graph, sampler = rmat(14, seed=1), NeighborSampler([10, 5])
         seeds = torch.arange(0, graph.num_nodes, 20)
-        read, task = sample_rows(graph, seeds, sampler, batch_size=50), {"sampler": sampler, "batch_size": 50}
+        read, task = (
+            sample_rows(graph, seeds, sampler, batch_size=50),
+            {"sampler": sampler, "batch_size": 50},
+        )
         before = read.features({"_N": 512})
         for by in ORDERS:
             after = read.features({"_N": 512}, vertex_places(graph, by, seeds=seeds, **task))

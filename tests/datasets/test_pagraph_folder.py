@@ -1,4 +1,5 @@
-"""PaGraph's folder form: what is there is read, what is wrong is refused, real graphs have their known counts."""
+"""PaGraph's folder form: what is there is read, what is wrong is refused, real graphs have their
+known counts."""
 
 import random
 import zipfile
@@ -66,7 +67,9 @@ class TestReading:
             (folder / f"{name}.npy").unlink()
         sparse = scipy.sparse.random(rows, 7, 0.3, "csc", np.float64, np.random.default_rng(0))
         scipy.sparse.save_npz(folder / "feat.npz", sparse)
-        assert np.array_equal(open_graph(folder).ndata["feat"].numpy(), sparse.toarray().astype(np.float32))
+        assert np.array_equal(
+            open_graph(folder).ndata["feat"].numpy(), sparse.toarray().astype(np.float32)
+        )
 
     @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
     def test_forms_of_the_matrix(self, folder, form):
@@ -100,14 +103,18 @@ class TestRefusals:
     def test_wrong_length(self, folder, name):
         array = np.load(folder / f"{name}.npy")
         np.save(folder / f"{name}.npy", array[:2])
-        with pytest.raises(FormatError, match=r"must have one row per vertex \(3\), got 2") as caught:
+        with pytest.raises(
+            FormatError, match=r"must have one row per vertex \(3\), got 2"
+        ) as caught:
             open_graph(folder)
         assert str(folder) in str(caught.value)
 
     def test_wrong_length_of_sparse_features(self, folder):
         (folder / "feat.npy").unlink()
         scipy.sparse.save_npz(folder / "feat.npz", scipy.sparse.csr_matrix((4, 2)))
-        with pytest.raises(FormatError, match=r"field 'feat' must have one row per vertex \(3\), got 4"):
+        with pytest.raises(
+            FormatError, match=r"field 'feat' must have one row per vertex \(3\), got 4"
+        ):
             open_graph(folder)
 
     @pytest.mark.parametrize("name", ["labels.npy", "feat.npy", "train.npy", "adj.npz"])
@@ -122,7 +129,9 @@ class TestRefusals:
         path = folder / "feat.npy"
         np.save(path, np.load(path).astype(">f4"))
         path.write_bytes(path.read_bytes()[:-3])
-        with pytest.raises(FormatError, match=r"feat\.npy must have 24 bytes after its header, got 21"):
+        with pytest.raises(
+            FormatError, match=r"feat\.npy must have 24 bytes after its header, got 21"
+        ):
             open_graph(folder)
 
     def test_pickles_are_not_opened(self, folder):
@@ -241,7 +250,9 @@ def test_round_trip(path, form, compressed, kind):
 @pytest.mark.parametrize("form", ["bsr", "dia"])
 def test_other_forms_are_refused(path, form):
     scipy.sparse.save_npz(path, sound().asformat(form))
-    with pytest.raises(FormatError, match=f"the format must be csr, csc or coo in 2 dimensions, got '{form}'"):
+    with pytest.raises(
+        FormatError, match=f"the format must be csr, csc or coo in 2 dimensions, got '{form}'"
+    ):
         load_sparse(path)
 
 
@@ -251,7 +262,11 @@ def test_other_forms_are_refused(path, form):
         ("indptr", lambda a: a[::-1].copy(), "indptr|index pointer"),
         ("indptr", lambda a: np.where(np.arange(len(a)) == 3, 10**6, a), "index pointer|indptr"),
         ("indptr", lambda a: a[:-1], "index pointer size"),
-        ("indptr", lambda a: np.where(np.arange(len(a)) == 0, 5, a), "index pointer should start with 0"),
+        (
+            "indptr",
+            lambda a: np.where(np.arange(len(a)) == 0, 5, a),
+            "index pointer should start with 0",
+        ),
         ("indices", lambda a: a + 30, "column|indices|index"),
         ("indices", lambda a: a - 5, "column|indices|index|negative"),
         ("indices", lambda a: a[:-1], "indices"),
@@ -278,7 +293,9 @@ def test_corrupt_csr_is_refused(path, name, change, message):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(("row", "message"), [([0, 20], "row index"), ([0, -1], "negative row"), ([0], "row")])
+@pytest.mark.parametrize(
+    ("row", "message"), [([0, 20], "row index"), ([0, -1], "negative row"), ([0], "row")]
+)
 def test_corrupt_coo_is_refused(path, row, message):
     arrays = {"row": np.array(row), "col": np.array([1, 2]), "data": np.ones(2)}
     np.savez(path, format=np.array(b"coo"), shape=np.array([20, 30]), **arrays)
@@ -303,10 +320,14 @@ def test_a_zip_file_of_other_things_is_refused(path):
         load_sparse(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x04\x95pickle", random.Random(0).randbytes(500)])
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04", b"\x80\x04\x95pickle", random.Random(0).randbytes(500)]
+)
 def test_what_is_no_npz_is_refused(path, content):
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=r"must be a sparse matrix saved by scipy: it is no \.npz file"):
+    with pytest.raises(
+        FormatError, match=r"must be a sparse matrix saved by scipy: it is no \.npz file"
+    ):
         load_sparse(path)
 
 

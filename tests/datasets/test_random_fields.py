@@ -53,14 +53,19 @@ def test_normal_has_its_moments():
     assert abs(float(values.mean())) < 0.005
     assert abs(float(values.var()) - 1) < 0.005
     assert abs(float((values**3).mean())) < 0.01
-    assert 3 - 1.2 / 4 - 0.05 < float((values**4).mean()) < 3.0  # four uniform numbers: a little flatter
+    # Four uniform numbers: a little flatter.
+    assert 3 - 1.2 / 4 - 0.05 < float((values**4).mean()) < 3.0
     flat = values.view(-1)
     assert abs(float((flat[1:] * flat[:-1]).mean())) < 0.005
 
 
 @pytest.mark.parametrize(
     ("fractions", "sizes"),
-    [((0.6, 0.2, 0.2), (60, 20, 20)), ((0.1, 0.0, 0.3), (10, 0, 30)), ((1.0, 0.0, 0.0), (100, 0, 0))],
+    [
+        ((0.6, 0.2, 0.2), (60, 20, 20)),
+        ((0.1, 0.0, 0.3), (10, 0, 30)),
+        ((1.0, 0.0, 0.0), (100, 0, 0)),
+    ],
 )
 def test_masks_are_disjoint_and_exact(fractions, sizes):
     masks = {name: mask[:] for name, mask in mask_rows(100, fractions, 4).items()}
@@ -70,7 +75,9 @@ def test_masks_are_disjoint_and_exact(fractions, sizes):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 1000, 70_000])
-@pytest.mark.parametrize("fractions", [(0.6, 0.2, 0.2), (0.1, 0.0, 0.3), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0)])
+@pytest.mark.parametrize(
+    "fractions", [(0.6, 0.2, 0.2), (0.1, 0.0, 0.3), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0)]
+)
 @pytest.mark.parametrize("spread", [2**63, 5])
 def test_masks_are_those_of_sorted_numbers(monkeypatch, count, fractions, spread):
     """With few different numbers, most are equal: then the first rows come first."""
@@ -89,11 +96,21 @@ def test_masks_are_those_of_sorted_numbers(monkeypatch, count, fractions, spread
 def test_rows_are_the_same_wherever_they_are_cut():
     rows = random_fields.normal_rows((100, 3), 5, torch.float16)
     assert rows.dtype == torch.float16
-    assert torch.equal(torch.cat([rows[:7], rows[7:8], rows[8:200]]), normal_rows((100, 3), 5)[:].half())
+    assert torch.equal(
+        torch.cat([rows[:7], rows[7:8], rows[8:200]]), normal_rows((100, 3), 5)[:].half()
+    )
 
 
 @pytest.mark.parametrize(
-    "fractions", [(0.5, 0.5, 0.5), (-0.1, 0.2, 0.2), (math.nan, 0, 0), (1.1, 0, 0), (0.5, 0.5), (math.inf, 0, 0)]
+    "fractions",
+    [
+        (0.5, 0.5, 0.5),
+        (-0.1, 0.2, 0.2),
+        (math.nan, 0, 0),
+        (1.1, 0, 0),
+        (0.5, 0.5),
+        (math.inf, 0, 0),
+    ],
 )
 def test_fractions_that_are_none(fractions):
     with pytest.raises(ValueError, match="fractions must"):

@@ -38,14 +38,21 @@ def kind_of(graph, period):
 def test_tables_and_keys(graph):
     assert graph.node_types == ["customer", "product", "purchase", "task"]
     assert graph.num_nodes_of("customer") == 3000 and graph.num_nodes_of("product") == 300
-    for one, other in ((MADE, ("purchase", "made_by", "customer")), (SOLD, ("purchase", "of", "product"))):
+    for one, other in (
+        (MADE, ("purchase", "made_by", "customer")),
+        (SOLD, ("purchase", "of", "product")),
+    ):
         back = graph.csc_of(other)
         src, dst = back.ends_at(back.positions_of(torch.arange(back.num_edges)))
         assert torch.equal(dst.long(), foreign_key(graph, one)) and torch.equal(
             src.long(), torch.arange(back.num_edges)
         )
     assert len(graph.edge_types) == 5
-    for ntype, names in {"customer": {"feat", "time"}, "product": {"feat"}, "purchase": {"feat", "time"}}.items():
+    for ntype, names in {
+        "customer": {"feat", "time"},
+        "product": {"feat"},
+        "purchase": {"feat", "time"},
+    }.items():
         assert set(graph.node_fields(ntype)) == names
 
 
@@ -78,7 +85,11 @@ def test_masks_go_by_time(graph):
     task = graph.node_fields("task")
     masks = torch.stack([task[f"{name}_mask"] for name in ("train", "val", "test")])
     assert (masks.sum(0) == 1).all()
-    assert [sorted({int(t) // PERIOD for t in task["time"][mask]}) for mask in masks] == [[1, 2, 3, 4, 5], [6], [7]]
+    assert [sorted({int(t) // PERIOD for t in task["time"][mask]}) for mask in masks] == [
+        [1, 2, 3, 4, 5],
+        [6],
+        [7],
+    ]
 
 
 def test_features_show_the_kind_of_a_product(graph):

@@ -29,7 +29,10 @@ def with_fields(graph, seed, *, edge_fields=True):
         count = graph.num_nodes_of(ntype)
         graph.set_field("feat", torch.randn(count, 3, 2, generator=generator), node_type=ntype)
         graph.set_field("empty", torch.zeros(count, 0), node_type=ntype)
-        source, rows = torch.randn(5, 7, generator=generator), torch.randint(5, (count,), generator=generator)
+        source, rows = (
+            torch.randn(5, 7, generator=generator),
+            torch.randint(5, (count,), generator=generator),
+        )
         graph.set_field("shared", IndexedRows(source, rows), node_type=ntype)
         for dtype in DTYPES:
             values = torch.randint(0, 2, (count,), generator=generator).to(dtype)
@@ -53,7 +56,9 @@ def assert_moved(new, old):
     for etype in old.edge_types:
         was, now = old.csc_of(etype), new.csc_of(etype)
         assert now.edge_ids is None and now.indices.dtype == was.indices.dtype
-        positions = [torch.arange(int(was.indptr[v]), int(was.indptr[v + 1])) for v in order[etype[2]]]
+        positions = [
+            torch.arange(int(was.indptr[v]), int(was.indptr[v + 1])) for v in order[etype[2]]
+        ]
         positions = torch.cat([torch.empty(0, dtype=torch.int64), *positions])
         assert order[etype[0]][now.indices.long()].equal(was.indices[positions].long())
         assert now.indptr.diff().equal(was.indptr.diff()[order[etype[2]]])
@@ -75,7 +80,9 @@ def assert_moved(new, old):
     shuffled=st.booleans(),
     room=st.sampled_from([(1, 1), (40, 32), (10_000, 48), (10_000, 10_000)]),
 )
-def test_same_graph_at_any_places(tmp_path_factory, types, seed, num_edges, edge_fields, shuffled, room):
+def test_same_graph_at_any_places(
+    tmp_path_factory, types, seed, num_edges, edge_fields, shuffled, room
+):
     graph, draw = random_graph(types, seed, num_edges), np.random.default_rng(seed)
     if shuffled:
         graph = with_edge_ids(graph, lambda count: draw.permutation(count))
@@ -83,7 +90,9 @@ def test_same_graph_at_any_places(tmp_path_factory, types, seed, num_edges, edge
     places = {t: draw.permutation(n).astype(np.int32) for t, n in graph.num_nodes_by_type.items()}
     offsets = {t: new_indptr(graph, t, places[t[2]]) for t in graph.edge_types}
     out, done = tmp_path_factory.mktemp("moved") / "out", []
-    write_moved(graph, out, places, offsets, bucket_bytes=room[0], chunk_bytes=room[1], tick=done.append)
+    write_moved(
+        graph, out, places, offsets, bucket_bytes=room[0], chunk_bytes=room[1], tick=done.append
+    )
     new = open_graph(out, verify=True)
     assert_moved(new, graph)
     for ntype, place in places.items():
@@ -94,7 +103,10 @@ def test_same_graph_at_any_places(tmp_path_factory, types, seed, num_edges, edge
 def with_edge_ids(graph, ids):
     """The graph with other edge ids."""
     csc = {t: graph.csc_of(t) for t in graph.edge_types}
-    csc = {t: CSC(c.indptr, c.indices, c.num_src, torch.as_tensor(ids(c.num_edges))) for t, c in csc.items()}
+    csc = {
+        t: CSC(c.indptr, c.indices, c.num_src, torch.as_tensor(ids(c.num_edges)))
+        for t, c in csc.items()
+    }
     return Graph(csc, graph.num_nodes_by_type)
 
 
@@ -109,10 +121,14 @@ def task(graph, seeds=None, fanouts=(2, 2), batch_size=3):
 
 
 @pytest.mark.parametrize("by", ORDERS)
-@pytest.mark.parametrize("types", [HOMOGENEOUS, HETEROGENEOUS], ids=["homogeneous", "heterogeneous"])
+@pytest.mark.parametrize(
+    "types", [HOMOGENEOUS, HETEROGENEOUS], ids=["homogeneous", "heterogeneous"]
+)
 def test_reorder(tmp_path, by, types):
     graph, calls = with_fields(random_graph(types, 3), 3), []
-    done = reorder(graph, tmp_path / "out", by=by, **task(graph), progress=lambda *call: calls.append(call))
+    done = reorder(
+        graph, tmp_path / "out", by=by, **task(graph), progress=lambda *call: calls.append(call)
+    )
     new = open_graph(tmp_path / "out", verify=True)
     assert_moved(new, graph)
     assert all(0 <= count <= total for count, total in calls) and calls[-1][0] == calls[-1][1]
@@ -141,7 +157,9 @@ class TestOriginalIds:
         new, wanted = open_graph(tmp_path / "out"), torch.tensor([3, 1])
         for ntype in graph.node_types:
             ids = new_ids(new, wanted, node_type=ntype)
-            assert new.node_fields(ntype)["feat"][ids].equal(graph.node_fields(ntype)["feat"][wanted])
+            assert new.node_fields(ntype)["feat"][ids].equal(
+                graph.node_fields(ntype)["feat"][wanted]
+            )
         for etype in graph.edge_types:
             ids = new_ids(new, wanted, edge_type=etype)
             assert new.edge_fields(etype)["w"][ids].equal(graph.edge_fields(etype)["w"][wanted])
@@ -160,7 +178,9 @@ class TestOriginalIds:
             assert copy.in_degrees()[same].equal(graph.in_degrees())
 
     def test_words(self):
-        graph = Graph.from_coo([0], [1], ndata={"original_id": word_rows(np.array([b"bo", b"anna"]))})
+        graph = Graph.from_coo(
+            [0], [1], ndata={"original_id": word_rows(np.array([b"bo", b"anna"]))}
+        )
         assert new_ids(graph, ["anna", "bo"]).tolist() == [1, 0]
         with pytest.raises(ValueError, match="original must hold ids of the source, got 'eve'"):
             new_ids(graph, ["eve"])
@@ -194,20 +214,29 @@ class TestRefused:
         ]
         for change, message in ways:
             with pytest.raises(ValueError, match=message):
-                reorder(graph, tmp_path / "out", **{"by": "both", **task(graph, torch.arange(9)), **change})
+                reorder(
+                    graph,
+                    tmp_path / "out",
+                    **{"by": "both", **task(graph, torch.arange(9)), **change},
+                )
         assert not [*tmp_path.iterdir()]
 
     def test_a_part(self, tmp_path):
         graph = rmat(5, seed=1)
         graph.set_field("global_ids", torch.arange(32))
-        with pytest.raises(ValueError, match="got a part of a partition: reorder first, then divide"):
+        with pytest.raises(
+            ValueError, match="got a part of a partition: reorder first, then divide"
+        ):
             reorder(graph, tmp_path / "out", by="both", **task(graph, torch.arange(9)))
 
     @pytest.mark.parametrize("bucket", [1, 10_000])
     @pytest.mark.parametrize("ids", ["twice", "outside"])
     def test_edge_ids_that_are_no_permutation(self, tmp_path, bucket, ids):
         graph = random_graph(HOMOGENEOUS, 1)
-        wrong = {"twice": lambda count: np.zeros(count, np.int64), "outside": lambda count: np.arange(count) + 1}
+        wrong = {
+            "twice": lambda count: np.zeros(count, np.int64),
+            "outside": lambda count: np.arange(count) + 1,
+        }
         graph = with_fields(with_edge_ids(graph, wrong[ids]), 1)
         places = {"_N": np.arange(7)}
         offsets = {t: new_indptr(graph, t, places["_N"]) for t in graph.edge_types}

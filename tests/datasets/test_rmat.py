@@ -12,7 +12,11 @@ from pagraph.datasets.summary import edge_shares
 
 
 def digest(graph):
-    parts = [graph.csc.indptr, graph.csc.indices, *(value for _, value in sorted(graph.ndata.items()))]
+    parts = [
+        graph.csc.indptr,
+        graph.csc.indices,
+        *(value for _, value in sorted(graph.ndata.items())),
+    ]
     return hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
 
 
@@ -71,7 +75,8 @@ class TestShape:
         assert edge_shares(flat.out_degrees(), (0.01,))[0] < 0.03
 
     def test_quadrants_are_drawn_as_asked(self):
-        # One level, so that the quadrant is the edge; the ids are scrambled by one of two permutations.
+        # One level, so that the quadrant is the edge; the ids are scrambled by one of two
+        # permutations.
         graph = rmat(1, num_edges=100_000, probabilities=(0.5, 0.3, 0.15, 0.05))
         counts = np.zeros((2, 2))
         np.add.at(counts, (graph.csc.indices.numpy(), graph.csc.destinations().numpy()), 1)
@@ -122,7 +127,11 @@ class TestOptions:
         assert graph.ndata["feat"].shape == (256, 5)
         assert graph.ndata["feat"].dtype == torch.float32
         assert set(graph.ndata["label"].tolist()) == {0, 1, 2, 3}
-        assert [int(graph.ndata[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [128, 64, 64]
+        assert [int(graph.ndata[f"{part}_mask"].sum()) for part in ("train", "val", "test")] == [
+            128,
+            64,
+            64,
+        ]
         assert rmat(8).ndata == {}
 
     def test_progress(self):
@@ -139,7 +148,10 @@ class TestOptions:
             ({"edge_factor": -1}, "edge_factor must be a number of at least 0, got -1"),
             ({"edge_factor": float("nan")}, "edge_factor must be a number of at least 0, got nan"),
             ({"num_edges": -5}, "num_edges must be at least 0, got -5"),
-            ({"probabilities": (0.5, 0.5, 0.5, 0.5)}, "probabilities must be at least 0 and add up to 1"),
+            (
+                {"probabilities": (0.5, 0.5, 0.5, 0.5)},
+                "probabilities must be at least 0 and add up to 1",
+            ),
             ({"probabilities": (1.2, -0.2, 0.0, 0.0)}, "probabilities must be at least 0"),
             ({"probabilities": (float("nan"), 0.2, 0.2, 0.2)}, "probabilities must be at least 0"),
             ({"noise": 0.5}, r"noise must be in \[0, 0.19\] for these probabilities, got 0.5"),

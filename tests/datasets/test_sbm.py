@@ -1,4 +1,5 @@
-"""Block models: reproducible, of the degrees, homophily and weights asked for, learnable by a GNN alone."""
+"""Block models: reproducible, of the degrees, homophily and weights asked for, learnable by a GNN
+alone."""
 
 import warnings
 
@@ -106,7 +107,8 @@ def one_thread():
 
 
 def fit(graph, *, gnn: bool) -> float:
-    """Test accuracy of two layers: an MLP, or GraphSAGE with mean aggregation over the whole graph."""
+    """Test accuracy of two layers: an MLP, or GraphSAGE with mean aggregation over the whole
+    graph."""
     torch.manual_seed(0)
     feat, labels, size = graph.ndata["feat"], graph.ndata["label"], graph.num_nodes
     with warnings.catch_warnings():
@@ -189,19 +191,24 @@ def test_pair_shares():
 
 def test_pair_shares_of_two_sides():
     shares = pair_shares(np.array([4.0, 0.0, 6.0]), np.array([10.0, 20.0, 0.0]), 0.9)
-    # Block 0 sends 90 % to its own; block 2 has none of its own, so everything goes to the others by their weight.
+    # Block 0 sends 90 % to its own; block 2 has none of its own, so everything goes to the others
+    # by their weight.
     assert np.allclose(shares, [[3.6, 0.4, 0], [0, 0, 0], [2, 4, 0]])
 
 
 def test_pair_shares_of_one_block_with_all_the_weight():
-    assert np.allclose(pair_shares(np.array([5.0, 0.0]), np.array([5.0, 0.0]), 0.7), [[5, 0], [0, 0]])
+    assert np.allclose(
+        pair_shares(np.array([5.0, 0.0]), np.array([5.0, 0.0]), 0.7), [[5, 0], [0, 0]]
+    )
 
 
 @pytest.mark.parametrize("homophily", [0.0, 0.5, 1.0])
 def test_edges_are_drawn_by_the_weights_of_both_ends(homophily):
     labels = [torch.tensor([0, 1, 0, 1]), torch.tensor([1, 0, 1])]
     weights = [np.array([1.0, 2.0, 3.0, 2.0]), np.array([1.0, 2.0, 4.0])]
-    source, target = (Blocks.of(block, weight, 2) for block, weight in zip(labels, weights, strict=True))
+    source, target = (
+        Blocks.of(block, weight, 2) for block, weight in zip(labels, weights, strict=True)
+    )
     count = 40_000
     src, dst = draw_edges(source, target, homophily, count, key=5)
     want = np.zeros((4, 3))
@@ -209,7 +216,9 @@ def test_edges_are_drawn_by_the_weights_of_both_ends(homophily):
         for v in range(3):
             own = labels[0][u] == labels[1][v]
             block = weights[1][labels[1].numpy() == labels[1].numpy()[v]].sum()
-            want[u, v] = weights[0][u] / 8 * (homophily if own else 1 - homophily) * weights[1][v] / block
+            want[u, v] = (
+                weights[0][u] / 8 * (homophily if own else 1 - homophily) * weights[1][v] / block
+            )
     got = np.bincount(src * 3 + dst, minlength=12).reshape(4, 3)
     assert (got[want == 0] == 0).all()
     z = (got - count * want)[want > 0] / np.sqrt(count * want * (1 - want))[want > 0]

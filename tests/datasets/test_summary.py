@@ -31,7 +31,9 @@ def test_equals_plain_counting(pairs):
     assert edge.max_in_degree == max(into.values(), default=0)
     assert edge.isolated == 25 - len(set(src) | set(dst))
     assert edge.self_loops == sum(u == v for u, v in pairs)
-    for share, by_out, by_in in zip(CACHE_SHARES, edge.by_out_degree, edge.by_in_degree, strict=True):
+    for share, by_out, by_in in zip(
+        CACHE_SHARES, edge.by_out_degree, edge.by_in_degree, strict=True
+    ):
         top = int(25 * share)
         for counts, got in ((out, by_out), (into, by_in)):
             held = sum(count for _, count in counts.most_common(top))
@@ -73,7 +75,9 @@ def test_known_skew(data_folder, name, top_1, top_10, most):
 class TestArrays:
     @pytest.fixture
     def graph(self):
-        graph = Graph.from_coo([0, 1, 2], [2, 1, 2], ndata={"feat": torch.zeros(3, 5, dtype=torch.bfloat16)})
+        graph = Graph.from_coo(
+            [0, 1, 2], [2, 1, 2], ndata={"feat": torch.zeros(3, 5, dtype=torch.bfloat16)}
+        )
         graph.set_field("train_mask", [True, True, False])
         graph.set_field("w", [1, 2, 3], edge_type=EDGE_TYPE)
         return graph
@@ -83,7 +87,12 @@ class TestArrays:
         found = {array.name: array for array in summary.arrays}
         assert list(found) == ["feat", "train_mask", "indptr", "indices", "edge_ids", "w"]
         feat = found["feat"]
-        assert (feat.dtype, feat.shape, feat.bytes, feat.where) == ("bfloat16", (3, 5), 30, "memory")
+        assert (feat.dtype, feat.shape, feat.bytes, feat.where) == (
+            "bfloat16",
+            (3, 5),
+            30,
+            "memory",
+        )
         assert found["train_mask"].true == 2
         assert feat.true is None
         assert found["indptr"].kind == "structure"
@@ -104,14 +113,18 @@ class TestArrays:
         assert quick == summarise(open_graph(tmp_path / "g"))
         assert {array.name: array.classes for array in quick.arrays}["label"] == 2
 
-    @pytest.mark.parametrize(("file", "content"), [("node-feat.npy", b"x"), ("edge-indptr.npy", None)])
+    @pytest.mark.parametrize(
+        ("file", "content"), [("node-feat.npy", b"x"), ("edge-indptr.npy", None)]
+    )
     def test_a_damaged_folder(self, graph, tmp_path, file, content):
         write_graph(graph, tmp_path / "g")
         path = tmp_path / "g" / file
         path.write_bytes(content or path.read_bytes()[:-4] + b"\0\0\0\1")
         assert summarise_folder(tmp_path / "g") is None
 
-    @pytest.mark.parametrize(("old", "new"), [(b"}", b"]"), (b" \n", b"(\n"), (b"False", b"\xb0\x8a9]l")])
+    @pytest.mark.parametrize(
+        ("old", "new"), [(b"}", b"]"), (b" \n", b"(\n"), (b"False", b"\xb0\x8a9]l")]
+    )
     def test_a_damaged_header(self, graph, tmp_path, old, new):
         write_graph(graph, tmp_path / "g")
         path = tmp_path / "g" / "node-feat.npy"
@@ -129,16 +142,31 @@ class TestArrays:
 
 @pytest.mark.parametrize(
     ("labels", "classes"),
-    [([2**62, 2**62, 5], 2), ([-1, -1, -1], 0), ([], 0), (list(range(70_000)), None), ([[0, 1]], None), ([0.5], None)],
+    [
+        ([2**62, 2**62, 5], 2),
+        ([-1, -1, -1], 0),
+        ([], 0),
+        (list(range(70_000)), None),
+        ([[0, 1]], None),
+        ([0.5], None),
+    ],
 )
 def test_number_of_classes(labels, classes):
-    """Different values, however large; of too many nothing is said, nor of what numbers no classes."""
-    graph = Graph.from_coo([], [], len(labels), ndata={"label": torch.tensor(labels, dtype=None if labels else int)})
+    """Different values, however large; of too many nothing is said, nor of what numbers no
+    classes."""
+    graph = Graph.from_coo(
+        [], [], len(labels), ndata={"label": torch.tensor(labels, dtype=None if labels else int)}
+    )
     assert summarise(graph).arrays[0].classes == classes
 
 
 def test_several_types():
     graph = Graph({("a", "x", "b"): Graph.from_coo([0, 1], [0, 0], 2).csc})
     edge = summarise(graph).edges[0]
-    assert (edge.type, edge.isolated, edge.self_loops, edge.both_ways) == ("a/x/b", None, None, None)
+    assert (edge.type, edge.isolated, edge.self_loops, edge.both_ways) == (
+        "a/x/b",
+        None,
+        None,
+        None,
+    )
     assert edge.max_in_degree == 2

@@ -53,7 +53,10 @@ def test_types_fields_and_ids(folder):
     paper, author = graph.node_fields("paper"), graph.node_fields("author")
     assert words(paper) == ["p1", "p2", "p3"] and words(author) == ["bo", "anna"]
     assert words(graph.node_fields("venue")) == ["kdd, 20", "socc"]
-    assert paper["feat"].tolist() == [[0.5, 1], [2, 3], [1, 1]] and paper["feat"].dtype == torch.float32
+    assert (
+        paper["feat"].tolist() == [[0.5, 1], [2, 3], [1, 1]]
+        and paper["feat"].dtype == torch.float32
+    )
     assert paper["label"].tolist() == [3, 1, 0] and paper["label"].dtype == torch.int64
     assert paper["extra"].shape == (3, 4)
     assert author["h_index"].tolist() == [3, 9] and author["embedding"].tolist() == [[1, 2], [3, 4]]
@@ -63,9 +66,12 @@ def test_types_fields_and_ids(folder):
 
 
 def test_numbers_are_ids(folder):
-    pyarrow.parquet.write_table(pa.table({"user": [10, 11, 10], "item": [0, 1, 2]}), folder / "rates.parquet")
+    pyarrow.parquet.write_table(
+        pa.table({"user": [10, 11, 10], "item": [0, 1, 2]}), folder / "rates.parquet"
+    )
     (folder / "graph.yaml").write_text(
-        "nodes: {user: {}, item: {}}\nedges: {'user:rates:item': {file: rates.parquet, src: user, dst: item}}"
+        "nodes: {user: {}, item: {}}\nedges: {'user:rates:item': {file: rates.parquet, src: user, "
+        "dst: item}}"
     )
     graph = read_graph(folder / "graph.yaml")
     assert graph.node_fields("user")["original_id"].tolist() == [10, 11]
@@ -75,12 +81,17 @@ def test_numbers_are_ids(folder):
 def test_masks_are_bools(folder):
     (folder / "u.csv").write_text("user,train,stars\na,1,0\nb,0,1\nc,1,2\n")
     (folder / "graph.yaml").write_text(
-        "nodes: {user: {file: u.csv, id: user, fields: {train_mask: train, stars_mask: stars, one: train}}}\n"
+        "nodes: {user: {file: u.csv, id: user, fields: {train_mask: train, stars_mask: stars, one: "
+        "train}}}\n"
         "edges: {'user:is:user': {file: u.csv, src: user, dst: user}}"
     )
     fields = read_graph(folder / "graph.yaml").ndata
-    assert fields["train_mask"].tolist() == [True, False, True] and fields["train_mask"].dtype == torch.bool
-    assert fields["stars_mask"].dtype == torch.int64 and fields["one"].dtype == torch.int64  # no masks
+    assert (
+        fields["train_mask"].tolist() == [True, False, True]
+        and fields["train_mask"].dtype == torch.bool
+    )
+    # No masks.
+    assert fields["stars_mask"].dtype == torch.int64 and fields["one"].dtype == torch.int64
 
 
 @pytest.mark.parametrize(
@@ -95,9 +106,17 @@ def test_masks_are_bools(folder):
         ("author:writes:paper", "author:paper", "edges must be named source:relation:target"),
         ("author:writes:paper", "author:writes:book", "with types of"),
         ("fields: [position]", "fields: 3", "fields must be a list of columns"),
-        ("fields: [position]", "fields: [[position]]", r"names must be printable characters, got \['position'\]"),
+        (
+            "fields: [position]",
+            "fields: [[position]]",
+            r"names must be printable characters, got \['position'\]",
+        ),
         ("feat: [f0, f1]", "feat: []", r"names must be printable characters, got \[\]"),
-        ("id: paper_id", "id: [paper_id]", r"names must be printable characters, got \['paper_id'\]"),
+        (
+            "id: paper_id",
+            "id: [paper_id]",
+            r"names must be printable characters, got \['paper_id'\]",
+        ),
         ("src: name", "source: name", "src must be a JSON str|src must be"),
         ("nodes:", "vertices:", "nodes must be"),
     ],
@@ -131,12 +150,17 @@ def test_tables_that_do_not_fit(file, old, new, message, folder):
 def test_matrix_beside_numbers(folder):
     fields = "fields: {feat: [embedding, h_index]}"
     (folder / "graph.yaml").write_text(DESCRIPTION.replace("fields: [h_index, embedding]", fields))
-    assert read_graph(folder / "graph.yaml").node_fields("author")["feat"].tolist() == [[1, 2, 3], [3, 4, 9]]
+    assert read_graph(folder / "graph.yaml").node_fields("author")["feat"].tolist() == [
+        [1, 2, 3],
+        [3, 4, 9],
+    ]
 
 
 def test_one_column_of_words_with_spaces(folder):
     (folder / "venues.txt").write_text("name\nkdd 20\nsocc\n")
-    (folder / "papers.csv").write_text((folder / "papers.csv").read_text().replace('"kdd, 20"', "kdd 20"))
+    (folder / "papers.csv").write_text(
+        (folder / "papers.csv").read_text().replace('"kdd, 20"', "kdd 20")
+    )
     description = DESCRIPTION.replace("venue: {}", "venue: {file: venues.txt, id: name}")
     (folder / "graph.yaml").write_text(description)
     assert words(read_graph(folder / "graph.yaml").node_fields("venue")) == ["kdd 20", "socc"]

@@ -12,7 +12,9 @@ from pagraph.graph.graph import EDGE_TYPE
 EDGES = np.array([[0, 1, 2, 2], [1, 2, 0, 4]])
 
 
-@pytest.mark.parametrize("edges", [EDGES, EDGES.T, EDGES.T.astype(np.uint16), np.asfortranarray(EDGES)])
+@pytest.mark.parametrize(
+    "edges", [EDGES, EDGES.T, EDGES.T.astype(np.uint16), np.asfortranarray(EDGES)]
+)
 def test_alone(edges, tmp_path):
     if not hasattr(torch, str(edges.dtype)):
         pytest.skip("this torch has no such dtype")
@@ -41,7 +43,8 @@ def save(folder, form, **arrays):
         np.savez(folder / "g.npz", **arrays)
     else:
         torch.save(
-            {n: torch.from_numpy(a) if a.dtype.kind != "U" else str(a) for n, a in arrays.items()}, folder / "g.pt"
+            {n: torch.from_numpy(a) if a.dtype.kind != "U" else str(a) for n, a in arrays.items()},
+            folder / "g.pt",
         )
     return folder / f"g.{form}"
 
@@ -88,7 +91,9 @@ def test_number_of_vertices_is_no_field(form, tmp_path):
 
 
 def test_undirected_edges_have_the_same_rows(tmp_path):
-    graph = read_graph(save(tmp_path, "npz", edge_index=EDGES, edge_attr=np.arange(4)), undirected=True)
+    graph = read_graph(
+        save(tmp_path, "npz", edge_index=EDGES, edge_attr=np.arange(4)), undirected=True
+    )
     assert graph.edata["edge_attr"].tolist() == [0, 1, 2, 3] * 2
 
 
@@ -96,19 +101,39 @@ def test_undirected_edges_have_the_same_rows(tmp_path):
     ("form", "arrays", "message"),
     [
         ("npz", {"edge_index": EDGES * 1.0}, "edge_index must hold integers, got torch.float64"),
-        ("pt", {"edge_index": EDGES[:, :3, None]}, r"must have shape \[2, edges\] or \[edges, 2\], got \[2, 3, 1\]"),
+        (
+            "pt",
+            {"edge_index": EDGES[:, :3, None]},
+            r"must have shape \[2, edges\] or \[edges, 2\], got \[2, 3, 1\]",
+        ),
         ("npz", {"edge_index": -EDGES}, r"must be in \[0, 1\), got -"),
         ("npz", {"edge_index": EDGES, "num_nodes": np.array(3)}, r"must be in \[0, 3\), got 4"),
-        ("pt", {"edge_index": EDGES, "num_nodes": np.array([3.5, 1])}, "num_nodes must be 1 integer"),
-        ("npz", {"edge_index": EDGES, "num_nodes": np.array(2**50)}, "must have at most 10000000 vertices for 4 edges"),
+        (
+            "pt",
+            {"edge_index": EDGES, "num_nodes": np.array([3.5, 1])},
+            "num_nodes must be 1 integer",
+        ),
+        (
+            "npz",
+            {"edge_index": EDGES, "num_nodes": np.array(2**50)},
+            "must have at most 10000000 vertices for 4 edges",
+        ),
         ("npz", {"edge_index": EDGES, "x": np.zeros((3, 2))}, r"must be in \[0, 3\), got 4"),
         (
             "npz",
             {"edge_index": EDGES, "num_nodes": np.array(6), "x": np.zeros((5, 2))},
             "x must have a row",
         ),
-        ("pt", {"edge_index": EDGES, "x": np.zeros((6, 2)), "y": np.zeros(5)}, r"y must have .* \(6\), got 5"),
-        ("npz", {"edge_index": EDGES, "num_edges": np.array(9)}, "num_edges must be the 4 of edge_index, got 9"),
+        (
+            "pt",
+            {"edge_index": EDGES, "x": np.zeros((6, 2)), "y": np.zeros(5)},
+            r"y must have .* \(6\), got 5",
+        ),
+        (
+            "npz",
+            {"edge_index": EDGES, "num_edges": np.array(9)},
+            "num_edges must be the 4 of edge_index, got 9",
+        ),
     ],
 )
 def test_refuses(form, arrays, message, tmp_path):
@@ -118,16 +143,23 @@ def test_refuses(form, arrays, message, tmp_path):
 
 def test_sparse(tmp_path):
     torch.save(torch.from_numpy(EDGES).to_sparse(), tmp_path / "e.pt")
-    with pytest.raises(FormatError, match="edge_index must be a dense tensor, got layout torch.sparse_coo"):
+    with pytest.raises(
+        FormatError, match="edge_index must be a dense tensor, got layout torch.sparse_coo"
+    ):
         read_graph(tmp_path / "e.pt")
 
 
 def test_two_by_two(tmp_path):
     edges = np.array([[0, 1], [2, 3]])
     np.save(tmp_path / "e.npy", edges)
-    with pytest.raises(FormatError, match="must be no array of 2 x 2, in which rows may be edges or ends"):
+    with pytest.raises(
+        FormatError, match="must be no array of 2 x 2, in which rows may be edges or ends"
+    ):
         read_graph(tmp_path / "e.npy")
-    assert ends(read_graph(save(tmp_path, "npz", edge_index=edges)), EDGE_TYPE).tolist() == [[0, 2], [1, 3]]
+    assert ends(read_graph(save(tmp_path, "npz", edge_index=edges)), EDGE_TYPE).tolist() == [
+        [0, 2],
+        [1, 3],
+    ]
 
 
 def test_damaged(tmp_path):

@@ -7,7 +7,10 @@ from pagraph import Graph
 from pagraph.graph.graph import CSC, EDGE_TYPE, NODE_TYPE
 
 HOMOGENEOUS = {NODE_TYPE: 7}, [EDGE_TYPE]
-HETEROGENEOUS = {"paper": 6, "author": 4}, [("author", "writes", "paper"), ("paper", "cites", "paper")]
+HETEROGENEOUS = (
+    {"paper": 6, "author": 4},
+    [("author", "writes", "paper"), ("paper", "cites", "paper")],
+)
 
 
 def random_graph(types, seed, num_edges=20):
@@ -16,9 +19,14 @@ def random_graph(types, seed, num_edges=20):
     draw = np.random.default_rng(seed)
     csc = {}
     for source, relation, target in edge_types:
-        src, dst = (draw.integers(0, max(counts[end], 1), num_edges * bool(counts[end])) for end in (source, target))
+        src, dst = (
+            draw.integers(0, max(counts[end], 1), num_edges * bool(counts[end]))
+            for end in (source, target)
+        )
         size = min(len(src), len(dst))
-        csc[source, relation, target] = CSC.from_coo(src[:size], dst[:size], (counts[source], counts[target]))
+        csc[source, relation, target] = CSC.from_coo(
+            src[:size], dst[:size], (counts[source], counts[target])
+        )
     return Graph(csc, counts)
 
 
@@ -45,4 +53,7 @@ def assert_same_fields(got, want):
     assert set(got) == set(want)
     for name, values in want.items():
         assert (got[name].dtype, got[name].shape) == (values.dtype, values.shape), name
-        assert got[name].contiguous().view(torch.uint8).equal(values.contiguous().view(torch.uint8)), name  # NaN, too
+        # NaN, too.
+        assert (
+            got[name].contiguous().view(torch.uint8).equal(values.contiguous().view(torch.uint8))
+        ), name

@@ -69,7 +69,9 @@ def edges_of(block):
     """A block's edges as sorted (source id, destination id, edge id): the order DGL leaves open."""
     src, dst = block.edges()
     src_ids, dst_ids = block.srcdata[dgl.NID], block.dstdata[dgl.NID]
-    rows = zip(src_ids[src].tolist(), dst_ids[dst].tolist(), block.edata[dgl.EID].tolist(), strict=True)
+    rows = zip(
+        src_ids[src].tolist(), dst_ids[dst].tolist(), block.edata[dgl.EID].tolist(), strict=True
+    )
     return sorted(rows)
 
 
@@ -79,5 +81,10 @@ def bits(batch):
     parts = [input_nodes.tolist(), output_nodes.tolist()]
     for block in blocks:
         src, dst = block.edges()
-        parts += [src.tolist(), dst.tolist(), block.edata[dgl.EID].tolist(), block.srcdata[dgl.NID].tolist()]
+        parts += [
+            src.tolist(),
+            dst.tolist(),
+            block.edata[dgl.EID].tolist(),
+            block.srcdata[dgl.NID].tolist(),
+        ]
     return parts

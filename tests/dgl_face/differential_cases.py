@@ -1,4 +1,5 @@
-"""The list of cases that DGL's loader and ours run: node-wise and edge-wise, in pairs of options."""
+"""The list of cases that DGL's loader and ours run: node-wise and edge-wise, in pairs of
+options."""
 
 import torch
 from cases import dgl
@@ -8,7 +9,12 @@ from worlds import edge_seeds_of, make_world, seeds_of
 from dgl.utils import recursive_apply  # isort: skip
 
 d = dgl.dataloading
-LOADER = {"cache": [0, "1%", 1.0], "prefetch": [0, 1, 4], "num_workers": [0, 2], "shuffle": [False, True]}
+LOADER = {
+    "cache": [0, "1%", 1.0],
+    "prefetch": [0, 1, 4],
+    "num_workers": [0, 2],
+    "shuffle": [False, True],
+}
 IDTYPES = [torch.int64, torch.int32]
 COLUMNS = ["none", "name", "canonical"]
 # Each in DGL's order: the last entry serves the seeds.
@@ -87,28 +93,42 @@ def edge_seeds(case):
 
 
 def node_sampler(case, *, fused=False):
-    """DGL's sampler object. For DGL's loader not ``fused``, which is wrong on int32 graphs from the 2nd batch on."""
+    """DGL's sampler object. For DGL's loader not ``fused``, which is wrong on int32 graphs from the
+    2nd batch on."""
     graph = world_of(case).graph
     fanouts = FANOUTS[case["fanouts"]](graph.canonical_etypes)
     if graph.is_homogeneous:
-        fanouts = [next(iter(f.values())) if isinstance(f, dict) and 0 in f.values() else f for f in fanouts]
+        fanouts = [
+            next(iter(f.values())) if isinstance(f, dict) and 0 in f.values() else f
+            for f in fanouts
+        ]
     names = prefetching(graph, case["columns"])
-    if case.get("kind") == "labor":  # without weights: DGL reads those of other edges, see test_differential_labor
+    # Without weights: DGL reads those of other edges, see test_differential_labor.
+    if case.get("kind") == "labor":
         return d.LaborSampler(fanouts, **names)
     return d.NeighborSampler(
-        fanouts, replace=case.get("replace", False), fused=fused, **WEIGHTS[case["weights"]], **names
+        fanouts,
+        replace=case.get("replace", False),
+        fused=fused,
+        **WEIGHTS[case["weights"]],
+        **names,
     )
 
 
 def prefetching(graph, form):
-    """The prefetch arguments of a block sampler: none, by type name, or by canonical type; lists where there is one."""
+    """The prefetch arguments of a block sampler: none, by type name, or by canonical type; lists
+    where there is one."""
     if form == "none":
         return {}
     feats = {ntype: ["feat"] for ntype in graph.ntypes}
     labels = {ntype: ["label"] for ntype in graph.ntypes if "label" in graph.nodes[ntype].data}
     if len(graph.ntypes) == 1 and form == "name":
         feats, labels = feats[graph.ntypes[0]], labels[graph.ntypes[0]]
-    return dict(prefetch_node_feats=feats, prefetch_labels=labels, prefetch_edge_feats=edge_names(graph, form))
+    return dict(
+        prefetch_node_feats=feats,
+        prefetch_labels=labels,
+        prefetch_edge_feats=edge_names(graph, form),
+    )
 
 
 def edge_names(graph, form):
@@ -117,25 +137,35 @@ def edge_names(graph, form):
         return None
     if graph.is_homogeneous and form == "name":
         return ["w"]
-    return {c if form == "canonical" else c[1]: ["w"] for i, c in enumerate(graph.canonical_etypes) if i % 4 != 3}
+    return {
+        c if form == "canonical" else c[1]: ["w"]
+        for i, c in enumerate(graph.canonical_etypes)
+        if i % 4 != 3
+    }
 
 
 def edge_sampler(case, negative_sampler, *, fused=False, copying=False):
-    """DGL's edge-wise sampler object; ``copying``: excluding copies of the ids, as DGL's loader needs.
+    """DGL's edge-wise sampler object; ``copying``: excluding copies of the ids, as DGL's loader
+    needs.
 
-    DGL sorts the ids that it excludes, in place: with "self" and "reverse_types" these are the pair graph's edge ids,
-    and the batch's indices, which then belong to other edges. The reference is given copies.
+    DGL sorts the ids that it excludes, in place: with "self" and "reverse_types" these are the pair
+    graph's edge ids, and the batch's indices, which then belong to other edges. The reference is
+    given copies.
     """
     world = world_of(case)
     graph, exclude, reverse = world.graph, case["exclude"], {}
     tensor_seeds = case["keys"] == "none" and len(graph.canonical_etypes) == 1
     if exclude == "reverse_id":
-        reverse["reverse_eids"] = next(iter(world.reverse_eids.values())) if tensor_seeds else world.reverse_eids
+        reverse["reverse_eids"] = (
+            next(iter(world.reverse_eids.values())) if tensor_seeds else world.reverse_eids
+        )
     elif exclude == "reverse_types":
         exclude = "self" if tensor_seeds else exclude  # DGL asks for a mapping of seeds here
         reverse["reverse_etypes"] = world.reverse_etypes
     elif exclude in ("ids", "function"):
-        ids = {c: torch.arange(0, m, 3, dtype=graph.idtype) for c, m in counts_of(graph).items() if m}
+        ids = {
+            c: torch.arange(0, m, 3, dtype=graph.idtype) for c, m in counts_of(graph).items() if m
+        }
         exclude = ids if exclude == "ids" else lambda seeds, ids=ids: ids
     if copying:
         mode, found = exclude, d.base.find_exclude_eids
@@ -155,13 +185,16 @@ def counts_of(graph):
 
 
 class Shifted:
-    """A negative sampler of the user's own: the next vertex, of some of the edge types, as a dict."""
+    """A negative sampler of the user's own: the next vertex, of some of the edge types, as a
+    dict."""
 
     def __call__(self, graph, seeds):
         if not isinstance(seeds, dict):
             seeds = {graph.canonical_etypes[0]: seeds}
         ends = {c: graph.find_edges(ids, etype=c) for c, ids in seeds.items()}
-        return {c: (src, (dst + 1) % graph.num_nodes(c[2])) for c, (src, dst) in list(ends.items())[:2]}
+        return {
+            c: (src, (dst + 1) % graph.num_nodes(c[2])) for c, (src, dst) in list(ends.items())[:2]
+        }
 
 
 def shifted(graph, seeds):

@@ -1,4 +1,5 @@
-"""Outcomes of random sampling, counted over many draws, against exact probabilities and against DGL's."""
+"""Outcomes of random sampling, counted over many draws, against exact probabilities and against
+DGL's."""
 
 import itertools
 import math
@@ -20,7 +21,8 @@ class Forest:
     """Vertices whose in-edges look alike: each is one draw from the same distribution.
 
     Attributes:
-        graph: Vertices ``0 .. copies - 1`` of the type "v" (or of the only type), each with its own sources.
+        graph: Vertices ``0 .. copies - 1`` of the type "v" (or of the only type), each with its own
+            sources.
         copies: How many.
         positions: For each relation and edge id, which of its destination's in-edges it is.
     """
@@ -31,13 +33,17 @@ class Forest:
 
 
 def make_forest(degrees, copies=250, idtype=torch.int64, *, in_order=False, **columns):
-    """A forest: one relation for each of ``degrees``; edge ids in no order, or in that of the destinations.
+    """A forest: one relation for each of ``degrees``; edge ids in no order, or in that of the
+    destinations.
 
-    ``columns``: a name to the values over the in-edges of a vertex, for each relation (None: the column is missing).
+    ``columns``: a name to the values over the in-edges of a vertex, for each relation (None: the
+    column is missing).
     """
     rng = np.random.default_rng(sum(degrees))
     single = len(degrees) == 1
-    etypes = [("_N", "_E", "_N")] if single else [(f"u{i}", f"r{i}", "v") for i in range(len(degrees))]
+    etypes = (
+        [("_N", "_E", "_N")] if single else [(f"u{i}", f"r{i}", "v") for i in range(len(degrees))]
+    )
     counts = {"_N" if single else "v": copies}
     data, positions = {}, {}
     for etype, degree in zip(etypes, degrees, strict=True):
@@ -45,18 +51,24 @@ def make_forest(degrees, copies=250, idtype=torch.int64, *, in_order=False, **co
         order = np.arange(m) if in_order else rng.permutation(m)
         first = copies if single else 0
         counts[etype[0]] = first + m
-        data[etype] = torch.from_numpy(first + order).to(idtype), torch.from_numpy(order // degree).to(idtype)
+        data[etype] = (
+            torch.from_numpy(first + order).to(idtype),
+            torch.from_numpy(order // degree).to(idtype),
+        )
         positions[etype] = order % degree
     graph = dgl.heterograph(data, counts, idtype=idtype)
     for name, values in columns.items():
         for etype, pattern in zip(etypes, values, strict=True):
             if pattern is not None:
-                graph.edges[etype].data[name] = torch.as_tensor(pattern)[torch.from_numpy(positions[etype])]
+                graph.edges[etype].data[name] = torch.as_tensor(pattern)[
+                    torch.from_numpy(positions[etype])
+                ]
     return Forest(graph, copies, positions)
 
 
 def draw(make, forest, sampler, batches=60, *, hop=-1, base=2, **options):
-    """The outcome of each vertex in each batch by relation: a number whose digits say how often each in-edge came.
+    """The outcome of each vertex in each batch by relation: a number whose digits say how often
+    each in-edge came.
 
     Arrays of shape ``(batches, copies)``.
     """
@@ -70,7 +82,9 @@ def draw(make, forest, sampler, batches=60, *, hop=-1, base=2, **options):
 
 def outcomes(forest, blocks, base=2):
     """The outcome of each vertex in each block, by relation."""
-    rows = {etype: np.empty((len(blocks), forest.copies), dtype=np.int64) for etype in forest.positions}
+    rows = {
+        etype: np.empty((len(blocks), forest.copies), dtype=np.int64) for etype in forest.positions
+    }
     for i, block in enumerate(blocks):
         for etype, positions in forest.positions.items():
             dst = block.edges(etype=etype)[1].numpy()
@@ -83,7 +97,8 @@ def outcomes(forest, blocks, base=2):
 
 
 def probabilities(weights, fanout, *, replace=False, excluded=(), base=2):
-    """The exact probability of each outcome: draws one after the other by weight; excluded edges are dropped after."""
+    """The exact probability of each outcome: draws one after the other by weight; excluded edges
+    are dropped after."""
     found = Counter()
     candidates = sum(w > 0 for w in weights)
     draws = fanout if replace and candidates else min(fanout, candidates)
@@ -102,15 +117,20 @@ def probabilities(weights, fanout, *, replace=False, excluded=(), base=2):
 
 
 def class_probabilities(classes, fanout, *, replace=False):
-    """The exact probability of how many picks have which weight, for ``(weight, number of edges)`` pairs."""
+    """The exact probability of how many picks have which weight, for ``(weight, number of edges)``
+    pairs."""
     chances = {(0,) * len(classes): 1.0}
     for _ in range(fanout):
         after = Counter()
         for picked, chance in chances.items():
-            left = [w * (n - (0 if replace else k)) for (w, n), k in zip(classes, picked, strict=True)]
+            left = [
+                w * (n - (0 if replace else k)) for (w, n), k in zip(classes, picked, strict=True)
+            ]
             for i, mass in enumerate(left):
                 if mass > 0:
-                    after[(*picked[:i], picked[i] + 1, *picked[i + 1 :])] += chance * mass / sum(left)
+                    after[(*picked[:i], picked[i] + 1, *picked[i + 1 :])] += (
+                        chance * mass / sum(left)
+                    )
         chances = dict(after)
     return chances
 
@@ -124,7 +144,8 @@ def products(*parts):
 
 
 def assert_distribution(codes, chances):
-    """Outcomes occur as often as ``chances`` says; neither less nor more regularly than at random."""
+    """Outcomes occur as often as ``chances`` says; neither less nor more regularly than at
+    random."""
     seen = Counter(codes)
     assert set(seen) <= set(chances), f"impossible outcomes: {set(seen) - set(chances)}"
     count = seen.total()
@@ -154,7 +175,8 @@ def assert_same_distribution(mine, reference):
 
 
 def assert_uniform_inclusion(codes_matrix, fanout):
-    """Each of ``d`` edges is in a share ``fanout / d`` of the samples without replacement; shape ``(draws, d)``.
+    """Each of ``d`` edges is in a share ``fanout / d`` of the samples without replacement; shape
+    ``(draws, d)``.
 
     Indicators of one sample have covariance ``-p (1 - p) / (d - 1)``, hence the factor.
     """

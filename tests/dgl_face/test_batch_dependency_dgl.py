@@ -22,7 +22,8 @@ def star(centres=200):
 
 
 def alike(make, sampler, apart=1, epoch=40, **options):
-    """Share of a batch's edges that are in the batch ``apart`` places later, every batch having the same seeds."""
+    """Share of a batch's edges that are in the batch ``apart`` places later, every batch having the
+    same seeds."""
     dgl.seed(2)
     loader = make(star(), torch.arange(200).repeat(epoch), sampler, batch_size=200, **options)
     taken = np.zeros((epoch, 200 * DEGREE), dtype=bool)
@@ -32,17 +33,20 @@ def alike(make, sampler, apart=1, epoch=40, **options):
 
 
 def dgls_formula(apart, period, chance):
-    """What DGL's numbers give: two normal ones, of the group and of the next, mixed by an angle that grows.
+    """What DGL's numbers give: two normal ones, of the group and of the next, mixed by an angle
+    that grows.
 
-    A step of the angle by ``pi / (2 * period)`` brings ``exp(-z * z / 2) / (4 * period)`` sources under the quantile
-    ``z`` (the rate at which such a process crosses a level: Rice, 1944); summed over few steps.
+    A step of the angle by ``pi / (2 * period)`` brings ``exp(-z * z / 2) / (4 * period)`` sources
+    under the quantile ``z`` (the rate at which such a process crosses a level: Rice, 1944); summed
+    over few steps.
     """
     z = torch.special.ndtri(torch.tensor(chance, dtype=torch.float64)).item()
     return 1 - apart * np.exp(-z * z / 2) / (4 * period) / chance
 
 
 def test_labor_is_ours_and_changes_less_than_dgls():
-    """At a small chance: ours renews one in ``period``, and all that it takes away is what it draws anew."""
+    """At a small chance: ours renews one in ``period``, and all that it takes away is what it draws
+    anew."""
     period, chance = 16, 2 / DEGREE
     sampler = LaborSampler([2], batch_dependency=period)
     assert native_sampler(star(), sampler).batch_dependency == period
@@ -59,14 +63,18 @@ def test_the_loaders_argument_is_the_samplers():
     mine = ours(graph, torch.arange(200), LaborSampler([3, 2], batch_dependency=5), **options)
     expected = [bits(batch) for batch in mine]
     for sampler in (LaborSampler([3, 2]), LaborSampler([3, 2], batch_dependency=5)):
-        loader = ours(graph, torch.arange(200), sampler, batch_dependency=5, num_workers=3, **options)
+        loader = ours(
+            graph, torch.arange(200), sampler, batch_dependency=5, num_workers=3, **options
+        )
         assert [bits(batch) for batch in loader] == expected
 
 
 def test_uniform_neighbours_and_those_of_edges_share():
     assert alike(ours, NeighborSampler([2]), seed=1) == pytest.approx(2 / DEGREE, abs=0.01)
     expected = 1 - (1 - 2 / DEGREE) / 8
-    assert alike(ours, NeighborSampler([2]), seed=1, batch_dependency=8) == pytest.approx(expected, abs=0.01)
+    assert alike(ours, NeighborSampler([2]), seed=1, batch_dependency=8) == pytest.approx(
+        expected, abs=0.01
+    )
     around = dgl.dataloading.as_edge_prediction_sampler(NeighborSampler([2]))
     ids = torch.arange(200 * DEGREE).repeat(6)
     for period in (1, 8):
@@ -83,7 +91,9 @@ def test_of_0_is_dgls_own_whose_draws_never_change():
 
 def test_pickled_and_resumed_it_goes_on():
     graph = make_graph()
-    loader = ours(graph, torch.arange(200), NeighborSampler([3]), batch_size=30, seed=1, batch_dependency=5)
+    loader = ours(
+        graph, torch.arange(200), NeighborSampler([3]), batch_size=30, seed=1, batch_dependency=5
+    )
     expected = [bits(batch) for batch in loader]
     loader.set_epoch(0)
     reader = iter(loader)
@@ -105,8 +115,18 @@ def test_pickled_and_resumed_it_goes_on():
             ValueError,
             "must be 1 but for neighbour and LABOR samplers, got 2 for",
         ),
-        (LaborSampler([2], batch_dependency=0), 2, ValueError, "got 2 for one that runs its own code"),
-        (LaborSampler([2], batch_dependency=4), 2, ValueError, "must be the sampler's own, 4, or 1; got 2"),
+        (
+            LaborSampler([2], batch_dependency=0),
+            2,
+            ValueError,
+            "got 2 for one that runs its own code",
+        ),
+        (
+            LaborSampler([2], batch_dependency=4),
+            2,
+            ValueError,
+            "must be the sampler's own, 4, or 1; got 2",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(sampler, value, error, message):

@@ -17,8 +17,24 @@ pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 NeighborSampler = dgl.dataloading.NeighborSampler
 COMPARED_ATTRIBUTES = [
-    *("graph", "graph_sampler", "device", "use_ddp", "ddp_seed", "shuffle", "drop_last", "use_uva", "batch_size"),
-    *("use_prefetch_thread", "pin_prefetcher", "use_alternate_streams", "num_workers", "other_storages"),
+    *(
+        "graph",
+        "graph_sampler",
+        "device",
+        "use_ddp",
+        "ddp_seed",
+        "shuffle",
+        "drop_last",
+        "use_uva",
+        "batch_size",
+    ),
+    *(
+        "use_prefetch_thread",
+        "pin_prefetcher",
+        "use_alternate_streams",
+        "num_workers",
+        "other_storages",
+    ),
     "cpu_affinity_enabled",
 ]
 
@@ -39,12 +55,18 @@ def test_length_and_order(n, batch_size, drop_last, prefetch):
     flat = [i for batch in got for i in batch]
     assert flat == ids.tolist()[: len(got) * batch_size if drop_last else None]
     if n:  # DGL's loader aborts the process on an empty batch
-        assert got == [b[1].tolist() for b in collect(theirs(graph, ids, NeighborSampler([2]), **options))]
+        assert got == [
+            b[1].tolist() for b in collect(theirs(graph, ids, NeighborSampler([2]), **options))
+        ]
 
 
 def test_no_seeds_are_said_where_the_loader_is_made():
     graph = make_graph()
-    for nothing in (torch.empty(0, dtype=torch.int64), [], {"_N": torch.empty(0, dtype=torch.int64)}):
+    for nothing in (
+        torch.empty(0, dtype=torch.int64),
+        [],
+        {"_N": torch.empty(0, dtype=torch.int64)},
+    ):
         with pytest.warns(RuntimeWarning, match="an epoch has no batches: there are no seeds"):
             assert len(ours(graph, nothing, NeighborSampler([2]))) == 0
 
@@ -153,16 +175,26 @@ def test_arrays_and_lists_are_copied_and_tensors_are_not():
 
 @pytest.mark.parametrize(
     "ids",
-    [np.arange(9)[::-1], np.arange(18)[::2], np.arange(9).astype(">i8"), np.ndarray((0,), np.int64)],
+    [
+        np.arange(9)[::-1],
+        np.arange(18)[::2],
+        np.arange(9).astype(">i8"),
+        np.ndarray((0,), np.int64),
+    ],
     ids=["reversed", "strided", "big-endian", "empty"],
 )
 def test_arrays_of_any_layout(ids):
     ids.flags.writeable = False
-    assert sum(outputs(ours(make_graph(), ids, NeighborSampler([2]), batch_size=4)), []) == ids.tolist()
+    assert (
+        sum(outputs(ours(make_graph(), ids, NeighborSampler([2]), batch_size=4)), [])
+        == ids.tolist()
+    )
 
 
 def test_numpys_integers_as_options():
-    options = dict(num_workers=np.int64(1), prefetch=np.int32(1), batch_size=np.int64(4), seed=np.uint8(3))
+    options = dict(
+        num_workers=np.int64(1), prefetch=np.int32(1), batch_size=np.int64(4), seed=np.uint8(3)
+    )
     loader = ours(make_graph(), torch.arange(8), NeighborSampler([2]), **options)
     assert outputs(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert type(loader.num_workers) is int and loader.num_workers == 1
@@ -182,7 +214,11 @@ def test_looking_at_the_dataset_draws_nothing(seed):
 
     assert epochs(True) == epochs(False)
     dataset = Batches()
-    assert [ids.tolist() for ids in ours(graph, dataset, sampler, shuffle=True).dataset] == [[1, 2], [3], [4, 5, 6]]
+    assert [ids.tolist() for ids in ours(graph, dataset, sampler, shuffle=True).dataset] == [
+        [1, 2],
+        [3],
+        [4, 5, 6],
+    ]
     assert dataset.shuffles == 0
 
 
@@ -201,17 +237,26 @@ def test_resuming_leaves_a_shuffled_dataset_alone(seed):
     with pytest.raises(ValueError, match="permutation must be None for a dataset"):
         resumed.load_state_dict({**state, "permutation": torch.arange(3)})
     of_ids = ours(graph, torch.arange(3), sampler, shuffle=True, seed=seed)
-    with pytest.raises(ValueError, match=r"state\['num_seeds'\] must be 3 for this loader, got None"):
+    with pytest.raises(
+        ValueError, match=r"state\['num_seeds'\] must be 3 for this loader, got None"
+    ):
         of_ids.load_state_dict(state)
 
 
 def test_int32_graphs_and_wrong_dtypes():
     graph = make_graph(idtype=torch.int32)
     ids = torch.arange(10, dtype=torch.int32)
-    for input_nodes, output_nodes, blocks in ours(graph, ids, NeighborSampler([2, 2]), batch_size=4):
+    for input_nodes, output_nodes, blocks in ours(
+        graph, ids, NeighborSampler([2, 2]), batch_size=4
+    ):
         assert input_nodes.dtype == output_nodes.dtype == torch.int32
         for block in blocks:
-            assert block.idtype == block.edata[dgl.EID].dtype == block.srcdata[dgl.NID].dtype == torch.int32
+            assert (
+                block.idtype
+                == block.edata[dgl.EID].dtype
+                == block.srcdata[dgl.NID].dtype
+                == torch.int32
+            )
     with pytest.raises(dgl.DGLError, match=r"graph's id dtype torch.int32, got torch.int64"):
         list(ours(graph, ids.long(), NeighborSampler([2])))
     with pytest.raises(dgl.DGLError, match="got torch.float32"):
@@ -224,7 +269,11 @@ def test_dict_indices_are_batched_in_the_dicts_order():
             return {k: v.clone() for k, v in indices.items()}
 
     graph = make_graph()
-    ids = {"b": torch.tensor([1, 2, 3]), "a": torch.tensor([7, 8]), "c": torch.tensor([], dtype=torch.int64)}
+    ids = {
+        "b": torch.tensor([1, 2, 3]),
+        "a": torch.tensor([7, 8]),
+        "c": torch.tensor([], dtype=torch.int64),
+    }
     batches = list(ours(graph, ids, Echo(), batch_size=2))
     as_lists = [{k: v.tolist() for k, v in batch.items()} for batch in batches]
     assert as_lists == [{"b": [1, 2]}, {"b": [3], "a": [7]}, {"a": [8]}]
@@ -280,7 +329,15 @@ def test_workers_cover_the_indices_in_order(workers, native):
     for _ in range(2):
         assert outputs(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
     assert loader.num_workers == workers
-    shuffled = ours(graph, ids, sampler, batch_size=4, num_workers=workers, persistent_workers=True, shuffle=True)
+    shuffled = ours(
+        graph,
+        ids,
+        sampler,
+        batch_size=4,
+        num_workers=workers,
+        persistent_workers=True,
+        shuffle=True,
+    )
     first, second = (sum(outputs(shuffled), []) for _ in range(2))
     assert first != second and sorted(first) == sorted(second) == ids.tolist()
 
@@ -310,14 +367,19 @@ def test_signature_is_dgls_with_more_keywords():
         assert mine[parameter.name].default == parameter.default
         assert mine[parameter.name].kind == parameter.kind
     extra = {n: p for n, p in mine.items() if n not in {q.name for q in named}}
-    cached, others = {"cache", "cache_policy", "cache_dtype"}, {"prefetch", "lookahead", "memory", "seed"}
+    cached, others = (
+        {"cache", "cache_policy", "cache_dtype"},
+        {"prefetch", "lookahead", "memory", "seed"},
+    )
     assert set(extra) == cached | others | {"batch_dependency"}
     assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in extra.values())
 
 
 def test_by_position_and_by_name():
     graph, ids, sampler = make_graph(), torch.arange(6), NeighborSampler([2])
-    positional = ours(graph, ids, sampler, None, False, 0, 4, True, False, None, None, None, False, None)
+    positional = ours(
+        graph, ids, sampler, None, False, 0, 4, True, False, None, None, None, False, None
+    )
     assert len(positional) == 1 and outputs(positional) == [[0, 1, 2, 3]]
     named = ours(graph=graph, indices=ids, graph_sampler=sampler, batch_size=4)
     assert len(named) == 2
@@ -364,7 +426,8 @@ def test_an_item_has_the_samplers_structure(wrap):
 
 
 def test_worker_init_fn_leaves_the_training_loops_random_numbers_alone():
-    """What PyTorch's documentation tells users to write seeds the global generators: of a process, there."""
+    """What PyTorch's documentation tells users to write seeds the global generators: of a process,
+    there."""
 
     def seed_worker(worker):
         np.random.seed(torch.initial_seed() % 2**32)
@@ -374,7 +437,13 @@ def test_worker_init_fn_leaves_the_training_loops_random_numbers_alone():
     graph = make_graph()
     np.random.seed(1), random.seed(1), torch.manual_seed(1)
     loader = ours(
-        graph, torch.arange(20), NeighborSampler([2]), batch_size=10, num_workers=2, worker_init_fn=seed_worker, seed=0
+        graph,
+        torch.arange(20),
+        NeighborSampler([2]),
+        batch_size=10,
+        num_workers=2,
+        worker_init_fn=seed_worker,
+        seed=0,
     )
     drawn = []
     for _ in range(3):
@@ -389,7 +458,9 @@ def test_worker_init_fn_leaves_the_training_loops_random_numbers_alone():
 def test_a_loader_can_be_pickled_and_copied_in_the_middle_of_an_epoch(how, seed):
     graph = make_graph()
     sampler = NeighborSampler([3, 2], prefetch_node_feats=["feat"])
-    loader = ours(graph, torch.arange(40), sampler, batch_size=8, shuffle=True, seed=seed, num_workers=2)
+    loader = ours(
+        graph, torch.arange(40), sampler, batch_size=8, shuffle=True, seed=seed, num_workers=2
+    )
     batches = iter(loader)
     next(batches), next(batches)
     clone = pickle.loads(pickle.dumps(loader)) if how == "pickle" else copy.deepcopy(loader)
@@ -400,7 +471,8 @@ def test_a_loader_can_be_pickled_and_copied_in_the_middle_of_an_epoch(how, seed)
 
 
 def test_worker_init_fn_is_done_before_the_loop_goes_on():
-    """It may change the global generators for a while: not while the training loop draws from them."""
+    """It may change the global generators for a while: not while the training loop draws from
+    them."""
     done = []
 
     def slow(worker):

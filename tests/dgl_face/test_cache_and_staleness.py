@@ -1,4 +1,5 @@
-"""The cache behind the face: the same values with and without it, honest counts, never a stale row."""
+"""The cache behind the face: the same values with and without it, honest counts, never a stale
+row."""
 
 import gc
 import weakref
@@ -32,7 +33,9 @@ def disk_graph(folder, **kwargs):
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_values_are_the_same_with_any_cache_and_depth(tmp_path, cache, prefetch):
     graph = disk_graph(tmp_path)
-    sampler = NeighborSampler([4, 3], prefetch_node_feats=["disk", "feat"], prefetch_labels=["label"])
+    sampler = NeighborSampler(
+        [4, 3], prefetch_node_feats=["disk", "feat"], prefetch_labels=["label"]
+    )
     loader = ours(graph, torch.arange(200), sampler, batch_size=20, cache=cache, prefetch=prefetch)
     for _ in range(2):
         for input_nodes, output_nodes, blocks in loader:
@@ -46,7 +49,13 @@ def test_every_dtype_through_the_cache(tmp_path, dtype):
     graph = make_graph()
     values = random_field(graph.num_nodes(), (3, 2), dtype)
     graph.ndata["x"] = on_disk(values, tmp_path)
-    loader = ours(graph, torch.arange(100), NeighborSampler([4], prefetch_node_feats=["x"]), batch_size=30, cache="40%")
+    loader = ours(
+        graph,
+        torch.arange(100),
+        NeighborSampler([4], prefetch_node_feats=["x"]),
+        batch_size=30,
+        cache="40%",
+    )
     for input_nodes, _, blocks in loader:
         assert torch.equal(blocks[0].srcdata["x"], values[input_nodes])
     assert 0 < loader.stats.total.hit_rate < 1
@@ -109,7 +118,15 @@ def test_a_policy_of_the_users_own(tmp_path):
         return seeds
 
     sampler = NeighborSampler([4], prefetch_labels=["disk"])
-    loader = ours(graph, torch.arange(30), sampler, batch_size=10, cache="10%", cache_policy=seeds_first, seed=5)
+    loader = ours(
+        graph,
+        torch.arange(30),
+        sampler,
+        batch_size=10,
+        cache="10%",
+        cache_policy=seeds_first,
+        seed=5,
+    )
     collect(loader)
     assert seen == {"nodes": 300, "seeds": list(range(30)), "seed": 5}
     assert loader.stats.total.hit_rate == 1.0
@@ -119,8 +136,12 @@ def test_a_policy_of_the_users_own(tmp_path):
 
 CHANGES = {
     "replace": lambda g, n: g.ndata.__setitem__("h", torch.full((g.num_nodes(), 4), float(n))),
-    "other width": lambda g, n: g.ndata.__setitem__("h", torch.full((g.num_nodes(), 3 + n), float(n))),
-    "other dtype": lambda g, n: g.ndata.__setitem__("h", torch.full((g.num_nodes(),), n, dtype=torch.int64)),
+    "other width": lambda g, n: g.ndata.__setitem__(
+        "h", torch.full((g.num_nodes(), 3 + n), float(n))
+    ),
+    "other dtype": lambda g, n: g.ndata.__setitem__(
+        "h", torch.full((g.num_nodes(),), n, dtype=torch.int64)
+    ),
     "write all": lambda g, n: g.ndata["h"].__setitem__(slice(None), float(n)),
     "write a view": lambda g, n: g.ndata["h"][:, :2].fill_(float(n)),
     "delete and set": lambda g, n: (
@@ -138,8 +159,18 @@ def test_the_next_batch_after_a_change_has_the_new_values(tmp_path, change, pref
     graph = make_graph()
     values = torch.zeros(graph.num_nodes(), 4)
     graph.ndata["h"] = on_disk(values, tmp_path) if disk else values
-    sampler = NeighborSampler([3, 2], prefetch_node_feats=[] if lazy else ["h"], prefetch_labels=[] if lazy else ["h"])
-    loader = ours(graph, torch.arange(200), sampler, batch_size=10, cache=1.0, prefetch=prefetch, num_workers=2)
+    sampler = NeighborSampler(
+        [3, 2], prefetch_node_feats=[] if lazy else ["h"], prefetch_labels=[] if lazy else ["h"]
+    )
+    loader = ours(
+        graph,
+        torch.arange(200),
+        sampler,
+        batch_size=10,
+        cache=1.0,
+        prefetch=prefetch,
+        num_workers=2,
+    )
     for _ in range(2):
         for step, (input_nodes, output_nodes, blocks) in enumerate(loader):
             assert torch.equal(blocks[0].srcdata["h"], graph.ndata["h"][input_nodes])
@@ -191,7 +222,14 @@ def test_columns_that_require_gradients():
     graph = make_graph()
     graph.ndata["emb"] = torch.randn(graph.num_nodes(), 4, requires_grad=True)
     with pytest.raises(RuntimeError, match="requires_grad"):
-        collect(ours(graph, torch.arange(10), NeighborSampler([2], prefetch_node_feats=["emb"]), batch_size=5))
+        collect(
+            ours(
+                graph,
+                torch.arange(10),
+                NeighborSampler([2], prefetch_node_feats=["emb"]),
+                batch_size=5,
+            )
+        )
     _, _, blocks = next(iter(ours(graph, torch.arange(10), NeighborSampler([2]), batch_size=5)))
     blocks[0].srcdata["emb"].sum().backward()
     assert graph.ndata["emb"].grad is not None and float(graph.ndata["emb"].grad.sum()) > 0
@@ -211,9 +249,16 @@ def test_two_loaders_with_one_sampler_in_turn_and_interleaved():
 
 
 def test_loader_cache_and_graph_are_freed_at_once(tmp_path):
-    """Without the garbage collector: a cycle would keep gigabytes of cache until it happens to run."""
+    """Without the garbage collector: a cycle would keep gigabytes of cache until it happens to
+    run."""
     graph = disk_graph(tmp_path)
-    loader = ours(graph, torch.arange(50), NeighborSampler([2], prefetch_node_feats=["disk"]), batch_size=10, cache=1.0)
+    loader = ours(
+        graph,
+        torch.arange(50),
+        NeighborSampler([2], prefetch_node_feats=["disk"]),
+        batch_size=10,
+        cache=1.0,
+    )
     gc.collect()
     gc.disable()
     try:
@@ -284,4 +329,11 @@ def test_no_hit_rate_is_shown_where_there_is_nothing_to_cache(tmp_path):
     collect(both), collect(memory)
     assert "%" not in str(memory.stats)
     shown = {line.split()[0]: "%" in line for line in str(both.stats).splitlines() if line}
-    assert shown == {"epoch": False, "0": True, "total": True, "field": False, "disk": True, "feat": False}
+    assert shown == {
+        "epoch": False,
+        "0": True,
+        "total": True,
+        "field": False,
+        "disk": True,
+        "feat": False,
+    }

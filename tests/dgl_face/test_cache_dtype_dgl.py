@@ -1,4 +1,5 @@
-"""``cache_dtype`` behind DGL's face: columns of all types, edges, labels; what is not prefetched stays exact."""
+"""``cache_dtype`` behind DGL's face: columns of all types, edges, labels; what is not prefetched
+stays exact."""
 
 import numpy as np
 import pytest
@@ -21,7 +22,11 @@ def graph(tmp_path):
             torch.from_numpy(rng.integers(0, counts[etype[0]], 600)),
             torch.from_numpy(rng.integers(0, counts[etype[2]], 600)),
         )
-        for etype in [("user", "follows", "user"), ("user", "buys", "item"), ("item", "bought", "user")]
+        for etype in [
+            ("user", "follows", "user"),
+            ("user", "buys", "item"),
+            ("item", "bought", "user"),
+        ]
     }
     graph = dgl.heterograph(edges, num_nodes_dict=counts)
 
@@ -50,7 +55,14 @@ def test_prefetched_columns_are_rounded_alike_and_others_exact(graph, cache, num
         prefetch_labels={"user": ["score"]},
         prefetch_edge_feats={"buys": ["w"]},
     )
-    options = dict(batch_size=16, seed=0, cache=cache, cache_dtype="bf16", num_workers=num_workers, prefetch=prefetch)
+    options = dict(
+        batch_size=16,
+        seed=0,
+        cache=cache,
+        cache_dtype="bf16",
+        num_workers=num_workers,
+        prefetch=prefetch,
+    )
     loader = ours(graph, {"user": torch.arange(100)}, sampler, **options)
     for _ in range(2):
         for input_nodes, output_nodes, blocks in loader:
@@ -58,13 +70,16 @@ def test_prefetched_columns_are_rounded_alike_and_others_exact(graph, cache, num
                 rows = blocks[0].srcnodes[ntype].data["feat"]
                 assert torch.equal(rows, bf16(graph.nodes[ntype].data["feat"][input_nodes[ntype]]))
             assert torch.equal(
-                blocks[0].srcnodes["item"].data["exact"], graph.nodes["item"].data["exact"][input_nodes["item"]]
+                blocks[0].srcnodes["item"].data["exact"],
+                graph.nodes["item"].data["exact"][input_nodes["item"]],
             )
             score = blocks[-1].dstnodes["user"].data["score"]
             assert torch.equal(score, bf16(graph.nodes["user"].data["score"][output_nodes["user"]]))
             for block in blocks:
                 ids = block.edges["buys"].data[dgl.EID]
-                assert torch.equal(block.edges["buys"].data["w"], bf16(graph.edges["buys"].data["w"][ids]))
+                assert torch.equal(
+                    block.edges["buys"].data["w"], bf16(graph.edges["buys"].data["w"][ids])
+                )
     if isinstance(cache, float):
         fields = loader.stats.total.reads.fields
         assert all(field.hits > 0 for field in fields.values()), fields
@@ -74,7 +89,9 @@ def test_copies_of_a_loader_keep_it(graph):
     import copy
 
     sampler = NeighborSampler([2], prefetch_node_feats={"user": ["feat"]})
-    loader = ours(graph, {"user": torch.arange(20)}, sampler, cache=1.0, cache_dtype="half", batch_size=10)
+    loader = ours(
+        graph, {"user": torch.arange(20)}, sampler, cache=1.0, cache_dtype="half", batch_size=10
+    )
     again = copy.copy(loader)
     assert again.cache_dtype == loader.cache_dtype == torch.float16
     for input_nodes, _, blocks in again:

@@ -1,4 +1,5 @@
-"""A ``pagraph.Graph`` in the DGL face: converted once, shared by its loaders, with its fields as they are."""
+"""A ``pagraph.Graph`` in the DGL face: converted once, shared by its loaders, with its fields as
+they are."""
 
 import copy
 import gc
@@ -34,7 +35,9 @@ def random_graph(seed=0):
 @pytest.fixture
 def part(tmp_path):
     """A graph like the part of a partition: wide features in a mapped file, by reference."""
-    np.save(tmp_path / "feat.npy", np.random.default_rng(0).random((SOURCE_ROWS, 24), dtype=np.float32))
+    np.save(
+        tmp_path / "feat.npy", np.random.default_rng(0).random((SOURCE_ROWS, 24), dtype=np.float32)
+    )
     graph = random_graph()
     ids = torch.randperm(SOURCE_ROWS, generator=torch.Generator().manual_seed(1))[:N]
     graph.set_field("feat", IndexedRows(map_npy(tmp_path / "feat.npy"), ids))
@@ -48,7 +51,9 @@ def column_of(graph, name="feat"):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("cache", [0, "20%", "auto"])
 def test_a_part_is_loaded_with_the_right_rows(part, workers, cache):
-    loader = ours(part, torch.arange(N), SAMPLER, batch_size=50, num_workers=workers, cache=cache, seed=0)
+    loader = ours(
+        part, torch.arange(N), SAMPLER, batch_size=50, num_workers=workers, cache=cache, seed=0
+    )
     for _ in range(2):
         for input_nodes, output_nodes, blocks in loader:
             assert input_nodes.dtype == torch.int64
@@ -61,7 +66,10 @@ def test_a_part_is_loaded_with_the_right_rows(part, workers, cache):
 def test_batches_are_those_of_the_converted_graph(part):
     converted = to_dgl(part)
     converted.ndata["feat"] = part.ndata["feat"].materialize()
-    loaders = [ours(g, torch.arange(N), SAMPLER, batch_size=50, shuffle=True, seed=0) for g in (part, converted)]
+    loaders = [
+        ours(g, torch.arange(N), SAMPLER, batch_size=50, shuffle=True, seed=0)
+        for g in (part, converted)
+    ]
     for mine, other in zip(*loaders, strict=True):
         assert torch.equal(mine[0], other[0]) and torch.equal(mine[1], other[1])
         assert torch.equal(mine[2][0].srcdata["feat"], other[2][0].srcdata["feat"])
@@ -111,7 +119,9 @@ def test_written_fields_are_seen_at_once(part):
     for input_nodes, _, blocks in loader:
         assert torch.equal(blocks[0].srcdata["feat"], part.ndata["feat"][input_nodes])
         part.ndata["feat"].source.add_(1)
-        assert torch.equal(blocks[-1].dstdata["label"], part.ndata["label"][blocks[-1].dstdata[dgl.NID]])
+        assert torch.equal(
+            blocks[-1].dstdata["label"], part.ndata["label"][blocks[-1].dstdata[dgl.NID]]
+        )
 
 
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
@@ -125,17 +135,23 @@ def test_both_directions_and_reversed_graphs(part, edge_dir):
 def test_graphs_of_several_types():
     csc = CSC(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 2]), num_src=3)
     graph = Graph({("a", "r", "b"): csc}, {"a": 3, "b": 2})
-    graph.set_field("x", IndexedRows(torch.arange(8.0).view(4, 2), torch.tensor([3, 0, 1])), node_type="a")
+    graph.set_field(
+        "x", IndexedRows(torch.arange(8.0).view(4, 2), torch.tensor([3, 0, 1])), node_type="a"
+    )
     sampler = NeighborSampler([-1], prefetch_node_feats={"a": ["x"]})
     for input_nodes, _, blocks in ours(graph, {"b": torch.arange(2)}, sampler, batch_size=2):
-        assert torch.equal(blocks[0].srcnodes["a"].data["x"], graph.node_fields("a")["x"][input_nodes["a"]])
+        assert torch.equal(
+            blocks[0].srcnodes["a"].data["x"], graph.node_fields("a")["x"][input_nodes["a"]]
+        )
 
 
 def test_dgls_own_reads_of_a_converted_part(part):
     converted = to_dgl(part)
     assert converted._node_frames[0]._columns["feat"].index is not None
     whole = part.ndata["feat"].materialize()
-    assert torch.equal(dgl.node_subgraph(converted, torch.tensor([4, 2])).ndata["feat"], whole[[4, 2]])
+    assert torch.equal(
+        dgl.node_subgraph(converted, torch.tensor([4, 2])).ndata["feat"], whole[[4, 2]]
+    )
     assert torch.equal(converted.ndata["feat"], whole)
     assert torch.equal(Graph.from_dgl(converted).ndata["feat"], whole)
 
@@ -173,7 +189,9 @@ def test_a_loader_of_a_part_can_be_pickled(part):
         assert torch.equal(blocks[0].srcdata["feat"], part.ndata["feat"][input_nodes])
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda of: pickle.loads(pickle.dumps(of))])
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda of: pickle.loads(pickle.dumps(of))]
+)
 @pytest.mark.parametrize("make", [lambda graph: graph, to_dgl])
 def test_copies_draw_the_same_whatever_order_the_rows_have(part, duplicate, make):
     """DGL orders the rows of a graph's copy anew, and draws are places in rows."""
@@ -181,7 +199,10 @@ def test_copies_draw_the_same_whatever_order_the_rows_have(part, duplicate, make
     again = duplicate(loader)
     for (input_nodes, _, blocks), (inputs, _, copied) in zip(loader, again, strict=True):
         assert torch.equal(input_nodes, inputs)
-        assert all(torch.equal(a.edata[dgl.EID], b.edata[dgl.EID]) for a, b in zip(blocks, copied, strict=True))
+        assert all(
+            torch.equal(a.edata[dgl.EID], b.edata[dgl.EID])
+            for a, b in zip(blocks, copied, strict=True)
+        )
 
 
 def test_seeds_outside_the_graph_are_refused():

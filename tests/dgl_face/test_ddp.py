@@ -1,4 +1,5 @@
-"""Distributed training with real processes (gloo): what each rank gets, and that none waits for another for ever."""
+"""Distributed training with real processes (gloo): what each rank gets, and that none waits for
+another for ever."""
 
 import json
 import os
@@ -20,7 +21,8 @@ SCRIPT = Path(__file__).with_name("ddp_ranks.py")
 def folder(tmp_path_factory):
     """What all ranks of all numbers of processes saw."""
     folder = tmp_path_factory.mktemp("ranks")
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # no pool of threads, which a fork would lose
+    # No pool of threads, which a fork would lose.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
@@ -30,7 +32,10 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module", params=WORLDS)
 def ranks(request, folder):
     """What every rank saw, in order of rank."""
-    return [json.loads((folder / f"{rank}of{request.param}.json").read_text()) for rank in range(request.param)]
+    return [
+        json.loads((folder / f"{rank}of{request.param}.json").read_text())
+        for rank in range(request.param)
+    ]
 
 
 def flat(batches):
@@ -44,7 +49,9 @@ def test_ranks_cover_the_indices_in_equally_many_batches(ranks, length):
     each = -(-length // world)
     assert set(lengths) == {-(-each // 2)} == {len(part) for part in batches}
     padded = [i % length for i in range(each * world)]
-    assert [flat(part) for part in batches] == [padded[r * each : (r + 1) * each] for r in range(world)]
+    assert [flat(part) for part in batches] == [
+        padded[r * each : (r + 1) * each] for r in range(world)
+    ]
     lengths, batches = zip(*[rank["slices"][f"{length} True"] for rank in ranks], strict=True)
     assert set(lengths) == {length // world // 2} == {len(part) for part in batches}
     seen = flat(flat(batches))
@@ -88,7 +95,9 @@ def test_a_model_trains_with_uneven_ends(ranks):
 @pytest.fixture
 def one_process(tmp_path):
     """A process group of this process alone."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
     yield
     torch.distributed.destroy_process_group()
 
@@ -106,17 +115,26 @@ def outputs(loader):
 def test_ddp_seed_orders_the_indices_unless_there_is_a_seed():
     first = outputs(make_loader())
     assert first == outputs(make_loader(ddp_seed=0)) != outputs(make_loader(ddp_seed=1))
-    assert outputs(make_loader(ddp_seed=0, seed=7)) == outputs(make_loader(ddp_seed=1, seed=7)) != first
+    assert (
+        outputs(make_loader(ddp_seed=0, seed=7))
+        == outputs(make_loader(ddp_seed=1, seed=7))
+        != first
+    )
     assert outputs(make_loader(seed=7)) == outputs(make_loader(seed=7, use_ddp=False))
     state = make_loader(ddp_seed=1).state_dict()
-    with pytest.raises(ValueError, match=r"state\['shuffle_seed'\] must be 2 for this loader, got 1"):
+    with pytest.raises(
+        ValueError, match=r"state\['shuffle_seed'\] must be 2 for this loader, got 1"
+    ):
         make_loader(ddp_seed=2).load_state_dict(state)
 
 
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize(
     ("ddp_seed", "error", "message"),
-    [("x", TypeError, "ddp_seed must be an integer or None, got 'x'"), (-1, ValueError, "ddp_seed must be in .*-1")],
+    [
+        ("x", TypeError, "ddp_seed must be an integer or None, got 'x'"),
+        (-1, ValueError, "ddp_seed must be in .*-1"),
+    ],
 )
 def test_bad_ddp_seeds(ddp_seed, error, message):
     with pytest.raises(error, match=message):

@@ -1,4 +1,5 @@
-"""DGL's batches made on an accelerator, here the CPU: the same batches, handed over in the reader's thread."""
+"""DGL's batches made on an accelerator, here the CPU: the same batches, handed over in the reader's
+thread."""
 
 import gc
 
@@ -32,18 +33,30 @@ def on_accelerator(monkeypatch):
 
 def sampler_of(**options):
     return d.NeighborSampler(
-        [3, 2], prefetch_node_feats=["feat", "wide"], prefetch_labels=["label"], prefetch_edge_feats=["w"], **options
+        [3, 2],
+        prefetch_node_feats=["feat", "wide"],
+        prefetch_labels=["label"],
+        prefetch_edge_feats=["w"],
+        **options,
     )
 
 
 def rows_of(blocks):
-    return [blocks[0].srcdata["feat"], blocks[0].srcdata["wide"], blocks[-1].dstdata["label"], blocks[0].edata["w"]]
+    return [
+        blocks[0].srcdata["feat"],
+        blocks[0].srcdata["wide"],
+        blocks[-1].dstdata["label"],
+        blocks[0].edata["w"],
+    ]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("cache", ["50%", "auto", 0])
 def test_batches_are_the_same_and_handed_over_in_the_readers_thread(on_accelerator, workers, cache):
-    graph, settings = make_graph(), {"batch_size": 32, "seed": 3, "shuffle": True, "num_workers": workers}
+    graph, settings = (
+        make_graph(),
+        {"batch_size": 32, "seed": 3, "shuffle": True, "num_workers": workers},
+    )
     settings["prefetch"] = 2 * bool(workers)
     plain = list(ours(graph, torch.arange(100), sampler_of(), **settings))
     device = on_accelerator(Accelerator())
@@ -67,7 +80,9 @@ def test_batches_are_the_same_with_kernels(on_accelerator):
     loader = ours(graph, torch.arange(30), sampler_of(), cache="30%", **settings)
     batches = list(loader)
     on_accelerator(None)
-    for batch, expected in zip(batches, ours(graph, torch.arange(30), sampler_of(), **settings), strict=True):
+    for batch, expected in zip(
+        batches, ours(graph, torch.arange(30), sampler_of(), **settings), strict=True
+    ):
         assert bits(batch) == bits(expected)
         assert all(map(torch.equal, rows_of(batch[2]), rows_of(expected[2])))
 
@@ -78,7 +93,9 @@ def test_any_dtype(on_accelerator, dtype):
     graph.ndata["field"] = random_field(300, (5,), dtype)
     on_accelerator(Accelerator())
     sampler = d.NeighborSampler([3], prefetch_node_feats=["field"])
-    for input_nodes, _, blocks in ours(graph, torch.arange(50), sampler, batch_size=20, cache="50%"):
+    for input_nodes, _, blocks in ours(
+        graph, torch.arange(50), sampler, batch_size=20, cache="50%"
+    ):
         assert torch.equal(blocks[0].srcdata["field"], graph.ndata["field"][input_nodes])
 
 
@@ -134,7 +151,9 @@ def test_pins_are_released(on_accelerator, end, monkeypatch):
     if not device.runs_kernels:
         pytest.skip("needs Triton and TRITON_INTERPRET=1")
     graph = make_graph()
-    loader = ours(graph, torch.arange(20), d.NeighborSampler([2], prefetch_node_feats=["feat"]), batch_size=20)
+    loader = ours(
+        graph, torch.arange(20), d.NeighborSampler([2], prefetch_node_feats=["feat"]), batch_size=20
+    )
     batches = list(loader)
     assert device.pinned
     if end == "close":
@@ -151,7 +170,9 @@ def test_a_cache_gives_way_to_batches(on_accelerator):
     graph.ndata["feat"] = torch.randn(300, 16)
     device = on_accelerator(Accelerator(memory=40_000))
     sampler = d.NeighborSampler([3, 2], prefetch_node_feats=["feat"])
-    loader = ours(graph, torch.arange(300), sampler, batch_size=150, cache="100%", num_workers=0, prefetch=0)
+    loader = ours(
+        graph, torch.arange(300), sampler, batch_size=150, cache="100%", num_workers=0, prefetch=0
+    )
     for input_nodes, _, blocks in loader:
         assert torch.equal(blocks[0].srcdata["feat"], graph.ndata["feat"][input_nodes])
         del blocks
@@ -162,8 +183,12 @@ def test_a_cache_gives_way_to_batches(on_accelerator):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_never_fits_says_so(on_accelerator, workers):
     on_accelerator(Accelerator(memory=500))
-    loader = ours(make_graph(), torch.arange(100), sampler_of(), batch_size=50, num_workers=workers, cache=0)
-    with pytest.raises(OutOfMemory, match="a batch does not fit on cpu beside the model, and no cache is left"):
+    loader = ours(
+        make_graph(), torch.arange(100), sampler_of(), batch_size=50, num_workers=workers, cache=0
+    )
+    with pytest.raises(
+        OutOfMemory, match="a batch does not fit on cpu beside the model, and no cache is left"
+    ):
         next(iter(loader))
 
 
@@ -177,11 +202,15 @@ def a_gpu_for_torch_alone(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
 
-@pytest.mark.parametrize("options", [{"device": "cuda"}, {"device": "cuda:0"}, {"use_uva": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"device": "cuda"}, {"device": "cuda:0"}, {"use_uva": True}], ids=str
+)
 def test_a_dgl_without_cuda_is_told_at_construction(a_gpu_for_torch_alone, options):
     message = (
-        r"device='cuda:0' needs a DGL that was built for CUDA, this DGL .* was not: install one from data\.dgl\.ai, or "
-        r"take pagraph\.pyg\.NeighborLoader, pagraph\.Loader with block\.to_pyg\(\), or device='cpu'"
+        r"device='cuda:0' needs a DGL that was built for CUDA, this DGL .* was not: install one "
+        r"from data\.dgl\.ai, or "
+        r"take pagraph\.pyg\.NeighborLoader, pagraph\.Loader with block\.to_pyg\(\), or "
+        r"device='cpu'"
     )
     with pytest.raises(dgl.DGLError, match=message):
         ours(make_graph(), torch.arange(10), sampler_of(), **options)

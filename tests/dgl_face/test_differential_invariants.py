@@ -35,9 +35,12 @@ def fanout_of(case, sampler, hop, etype):
 
 
 def candidates(case, etype):
-    """Edges that may be drawn, as (source, destination, edge id), and how many each destination has."""
+    """Edges that may be drawn, as (source, destination, edge id), and how many each destination
+    has."""
     graph = world_of(case).graph
-    src, dst, eids = graph.in_edges(torch.arange(graph.num_nodes(etype[2]), dtype=graph.idtype), "all", etype)
+    src, dst, eids = graph.in_edges(
+        torch.arange(graph.num_nodes(etype[2]), dtype=graph.idtype), "all", etype
+    )
     (column,) = WEIGHTS[case["weights"]].values() or [None]
     weights = graph.edges[etype].data.get(column, None)
     rows = list(zip(src.tolist(), dst.tolist(), eids.tolist(), strict=True))
@@ -46,7 +49,8 @@ def candidates(case, etype):
 
 
 def assert_drawn_right(case, sampler, blocks, excluded=None):
-    """Each edge is the graph's; each vertex has as many as it can have, none twice without replacement."""
+    """Each edge is the graph's; each vertex has as many as it can have, none twice without
+    replacement."""
     graph = world_of(case).graph
     for etype in graph.canonical_etypes:
         allowed, degrees = candidates(case, etype)
@@ -74,7 +78,11 @@ def assert_drawn_right(case, sampler, blocks, excluded=None):
 @pytest.mark.parametrize("make", [ours, theirs])
 @pytest.mark.parametrize("case", RANDOM_NODE_CASES, ids=case_name)
 def test_random_node_wise_batches(case, make):
-    graph, seeds, sampler = world_of(case).graph, node_seeds(case), node_sampler(case, fused=make is ours)
+    graph, seeds, sampler = (
+        world_of(case).graph,
+        node_seeds(case),
+        node_sampler(case, fused=make is ours),
+    )
     options, only_ours = loader_options(case)
     batches = run(make, graph, seeds, sampler, **options, **(only_ours if make is ours else {}))
     assert batches
@@ -97,9 +105,15 @@ def test_random_edge_wise_batches(case):
     for batch in batches:
         input_nodes, pair, blocks = batch[0], batch[1], batch[-1]
         assert_chained(input_nodes, nodes_of(pair), blocks)
-        seed_edges = {c: pair.edges[c].data[dgl.EID] for c in graph.canonical_etypes if pair.num_edges(c)}
+        seed_edges = {
+            c: pair.edges[c].data[dgl.EID] for c in graph.canonical_etypes if pair.num_edges(c)
+        }
         if not isinstance(seeds, dict):
             (seed_edges,) = seed_edges.values()
         excluded = sampler.exclude(seed_edges) if sampler.exclude else {}
-        excluded = {graph.canonical_etypes[0]: excluded} if isinstance(excluded, torch.Tensor) else excluded
+        excluded = (
+            {graph.canonical_etypes[0]: excluded}
+            if isinstance(excluded, torch.Tensor)
+            else excluded
+        )
         assert_drawn_right(case, sampler.sampler, blocks, excluded or None)

@@ -21,11 +21,17 @@ def test_three_items_or_four_by_negative_sampler():
     world = make_world("heterograph")
     seeds = {"buys": torch.arange(10), FOLLOWS: torch.arange(3)}
     for negatives, length in ((None, 3), (Uniform(1), 4)):
-        batches = list(ours(world.graph, seeds, edge_sampler(negative_sampler=negatives), batch_size=8))
+        batches = list(
+            ours(world.graph, seeds, edge_sampler(negative_sampler=negatives), batch_size=8)
+        )
         assert [len(batch) for batch in batches] == [length] * 2
         for batch, counts in zip(batches, [{BUYS: 8}, {BUYS: 2, FOLLOWS: 3}], strict=True):
             input_nodes, pair, blocks = batch[0], batch[1], batch[-1]
-            assert isinstance(input_nodes, dict) and isinstance(pair, dgl.DGLGraph) and isinstance(blocks, list)
+            assert (
+                isinstance(input_nodes, dict)
+                and isinstance(pair, dgl.DGLGraph)
+                and isinstance(blocks, list)
+            )
             for part in batch[1:-1]:
                 assert {c: n for c in part.canonical_etypes if (n := part.num_edges(c))} == counts
             for graph in batch[1:-1]:
@@ -39,7 +45,8 @@ EXCLUDE = [None, "self", "reverse_id", "reverse_types", "the seeds"]
 @pytest.mark.parametrize("exclude", EXCLUDE)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_pair_edges_are_the_batchs_in_its_order(exclude, shuffle):
-    """With their own labels, and the indices as the user gave them: DGL sorts both when it excludes the seeds."""
+    """With their own labels, and the indices as the user gave them: DGL sorts both when it excludes
+    the seeds."""
     world = make_world("heterograph")
     seeds = edge_seeds_of(world, "canonical", seed=3)
     before = {c: ids.clone() for c, ids in seeds.items()}
@@ -54,7 +61,9 @@ def test_pair_edges_are_the_batchs_in_its_order(exclude, shuffle):
     assert all(torch.equal(seeds[c], ids) for c, ids in before.items())
     for c, ids in before.items():
         eids = torch.cat([pair.edges[c].data[dgl.EID] for _, pair, _ in batches])
-        assert torch.equal(eids, ids) if not shuffle else sorted(eids.tolist()) == sorted(ids.tolist())
+        assert (
+            torch.equal(eids, ids) if not shuffle else sorted(eids.tolist()) == sorted(ids.tolist())
+        )
         src, dst = zip(*(end_ids(pair, c) for _, pair, _ in batches), strict=True)
         parent_src, parent_dst = world.graph.find_edges(eids, etype=c)
         assert torch.equal(torch.cat(src), parent_src) and torch.equal(torch.cat(dst), parent_dst)
@@ -79,7 +88,11 @@ def test_no_block_holds_an_excluded_edge(exclude, fanout):
         drawn = {c: pair.edges[c].data[dgl.EID] for c in graph.canonical_etypes}
         excluded = {c: set(ids.tolist()) for c, ids in drawn.items()}
         if exclude == "reverse_id":
-            excluded = {c: ids | set(world.reverse_eids[c][list(ids)].tolist()) for c, ids in excluded.items() if ids}
+            excluded = {
+                c: ids | set(world.reverse_eids[c][list(ids)].tolist())
+                for c, ids in excluded.items()
+                if ids
+            }
         if exclude == "reverse_types":
             excluded[BOUGHT] |= excluded[BUYS]
         for block in blocks:
@@ -92,13 +105,17 @@ def test_no_block_holds_an_excluded_edge(exclude, fanout):
 
 
 def test_what_a_batch_holds_is_the_batchs_own():
-    """Writing to it changes neither the indices, nor the graph, nor the batch's other graphs, nor a later batch."""
+    """Writing to it changes neither the indices, nor the graph, nor the batch's other graphs, nor a
+    later batch."""
     world = make_world("heterograph")
     graph, seeds = world.graph, {FOLLOWS: torch.arange(40), BUYS: torch.arange(30)}
     labels, feats = graph.edges[BUYS].data["w"].clone(), graph.nodes["item"].data["feat"].clone()
     names = {"prefetch_node_feats": {"item": ["feat"]}}
     sampler = edge_sampler(
-        d.NeighborSampler([2], **names), negative_sampler=Uniform(1), exclude="self", prefetch_labels={BUYS: ["w"]}
+        d.NeighborSampler([2], **names),
+        negative_sampler=Uniform(1),
+        exclude="self",
+        prefetch_labels={BUYS: ["w"]},
     )
     loader = ours(graph, seeds, sampler, batch_size=35, seed=0, prefetch=2)
     for _ in range(2):
@@ -117,7 +134,9 @@ def test_what_a_batch_holds_is_the_batchs_own():
             block.srcnodes["item"].data["feat"].fill_(-1)
         assert sum(drawn, []) == list(range(30))
     assert torch.equal(seeds[BUYS], torch.arange(30))
-    assert torch.equal(graph.edges[BUYS].data["w"], labels) and torch.equal(graph.nodes["item"].data["feat"], feats)
+    assert torch.equal(graph.edges[BUYS].data["w"], labels) and torch.equal(
+        graph.nodes["item"].data["feat"], feats
+    )
 
 
 @pytest.mark.parametrize("outside", [-1, 300])
@@ -132,7 +151,9 @@ def test_excluded_ids_outside_the_graph_exclude_nothing(outside):
         for _, pair, (block,) in collect(make(world.graph, seeds, sampler, batch_size=5)):
             excluded = torch.cat([pair.edata[dgl.EID], reverse[pair.edata[dgl.EID]]])
             whole = world.graph.in_edges(block.dstdata[dgl.NID], form="eid")
-            assert set(block.edata[dgl.EID].tolist()) == set(whole.tolist()) - set(excluded.tolist())
+            assert set(block.edata[dgl.EID].tolist()) == set(whole.tolist()) - set(
+                excluded.tolist()
+            )
 
 
 def test_a_mask_is_no_list_of_ids_to_exclude():
@@ -151,13 +172,16 @@ def test_an_unknown_way_to_exclude():
 
 @pytest.mark.parametrize("shape", ["homogeneous", "heterograph"])
 def test_shadow_as_the_inner_sampler(shape):
-    """A subgraph in place of blocks, with features on its vertices; the reference's where nothing is left to chance."""
+    """A subgraph in place of blocks, with features on its vertices; the reference's where nothing
+    is left to chance."""
     world = make_world(shape)
     graph, seeds = world.graph, edge_seeds_of(world, "none")
     names = ["feat"] if shape == "homogeneous" else {"user": ["feat"], "item": ["feat"]}
     sampler = edge_sampler(d.ShaDowKHopSampler([-1, -1], prefetch_node_feats=names))
     pairs = zip(
-        ours(graph, seeds, sampler, batch_size=10), collect(theirs(graph, seeds, sampler, batch_size=10)), strict=True
+        ours(graph, seeds, sampler, batch_size=10),
+        collect(theirs(graph, seeds, sampler, batch_size=10)),
+        strict=True,
     )
     for (inputs, pair, sub), (in_, ref_pair, reference) in pairs:
         for c in graph.canonical_etypes:
@@ -169,13 +193,16 @@ def test_shadow_as_the_inner_sampler(shape):
             assert torch.equal(inputs[ntype] if isinstance(inputs, dict) else inputs, ids)
             assert sorted(ids.tolist()) == sorted(reference.nodes[ntype].data[dgl.NID].tolist())
             if ntype != "tag":
-                assert torch.equal(sub.nodes[ntype].data["feat"], graph.nodes[ntype].data["feat"][ids])
+                assert torch.equal(
+                    sub.nodes[ntype].data["feat"], graph.nodes[ntype].data["feat"][ids]
+                )
         assert type(inputs) is type(in_)
 
 
 @pytest.mark.parametrize("shape", ["homogeneous", "heterograph"])
 def test_link_prediction_computes_the_same(shape):
-    """Blocks and pair graphs fit together: scores, loss and gradients of a model on both loaders' batches."""
+    """Blocks and pair graphs fit together: scores, loss and gradients of a model on both loaders'
+    batches."""
     world = make_world(shape)
     graph, seeds = world.graph, edge_seeds_of(world, "name" if shape == "heterograph" else "none")
     if isinstance(seeds, dict):
@@ -189,7 +216,9 @@ def test_link_prediction_computes_the_same(shape):
         ends = {c: graph.find_edges(ids, etype=c) for c, ids in seeds.items()}
         return {c: (src, (dst + 1) % graph.num_nodes(c[2])) for c, (src, dst) in ends.items()}
 
-    sampler = edge_sampler(exclude="reverse_id", reverse_eids=reverses(world, seeds), negative_sampler=shifted)
+    sampler = edge_sampler(
+        exclude="reverse_id", reverse_eids=reverses(world, seeds), negative_sampler=shifted
+    )
     results = []
     for make in (ours, theirs):
         losses = []
@@ -197,7 +226,9 @@ def test_link_prediction_computes_the_same(shape):
         for _, pair, negative, blocks in collect(make(graph, seeds, sampler, batch_size=10)):
             x = {ntype: blocks[0].srcnodes[ntype].data["plain"] for ntype in graph.ntypes}
             y = layer(blocks[0], x)
-            loss = sum(scores(part, y, sign).sum() for part, sign in ((pair, 1.0), (negative, -1.0)))
+            loss = sum(
+                scores(part, y, sign).sum() for part, sign in ((pair, 1.0), (negative, -1.0))
+            )
             loss.backward()
             losses.append(loss.detach())
         results.append((losses, [p.grad.clone() for p in conv.parameters()]))
@@ -206,7 +237,9 @@ def test_link_prediction_computes_the_same(shape):
 
 
 def reverses(world, seeds):
-    return world.reverse_eids if isinstance(seeds, dict) else next(iter(world.reverse_eids.values()))
+    return (
+        world.reverse_eids if isinstance(seeds, dict) else next(iter(world.reverse_eids.values()))
+    )
 
 
 def scores(graph, y, sign):
@@ -229,5 +262,7 @@ def test_dgl_may_sort_the_graphs_edges_in_place():
     for _ in range(2):
         input_nodes, output_nodes, (block,) = next(iter(loader))
         ends, eids = block.edges(), block.edata[dgl.EID]
-        assert torch.equal(input_nodes[ends[0]], src[eids]) and torch.equal(output_nodes[ends[1]], dst[eids])
+        assert torch.equal(input_nodes[ends[0]], src[eids]) and torch.equal(
+            output_nodes[ends[1]], dst[eids]
+        )
         GlobalUniform(2)(graph, torch.arange(50))

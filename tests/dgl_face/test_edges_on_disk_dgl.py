@@ -1,4 +1,5 @@
-"""A graph whose edges are on disk in the DGL face: the same batches, and no structure of DGL's own."""
+"""A graph whose edges are on disk in the DGL face: the same batches, and no structure of DGL's
+own."""
 
 import copy
 import pickle
@@ -16,7 +17,9 @@ from pagraph.graph import csc_pages
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 SAMPLERS = {
-    "neighbours": dgl.dataloading.NeighborSampler([4, 3], prefetch_node_feats=["feat"], prefetch_labels=["label"]),
+    "neighbours": dgl.dataloading.NeighborSampler(
+        [4, 3], prefetch_node_feats=["feat"], prefetch_labels=["label"]
+    ),
     "labor": dgl.dataloading.LaborSampler([4, 3]),
     "all": dgl.dataloading.MultiLayerFullNeighborSampler(1),
     "weighted": dgl.dataloading.NeighborSampler([4, 3], prob="w", prefetch_edge_feats=["w"]),
@@ -51,7 +54,11 @@ def in_memory(graph):
 def batches(loader):
     found = []
     for *ends, blocks in loader:
-        columns = [blocks[0].srcdata.get("feat"), blocks[-1].dstdata.get("label"), blocks[0].edata.get("w")]
+        columns = [
+            blocks[0].srcdata.get("feat"),
+            blocks[-1].dstdata.get("label"),
+            blocks[0].edata.get("w"),
+        ]
         edges = [torch.stack(block.edges()) for block in blocks]
         found.append([*[e for e in ends if isinstance(e, torch.Tensor)], *edges, *columns])
         found[-1] += [block.edata[dgl.EID] for block in blocks if dgl.EID in block.edata]
@@ -77,7 +84,9 @@ def test_batches_equal_those_from_memory_without_a_structure(on_disk, name, work
 
 def test_edge_wise_batches_equal_those_from_memory(on_disk):
     sampler = dgl.dataloading.as_edge_prediction_sampler(
-        SAMPLERS["neighbours"], exclude="self", negative_sampler=dgl.dataloading.negative_sampler.Uniform(2)
+        SAMPLERS["neighbours"],
+        exclude="self",
+        negative_sampler=dgl.dataloading.negative_sampler.Uniform(2),
     )
     arguments = {"batch_size": 50, "num_workers": 1, "seed": 0, "shuffle": True}
     graphs = in_memory(on_disk), on_disk
@@ -92,7 +101,11 @@ def test_whatever_else_is_asked_for_makes_the_structure(on_disk):
         *(memory.num_nodes(), memory.num_nodes()),
         *(memory.num_edges(), memory.num_edges()),
     )
-    assert (graph.idtype, graph.device, graph.is_pinned()) == (torch.int64, torch.device("cpu"), False)
+    assert (graph.idtype, graph.device, graph.is_pinned()) == (
+        torch.int64,
+        torch.device("cpu"),
+        False,
+    )
     assert graph._structure is None
     assert torch.equal(graph.in_degrees(), memory.in_degrees())
     assert graph._structure is not None

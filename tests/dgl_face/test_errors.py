@@ -21,7 +21,11 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         ({"batch_size": -3}, ValueError, "got -3"),
         ({"batch_size": None}, ValueError, "got None"),
         ({"batch_size": 2.5}, ValueError, "got 2.5"),
-        ({"pin_prefetcher": True}, ValueError, "pin_prefetcher=True needs a graph on the CPU, a CUDA device"),
+        (
+            {"pin_prefetcher": True},
+            ValueError,
+            "pin_prefetcher=True needs a graph on the CPU, a CUDA device",
+        ),
         ({"use_prefetch_thread": True}, ValueError, "use_prefetch_thread=True needs"),
         ({"use_ddp": True}, ValueError, "init_process_group"),
         ({"gpu_cache": [("feat", 3)]}, AssertionError, "gpu_cache must be a dict"),
@@ -46,22 +50,37 @@ no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happe
         ({"num_workers": -1}, ValueError, "num_workers"),
         ({"cache": "lots"}, ValueError, "cache must be .*got 'lots'"),
         ({"cache": -5}, ValueError, "got -5"),
-        pytest.param({"cache": "9" * 400 + "GB"}, ValueError, "cache must be a finite number of bytes", id="huge"),
+        pytest.param(
+            {"cache": "9" * 400 + "GB"},
+            ValueError,
+            "cache must be a finite number of bytes",
+            id="huge",
+        ),
         ({"cache": float("nan")}, ValueError, "nan"),
         ({"cache": 1.5}, ValueError, "got 1.5"),
         ({"cache": True}, TypeError, "got True"),
         ({"cache_policy": "hot"}, ValueError, "cache_policy must be one of"),
         ({"cache_policy": 3}, TypeError, "cache_policy must be a name or a function"),
-        ({"cache_dtype": "fp8"}, ValueError, "cache_dtype must be None, torch.float16, .*got 'fp8'"),
+        (
+            {"cache_dtype": "fp8"},
+            ValueError,
+            "cache_dtype must be None, torch.float16, .*got 'fp8'",
+        ),
         ({"prefetch": -1}, ValueError, "prefetch must be at least 0, got -1"),
         ({"prefetch": 1.5}, TypeError, "prefetch must be an integer, got 1.5"),
         ({"num_workers": 1.5}, TypeError, "num_workers must be an integer, got 1.5"),
         ({"seed": -1}, ValueError, "seed must be in"),
         ({"seed": "x"}, TypeError, "seed must be an integer or None, got 'x'"),
         ({"device": "tpu"}, ValueError, "tpu"),
-        pytest.param({"device": "cuda"}, ValueError, "device='cuda' needs a CUDA device", marks=no_cuda),
-        pytest.param({"device": "cuda:7"}, ValueError, "device='cuda:7' needs a CUDA device", marks=no_cuda),
-        pytest.param({"use_uva": True}, ValueError, "use_uva=True needs a CUDA device", marks=no_cuda),
+        pytest.param(
+            {"device": "cuda"}, ValueError, "device='cuda' needs a CUDA device", marks=no_cuda
+        ),
+        pytest.param(
+            {"device": "cuda:7"}, ValueError, "device='cuda:7' needs a CUDA device", marks=no_cuda
+        ),
+        pytest.param(
+            {"use_uva": True}, ValueError, "use_uva=True needs a CUDA device", marks=no_cuda
+        ),
     ],
     ids=str,
 )
@@ -83,10 +102,18 @@ def test_bad_fanouts_are_refused_before_the_first_batch(fanouts):
         (torch.tensor([-1]), IndexError, "got -1"),
         (torch.zeros(2, 2, dtype=torch.int64), ValueError, r"must be 1-D, got shape \(2, 2\)"),
         (IDS.int(), dgl.DGLError, "id dtype"),
-        (torch.ones(300, dtype=torch.bool), dgl.DGLError, r"must be ids, such as mask.nonzero\(\).squeeze\(1\)$"),
+        (
+            torch.ones(300, dtype=torch.bool),
+            dgl.DGLError,
+            r"must be ids, such as mask.nonzero\(\).squeeze\(1\)$",
+        ),
         ("abc", AttributeError, "device"),
         (None, AttributeError, "NoneType"),
-        (np.array(["a", "b"]), TypeError, "indices must be ids of an integer dtype, got an array of <U1"),
+        (
+            np.array(["a", "b"]),
+            TypeError,
+            "indices must be ids of an integer dtype, got an array of <U1",
+        ),
         (np.array([1, "b"], dtype=object), TypeError, "got an array of object"),
         ({"_N": np.array(["a"])}, TypeError, r"indices\['_N'\] must be ids"),
         (np.array([1.5]), dgl.DGLError, "id dtype torch.int64, got torch.float64"),
@@ -126,13 +153,17 @@ def test_ids_outside_the_graph_under_every_node_wise_sampler(sampler, wrap):
 @pytest.mark.parametrize("sampler", [NODE_WISE["native"], NODE_WISE["labor"]])
 def test_ids_of_heterographs_are_checked_by_type(sampler):
     ends = torch.tensor([0, 1]), torch.tensor([1, 2])
-    graph = dgl.heterograph({("a", "x", "b"): ends, ("b", "y", "a"): ends}, num_nodes_dict={"a": 3, "b": 5})
+    graph = dgl.heterograph(
+        {("a", "x", "b"): ends, ("b", "y", "a"): ends}, num_nodes_dict={"a": 3, "b": 5}
+    )
     assert len(list(ours(graph, {"a": torch.arange(3), "b": torch.arange(5)}, sampler))) == 8
     with pytest.raises(IndexError, match=r"indices\['a'\] must be in \[0, 3\), got 3"):
         ours(graph, {"b": torch.tensor([3]), "a": torch.tensor([3])}, sampler)
     with pytest.raises(dgl.DGLError, match=r"node types \['a', 'b'\], got 'c'"):
         ours(graph, {"c": torch.tensor([0])}, sampler)
-    with pytest.raises(dgl.DGLError, match=r"must be a dict for a graph of the node types \['a', 'b'\]"):
+    with pytest.raises(
+        dgl.DGLError, match=r"must be a dict for a graph of the node types \['a', 'b'\]"
+    ):
         ours(graph, torch.tensor([0]), sampler)
 
 
@@ -142,7 +173,9 @@ def test_samplers_with_their_own_meaning_of_indices_take_any():
             return super().sample(g, indices - 1000, exclude_eids)
 
     ids = torch.arange(1000, 1010)
-    assert [b[1].tolist() for b in ours(make_graph(), ids, Shifted([2]), batch_size=10)] == [list(range(10))]
+    assert [b[1].tolist() for b in ours(make_graph(), ids, Shifted([2]), batch_size=10)] == [
+        list(range(10))
+    ]
     patched = NeighborSampler([2])
     patched.sample = lambda g, indices: indices
     assert [b.tolist() for b in ours(make_graph(), ids, patched, batch_size=10)] == [ids.tolist()]
@@ -151,7 +184,9 @@ def test_samplers_with_their_own_meaning_of_indices_take_any():
 as_edge_sampler = dgl.dataloading.as_edge_prediction_sampler
 EDGE_WISE = {
     "native": as_edge_sampler(NeighborSampler([2])),
-    "negatives": as_edge_sampler(NeighborSampler([2]), negative_sampler=dgl.dataloading.negative_sampler.Uniform(1)),
+    "negatives": as_edge_sampler(
+        NeighborSampler([2]), negative_sampler=dgl.dataloading.negative_sampler.Uniform(1)
+    ),
     "shadow": as_edge_sampler(dgl.dataloading.ShaDowKHopSampler([2])),
     "labor": as_edge_sampler(dgl.dataloading.LaborSampler([2]), exclude="self"),
 }
@@ -168,7 +203,10 @@ def test_edges_outside_the_graph_under_every_edge_wise_sampler(sampler, wrap):
         ours(graph, wrap(IDS.int()), sampler)
     with pytest.raises(dgl.DGLError, match=r"id dtype torch.int64, got torch.float32"):
         ours(graph, wrap(IDS.float()), sampler)
-    pairs = [batch[1].edata[dgl.EID].tolist() for batch in ours(graph, wrap(torch.tensor([2499, 0])), sampler)]
+    pairs = [
+        batch[1].edata[dgl.EID].tolist()
+        for batch in ours(graph, wrap(torch.tensor([2499, 0])), sampler)
+    ]
     assert pairs == [[2499], [0]]
 
 
@@ -178,12 +216,16 @@ def test_edges_of_heterographs_are_checked_by_type():
     graph, sampler = dgl.heterograph(data), EDGE_WISE["native"]
     for name, etype in {"y": ("b", "y", "a"), ("b", "x", "a"): ("b", "x", "a")}.items():
         count = counts[etype]
-        pairs = [batch[1].num_edges(etype) for batch in ours(graph, {name: torch.arange(count)}, sampler)]
+        pairs = [
+            batch[1].num_edges(etype) for batch in ours(graph, {name: torch.arange(count)}, sampler)
+        ]
         assert pairs == [1] * count
         with pytest.raises(IndexError, match=rf"must be in \[0, {count}\), got {count}"):
             ours(graph, {("a", "x", "b"): torch.tensor([0]), name: torch.tensor([count])}, sampler)
     for unknown in ("z", ("a", "y", "b"), "x", 3):
-        with pytest.raises(dgl.DGLError, match="indices must be of the graph's edge types .*, got "):
+        with pytest.raises(
+            dgl.DGLError, match="indices must be of the graph's edge types .*, got "
+        ):
             ours(graph, {unknown: torch.tensor([0])}, sampler)
     with pytest.raises(dgl.DGLError, match="got 'x', a name that several have"):
         ours(graph, {"x": torch.tensor([0])}, sampler)
@@ -195,8 +237,14 @@ def test_edges_of_heterographs_are_checked_by_type():
     ("options", "message"),
     [
         ({"exclude": "reverse"}, "exclude must be one of .*'reverse_id'.*; got 'reverse'"),
-        ({"exclude": "reverse_id"}, "reverse_eids must be given with exclude='reverse_id', got None"),
-        ({"exclude": "reverse_types"}, "reverse_etypes must be given with exclude='reverse_types', got None"),
+        (
+            {"exclude": "reverse_id"},
+            "reverse_eids must be given with exclude='reverse_id', got None",
+        ),
+        (
+            {"exclude": "reverse_types"},
+            "reverse_etypes must be given with exclude='reverse_types', got None",
+        ),
     ],
 )
 def test_bad_exclusion(options, message):
@@ -209,19 +257,30 @@ def test_edge_samplers_with_their_own_meaning_of_indices_take_any():
         def sample(self, g, seed_edges):
             return super().sample(g, seed_edges - 5000)
 
-    batches = list(ours(make_graph(), torch.tensor([5003, 5004]), Shifted(NeighborSampler([2])), batch_size=2))
+    batches = list(
+        ours(make_graph(), torch.tensor([5003, 5004]), Shifted(NeighborSampler([2])), batch_size=2)
+    )
     assert [batch[1].edata[dgl.EID].tolist() for batch in batches] == [[3, 4]]
 
 
 def test_a_distributed_graph_is_refused():
     graph = object.__new__(dgl.distributed.DistGraph)
-    with pytest.raises(TypeError, match="graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader"):
+    with pytest.raises(
+        TypeError, match="graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader"
+    ):
         ours(graph, IDS, NeighborSampler([2]))
 
 
 def test_what_dgl_takes_on_the_cpu_is_taken():
     options = dict(use_alternate_streams=True, use_prefetch_thread=False, pin_prefetcher=False)
-    loader = ours(make_graph(), IDS, NeighborSampler([2]), batch_size=10, gpu_cache={"node": {"feat": 0}}, **options)
+    loader = ours(
+        make_graph(),
+        IDS,
+        NeighborSampler([2]),
+        batch_size=10,
+        gpu_cache={"node": {"feat": 0}},
+        **options,
+    )
     assert [batch[1].tolist() for batch in loader] == [IDS.tolist()]
 
 
@@ -258,7 +317,9 @@ def test_a_failing_worker_init_fn_reaches_the_reader(no_threads_left):
 
 
 def run(script):
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120
+    )
 
 
 def test_no_cuda_call_at_import_construction_or_iteration():
@@ -343,18 +404,28 @@ def test_dgl_missing_is_one_clear_error():
 
 
 def test_what_is_no_graph_or_no_sampler_is_refused_at_once():
-    with pytest.raises(AttributeError, match=r"graph_sampler must have a method sample.*got list without one"):
+    with pytest.raises(
+        AttributeError, match=r"graph_sampler must have a method sample.*got list without one"
+    ):
         ours(make_graph(), IDS, [5, 5])
-    with pytest.raises(AttributeError, match="graph must be a dgl.DGLGraph or have a device, got str"):
+    with pytest.raises(
+        AttributeError, match="graph must be a dgl.DGLGraph or have a device, got str"
+    ):
         ours("graph", IDS, NeighborSampler([2]))
 
 
 @pytest.mark.parametrize(
     ("prefetched", "message"),
     [
-        ({"prefetch_node_feats": "feat"}, "nodes of type '_N' must have the column 'f', they have .*'feat', 'label'"),
+        (
+            {"prefetch_node_feats": "feat"},
+            "nodes of type '_N' must have the column 'f', they have .*'feat', 'label'",
+        ),
         ({"prefetch_labels": ["lable"]}, "column 'lable', they have .*'label'"),
-        ({"prefetch_edge_feats": ["v"]}, "edges of type .*'_E'.* must have the column 'v', they have .*'w'"),
+        (
+            {"prefetch_edge_feats": ["v"]},
+            "edges of type .*'_E'.* must have the column 'v', they have .*'w'",
+        ),
     ],
 )
 def test_a_missing_column_is_named_with_those_that_are_there(prefetched, message):

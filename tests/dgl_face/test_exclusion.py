@@ -1,4 +1,5 @@
-"""What an edge sampler excludes: ids in any form, and changes of what is the same for every batch."""
+"""What an edge sampler excludes: ids in any form, and changes of what is the same for every
+batch."""
 
 import pytest
 import torch
@@ -17,7 +18,11 @@ def edge_loader(graph, seeds, exclude, **options):
 
 def edges_in(batch, etype=None):
     """Ids of the edges in a batch's blocks."""
-    return {i for block in batch[-1] for i in block.edges[etype or block.canonical_etypes[0]].data[dgl.EID].tolist()}
+    return {
+        i
+        for block in batch[-1]
+        for i in block.edges[etype or block.canonical_etypes[0]].data[dgl.EID].tolist()
+    }
 
 
 def test_ids_made_in_inference_mode():
@@ -76,6 +81,8 @@ def test_ids_alone_where_there_are_several_edge_types():
     ],
 )
 def test_negative_pairs_that_are_no_ids(ends, error, match):
-    sampler = d.as_edge_prediction_sampler(d.NeighborSampler([2]), negative_sampler=lambda graph, seeds: ends)
+    sampler = d.as_edge_prediction_sampler(
+        d.NeighborSampler([2]), negative_sampler=lambda graph, seeds: ends
+    )
     with pytest.raises(error, match=f"ends of negative pairs must .*{match}"):
         next(iter(ours(make_graph(), torch.arange(20), sampler, batch_size=10)))

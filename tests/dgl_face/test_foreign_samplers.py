@@ -1,4 +1,5 @@
-"""Every other sampler runs its own ``sample``: same structure, lazy columns, errors in place, one call at a time."""
+"""Every other sampler runs its own ``sample``: same structure, lazy columns, errors in place, one
+call at a time."""
 
 import subprocess
 import sys
@@ -53,7 +54,9 @@ def test_one_call_at_a_time_over_all_loaders_of_a_sampler():
             return indices
 
     graph, sampler = make_graph(), Jealous()
-    loaders = [ours(graph, torch.arange(40), sampler, batch_size=2, num_workers=3) for _ in range(2)]
+    loaders = [
+        ours(graph, torch.arange(40), sampler, batch_size=2, num_workers=3) for _ in range(2)
+    ]
     threads = [threading.Thread(target=lambda it=loader: list(it)) for loader in loaders]
     for thread in threads:
         thread.start()
@@ -113,7 +116,9 @@ def test_nothing_is_left_behind_when_the_program_ends_in_the_middle(ending):
         del batch
         print([t.name for t in threading.enumerate() if t.name.startswith("pagraph")])
     """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     if ending != "raise SystemExit(0)":
@@ -130,7 +135,9 @@ def test_subgraphs_whose_columns_are_lazy(prob, share):
     true = whole.ndata["feat"][graph.ndata[dgl.NID]]
     graph = whole.subgraph(graph.ndata[dgl.NID])  # nothing of this one has been read yet
     sampler = d.NeighborSampler([5, 5], prob=prob, prefetch_node_feats=["feat"])
-    for input_nodes, _, blocks in ours(graph, torch.arange(count), sampler, batch_size=40, num_workers=2):
+    for input_nodes, _, blocks in ours(
+        graph, torch.arange(count), sampler, batch_size=40, num_workers=2
+    ):
         assert torch.equal(blocks[0].srcdata["feat"], true[input_nodes])
         assert torch.equal(blocks[1].srcdata["feat"], true[blocks[1].srcdata[dgl.NID]])
         w = whole.edata["w"][graph.edata[dgl.EID]]
@@ -142,7 +149,13 @@ def test_two_edge_samplers_over_one_node_sampler():
     graph = dgl.to_bidirected(make_graph(n=600, m=9000), copy_ndata=False)
     inner = d.NeighborSampler([10, 10])
     loaders = [
-        ours(graph, torch.arange(2000), d.as_edge_prediction_sampler(inner), batch_size=200, num_workers=1)
+        ours(
+            graph,
+            torch.arange(2000),
+            d.as_edge_prediction_sampler(inner),
+            batch_size=200,
+            num_workers=1,
+        )
         for _ in range(2)
     ]
     for pair in zip(*loaders, strict=True):
@@ -172,13 +185,18 @@ def test_a_sampler_may_iterate_a_loader_of_its_own():
 
 def test_foreign_batches_are_counted():
     graph = make_graph()
-    loader = ours(graph, torch.arange(40), d.LaborSampler([3, 3], prefetch_node_feats=["feat"]), batch_size=10)
+    loader = ours(
+        graph, torch.arange(40), d.LaborSampler([3, 3], prefetch_node_feats=["feat"]), batch_size=10
+    )
     edges = sum(block.num_edges() for _, _, blocks in loader for block in blocks)
     assert loader.stats.total.counts["edges"] == edges > 0
 
 
 def test_vertices_with_two_edge_types_are_not_ranked_by_one():
-    edges = {("v", "a", "v"): (torch.arange(9), torch.arange(9)), ("v", "b", "v"): (torch.arange(9), torch.arange(9))}
+    edges = {
+        ("v", "a", "v"): (torch.arange(9), torch.arange(9)),
+        ("v", "b", "v"): (torch.arange(9), torch.arange(9)),
+    }
     graph = dgl.heterograph(edges, num_nodes_dict={"v": 10})
     graph.ndata["x"] = torch.randn(10, 2)
     sampler = d.NeighborSampler([2], prefetch_node_feats=["x"])

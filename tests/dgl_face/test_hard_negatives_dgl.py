@@ -1,4 +1,5 @@
-"""pagraph.dgl.HardNegatives: run by our loader in its threads, called by DGL's; what it draws is no edge."""
+"""pagraph.dgl.HardNegatives: run by our loader in its threads, called by DGL's; what it draws is no
+edge."""
 
 import numpy as np
 import pytest
@@ -17,12 +18,16 @@ d = dgl.dataloading
 
 
 def edge_sampler(negatives):
-    return d.as_edge_prediction_sampler(d.NeighborSampler([2], fused=False), negative_sampler=negatives)
+    return d.as_edge_prediction_sampler(
+        d.NeighborSampler([2], fused=False), negative_sampler=negatives
+    )
 
 
 def drawn(make, graph, seeds, negatives, **options):
     """Of each batch by edge type the ends of its negative edges, and of its own."""
-    for _, pair, negative, _ in collect(make(graph, seeds, edge_sampler(negatives), batch_size=40, **options)):
+    for _, pair, negative, _ in collect(
+        make(graph, seeds, edge_sampler(negatives), batch_size=40, **options)
+    ):
         for etype in graph.canonical_etypes:
             yield etype, end_ids(negative, etype), end_ids(pair, etype)
 
@@ -34,7 +39,9 @@ def test_negatives_are_no_edges_and_keep_their_sources(make, options, idtype):
     world = make_world("heterograph", idtype)
     graph, seeds = world.graph, edge_seeds_of(world, "name")
     total = 0
-    for etype, (src, dst), (pair_src, pair_dst) in drawn(make, graph, seeds, HardNegatives(3, **options)):
+    for etype, (src, dst), (pair_src, pair_dst) in drawn(
+        make, graph, seeds, HardNegatives(3, **options)
+    ):
         assert src.dtype == dst.dtype == idtype and len(src) <= 3 * len(pair_src)
         assert not graph.has_edges_between(src, dst, etype=etype).any()
         assert set(src.tolist()) <= set(pair_src.tolist())
@@ -54,7 +61,13 @@ def test_in_proportion_to_the_degree_and_among_a_subset():
     subset = torch.arange(num_dst) % 2 == 0
     negatives = HardNegatives(20, power=0.75, among={BUYS[2]: subset}, exclude_edges=False)
     seeds = {BUYS: torch.arange(graph.num_edges(BUYS)).repeat(10)}
-    dst = torch.cat([ends[1] for etype, ends, _ in drawn(ours, graph, seeds, negatives, seed=1) if etype == BUYS])
+    dst = torch.cat(
+        [
+            ends[1]
+            for etype, ends, _ in drawn(ours, graph, seeds, negatives, seed=1)
+            if etype == BUYS
+        ]
+    )
     weight = degrees**0.75 * (degrees > 0) * subset
     counts = torch.bincount(dst, minlength=num_dst)
     there = weight > 0
@@ -67,7 +80,9 @@ def test_a_function_of_the_seed_for_any_number_of_threads():
     world = make_world("heterograph")
     seeds = edge_seeds_of(world, "name")
     negatives = HardNegatives(2, power=0.75)
-    assert native_negatives(negatives) is negatives.core and not runs_users_code(edge_sampler(negatives))
+    assert native_negatives(negatives) is negatives.core and not runs_users_code(
+        edge_sampler(negatives)
+    )
 
     def told(**options):
         found = drawn(ours, world.graph, seeds, negatives, shuffle=True, **options)

@@ -1,4 +1,5 @@
-"""One cache over all vertex types: the same values with and without it, one budget, honest counts, never stale."""
+"""One cache over all vertex types: the same values with and without it, one budget, honest counts,
+never stale."""
 
 import gc
 import weakref
@@ -32,12 +33,16 @@ ETYPES = [
 
 @pytest.fixture
 def graph(tmp_path):
-    """Users and items have mapped columns of one name and different widths and dtypes; tags none, "none" no rows."""
+    """Users and items have mapped columns of one name and different widths and dtypes; tags none,
+    "none" no rows."""
     rng = np.random.default_rng(0)
     edges = {}
     for i, (src, relation, dst) in enumerate(ETYPES):
         count = 600 if COUNTS[dst] else 0
-        ends = (rng.zipf(1.5, count) % max(1, COUNTS[src]), rng.integers(0, max(1, COUNTS[dst] - i), count))
+        ends = (
+            rng.zipf(1.5, count) % max(1, COUNTS[src]),
+            rng.integers(0, max(1, COUNTS[dst] - i), count),
+        )
         edges[src, relation, dst] = tuple(torch.from_numpy(x) for x in ends)
     graph = dgl.heterograph(edges, num_nodes_dict=COUNTS)
 
@@ -70,12 +75,16 @@ def present(graph, names):
 
 
 def check(graph, batch, names=NAMES):
-    """Every prefetched column of a batch is the graph's, bit for bit; returns the rows asked, by column."""
+    """Every prefetched column of a batch is the graph's, bit for bit; returns the rows asked, by
+    column."""
     input_nodes, _, blocks = batch
     asked = {}
     for ntype, of_type in present(graph, names).items():
         for name in of_type:
-            got, expected = blocks[0].srcnodes[ntype].data[name], graph.nodes[ntype].data[name][input_nodes[ntype]]
+            got, expected = (
+                blocks[0].srcnodes[ntype].data[name],
+                graph.nodes[ntype].data[name][input_nodes[ntype]],
+            )
             assert got.dtype == expected.dtype and torch.equal(got, expected), (ntype, name)
             asked[f"{ntype}/{name}"] = len(input_nodes[ntype])
     return asked
@@ -115,7 +124,13 @@ def test_values_are_the_same_with_any_budget_and_depth(graph, cache, prefetch, w
     for _ in range(2):
         run(graph, loader)
     held = sum(plan.nbytes for plan in loader.cache_plan)
-    limits = {0: 0, 700: 700, 2000: 2000, "1%": all_bytes(graph) // 100 + TABLES, 1.0: all_bytes(graph) + TABLES}
+    limits = {
+        0: 0,
+        700: 700,
+        2000: 2000,
+        "1%": all_bytes(graph) // 100 + TABLES,
+        1.0: all_bytes(graph) + TABLES,
+    }
     assert held <= limits.get(cache, all_bytes(graph) + TABLES)
     assert (held > 0) == (cache not in (0,))
 
@@ -129,7 +144,8 @@ def test_hits_are_those_of_the_vertices_with_most_reads(graph, cache):
     for ntype in WIDTHS:
         ranking = torch.argsort(scores[ntype], descending=True, stable=True)
         cached[ntype][ranking[: plans(loader)[ntype].rows]] = True
-    # No row outside would save more per byte than one inside, but for what did not fit at the very end.
+    # No row outside would save more per byte than one inside, but for what did not fit at the very
+    # end.
     worst = min(float(scores[t][cached[t]].min()) for t in WIDTHS if cached[t].any())
     held = sum(plan.nbytes for plan in loader.cache_plan)
     for ntype, width in WIDTHS.items():
@@ -144,7 +160,11 @@ def test_hits_are_those_of_the_vertices_with_most_reads(graph, cache):
     fields = loader.stats.total.reads.fields
     for key, rows in asked.items():
         expected = hits[key.split("/")[0]] if key != "none/feat" else 0
-        assert (fields[key].asked, fields[key].hits, fields[key].misses) == (rows, expected, rows - expected)
+        assert (fields[key].asked, fields[key].hits, fields[key].misses) == (
+            rows,
+            expected,
+            rows - expected,
+        )
     assert loader.stats.total.hit_rate > 0
 
 
@@ -155,7 +175,12 @@ def test_at_full_capacity_no_row_is_read_from_disk(graph):
     for key in ("user/feat", "user/age", "item/feat"):
         assert fields[key].hits == fields[key].asked == asked[key] > 0
     assert loader.stats.total.hit_rate == 1.0
-    assert {t: plan.rows for t, plan in plans(loader).items()} == {"user": 200, "item": 120, "tag": 0, "none": 0}
+    assert {t: plan.rows for t, plan in plans(loader).items()} == {
+        "user": 200,
+        "item": 120,
+        "tag": 0,
+        "none": 0,
+    }
 
 
 def test_plans_and_statistics_name_type_and_column(graph):
@@ -167,8 +192,15 @@ def test_plans_and_statistics_name_type_and_column(graph):
     assert {part.key for part in by_type["item"]} == {"item/feat"}
     assert list(by_type["tag"]) == list(by_type["none"]) == []
     assert by_type["user"].num_nodes == 200 and by_type["tag"].table_bytes == 0
-    assert "of 200 'user' vertices" in repr(by_type["user"]) and "'user/age': " in repr(by_type["user"])
-    assert set(loader.stats.total.reads.fields) == {"user/feat", "user/age", "item/feat", "none/feat"}
+    assert "of 200 'user' vertices" in repr(by_type["user"]) and "'user/age': " in repr(
+        by_type["user"]
+    )
+    assert set(loader.stats.total.reads.fields) == {
+        "user/feat",
+        "user/age",
+        "item/feat",
+        "none/feat",
+    }
     assert "user/age" in str(loader.stats)
 
 
@@ -197,10 +229,14 @@ def test_other_ways_to_read_columns_use_the_cache_too(graph, kind):
         loader = ours(graph, {"buys": torch.arange(100)}, sampler, **full)
     elif kind == "labels":
         labels = {"user": ["age"]}
-        loader = load(graph, names={}, prefetch_labels=labels, cache=1.0, seeds={"user": torch.arange(60)})
+        loader = load(
+            graph, names={}, prefetch_labels=labels, cache=1.0, seeds={"user": torch.arange(60)}
+        )
     else:
         homogeneous = dgl.graph((torch.arange(50), torch.arange(50).flip(0)), num_nodes=50)
-        two = dgl.heterograph({("a", "r", "a"): homogeneous.edges(), ("a", "s", "a"): homogeneous.edges()})
+        two = dgl.heterograph(
+            {("a", "r", "a"): homogeneous.edges(), ("a", "s", "a"): homogeneous.edges()}
+        )
         two.nodes["a"].data["feat"] = graph.nodes["item"].data["feat"][:50]
         graph, names = two, {"a": ["feat"]}
         loader = load(graph, seeds={"a": torch.arange(50)}, names=names, edge_dir="out", cache=1.0)
@@ -208,7 +244,9 @@ def test_other_ways_to_read_columns_use_the_cache_too(graph, kind):
         for input_nodes, *_, blocks in loader:
             if kind == "labels":
                 ids = blocks[-1].dstnodes["user"].data[dgl.NID]
-                assert torch.equal(blocks[-1].dstnodes["user"].data["age"], graph.nodes["user"].data["age"][ids])
+                assert torch.equal(
+                    blocks[-1].dstnodes["user"].data["age"], graph.nodes["user"].data["age"][ids]
+                )
             elif kind == "out":  # a graph with one vertex type has bare tensors
                 ids = input_nodes["a"] if isinstance(input_nodes, dict) else input_nodes
                 assert torch.equal(blocks[0].srcdata["feat"], graph.ndata["feat"][ids])
@@ -220,10 +258,15 @@ def test_other_ways_to_read_columns_use_the_cache_too(graph, kind):
 
 CHANGES = {
     "replace": lambda d, n: d.__setitem__("feat", torch.full((len(d["feat"]), 6), float(n))),
-    "other width": lambda d, n: d.__setitem__("feat", torch.full((len(d["feat"]), 1 + n), float(n))),
+    "other width": lambda d, n: d.__setitem__(
+        "feat", torch.full((len(d["feat"]), 1 + n), float(n))
+    ),
     "other dtype": lambda d, n: d.__setitem__("feat", torch.full((len(d["feat"]),), n)),
     "write": lambda d, n: d["feat"].__setitem__(slice(None), float(n)),
-    "delete and set": lambda d, n: (d.pop("feat"), d.__setitem__("feat", torch.ones(COUNTS["user"], 2) * n)),
+    "delete and set": lambda d, n: (
+        d.pop("feat"),
+        d.__setitem__("feat", torch.ones(COUNTS["user"], 2) * n),
+    ),
 }
 
 
@@ -274,7 +317,9 @@ def test_loaders_of_the_same_columns_share_one_cache(graph, cache):
     val = load(graph, {"user": torch.arange(100, 150)}, cache=cache)
     run(graph, val)
     assert addresses(val) == addresses(train) != {}
-    assert {t: p.nbytes for t, p in plans(val).items()} == {t: p.nbytes for t, p in plans(train).items()}
+    assert {t: p.nbytes for t, p in plans(val).items()} == {
+        t: p.nbytes for t, p in plans(train).items()
+    }
     graph.nodes["user"].data["feat"].numpy()[:] = 3.0
     train.invalidate_cache()
     run(graph, val)
@@ -303,15 +348,20 @@ def test_a_loader_of_more_types_has_its_own_cache(graph):
 def test_one_tensor_of_two_types_is_cached_by_the_ranking_of_each(graph):
     few, many = torch.arange(10), torch.arange(10).repeat(5)
     two = dgl.heterograph(
-        {("a", "r", "b"): (many[:30] % 3, many[:30]), ("b", "s", "a"): (9 - many % 4, many)}, {"a": 200, "b": 200}
+        {("a", "r", "b"): (many[:30] % 3, many[:30]), ("b", "s", "a"): (9 - many % 4, many)},
+        {"a": 200, "b": 200},
     )
     for ntype in "ab":
         two.nodes[ntype].data["feat"] = graph.nodes["user"].data["feat"]
     names = {"a": ["feat"], "b": ["feat"]}
     policy = {"a": few, "b": few + 100}
-    both = load(two, {"a": torch.arange(50)}, names=names, cache="10%", cache_policy=lambda *_: policy)
+    both = load(
+        two, {"a": torch.arange(50)}, names=names, cache="10%", cache_policy=lambda *_: policy
+    )
     run(two, both, names)
-    assert [cached_ids(both, t, "feat").tolist() for t in "ab"] == [policy[t].tolist() for t in "ab"]
+    assert [cached_ids(both, t, "feat").tolist() for t in "ab"] == [
+        policy[t].tolist() for t in "ab"
+    ]
     shared = [load(two, {"b": torch.arange(50)}, names=names, cache="10%") for _ in range(2)]
     for loader in shared:
         run(two, loader, names)
@@ -321,7 +371,9 @@ def test_one_tensor_of_two_types_is_cached_by_the_ranking_of_each(graph):
 
 def test_a_column_of_another_type_that_is_read_late_gets_the_bytes_that_are_left(graph):
     names = {"user": ["feat"]}
-    loader = load(graph, names=names, cache=SLOT_BYTES * 320 + 24 * 200 + 12 * 40, cache_policy="degree")
+    loader = load(
+        graph, names=names, cache=SLOT_BYTES * 320 + 24 * 200 + 12 * 40, cache_policy="degree"
+    )
     run(graph, loader, names)
     columns = loader._columns
     ids = torch.arange(120)
@@ -329,7 +381,12 @@ def test_a_column_of_another_type_that_is_read_late_gets_the_bytes_that_are_left
         reads = columns.reads("node", [("item", "feat")], {"item": ids})
         (rows,) = loader._engine.fields.read_each(reads)
         assert torch.equal(rows.tensor, graph.nodes["item"].data["feat"])
-    assert {t: p.rows for t, p in plans(loader).items()} == {"user": 200, "item": 40, "tag": 0, "none": 0}
+    assert {t: p.rows for t, p in plans(loader).items()} == {
+        "user": 200,
+        "item": 40,
+        "tag": 0,
+        "none": 0,
+    }
     assert sum(p.nbytes for p in loader.cache_plan) == loader.cache_plan[0].budget_bytes
     scores = sum(graph.out_degrees(etype=e) for e in ETYPES if e[0] == "item")
     best = torch.argsort(scores, descending=True, stable=True)[:40]
@@ -345,10 +402,22 @@ def test_a_policy_by_type(graph):
 
     loader = load(graph, cache="10%", cache_policy=by_type, seed=5)
     run(graph, loader)
-    assert seen["types"] == graph.ntypes and seen["edges"] == graph.canonical_etypes and seen["seed"] == 5
-    assert {t: ids.tolist() for t, ids in seen["seeds"].items()} == {"item": list(range(100)), "user": list(range(50))}
+    assert (
+        seen["types"] == graph.ntypes
+        and seen["edges"] == graph.canonical_etypes
+        and seen["seed"] == 5
+    )
+    assert {t: ids.tolist() for t, ids in seen["seeds"].items()} == {
+        "item": list(range(100)),
+        "user": list(range(50)),
+    }
     # The same share of the vertices of each type: bytes in proportion to the bytes of all its rows.
-    assert {t: p.rows for t, p in plans(loader).items()} == {"user": 20, "item": 12, "tag": 0, "none": 0}
+    assert {t: p.rows for t, p in plans(loader).items()} == {
+        "user": 20,
+        "item": 12,
+        "tag": 0,
+        "none": 0,
+    }
     assert cached_ids(loader, "item", "feat").tolist() == list(range(119, 107, -1))
 
 
@@ -356,14 +425,24 @@ def test_a_policy_may_leave_types_out_and_may_give_scores(graph):
     only_items = {"item": torch.tensor([5, 3, 9])}
     loader = load(graph, cache=1.0, cache_policy=lambda *_: only_items)
     run(graph, loader)
-    assert {t: p.rows for t, p in plans(loader).items()} == {"user": 0, "item": 3, "tag": 0, "none": 0}
+    assert {t: p.rows for t, p in plans(loader).items()} == {
+        "user": 0,
+        "item": 3,
+        "tag": 0,
+        "none": 0,
+    }
     scored = {
         "item": Ranking(torch.arange(120), torch.full((120,), 2)),
         "user": Ranking(torch.arange(200), torch.full((200,), 1)),
     }
     loader = load(graph, cache=SLOT_BYTES * 320 + 120 * 12 + 32 * 5, cache_policy=lambda *_: scored)
     run(graph, loader)
-    assert {t: p.rows for t, p in plans(loader).items()} == {"user": 5, "item": 120, "tag": 0, "none": 0}
+    assert {t: p.rows for t, p in plans(loader).items()} == {
+        "user": 5,
+        "item": 120,
+        "tag": 0,
+        "none": 0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -405,13 +484,17 @@ def test_columns_whose_names_look_alike_are_kept_apart(tmp_path):
     names = {"a": ["b/c"], "a/b": ["c"]}
     loader = load(graph, seeds={"a": torch.arange(20)}, names=names, cache=1.0)
     asked = [
-        rows for batch in loader for rows in [len(batch[0]["a"]) + len(batch[0]["a/b"])] if check(graph, batch, names)
+        rows
+        for batch in loader
+        for rows in [len(batch[0]["a"]) + len(batch[0]["a/b"])]
+        if check(graph, batch, names)
     ]
     assert loader.stats.total.reads.fields["a/b/c"].hits == sum(asked)
 
 
 def test_cache_and_graph_are_freed_at_once(graph):
-    """Without the garbage collector: a cycle would keep gigabytes of cache until it happens to run."""
+    """Without the garbage collector: a cycle would keep gigabytes of cache until it happens to
+    run."""
     loader = load(graph, cache=1.0)
     gc.collect()
     gc.disable()
@@ -443,9 +526,13 @@ def test_any_heterograph_and_budget(tmp_path_factory, counts, edges, cache, seed
     graph = dgl.heterograph(data, num_nodes_dict=sizes)
     names = {}
     for ntype, size in sizes.items():
-        values = rng.random((size, int(rng.integers(1, 9)))).astype([np.float32, np.float64, np.float16][seed % 3])
+        values = rng.random((size, int(rng.integers(1, 9)))).astype(
+            [np.float32, np.float64, np.float16][seed % 3]
+        )
         np.save(folder / f"{ntype}.npy", values)
-        graph.nodes[ntype].data["feat"] = map_npy(folder / f"{ntype}.npy") if size else torch.from_numpy(values)
+        graph.nodes[ntype].data["feat"] = (
+            map_npy(folder / f"{ntype}.npy") if size else torch.from_numpy(values)
+        )
         names[ntype] = ["feat"]
     seeds = {"b": torch.arange(sizes["b"]), "a": torch.arange(sizes["a"])}
     loader = load(graph, seeds, names=names, cache=cache, fanouts=[-1], batch_size=7, prefetch=0)

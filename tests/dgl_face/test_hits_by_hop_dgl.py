@@ -1,4 +1,5 @@
-"""Hits by hop behind DGL's face: of vertices of every type, of edges, of seeds; against the blocks themselves."""
+"""Hits by hop behind DGL's face: of vertices of every type, of edges, of seeds; against the blocks
+themselves."""
 
 import numpy as np
 import pytest
@@ -42,7 +43,8 @@ OPTIONS = dict(batch_size=16, seed=0, cache="50%", cache_policy=even_first, shuf
 
 
 def new_vertices(blocks, ntype):
-    """The source vertices by the hop that found them, from the blocks alone; hop 0 are the seeds."""
+    """The source vertices by the hop that found them, from the blocks alone; hop 0 are the
+    seeds."""
     known = blocks[-1].dstnodes[ntype].data[dgl.NID]
     hops = [known]
     for block in reversed(blocks):
@@ -59,7 +61,14 @@ def sums(rows):
 @pytest.mark.parametrize(("num_workers", "prefetch"), [(0, 0), (2, 3)])
 def test_hits_of_every_vertex_type_and_hop(graph, num_workers, prefetch):
     sampler = NeighborSampler([3, 2], **SAMPLER)
-    loader = ours(graph, {"user": torch.arange(100)}, sampler, num_workers=num_workers, prefetch=prefetch, **OPTIONS)
+    loader = ours(
+        graph,
+        {"user": torch.arange(100)},
+        sampler,
+        num_workers=num_workers,
+        prefetch=prefetch,
+        **OPTIONS,
+    )
     batches = collect(loader)
     fields = loader.stats.epochs[0].reads.fields
     for ntype in COUNTS:
@@ -77,7 +86,9 @@ def test_hits_of_every_vertex_type_and_hop(graph, num_workers, prefetch):
 
 
 def test_rows_of_edges_count_for_the_hop_that_drew_them(graph):
-    loader = ours(graph, {"user": torch.arange(100)}, NeighborSampler([3, 2, 2], **SAMPLER), **OPTIONS)
+    loader = ours(
+        graph, {"user": torch.arange(100)}, NeighborSampler([3, 2, 2], **SAMPLER), **OPTIONS
+    )
     drawn = sums([b.num_edges("buys") for b in reversed(blocks)] for _, _, blocks in loader)
     field = loader.stats.total.reads.fields["edge:user-buys-item/w"]
     assert field.asked_by_hop == (0, *drawn) and sum(drawn) == field.asked > 0
@@ -105,4 +116,6 @@ def test_a_samplers_own_batches_say_nothing_of_hops(graph):
     loader = ours(graph, {"user": torch.arange(100)}, Mine([3], **SAMPLER), **OPTIONS)
     collect(loader)
     field = loader.stats.total.reads.fields["item/feat"]
-    assert field.asked > 0 and field.asked_by_hop == field.hits_by_hop == field.hit_rate_by_hop == ()
+    assert (
+        field.asked > 0 and field.asked_by_hop == field.hits_by_hop == field.hit_rate_by_hop == ()
+    )

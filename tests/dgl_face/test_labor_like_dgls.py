@@ -17,7 +17,8 @@ SEEDS = 40
 
 
 def in_csc_order(graph):
-    """The same graph with edge ids that count in CSC order: DGL's LABOR looks weights up by place."""
+    """The same graph with edge ids that count in CSC order: DGL's LABOR looks weights up by
+    place."""
     src, dst = graph.edges()
     order = torch.argsort(dst, stable=True)
     turned = dgl.graph((src[order], dst[order]), num_nodes=graph.num_nodes())
@@ -30,7 +31,9 @@ def make(shape):
     if shape == "rmat":
         return in_csc_order(to_dgl(rmat(10)))
     rng = np.random.default_rng(0)
-    return in_csc_order(dgl.graph((rng.integers(0, 800, 12_000), rng.integers(0, 800, 12_000)), num_nodes=800))
+    return in_csc_order(
+        dgl.graph((rng.integers(0, 800, 12_000), rng.integers(0, 800, 12_000)), num_nodes=800)
+    )
 
 
 def busy_vertices(graph):
@@ -76,13 +79,19 @@ def test_same_frequencies_same_weights_and_as_many_input_nodes(shape, options):
     for i in range(rounds):
         input_nodes, _, blocks = sampler.sample_blocks(graph, seeds)
         theirs.add(blocks[-1].edata[dgl.EID], blocks[-1].edata.get("edge_weights"), input_nodes)
-        batch = native.sample(core, seeds, derive_key(6, i), field=lambda _, name: graph.edata[name])
+        batch = native.sample(
+            core, seeds, derive_key(6, i), field=lambda _, name: graph.edata[name]
+        )
         mine.add(batch.blocks[-1].positions, batch.blocks[-1].weights, batch.input_nodes)
     chance = (theirs.taken + mine.taken) / (2 * rounds)
     z = (theirs.taken - mine.taken) / rounds / np.sqrt(2 * chance * (1 - chance) / rounds + 1e-12)
     assert np.abs(z).max() < LIMIT and (chance > 0).sum() > 500
     spread = np.sqrt((np.var(theirs.inputs) + np.var(mine.inputs)) / rounds)
-    assert abs(np.mean(mine.inputs) - np.mean(theirs.inputs)) < 4 * spread < 0.03 * np.mean(theirs.inputs)
+    assert (
+        abs(np.mean(mine.inputs) - np.mean(theirs.inputs))
+        < 4 * spread
+        < 0.03 * np.mean(theirs.inputs)
+    )
     if "prob" in options or "importance_sampling" in options:
         each = [np.sum(sample.weights) / np.sum(sample.taken) for sample in (theirs, mine)]
         assert each == pytest.approx([1.0, 1.0], abs=1e-5)  # weights of a vertex average 1
@@ -92,11 +101,14 @@ def test_same_frequencies_same_weights_and_as_many_input_nodes(shape, options):
 
 
 def test_weights_belong_to_edges_whatever_their_order():
-    """DGL 2.1 takes the weight at an edge's place in its CSC; its documentation says the edge's own."""
+    """DGL 2.1 takes the weight at an edge's place in its CSC; its documentation says the edge's
+    own."""
     graph = dgl.graph(([0, 1, 2, 3], [5, 4, 5, 4]), num_nodes=6)
     graph.edata["w"] = torch.tensor([1.0, 0.0, 0.0, 1.0])
     sampler = dgl.dataloading.LaborSampler([2], prob="w")
-    ((input_nodes, _, (block,)),) = collect(ours(graph, torch.tensor([4, 5]), sampler, batch_size=2))
+    ((input_nodes, _, (block,)),) = collect(
+        ours(graph, torch.tensor([4, 5]), sampler, batch_size=2)
+    )
     assert sorted(input_nodes.tolist()) == [0, 3, 4, 5]
     assert block.edata["edge_weights"].tolist() == [1.0, 1.0]
 
@@ -104,7 +116,8 @@ def test_weights_belong_to_edges_whatever_their_order():
 def test_every_edge_type_of_a_heterograph_has_its_weights():
     """DGL's own code loses them."""
     graph = dgl.heterograph(
-        {("a", "x", "b"): ([0, 1, 2], [0, 0, 1]), ("b", "y", "b"): ([0, 1], [0, 0])}, {"a": 3, "b": 2}
+        {("a", "x", "b"): ([0, 1, 2], [0, 0, 1]), ("b", "y", "b"): ([0, 1], [0, 0])},
+        {"a": 3, "b": 2},
     )
     for etype in ("x", "y"):
         graph.edges[etype].data["w"] = torch.arange(1.0, graph.num_edges(etype) + 1)

@@ -47,7 +47,9 @@ def check_structure(graph, batch, seeds):
         assert weights.dtype == torch.float32 and (weights > 0).all()
         src, dst = block.edges()
         far, near = graph.find_edges(block.edata[dgl.EID])
-        assert torch.equal(block.srcdata[dgl.NID][src], far) and torch.equal(block.dstdata[dgl.NID][dst], near)
+        assert torch.equal(block.srcdata[dgl.NID][src], far) and torch.equal(
+            block.dstdata[dgl.NID][dst], near
+        )
         assert torch.equal(block.edata["w"], graph.edata["w"][block.edata[dgl.EID].long()])
 
 
@@ -56,7 +58,9 @@ def check_structure(graph, batch, seeds):
 @pytest.mark.parametrize("make_loader", [ours, theirs])
 def test_batches_have_the_structure_of_dgls(idtype, method, make_loader):
     graph = weighted_graph(idtype)
-    sampler = LayerSampler([30, 20], method, edge_weight="w", prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    sampler = LayerSampler(
+        [30, 20], method, edge_weight="w", prefetch_node_feats=["feat"], prefetch_labels=["label"]
+    )
     indices = torch.arange(0, 250, dtype=idtype)
     loader = make_loader(graph, indices, sampler, batch_size=64, shuffle=False)
     batches = collect(loader)
@@ -83,9 +87,14 @@ def test_our_loader_runs_it_in_its_threads_with_the_same_bits():
     sampler = LayerSampler([15, 9], edge_weight="w")
 
     def epoch(**options):
-        loader = ours(graph, torch.arange(250), sampler, batch_size=50, shuffle=True, seed=5, **options)
+        loader = ours(
+            graph, torch.arange(250), sampler, batch_size=50, shuffle=True, seed=5, **options
+        )
         blocks = [block for batch in collect(loader) for block in batch[2]]
-        return [(block.edata[dgl.EID].tolist(), block.edata["edge_weights"].tolist()) for block in blocks]
+        return [
+            (block.edata[dgl.EID].tolist(), block.edata["edge_weights"].tolist())
+            for block in blocks
+        ]
 
     torch.manual_seed(0)
     state = torch.get_rng_state()
@@ -101,7 +110,9 @@ class Shouting(LayerSampler):
 
 
 def test_a_subclass_that_samples_otherwise_is_asked_itself():
-    for _, _, blocks in collect(ours(weighted_graph(), torch.arange(60), Shouting([9]), batch_size=20)):
+    for _, _, blocks in collect(
+        ours(weighted_graph(), torch.arange(60), Shouting([9]), batch_size=20)
+    ):
         assert blocks[0].srcdata["loud"].sum() == blocks[0].num_src_nodes()
 
 
@@ -142,7 +153,9 @@ def test_edge_prediction_excludes_what_it_predicts():
     graph = weighted_graph()
     edges = torch.arange(0, 400)
     sampler = dgl.dataloading.as_edge_prediction_sampler(
-        LayerSampler([400, 400]), exclude="self", negative_sampler=dgl.dataloading.negative_sampler.Uniform(2)
+        LayerSampler([400, 400]),
+        exclude="self",
+        negative_sampler=dgl.dataloading.negative_sampler.Uniform(2),
     )
     for make_loader in (ours, theirs):
         for batch in collect(make_loader(graph, edges, sampler, batch_size=100)):
@@ -159,7 +172,9 @@ def test_several_vertex_and_edge_types(make_loader):
     graph.edges["likes"].data["w"] = torch.rand(400)
     seeds = {"user": torch.arange(10), "item": torch.arange(5)}
     sampler = LayerSampler([{"likes": 4, "liked": 0}, 3], edge_weight="w")
-    ((input_nodes, output_nodes, blocks),) = collect(make_loader(graph, seeds, sampler, batch_size=15))
+    ((input_nodes, output_nodes, blocks),) = collect(
+        make_loader(graph, seeds, sampler, batch_size=15)
+    )
     assert {ntype: sorted(ids.tolist()) for ntype, ids in output_nodes.items()} == {
         ntype: ids.tolist() for ntype, ids in seeds.items()
     }
@@ -180,7 +195,9 @@ def test_out_edges():
     _, _, (block,) = LayerSampler([400], edge_dir="out").sample(graph, torch.arange(20))
     src, dst = graph.find_edges(block.edata[dgl.EID])
     here, there = block.edges()
-    assert torch.equal(block.dstdata[dgl.NID][there], src) and torch.equal(block.srcdata[dgl.NID][here], dst)
+    assert torch.equal(block.dstdata[dgl.NID][there], src) and torch.equal(
+        block.srcdata[dgl.NID][here], dst
+    )
     assert block.num_edges() == graph.out_degrees(torch.arange(20)).sum()
 
 
@@ -203,7 +220,11 @@ def test_copies_and_pickles_are_the_same_sampler():
         ({"sizes": [1.5]}, TypeError, "sizes must be integers, got 1.5"),
         ({"sizes": [2], "method": "gcn"}, ValueError, "method must be one of .*, got 'gcn'"),
         ({"sizes": [2], "edge_dir": "up"}, ValueError, "edge_dir must be 'in' or 'out', got 'up'"),
-        ({"sizes": [2], "edge_weight": 1}, TypeError, "edge_weight must be the name of an edge column, got 1"),
+        (
+            {"sizes": [2], "edge_weight": 1},
+            TypeError,
+            "edge_weight must be the name of an edge column, got 1",
+        ),
     ],
 )
 def test_bad_arguments(arguments, error, message):
@@ -213,7 +234,9 @@ def test_bad_arguments(arguments, error, message):
 
 def test_what_it_cannot_sample():
     graph, seeds = weighted_graph(), torch.arange(5)
-    with pytest.raises(KeyError, match="edge_weight must name an edge column of the graph, .*'w'.*; got 'v'"):
+    with pytest.raises(
+        KeyError, match="edge_weight must name an edge column of the graph, .*'w'.*; got 'v'"
+    ):
         LayerSampler([2], edge_weight="v").sample(graph, seeds)
     with pytest.raises(KeyError, match="got 'v'"):
         ours(graph, seeds, LayerSampler([2], edge_weight="v"))
@@ -231,7 +254,9 @@ def test_what_it_cannot_sample():
         LayerSampler([{"likes": 3}]).sample(several, {"user": seeds})
     with pytest.raises(dgl.DGLError, match="seed_nodes must be a mapping"):
         LayerSampler([3]).sample(several, seeds)
-    with pytest.raises(ValueError, match="edge_dir must be 'in' for graphs of several types, got 'out'"):
+    with pytest.raises(
+        ValueError, match="edge_dir must be 'in' for graphs of several types, got 'out'"
+    ):
         LayerSampler([3], edge_dir="out").sample(several, {"user": seeds})
     with pytest.raises(dgl.DGLError, match="excluded edges must be a mapping"):
         LayerSampler([3]).sample_blocks(several, {"user": seeds}, seeds)

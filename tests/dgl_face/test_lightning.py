@@ -1,4 +1,5 @@
-"""PyTorch Lightning over our loader: fitting, loaders it makes again, resuming in the middle, several processes.
+"""PyTorch Lightning over our loader: fitting, loaders it makes again, resuming in the middle,
+several processes.
 
 What Lightning does to loaders is tested without it in ``test_recreation.py``.
 """
@@ -16,10 +17,24 @@ from cases import dgl, make_graph, ours
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    lightning = pytest.importorskip("lightning.pytorch", reason="needs PyTorch Lightning (pip install lightning)")
-    from lightning_runs import OTHERS, TRAIN, VALIDATION, Hooks, Remembering, train_interrupted, trainer
+    lightning = pytest.importorskip(
+        "lightning.pytorch", reason="needs PyTorch Lightning (pip install lightning)"
+    )
+    from lightning_runs import (
+        OTHERS,
+        TRAIN,
+        VALIDATION,
+        Hooks,
+        Remembering,
+        train_interrupted,
+        trainer,
+    )
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_threads_left")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("no_threads_left"),
+]
 
 
 class Model(Remembering):
@@ -27,7 +42,9 @@ class Model(Remembering):
 
     def __init__(self):
         super().__init__()
-        self.layers = torch.nn.ModuleList([dgl.nn.SAGEConv(16, 8, "mean"), dgl.nn.SAGEConv(8, 5, "mean")])
+        self.layers = torch.nn.ModuleList(
+            [dgl.nn.SAGEConv(16, 8, "mean"), dgl.nn.SAGEConv(8, 5, "mean")]
+        )
 
     def training_step(self, batch, index):
         _, output_nodes, blocks = batch
@@ -49,7 +66,9 @@ class Data(Hooks):
         super().__init__(make_graph(), **train)
 
     def loader(self, ids, **options):
-        sampler = dgl.dataloading.NeighborSampler([2, 2], prefetch_node_feats=["feat"], prefetch_labels=["label"])
+        sampler = dgl.dataloading.NeighborSampler(
+            [2, 2], prefetch_node_feats=["feat"], prefetch_labels=["label"]
+        )
         return ours(self.graph, ids, sampler, batch_size=8, **options)
 
 
@@ -73,7 +92,9 @@ def test_predicting_makes_the_loader_again(made):
 
 def test_overfitting_makes_the_loader_again():
     model = Model()
-    trainer(max_epochs=2, overfit_batches=2, limit_val_batches=0).fit(model, datamodule=Data(seed=1))
+    trainer(max_epochs=2, overfit_batches=2, limit_val_batches=0).fit(
+        model, datamodule=Data(seed=1)
+    )
     assert [len(seeds) for seeds in model.trained] == [8] * 4
 
 
@@ -91,7 +112,10 @@ class Report(lightning.Callback):
         self.folder = folder
 
     def on_train_end(self, trainer, model):
-        seen = {"trained": model.trained, "weights": float(sum(p.detach().sum() for p in model.parameters()))}
+        seen = {
+            "trained": model.trained,
+            "weights": float(sum(p.detach().sum() for p in model.parameters())),
+        }
         Path(self.folder, f"{trainer.global_rank}.json").write_text(json.dumps(seen))
 
 
@@ -106,7 +130,9 @@ def test_two_processes(tmp_path):
     assert first["weights"] == second["weights"]
     for epoch in (slice(0, 3), slice(3, 6)):
         parts = [sum(seen["trained"][epoch], []) for seen in (first, second)]
-        assert [len(part) for part in parts] == [19, 19] and set(sum(parts, [])) == set(TRAIN.tolist())
+        assert [len(part) for part in parts] == [19, 19] and set(sum(parts, [])) == set(
+            TRAIN.tolist()
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""DGL's loader looks ahead over features in files: vertices and edges, with the batches of features in memory."""
+"""DGL's loader looks ahead over features in files: vertices and edges, with the batches of features
+in memory."""
 
 import numpy as np
 import pytest
@@ -21,10 +22,24 @@ def make_graph(feat, weight):
 
 
 def node_wise(graph, **options):
-    sampler = dgl.dataloading.NeighborSampler([4, 3], prefetch_node_feats=["feat"], prefetch_edge_feats=["w"])
-    loader = DataLoader(graph, torch.arange(0, NUM_NODES, 3), sampler, batch_size=100, shuffle=True, seed=1, **options)
+    sampler = dgl.dataloading.NeighborSampler(
+        [4, 3], prefetch_node_feats=["feat"], prefetch_edge_feats=["w"]
+    )
+    loader = DataLoader(
+        graph,
+        torch.arange(0, NUM_NODES, 3),
+        sampler,
+        batch_size=100,
+        shuffle=True,
+        seed=1,
+        **options,
+    )
     return loader, [
-        (ids.tolist(), blocks[0].srcdata["feat"].numpy().tobytes(), blocks[1].edata["w"].numpy().tobytes())
+        (
+            ids.tolist(),
+            blocks[0].srcdata["feat"].numpy().tobytes(),
+            blocks[1].edata["w"].numpy().tobytes(),
+        )
         for ids, _, blocks in loader
     ]
 
@@ -32,10 +47,18 @@ def node_wise(graph, **options):
 def edge_wise(graph, **options):
     inner = dgl.dataloading.NeighborSampler([4, 3], prefetch_node_feats=["feat"])
     negatives = dgl.dataloading.negative_sampler.Uniform(2)
-    sampler = dgl.dataloading.as_edge_prediction_sampler(inner, negative_sampler=negatives, prefetch_labels=["w"])
-    loader = DataLoader(graph, torch.arange(0, NUM_EDGES, 9), sampler, batch_size=200, seed=1, **options)
+    sampler = dgl.dataloading.as_edge_prediction_sampler(
+        inner, negative_sampler=negatives, prefetch_labels=["w"]
+    )
+    loader = DataLoader(
+        graph, torch.arange(0, NUM_EDGES, 9), sampler, batch_size=200, seed=1, **options
+    )
     return loader, [
-        (ids.tolist(), blocks[0].srcdata["feat"].numpy().tobytes(), positive.edata["w"].numpy().tobytes())
+        (
+            ids.tolist(),
+            blocks[0].srcdata["feat"].numpy().tobytes(),
+            positive.edata["w"].numpy().tobytes(),
+        )
         for ids, positive, _, blocks in loader
     ]
 
@@ -48,8 +71,12 @@ class Own(dgl.dataloading.ShaDowKHopSampler):
 
 
 def subgraphs(graph, **options):
-    sampler = dgl.dataloading.ShaDowKHopSampler([3, 2], prefetch_node_feats=["feat"], prefetch_edge_feats=["w"])
-    loader = DataLoader(graph, torch.arange(0, NUM_NODES, 20), sampler, batch_size=50, seed=1, **options)
+    sampler = dgl.dataloading.ShaDowKHopSampler(
+        [3, 2], prefetch_node_feats=["feat"], prefetch_edge_feats=["w"]
+    )
+    loader = DataLoader(
+        graph, torch.arange(0, NUM_NODES, 20), sampler, batch_size=50, seed=1, **options
+    )
     return loader, [
         (ids.tolist(), batch.ndata["feat"].numpy().tobytes(), batch.edata["w"].numpy().tobytes())
         for ids, _, batch in loader
@@ -58,7 +85,9 @@ def subgraphs(graph, **options):
 
 def foreign(graph, **options):
     sampler = Own([3], prefetch_node_feats=["feat"])
-    loader = DataLoader(graph, torch.arange(0, NUM_NODES, 20), sampler, batch_size=50, seed=1, **options)
+    loader = DataLoader(
+        graph, torch.arange(0, NUM_NODES, 20), sampler, batch_size=50, seed=1, **options
+    )
     return loader, [batch.ndata["feat"].equal(graph.ndata["feat"][ids]) for ids, _, batch in loader]
 
 
@@ -67,7 +96,10 @@ def foreign(graph, **options):
 def test_batches_are_those_of_memory(cold_file, monkeypatch, run, share):
     monkeypatch.setattr(engine, "MAPPED_SHARE", share)
     rng = np.random.default_rng(1)
-    feat, weight = rng.random((NUM_NODES, 64), dtype=np.float32), rng.random((NUM_EDGES, 33), dtype=np.float32)
+    feat, weight = (
+        rng.random((NUM_NODES, 64), dtype=np.float32),
+        rng.random((NUM_EDGES, 33), dtype=np.float32),
+    )
     _, expected = run(make_graph(torch.from_numpy(feat), torch.from_numpy(weight)), lookahead=0)
     graph = make_graph(map_npy(cold_file("feat", feat)), map_npy(cold_file("w", weight)))
     loader, got = run(graph, lookahead=4, cache=0)

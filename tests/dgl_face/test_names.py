@@ -7,11 +7,29 @@ from cases import dgl
 import pagraph.dgl
 
 SAMPLING = [
-    *("BlockSampler", "ClusterGCNSampler", "EdgePredictionSampler", "LaborSampler", "MultiLayerFullNeighborSampler"),
-    *("MultiLayerNeighborSampler", "NeighborSampler", "SAINTSampler", "Sampler", "ShaDowKHopSampler"),
+    *(
+        "BlockSampler",
+        "ClusterGCNSampler",
+        "EdgePredictionSampler",
+        "LaborSampler",
+        "MultiLayerFullNeighborSampler",
+    ),
+    *(
+        "MultiLayerNeighborSampler",
+        "NeighborSampler",
+        "SAINTSampler",
+        "Sampler",
+        "ShaDowKHopSampler",
+    ),
     *("as_edge_prediction_sampler", "find_exclude_eids", "negative_sampler"),
 ]
-LOADING = ["DistNodeDataLoader", "DistEdgeDataLoader", "GraphDataLoader", "GraphCollator", "NodeCollator"]
+LOADING = [
+    "DistNodeDataLoader",
+    "DistEdgeDataLoader",
+    "GraphDataLoader",
+    "GraphCollator",
+    "NodeCollator",
+]
 LAZY = [f"set_{what}_lazy_features" for what in ("node", "edge", "src", "dst")]
 
 
@@ -24,10 +42,17 @@ def test_dgls_own_objects_come_unchanged(name):
 
 
 def test_a_swapped_import_line():
-    from pagraph.dgl import DataLoader, NeighborSampler, as_edge_prediction_sampler, negative_sampler
+    from pagraph.dgl import (
+        DataLoader,
+        NeighborSampler,
+        as_edge_prediction_sampler,
+        negative_sampler,
+    )
 
     graph = dgl.graph((torch.arange(9), torch.arange(1, 10)))
-    sampler = as_edge_prediction_sampler(NeighborSampler([2]), negative_sampler=negative_sampler.Uniform(2))
+    sampler = as_edge_prediction_sampler(
+        NeighborSampler([2]), negative_sampler=negative_sampler.Uniform(2)
+    )
     (batch,) = DataLoader(graph, torch.arange(3), sampler, batch_size=3)
     assert batch[1].edata[dgl.EID].tolist() == [0, 1, 2] and batch[2].num_edges() == 6
 
@@ -52,7 +77,9 @@ def test_ours_are_never_shadowed():
     "name", ["np", "os", "torch_geometric", "DGLGraph", "NodeDataLoader", "_private", "__wrapped__"]
 )
 def test_other_names_are_refused(name):
-    with pytest.raises(AttributeError, match=f"'pagraph.dgl' has no attribute '{name}', nor has 'dgl.dataloading'"):
+    with pytest.raises(
+        AttributeError, match=f"'pagraph.dgl' has no attribute '{name}', nor has 'dgl.dataloading'"
+    ):
         getattr(pagraph.dgl, name)
     assert name not in dir(pagraph.dgl)
 

@@ -1,4 +1,5 @@
-"""ShaDow, Cluster-GCN and GraphSAINT by our kernels: the subgraphs that DGL makes of the same vertices, bit by bit."""
+"""ShaDow, Cluster-GCN and GraphSAINT by our kernels: the subgraphs that DGL makes of the same
+vertices, bit by bit."""
 
 import copy
 import pickle
@@ -29,14 +30,18 @@ def cluster_sampler(graph, folder, count=6, **options):
     of = np.random.default_rng(0).integers(0, count - 1, graph.num_nodes())
     bounds = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=count))])
     path = folder / "clusters.pkl"
-    path.write_bytes(pickle.dumps((torch.from_numpy(bounds), torch.from_numpy(np.argsort(of, kind="stable")))))
+    path.write_bytes(
+        pickle.dumps((torch.from_numpy(bounds), torch.from_numpy(np.argsort(of, kind="stable"))))
+    )
     return d.ClusterGCNSampler(graph, count, str(path), **options)
 
 
 def samplers(graph, folder, names=("feat",)):
     options = {"prefetch_ndata": list(names), "prefetch_edata": ["w"]}
     return {
-        "shadow": d.ShaDowKHopSampler([3, 2], prefetch_node_feats=list(names), prefetch_edge_feats=["w"]),
+        "shadow": d.ShaDowKHopSampler(
+            [3, 2], prefetch_node_feats=list(names), prefetch_edge_feats=["w"]
+        ),
         "cluster": cluster_sampler(graph, folder, **options),
         "node": d.SAINTSampler("node", 40, **options),
         "edge": d.SAINTSampler("edge", 30, **options),
@@ -60,19 +65,38 @@ def assert_same_subgraph(graph, mine, reference):
         assert torch.equal(ours_[dgl.NID], theirs_[dgl.NID])
         assert_same_columns(graph.nodes[ntype].data, ours_, theirs_, dgl.NID)
     for etype in graph.canonical_etypes:
-        assert all(map(torch.equal, mine.edges(etype=etype, order="eid"), reference.edges(etype=etype, order="eid")))
+        assert all(
+            map(
+                torch.equal,
+                mine.edges(etype=etype, order="eid"),
+                reference.edges(etype=etype, order="eid"),
+            )
+        )
         ours_, theirs_ = mine.edges[etype].data, reference.edges[etype].data
-        assert ours_[dgl.EID].dtype == graph.idtype and torch.equal(ours_[dgl.EID], theirs_[dgl.EID])
+        assert ours_[dgl.EID].dtype == graph.idtype and torch.equal(
+            ours_[dgl.EID], theirs_[dgl.EID]
+        )
         assert_same_columns(graph.edges[etype].data, ours_, theirs_, dgl.EID)
 
 
 def bits(item):
     sub = subgraph_of(item)
-    return [t.tolist() for t in (*sub.edges(order="eid"), sub.ndata[dgl.NID], sub.edata[dgl.EID], sub.ndata["feat"])]
+    return [
+        t.tolist()
+        for t in (
+            *sub.edges(order="eid"),
+            sub.ndata[dgl.NID],
+            sub.edata[dgl.EID],
+            sub.ndata["feat"],
+        )
+    ]
 
 
-# DGL 2.1 takes sources for destinations where the two are of different types and the graph has in-edges only.
-@pytest.mark.parametrize(("shape", "layout"), [*((s, "unsorted") for s in SHAPES), ("homogeneous", "csc only")])
+# DGL 2.1 takes sources for destinations where the two are of different types and the graph has
+# in-edges only.
+@pytest.mark.parametrize(
+    ("shape", "layout"), [*((s, "unsorted") for s in SHAPES), ("homogeneous", "csc only")]
+)
 @pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
 def test_shadow_is_dgls_subgraph_of_its_vertices(shape, idtype, layout):
     world = make_world(shape, idtype, layout)
@@ -80,7 +104,9 @@ def test_shadow_is_dgls_subgraph_of_its_vertices(shape, idtype, layout):
     for options in ({}, {"prob": "p_float32"}, {"replace": True}):
         sampler = d.ShaDowKHopSampler([2, 3], **options)
         assert isinstance(native_sampler(graph, sampler), InducedBatches)
-        for input_nodes, output_nodes, sub in ours(graph, seeds, sampler, batch_size=16, prefetch=0):
+        for input_nodes, output_nodes, sub in ours(
+            graph, seeds, sampler, batch_size=16, prefetch=0
+        ):
             assert_same_subgraph(graph, sub, graph.subgraph(input_nodes))
             for ntype, ids in (
                 output_nodes if isinstance(output_nodes, dict) else {graph.ntypes[0]: output_nodes}
@@ -93,7 +119,10 @@ def test_shadow_finds_dgls_vertices_where_it_takes_all(shape):
     world = make_world(shape)
     graph, seeds = world.graph, seeds_of(world, "")
     sampler = d.ShaDowKHopSampler([-1, -1])
-    pairs = zip(*(collect(make(graph, seeds, sampler, batch_size=12)) for make in (ours, theirs)), strict=True)
+    pairs = zip(
+        *(collect(make(graph, seeds, sampler, batch_size=12)) for make in (ours, theirs)),
+        strict=True,
+    )
     for (inputs, outputs, sub), (in_, out, reference) in pairs:
         assert type(inputs) is type(in_) and type(outputs) is type(out)
         for ntype in graph.ntypes:
@@ -109,9 +138,16 @@ def test_shadow_finds_dgls_vertices_where_it_takes_all(shape):
 def test_shadow_around_edges_leaves_the_excluded_out(shape, negatives):
     world = make_world(shape)
     graph = world.graph
-    excluded = {etype: torch.arange(0, graph.num_edges(etype), 3) for etype in graph.canonical_etypes}
-    for exclude in ("self", excluded if shape == "heterograph" else excluded[graph.canonical_etypes[0]]):
-        sampler = d.as_edge_prediction_sampler(d.ShaDowKHopSampler([3, 2]), exclude=exclude, negative_sampler=negatives)
+    excluded = {
+        etype: torch.arange(0, graph.num_edges(etype), 3) for etype in graph.canonical_etypes
+    }
+    for exclude in (
+        "self",
+        excluded if shape == "heterograph" else excluded[graph.canonical_etypes[0]],
+    ):
+        sampler = d.as_edge_prediction_sampler(
+            d.ShaDowKHopSampler([3, 2]), exclude=exclude, negative_sampler=negatives
+        )
         seeds = edge_seeds_of(world, "none")
         for inputs, pair, *negative, sub in ours(graph, seeds, sampler, batch_size=20):
             given = exclude
@@ -128,10 +164,16 @@ def test_shadow_around_edges_leaves_the_excluded_out(shape, negatives):
 @pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
 def test_clusters_are_dgls(idtype, tmp_path):
     graph = make_graph(idtype=torch.int64)
-    sampler = cluster_sampler(graph, tmp_path, prefetch_ndata=["feat", "wide"], prefetch_edata=["w"])
+    sampler = cluster_sampler(
+        graph, tmp_path, prefetch_ndata=["feat", "wide"], prefetch_edata=["w"]
+    )
     mine = make_graph(idtype=idtype)
     ids = torch.tensor([4, 0, 5, 2, 1])  # of 5 there is no vertex
-    pairs = zip(ours(mine, ids, sampler, batch_size=2), collect(theirs(graph, ids, sampler, batch_size=2)), strict=True)
+    pairs = zip(
+        ours(mine, ids, sampler, batch_size=2),
+        collect(theirs(graph, ids, sampler, batch_size=2)),
+        strict=True,
+    )
     for sub, reference in pairs:
         assert_same_subgraph(mine, sub, mine.subgraph(reference.ndata[dgl.NID].to(idtype)))
         assert torch.equal(sub.ndata[dgl.NID], reference.ndata[dgl.NID].to(idtype))
@@ -150,20 +192,27 @@ def test_saint_is_dgls_subgraph_of_its_vertices(mode, idtype):
 
 @pytest.mark.parametrize("mode", ["node", "edge", "walk"])
 def test_saint_draws_vertices_as_often_as_dgl(mode):
-    """The number of batches that each vertex is in, by DGL's sampler and ours (chi-square, fixed seeds)."""
+    """The number of batches that each vertex is in, by DGL's sampler and ours (chi-square, fixed
+    seeds)."""
     graph = make_graph(n=60, m=200, sort=True)
     sampler, batches = d.SAINTSampler(mode, (4, 2) if mode == "walk" else 6), 2000
     torch.manual_seed(3), dgl.seed(3), np.random.seed(3)
     native, core = native_sampler(graph, sampler), pagraph.dgl.core_graph(graph)
-    drawn = [native.draw(core, key) for key in range(batches)], [sampler.sampler(graph) for _ in range(batches)]
-    counts = [torch.bincount(torch.cat(of_batches), minlength=60).double().numpy() for of_batches in drawn]
+    drawn = (
+        [native.draw(core, key) for key in range(batches)],
+        [sampler.sampler(graph) for _ in range(batches)],
+    )
+    counts = [
+        torch.bincount(torch.cat(of_batches), minlength=60).double().numpy() for of_batches in drawn
+    ]
     mine, reference = counts
     seen = (mine + reference) > 0
     variance = sum(c * (1 - c / batches) for c in counts)[seen]
     distance = ((mine - reference)[seen] ** 2 / variance.clip(1)).sum()
     assert stats.chi2.sf(distance, seen.sum()) > 1e-6
     uniform = np.full(graph.num_nodes(), reference.mean())
-    assert ((mine - uniform) ** 2 / uniform).sum() > 3 * distance  # the test would see another distribution
+    # The test would see another distribution.
+    assert ((mine - uniform) ** 2 / uniform).sum() > 3 * distance
 
 
 @by_name
@@ -221,7 +270,10 @@ def test_every_policy_ranks(name, policy, tmp_path):
     graph.ndata["feat"] = mapped(graph.ndata["feat"])
     ids = torch.arange(6 if name == "cluster" else 60)
     sampler = samplers(graph, tmp_path)[name]
-    loaders = [ours(graph, ids, sampler, batch_size=2, cache=0.5, cache_policy=policy, seed=1) for _ in range(2)]
+    loaders = [
+        ours(graph, ids, sampler, batch_size=2, cache=0.5, cache_policy=policy, seed=1)
+        for _ in range(2)
+    ]
     for loader in loaders:  # the second may take the first one's cache
         for _ in range(2):
             for item in loader:
@@ -238,7 +290,9 @@ def test_expected_reads_of_shadow_are_those_of_its_hops():
     ]
     ranked = [
         workload_of(graph, sampler, order).rank(resolve_policy("vip"), ["_N"])["_N"]
-        for sampler, order in zip((d.ShaDowKHopSampler([3, 2]), d.NeighborSampler([3, 2])), orders, strict=True)
+        for sampler, order in zip(
+            (d.ShaDowKHopSampler([3, 2]), d.NeighborSampler([3, 2])), orders, strict=True
+        )
     ]
     assert torch.equal(ranked[0].scores, ranked[1].scores)
 
@@ -269,10 +323,18 @@ def test_what_runs_its_own_code(tmp_path):
         with pytest.raises(TypeError, match="does not support edge or link prediction"):
             d.as_edge_prediction_sampler(samplers(graph, tmp_path)[name])
     assert native_sampler(typed, d.SAINTSampler("node", 5)) is None
-    for sampler in (Own([2]), saint, patched, d.ShaDowKHopSampler([]), d.ShaDowKHopSampler([2], output_device="cuda")):
+    for sampler in (
+        Own([2]),
+        saint,
+        patched,
+        d.ShaDowKHopSampler([]),
+        d.ShaDowKHopSampler([2], output_device="cuda"),
+    ):
         assert native_sampler(graph, sampler) is None
     assert native_sampler(graph.formats("coo"), d.ShaDowKHopSampler([2])) is None
-    assert native_sampler(graph, d.ShaDowKHopSampler([2, 3])) == InducedBatches(NeighborSampler([2, 3]), "out")
+    assert native_sampler(graph, d.ShaDowKHopSampler([2, 3])) == InducedBatches(
+        NeighborSampler([2, 3]), "out"
+    )
     used = d.SAINTSampler("node", 5)
     used.sample(graph, None)  # DGL keeps the probabilities
     assert native_sampler(graph, used) is not None
@@ -281,7 +343,9 @@ def test_what_runs_its_own_code(tmp_path):
 
 def test_bad_arguments(tmp_path):
     graph = make_graph()
-    with pytest.raises(ValueError, match=r"fanouts must be positive or -1 \(all neighbours\), got 0"):
+    with pytest.raises(
+        ValueError, match=r"fanouts must be positive or -1 \(all neighbours\), got 0"
+    ):
         ours(graph, torch.arange(3), d.ShaDowKHopSampler([0]))
     with pytest.raises(ValueError, match="budget must be at least 1, got 0"):
         ours(graph, torch.arange(3), d.SAINTSampler("edge", 0))

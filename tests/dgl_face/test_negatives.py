@@ -1,4 +1,5 @@
-"""Negative edges: DGL's samplers give the right ones, each as often; a user's own is asked as DGL asks it."""
+"""Negative edges: DGL's samplers give the right ones, each as often; a user's own is asked as DGL
+asks it."""
 
 import numpy as np
 import pytest
@@ -38,12 +39,15 @@ def test_uniform_negatives_keep_the_sources(kind, idtype):
 
 
 def test_uniform_negatives_are_uniform():
-    """Over all vertices of the destination type; what one seed draws says nothing of the next, nor one batch."""
+    """Over all vertices of the destination type; what one seed draws says nothing of the next, nor
+    one batch."""
     world = make_world("heterograph")
     seeds = {BUYS: torch.arange(90).repeat(60), VIEWS: torch.arange(70).repeat(60)}
     sampler = edge_sampler(d.NeighborSampler([1], fused=False), negative_sampler=Uniform(2))
     loader = ours(world.graph, seeds, sampler, batch_size=900, seed=3)
-    dst = torch.cat([end_ids(negative, c)[1] for _, _, negative, _ in loader for c in (BUYS, VIEWS)]).tolist()
+    dst = torch.cat(
+        [end_ids(negative, c)[1] for _, _, negative, _ in loader for c in (BUYS, VIEWS)]
+    ).tolist()
     assert len(dst) == 2 * 60 * 160
     assert_distribution(dst, {v: 1 / 25 for v in range(25)})
     coarse = [v // 5 for v in dst]
@@ -57,7 +61,9 @@ def test_uniform_negatives_are_uniform():
 def test_global_uniform_negatives_are_no_edges(replace, loops):
     world = make_world("relations")
     graph, seeds = world.graph, edge_seeds_of(world, "name")
-    sampler = edge_sampler(negative_sampler=GlobalUniform(2, exclude_self_loops=not loops, replace=replace))
+    sampler = edge_sampler(
+        negative_sampler=GlobalUniform(2, exclude_self_loops=not loops, replace=replace)
+    )
     found_loops = 0
     for _, pair, negative, _ in collect(ours(graph, seeds, sampler, batch_size=11, seed=1)):
         for etype in graph.canonical_etypes:
@@ -72,23 +78,30 @@ def test_global_uniform_negatives_are_no_edges(replace, loops):
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_global_uniform_negatives_are_uniform(replace):
-    """Over all pairs that are no edge, also without replacement, where DGL's own favour pairs of low ids."""
+    """Over all pairs that are no edge, also without replacement, where DGL's own favour pairs of
+    low ids."""
     graph = dgl.graph(([0, 1, 2, 2, 4, 3], [1, 2, 3, 3, 4, 0]), num_nodes=6)
     edges = {(0, 1), (1, 2), (2, 3), (3, 0)}
     allowed = [(u, v) for u in range(6) for v in range(6) if u != v and (u, v) not in edges]
-    sampler = edge_sampler(d.NeighborSampler([1], fused=False), negative_sampler=GlobalUniform(2, replace=replace))
+    sampler = edge_sampler(
+        d.NeighborSampler([1], fused=False), negative_sampler=GlobalUniform(2, replace=replace)
+    )
     loader = ours(graph, torch.arange(6).repeat(400), sampler, batch_size=2, seed=5)
     found = [pairs_of(negative, ("_N", "_E", "_N")) for _, _, negative, _ in loader]
     assert sum(map(len, found)) == 2 * 2400
     if replace:
-        assert_distribution([pair for pairs in found for pair in pairs], {pair: 1 / len(allowed) for pair in allowed})
+        assert_distribution(
+            [pair for pairs in found for pair in pairs],
+            {pair: 1 / len(allowed) for pair in allowed},
+        )
     else:
         drawn = np.array([[pairs.count(pair) for pair in allowed] for pairs in found])
         assert_uniform_inclusion(drawn, 4)
 
 
 def test_a_negative_sampler_of_the_users_own_is_asked_as_dgl_asks_it():
-    """Once a batch, with the graph itself and the seeds by canonical type; relations it leaves out have no edges."""
+    """Once a batch, with the graph itself and the seeds by canonical type; relations it leaves out
+    have no edges."""
     world = make_world("heterograph")
     asked = {}
 
@@ -101,8 +114,12 @@ def test_a_negative_sampler_of_the_users_own_is_asked_as_dgl_asks_it():
     seeds = {"buys": torch.arange(50, 60), "views": torch.arange(3)}
     shapes = {}
     for make in (ours, theirs):
-        batches = collect(make(world.graph, seeds, edge_sampler(negative_sampler=negatives), batch_size=6))
-        shapes[make] = [[(c, pairs_of(batch[2], c)) for c in world.graph.canonical_etypes] for batch in batches]
+        batches = collect(
+            make(world.graph, seeds, edge_sampler(negative_sampler=negatives), batch_size=6)
+        )
+        shapes[make] = [
+            [(c, pairs_of(batch[2], c)) for c in world.graph.canonical_etypes] for batch in batches
+        ]
     assert asked[ours] == asked[theirs] and len(asked[ours]) == 3
     assert [list(seeds) for seeds in asked[ours]] == [[BUYS], [BUYS, VIEWS], [VIEWS]]
     assert shapes[ours] == shapes[theirs]

@@ -19,7 +19,10 @@ def test_prefetched_columns_of_every_dtype_and_shape(dtype, shape):
     graph.ndata["x"] = random_field(graph.num_nodes(), shape, dtype, 1)
     graph.edata["y"] = random_field(graph.num_edges(), shape, dtype, 2)
     sampler = NeighborSampler(
-        [3, 2], prefetch_node_feats=["x", "feat"], prefetch_labels=["x", "label"], prefetch_edge_feats=["y"]
+        [3, 2],
+        prefetch_node_feats=["x", "feat"],
+        prefetch_labels=["x", "label"],
+        prefetch_edge_feats=["y"],
     )
     for input_nodes, output_nodes, blocks in ours(graph, torch.arange(50), sampler, batch_size=20):
         for got, expected in [
@@ -29,7 +32,9 @@ def test_prefetched_columns_of_every_dtype_and_shape(dtype, shape):
             (blocks[-1].dstdata["label"], graph.ndata["label"][output_nodes]),
             *[(b.edata["y"], graph.edata["y"][b.edata[dgl.EID]]) for b in blocks],
         ]:
-            assert got.dtype == expected.dtype and got.shape == expected.shape and got.is_contiguous()
+            assert (
+                got.dtype == expected.dtype and got.shape == expected.shape and got.is_contiguous()
+            )
             assert torch.equal(got, expected)
 
 
@@ -39,8 +44,12 @@ def test_weights_of_other_dtypes_draw_as_float32(dtype):
     weights = torch.randint(0, 4, (graph.num_edges(),), generator=torch.Generator().manual_seed(1))
     drawn = []
     for graph.edata["p"] in (weights.float(), weights.to(dtype)):
-        batches = ours(graph, torch.arange(50), NeighborSampler([3, 2], prob="p"), batch_size=20, seed=1)
-        drawn.append([block.edata[dgl.EID].tolist() for _, _, blocks in batches for block in blocks])
+        batches = ours(
+            graph, torch.arange(50), NeighborSampler([3, 2], prob="p"), batch_size=20, seed=1
+        )
+        drawn.append(
+            [block.edata[dgl.EID].tolist() for _, _, blocks in batches for block in blocks]
+        )
     assert drawn[0] == drawn[1]
 
 
@@ -52,7 +61,9 @@ def test_prefetch_by_type_name():
         prefetch_labels={"_N": ["label"]},
         prefetch_edge_feats={"_E": ["w"]},
     )
-    input_nodes, output_nodes, (block,) = next(iter(ours(graph, torch.arange(9), sampler, batch_size=9)))
+    input_nodes, output_nodes, (block,) = next(
+        iter(ours(graph, torch.arange(9), sampler, batch_size=9))
+    )
     assert block._node_frames[0]._columns["feat"].index is None  # fetched, not lazy
     assert torch.equal(block.srcdata["feat"], graph.ndata["feat"][input_nodes])
     assert torch.equal(block.dstdata["label"], graph.ndata["label"][output_nodes])
@@ -113,7 +124,9 @@ def test_layers_compute_the_same_on_our_blocks(conv):
         x = blocks[0].srcdata["feat"].clone().requires_grad_()
         out = layer(blocks[0], (x, x[: blocks[0].num_dst_nodes()])).flatten(1)
         out.square().sum().backward()
-        by_node = torch.zeros(graph.num_nodes(), 16).index_add_(0, blocks[0].srcdata[dgl.NID], x.grad)
+        by_node = torch.zeros(graph.num_nodes(), 16).index_add_(
+            0, blocks[0].srcdata[dgl.NID], x.grad
+        )
         if make is ours:
             mine = out.detach(), by_node
         else:
@@ -152,26 +165,35 @@ def test_a_graph_changed_between_epochs_is_followed():
 @pytest.mark.parametrize("fanout", [10**8, 2**31 - 1, 2**63 - 1])
 def test_a_huge_fanout_means_all(fanout):
     graph = make_graph()
-    for _, _, blocks in ours(graph, torch.arange(50), NeighborSampler([fanout, fanout]), batch_size=25):
+    for _, _, blocks in ours(
+        graph, torch.arange(50), NeighborSampler([fanout, fanout]), batch_size=25
+    ):
         for block in blocks:
             assert torch.equal(block.in_degrees(), graph.in_degrees(block.dstdata[dgl.NID]))
 
 
-@pytest.mark.parametrize("fanouts", [torch.tensor([2, 3]), [2.0, 3.0], [{"_E": 2}, {("_N", "_E", "_N"): 3}]])
+@pytest.mark.parametrize(
+    "fanouts", [torch.tensor([2, 3]), [2.0, 3.0], [{"_E": 2}, {("_N", "_E", "_N"): 3}]]
+)
 def test_fanouts_in_the_forms_that_dgl_takes(fanouts):
-    _, _, blocks = next(iter(ours(make_graph(), torch.arange(50), NeighborSampler(fanouts), batch_size=50)))
+    _, _, blocks = next(
+        iter(ours(make_graph(), torch.arange(50), NeighborSampler(fanouts), batch_size=50))
+    )
     assert [int(block.in_degrees().max()) for block in blocks] == [2, 3]
 
 
 def test_writing_to_ids_of_one_block_leaves_the_others():
     graph = make_graph()
-    input_nodes, _, blocks = next(iter(ours(graph, torch.arange(20), NeighborSampler([3, 3, 3]), batch_size=20)))
+    input_nodes, _, blocks = next(
+        iter(ours(graph, torch.arange(20), NeighborSampler([3, 3, 3]), batch_size=20))
+    )
     before = [(b.srcdata[dgl.NID].clone(), b.dstdata[dgl.NID].clone()) for b in blocks[1:]]
     input_nodes.add_(5)
     blocks[1].srcdata[dgl.NID].add_(7)
     assert torch.equal(blocks[2].srcdata[dgl.NID], before[1][0])
     assert torch.equal(blocks[1].dstdata[dgl.NID], before[0][1])
-    assert torch.equal(blocks[1].srcdata["feat"], graph.ndata["feat"][before[0][0] + 7])  # as in DGL
+    # As in DGL.
+    assert torch.equal(blocks[1].srcdata["feat"], graph.ndata["feat"][before[0][0] + 7])
 
 
 def test_schemes_tell_the_graphs_id_dtype():
@@ -182,7 +204,9 @@ def test_schemes_tell_the_graphs_id_dtype():
 
 def test_prefetching_from_a_type_that_is_not_there():
     with pytest.raises(dgl.DGLError, match="must name types of the graph.*got 'x'"):
-        ours(make_graph(), torch.arange(5), NeighborSampler([2], prefetch_node_feats={"x": ["feat"]}))
+        ours(
+            make_graph(), torch.arange(5), NeighborSampler([2], prefetch_node_feats={"x": ["feat"]})
+        )
 
 
 def test_converted_graphs_whose_edges_are_in_order_take_edge_features():

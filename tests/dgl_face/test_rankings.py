@@ -36,7 +36,9 @@ def counted(given, epochs=(0,), threads=1, batch_size=8):
 def read_by(loader, epochs=1):
     """How often the loader's batches have each vertex as an input node."""
     graph = loader.graph
-    reads = {ntype: torch.zeros(graph.num_nodes(ntype), dtype=torch.int64) for ntype in graph.ntypes}
+    reads = {
+        ntype: torch.zeros(graph.num_nodes(ntype), dtype=torch.int64) for ntype in graph.ntypes
+    }
     for _ in range(epochs):
         for input_nodes, *_ in loader:
             nodes = input_nodes if isinstance(input_nodes, dict) else {graph.ntypes[0]: input_nodes}
@@ -49,7 +51,9 @@ def check(graph, seeds, sampler, *, batch_size=8, epochs=2):
     loader = ours(graph, seeds, sampler, batch_size=batch_size, shuffle=True, seed=3)
     given = given_of(loader)
     expected, real = counted(given, range(epochs), batch_size=batch_size), read_by(loader, epochs)
-    assert {t: reads.tolist() for t, reads in expected.items()} == {t: reads.tolist() for t, reads in real.items()}
+    assert {t: reads.tolist() for t, reads in expected.items()} == {
+        t: reads.tolist() for t, reads in real.items()
+    }
     return given
 
 
@@ -81,19 +85,31 @@ def test_labor(prob):
 
 
 @pytest.mark.parametrize("shape", ["homogeneous", "heterograph", "bipartite"])
-@pytest.mark.parametrize("negatives", [None, Uniform(2), GlobalUniform(1)], ids=["none", "uniform", "global"])
+@pytest.mark.parametrize(
+    "negatives", [None, Uniform(2), GlobalUniform(1)], ids=["none", "uniform", "global"]
+)
 def test_edges(shape, negatives):
     world = make_world(shape)
     sampler = d.as_edge_prediction_sampler(neighbors([2, 2]), negative_sampler=negatives)
-    given = check(world.graph, edge_seeds_of(world, "relations" if shape != "homogeneous" else "none"), sampler)
+    given = check(
+        world.graph,
+        edge_seeds_of(world, "relations" if shape != "homogeneous" else "none"),
+        sampler,
+    )
     assert shape == "homogeneous" or all(len(etype) == 3 for etype in given.seeds)
 
 
-@pytest.mark.parametrize("negatives", [None, Uniform(2), GlobalUniform(1)], ids=["none", "uniform", "global"])
+@pytest.mark.parametrize(
+    "negatives", [None, Uniform(2), GlobalUniform(1)], ids=["none", "uniform", "global"]
+)
 def test_edges_sampled_by_out_neighbours(negatives):
     world = make_world("homogeneous")
     inner = neighbors([2, 2], edge_dir="out", prob="p_float32")
-    check(world.graph, torch.arange(40), d.as_edge_prediction_sampler(inner, negative_sampler=negatives))
+    check(
+        world.graph,
+        torch.arange(40),
+        d.as_edge_prediction_sampler(inner, negative_sampler=negatives),
+    )
 
 
 def test_seeds_and_rates_of_edges_agree_with_counting():
@@ -101,15 +117,28 @@ def test_seeds_and_rates_of_edges_agree_with_counting():
     world = make_world("heterograph")
     for negatives in (None, Uniform(2), GlobalUniform(1)):
         sampler = d.as_edge_prediction_sampler(neighbors([1]), negative_sampler=negatives)
-        loader = ours(world.graph, {BUYS: torch.arange(60), FOLLOWS: torch.arange(80)}, sampler, batch_size=20, seed=0)
+        loader = ours(
+            world.graph,
+            {BUYS: torch.arange(60), FOLLOWS: torch.arange(80)},
+            sampler,
+            batch_size=20,
+            seed=0,
+        )
         given = given_of(loader)
         counts = count_accesses(
-            given.graph, given.seeds, given.sampler, batch_size=20, seed=1, epochs=range(250), threads=1
+            given.graph,
+            given.seeds,
+            given.sampler,
+            batch_size=20,
+            seed=1,
+            epochs=range(250),
+            threads=1,
         )
         rates = given.sampler.seed_rates(given.seeds, 20)
         for ntype in given.graph.node_types:
             seen = counts.by_hop(ntype)[:, 0].double() / counts.batches
-            # Four standard deviations; and that no pair of GlobalUniform is an edge shows in a graph as small as this.
+            # Four standard deviations; and that no pair of GlobalUniform is an edge shows in a
+            # graph as small as this.
             atol = 0.1 if isinstance(negatives, GlobalUniform) else 0.06
             assert torch.allclose(seen, rates[ntype], atol=atol), (negatives, ntype)
 
@@ -165,7 +194,14 @@ def test_a_loader_caches_what_its_policy_says(policy):
     seen = {}
     for name in ("degree", policy):
         loader = ours(
-            graph, torch.arange(0, 500, 25), sampler, batch_size=5, shuffle=True, seed=1, cache=0.1, cache_policy=name
+            graph,
+            torch.arange(0, 500, 25),
+            sampler,
+            batch_size=5,
+            shuffle=True,
+            seed=1,
+            cache=0.1,
+            cache_policy=name,
         )
         read_by(loader, 20)
         seen[name] = loader.stats.total.hit_rate
@@ -184,7 +220,9 @@ def test_given_graph_shares_its_arrays_with_the_loaders():
 
 def test_edges_of_blocks_are_ranked_by_how_often_they_are_drawn():
     world = make_world("heterograph")
-    loader = ours(world.graph, seeds_of(world, "dict"), neighbors([2, 3]), batch_size=8, shuffle=True, seed=0)
+    loader = ours(
+        world.graph, seeds_of(world, "dict"), neighbors([2, 3]), batch_size=8, shuffle=True, seed=0
+    )
     workload = workload_of(world.graph, loader.graph_sampler, loader._order)
     rankings = workload.rank(resolve_policy("auto"), [BUYS, FOLLOWS])
     drawn = {etype: torch.zeros(world.graph.num_edges(etype)) for etype in rankings}
@@ -208,8 +246,12 @@ def test_edges_are_not_ranked_for_samplers_without_fanouts():
     workload = workload_of(graph, loader.graph_sampler, loader._order)
     assert workload.rank(resolve_policy("auto"), graph.canonical_etypes) == {}
     given = given_of(loader)
-    with pytest.raises(ValueError, match="'vip' needs a sampler with fan-outs .*, got LayerSampler"):
-        apply_policy(resolve_policy("vip"), given.graph, given.seeds, given.sampler, 0, batch_size=8)
+    with pytest.raises(
+        ValueError, match="'vip' needs a sampler with fan-outs .*, got LayerSampler"
+    ):
+        apply_policy(
+            resolve_policy("vip"), given.graph, given.seeds, given.sampler, 0, batch_size=8
+        )
 
 
 def test_edge_batches_know_what_they_expect():

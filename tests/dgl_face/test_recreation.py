@@ -1,4 +1,5 @@
-"""Loaders made again from their attributes, as Lightning does it; with any values of those attributes."""
+"""Loaders made again from their attributes, as Lightning does it; with any values of those
+attributes."""
 
 import inspect
 import pickle
@@ -14,22 +15,50 @@ pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 NeighborSampler = dgl.dataloading.NeighborSampler
 SAME = [
-    *("graph", "indices", "graph_sampler", "device", "use_ddp", "ddp_seed", "shuffle", "drop_last", "use_uva"),
-    *("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher", "gpu_cache", "batch_size", "num_workers"),
+    *(
+        "graph",
+        "indices",
+        "graph_sampler",
+        "device",
+        "use_ddp",
+        "ddp_seed",
+        "shuffle",
+        "drop_last",
+        "use_uva",
+    ),
+    *(
+        "use_prefetch_thread",
+        "use_alternate_streams",
+        "pin_prefetcher",
+        "gpu_cache",
+        "batch_size",
+        "num_workers",
+    ),
     *("lookahead", "memory", "batch_dependency"),
-    *("cache", "cache_policy", "cache_dtype", "prefetch", "seed", "other_storages", "cpu_affinity_enabled"),
+    *(
+        "cache",
+        "cache_policy",
+        "cache_dtype",
+        "prefetch",
+        "seed",
+        "other_storages",
+        "cpu_affinity_enabled",
+    ),
     "worker_init_fn",
     *("persistent_workers", "prefetch_factor", "timeout", "generator", "pin_memory"),
 ]
 
 
 def attributes(loader):
-    """The arguments that Lightning collects: each attribute named like one of them that is not its default."""
+    """The arguments that Lightning collects: each attribute named like one of them that is not its
+    default."""
     parameters = dict(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)
     parameters |= inspect.signature(type(loader).__init__).parameters
     public = {name: value for name, value in vars(loader).items() if not name.startswith("_")}
     public["multiprocessing_context"] = loader.multiprocessing_context
-    arguments = {n: public[n] for n, p in parameters.items() if n in public and p.default is not public[n]}
+    arguments = {
+        n: public[n] for n, p in parameters.items() if n in public and p.default is not public[n]
+    }
     return arguments | {"dataset": loader.dataset}
 
 
@@ -45,10 +74,31 @@ def initialise(worker):
 OPTIONS = {
     "plain": {},
     "batches": {"batch_size": 7, "drop_last": True, "shuffle": True},
-    "workers": {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3, "worker_init_fn": initialise},
-    "ours": {"cache": 0.5, "cache_policy": "degree", "cache_dtype": "bf16", "prefetch": 1, "batch_size": 16},
-    "other": {"timeout": 3, "generator": torch.Generator(), "device": "cpu", "ddp_seed": 5, "cache": 0},
-    "flags": {"use_alternate_streams": True, "pin_prefetcher": False, "gpu_cache": {"node": {"feat": 0}}},
+    "workers": {
+        "num_workers": 2,
+        "persistent_workers": True,
+        "prefetch_factor": 3,
+        "worker_init_fn": initialise,
+    },
+    "ours": {
+        "cache": 0.5,
+        "cache_policy": "degree",
+        "cache_dtype": "bf16",
+        "prefetch": 1,
+        "batch_size": 16,
+    },
+    "other": {
+        "timeout": 3,
+        "generator": torch.Generator(),
+        "device": "cpu",
+        "ddp_seed": 5,
+        "cache": 0,
+    },
+    "flags": {
+        "use_alternate_streams": True,
+        "pin_prefetcher": False,
+        "gpu_cache": {"node": {"feat": 0}},
+    },
 }
 
 
@@ -62,8 +112,11 @@ def test_a_loader_made_again_is_equal(options, seed):
     for clone in clones:
         assert type(clone) is DataLoader and len(clone) == len(loader)
         for name in SAME:
-            assert getattr(clone, name) is getattr(loader, name) or getattr(clone, name) == getattr(loader, name), name
-        if loader.generator is None or "__reduce__" in vars(torch.Generator):  # older ones cannot be pickled
+            assert getattr(clone, name) is getattr(loader, name) or getattr(clone, name) == getattr(
+                loader, name
+            ), name
+        # Older ones cannot be pickled.
+        if loader.generator is None or "__reduce__" in vars(torch.Generator):
             assert len(pickle.loads(pickle.dumps(clone))) == len(loader)
         assert two_epochs(clone) == expected
 
@@ -78,7 +131,9 @@ def two_epochs(loader):
 
 def test_seeds_of_types_and_datasets():
     ends = torch.tensor([0, 1]), torch.tensor([1, 2])
-    graph = dgl.heterograph({("a", "x", "b"): ends, ("b", "y", "a"): ends}, num_nodes_dict={"a": 3, "b": 5})
+    graph = dgl.heterograph(
+        {("a", "x", "b"): ends, ("b", "y", "a"): ends}, num_nodes_dict={"a": 3, "b": 5}
+    )
     loader = ours(graph, {"b": torch.arange(5), "a": [0, 2]}, NeighborSampler([2]), batch_size=3)
     seeds = [{name: ids.tolist() for name, ids in batch[1].items()} for batch in again(loader)]
     assert seeds == [{"b": [0, 1, 2]}, {"a": [0], "b": [3, 4]}, {"a": [2]}]
@@ -106,7 +161,11 @@ def test_changed_arguments_count():
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"dataset": [1, 2]}, TypeError, "dataset must be that of a pagraph.dgl.DataLoader, got list"),
+        (
+            {"dataset": [1, 2]},
+            TypeError,
+            "dataset must be that of a pagraph.dgl.DataLoader, got list",
+        ),
         ({"dataset": None}, TypeError, "got NoneType"),
         ({"sampler": [1]}, ValueError, "sampler is not supported"),
         ({"collate_fn": list}, TypeError, "unexpected keyword argument"),
@@ -119,12 +178,22 @@ def test_what_cannot_be_made_again(changes, error, message):
 
 
 def test_arguments_that_torch_and_dgl_take_as_none():
-    loader = ours(make_graph(), torch.arange(10), NeighborSampler([2]), batch_size=4, sampler=None, batch_sampler=None)
+    loader = ours(
+        make_graph(),
+        torch.arange(10),
+        NeighborSampler([2]),
+        batch_size=4,
+        sampler=None,
+        batch_sampler=None,
+    )
     assert [b[1].tolist() for b in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_a_worker_init_fn_that_is_set_later_is_called():
-    loader, seen = ours(make_graph(), torch.arange(10), NeighborSampler([2]), batch_size=2, num_workers=2), []
+    loader, seen = (
+        ours(make_graph(), torch.arange(10), NeighborSampler([2]), batch_size=2, num_workers=2),
+        [],
+    )
     loader.worker_init_fn = seen.append
     list(loader)
     assert sorted(seen) == [0, 1]

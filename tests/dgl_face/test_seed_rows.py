@@ -37,7 +37,9 @@ def test_rows_of_several_types():
         {"user": [[0, 1], [2, 3], [4, 5]], "item": [[0, 1], [2, 3]]},
         {"item": [[4, 5], [6, 7]]},
     ]
-    with pytest.raises(ValueError, match=r"rows of one shape for all types, got shapes \[\(3, 2\), \(4,\)\]"):
+    with pytest.raises(
+        ValueError, match=r"rows of one shape for all types, got shapes \[\(3, 2\), \(4,\)\]"
+    ):
         ours(make_graph(), rows | {"item": torch.arange(4)}, Rows())
 
 

@@ -1,4 +1,5 @@
-"""Subgraphs as DGL's, of any sampler; samplers that run their own ``sample``, and LazyFeatures in what they return."""
+"""Subgraphs as DGL's, of any sampler; samplers that run their own ``sample``, and LazyFeatures in
+what they return."""
 
 import numpy as np
 import pytest
@@ -54,39 +55,57 @@ CHANGED = {
     "subclass": lambda graph, names, path: Subclass([2, 3], fused=False, prefetch_node_feats=names),
 }
 SAMPLERS = CHANGED | {
-    "cluster": lambda graph, names, path: d.ClusterGCNSampler(graph, 6, str(path / "parts"), prefetch_ndata=names),
+    "cluster": lambda graph, names, path: d.ClusterGCNSampler(
+        graph, 6, str(path / "parts"), prefetch_ndata=names
+    ),
     "saint node": lambda graph, names, path: d.SAINTSampler("node", 40, prefetch_ndata=names),
     "saint edge": lambda graph, names, path: d.SAINTSampler("edge", 40, prefetch_ndata=names),
     "saint walk": lambda graph, names, path: d.SAINTSampler("walk", (10, 3), prefetch_ndata=names),
     "shadow": lambda graph, names, path: d.ShaDowKHopSampler([3, 2], prefetch_node_feats=names),
-    "shadow, all": lambda graph, names, path: d.ShaDowKHopSampler([-1], replace=False, prefetch_node_feats=names),
+    "shadow, all": lambda graph, names, path: d.ShaDowKHopSampler(
+        [-1], replace=False, prefetch_node_feats=names
+    ),
 }
 # ClusterGCNSampler hands tensors to NumPy and leaves a file open.
 noisy = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+    ),
     pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning"),
 ]
 
 
 def by_sampler(names):
-    return pytest.mark.parametrize("name", [pytest.param(n, marks=noisy if n == "cluster" else []) for n in names])
+    return pytest.mark.parametrize(
+        "name", [pytest.param(n, marks=noisy if n == "cluster" else []) for n in names]
+    )
 
 
 def graph_and_sampler(name, folder, prefetch=("feat",)):
     graph = dgl.to_bidirected(make_graph(), copy_ndata=True)
     graph.edata["w"] = torch.randn(graph.num_edges())
     graph.ndata["feat"] = mapped(graph.ndata["feat"])
-    return graph, SAMPLERS[name](graph, list(prefetch), folder), torch.arange(6 if name == "cluster" else 60)
+    return (
+        graph,
+        SAMPLERS[name](graph, list(prefetch), folder),
+        torch.arange(6 if name == "cluster" else 60),
+    )
 
 
 def graphs_in(item):
     parts = item if isinstance(item, tuple | list) else [item]
-    return [g for part in parts for g in (part if isinstance(part, list) else [part]) if isinstance(g, dgl.DGLGraph)]
+    return [
+        g
+        for part in parts
+        for g in (part if isinstance(part, list) else [part])
+        if isinstance(g, dgl.DGLGraph)
+    ]
 
 
 @by_sampler([*CHANGED, "cluster"])
 def test_batches_equal_dgls(name, tmp_path):
-    """Chance included: without workers a user's sampler runs in the caller's thread and draws the same numbers."""
+    """Chance included: without workers a user's sampler runs in the caller's thread and draws the
+    same numbers."""
     graph, sampler, ids = graph_and_sampler(name, tmp_path)
     results = []
     for make in (ours, theirs):
@@ -99,7 +118,10 @@ def test_batches_equal_dgls(name, tmp_path):
         if isinstance(mine, tuple):
             assert torch.equal(mine[0], reference[0]) and torch.equal(mine[1], reference[1])
         for my_graph, expected in zip(graphs_in(mine), graphs_in(reference), strict=True):
-            assert my_graph.num_edges() == expected.num_edges() and my_graph.is_block == expected.is_block
+            assert (
+                my_graph.num_edges() == expected.num_edges()
+                and my_graph.is_block == expected.is_block
+            )
             assert all(map(torch.equal, my_graph.edges(order="eid"), expected.edges(order="eid")))
             assert_same_columns(graph.edata, my_graph.edata, expected.edata, dgl.EID)
             assert torch.equal(my_graph.edata[dgl.EID], expected.edata[dgl.EID])
@@ -107,13 +129,18 @@ def test_batches_equal_dgls(name, tmp_path):
             assert torch.equal(my_graph.srcdata[dgl.NID], expected.srcdata[dgl.NID])
 
 
-OPTIONS = pairwise(cache=[0, "1%", 1.0], prefetch=[0, 1, 4], num_workers=[0, 2], columns=[(), ("feat", "label")])
+OPTIONS = pairwise(
+    cache=[0, "1%", 1.0], prefetch=[0, 1, 4], num_workers=[0, 2], columns=[(), ("feat", "label")]
+)
 
 
 @by_sampler(SAMPLERS)
 def test_values_with_any_cache_depth_and_workers(name, tmp_path):
     for options in OPTIONS:
-        columns, only_ours = options["columns"], {k: v for k, v in options.items() if k != "columns"}
+        columns, only_ours = (
+            options["columns"],
+            {k: v for k, v in options.items() if k != "columns"},
+        )
         graph, sampler, ids = graph_and_sampler(name, tmp_path, columns)
         batches = list(ours(graph, ids, sampler, batch_size=len(ids) // 3, **only_ours))
         assert len(batches) == 3
@@ -186,7 +213,9 @@ def test_lazy_features_that_a_sampler_sets_by_place(shape, prefetch):
     """``set_src/dst/node/edge_lazy_features`` on blocks and on subgraphs."""
     graph = make_world(shape).graph
     homogeneous = shape == "homogeneous"
-    nodes, edges = (["feat"], ["w"]) if homogeneous else ({"user": ["feat"], "item": ["feat"]}, {BUYS: ["w"]})
+    nodes, edges = (
+        (["feat"], ["w"]) if homogeneous else ({"user": ["feat"], "item": ["feat"]}, {BUYS: ["w"]})
+    )
     labels = ["label"] if homogeneous else {"user": ["label"]}
 
     class Both(d.Sampler):
@@ -207,7 +236,11 @@ def test_lazy_features_that_a_sampler_sets_by_place(shape, prefetch):
     for block, sub in ours(graph, ids, Both(), batch_size=8, prefetch=prefetch, cache=1.0):
         for ntype in ("_N",) if homogeneous else ("user", "item"):
             parent = graph.nodes[ntype].data
-            src, dst, all_ = block.srcnodes[ntype].data, block.dstnodes[ntype].data, sub.nodes[ntype].data
+            src, dst, all_ = (
+                block.srcnodes[ntype].data,
+                block.dstnodes[ntype].data,
+                sub.nodes[ntype].data,
+            )
             assert torch.equal(src["feat"], parent["feat"][src[dgl.NID]])
             assert torch.equal(all_["feat"], parent["feat"][all_[dgl.NID]])
             assert torch.equal(dst["label"], parent["label"][dst[dgl.NID]])

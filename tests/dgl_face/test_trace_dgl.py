@@ -27,8 +27,12 @@ def traced(loader, path, epochs=1):
 def test_blocks_and_the_hit_rate_of_each_batch(tmp_path, prefetch):
     graph = make_graph()
     graph.ndata["disk"] = on_disk(graph.ndata["feat"], tmp_path)
-    sampler = d.NeighborSampler([4, 3], prefetch_node_feats=["disk", "wide"], prefetch_labels=["label"])
-    loader = ours(graph, torch.arange(200), sampler, batch_size=20, cache="25%", prefetch=prefetch, seed=0)
+    sampler = d.NeighborSampler(
+        [4, 3], prefetch_node_feats=["disk", "wide"], prefetch_labels=["label"]
+    )
+    loader = ours(
+        graph, torch.arange(200), sampler, batch_size=20, cache="25%", prefetch=prefetch, seed=0
+    )
     events = traced(loader, tmp_path / "t.json")
     for found in stages_by_batch(events).values():
         assert set(found) == WORK | {"fetching", "reading disk", "reading wide", "reading label"}
@@ -43,11 +47,15 @@ def test_blocks_and_the_hit_rate_of_each_batch(tmp_path, prefetch):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("negatives", [None, d.negative_sampler.Uniform(2), lambda graph, eids: graph.find_edges(eids)])
+@pytest.mark.parametrize(
+    "negatives", [None, d.negative_sampler.Uniform(2), lambda graph, eids: graph.find_edges(eids)]
+)
 def test_edge_batches(tmp_path, workers, negatives):
     graph = make_graph()
     inner = d.NeighborSampler([3, 2], prefetch_node_feats=["feat"])
-    sampler = d.as_edge_prediction_sampler(inner, exclude="self", negative_sampler=negatives, prefetch_labels=["w"])
+    sampler = d.as_edge_prediction_sampler(
+        inner, exclude="self", negative_sampler=negatives, prefetch_labels=["w"]
+    )
     loader = ours(graph, torch.arange(90), sampler, batch_size=20, num_workers=workers)
     events = traced(loader, tmp_path / "t.json")
     stages = stages_by_batch(events)

@@ -1,4 +1,5 @@
-"""Columns that DGL has yet to gather: read without gathering them, and never other rows than DGL would show."""
+"""Columns that DGL has yet to gather: read without gathering them, and never other rows than DGL
+would show."""
 
 import threading
 
@@ -15,7 +16,11 @@ from pagraph.graph.mapped import map_npy
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 NeighborSampler = dgl.dataloading.NeighborSampler
-FIELDS = {"prefetch_node_feats": ["feat"], "prefetch_labels": ["label"], "prefetch_edge_feats": ["w"]}
+FIELDS = {
+    "prefetch_node_feats": ["feat"],
+    "prefetch_labels": ["label"],
+    "prefetch_edge_feats": ["w"],
+}
 
 
 def make_subgraph(depth=1):
@@ -26,7 +31,9 @@ def make_subgraph(depth=1):
         keep = torch.randperm(graph.num_nodes())[: 4 * graph.num_nodes() // 5]
         graph = dgl.node_subgraph(graph, keep, store_ids=True)
         ids, eids = ids[keep], eids[graph.edata[dgl.EID]]
-    true = {name: whole.ndata[name][ids] for name in ("feat", "label")} | {"w": whole.edata["w"][eids]}
+    true = {name: whole.ndata[name][ids] for name in ("feat", "label")} | {
+        "w": whole.edata["w"][eids]
+    }
     return whole, graph, true
 
 
@@ -56,7 +63,9 @@ def assert_batches(loader, true, eids=dgl.EID):
 def test_batches_of_a_subgraph_read_through_its_index(depth, workers, prefetch):
     _, graph, true = make_subgraph(depth)
     sampler = NeighborSampler([4, 3], **FIELDS)
-    loader = ours(graph, seeds_of(graph), sampler, batch_size=40, num_workers=workers, prefetch=prefetch)
+    loader = ours(
+        graph, seeds_of(graph), sampler, batch_size=40, num_workers=workers, prefetch=prefetch
+    )
     assert_batches(loader, true)
     assert is_waiting(graph) and is_waiting(graph, "label")
     assert graph._edge_frames[0]._columns["w"].index is not None
@@ -81,7 +90,11 @@ def test_mapped_features_of_a_subgraph_are_cached(tmp_path):
     graph = dgl.node_subgraph(whole, ids)
     true = whole.ndata["feat"][ids]
     loader = ours(
-        graph, seeds_of(graph), NeighborSampler([4], prefetch_node_feats=["feat"]), batch_size=30, cache="40%"
+        graph,
+        seeds_of(graph),
+        NeighborSampler([4], prefetch_node_feats=["feat"]),
+        batch_size=30,
+        cache="40%",
     )
     for _ in range(2):
         for input_nodes, _, blocks in loader:
@@ -91,9 +104,12 @@ def test_mapped_features_of_a_subgraph_are_cached(tmp_path):
 
 
 def test_what_the_user_reads_from_the_subgraph_is_dgls_own():
-    """DGL gathers a column at the first read, and keeps it: from then on writes to the parent are not seen."""
+    """DGL gathers a column at the first read, and keeps it: from then on writes to the parent are
+    not seen."""
     whole, graph, true = make_subgraph()
-    loader = ours(graph, seeds_of(graph), NeighborSampler([4, 3], **FIELDS), batch_size=40, num_workers=2)
+    loader = ours(
+        graph, seeds_of(graph), NeighborSampler([4, 3], **FIELDS), batch_size=40, num_workers=2
+    )
     for step, (input_nodes, _, blocks) in enumerate(loader):
         assert torch.equal(blocks[0].srcdata["feat"], true["feat"][input_nodes])
         if step == 1:
@@ -108,7 +124,9 @@ def test_what_the_user_reads_from_the_subgraph_is_dgls_own():
 def test_a_write_to_the_parent_is_seen_as_long_as_the_column_waits(prefetch):
     whole, graph, _ = make_subgraph()
     ids = graph.ndata[dgl.NID]
-    loader = ours(graph, seeds_of(graph), NeighborSampler([4], **FIELDS), batch_size=20, prefetch=prefetch)
+    loader = ours(
+        graph, seeds_of(graph), NeighborSampler([4], **FIELDS), batch_size=20, prefetch=prefetch
+    )
     for input_nodes, _, blocks in loader:
         assert torch.equal(blocks[0].srcdata["feat"], whole.ndata["feat"][ids[input_nodes]])
         whole.ndata["feat"].add_(1)
@@ -129,7 +147,14 @@ def test_readers_in_other_threads_never_see_half_a_column():
     """While DGL gathers a column here, workers read it there."""
     for _ in range(10):
         _, graph, true = make_subgraph()
-        loader = ours(graph, seeds_of(graph), NeighborSampler([2], **FIELDS), batch_size=5, num_workers=2, prefetch=4)
+        loader = ours(
+            graph,
+            seeds_of(graph),
+            NeighborSampler([2], **FIELDS),
+            batch_size=5,
+            num_workers=2,
+            prefetch=4,
+        )
         batches = iter(loader)
         first = next(batches)
         reader = threading.Thread(target=lambda graph=graph: graph.ndata["feat"].sum())
@@ -154,7 +179,8 @@ def test_a_samplers_own_sample_of_a_subgraph(workers):
         assert torch.equal(sub.ndata["label"], true["label"][ids])
         assert torch.equal(sub.ndata["feat"], true["feat"][ids])
         assert torch.equal(sub.edata["w"], true["w"][sub.edata[dgl.EID]])
-    assert is_waiting(graph) == (workers == 0)  # DGL's columns cannot be looked at and gathered at once
+    # DGL's columns cannot be looked at and gathered at once.
+    assert is_waiting(graph) == (workers == 0)
 
 
 def test_a_samplers_own_sample_that_reads_the_column():
@@ -198,7 +224,9 @@ def test_columns_that_also_wait_to_be_converted_are_gathered():
     _, graph, true = make_subgraph()
     half = dgl.node_subgraph(graph, graph.nodes())
     half._node_frames[0] = half._node_frames[0].half()  # what dgl.to_half does, where DGL has it
-    loader = ours(half, seeds_of(half), NeighborSampler([3], prefetch_node_feats=["feat"]), batch_size=40)
+    loader = ours(
+        half, seeds_of(half), NeighborSampler([3], prefetch_node_feats=["feat"]), batch_size=40
+    )
     for input_nodes, _, blocks in loader:
         assert torch.equal(blocks[0].srcdata["feat"], true["feat"].half()[input_nodes])
 
@@ -211,7 +239,8 @@ def test_dgls_loader_gives_the_same_rows():
             assert torch.equal(blocks[0].srcdata["feat"], true["feat"][input_nodes])
 
 
-# -- one column -------------------------------------------------------------------------------------------
+# -- one column
+# -------------------------------------------------------------------------------------------
 
 
 def test_a_waiting_column_is_known_until_it_is_gathered():

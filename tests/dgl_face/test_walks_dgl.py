@@ -1,4 +1,5 @@
-"""Random walks and PinSAGE samplers in place of ``dgl.sampling``'s: its results, its errors, its names."""
+"""Random walks and PinSAGE samplers in place of ``dgl.sampling``'s: its results, its errors, its
+names."""
 
 import inspect
 from collections import Counter
@@ -27,7 +28,9 @@ def make_graph(idtype=torch.int64):
     """Every vertex has 1 to 4 out-edges to others, in no order, but for one that has none."""
     rng = np.random.default_rng(3)
     src = np.repeat(np.arange(11), rng.integers(1, 5, 11))
-    graph = dgl.graph((torch.from_numpy(src), torch.from_numpy(rng.integers(0, 12, len(src)))), num_nodes=12)
+    graph = dgl.graph(
+        (torch.from_numpy(src), torch.from_numpy(rng.integers(0, 12, len(src)))), num_nodes=12
+    )
     graph = graph.int() if idtype == torch.int32 else graph.long()
     graph.edata["w"] = torch.from_numpy(rng.choice([0.0, 1.0, 3.0], len(src)))
     return graph
@@ -46,7 +49,9 @@ def test_equals_dgls_where_there_is_one_way_to_go(idtype):
     ):
         ours = sampling.random_walk(line, starts, **arguments)
         theirs = dgl.sampling.random_walk(line, starts, **arguments)
-        assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        assert all(
+            a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(ours, theirs, strict=True)
+        )
     ours = sampling.node2vec_random_walk(line, starts, 0.5, 2, 3, return_eids=True)
     theirs = dgl.sampling.node2vec_random_walk(line, starts, 0.5, 2, 3, return_eids=True)
     assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
@@ -60,7 +65,9 @@ def test_walks_along_a_metapath(idtype):
     traces, eids, types = sampling.random_walk(
         shop, torch.tensor([0, 1, 2, 3, 4] * 20, dtype=idtype), metapath=PATH * 2, return_eids=True
     )
-    assert types.tolist() == [shop.get_ntype_id(t) for t in ("item", "user", "item", "user", "item")]
+    assert types.tolist() == [
+        shop.get_ntype_id(t) for t in ("item", "user", "item", "user", "item")
+    ]
     assert {t.dtype for t in (traces, eids, types)} == {idtype}
     for t, etype in enumerate(PATH * 2):
         moved = traces[:, t] >= 0
@@ -80,7 +87,9 @@ def count(rows):
     [
         lambda of, g, starts: of.random_walk(g, starts, length=3, prob="w")[0],
         lambda of, g, starts: of.random_walk(g, starts, length=3, restart_prob=0.3)[0],
-        lambda of, g, starts: of.random_walk(g, starts, length=2, restart_prob=torch.tensor([0.1, 0.6]))[0],
+        lambda of, g, starts: of.random_walk(
+            g, starts, length=2, restart_prob=torch.tensor([0.1, 0.6])
+        )[0],
         lambda of, g, starts: of.node2vec_random_walk(g, starts, 0.3, 2.5, 3),
         lambda of, g, starts: of.node2vec_random_walk(g, starts, 4.0, 0.5, 3, prob="w"),
     ],
@@ -93,7 +102,9 @@ def test_walks_are_distributed_as_dgls(walk, one_dgl_thread):
     graph.edata["w"] += 0.5  # DGL's result is undefined where all weights are 0
     starts = torch.full((20_000,), 4)
     seen, expected = (count(walk(of, graph, starts)) for of in (sampling, dgl.sampling))
-    table = [[seen[w], expected[w]] for w in seen.keys() | expected.keys() if seen[w] + expected[w] >= 10]
+    table = [
+        [seen[w], expected[w]] for w in seen.keys() | expected.keys() if seen[w] + expected[w] >= 10
+    ]
     rare = 40_000 - sum(map(sum, table))
     assert rare < 400 and len(table) > 3
     assert stats.chi2_contingency(np.array(table).T).pvalue > 1e-4
@@ -113,7 +124,9 @@ def test_follows_torchs_seed():
     sampler = sampling.RandomWalkNeighborSampler(graph, 2, 0.5, 5, 3)
 
     def drawn():
-        return sampling.random_walk(graph, starts, length=5)[0], torch.stack(sampler(torch.arange(12)).edges())
+        return sampling.random_walk(graph, starts, length=5)[0], torch.stack(
+            sampler(torch.arange(12)).edges()
+        )
 
     torch.manual_seed(3)
     first, second = drawn(), drawn()
@@ -127,10 +140,14 @@ def test_visits_are_selected_as_dgl_selects_them():
     torch.manual_seed(2)
     graph, walks, every, traversals = make_graph(), 7, 1, 3
     seeds = torch.arange(12)
-    traces, _ = sampling.random_walk(graph, seeds.repeat_interleave(walks), length=traversals, restart_prob=0.2)
+    traces, _ = sampling.random_walk(
+        graph, seeds.repeat_interleave(walks), length=traversals, restart_prob=0.2
+    )
     src, dst = traces[:, every::every].reshape(-1), seeds.repeat_interleave(walks * traversals)
     for most in (1, 2, 5, 30):
-        theirs = dgl.sampling.pinsage._select_pinsage_neighbors(src.clone(), dst, walks * traversals, most)
+        theirs = dgl.sampling.pinsage._select_pinsage_neighbors(
+            src.clone(), dst, walks * traversals, most
+        )
         ours = sampling.most_visited(traces, walks, every, most)
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
@@ -140,17 +157,24 @@ def test_pinsage_neighbours(idtype):
     torch.manual_seed(0)
     shop = make_shop(idtype)
     sampler = sampling.PinSAGESampler(shop, "item", "user", 3, 0.4, 10, 2, weight_column="visits")
-    assert isinstance(sampler, dgl.sampling.PinSAGESampler) and isinstance(sampler, sampling.RandomWalkNeighborSampler)
+    assert isinstance(sampler, dgl.sampling.PinSAGESampler) and isinstance(
+        sampler, sampling.RandomWalkNeighborSampler
+    )
     found = sampler(torch.tensor([2, 0, 4], dtype=idtype))
     assert found.ntypes == ["item"] and found.num_nodes() == 5 and found.idtype == idtype
     src, dst = found.edges()
     visits = found.edata["visits"]
     assert dst.tolist() == sorted(dst.tolist(), key=[2, 0, 4].index) and 4 not in dst.tolist()
-    assert all({2: {2, 3}, 0: {0, 1}}[d].issuperset({s}) for s, d in zip(src.tolist(), dst.tolist(), strict=True))
+    assert all(
+        {2: {2, 3}, 0: {0, 1}}[d].issuperset({s})
+        for s, d in zip(src.tolist(), dst.tolist(), strict=True)
+    )
     for seed in (0, 2):
         mine = visits[dst == seed]
         assert 10 <= int(mine.sum()) <= 30 and mine.tolist() == sorted(mine.tolist(), reverse=True)
-    same = sampling.RandomWalkNeighborSampler(shop, 3, 0.4, 10, 2, [("item", "bought-by", "user"), "bought"], "visits")
+    same = sampling.RandomWalkNeighborSampler(
+        shop, 3, 0.4, 10, 2, [("item", "bought-by", "user"), "bought"], "visits"
+    )
     torch.manual_seed(0)
     again = same(torch.tensor([2, 0, 4], dtype=idtype))
     assert torch.equal(torch.stack(again.edges()), torch.stack((src, dst)))
@@ -181,7 +205,9 @@ def test_blocks_of_pinsage_through_the_loader():
 
     neighbors = sampling.PinSAGESampler(shop, "item", "user", 2, 0.5, 5, 2)
     sampler = Blocks(prefetch_node_feats={"item": ["feat"]})
-    loader = pagraph.dgl.DataLoader(shop, {"item": torch.arange(5)}, sampler, batch_size=2, num_workers=1)
+    loader = pagraph.dgl.DataLoader(
+        shop, {"item": torch.arange(5)}, sampler, batch_size=2, num_workers=1
+    )
     for input_nodes, _, (block,) in loader:
         assert torch.equal(block.srcdata["feat"], shop.nodes["item"].data["feat"][input_nodes])
 
@@ -220,20 +246,38 @@ def test_errors_are_of_dgls_types(number):
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda g: sampling.random_walk(g, [0], length=0), ValueError, "length must be at least 1, got 0"),
-        (lambda g: sampling.random_walk(g, [0], metapath=[]), ValueError, "metapath must have at least 1 edge type"),
+        (
+            lambda g: sampling.random_walk(g, [0], length=0),
+            ValueError,
+            "length must be at least 1, got 0",
+        ),
+        (
+            lambda g: sampling.random_walk(g, [0], metapath=[]),
+            ValueError,
+            "metapath must have at least 1 edge type",
+        ),
         (
             lambda g: sampling.random_walk(g, [0], length=2, restart_prob=torch.tensor([0.1])),
             dgl.DGLError,
             "one entry for each of 2 steps, got 1",
         ),
         (
-            lambda g: sampling.random_walk(g, [0], length=2, restart_prob=torch.tensor([0.1, float("nan")])),
+            lambda g: sampling.random_walk(
+                g, [0], length=2, restart_prob=torch.tensor([0.1, float("nan")])
+            ),
             dgl.DGLError,
             r"must be in \[0, 1\], got nan",
         ),
-        (lambda g: sampling.node2vec_random_walk(g, [0], 0, 1, 2), dgl.DGLError, "p must be positive and finite"),
-        (lambda g: sampling.node2vec_random_walk(g, [0], 1, -1, 2), dgl.DGLError, "q must be positive and finite"),
+        (
+            lambda g: sampling.node2vec_random_walk(g, [0], 0, 1, 2),
+            dgl.DGLError,
+            "p must be positive and finite",
+        ),
+        (
+            lambda g: sampling.node2vec_random_walk(g, [0], 1, -1, 2),
+            dgl.DGLError,
+            "q must be positive and finite",
+        ),
         (
             lambda g: sampling.RandomWalkNeighborSampler(g, 2, 1.5, 2, 2),
             dgl.DGLError,
@@ -244,7 +288,11 @@ def test_errors_are_of_dgls_types(number):
             ValueError,
             "num_random_walks must be at least 1, got 0",
         ),
-        (lambda g: sampling.random_walk(g, [0], length=2, prob="bad"), dgl.DGLError, "must be finite and not negative"),
+        (
+            lambda g: sampling.random_walk(g, [0], length=2, prob="bad"),
+            dgl.DGLError,
+            "must be finite and not negative",
+        ),
     ],
 )
 def test_what_dgl_does_not_catch(call, error, words):
@@ -258,8 +306,12 @@ def test_names_and_signatures():
     assert sampling.pack_traces is dgl.sampling.pack_traces
     assert sampling.sample_neighbors is dgl.sampling.sample_neighbors
     assert {"pack_traces", "random_walk", "sample_neighbors"} <= set(dir(sampling))
-    with pytest.raises(AttributeError, match="has no attribute 'walk_at_random', nor has 'dgl.sampling'"):
+    with pytest.raises(
+        AttributeError, match="has no attribute 'walk_at_random', nor has 'dgl.sampling'"
+    ):
         _ = sampling.walk_at_random
     for name in sampling.__all__:
-        ours, theirs = (list(inspect.signature(getattr(of, name)).parameters) for of in (sampling, dgl.sampling))
+        ours, theirs = (
+            list(inspect.signature(getattr(of, name)).parameters) for of in (sampling, dgl.sampling)
+        )
         assert ours == theirs

@@ -1,4 +1,5 @@
-"""Graphs of several shapes, with what edge-wise samplers must know of them, for the differential tests."""
+"""Graphs of several shapes, with what edge-wise samplers must know of them, for the differential
+tests."""
 
 import functools
 import tempfile
@@ -9,12 +10,16 @@ import numpy as np
 import torch
 from cases import dgl, random_field
 
-FOLLOWS, BUYS, VIEWS = ("user", "follows", "user"), ("user", "buys", "item"), ("user", "views", "item")
+FOLLOWS, BUYS, VIEWS = (
+    ("user", "follows", "user"),
+    ("user", "buys", "item"),
+    ("user", "views", "item"),
+)
 BOUGHT, TAGS = ("item", "bought-by", "user"), ("tag", "on", "item")
 HAS, MADE = ("item", "has", "ghost"), ("ghost", "made", "user")
 
-# Vertices by type; edges by relation: how many, and whose reverse they are (None, their own other half's, or those of
-# another relation with the same ids).
+# Vertices by type; edges by relation: how many, and whose reverse they are (None, their own other
+# half's, or those of another relation with the same ids).
 SHAPES = {
     "homogeneous": ({"_N": 60}, {("_N", "_E", "_N"): (300, "paired")}),
     # Nothing leads to a tag; there is no ghost; users and items have two relations.
@@ -32,7 +37,11 @@ SHAPES = {
     ),
     "relations": (
         {"v": 50},
-        {("v", "a", "v"): (150, None), ("v", "b", "v"): (100, "paired"), ("v", "back", "v"): (150, ("v", "a", "v"))},
+        {
+            ("v", "a", "v"): (150, None),
+            ("v", "b", "v"): (100, "paired"),
+            ("v", "back", "v"): (150, ("v", "a", "v")),
+        },
     ),
     "bipartite": ({"left": 40, "right": 30}, {("left", "to", "right"): (200, None)}),
     "edgeless": ({"v": 18, "w": 20}, {("v", "a", "w"): (0, None), ("v", "b", "v"): (0, None)}),
@@ -68,18 +77,25 @@ def make_world(shape, idtype=torch.int64, layout="unsorted"):
         order = np.argsort(dst, kind="stable") if layout == "sorted" else np.arange(m)
         edges[etype] = src[order], dst[order]
         if reverse == "paired":
-            reverse_eids[etype] = torch.from_numpy(np.argsort(order)[(order + m // 2) % m]).to(idtype)
+            reverse_eids[etype] = torch.from_numpy(np.argsort(order)[(order + m // 2) % m]).to(
+                idtype
+            )
     graph = _as_graph(edges, counts, idtype, layout)
     for ntype in graph.ntypes:
         graph.nodes[ntype].data.update(_node_columns(ntype, graph.num_nodes(ntype)))
     for i, (etype, (_, dst)) in enumerate(edges.items()):
         graph.edges[etype].data.update(_edge_columns(i, dst))
-    turned = {etype[1]: other[1] for etype, (_, other) in relations.items() if isinstance(other, tuple)}
+    turned = {
+        etype[1]: other[1] for etype, (_, other) in relations.items() if isinstance(other, tuple)
+    }
     return World(graph, reverse_eids, turned | {other: name for name, other in turned.items()})
 
 
 def _as_graph(edges, counts, idtype, layout):
-    data = {etype: tuple(torch.from_numpy(ends.copy()).to(idtype) for ends in pair) for etype, pair in edges.items()}
+    data = {
+        etype: tuple(torch.from_numpy(ends.copy()).to(idtype) for ends in pair)
+        for etype, pair in edges.items()
+    }
     graph = dgl.heterograph(data, counts, idtype=idtype)
     if "csc" not in layout:
         return graph
@@ -89,7 +105,8 @@ def _as_graph(edges, counts, idtype, layout):
 
 
 def _random_edges(rng, num_src, num_dst, m, paired):
-    """Edges with self-loops and parallel ones that leave the last vertices alone; paired: i's reverse is i + m/2."""
+    """Edges with self-loops and parallel ones that leave the last vertices alone; paired: i's
+    reverse is i + m/2."""
     src, dst = rng.integers(0, max(num_src - 3, 1), m), rng.integers(0, max(num_dst - 3, 1), m)
     src[: m // 20], dst[: m // 20] = 2, 2
     if paired:
@@ -98,7 +115,8 @@ def _random_edges(rng, num_src, num_dst, m, paired):
 
 
 def mapped(tensor):
-    """The same values in a mapped file, which goes with the tensor: what the cache on the CPU is for."""
+    """The same values in a mapped file, which goes with the tensor: what the cache on the CPU is
+    for."""
     size = tensor.numel() * tensor.element_size()
     if not size:
         return tensor
@@ -111,23 +129,35 @@ def mapped(tensor):
 
 def _node_columns(ntype, n):
     """The same name with another width and dtype in each type; no labels for tags."""
-    kinds = {"item": ((3, 2), torch.float64), "tag": ((), torch.uint8), "right": ((5,), torch.float16)}
+    kinds = {
+        "item": ((3, 2), torch.float64),
+        "tag": ((), torch.uint8),
+        "right": ((5,), torch.float16),
+    }
     shape, dtype = kinds.get(ntype, ((8,), torch.float32))
-    columns = {"feat": mapped(random_field(n, shape, dtype, len(ntype))), "plain": random_field(n, (2,), torch.float32)}
+    columns = {
+        "feat": mapped(random_field(n, shape, dtype, len(ntype))),
+        "plain": random_field(n, (2,), torch.float32),
+    }
     return columns if ntype == "tag" else columns | {"label": random_field(n, (), torch.int64, 1)}
 
 
 def _edge_columns(i, dst):
-    """Two kinds of "w"; weights "p_..." and masks "m_..." with zeros, which every third relation lacks.
+    """Two kinds of "w"; weights "p_..." and masks "m_..." with zeros, which every third relation
+    lacks.
 
     All edges into some vertices weigh nothing.
     """
     m, generator = len(dst), torch.Generator().manual_seed(i)
-    columns = {"w": random_field(m, (2,) if i % 2 else (), torch.float64 if i % 2 else torch.float32, i)}
+    columns = {
+        "w": random_field(m, (2,) if i % 2 else (), torch.float64 if i % 2 else torch.float32, i)
+    }
     if i % 3 == 2:
         return columns
     weights = torch.rand(m, generator=generator, dtype=torch.float64) + 0.1
-    weights[(torch.rand(m, generator=generator) < 0.3) | torch.from_numpy(np.isin(dst, (0, 1, 5)))] = 0.0
+    weights[
+        (torch.rand(m, generator=generator) < 0.3) | torch.from_numpy(np.isin(dst, (0, 1, 5)))
+    ] = 0.0
     columns |= {f"p_{name}": weights.to(dtype) for name, dtype in FLOATS.items()}
     return columns | {"m_bool": weights > 0, "m_uint8": (weights > 0).to(torch.uint8)}
 

@@ -34,7 +34,12 @@ def test_who_samples_for_dgl(whole):
     pytest.importorskip("pagraph.dgl", reason="needs DGL")
     paths = whole.sections["DGL: who samples"]
     subgraphs = "ShaDowKHopSampler", "ClusterGCNSampler", "SAINTSampler"
-    blocks = "NeighborSampler", "MultiLayerFullNeighborSampler", "LaborSampler", "edges, negative_sampler.Uniform"
+    blocks = (
+        "NeighborSampler",
+        "MultiLayerFullNeighborSampler",
+        "LaborSampler",
+        "edges, negative_sampler.Uniform",
+    )
     for name in (*blocks, *subgraphs):
         assert paths[name] == "pagraph's kernels"
     assert paths["a subclass with its own sample_blocks"].startswith("its own code")
@@ -46,7 +51,9 @@ def test_who_samples_for_dgl(whole):
 def test_who_samples_for_pyg(whole):
     pytest.importorskip("pagraph.pyg", reason="needs PyG")
     ours, *_ = whole.sections["PyG: who samples"].items()
-    assert {"NeighborLoader", "LinkNeighborLoader"} <= set(ours[0].split(", ")) and "pagraph's kernels" in ours[1]
+    assert {"NeighborLoader", "LinkNeighborLoader"} <= set(
+        ours[0].split(", ")
+    ) and "pagraph's kernels" in ours[1]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU other rows are cached")
@@ -66,8 +73,13 @@ def test_how_files_are_read(whole):
 
 def test_findings_come_first():
     text = str(Diagnosis(["This is broken.", "That too."], {"versions": {"a": "1", "long": "2"}}))
-    assert text == ("2 things to mend:\n1. This is broken.\n2. That too.\n\nversions\n  a     1\n  long  2")
-    assert str(Diagnosis(["One."])) == "1 thing to mend:\n1. One." and str(Diagnosis()) == "nothing to mend"
+    assert text == (
+        "2 things to mend:\n1. This is broken.\n2. That too.\n\nversions\n  a     1\n  long  2"
+    )
+    assert (
+        str(Diagnosis(["One."])) == "1 thing to mend:\n1. One."
+        and str(Diagnosis()) == "nothing to mend"
+    )
 
 
 def test_what_is_to_mend(monkeypatch):
@@ -78,7 +90,8 @@ def test_what_is_to_mend(monkeypatch):
     assert [sentence.split(",")[0] for sentence in found.findings] == [
         "compiled kernels are not kept",
         "only 1 MiB of memory are available",
-        f"torch computes with 10000 threads on {len(os.sched_getaffinity(0))} usable cores: set OMP_NUM_THREADS="
+        f"torch computes with 10000 threads on {len(os.sched_getaffinity(0))} usable cores: set "
+        "OMP_NUM_THREADS="
         f"{len(os.sched_getaffinity(0))}",
     ]
     assert found.sections["compiled kernels"]["folder"] == "a temporary folder"
@@ -90,11 +103,14 @@ def test_names_no_home(whole):
 
 
 def test_without_the_faces(monkeypatch):
-    monkeypatch.setattr(diagnosis, "_installed", lambda package: package not in ("dgl", "torch_geometric"))
+    monkeypatch.setattr(
+        diagnosis, "_installed", lambda package: package not in ("dgl", "torch_geometric")
+    )
     found = diagnose()
     assert not any("DGL" in finding or "PyG" in finding for finding in found.findings)
     assert (
-        "not installed" in found.sections["DGL: who samples"] and "not installed" in found.sections["PyG: who samples"]
+        "not installed" in found.sections["DGL: who samples"]
+        and "not installed" in found.sections["PyG: who samples"]
     )
 
 
@@ -103,13 +119,19 @@ def test_without_the_faces(monkeypatch):
 def test_a_package_that_cannot_be_imported_is_a_finding(tmp_path, package):
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("raise RuntimeError('this build\\nis broken')")
-    path = os.pathsep.join([str(tmp_path), str(Path(pagraph.__file__).parent.parent), *filter(None, sys.path)])
+    path = os.pathsep.join(
+        [str(tmp_path), str(Path(pagraph.__file__).parent.parent), *filter(None, sys.path)]
+    )
     command = [sys.executable, "-m", "pagraph", "doctor", "--json", str(tmp_path / "out.json")]
     environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment, cwd=tmp_path)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=200, env=environment, cwd=tmp_path
+    )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     findings = json.loads((tmp_path / "out.json").read_text())["findings"]
-    assert findings and all("RuntimeError: this build is broken" in finding for finding in findings), findings
+    assert findings and all(
+        "RuntimeError: this build is broken" in finding for finding in findings
+    ), findings
     assert "to mend:\n1. " in done.stdout and "memory\n  physical" in done.stdout
 
 
@@ -119,12 +141,18 @@ def test_rates_of_a_disk(tmp_path):
 
 
 def test_command(tmp_path):
-    done = CliRunner().invoke(main, ["doctor", "--disk", str(tmp_path), "--json", str(tmp_path / "out.json")])
+    done = CliRunner().invoke(
+        main, ["doctor", "--disk", str(tmp_path), "--json", str(tmp_path / "out.json")]
+    )
     assert done.exit_code == 0, done.output
     written = json.loads((tmp_path / "out.json").read_text())
     assert str(Diagnosis(**written)) == done.stdout.rstrip("\n") and "\x1b" not in done.stdout
     disk = written["sections"]["disk"]
-    assert "page cache" in disk and "reads/s of 4 KiB" in disk["random"] and str(tmp_path) not in done.stdout
+    assert (
+        "page cache" in disk
+        and "reads/s of 4 KiB" in disk["random"]
+        and str(tmp_path) not in done.stdout
+    )
 
 
 def test_a_disk_that_cannot_be_measured(tmp_path):

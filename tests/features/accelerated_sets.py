@@ -14,7 +14,9 @@ from pagraph.system import Budget
 from pagraph.system.buffers import BufferPool
 
 CPU = torch.device("cpu")
-needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
+needs_interpreter = pytest.mark.skipif(
+    not HostAccelerator().runs_kernels, reason="needs Triton's interpreter"
+)
 
 
 class WithoutKernels(HostAccelerator):
@@ -71,7 +73,8 @@ class _HeldStream(Stream):
 
 
 class Slow(HostAccelerator):
-    """An accelerator whose events happen when it is told so, with :meth:`finish` or, for all to come, :meth:`run`."""
+    """An accelerator whose events happen when it is told so, with :meth:`finish` or, for all to
+    come, :meth:`run`."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -105,7 +108,10 @@ def set_of(sources, num_nodes, budget="25%", accelerator=None, **options):
     """A set of these fields: tensors, or functions that give them."""
     pool = BufferPool(4)
     return FieldSet(
-        {key: (value if callable(value) else lambda value=value: value) for key, value in sources.items()},
+        {
+            key: (value if callable(value) else lambda value=value: value)
+            for key, value in sources.items()
+        },
         device=CPU if accelerator is None else accelerator.device,
         budget=Budget.parse(budget),
         rank=options.pop("rank", None) or first(range(num_nodes)),
@@ -119,5 +125,6 @@ def set_of(sources, num_nodes, budget="25%", accelerator=None, **options):
 def same_bits(left, right):
     """Whether two tensors are equal, NaN by NaN."""
     return left.dtype == right.dtype and torch.equal(
-        left.contiguous().reshape(-1).view(torch.uint8), right.contiguous().reshape(-1).view(torch.uint8)
+        left.contiguous().reshape(-1).view(torch.uint8),
+        right.contiguous().reshape(-1).view(torch.uint8),
     )

@@ -1,4 +1,5 @@
-"""Plain references for rows: torch's own indexing, of bytes, as older versions of torch cannot index every dtype."""
+"""Plain references for rows: torch's own indexing, of bytes, as older versions of torch cannot
+index every dtype."""
 
 import torch
 
@@ -9,11 +10,17 @@ def dtypes(*names):
 
 
 def as_bytes(tensor):
-    return tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0).byte()
+    return (
+        tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else torch.empty(0).byte()
+    )
 
 
 def same(left, right):
-    return left.shape == right.shape and left.dtype == right.dtype and torch.equal(as_bytes(left), as_bytes(right))
+    return (
+        left.shape == right.shape
+        and left.dtype == right.dtype
+        and torch.equal(as_bytes(left), as_bytes(right))
+    )
 
 
 def picked(tensor, ids):

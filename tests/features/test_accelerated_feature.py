@@ -1,4 +1,5 @@
-"""AcceleratedFeature against torch's own indexing: both transfers, with and without kernels, on the CPU in its part."""
+"""AcceleratedFeature against torch's own indexing: both transfers, with and without kernels, on the
+CPU in its part."""
 
 import threading
 
@@ -26,7 +27,9 @@ DTYPES = [
     torch.int64,
     torch.complex64,
 ]
-needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
+needs_interpreter = pytest.mark.skipif(
+    not HostAccelerator().runs_kernels, reason="needs Triton's interpreter"
+)
 WAYS = [*(["zero-copy"] if HostAccelerator().runs_kernels else []), "staging", "no kernels"]
 
 
@@ -64,17 +67,23 @@ def feature_of(source, cache=None, way="zero-copy", slot_bytes=2048):
     accelerator = WithoutKernels() if way == "no kernels" else HostAccelerator()
     ring = StagingRing(accelerator, slots=2, slot_bytes=slot_bytes)
     mode = (
-        "zero-copy" if way == "zero-copy" and isinstance(source, HostFeature) and source.rows is not None else "staging"
+        "zero-copy"
+        if way == "zero-copy" and isinstance(source, HostFeature) and source.rows is not None
+        else "staging"
     )
     return AcceleratedFeature(source, cache, accelerator, ring, Transfer(accelerator, mode))
 
 
 @st.composite
 def cases(draw):
-    """Rows of any dtype, stride and offset, what is cached of them, ids and where their parts end."""
+    """Rows of any dtype, stride and offset, what is cached of them, ids and where their parts
+    end."""
     dtype, way = draw(st.sampled_from(DTYPES)), draw(st.sampled_from(WAYS))
     width, num_rows = draw(st.sampled_from([1, 3, 7, 16, 129])), draw(st.integers(1, 40))
-    seed, layout = draw(st.integers(0, 99)), draw(st.sampled_from(["plain", "1-D", "offset", "columns", "reference"]))
+    seed, layout = (
+        draw(st.integers(0, 99)),
+        draw(st.sampled_from(["plain", "1-D", "offset", "columns", "reference"])),
+    )
     rows = rows_of((num_rows, width), dtype, seed)
     if layout == "1-D":
         rows = rows_of((num_rows,), dtype, seed)
@@ -104,7 +113,9 @@ def test_rows_and_counts_are_those_of_indexing(case):
     out, hits = feature_of(source, cache, way).read_counted(ids, bounds=bounds)
     assert same_bits(out, field[ids.long()])
     served = torch.zeros(len(ids)) if cache is None else cache.slots[ids.long()] >= 0
-    assert hits.wait() == tuple(int(served[a:b].sum()) for a, b in zip([0, *bounds], bounds, strict=False))
+    assert hits.wait() == tuple(
+        int(served[a:b].sum()) for a, b in zip([0, *bounds], bounds, strict=False)
+    )
     assert hits.now() == hits.wait()
 
 
@@ -131,7 +142,9 @@ def test_a_value_too_large_for_the_cache_is_refused():
     rows = torch.ones(4, 3)
     rows[2, 1] = 7e4
     feature = feature_of(NarrowFeature(HostFeature(rows), torch.float16, "feat"))
-    with pytest.raises(ValueError, match="cache_dtype must hold the values of field 'feat', got 70000"):
+    with pytest.raises(
+        ValueError, match="cache_dtype must hold the values of field 'feat', got 70000"
+    ):
         feature.read(torch.tensor([0, 2]))
 
 
@@ -147,7 +160,9 @@ def test_rows_on_the_device_are_read_there(way):
 
 
 def test_a_field_on_another_device_is_refused():
-    with pytest.raises(ValueError, match="must be on the CPU or where the loader delivers, cpu, got one on meta"):
+    with pytest.raises(
+        ValueError, match="must be on the CPU or where the loader delivers, cpu, got one on meta"
+    ):
         feature_of(DeviceFeature(torch.zeros(3, 2, device="meta")))
 
 
@@ -203,16 +218,22 @@ def test_rows_larger_than_a_buffer_of_the_ring(way, cached):
 
 def test_rows_that_are_not_contiguous():
     rows = rows_of((4, 30), torch.float32).t()
-    assert same_bits(feature_of(HostFeature(rows), way="staging").read(torch.tensor([29, 0])), rows[[29, 0]])
+    assert same_bits(
+        feature_of(HostFeature(rows), way="staging").read(torch.tensor([29, 0])), rows[[29, 0]]
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ids_from_the_device(way):
-    # With the CPU in the part of the device its ids are the CPU's: the way of a device's ids is asked for by name.
+    # With the CPU in the part of the device its ids are the CPU's: the way of a device's ids is
+    # asked for by name.
     rows = rows_of((20, 3), torch.int64)
     source = HostFeature(rows)
     feature = feature_of(source, cache_of(source, torch.tensor([4, 9]), 20), way)
-    ids, out = torch.tensor([9, 1, 4, 9, 19], dtype=torch.int32), torch.empty(5, 3, dtype=torch.int64)
+    ids, out = (
+        torch.tensor([9, 1, 4, 9, 19], dtype=torch.int32),
+        torch.empty(5, 3, dtype=torch.int64),
+    )
     hits = feature._read_far(source, None, ids, torch.tensor([1, 5]).numpy(), out)
     assert same_bits(out, rows[ids.long()]) and hits.wait() == (1, 2)
 
@@ -225,15 +246,23 @@ def test_ids_of_a_device_that_are_out_of_range_read_nothing():
     ids, out = torch.tensor([-1, 20, 9, 2**40]), torch.full((4, 3), 7)
     hits = feature._read_far(source, None, ids, torch.tensor([4]).numpy(), out)
     assert hits.wait() == (1,)
-    assert torch.equal(out, torch.where(torch.tensor([[False], [False], [True], [False]]), rows[9], 0))
+    assert torch.equal(
+        out, torch.where(torch.tensor([[False], [False], [True], [False]]), rows[9], 0)
+    )
 
 
 def test_caches_that_do_not_fit_are_refused():
     source, slots = HostFeature(torch.zeros(5, 2)), slots_for(torch.tensor([1]), 5)
     for cache, message in [
         (FeatureCache(torch.zeros(1, 3), slots, slots), r"cache must hold rows of shape \(2,\)"),
-        (FeatureCache(torch.zeros(1, 2, dtype=torch.int8), slots, slots), "and dtype torch.float32"),
-        (FeatureCache(torch.zeros(1, 2), slots), "must have its rows and device_slots on cpu, got cpu and None"),
+        (
+            FeatureCache(torch.zeros(1, 2, dtype=torch.int8), slots, slots),
+            "and dtype torch.float32",
+        ),
+        (
+            FeatureCache(torch.zeros(1, 2), slots),
+            "must have its rows and device_slots on cpu, got cpu and None",
+        ),
         (FeatureCache(torch.zeros(1, 2), slots[:4], slots[:4]), "a slot for each of 5 rows, got 4"),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -244,7 +273,9 @@ def test_caches_that_do_not_fit_are_refused():
 def test_many_threads_share_a_ring_of_few_buffers(way):
     rows = rows_of((200, 8), torch.float32)
     source = HostFeature(rows)
-    feature = feature_of(source, cache_of(source, torch.arange(0, 200, 3), 200), way, slot_bytes=1024)
+    feature = feature_of(
+        source, cache_of(source, torch.arange(0, 200, 3), 200), way, slot_bytes=1024
+    )
     wrong = []
 
     def reads(seed):
@@ -274,7 +305,10 @@ def test_rows_and_counts_on_a_gpu_are_those_of_the_cpu(dtype, narrow, cached, mo
     keep = torch.randperm(1000)[:cached]
     near = cache_of(stored, keep, 1000)
     there = FeatureCache(near.rows.cuda(), near.slots, near.slots.cuda())
-    ring, transfer = StagingRing(accelerator, slot_bytes=1 << 16), Transfer(accelerator, "staging" if narrow else mode)
+    ring, transfer = (
+        StagingRing(accelerator, slot_bytes=1 << 16),
+        Transfer(accelerator, "staging" if narrow else mode),
+    )
     feature = AcceleratedFeature(stored, there, accelerator, ring, transfer)
     ids, bounds = torch.randint(1000, (4000,)), [100, 100, 4000]
     expected, counts = CachedFeature(stored, near).read_counted(ids, bounds=bounds)

@@ -1,4 +1,5 @@
-"""Fields on an accelerator, the CPU in its part: the values of the CPU's sets, and what happens to them on the way."""
+"""Fields on an accelerator, the CPU in its part: the values of the CPU's sets, and what happens to
+them on the way."""
 
 import gc
 import threading
@@ -7,7 +8,16 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from accelerated_sets import CPU, CountsPins, Slow, WithoutKernels, first, needs_interpreter, same_bits, set_of
+from accelerated_sets import (
+    CPU,
+    CountsPins,
+    Slow,
+    WithoutKernels,
+    first,
+    needs_interpreter,
+    same_bits,
+    set_of,
+)
 
 from pagraph.accelerator import HostAccelerator
 from pagraph.graph.indexed_rows import IndexedRows
@@ -15,7 +25,15 @@ from pagraph.graph.mapped import map_npy
 from pagraph.ranking.workload import Share
 
 N = 120
-DTYPES = [torch.bool, torch.uint8, torch.int16, torch.bfloat16, torch.float16, torch.float32, torch.float64]
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int16,
+    torch.bfloat16,
+    torch.float16,
+    torch.float32,
+    torch.float64,
+]
 DTYPES += [torch.int64, torch.complex64]
 
 
@@ -72,7 +90,9 @@ def test_either_transfer_gives_the_same(transfer):
 
 
 def test_an_unknown_transfer_is_refused():
-    with pytest.raises(ValueError, match="transfer must be one of 'auto', 'zero-copy', 'staging', got 'dma'"):
+    with pytest.raises(
+        ValueError, match="transfer must be one of 'auto', 'zero-copy', 'staging', got 'dma'"
+    ):
         set_of({}, N, None, HostAccelerator(), transfer="dma")
 
 
@@ -106,7 +126,9 @@ def test_narrow_rows_are_those_of_the_cpu(accelerator, mapped, cache_dtype, dtyp
 def test_bad_ids_are_refused_as_on_the_cpu(accelerator):
     fields = set_of({"a": torch.zeros(N, 2)}, N, "10%", accelerator)
     for bad in (N, -1):
-        with pytest.raises(IndexError, match=rf"ids must be in \[0, {N}\), got {bad} at position 1"):
+        with pytest.raises(
+            IndexError, match=rf"ids must be in \[0, {N}\), got {bad} at position 1"
+        ):
             fields.read("a", torch.tensor([3, bad]))
     with pytest.raises(KeyError):
         fields.read("b", torch.tensor([3]))
@@ -176,7 +198,8 @@ def test_loaders_of_one_graph_use_one_cache(accelerator):
     assert same_bits(three.read("a", torch.arange(9)).arrive(), tensor[:9])
 
 
-# -- events ----------------------------------------------------------------------------------------------------
+# -- events
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_a_read_begins_after_its_ids_and_is_handed_over():
@@ -201,7 +224,8 @@ def test_on_the_cpu_nothing_has_to_arrive():
     fields.close()
 
 
-# -- counting --------------------------------------------------------------------------------------------------
+# -- counting
+# --------------------------------------------------------------------------------------------------
 
 
 def test_reads_are_counted_when_they_are_done():
@@ -215,7 +239,12 @@ def test_reads_are_counted_when_they_are_done():
     assert fields.counters.fields == {}
     accelerator.finish()
     stats = fields.counters.fields["a"]
-    assert (stats.asked, stats.hits, stats.asked_by_hop, stats.hits_by_hop) == (5, 3, (2, 3), (1, 2))
+    assert (stats.asked, stats.hits, stats.asked_by_hop, stats.hits_by_hop) == (
+        5,
+        3,
+        (2, 3),
+        (1, 2),
+    )
     assert stats.rows == {"host": 2, "cache": 3} and stats.nbytes == {"host": 24, "cache": 36}
     assert stats.cacheable and 0 <= stats.seconds < 5
     fields.read("a", ids)
@@ -254,13 +283,16 @@ def test_who_watches_is_told_of_the_hits_when_they_are_known():
     assert fields.counters.fields["a"].hits == 1 and later == [1]
 
 
-# -- pins ------------------------------------------------------------------------------------------------------
+# -- pins
+# ------------------------------------------------------------------------------------------------------
 
 
 @needs_interpreter
 def test_pins_end_with_the_set():
     accelerator, tensor = CountsPins(), torch.randn(N, 3)
-    fields = set_of({"a": tensor, "b": torch.randn(N, 2)}, N, None, accelerator, transfer="zero-copy")
+    fields = set_of(
+        {"a": tensor, "b": torch.randn(N, 2)}, N, None, accelerator, transfer="zero-copy"
+    )
     fields.read("a", some_ids())
     fields.read("b", some_ids())
     assert tensor.data_ptr() in accelerator.pinned and len(accelerator.pinned) == 2

@@ -1,4 +1,5 @@
-"""The size of a cache on an accelerator: what is asked for, what there is room for, and what is left of it."""
+"""The size of a cache on an accelerator: what is asked for, what there is room for, and what is
+left of it."""
 
 import gc
 import logging
@@ -55,7 +56,8 @@ class Tight(WithoutKernels):
         return self.claimed, self.claimed
 
 
-# -- budgets ---------------------------------------------------------------------------------------------------
+# -- budgets
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_bytes_above_the_card_are_refused():
@@ -100,7 +102,8 @@ def test_what_is_asked_for_shrinks_to_what_is_free(budget):
     sources = {"a": rows()}
     fields = set_of(sources, N, budget, accelerator)
     with pytest.warns(
-        RuntimeWarning, match=r"was to take .* on cpu, where 58.59 KiB are free: .*set cache=\"29.2KiB\""
+        RuntimeWarning,
+        match=r"was to take .* on cpu, where 58.59 KiB are free: .*set cache=\"29.2KiB\"",
     ):
         fields.prepare()
     assert taken(fields) <= 60_000 - device_reserve(120_000) == 30_000
@@ -117,7 +120,8 @@ def test_bytes_beyond_all_rows_are_not_missed():
     assert cached_rows(fields) == {"a": N} and len(held) == 250_000
 
 
-# -- running out -----------------------------------------------------------------------------------------------
+# -- running out
+# -----------------------------------------------------------------------------------------------
 
 
 def test_filling_takes_half_until_it_fits():
@@ -130,7 +134,10 @@ def test_filling_takes_half_until_it_fits():
     accelerator = Tight(60_000, claimed=10 * ALL)
     sources = {"a": rows(), "b": rows(1)}
     fields = set_of(sources, N, 160_000, accelerator, rank=rank)
-    with pytest.warns(RuntimeWarning, match=r"cpu ran out of memory while the cache was filled: .*set cache=\"39KiB\""):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"cpu ran out of memory while the cache was filled: .*set cache=\"39KiB\"",
+    ):
         fields.prepare()
     assert fields.plan.budget_bytes == 40_000
     assert cached_rows(fields) == {"a": 75, "b": 75} and taken(fields) <= 40_000
@@ -191,11 +198,14 @@ def test_the_log_says_how_fast_it_was(caplog):
     with caplog.at_level(logging.INFO, "pagraph"):
         fields.prepare()
         fields.refill(first(range(N)))
-    assert caplog.messages[0].split("), ")[1].startswith("48 KiB in ") and caplog.messages[0].endswith(" GB/s")
+    assert caplog.messages[0].split("), ")[1].startswith("48 KiB in ") and caplog.messages[
+        0
+    ].endswith(" GB/s")
     assert caplog.messages[1].endswith("filled again")  # nothing had to be
 
 
-# -- giving up -------------------------------------------------------------------------------------------------
+# -- giving up
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [HostAccelerator, WithoutKernels], ids=["kernels", "no kernels"])
@@ -217,7 +227,11 @@ def test_shrinking_keeps_the_best_half(kind):
             fields.read("a", order[: count + 10])
             assert fields.counters.fields["a"].hits - before == count
     gc.collect()
-    assert sizes[1] > sizes[0] // 2 - 2 * ROW and sizes[-1] == 0 == accelerator._used and len(sizes) > 3
+    assert (
+        sizes[1] > sizes[0] // 2 - 2 * ROW
+        and sizes[-1] == 0 == accelerator._used
+        and len(sizes) > 3
+    )
     check(fields, sources)
 
 
@@ -340,7 +354,9 @@ def test_rows_that_a_read_still_has_are_waited_for_before_there_is_less():
 def test_who_shares_the_rows_gives_the_same_up():
     accelerator = WithoutKernels()
     tensor = rows()
-    one, two, three = (set_of({"a": tensor}, N, "50%", accelerator, share=Share("s")) for _ in range(3))
+    one, two, three = (
+        set_of({"a": tensor}, N, "50%", accelerator, share=Share("s")) for _ in range(3)
+    )
     one.prepare()
     two.prepare()
     three.refill(first(range(N - 1, -1, -1)))
@@ -399,9 +415,13 @@ def test_threads_read_whole_rows_while_the_cache_shrinks():
     assert wrong == [] and taken(fields) <= (2 * ALL + TABLE) // 32
 
 
-# -- on a GPU --------------------------------------------------------------------------------------------------
+# -- on a GPU
+# --------------------------------------------------------------------------------------------------
 
-on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+on_a_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 class TestOnAGpu:
@@ -414,7 +434,11 @@ class TestOnAGpu:
     @pytest.mark.parametrize("transfer", ["auto", "zero-copy", "staging"])
     @pytest.mark.parametrize("budget", [None, "30%", 1.0, "auto"])
     def test_values(self, gpu, budget, transfer):
-        sources = {"a": rows(), "flat": torch.arange(N), "narrow": rows(1).bfloat16()[:, :3].contiguous()}
+        sources = {
+            "a": rows(),
+            "flat": torch.arange(N),
+            "narrow": rows(1).bfloat16()[:, :3].contiguous(),
+        }
         fields = set_of(sources, N, budget, gpu, rank=first(torch.randperm(N)), transfer=transfer)
         for _ in range(2):
             fields.prepare()
@@ -434,7 +458,8 @@ class TestOnAGpu:
         fields = set_of({"a": big}, len(big), 1.0, gpu, rank=first(order), transfer="zero-copy")
         with caplog.at_level(logging.INFO, "pagraph"):
             fields.prepare()
-        assert float(caplog.messages[0].split()[-2]) > 5  # GB/s; any bus of a GPU of this decade has more
+        # GB/s; any bus of a GPU of this decade has more.
+        assert float(caplog.messages[0].split()[-2]) > 5
         ids = torch.randint(len(big), (1000,))
         assert same_bits(fields.read("a", ids).arrive().cpu(), big[ids])
         assert fields.counters.fields == {} or fields.counters.fields["a"].hits == 1000

@@ -14,7 +14,8 @@ CPU = torch.device("cpu")
 
 
 class Rows:
-    """A feature that is no HostFeature, so that ids are split, as for rows that a kernel cannot reach."""
+    """A feature that is no HostFeature, so that ids are split, as for rows that a kernel cannot
+    reach."""
 
     tier = "host"
     device = CPU
@@ -37,7 +38,9 @@ def cached(source, chosen, num_nodes=None):
     return CachedFeature(source, cache)
 
 
-@pytest.mark.parametrize("dtype", dtypes("float32", "bfloat16", "bool", "uint16", "complex64", "float8_e5m2"), ids=str)
+@pytest.mark.parametrize(
+    "dtype", dtypes("float32", "bfloat16", "bool", "uint16", "complex64", "float8_e5m2"), ids=str
+)
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3), (0,)], ids=str)
 @pytest.mark.parametrize("count", [0, 1, 13, 40])
 @pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64], ids=str)
@@ -84,8 +87,12 @@ def test_writes_into_out():
 @settings(max_examples=60, deadline=None)
 def test_hits_are_counted_for_every_part_of_the_ids(data):
     num_rows = data.draw(st.integers(1, 30))
-    ids = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), max_size=120)), dtype=torch.int64)
-    chosen = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64)
+    ids = torch.tensor(
+        data.draw(st.lists(st.integers(0, num_rows - 1), max_size=120)), dtype=torch.int64
+    )
+    chosen = torch.tensor(
+        data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64
+    )
     inner = data.draw(st.lists(st.integers(0, len(ids)), max_size=5))
     bounds = [*sorted(inner), len(ids)]
     tensor = torch.arange(num_rows * 3.0).view(num_rows, 3)
@@ -141,7 +148,10 @@ def test_table_may_be_shorter_than_the_source():
 
 def test_rows_of_another_shape_or_dtype_are_refused():
     cache = fill_cache(HostFeature(torch.zeros(5, 2)), torch.arange(2), device=CPU, num_nodes=5)
-    with pytest.raises(ValueError, match=r"cache must hold rows of shape \(3,\) and dtype torch.float32, got \(2,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"cache must hold rows of shape \(3,\) and dtype torch.float32, got \(2,\)",
+    ):
         CachedFeature(HostFeature(torch.zeros(5, 3)), cache)
     with pytest.raises(ValueError, match="got .* and torch.float32"):
         CachedFeature(HostFeature(torch.zeros(5, 2).double()), cache)

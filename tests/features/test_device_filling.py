@@ -1,4 +1,5 @@
-"""Filling a cache on an accelerator: every way of the rows, and whether a cache has the values of now."""
+"""Filling a cache on an accelerator: every way of the rows, and whether a cache has the values of
+now."""
 
 import numpy as np
 import pytest
@@ -42,7 +43,9 @@ def test_row_i_is_that_of_the_i_th_id(way, shape, count):
         if not tensor.numel():
             continue  # nobody caches rows of no bytes
         rows, filling = fill_rows(HostFeature(tensor), ids, link, transfer)
-        assert rows.shape == (count, *shape) and rows.is_contiguous() and same_bits(rows, tensor[ids])
+        assert (
+            rows.shape == (count, *shape) and rows.is_contiguous() and same_bits(rows, tensor[ids])
+        )
         assert filling.nbytes == rows.numel() * dtype.itemsize and filling.seconds() >= 0
 
 
@@ -65,7 +68,9 @@ def test_rows_by_reference_and_with_gaps(way):
 def test_all_rows_in_their_order_are_one_copy(monkeypatch):
     asked = []
     gather = device_filling.gather
-    monkeypatch.setattr(device_filling, "gather", lambda *a, **k: asked.append(len(a[1])) or gather(*a, **k))
+    monkeypatch.setattr(
+        device_filling, "gather", lambda *a, **k: asked.append(len(a[1])) or gather(*a, **k)
+    )
     tensor = torch.randn(N, 4)
     for source, ids, kernels in (
         (HostFeature(tensor), torch.arange(N), []),
@@ -139,4 +144,6 @@ def test_a_value_too_large_for_the_cache_is_refused():
     tensor[7] = 1e6
     link, transfer = way_of("staging")
     with pytest.raises(ValueError, match="cache_dtype must hold the values of field 'a', got 1e"):
-        fill_rows(NarrowFeature(HostFeature(tensor), torch.float16, "a"), torch.arange(N), link, transfer)
+        fill_rows(
+            NarrowFeature(HostFeature(tensor), torch.float16, "a"), torch.arange(N), link, transfer
+        )

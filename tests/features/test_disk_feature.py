@@ -1,4 +1,5 @@
-"""Mapped files: how they are recognised, and that asking for their pages changes nothing but the time."""
+"""Mapped files: how they are recognised, and that asking for their pages changes nothing but the
+time."""
 
 import ctypes
 import mmap
@@ -21,7 +22,9 @@ from pagraph.system.memory import address_on_disk
 CPU = torch.device("cpu")
 NO_SLOTS = np.empty(0, dtype=np.int32)
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc/self/maps")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="needs /proc/self/maps"
+)
 
 
 @pytest.fixture
@@ -53,7 +56,8 @@ def share_in_memory(tensor):
     return float(np.mean(np.frombuffer(pages, dtype=np.uint8) & 1))
 
 
-# -- placement --------------------------------------------------------------------------------------------
+# -- placement
+# --------------------------------------------------------------------------------------------
 
 
 def test_mapped_files_are_on_disk(npy, disk_folder, values):
@@ -61,7 +65,9 @@ def test_mapped_files_are_on_disk(npy, disk_folder, values):
     raw = disk_folder / "raw.bin"
     values.tofile(raw)
     assert on_disk(torch.from_numpy(memmap))
-    assert on_disk(torch.from_numpy(np.memmap(raw, dtype=np.float32, mode="r+", shape=values.shape)))
+    assert on_disk(
+        torch.from_numpy(np.memmap(raw, dtype=np.float32, mode="r+", shape=values.shape))
+    )
     assert on_disk(torch.from_numpy(np.memmap(raw, dtype=np.float32, mode="c", shape=values.shape)))
     assert on_disk(torch.from_file(str(raw), shared=True, size=values.size, dtype=torch.float32))
     assert on_disk(torch.from_file(str(raw), shared=False, size=values.size, dtype=torch.float32))
@@ -122,13 +128,19 @@ def test_the_answer_is_kept_for_a_storage_and_not_for_its_address(npy):
     assert answers == [True, False] * 20
 
 
-# -- reading ----------------------------------------------------------------------------------------------
+# -- reading
+# ----------------------------------------------------------------------------------------------
 
 
 def test_reads_the_same_rows_as_from_memory(npy, values):
     feature = DiskFeature(map_npy(npy))
     assert feature.tier == "disk"
-    for ids in (torch.arange(4000), torch.randint(0, 4000, (500,)), torch.tensor([3999]), torch.arange(0)):
+    for ids in (
+        torch.arange(4000),
+        torch.randint(0, 4000, (500,)),
+        torch.tensor([3999]),
+        torch.arange(0),
+    ):
         assert torch.equal(feature.read(ids), torch.from_numpy(values)[ids])
 
 
@@ -180,14 +192,24 @@ def test_many_threads_read_a_cold_file(npy, values):
     assert wrong == []
 
 
-# -- asking for pages -------------------------------------------------------------------------------------
+# -- asking for pages
+# -------------------------------------------------------------------------------------
 
 
 def count_cold(feature, ids, slots=NO_SLOTS, num_cached=0):
     state = np.zeros(1, dtype=np.uint8)
     base = feature.rows.ctypes.data
     return _gather.count_cold(
-        base, feature.stride_bytes, feature.num_rows, None, mmap.PAGESIZE, slots, num_cached, ids, 64, state
+        base,
+        feature.stride_bytes,
+        feature.num_rows,
+        None,
+        mmap.PAGESIZE,
+        slots,
+        num_cached,
+        ids,
+        64,
+        state,
     )
 
 
@@ -216,7 +238,13 @@ def test_the_pages_of_rows_by_reference_are_the_sources(npy):
         pytest.skip("needs a system that drops a file's pages when asked")
     feature = DiskFeature(IndexedRows(tensor, torch.arange(2000, 3000).flip(0)))
     slots, state = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.uint8)
-    place = (feature.rows.ctypes.data, feature.stride_bytes, feature.source_rows, feature.table, mmap.PAGESIZE)
+    place = (
+        feature.rows.ctypes.data,
+        feature.stride_bytes,
+        feature.source_rows,
+        feature.table,
+        mmap.PAGESIZE,
+    )
     ids = np.array([*range(1000), -1, 1000, 10**6])
     assert _gather.count_cold(*place, slots, 0, ids, 64, state) >= 60
     feature.announce(ids)  # rows that there are not are refused by the read
@@ -231,14 +259,23 @@ def test_the_pages_of_rows_by_reference_are_the_sources(npy):
 def requests(feature, ids, gap, most, page=mmap.PAGESIZE):
     base = feature.rows.ctypes.data
     return _paging.ask(
-        base, feature.stride_bytes, feature.row_bytes, feature.num_rows, page, gap, most, np.asarray(ids)
+        base,
+        feature.stride_bytes,
+        feature.row_bytes,
+        feature.num_rows,
+        page,
+        gap,
+        most,
+        np.asarray(ids),
     )
 
 
 def test_requests_are_merged_up_to_the_gap_and_cut_at_the_limit(disk_folder):
     path = disk_folder / "pages.bin"
     np.zeros((64, mmap.PAGESIZE), dtype=np.uint8).tofile(path)
-    feature = DiskFeature(torch.from_file(str(path), size=64 * mmap.PAGESIZE, dtype=torch.uint8).view(64, -1))
+    feature = DiskFeature(
+        torch.from_file(str(path), size=64 * mmap.PAGESIZE, dtype=torch.uint8).view(64, -1)
+    )
     assert requests(feature, [], gap=0, most=32) == 0
     assert requests(feature, [0, 0, 0], gap=0, most=32) == 1
     assert requests(feature, [0, 1, 2], gap=0, most=32) == 1
@@ -279,7 +316,9 @@ def test_a_read_in_order_brings_the_pages_between(npy, in_order):
 def test_a_shortened_file_is_an_error(npy):
     feature = DiskFeature(map_npy(npy))
     os.truncate(npy, 4096)
-    with pytest.raises(FormatError, match=r"feat.npy was shortened while it was open: 4096 of \d+ bytes are left"):
+    with pytest.raises(
+        FormatError, match=r"feat.npy was shortened while it was open: 4096 of \d+ bytes are left"
+    ):
         feature.read(torch.tensor([3999]))
 
 

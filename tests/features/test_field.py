@@ -195,7 +195,9 @@ def test_a_cache_does_not_keep_a_replaced_tensor_alive(box):
 
 def test_gradients_are_refused_as_by_dgl_while_gradients_are_on(box):
     box.tensor = torch.zeros(4, 3, requires_grad=True)
-    with pytest.raises(RuntimeError, match=r"field 'feat' must not require gradients .* detach\(\) it"):
+    with pytest.raises(
+        RuntimeError, match=r"field 'feat' must not require gradients .* detach\(\) it"
+    ):
         box.field.snapshot()
     with torch.no_grad():
         assert box.field.snapshot().tensor is box.tensor

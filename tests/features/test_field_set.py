@@ -40,13 +40,18 @@ def feat(mapped):
 
 
 def field_set(sources, budget="50%", rank=None, num_nodes=N, pool=None):
-    sources = {key: (value if callable(value) else lambda value=value: value) for key, value in sources.items()}
+    sources = {
+        key: (value if callable(value) else lambda value=value: value)
+        for key, value in sources.items()
+    }
     pool = pool or BufferPool(4)
     return FieldSet(
         sources,
         device=CPU,
         budget=Budget.parse(budget),
-        rank=lambda types: {NODE_TYPE: Ranking(rank() if rank else torch.arange(num_nodes).flip(0))},
+        rank=lambda types: {
+            NODE_TYPE: Ranking(rank() if rank else torch.arange(num_nodes).flip(0))
+        },
         pool_of=lambda key: pool,
         num_nodes=num_nodes,
     )
@@ -104,7 +109,9 @@ def test_a_budget_too_small_for_a_row_is_warned_of(feat, budget):
     fields = field_set({"feat": feat}, budget)
     least = 4 * feat.shape[1] + (0 if budget == 0.001 else 4 * N)
     given = {1: "1 bytes", 8: "8 bytes", "1KB": "1000 bytes", 0.001: "0.001 of the rows"}[budget]
-    with pytest.warns(RuntimeWarning, match=f"a cache of {given} holds nothing: one row takes {least} bytes"):
+    with pytest.warns(
+        RuntimeWarning, match=f"a cache of {given} holds nothing: one row takes {least} bytes"
+    ):
         fields.prepare()
     assert str(fields.plan).endswith(f"; no field, as one row takes {least} bytes")
 
@@ -121,8 +128,12 @@ def test_an_empty_cache_says_why(feat):
     assert "no field, as none lies in a file: on the CPU a cache holds rows of files" in plan(
         {"x": torch.ones(N, 2)}, 1.0
     )
-    assert plan({"feat": feat}, 1.0, prepare=False).endswith("; no field, until the first epoch shows what is read")
-    assert plan({"feat": feat}, "auto").endswith("; no field, until a training step shows what is read")
+    assert plan({"feat": feat}, 1.0, prepare=False).endswith(
+        "; no field, until the first epoch shows what is read"
+    )
+    assert plan({"feat": feat}, "auto").endswith(
+        "; no field, until a training step shows what is read"
+    )
     assert "no field" not in plan({"feat": feat}, 1.0)
 
 
@@ -130,7 +141,11 @@ def test_nothing_is_ranked_when_nothing_is_cached(feat):
     def rank():
         raise AssertionError("ranked")
 
-    for sources, budget in (({"feat": feat}, None), ({"feat": feat}, 8), ({"feat": torch.zeros(N, 4)}, "50%")):
+    for sources, budget in (
+        ({"feat": feat}, None),
+        ({"feat": feat}, 8),
+        ({"feat": torch.zeros(N, 4)}, "50%"),
+    ):
         fields = field_set(sources, budget, rank=rank)
         fields.prepare()
         fields.after_first_step()
@@ -164,7 +179,9 @@ def test_fields_of_different_widths_share_the_budget_and_the_vertices(mapped):
     wide = mapped(np.random.default_rng(0).random((N, 16)), "wide")  # 128 bytes a row
     narrow = mapped(np.arange(N, dtype=np.int16), "narrow")  # 2 bytes a row
     table = 4 * N
-    fields = field_set({"wide": wide, "narrow": narrow, "ram": torch.zeros(N, 2)}, table + 130 * 40 + 129)
+    fields = field_set(
+        {"wide": wide, "narrow": narrow, "ram": torch.zeros(N, 2)}, table + 130 * 40 + 129
+    )
     fields.prepare()
     assert {part.key: (part.rows, part.nbytes, part.tier) for part in fields.plan} == {
         "wide": (40, 40 * 128, "disk"),
@@ -181,7 +198,8 @@ def test_plan_says_it_in_one_line(feat):
     assert repr(fields.plan) == "CachePlan(0 of 300 vertices on cpu, 0 B of 0 B; no field)"
     fields.prepare()
     assert repr(fields.plan) == (
-        "CachePlan(150 of 300 vertices on cpu, 3.516 KiB of 3.516 KiB; 'feat': 150 rows, 2.344 KiB, others on disk)"
+        "CachePlan(150 of 300 vertices on cpu, 3.516 KiB of 3.516 KiB; 'feat': 150 rows, 2.344 "
+        "KiB, others on disk)"
     )
 
 
@@ -228,7 +246,9 @@ def test_fields_that_cannot_be_read_do_not_stop_the_cache(feat):
     def gone():
         raise KeyError("gone")
 
-    fields = field_set({"gone": gone, "feat": feat, "weight": torch.zeros(N, 2, requires_grad=True)})
+    fields = field_set(
+        {"gone": gone, "feat": feat, "weight": torch.zeros(N, 2, requires_grad=True)}
+    )
     fields.prepare()
     assert [part.key for part in fields.plan] == ["feat"]
     with pytest.raises(RuntimeError, match="field 'weight' must not require gradients"):
@@ -289,7 +309,10 @@ def test_rows_belong_to_the_reader_and_memory_comes_back(feat):
 def test_rows_still_held_are_never_overwritten(feat):
     fields = field_set({"feat": feat}, "50%", pool=BufferPool(2))
     fields.prepare()
-    held = [(ids_of(seed=step), fields.read("feat", ids_of(seed=step)).tensor[:, 1:]) for step in range(20)]
+    held = [
+        (ids_of(seed=step), fields.read("feat", ids_of(seed=step)).tensor[:, 1:])
+        for step in range(20)
+    ]
     assert all(torch.equal(view, feat[ids][:, 1:]) for ids, view in held)
 
 

@@ -15,7 +15,9 @@ def fill(tensor, ids, **options):
     return fill_cache(HostFeature(tensor), ids, device=CPU, num_nodes=tensor.shape[0], **options)
 
 
-@pytest.mark.parametrize("dtype", dtypes("float32", "bfloat16", "bool", "uint16", "complex64"), ids=str)
+@pytest.mark.parametrize(
+    "dtype", dtypes("float32", "bfloat16", "bool", "uint16", "complex64"), ids=str
+)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2), (0,)], ids=str)
 @pytest.mark.parametrize("count", [0, 1, 10, 25])
 def test_row_i_is_that_of_the_i_th_id(dtype, shape, count):
@@ -70,7 +72,10 @@ def test_counts_its_bytes():
 
 def test_tables_can_be_shared():
     slots = slots_for(torch.tensor([4, 2, 0]), 5)
-    first, second = fill(torch.zeros(5, 2), [4, 2, 0], slots=slots), fill(torch.zeros(5, 9), [4, 2], slots=slots)
+    first, second = (
+        fill(torch.zeros(5, 2), [4, 2, 0], slots=slots),
+        fill(torch.zeros(5, 9), [4, 2], slots=slots),
+    )
     assert first.slots.data_ptr() == second.slots.data_ptr() == slots.data_ptr()
 
 

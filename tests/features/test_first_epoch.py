@@ -31,7 +31,10 @@ def make(tmp_path):
             num_hops=num_hops,
             batches=2,
             repeats=repeats,
-            rank=lambda counts: seen.append(counts) or (lambda types: dict.fromkeys(types, Ranking(torch.arange(N)))),
+            rank=lambda counts: (
+                seen.append(counts)
+                or (lambda types: dict.fromkeys(types, Ranking(torch.arange(N))))
+            ),
         )
         pool = BufferPool(4)
         fields = FieldSet(
@@ -63,7 +66,9 @@ def test_a_read_that_fails_is_not_counted(make, hops, bad):
     fields.read("feat", torch.tensor([3, 4]), [1, 2] if hops else None)
     found = counts()
     assert found.batches == 1
-    assert found.by_hop(NODE_TYPE).nonzero().tolist() == ([[3, 0], [4, 1]] if hops else [[3, 0], [4, 0]])
+    assert found.by_hop(NODE_TYPE).nonzero().tolist() == (
+        [[3, 0], [4, 1]] if hops else [[3, 0], [4, 0]]
+    )
 
 
 def test_reads_of_output_nodes_are_not_those_of_input_nodes(make):

@@ -16,7 +16,19 @@ from pagraph.system.buffers import BufferPool
 
 CPU = torch.device("cpu")
 DTYPES = dtypes(
-    *("float16", "bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint64"),
+    *(
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "uint8",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint16",
+        "uint64",
+    ),
     *("bool", "complex64", "complex128", "float8_e5m2"),
 )
 SHAPES = [(), (1,), (3,), (17,), (128,), (2, 3), (4, 1, 5)]
@@ -71,7 +83,9 @@ def test_many_rows_which_are_written_past_the_caches(columns, shift):
     assert torch.equal(out, tensor[ids])
     assert not room[:begin].any() and not room[begin + out.numel() :].any()
     out.zero_()
-    cached = CachedFeature(source, fill_cache(source, torch.arange(0, 50, 2), device=CPU, num_nodes=50))
+    cached = CachedFeature(
+        source, fill_cache(source, torch.arange(0, 50, 2), device=CPU, num_nodes=50)
+    )
     cached.read(ids, out)
     assert torch.equal(out, tensor[ids])
 
@@ -89,9 +103,13 @@ def test_read_equals_index_select(id_dtype, data):
     num_rows = data.draw(st.integers(1, 40))
     shape = data.draw(st.lists(st.integers(0, 6), max_size=3))
     dtype = data.draw(st.sampled_from([torch.float32, torch.int64, torch.uint8, torch.bfloat16]))
-    ids = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), max_size=80)), dtype=id_dtype)
+    ids = torch.tensor(
+        data.draw(st.lists(st.integers(0, num_rows - 1), max_size=80)), dtype=id_dtype
+    )
     tensor = (torch.arange(num_rows * int(np.prod(shape))) % 251).view(num_rows, *shape).to(dtype)
-    chosen = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64)
+    chosen = torch.tensor(
+        data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64
+    )
     source = HostFeature(tensor)
     cached = CachedFeature(source, fill_cache(source, chosen, device=CPU, num_nodes=num_rows))
     expected = tensor.index_select(0, ids)
@@ -137,9 +155,14 @@ def test_rows_that_end_at_the_end_of_memory(width, start):
 
 def test_misaligned_memory():
     values = np.arange(32, dtype=np.float32)
-    tensor = torch.frombuffer(bytearray(b"abc" + values.tobytes()), dtype=torch.float32, offset=3).view(8, 4)
+    tensor = torch.frombuffer(
+        bytearray(b"abc" + values.tobytes()), dtype=torch.float32, offset=3
+    ).view(8, 4)
     assert tensor.data_ptr() % 4 != 0
-    assert HostFeature(tensor).read(torch.tensor([7, 0])).tolist() == [[28, 29, 30, 31], [0, 1, 2, 3]]
+    assert HostFeature(tensor).read(torch.tensor([7, 0])).tolist() == [
+        [28, 29, 30, 31],
+        [0, 1, 2, 3],
+    ]
 
 
 @pytest.mark.parametrize("width", [0, 1, 9])
@@ -154,14 +177,18 @@ def test_no_ids_and_no_rows(width):
 
 @pytest.mark.parametrize("width", [0, 4])
 @pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize(("bad", "place"), list(itertools.product([-1, 10, 11, -(2**31), 2**31 - 1], [0, 5, 99])))
+@pytest.mark.parametrize(
+    ("bad", "place"), list(itertools.product([-1, 10, 11, -(2**31), 2**31 - 1], [0, 5, 99]))
+)
 def test_bad_ids_name_rule_value_and_place(width, id_dtype, bad, place):
     source = HostFeature(torch.zeros(10, width))
     cached = CachedFeature(source, fill_cache(source, torch.arange(5), device=CPU, num_nodes=10))
     ids = torch.zeros(100, dtype=id_dtype)
     ids[place] = bad
     for feature in (source, cached):
-        with pytest.raises(IndexError, match=rf"ids must be in \[0, 10\), got {bad} at position {place}"):
+        with pytest.raises(
+            IndexError, match=rf"ids must be in \[0, 10\), got {bad} at position {place}"
+        ):
             feature.read(ids)
 
 
@@ -197,7 +224,9 @@ def test_ids_may_be_strided_and_are_not_changed():
 def test_threads_read_at_once():
     tensor = torch.randn(5000, 32)
     source = HostFeature(tensor)
-    cached = CachedFeature(source, fill_cache(source, torch.arange(0, 5000, 3), device=CPU, num_nodes=5000))
+    cached = CachedFeature(
+        source, fill_cache(source, torch.arange(0, 5000, 3), device=CPU, num_nodes=5000)
+    )
     wrong = []
 
     def work(seed):

@@ -1,4 +1,5 @@
-"""The gather kernel against torch's indexing: widths, lines, strides, tables, caches and ids at the borders."""
+"""The gather kernel against torch's indexing: widths, lines, strides, tables, caches and ids at the
+borders."""
 
 import mmap
 
@@ -16,7 +17,9 @@ from pagraph.features.store import FeatureCache, slots_for
 from pagraph.graph.row_form import FORMS, Decoding
 
 pytest.importorskip("triton")
-needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
+needs_interpreter = pytest.mark.skipif(
+    not HostAccelerator().runs_kernels, reason="needs Triton's interpreter"
+)
 ON_CPU = HostAccelerator()
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 DEVICES = [
@@ -31,11 +34,16 @@ def accelerator_of(kind):
 
 
 def byte_rows(num_rows, row_bytes, stride, begin, seed=0):
-    """Rows of random bytes in a larger memory, ``begin`` bytes after a line of 128; and the rows as they are read."""
-    memory = np.random.default_rng(seed).integers(256, size=num_rows * stride + row_bytes + 256, dtype=np.uint8)
+    """Rows of random bytes in a larger memory, ``begin`` bytes after a line of 128; and the rows as
+    they are read."""
+    memory = np.random.default_rng(seed).integers(
+        256, size=num_rows * stride + row_bytes + 256, dtype=np.uint8
+    )
     first = -memory.ctypes.data % 128 + begin
     flat = torch.from_numpy(memory[first : first + max(0, num_rows - 1) * stride + row_bytes])
-    return ReachableRows(flat, stride, num_rows), flat.as_strided((num_rows, row_bytes), (stride, 1))
+    return ReachableRows(flat, stride, num_rows), flat.as_strided(
+        (num_rows, row_bytes), (stride, 1)
+    )
 
 
 @st.composite
@@ -43,7 +51,11 @@ def layouts(draw):
     """Bytes of a row, from one to the next, and from a line's begin to the first."""
     unit = draw(st.sampled_from([1, 2, 4, 8, 16]))
     row_bytes = unit * draw(st.integers(1, 40) | st.sampled_from([64, 129]))
-    return row_bytes, row_bytes + unit * draw(st.integers(0, 5)), unit * draw(st.integers(0, 128 // unit - 1))
+    return (
+        row_bytes,
+        row_bytes + unit * draw(st.integers(0, 5)),
+        unit * draw(st.integers(0, 128 // unit - 1)),
+    )
 
 
 @pytest.mark.parametrize("kind", DEVICES)
@@ -55,7 +67,9 @@ def test_rows_of_any_layout(kind, layout, data):
     num_rows = data.draw(st.integers(1, 30))
     rows, values = byte_rows(num_rows, row_bytes, stride, begin, num_rows)
     cached = data.draw(st.sets(st.integers(0, num_rows - 1), max_size=10))
-    ids = torch.tensor(data.draw(st.lists(st.integers(-2, num_rows + 1), max_size=40)), dtype=torch.int64)
+    ids = torch.tensor(
+        data.draw(st.lists(st.integers(-2, num_rows + 1), max_size=40)), dtype=torch.int64
+    )
     ends = sorted(data.draw(st.lists(st.integers(0, len(ids)), max_size=4)))
     keep = torch.tensor(sorted(cached), dtype=torch.int64)
     slots = slots_for(keep, num_rows)
@@ -69,7 +83,15 @@ def test_rows_of_any_layout(kind, layout, data):
     hits = torch.zeros(len(ends), dtype=torch.int64, device=device)
     cache = FeatureCache(values[keep].contiguous().to(device), slots, slots.to(device))
     counting = (ends, hits)
-    gather(accelerator, ids.to(device), out, num_rows=num_rows, rows=rows, cache=cache, counting=counting)
+    gather(
+        accelerator,
+        ids.to(device),
+        out,
+        num_rows=num_rows,
+        rows=rows,
+        cache=cache,
+        counting=counting,
+    )
     assert torch.equal(out.cpu(), expected)
     assert hits.tolist() == [int(hit[a:b].sum()) for a, b in zip([0, *ends], ends, strict=False)]
 
@@ -82,7 +104,15 @@ def test_rows_of_any_layout(kind, layout, data):
         patch.setattr(reachable, "_WORTH_ORDERING", 0)
         out.fill_(99)
         hits.zero_()
-        gather(accelerator, ids.to(device), out, num_rows=num_rows, rows=rows, cache=cache, counting=counting)
+        gather(
+            accelerator,
+            ids.to(device),
+            out,
+            num_rows=num_rows,
+            rows=rows,
+            cache=cache,
+            counting=counting,
+        )
     assert torch.equal(out.cpu(), expected)
     assert hits.tolist() == [int(hit[a:b].sum()) for a, b in zip([0, *ends], ends, strict=False)]
     assert pin is not None
@@ -111,15 +141,22 @@ def test_hits_of_more_parts_than_one_launch_counts():
     rows, values = byte_rows(40, 8, 8, 8)
     slots = slots_for(torch.arange(0, 40, 3), 40)
     cache = FeatureCache(values[::3].contiguous(), slots, slots)
-    ids, ends = torch.randint(40, (200,)), [0, 5, 5, 17, 40, 41, 90, 120, 150, 151, 180, 180, 190, 195, 196, 199, 200]
+    ids, ends = (
+        torch.randint(40, (200,)),
+        [0, 5, 5, 17, 40, 41, 90, 120, 150, 151, 180, 180, 190, 195, 196, 199, 200],
+    )
     out, hits = torch.empty(200, 8, dtype=torch.uint8), torch.zeros(len(ends), dtype=torch.int64)
     gather(ON_CPU, ids, out, num_rows=40, rows=rows, cache=cache, counting=(ends, hits))
     assert torch.equal(out, values[ids])
-    assert hits.tolist() == [int((ids[a:b] % 3 == 0).sum()) for a, b in zip([0, *ends], ends, strict=False)]
+    assert hits.tolist() == [
+        int((ids[a:b] % 3 == 0).sum()) for a, b in zip([0, *ends], ends, strict=False)
+    ]
 
 
 @needs_interpreter
-@pytest.mark.parametrize(("count", "row_bytes"), [(1, 8), (255, 8), (257, 8), (1100, 8), (90, 520), (33, 4104)])
+@pytest.mark.parametrize(
+    ("count", "row_bytes"), [(1, 8), (255, 8), (257, 8), (1100, 8), (90, 520), (33, 4104)]
+)
 def test_few_programs_read_all_tiles(monkeypatch, count, row_bytes):
     monkeypatch.setattr(reachable, "_ON_THE_BUS", 2)
     rows, values = byte_rows(40, row_bytes, row_bytes, 8)
@@ -135,8 +172,9 @@ def test_few_programs_read_all_tiles(monkeypatch, count, row_bytes):
 @needs_interpreter
 @pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])
 def test_rows_far_beyond_what_32_bits_address(id_dtype):
-    # 2**31 rows of one byte in memory that is never touched but for two pages. The tensor that the kernel is given
-    # ends after the first page: the interpreter writes back all of an argument's memory.
+    # 2**31 rows of one byte in memory that is never touched but for two pages. The tensor that the
+    # kernel is given ends after the first page: the interpreter writes back all of an argument's
+    # memory.
     memory = mmap.mmap(-1, 2**31 + 4096)
     whole = np.frombuffer(memory, dtype=np.uint8)
     whole[[0, 2**31 - 1]] = 5, 7
@@ -188,7 +226,9 @@ def test_slots_beyond_the_cache_are_misses():
     ids = torch.arange(6)
     gather(ON_CPU, ids, out, num_rows=6, rows=rows, cache=cache, counting=([6], hits))
     assert hits.tolist() == [2]
-    assert torch.equal(out, torch.where(torch.tensor([0, 1, 0, 1, 0, 0], dtype=torch.bool)[:, None], 9, values))
+    assert torch.equal(
+        out, torch.where(torch.tensor([0, 1, 0, 1, 0, 0], dtype=torch.bool)[:, None], 9, values)
+    )
 
 
 @pytest.mark.parametrize("kind", DEVICES)
@@ -204,7 +244,15 @@ def test_narrow_hits_become_wide_exactly(kind, narrow, wide):
     cache = FeatureCache(rows.to(device), slots, slots.to(device))
     out = torch.empty(len(rows), 9, dtype=wide, device=device)
     decoding = Decoding(FORMS[str(narrow).removeprefix("torch.")], wide, (9,))
-    gather(accelerator, slots.to(device), out, num_rows=len(rows), rows=None, cache=cache, decoding=decoding)
+    gather(
+        accelerator,
+        slots.to(device),
+        out,
+        num_rows=len(rows),
+        rows=None,
+        cache=cache,
+        decoding=decoding,
+    )
     raw = torch.int32 if wide == torch.float32 else torch.int64
     got, expected = out.cpu(), rows.to(wide)
     assert torch.equal(got.isnan(), expected.isnan())  # of which devices have bits of their own

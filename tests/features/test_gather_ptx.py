@@ -1,4 +1,5 @@
-"""What the gather kernel is compiled to, without a GPU: 16-byte accesses, all asked for at once, nothing spilled."""
+"""What the gather kernel is compiled to, without a GPU: 16-byte accesses, all asked for at once,
+nothing spilled."""
 
 import json
 import os
@@ -60,10 +61,26 @@ _DEFAULTS = {
 }
 
 
-def case(architecture, word, width, rows, columns=1, cached=None, far=None, out=None, stride=None, **changes):
+def case(
+    architecture,
+    word,
+    width,
+    rows,
+    columns=1,
+    cached=None,
+    far=None,
+    out=None,
+    stride=None,
+    **changes,
+):
     """One compilation: rows of ``width`` words, ``rows`` of them in a tile."""
     block = 1 << (-(-width // columns) - 1).bit_length()
-    constants = {**_DEFAULTS, "WIDTH": width, "STRIDE": width if stride is None else stride, **changes}
+    constants = {
+        **_DEFAULTS,
+        "WIDTH": width,
+        "STRIDE": width if stride is None else stride,
+        **changes,
+    }
     constants |= {"BLOCK_ROWS": rows, "BLOCK_WORDS": block, "COLUMNS": columns}
     return {
         "architecture": architecture,
@@ -79,7 +96,11 @@ def compile_all(cases):
     """The PTX of each case, and what the machine's code takes of a processor."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     result = subprocess.run(
-        [sys.executable, "-c", _COMPILE], input=json.dumps(cases), env=environment, capture_output=True, text=True
+        [sys.executable, "-c", _COMPILE],
+        input=json.dumps(cases),
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     if result.returncode and "ptxas" in result.stderr:
         pytest.skip("Triton's ptxas does not run here")
@@ -124,7 +145,15 @@ def test_rows_move_with_16_bytes_an_access_and_nothing_is_spilled(architecture):
     }
     narrow |= {
         f"{name}, read by zero-copy": case(
-            architecture, word, 128, 8, stride=stride, cached=cached, far=cached, out="*fp32", **more
+            architecture,
+            word,
+            128,
+            8,
+            stride=stride,
+            cached=cached,
+            far=cached,
+            out="*fp32",
+            **more,
         )
         for name, word, cached, stride, more in (
             ("float16", 2, "*fp16", 128, {"LINE": 64, "LEAD": 32}),
@@ -143,19 +172,31 @@ def test_rows_move_with_16_bytes_an_access_and_nothing_is_spilled(architecture):
     kernels = dict(zip(cases, compile_all(list(cases.values())), strict=True))
     for name, (ptx, resources) in kernels.items():
         assert ".local" not in ptx and "STACK:0" in resources and "LOCAL:0" in resources, name
-        # With 64 of its 65536 registers each, a processor has 8 programs of 128 threads and 8 KiB of rows at once.
+        # With 64 of its 65536 registers each, a processor has 8 programs of 128 threads and 8 KiB
+        # of rows at once.
         assert int(re.search(r"REG:(\d+)", resources)[1]) <= 64, name
     for name in whole_rows:
         made = accesses(kernels[name][0])
         sides = 2 if name not in ("no cache", "hits alone") else 1  # a lane reads from one of them
-        assert (made.count("ld.global.v2.b64"), made.count("st.global.v2.b64")) == (4 * sides, 4), name
+        assert (made.count("ld.global.v2.b64"), made.count("st.global.v2.b64")) == (4 * sides, 4), (
+            name
+        )
         # All of them are asked for before the first is written.
         loads = [i for i, access in enumerate(made) if access == "ld.global.v2.b64"]
         assert loads[-1] < made.index("st.global.v2.b64"), name
     for name in narrow:
         made = accesses(kernels[name][0])
         assert "ld.global.v4.b32" in made, name
-        assert {access for access in made if access.startswith("st")} <= {"st.global.v4.b32", "st.global.v2.b64"}, name
-    widths = {"4 bytes": "b32", "8 bytes": "b64", "12 bytes": "b32", "7 bytes": "b8", "258 bytes": "b16"}
+        assert {access for access in made if access.startswith("st")} <= {
+            "st.global.v4.b32",
+            "st.global.v2.b64",
+        }, name
+    widths = {
+        "4 bytes": "b32",
+        "8 bytes": "b64",
+        "12 bytes": "b32",
+        "7 bytes": "b8",
+        "258 bytes": "b16",
+    }
     for name, width in widths.items():
         assert f"st.global.{width}" in accesses(kernels[name][0]), name

@@ -1,4 +1,5 @@
-"""Rows by reference through every way of reading: one pass, cached or not, mapped or not, rounded or not."""
+"""Rows by reference through every way of reading: one pass, cached or not, mapped or not, rounded
+or not."""
 
 import threading
 
@@ -46,13 +47,16 @@ def mapped(tmp_path):
     return tensor
 
 
-# -- one read ---------------------------------------------------------------------------------------------
+# -- one read
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("table_dtype", ID_DTYPES, ids=str)
 @pytest.mark.parametrize("id_dtype", ID_DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (17,), (128,), (2, 3), (0,)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int8, torch.float64], ids=str
+)
 def test_read_is_indexing_twice(table_dtype, id_dtype, shape, dtype):
     rows = rows_of(wide(shape, dtype), table_dtype)
     ids = draw(400, N, 2)
@@ -71,7 +75,9 @@ def test_read_of_any_rows_of_any_source(data):
     ids = torch.tensor(asked, dtype=torch.int64)
     feature = HostFeature(rows)
     assert torch.equal(feature.read(ids), rows.materialize()[ids])
-    chosen = torch.tensor(data.draw(st.lists(st.sampled_from(range(len(table))), unique=True)) if table else [])
+    chosen = torch.tensor(
+        data.draw(st.lists(st.sampled_from(range(len(table))), unique=True)) if table else []
+    )
     cache = fill_cache(feature, chosen.long(), device=CPU, num_nodes=len(table))
     got, (hits,) = CachedFeature(feature, cache).read_counted(ids)
     assert torch.equal(got, rows.materialize()[ids])
@@ -84,7 +90,9 @@ def test_sources_that_are_no_runs_of_bytes(mapped):
         ids = draw(300, N, 3)
         feature = host_feature(rows, CPU)
         assert torch.equal(feature.read(ids), source[rows.ids[ids]])
-        cached = CachedFeature(feature, fill_cache(feature, torch.arange(0, N, 3), device=CPU, num_nodes=N))
+        cached = CachedFeature(
+            feature, fill_cache(feature, torch.arange(0, N, 3), device=CPU, num_nodes=N)
+        )
         assert torch.equal(cached.read(ids), source[rows.ids[ids]])
 
 
@@ -93,7 +101,9 @@ def test_sources_that_are_no_runs_of_bytes(mapped):
 def test_ids_outside_the_rows_are_refused(mapped, bad, share):
     feature = host_feature(rows_of(mapped), CPU)
     if share:
-        feature = CachedFeature(feature, fill_cache(feature, torch.arange(N // share), device=CPU, num_nodes=N))
+        feature = CachedFeature(
+            feature, fill_cache(feature, torch.arange(N // share), device=CPU, num_nodes=N)
+        )
     with pytest.raises(IndexError, match=rf"ids must be in \[0, {N}\), got {bad} at position 2"):
         feature.read(torch.tensor([0, N - 1, bad, 3]))
 
@@ -104,7 +114,9 @@ def test_ids_that_were_spoilt_later_are_refused(wrong):
     rows = rows_of(wide())
     feature = HostFeature(rows)
     rows.ids[7] = wrong
-    with pytest.raises(IndexError, match=rf"ids of rows must be in \[0, {SOURCE_ROWS}\), got {wrong} for row 7"):
+    with pytest.raises(
+        IndexError, match=rf"ids of rows must be in \[0, {SOURCE_ROWS}\), got {wrong} for row 7"
+    ):
         feature.read(torch.tensor([0, 7]))
 
 
@@ -113,7 +125,8 @@ def test_rows_of_a_mapped_file_are_on_disk_and_others_are_not(mapped):
     assert not on_disk(rows_of(wide())) and host_feature(rows_of(wide()), CPU).tier == "host"
 
 
-# -- rounded rows -----------------------------------------------------------------------------------------
+# -- rounded rows
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cache_dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -134,10 +147,13 @@ def both(rows, cache_dtype, count):
         if count == 0:
             yield WideFeature(narrow)
         else:
-            yield CachedFeature(narrow, fill_cache(narrow, torch.arange(count), device=CPU, num_nodes=N))
+            yield CachedFeature(
+                narrow, fill_cache(narrow, torch.arange(count), device=CPU, num_nodes=N)
+            )
 
 
-# -- a loader's fields ------------------------------------------------------------------------------------
+# -- a loader's fields
+# ------------------------------------------------------------------------------------
 
 
 def field_set(values, budget):
@@ -208,10 +224,15 @@ def test_loaders_of_the_same_rows_share_a_cache_and_those_of_other_ids_do_not(ma
     graphs[0].set_field("feat", rows)
     graphs[1].set_field("feat", IndexedRows(mapped, rows.ids.flip(0)))
     options = {"fields": ["feat"], "cache": "20%", "batch_size": 30, "seed": 0}
-    loaders = [Loader(g, torch.arange(N), NeighborSampler([4]), **options) for g in (graphs[0], graphs[0], graphs[1])]
+    loaders = [
+        Loader(g, torch.arange(N), NeighborSampler([4]), **options)
+        for g in (graphs[0], graphs[0], graphs[1])
+    ]
     for loader in loaders:
         for batch in loader:
-            assert torch.equal(batch.features["feat"], loader.graph.ndata["feat"][batch.input_nodes])
+            assert torch.equal(
+                batch.features["feat"], loader.graph.ndata["feat"][batch.input_nodes]
+            )
     places = [loader._engine.fields._fields["feat"]._cache.rows.data_ptr() for loader in loaders]
     assert places[0] == places[1] != places[2]
 

@@ -1,4 +1,5 @@
-"""Rows in 16 bits: the same values from the cache, beside it and without one, by every way of reading."""
+"""Rows in 16 bits: the same values from the cache, beside it and without one, by every way of
+reading."""
 
 import numpy as np
 import pytest
@@ -58,12 +59,20 @@ def test_cached_missing_and_uncached_rows_are_rounded_alike(layout, field_dtype,
 def test_any_bits_any_ids_any_cache(data):
     num_rows, width = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20))
     seed = data.draw(st.integers(0, 2**31))
-    raw = np.random.default_rng(seed).integers(0, 2**32, (num_rows, width), dtype=np.uint64).astype(np.uint32)
+    raw = (
+        np.random.default_rng(seed)
+        .integers(0, 2**32, (num_rows, width), dtype=np.uint64)
+        .astype(np.uint32)
+    )
     values = torch.from_numpy(raw.view(np.float32))
     values[(values.abs() > 3e38) & values.isfinite()] = float("-inf")  # what bfloat16 refuses
     narrow = NarrowFeature(HostFeature(values), torch.bfloat16, "feat")
-    chosen = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64)
-    ids = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), max_size=60)), dtype=torch.int32)
+    chosen = torch.tensor(
+        data.draw(st.lists(st.integers(0, num_rows - 1), unique=True)), dtype=torch.int64
+    )
+    ids = torch.tensor(
+        data.draw(st.lists(st.integers(0, num_rows - 1), max_size=60)), dtype=torch.int32
+    )
     cached = CachedFeature(narrow, fill_cache(narrow, chosen, device=CPU, num_nodes=num_rows))
     rows, without = cached.read(ids), WideFeature(narrow).read(ids)
     assert torch.equal(rows.view(torch.int32), without.view(torch.int32))  # bits: NaN too
@@ -75,18 +84,26 @@ def test_any_bits_any_ids_any_cache(data):
 def test_rows_of_any_shape(shape, field_dtype):
     values = torch.rand(9, *shape).to(field_dtype)
     narrow = NarrowFeature(HostFeature(values), torch.float16, "feat")
-    feature = CachedFeature(narrow, fill_cache(narrow, torch.tensor([4, 2]), device=CPU, num_nodes=9))
+    feature = CachedFeature(
+        narrow, fill_cache(narrow, torch.tensor([4, 2]), device=CPU, num_nodes=9)
+    )
     ids = torch.tensor([2, 8, 4, 4])
     rows, hits = feature.read_counted(ids)
     assert torch.equal(rows, reference(values, torch.float16)[ids]) and hits == (3,)
     assert torch.equal(WideFeature(narrow).read(ids), rows)
-    assert (feature.dtype, feature.row_bytes, feature.row_shape) == (field_dtype, values[0].nbytes, shape)
+    assert (feature.dtype, feature.row_bytes, feature.row_shape) == (
+        field_dtype,
+        values[0].nbytes,
+        shape,
+    )
 
 
 @pytest.mark.parametrize("field_dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_nan_infinities_and_signed_zeros_pass(field_dtype, dtype):
-    values = torch.tensor([[float("nan"), 1.0], [float("inf"), -float("inf")], [-0.0, 0.0]], dtype=field_dtype)
+    values = torch.tensor(
+        [[float("nan"), 1.0], [float("inf"), -float("inf")], [-0.0, 0.0]], dtype=field_dtype
+    )
     narrow = NarrowFeature(HostFeature(values), dtype, "feat")
     for chosen in ([], [0, 1, 2], [1]):
         cache = fill_cache(narrow, torch.tensor(chosen, dtype=torch.int64), device=CPU, num_nodes=3)
@@ -96,16 +113,28 @@ def test_nan_infinities_and_signed_zeros_pass(field_dtype, dtype):
 
 
 TOO_LARGE = [
-    (torch.float32, torch.float16, 65520.0, "got 65520, the largest of float16 is 65504: use bfloat16"),
+    (
+        torch.float32,
+        torch.float16,
+        65520.0,
+        "got 65520, the largest of float16 is 65504: use bfloat16",
+    ),
     (torch.float64, torch.float16, -1e5, "got 100000, the largest of float16"),
     (torch.float64, torch.float16, 1e300, r"got 1e\+300, the largest of float16"),
-    (torch.float32, torch.bfloat16, 3.4e38, r"got 3.4e\+38, the largest of bfloat16 is 3.38953e\+38$"),
+    (
+        torch.float32,
+        torch.bfloat16,
+        3.4e38,
+        r"got 3.4e\+38, the largest of bfloat16 is 3.38953e\+38$",
+    ),
     (torch.float64, torch.bfloat16, 1e39, r"got 1e\+39, the largest of bfloat16"),
 ]
 
 
 @pytest.mark.parametrize(("field_dtype", "dtype", "value", "text"), TOO_LARGE)
-def test_values_that_would_become_infinite_are_refused_wherever_they_are_read(field_dtype, dtype, value, text):
+def test_values_that_would_become_infinite_are_refused_wherever_they_are_read(
+    field_dtype, dtype, value, text
+):
     values = torch.zeros(6, 3, dtype=field_dtype)
     values[4, 1] = value
     narrow = NarrowFeature(HostFeature(values), dtype, "feat")
@@ -127,11 +156,18 @@ def test_the_largest_numbers_are_not_refused():
 
 def test_fields_that_float16_can_hardly_hold_are_warned_of():
     tiny, usual = torch.full((5, 2), 1e-9), torch.tensor([[0.0], [1e-9], [1.0]])
-    for values, warns in ((tiny, True), (tiny.double(), True), (usual, False), (torch.zeros(3, 2), False)):
+    for values, warns in (
+        (tiny, True),
+        (tiny.double(), True),
+        (usual, False),
+        (torch.zeros(3, 2), False),
+    ):
         narrow = NarrowFeature(HostFeature(values), torch.float16, "feat")
         narrow.read(torch.arange(len(values)))
         if warns:
-            with pytest.warns(UserWarning, match=r"float16 loses most of field 'feat', .*: use bfloat16"):
+            with pytest.warns(
+                UserWarning, match=r"float16 loses most of field 'feat', .*: use bfloat16"
+            ):
                 narrow.warn_of_tiny()
         else:
             narrow.warn_of_tiny()  # a warning would be an error
@@ -158,7 +194,12 @@ def test_only_wide_float_fields_are_stored_otherwise():
     assert stored_as(source, None, "feat") is source
     stored = stored_as(source, torch.float16, "feat")
     assert isinstance(stored, NarrowFeature)
-    assert (stored.dtype, stored.row_bytes, stored.tier, stored.num_rows) == (torch.float16, 4, "disk", 4)
+    assert (stored.dtype, stored.row_bytes, stored.tier, stored.num_rows) == (
+        torch.float16,
+        4,
+        "disk",
+        4,
+    )
 
 
 def test_a_cache_of_the_other_width_is_refused():

@@ -1,4 +1,5 @@
-"""Fields in fewer bytes: the same rows as of the values they are read as, by every way of reading."""
+"""Fields in fewer bytes: the same rows as of the values they are read as, by every way of
+reading."""
 
 import numpy as np
 import pytest
@@ -59,7 +60,11 @@ def test_rows_from_a_cache_beside_it_and_without_one(name, dtype, width, where, 
     assert same_bits(got, whole[ids]) and sum(hits) == int(torch.isin(ids, chosen).sum())
     for reader in (row_reader(rows), WideFeature(stored)):
         assert same_bits(reader.read(ids.int()), whole[ids])
-        assert (reader.row_shape, reader.dtype, reader.row_bytes) == ((width,), dtype, whole[0].nbytes)
+        assert (reader.row_shape, reader.dtype, reader.row_bytes) == (
+            (width,),
+            dtype,
+            whole[0].nbytes,
+        )
         with pytest.raises(IndexError, match=rf"ids must be in \[0, {N}\), got {N} at position 1"):
             reader.read(torch.tensor([0, N]))
 
@@ -69,7 +74,11 @@ def test_rows_from_a_cache_beside_it_and_without_one(name, dtype, width, where, 
 @given(data=st.data())
 def test_a_cache_in_int8_has_the_rows_of_a_field_in_int8(dtype, data):
     width, seed = data.draw(st.integers(2, 20)), data.draw(st.integers(0, 2**31))
-    bits = np.random.default_rng(seed).integers(0, 2**32, (12, width), dtype=np.uint64).astype(np.uint32)
+    bits = (
+        np.random.default_rng(seed)
+        .integers(0, 2**32, (12, width), dtype=np.uint64)
+        .astype(np.uint32)
+    )
     values = torch.from_numpy(bits.view(np.float32)).nan_to_num(0.5, 2e38, -2e38).to(dtype)
     expected = NarrowRows.of(values, "int8")
     narrow = NarrowFeature(HostFeature(values), torch.int8, "feat")
@@ -84,25 +93,36 @@ def test_a_cache_in_int8_has_the_rows_of_a_field_in_int8(dtype, data):
 
 
 def test_int8_refuses_what_it_cannot_hold_wherever_it_is_read():
-    for value, dtype in ((float("nan"), torch.float32), (float("inf"), torch.float64), (1e39, torch.float64)):
+    for value, dtype in (
+        (float("nan"), torch.float32),
+        (float("inf"), torch.float64),
+        (1e39, torch.float64),
+    ):
         values = torch.ones(6, 3, dtype=dtype)
         values[4, 1] = value
         narrow = NarrowFeature(HostFeature(values), torch.int8, "feat")
         cache = fill_cache(narrow, torch.tensor([1]), device=CPU, num_nodes=6)
         for read in (narrow.read, WideFeature(narrow).read, CachedFeature(narrow, cache).read):
             assert read(torch.tensor([0, 1, 2, 3])).shape[0] == 4
-            with pytest.raises(ValueError, match="cache_dtype must hold the values of field 'feat', got"):
+            with pytest.raises(
+                ValueError, match="cache_dtype must hold the values of field 'feat', got"
+            ):
                 read(torch.tensor([0, 4]))
 
 
 def test_rows_that_would_not_be_smaller_stay_as_they_are():
     column = HostFeature(torch.ones(4, 1))
-    assert stored_as(column, torch.int8, "w") is column and stored_as(column, torch.float16, "w").row_bytes == 2
+    assert (
+        stored_as(column, torch.int8, "w") is column
+        and stored_as(column, torch.float16, "w").row_bytes == 2
+    )
     rows = host_feature(NarrowRows.of(torch.ones(4, 8), "float16"), CPU)
     assert stored_as(rows, torch.int8, "feat") is rows
 
 
-@pytest.mark.parametrize("transfer", ["staging", pytest.param("zero-copy", marks=needs_interpreter)])
+@pytest.mark.parametrize(
+    "transfer", ["staging", pytest.param("zero-copy", marks=needs_interpreter)]
+)
 @pytest.mark.parametrize("budget", [None, "30%", 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", NAMES)
@@ -112,7 +132,14 @@ def test_a_set_delivers_them_to_an_accelerator_as_to_the_cpu(name, dtype, budget
     cached = NarrowRows.of(values_of(37, dtype), "int8")
     for accelerator in accelerators:
         fields = set_of({"a": rows}, N, budget, accelerator, transfer=transfer)
-        both = set_of({"a": values_of(37, dtype)}, N, budget, accelerator, transfer="staging", cache_dtype=torch.int8)
+        both = set_of(
+            {"a": values_of(37, dtype)},
+            N,
+            budget,
+            accelerator,
+            transfer="staging",
+            cache_dtype=torch.int8,
+        )
         for seed in range(3):
             ids = torch.randint(0, N, (70,), generator=torch.Generator().manual_seed(seed))
             assert same_bits(fields.read("a", ids).arrive(), rows[ids])
@@ -139,17 +166,36 @@ def test_the_kernel_decodes_rows_of_any_layout(name, data):
     first = -memory.ctypes.data % 128 + begin
     flat = torch.from_numpy(memory[first : first + (num_rows - 1) * stride + length * size])
     flat.as_strided((num_rows, length * size), (stride, 1)).copy_(rows.stored.view(torch.uint8))
-    chosen = torch.tensor(sorted(data.draw(st.sets(st.integers(0, num_rows - 1)))), dtype=torch.int64)
+    chosen = torch.tensor(
+        sorted(data.draw(st.sets(st.integers(0, num_rows - 1)))), dtype=torch.int64
+    )
     slots = slots_for(chosen, num_rows)
     ids = torch.tensor(data.draw(st.lists(st.integers(0, num_rows - 1), min_size=1, max_size=40)))
     cache = FeatureCache(rows.stored[chosen].contiguous(), slots, slots)
     for near in (cache, None):
         out = torch.full((len(ids), width), 9.0)
         reachable = ReachableRows(flat, stride, num_rows)
-        gather(HostAccelerator(), ids, out, num_rows=num_rows, rows=reachable, cache=near, decoding=rows.decoding)
+        gather(
+            HostAccelerator(),
+            ids,
+            out,
+            num_rows=num_rows,
+            rows=reachable,
+            cache=near,
+            decoding=rows.decoding,
+        )
         assert same_bits(out, rows[ids])
     out = torch.full((len(ids), width), 9.0)
-    gather(HostAccelerator(), ids, out, num_rows=num_rows, rows=None, cache=cache, leave=True, decoding=rows.decoding)
+    gather(
+        HostAccelerator(),
+        ids,
+        out,
+        num_rows=num_rows,
+        rows=None,
+        cache=cache,
+        leave=True,
+        decoding=rows.decoding,
+    )
     assert same_bits(out, torch.where((slots[ids] >= 0)[:, None], rows[ids], torch.tensor(9.0)))
 
 
@@ -175,7 +221,13 @@ def test_batches_are_those_of_the_values(name, cache, tmp_path):
     for values in (rows, rows.materialize()):
         graph = Graph.from_coo(src, dst, N, ndata={"feat": values})
         loader = Loader(
-            graph, torch.arange(N), NeighborSampler([4, 4]), fields=["feat"], batch_size=25, seed=3, cache=cache
+            graph,
+            torch.arange(N),
+            NeighborSampler([4, 4]),
+            fields=["feat"],
+            batch_size=25,
+            seed=3,
+            cache=cache,
         )
         batches.append([batch.features["feat"] for _ in range(2) for batch in loader])
     assert len(batches[0]) == 10 and all(map(same_bits, *batches))

@@ -1,4 +1,5 @@
-"""Rounding to 16 bits: torch's own conversion for every pattern of bits, and the errors that are promised."""
+"""Rounding to 16 bits: torch's own conversion for every pattern of bits, and the errors that are
+promised."""
 
 import numpy as np
 import pytest
@@ -14,12 +15,24 @@ HALVES = [torch.float16, torch.bfloat16]
 
 
 def all_patterns():
-    """Bits of float32: random ones, every float16 and bfloat16, the ties between them and their neighbours."""
+    """Bits of float32: random ones, every float16 and bfloat16, the ties between them and their
+    neighbours."""
     top = np.arange(65536, dtype=np.uint32) << 16
     ties = np.arange(2**19, dtype=np.uint32) << 13
     rng = np.random.default_rng(0)
-    parts = [top, top | 0x7FFF, top | 0x8000, top | 0x8001, ties, ties | 0xFFF, ties | 0x1000, ties | 0x1001]
-    return np.concatenate([*parts, rng.integers(0, 2**32, 300_000, dtype=np.uint64).astype(np.uint32)])
+    parts = [
+        top,
+        top | 0x7FFF,
+        top | 0x8000,
+        top | 0x8001,
+        ties,
+        ties | 0xFFF,
+        ties | 0x1000,
+        ties | 0x1001,
+    ]
+    return np.concatenate(
+        [*parts, rng.integers(0, 2**32, 300_000, dtype=np.uint64).astype(np.uint32)]
+    )
 
 
 def rounded(values, dtype):
@@ -56,14 +69,19 @@ def test_every_pattern_is_rounded_as_torch_does(dtype):
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_narrow_and_wide_again_is_the_same_bits(dtype):
-    form, values = FORMS[str(dtype).removeprefix("torch.")], torch.from_numpy(all_patterns().view(np.float32))
+    form, values = (
+        FORMS[str(dtype).removeprefix("torch.")],
+        torch.from_numpy(all_patterns().view(np.float32)),
+    )
     code, bits, zero, count = form.code, flat(values), np.uint64(0), len(values)
     narrow, wide = np.empty(count, dtype=np.uint16), np.empty(count, dtype=np.uint32)
     _row_form.narrow_run(bits, zero, narrow, zero, count, code, np.uint32(0))
     _row_form.widen_run(narrow, zero, wide, zero, count, code)
     assert np.array_equal(wide, bits_of(rounded(values, dtype)[0]).numpy().view(np.uint32))
     number = ~values.isnan()
-    assert torch.equal(torch.from_numpy(narrow.view(np.int16))[number], values.to(dtype).view(torch.int16)[number])
+    assert torch.equal(
+        torch.from_numpy(narrow.view(np.int16))[number], values.to(dtype).view(torch.int16)[number]
+    )
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
@@ -131,7 +149,12 @@ def test_dtypes_and_their_names(given, dtype):
     assert parse_cache_dtype(given) is dtype
 
 
-@pytest.mark.parametrize("wrong", ["float32", "uint8", "", torch.float32, torch.int16, 16, True, np.float16], ids=str)
+@pytest.mark.parametrize(
+    "wrong", ["float32", "uint8", "", torch.float32, torch.int16, 16, True, np.float16], ids=str
+)
 def test_anything_else_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"cache_dtype must be None, torch.float16, .* torch.int8 or their names, got"):
+    with pytest.raises(
+        ValueError,
+        match=r"cache_dtype must be None, torch.float16, .* torch.int8 or their names, got",
+    ):
         parse_cache_dtype(wrong)

@@ -16,8 +16,11 @@ SHAPES = [(), (1,), (3,), (0,), (33,), (2, 3)]
 
 
 def values_of(shape, dtype, layout, seed):
-    """Values of any dtype, whose rows lie side by side, apart, by column, or are all the same memory."""
-    rows = torch.randint(0, 2, (2 * N, *shape), generator=torch.Generator().manual_seed(seed)).to(dtype)
+    """Values of any dtype, whose rows lie side by side, apart, by column, or are all the same
+    memory."""
+    rows = torch.randint(0, 2, (2 * N, *shape), generator=torch.Generator().manual_seed(seed)).to(
+        dtype
+    )
     if layout == "apart":
         return rows[::2]
     if layout == "columns" and len(shape) == 1:
@@ -30,14 +33,23 @@ def reads(keys, ids, bounds=None):
 
 
 fields_given = st.lists(
-    st.tuples(st.sampled_from(SHAPES), st.sampled_from(DTYPES), st.sampled_from(["whole", "apart", "columns", "one"])),
+    st.tuples(
+        st.sampled_from(SHAPES),
+        st.sampled_from(DTYPES),
+        st.sampled_from(["whole", "apart", "columns", "one"]),
+    ),
     min_size=1,
     max_size=6,
 )
 
 
 @settings(max_examples=150, deadline=None)
-@given(fields_given, st.integers(0, 400), st.sampled_from([torch.int32, torch.int64]), st.integers(0, 99))
+@given(
+    fields_given,
+    st.integers(0, 400),
+    st.sampled_from([torch.int32, torch.int64]),
+    st.integers(0, 99),
+)
 def test_each_equals_its_own_rows(given_fields, count, id_dtype, seed):
     values = {f"f{i}": values_of(*of_field, seed + i) for i, of_field in enumerate(given_fields)}
     fields, ids = field_set(values, None), ids_of(count, seed).to(id_dtype)
@@ -60,12 +72,21 @@ def test_cached_fields_and_rows_by_reference_are_read_with_plain_ones(tmp_path):
     save(tmp_path / "feat.npy", torch.randn(N, 5).numpy())
     mapped = map_npy(tmp_path / "feat.npy")
     table = torch.randint(0, 7, (N,))
-    values = {"a": torch.randn(N, 3), "b": mapped, "c": torch.arange(N), "d": IndexedRows(torch.randn(7, 2), table)}
+    values = {
+        "a": torch.randn(N, 3),
+        "b": mapped,
+        "c": torch.arange(N),
+        "d": IndexedRows(torch.randn(7, 2), table),
+    }
     fields = field_set(values, "50%")
     fields.prepare()
     ids = ids_of()
-    read = dict(zip(values, (rows.tensor for rows in fields.read_each(reads(values, ids))), strict=True))
-    assert torch.equal(read["a"], values["a"][ids]) and torch.equal(read["b"], torch.as_tensor(mapped)[ids])
+    read = dict(
+        zip(values, (rows.tensor for rows in fields.read_each(reads(values, ids))), strict=True)
+    )
+    assert torch.equal(read["a"], values["a"][ids]) and torch.equal(
+        read["b"], torch.as_tensor(mapped)[ids]
+    )
     assert torch.equal(read["c"], ids) and torch.equal(read["d"], values["d"].source[table[ids]])
     for key in values:
         assert sum(fields.counters.fields[key].rows.values()) == len(ids)
@@ -77,14 +98,18 @@ def test_a_bad_id_is_an_error_and_is_not_counted(bad, place):
     values = {"a": torch.randn(N, 3), "b": torch.randn(N), "c": torch.randn(N, 40)}
     fields, ids = field_set(values, None), ids_of()
     ids[place] = bad
-    with pytest.raises(IndexError, match=rf"ids must be in \[0, {N}\), got {bad} at position {place}"):
+    with pytest.raises(
+        IndexError, match=rf"ids must be in \[0, {N}\), got {bad} at position {place}"
+    ):
         fields.read_each(reads(values, ids))
     assert all(not counted.rows for counted in fields.counters.fields.values())
 
 
 def test_the_shorter_of_two_fields_is_told():
     fields = field_set({"a": torch.randn(N), "b": torch.randn(N // 2)}, None)
-    with pytest.raises(IndexError, match=rf"ids must be in \[0, {N // 2}\), got {N - 1} at position 1"):
+    with pytest.raises(
+        IndexError, match=rf"ids must be in \[0, {N // 2}\), got {N - 1} at position 1"
+    ):
         fields.read_each(reads("ab", torch.tensor([0, N - 1])))
 
 
@@ -120,12 +145,20 @@ def test_reads_of_other_ids_and_a_users_storage():
     values = {"a": torch.randn(N), "b": torch.randn(N, 2), "c": torch.randn(N)}
     fields, ids, few = field_set(values, None), ids_of(), ids_of(7)
     fields.add_storage("own", lambda some: some * 2)
-    asked = [Read("a", ids), Read("c", few, [7]), Read("own", few), Read("b", ids), Read("own", ids)]
+    asked = [
+        Read("a", ids),
+        Read("c", few, [7]),
+        Read("own", few),
+        Read("b", ids),
+        Read("own", ids),
+    ]
     rows = fields.read_each(asked)
     expected = [values["a"][ids], values["c"][few], few * 2, values["b"][ids], ids * 2]
     for got, wanted in zip(rows, expected, strict=True):
         assert torch.equal(got.tensor, wanted)
-    assert [now is before for now, before in zip(fields.current_each(asked, rows), rows, strict=True)] == [True] * 5
+    assert [
+        now is before for now, before in zip(fields.current_each(asked, rows), rows, strict=True)
+    ] == [True] * 5
 
 
 def test_memory_of_each_field_comes_back_by_itself():

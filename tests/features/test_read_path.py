@@ -1,4 +1,5 @@
-"""How a field is read is resolved once for each version of its values, and never keeps these alive."""
+"""How a field is read is resolved once for each version of its values, and never keeps these
+alive."""
 
 import threading
 import weakref
@@ -18,7 +19,9 @@ IDS = torch.tensor([3, 0, 3])
 def field_set(fields):
     pools = BufferPools(2)
     sources = {name: (lambda name=name: fields[name]) for name in fields}
-    return FieldSet(sources, device=CPU, budget=None, rank=lambda types: {}, pool_of=pools, num_nodes=5)
+    return FieldSet(
+        sources, device=CPU, budget=None, rank=lambda types: {}, pool_of=pools, num_nodes=5
+    )
 
 
 def path_of(of, name="a"):
@@ -72,7 +75,9 @@ def test_writes_to_rows_by_reference_are_seen(part):
     assert torch.equal(rows(of), held[IDS]) and path_of(of) is not path
 
 
-@pytest.mark.parametrize("make", [lambda x: x, lambda x: IndexedRows(x, torch.arange(5))], ids=["tensor", "reference"])
+@pytest.mark.parametrize(
+    "make", [lambda x: x, lambda x: IndexedRows(x, torch.arange(5))], ids=["tensor", "reference"]
+)
 def test_replaced_values_are_freed_at_once(make):
     fields = {"a": make(torch.rand(5, 3))}
     of = field_set(fields)
@@ -105,9 +110,12 @@ def test_another_tensor_of_the_same_memory_is_another_field_value():
     assert not of.is_current("a", before) and torch.equal(rows(of), whole[5:][IDS])
 
 
-@pytest.mark.parametrize("make", [lambda x: x, lambda x: IndexedRows(x, torch.arange(5))], ids=["tensor", "reference"])
+@pytest.mark.parametrize(
+    "make", [lambda x: x, lambda x: IndexedRows(x, torch.arange(5))], ids=["tensor", "reference"]
+)
 def test_new_memory_at_the_address_of_freed_memory_is_new(make):
-    """As an allocator gives addresses again: the memory was replaced twice, and is where it was at first."""
+    """As an allocator gives addresses again: the memory was replaced twice, and is where it was at
+    first."""
     place, source = np.zeros((5, 2)), torch.ones(5, 2).double()
     of = field_set({"a": make(source)})
     source.data = torch.from_numpy(place)
@@ -117,7 +125,9 @@ def test_new_memory_at_the_address_of_freed_memory_is_new(make):
     source.data = torch.from_numpy(place)
     assert not of.is_current("a", before)
     again = of.read("a", IDS)
-    assert again.tensor.eq(2).all() and again.version != before.version and of.is_current("a", again)
+    assert (
+        again.tensor.eq(2).all() and again.version != before.version and of.is_current("a", again)
+    )
 
 
 @torch.inference_mode()
@@ -130,7 +140,9 @@ def test_tensors_that_count_no_writes_are_looked_at_each_time():
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 0), (5, 2, 3)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]
+)
 def test_all_shapes_and_dtypes_through_a_kept_path(shape, dtype):
     values = torch.from_numpy(np.arange(int(np.prod(shape))).reshape(shape)).to(dtype)
     for tensor in (values, values.conj() if dtype.is_complex else values.flip(0)):
@@ -147,7 +159,8 @@ def test_a_bad_id_is_refused_each_time():
 
 
 def test_memory_that_is_swapped_while_it_is_read_is_not_freed_under_the_read():
-    """``.data`` puts other memory behind the same tensor; a row is of the old one or of the new one, whole."""
+    """``.data`` puts other memory behind the same tensor; a row is of the old one or of the new
+    one, whole."""
     fields = {"a": torch.zeros(20_000, 64)}
     of, ids = field_set(fields), torch.arange(20_000)
     stop = threading.Event()

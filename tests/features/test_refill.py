@@ -51,7 +51,10 @@ def first(ids):
 def field_set(sources, budget="25%", rank=None, share=None):
     pool = BufferPool(4)
     return FieldSet(
-        {key: (value if callable(value) else lambda value=value: value) for key, value in sources.items()},
+        {
+            key: (value if callable(value) else lambda value=value: value)
+            for key, value in sources.items()
+        },
         device=torch.device("cpu"),
         budget=Budget.parse(budget),
         rank=rank or first(range(N)),
@@ -73,7 +76,11 @@ def cached(fields, key="wide"):
 
 
 def memory(fields):
-    return {key: field._cache.rows.data_ptr() for key, field in fields._fields.items() if field.is_cached}
+    return {
+        key: field._cache.rows.data_ptr()
+        for key, field in fields._fields.items()
+        if field.is_cached
+    }
 
 
 def check(fields, sources):
@@ -211,7 +218,9 @@ def test_at_most_one_field_more_than_the_budget_is_held(mapped, monkeypatch):
         {},
         device=torch.device("cpu"),
         budget=Budget.parse(SLOT_BYTES * N + 32 * 100),
-        rank=lambda types: dict.fromkeys(types, Ranking(torch.arange(N), reads["in"], per_epoch=True)),
+        rank=lambda types: dict.fromkeys(
+            types, Ranking(torch.arange(N), reads["in"], per_epoch=True)
+        ),
         pool_of=lambda key: pool,
         num_nodes=N,
         outputs=lambda row_type: reads["out"],
@@ -233,7 +242,11 @@ def test_at_most_one_field_more_than_the_budget_is_held(mapped, monkeypatch):
     for turn in range(4):
         reads["in"] = torch.arange(N, 0, -1).double() * (1e-3 if turn % 2 == 0 else 1)
         reads["out"] = torch.arange(N, 0, -1).double() * (1 if turn % 2 == 0 else 1e-3)
-        fields.refill(lambda types: dict.fromkeys(types, Ranking(torch.arange(N), reads["in"], per_epoch=True)))
+        fields.refill(
+            lambda types: dict.fromkeys(
+                types, Ranking(torch.arange(N), reads["in"], per_epoch=True)
+            )
+        )
         check(fields, sources)
     assert all(total <= 32 * 100 + new for total, new in held) and len(held) > 4
     assert sum(part.nbytes for part in fields.plan) <= 32 * 100
@@ -283,7 +296,9 @@ def test_threads_read_whole_rows_while_the_cache_is_refilled(sources):
     for thread in threads:
         thread.start()
     for turn in range(40):
-        fields.refill(first(torch.randperm(N, generator=torch.Generator().manual_seed(turn)).tolist()))
+        fields.refill(
+            first(torch.randperm(N, generator=torch.Generator().manual_seed(turn)).tolist())
+        )
         if turn % 8 == 0:
             fields.invalidate("wide")
             sources["narrow"].add_(0)

@@ -1,4 +1,5 @@
-"""One budget over fields that are read in different roles, of vertices and of edges; what they are expected to save."""
+"""One budget over fields that are read in different roles, of vertices and of edges; what they are
+expected to save."""
 
 import numpy as np
 import pytest
@@ -38,7 +39,11 @@ def mapped(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sources(mapped):
     """Rows of 32, 8 and 16 bytes."""
-    return {"feat": mapped("feat", 100, 4), "label": mapped("label", 100, 1), "weight": mapped("weight", 300, 2)}
+    return {
+        "feat": mapped("feat", 100, 4),
+        "label": mapped("label", 100, 1),
+        "weight": mapped("weight", 300, 2),
+    }
 
 
 def make(sources, budget, reads, *, seeds=None, roles=None, row_types=None, share=None):
@@ -72,7 +77,12 @@ def make(sources, budget, reads, *, seeds=None, roles=None, row_types=None, shar
     )
     for key, tensor in sources.items():
         row_type = (row_types or {}).get(key, EDGES if key == "weight" else "v")
-        fields.add_source(key, lambda tensor=tensor: tensor, row_type=row_type, role=(roles or {}).get(key, Role.INPUT))
+        fields.add_source(
+            key,
+            lambda tensor=tensor: tensor,
+            row_type=row_type,
+            role=(roles or {}).get(key, Role.INPUT),
+        )
     fields.prepare()
     fields.asked = asked
     return fields
@@ -121,7 +131,11 @@ def test_a_field_in_both_roles_has_the_reads_of_both(sources):
     seeds[90:] = 7
     reads = descending(100) / 100
     fields = make(
-        {"feat": sources["feat"]}, "50%", {"v": reads}, seeds={"v": seeds}, roles={"feat": Role.INPUT | Role.OUTPUT}
+        {"feat": sources["feat"]},
+        "50%",
+        {"v": reads},
+        seeds={"v": seeds},
+        roles={"feat": Role.INPUT | Role.OUTPUT},
     )
     part = parts(fields)["feat"]
     assert part.expected_reads == pytest.approx(50.5 + 70) and part.expected_hits == pytest.approx(
@@ -143,7 +157,9 @@ def test_where_reads_are_not_known_all_fields_have_the_same_vertices(sources, pe
     ranking = Ranking(torch.arange(100).flip(0), scores, per_epoch=False)
     two = {k: sources[k] for k in ("feat", "label")}
     seeds = torch.arange(100) % 2
-    fields = make(two, TABLES["v"] + 40 * 30, {"v": ranking}, seeds={"v": seeds}, roles={"label": Role.OUTPUT})
+    fields = make(
+        two, TABLES["v"] + 40 * 30, {"v": ranking}, seeds={"v": seeds}, roles={"label": Role.OUTPUT}
+    )
     assert rows(fields) == {"feat": 30, "label": 30}
     feat, label = parts(fields)["feat"], parts(fields)["label"]
     assert feat.expected_hit_rate is None and feat.expected_bytes_saved is None
@@ -152,11 +168,21 @@ def test_where_reads_are_not_known_all_fields_have_the_same_vertices(sources, pe
 
 
 @pytest.mark.parametrize("role", [Role.INPUT, Role.INPUT | Role.OUTPUT])
-def test_of_a_ranking_that_leaves_vertices_out_the_hits_are_known_and_the_rate_is_not(sources, role):
+def test_of_a_ranking_that_leaves_vertices_out_the_hits_are_known_and_the_rate_is_not(
+    sources, role
+):
     ranking = Ranking(torch.arange(50, 90), descending(40), per_epoch=True)
-    fields = make({"feat": sources["feat"]}, 0.1, {"v": ranking}, seeds={"v": torch.ones(100)}, roles={"feat": role})
+    fields = make(
+        {"feat": sources["feat"]},
+        0.1,
+        {"v": ranking},
+        seeds={"v": torch.ones(100)},
+        roles={"feat": role},
+    )
     (part,) = parts(fields).values()
-    assert part.rows == 10 and part.expected_hits == sum(range(31, 41)) + (10 if Role.OUTPUT in role else 0)
+    assert part.rows == 10 and part.expected_hits == sum(range(31, 41)) + (
+        10 if Role.OUTPUT in role else 0
+    )
     assert part.expected_reads is None and part.expected_hit_rate is None
     assert part.expected_bytes_saved == 32 * part.expected_hits
 
@@ -172,7 +198,9 @@ def test_edges_share_the_budget_with_vertices(sources):
     assert plan.node_type == EDGES and plan.num_nodes == 300 and plan.table_bytes == TABLES[EDGES]
     assert hits(fields, "weight", torch.arange(300)) == 137
     assert torch.equal(fields.read("weight", torch.arange(300)).tensor, sources["weight"])
-    assert parts(fields)["weight"].expected_hit_rate == pytest.approx(sum(range(164, 301)) / sum(range(1, 301)))
+    assert parts(fields)["weight"].expected_hit_rate == pytest.approx(
+        sum(range(164, 301)) / sum(range(1, 301))
+    )
 
 
 def test_a_table_of_edges_that_does_not_pay_is_not_paid(sources):
@@ -200,7 +228,13 @@ def test_labels_of_seed_edges_need_no_ranking(sources):
     seeds = torch.zeros(300)
     seeds[200:250] = 1
     roles = {"weight": Role.OUTPUT}
-    fields = make({"weight": sources["weight"]}, TABLES[EDGES] + 16 * 50, {}, seeds={EDGES: seeds}, roles=roles)
+    fields = make(
+        {"weight": sources["weight"]},
+        TABLES[EDGES] + 16 * 50,
+        {},
+        seeds={EDGES: seeds},
+        roles=roles,
+    )
     assert fields.asked == [] and rows(fields) == {"weight": 50}
     assert hits(fields, "weight", torch.arange(200, 250)) == 50
     assert parts(fields)["weight"].expected_hit_rate == 1.0
@@ -232,12 +266,23 @@ def test_a_late_field_of_edges_gets_what_is_left(sources):
 )
 def test_expectations_are_what_an_epoch_of_these_reads_sees(sources, budget, seed, role):
     rng = np.random.default_rng(seed)
-    reads = {"v": torch.from_numpy(rng.integers(0, 9, 100)), EDGES: torch.from_numpy(rng.integers(0, 5, 300))}
+    reads = {
+        "v": torch.from_numpy(rng.integers(0, 9, 100)),
+        EDGES: torch.from_numpy(rng.integers(0, 5, 300)),
+    }
     seeds = {"v": torch.from_numpy(rng.integers(0, 2, 100)), EDGES: torch.zeros(300)}
-    fields = make(sources, budget, {t: r.double() for t, r in reads.items()}, seeds=seeds, roles={"label": role})
+    fields = make(
+        sources,
+        budget,
+        {t: r.double() for t, r in reads.items()},
+        seeds=seeds,
+        roles={"label": role},
+    )
     assert sum(plan.nbytes for plan in fields.plans) <= fields.plans[0].budget_bytes
     epoch = {"feat": reads["v"], "weight": reads[EDGES]}
-    epoch["label"] = sum(r for r, of in ((reads["v"], Role.INPUT), (seeds["v"], Role.OUTPUT)) if of in role)
+    epoch["label"] = sum(
+        r for r, of in ((reads["v"], Role.INPUT), (seeds["v"], Role.OUTPUT)) if of in role
+    )
     for key, part in parts(fields).items():
         ids = torch.repeat_interleave(torch.arange(len(epoch[key])), epoch[key])
         assert part.expected_reads == len(ids) and part.expected_hits == hits(fields, key, ids)

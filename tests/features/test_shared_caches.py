@@ -25,7 +25,13 @@ def graph(tmp_path):
 
 def make(graph, seeds=range(50), *, fields=("feat",), **options):
     defaults = dict(batch_size=10, cache="20%", seed=0)
-    return Loader(graph, torch.tensor(list(seeds)), NeighborSampler([3]), fields=fields, **(defaults | options))
+    return Loader(
+        graph,
+        torch.tensor(list(seeds)),
+        NeighborSampler([3]),
+        fields=fields,
+        **(defaults | options),
+    )
 
 
 def rows_of(loader, name="feat"):
@@ -56,7 +62,10 @@ def test_train_and_validation_share_one_cache(graph, cache):
 
 
 def test_loaders_with_one_cache_dtype_share_it(graph):
-    train, val = run(make(graph, cache_dtype="fp16")), run(make(graph, range(50, 100), cache_dtype=torch.float16))
+    train, val = (
+        run(make(graph, cache_dtype="fp16")),
+        run(make(graph, range(50, 100), cache_dtype=torch.float16)),
+    )
     assert rows_of(val) == rows_of(train)
 
 
@@ -79,7 +88,12 @@ def test_other_budgets_fields_and_policies_have_their_own(graph, options):
 def test_another_direction_has_its_own(graph):
     first = run(make(graph))
     out = Loader(
-        graph, torch.arange(50), NeighborSampler([3], edge_dir="out"), fields=["feat"], batch_size=10, cache="20%"
+        graph,
+        torch.arange(50),
+        NeighborSampler([3], edge_dir="out"),
+        fields=["feat"],
+        batch_size=10,
+        cache="20%",
     )
     assert rows_of(run(out)) != rows_of(first)
 
@@ -109,7 +123,8 @@ def test_other_tensors_are_not_mixed_up(graph, tmp_path):
 
 
 def test_a_loader_and_its_cache_are_freed_at_once(graph):
-    """Without the garbage collector: a cycle would keep gigabytes of cache until it happens to run."""
+    """Without the garbage collector: a cycle would keep gigabytes of cache until it happens to
+    run."""
     gc.collect()
     gc.disable()
     try:
@@ -117,7 +132,8 @@ def test_a_loader_and_its_cache_are_freed_at_once(graph):
         batches = iter(loader)
         next(batches)
         watched = [
-            weakref.ref(x) for x in (loader, loader._engine.fields, loader._engine.fields._fields["feat"]._cache)
+            weakref.ref(x)
+            for x in (loader, loader._engine.fields, loader._engine.fields._fields["feat"]._cache)
         ]
         del loader, batches
         deadline = time.monotonic() + 30  # the threads end after the batch that they are at

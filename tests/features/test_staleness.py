@@ -1,4 +1,5 @@
-"""Stale values are never served: whatever is done to a field, the next read has its present values."""
+"""Stale values are never served: whatever is done to a field, the next read has its present
+values."""
 
 import threading
 

@@ -1,4 +1,5 @@
-"""Transfer: what is chosen and why, what is pinned for how long, and that both ways deliver the same."""
+"""Transfer: what is chosen and why, what is pinned for how long, and that both ways deliver the
+same."""
 
 import gc
 import threading
@@ -19,7 +20,9 @@ from pagraph.features.narrow import NarrowFeature
 from pagraph.graph.indexed_rows import IndexedRows
 
 IDS = torch.tensor([3, 0, 3])
-needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
+needs_interpreter = pytest.mark.skipif(
+    not HostAccelerator().runs_kernels, reason="needs Triton's interpreter"
+)
 
 
 class Pins(HostAccelerator):
@@ -60,14 +63,20 @@ def reach(transfer, source, accelerator):
 
 
 def test_modes_are_checked():
-    with pytest.raises(ValueError, match="transfer must be one of 'auto', 'zero-copy', 'staging', got 'fast'"):
+    with pytest.raises(
+        ValueError, match="transfer must be one of 'auto', 'zero-copy', 'staging', got 'fast'"
+    ):
         Transfer(HostAccelerator(), "fast")
 
 
 def test_nothing_is_decided_before_rows_are_missed():
     accelerator = Pins()
     transfer = Transfer(accelerator)
-    assert (transfer.mode, transfer.chosen, transfer.reason) == ("auto", None, "no row was missed yet")
+    assert (transfer.mode, transfer.chosen, transfer.reason) == (
+        "auto",
+        None,
+        "no row was missed yet",
+    )
     assert not accelerator.pinned
 
 
@@ -91,7 +100,10 @@ def test_auto_measures_once_and_keeps_the_faster(monkeypatch):
         assert len(accelerator.pinned) == (chosen == "zero-copy")
         measured = len(calls)
         assert torch.equal(delivered(source, accelerator, transfer), rows[IDS])
-        assert len(calls) == measured and calls.count("staging") == calls.count("zero_copy") == measured / 2
+        assert (
+            len(calls) == measured
+            and calls.count("staging") == calls.count("zero_copy") == measured / 2
+        )
         transfer.close()
         assert not accelerator.pinned
 
@@ -100,7 +112,9 @@ def test_auto_measures_once_and_keeps_the_faster(monkeypatch):
 def test_measured_rows_are_few_bytes_and_speeds_those_of_the_clock(monkeypatch):
     most = []
     monkeypatch.setattr(
-        Transfer, "_seconds", lambda self, way, ids, out: most.append(out.numel() * out.element_size()) or 1e-3
+        Transfer,
+        "_seconds",
+        lambda self, way, ids, out: most.append(out.numel() * out.element_size()) or 1e-3,
     )
     monkeypatch.setattr(transfer_module, "_SAMPLE_BYTES", 6400)
     transfer = Transfer(HostAccelerator())
@@ -143,7 +157,11 @@ def test_memory_that_cannot_be_pinned_is_staged(mode):
 @pytest.mark.parametrize(
     ("make", "accelerator", "reason"),
     [
-        (lambda: NarrowFeature(HostFeature(torch.ones(4, 5)), torch.float16, "x"), Pins(), "the CPU rounds its rows"),
+        (
+            lambda: NarrowFeature(HostFeature(torch.ones(4, 5)), torch.float16, "x"),
+            Pins(),
+            "the CPU rounds its rows",
+        ),
         (lambda: HostFeature(torch.ones(4, 5)), WithoutKernels(), "Triton is missing"),
         (lambda: HostFeature(torch.ones(5, 4).t()), Pins(), "its rows are not contiguous"),
     ],
@@ -154,7 +172,9 @@ def test_where_zero_copy_is_out_of_the_question_it_says_so_once(make, accelerato
     assert torch.equal(delivered(source, accelerator, transfer), torch.ones(3, *source.row_shape))
     assert (transfer.chosen, transfer.reason) == ("staging", reason)
     forced = Transfer(accelerator, "zero-copy")
-    with pytest.warns(RuntimeWarning, match=f"transfer 'zero-copy' is not possible for a field, because {reason}"):
+    with pytest.warns(
+        RuntimeWarning, match=f"transfer 'zero-copy' is not possible for a field, because {reason}"
+    ):
         delivered(source, accelerator, forced)
     assert torch.equal(delivered(source, accelerator, forced), torch.ones(3, *source.row_shape))
     assert (forced.chosen, forced.reason) == ("staging", reason)
@@ -164,11 +184,18 @@ def test_where_zero_copy_is_out_of_the_question_it_says_so_once(make, accelerato
 def test_rows_on_disk_are_pinned_only_if_asked_for(tmp_path):
     np.arange(20.0).reshape(4, 5).tofile(tmp_path / "rows")
     rows = torch.from_numpy(np.memmap(tmp_path / "rows", dtype=np.float64, mode="r+", shape=(4, 5)))
-    for mode, chosen, reason in [("auto", "staging", "its rows are on disk"), ("zero-copy", "zero-copy", "asked for")]:
+    for mode, chosen, reason in [
+        ("auto", "staging", "its rows are on disk"),
+        ("zero-copy", "zero-copy", "asked for"),
+    ]:
         accelerator = Pins()
         transfer = Transfer(accelerator, mode)
         assert torch.equal(delivered(DiskFeature(rows), accelerator, transfer), rows[IDS])
-        assert (transfer.chosen, transfer.reason, len(accelerator.pinned)) == (chosen, reason, mode == "zero-copy")
+        assert (transfer.chosen, transfer.reason, len(accelerator.pinned)) == (
+            chosen,
+            reason,
+            mode == "zero-copy",
+        )
 
 
 @needs_interpreter
@@ -176,7 +203,9 @@ def test_rows_by_reference_have_their_table_pinned_too():
     accelerator = Pins()
     source, ids = torch.randn(9, 3), torch.tensor([8, 1, 1, 7])
     transfer = Transfer(accelerator, "zero-copy")
-    assert torch.equal(delivered(HostFeature(IndexedRows(source, ids)), accelerator, transfer), source[ids[IDS]])
+    assert torch.equal(
+        delivered(HostFeature(IndexedRows(source, ids)), accelerator, transfer), source[ids[IDS]]
+    )
     assert sorted(accelerator.pinned) == sorted([source.data_ptr(), ids.data_ptr()])
     transfer.close()
     assert not accelerator.pinned
@@ -188,7 +217,8 @@ def test_a_field_in_other_memory_is_pinned_instead_of_the_old():
     transfer = Transfer(accelerator, "zero-copy")
     old, new = torch.zeros(4, 5), torch.ones(4, 5)
     delivered(HostFeature(old), accelerator, transfer)
-    assert torch.equal(delivered(HostFeature(old), accelerator, transfer), old[IDS])  # the same memory: pinned once
+    # The same memory: pinned once.
+    assert torch.equal(delivered(HostFeature(old), accelerator, transfer), old[IDS])
     assert accelerator.pinned == [old.data_ptr()]
     assert torch.equal(delivered(HostFeature(new), accelerator, transfer), new[IDS])
     assert accelerator.pinned == [new.data_ptr()]
@@ -274,7 +304,9 @@ def test_other_threads_stage_while_one_measures(monkeypatch):
     monkeypatch.setattr(Transfer, "_seconds", slow)
     transfer = Transfer(accelerator)
     results = []
-    thread = threading.Thread(target=lambda: results.append(delivered(HostFeature(rows), accelerator, transfer)))
+    thread = threading.Thread(
+        target=lambda: results.append(delivered(HostFeature(rows), accelerator, transfer))
+    )
     thread.start()
     assert measuring.wait(30)
     assert torch.equal(delivered(HostFeature(rows), accelerator, transfer), rows[IDS])
@@ -310,7 +342,9 @@ def test_no_memory_to_measure_decides_nothing():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("mode", ["auto", "zero-copy", "staging"])
-@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float32, torch.int64, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.bfloat16, torch.float32, torch.int64, torch.complex64]
+)
 @pytest.mark.parametrize("width", [(), (1,), (100,), (129,), (3, 1000)])
 def test_rows_arrive_on_a_gpu(mode, dtype, width):
     accelerator = accelerator_for(torch.device("cuda", 0))

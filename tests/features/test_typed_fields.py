@@ -1,4 +1,5 @@
-"""Fields of several vertex types in one set: one budget, one decision, late fields, shared caches."""
+"""Fields of several vertex types in one set: one budget, one decision, late fields, shared
+caches."""
 
 import threading
 
@@ -72,7 +73,11 @@ def read_all(fields, sources, times=1):
 
 @pytest.fixture
 def sources(mapped):
-    return {("a", "x"): mapped("ax", 100, 1), ("b", "x"): mapped("bx", 40, 2), ("c", "x"): torch.empty(0, 7)}
+    return {
+        ("a", "x"): mapped("ax", 100, 1),
+        ("b", "x"): mapped("bx", 40, 2),
+        ("c", "x"): torch.empty(0, 7),
+    }
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,10 @@ def test_fields_of_edges_are_read_and_never_cached(sources, mapped):
     fields.add_source("edge", lambda: weight, row_type=None)
     fields.prepare()
     assert torch.equal(fields.read("edge", torch.arange(100)).tensor, weight)
-    assert fields.counters.fields["edge"].cacheable is False and fields.counters.fields["edge"].hits == 0
+    assert (
+        fields.counters.fields["edge"].cacheable is False
+        and fields.counters.fields["edge"].hits == 0
+    )
 
 
 def test_the_same_key_is_another_field_in_each_set_but_never_in_one(sources):
@@ -153,7 +161,9 @@ def test_a_type_that_comes_late_pays_its_table_from_what_is_left(sources, left):
 
 def test_a_second_late_field_gets_what_the_first_left(sources, mapped):
     more = mapped("more", 40, dtype=np.int16)
-    fields = field_set({("a", "x"): sources["a", "x"]}, TABLES["a"] + 800 + TABLES["b"] + 16 * 30 + 2 * 9)
+    fields = field_set(
+        {("a", "x"): sources["a", "x"]}, TABLES["a"] + 800 + TABLES["b"] + 16 * 30 + 2 * 9
+    )
     fields.prepare()
     late = {("b", "x"): sources["b", "x"], ("b", "more"): more}
     for key, tensor in late.items():
@@ -255,7 +265,8 @@ def test_threads_read_all_types_while_the_cache_is_filled_and_a_type_comes_late(
     assert sum(plan.nbytes for plan in fields.plans) <= fields.plans[0].budget_bytes
     reads = 0
     while rows(fields) != {"a": 100, "b": 40, "c": 0}:
-        # The more often a field was cached in vain, the longer it has to settle; 4096 reads are the most.
+        # The more often a field was cached in vain, the longer it has to settle; 4096 reads are the
+        # most.
         read_all(fields, {key: sources[key] for key in known})
         reads += 1
         assert reads <= 4096

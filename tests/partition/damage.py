@@ -23,7 +23,11 @@ def seal(out, part):
 
 def describe(path, array):
     content = path.read_bytes()
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "shape": list(array.shape)}
+    return {
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "shape": list(array.shape),
+    }
 
 
 def rewrite(out, part, name, change):
@@ -42,7 +46,11 @@ def rewrite(out, part, name, change):
         return
 
     def change_array(value):
-        entries = [entry for own in (*value["node_types"], *value["edge_types"]) for entry in own["fields"].values()]
+        entries = [
+            entry
+            for own in (*value["node_types"], *value["edge_types"])
+            for entry in own["fields"].values()
+        ]
         entries += [edge[name] for edge in value["edge_types"] for name in ("indptr", "indices")]
         (found,) = [e for e in entries if e["file"] == path.name]
         found.update(entry)

@@ -1,4 +1,5 @@
-"""DistDGL in standalone mode on one part of a heterograph: what it samples with all neighbours is the source's."""
+"""DistDGL in standalone mode on one part of a heterograph: what it samples with all neighbours is
+the source's."""
 
 import sys
 
@@ -17,13 +18,20 @@ assert pagraph.dgl
 def main(config, source):
     dgl.distributed.initialize(None)
     graph, whole = dgl.distributed.DistGraph("graph", part_config=config), Graph.open(source)
-    source_ids = {name: graph.nodes[name].data["orig_id"][torch.arange(graph.num_nodes(name))] for name in graph.ntypes}
+    source_ids = {
+        name: graph.nodes[name].data["orig_id"][torch.arange(graph.num_nodes(name))]
+        for name in graph.ntypes
+    }
     mask = graph.nodes["paper"].data["train_mask"]
-    seeds = dgl.distributed.node_split(mask, graph.get_partition_book(), ntype="paper", force_even=False)
+    seeds = dgl.distributed.node_split(
+        mask, graph.get_partition_book(), ntype="paper", force_even=False
+    )
     where = dgl.dataloading if hasattr(dgl.dataloading, "DistNodeDataLoader") else dgl.distributed
     found = set()
     sampler = MultiLayerNeighborSampler([-1, -1])
-    for _, output, blocks in where.DistNodeDataLoader(graph, {"paper": seeds}, sampler, batch_size=50):
+    for _, output, blocks in where.DistNodeDataLoader(
+        graph, {"paper": seeds}, sampler, batch_size=50
+    ):
         found |= set(source_ids["paper"][output["paper"]].tolist())
         for block in blocks:
             for edge_type in block.canonical_etypes:

@@ -1,4 +1,5 @@
-"""Machines for tests of DistDGL: namespaces of this one, each with its own network address and shared memory."""
+"""Machines for tests of DistDGL: namespaces of this one, each with its own network address and
+shared memory."""
 
 import contextlib
 import subprocess
@@ -12,7 +13,9 @@ class Machine:
 
     def __init__(self) -> None:
         command = ["unshare", "--net", "--mount", "--ipc", "sh", "-c", _PREPARE]
-        self.holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.holder = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         if self.holder.stdout.readline() != "ready\n":
             raise OSError(self.holder.communicate()[1])
 
@@ -24,7 +27,8 @@ class Machine:
 
 @contextlib.contextmanager
 def two_machines():
-    """Two machines with a cable between their interfaces ``cable0`` (10.77.0.1) and ``cable1`` (10.77.0.2).
+    """Two machines with a cable between their interfaces ``cable0`` (10.77.0.1) and ``cable1``
+    (10.77.0.2).
 
     Raises:
         OSError: This system or this user may not make any.
@@ -33,7 +37,10 @@ def two_machines():
     try:
         for _ in range(2):
             machines.append(Machine())
-        ends = [["name", f"cable{i}", "netns", str(machine.holder.pid)] for i, machine in enumerate(machines)]
+        ends = [
+            ["name", f"cable{i}", "netns", str(machine.holder.pid)]
+            for i, machine in enumerate(machines)
+        ]
         _run("ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1])
         for i, machine in enumerate(machines):
             for command in (

@@ -28,7 +28,8 @@ def reach(rows, start, hops):
 
 
 def paper_parts(graph, train, num_parts, hops):
-    """The paper's score with exact sets, over training vertices in ascending order; sizes differ by one at most."""
+    """The paper's score with exact sets, over training vertices in ascending order; sizes differ by
+    one at most."""
     rows = rows_of(graph)
     train_of, held = [set() for _ in range(num_parts)], [set() for _ in range(num_parts)]
     floor, average = len(train) // num_parts, len(train) / num_parts
@@ -42,7 +43,8 @@ def paper_parts(graph, train, num_parts, hops):
 
         limit = floor + (larger < len(train) % num_parts)
         part = max(
-            (i for i in range(num_parts) if len(train_of[i]) < limit), key=lambda i: (score(i), -len(train_of[i]), i)
+            (i for i in range(num_parts) if len(train_of[i]) < limit),
+            key=lambda i: (score(i), -len(train_of[i]), i),
         )
         train_of[part].add(t)
         held[part] |= near
@@ -52,7 +54,8 @@ def paper_parts(graph, train, num_parts, hops):
 
 @st.composite
 def graphs(draw, max_nodes=30, max_edges=120):
-    """Any small multigraph: isolated vertices, self-loops, parallel edges, no edges at all, int32 or int64."""
+    """Any small multigraph: isolated vertices, self-loops, parallel edges, no edges at all, int32
+    or int64."""
     n = draw(st.integers(1, max_nodes))
     ends = st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=max_edges)
     edges = draw(ends)
@@ -64,11 +67,15 @@ def wide(graph):
     """The same graph with int64 ids."""
     csc = graph.csc
     ids = None if csc.edge_ids is None else csc.edge_ids.long()
-    return pagraph.Graph(pagraph.graph.graph.CSC(csc.indptr.long(), csc.indices.long(), csc.num_src, ids))
+    return pagraph.Graph(
+        pagraph.graph.graph.CSC(csc.indptr.long(), csc.indices.long(), csc.num_src, ids)
+    )
 
 
 @st.composite
 def train_sets(draw, graph, minimum=1):
     """Ascending ids of some vertices."""
-    chosen = draw(st.sets(st.integers(0, graph.num_nodes - 1), min_size=min(minimum, graph.num_nodes)))
+    chosen = draw(
+        st.sets(st.integers(0, graph.num_nodes - 1), min_size=min(minimum, graph.num_nodes))
+    )
     return torch.tensor(sorted(chosen), dtype=torch.int64)

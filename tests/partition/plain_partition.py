@@ -35,19 +35,28 @@ def plain_part(graph, seeds, hops, without=()):
     ids = sorted(hop_of, key=lambda v: (hop_of[v], v))
     local = {v: i for i, v in enumerate(ids)}
     rows = in_edges(graph)
-    edges = [[(local[u], e) for u, e in rows[v] if u in local] if hop_of[v] < hops else [] for v in ids]
+    edges = [
+        [(local[u], e) for u, e in rows[v] if u in local] if hop_of[v] < hops else [] for v in ids
+    ]
     return ids, edges
 
 
 def make_partition(graph, train, parts, num_parts, hops, **more):
     return Partition(
-        graph, torch.tensor(train), torch.tensor(parts, dtype=torch.int32), num_parts, hops, "hash", **more
+        graph,
+        torch.tensor(train),
+        torch.tensor(parts, dtype=torch.int32),
+        num_parts,
+        hops,
+        "hash",
+        **more,
     )
 
 
 @st.composite
 def partitions(draw, most_vertices=12, most_edges=40):
-    """Any small graph (isolated vertices, self-loops, parallel edges, ids or none) divided at random."""
+    """Any small graph (isolated vertices, self-loops, parallel edges, ids or none) divided at
+    random."""
     num_nodes = draw(st.integers(1, most_vertices))
     vertex = st.integers(0, num_nodes - 1)
     ends = draw(st.lists(st.tuples(vertex, vertex), max_size=most_edges))
@@ -61,5 +70,7 @@ def partitions(draw, most_vertices=12, most_edges=40):
     parts = [*range(num_parts)] + [draw(st.integers(0, num_parts - 1)) for _ in train[num_parts:]]
     dropped = None
     if draw(st.booleans()):
-        dropped = tuple(torch.tensor(sorted(draw(st.sets(vertex))), dtype=torch.int64) for _ in range(num_parts))
+        dropped = tuple(
+            torch.tensor(sorted(draw(st.sets(vertex))), dtype=torch.int64) for _ in range(num_parts)
+        )
     return make_partition(graph, train, parts, num_parts, draw(st.integers(1, 4)), dropped=dropped)

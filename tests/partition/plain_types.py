@@ -1,4 +1,5 @@
-"""Slow, plain references for graphs with several types: a part's vertices and edges by dictionaries and loops."""
+"""Slow, plain references for graphs with several types: a part's vertices and edges by dictionaries
+and loops."""
 
 import torch
 from hypothesis import strategies as st
@@ -44,7 +45,8 @@ def plain_typed_hops(rows, seeds, hops, without=()):
 
 
 def plain_typed_part(graph, seeds, hops, without=()):
-    """By type the ids, nearest first; and of each edge type the rows of (local source, edge id) of each destination."""
+    """By type the ids, nearest first; and of each edge type the rows of (local source, edge id) of
+    each destination."""
     rows = Rows(graph)
     hop_of = plain_typed_hops(rows, seeds, hops, without)
     ids = {
@@ -67,8 +69,12 @@ def numbers(partition, pairs):
 
 @st.composite
 def typed_partitions(draw, most_vertices=7, most_edges=15):
-    """Any small heterograph (types without vertices or edges, self-loops, parallel edges, ids or none), divided."""
-    counts = {name: draw(st.integers(least, most_vertices)) for name, least in (("a", 1), ("b", 0), ("c", 0))}
+    """Any small heterograph (types without vertices or edges, self-loops, parallel edges, ids or
+    none), divided."""
+    counts = {
+        name: draw(st.integers(least, most_vertices))
+        for name, least in (("a", 1), ("b", 0), ("c", 0))
+    }
     csc = {}
     for edge_type in draw(st.lists(st.sampled_from(EDGE_TYPES), min_size=1, unique=True)):
         num_src, num_dst = counts[edge_type[0]], counts[edge_type[2]]
@@ -88,6 +94,17 @@ def typed_partitions(draw, most_vertices=7, most_edges=15):
     dropped = None
     if draw(st.booleans()):
         some = st.sets(st.integers(0, graph.num_nodes - 1))
-        dropped = tuple(torch.tensor(sorted(draw(some)), dtype=torch.int64) for _ in range(num_parts))
+        dropped = tuple(
+            torch.tensor(sorted(draw(some)), dtype=torch.int64) for _ in range(num_parts)
+        )
     ids, of = torch.tensor(train), torch.tensor(parts, dtype=torch.int32)
-    return Partition(graph, ids, of, num_parts, draw(st.integers(1, 3)), "hash", dropped=dropped, node_type=node_type)
+    return Partition(
+        graph,
+        ids,
+        of,
+        num_parts,
+        draw(st.integers(1, 3)),
+        "hash",
+        dropped=dropped,
+        node_type=node_type,
+    )

@@ -18,7 +18,9 @@ def test_ids_and_hops_equal_a_plain_search(data, graph, hops):
     distance = reach(rows_of(graph), seeds.tolist(), hops)
     assert found.ids.tolist() == sorted(distance, key=lambda v: (distance[v], v))
     assert found.ids.dtype == torch.int64
-    assert list(found.hop_ends) == [sum(d <= hop for d in distance.values()) for hop in range(hops + 1)]
+    assert list(found.hop_ends) == [
+        sum(d <= hop for d in distance.values()) for hop in range(hops + 1)
+    ]
     assert found.num_seeds == len(seeds)
 
 
@@ -41,5 +43,7 @@ def test_a_long_path_is_followed_as_far_as_asked(hops):
 
 def test_a_part_holds_its_own_seeds_and_their_neighbourhood():
     graph = Graph.from_coo([0, 1, 2, 3], [1, 2, 3, 4], 6)
-    partition = Partition(graph, torch.tensor([1, 4, 5]), torch.tensor([0, 1, 1], dtype=torch.int32), 2, 2, "hash")
+    partition = Partition(
+        graph, torch.tensor([1, 4, 5]), torch.tensor([0, 1, 1], dtype=torch.int32), 2, 2, "hash"
+    )
     assert [partition.vertices(part).ids.tolist() for part in range(2)] == [[1, 0], [4, 5, 3, 2]]

@@ -35,7 +35,8 @@ def edge_field(fields, name):
 
 
 def check_part(partition, loaded, part, owner, halo_hops, node_ids, edge_ids):
-    """``node_ids`` and ``edge_ids`` say for DGL's numbers which vertices and edges of the source they are."""
+    """``node_ids`` and ``edge_ids`` say for DGL's numbers which vertices and edges of the source
+    they are."""
     graph, node_fields, edge_fields, book, *_ = loaded
     rows, own = in_edges(partition.graph), (owner == part).nonzero().squeeze(1).tolist()
     hop_of = plain_hops(partition.graph, own, halo_hops)
@@ -45,11 +46,15 @@ def check_part(partition, loaded, part, owner, halo_hops, node_ids, edge_ids):
     assert graph.ndata["inner_node"].tolist() == [int(v in own) for v in ids]
     assert graph.ndata["part_id"].tolist() == [owner[v] for v in ids]
     assert book.nid2partid(graph.ndata[dgl.NID]).tolist() == [owner[v] for v in ids]
-    assert book.nid2localnid(graph.ndata[dgl.NID][: len(own)], part).tolist() == list(range(len(own)))
+    assert book.nid2localnid(graph.ndata[dgl.NID][: len(own)], part).tolist() == list(
+        range(len(own))
+    )
     sources, targets = (ends.tolist() for ends in graph.edges(order="eid"))
     edges = [edge_ids[new] for new in graph.edata[dgl.EID].tolist()]
     got = sorted((ids[u], e, ids[v]) for u, v, e in zip(sources, targets, edges, strict=True))
-    assert got == sorted((u, e, v) for v, hop in hop_of.items() if hop < halo_hops for u, e in rows[v])
+    assert got == sorted(
+        (u, e, v) for v, hop in hop_of.items() if hop < halo_hops for u, e in rows[v]
+    )
     assert graph.edata["inner_edge"].tolist() == [int(ids[v] in own) for v in targets]
     inner = edge_field(edge_fields, ORIGINAL_ID).tolist()
     assert edges[: len(inner)] == inner
@@ -76,8 +81,12 @@ class TestStructure:
         ends = whole.csc.indices.long(), whole.csc.destinations().long()
         structure = dgl.graph(ends, num_nodes=whole.num_nodes)
         with contextlib.redirect_stdout(None):
-            subgraphs, _, _ = dgl.partition.partition_graph_with_halo(structure, vertex_owners(divided).long(), 2, True)
-        order = torch.cat([load(tmp_path / "out", part)[1][f"{NODE}/{ORIGINAL_ID}"] for part in range(3)])
+            subgraphs, _, _ = dgl.partition.partition_graph_with_halo(
+                structure, vertex_owners(divided).long(), 2, True
+            )
+        order = torch.cat(
+            [load(tmp_path / "out", part)[1][f"{NODE}/{ORIGINAL_ID}"] for part in range(3)]
+        )
         for part, theirs in subgraphs.items():
             ours = load(tmp_path / "out", part)[0]
             ids, their_ids = order[ours.ndata[dgl.NID]], theirs.ndata["orig_id"]
@@ -126,14 +135,22 @@ class TestFields:
     def test_named_types(self, tmp_path):
         csc = Graph.from_coo([0, 1], [1, 0]).csc
         graph = Graph({("paper", "cites", "paper"): csc}, ndata={"feat": torch.arange(2)})
-        write_dgl(make_partition(graph, [0, 1], [1, 0], 2, 1), tmp_path / "out", graph_name="papers")
+        write_dgl(
+            make_partition(graph, [0, 1], [1, 0], 2, 1), tmp_path / "out", graph_name="papers"
+        )
         _, fields, _, _, name, node_types, edge_types = load(tmp_path / "out", 1, "papers")
-        assert (name, node_types, edge_types) == ("papers", ["paper"], [("paper", "cites", "paper")])
+        assert (name, node_types, edge_types) == (
+            "papers",
+            ["paper"],
+            [("paper", "cites", "paper")],
+        )
         assert fields["paper/feat"].tolist() == [0]
 
     def test_progress_counts_parts(self, divided, tmp_path):
         seen = []
-        write_dgl(divided, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+        write_dgl(
+            divided, tmp_path / "out", progress=lambda done, total: seen.append((done, total))
+        )
         assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -153,7 +170,9 @@ class TestBadInput:
     @pytest.mark.parametrize("owner", ["ndata", "edata"])
     def test_a_field_that_the_format_cannot_hold(self, tmp_path, name, owner):
         graph = Graph.from_coo([0], [0], **{owner: {name: torch.zeros(1)}})
-        with pytest.raises(ValueError, match=f"a field must be called neither 'orig_id' nor .*, got '{name}'"):
+        with pytest.raises(
+            ValueError, match=f"a field must be called neither 'orig_id' nor .*, got '{name}'"
+        ):
             write_dgl(make_partition(graph, [0], [0], 1, 1), tmp_path / "out")
 
     def test_the_folder_exists(self, divided, tmp_path):
@@ -170,7 +189,10 @@ class TestBadInput:
                 return super().vertices(part)
 
         parts = torch.zeros(1, dtype=torch.int32)
-        write_dgl(Watching(Graph.from_coo([0], [1]), torch.tensor([1]), parts, 1, 1, "hash"), tmp_path / "out")
+        write_dgl(
+            Watching(Graph.from_coo([0], [1]), torch.tensor([1]), parts, 1, 1, "hash"),
+            tmp_path / "out",
+        )
         assert not there and (tmp_path / "out").is_dir()
 
 
@@ -191,7 +213,10 @@ class TestFullDisk:
         sizes = {path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file()}
         largest = max(sizes)
         for limit in {size - lost for size in sizes for lost in (1, 5000) if size > lost}:
-            with files_of_at_most(limit), pytest.raises(OSError, match=r"cannot be written|File too large"):
+            with (
+                files_of_at_most(limit),
+                pytest.raises(OSError, match=r"cannot be written|File too large"),
+            ):
                 write_dgl(divided, tmp_path / "again")
             assert os.listdir(tmp_path) == ["out"]
         with files_of_at_most(largest):

@@ -50,7 +50,12 @@ def test_sampling_over_several_types(tmp_path):
     partition = partition_graph(graph, 1, method="halo")
     write_dgl(partition, tmp_path / "parts")
     script = Path(__file__).with_name("distdgl_types.py")
-    command = [*COMMAND[:-1], str(script), str(tmp_path / "parts" / "graph.json"), str(tmp_path / "graph")]
+    command = [
+        *COMMAND[:-1],
+        str(script),
+        str(tmp_path / "parts" / "graph.json"),
+        str(tmp_path / "graph"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment())
     assert done.returncode == 0, done.stderr
     assert f"{len(partition.train)} seeds" in done.stdout
@@ -69,15 +74,23 @@ def test_two_machines_with_a_part_each(machines, tmp_path):
     partition = write_parts(tmp_path / "parts", 2)
     config = str(tmp_path / "parts" / "graph.json")
     (tmp_path / "ip_config.txt").write_text("10.77.0.1 30050\n10.77.0.2 30050\n")
-    dist = {"DGL_DIST_MODE": "distributed", "DGL_NUM_SERVER": "1", "DGL_NUM_CLIENT": "2", "DGL_NUM_SAMPLER": "0"}
+    dist = {
+        "DGL_DIST_MODE": "distributed",
+        "DGL_NUM_SERVER": "1",
+        "DGL_NUM_CLIENT": "2",
+        "DGL_NUM_SAMPLER": "0",
+    }
     dist |= {"DGL_IP_CONFIG": str(tmp_path / "ip_config.txt"), "DGL_CONF_PATH": config}
     dist |= {"WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "30099"}
     arguments = (*COMMAND, config, "--ip-config", dist["DGL_IP_CONFIG"], *OPTIONS)
     roles = [{"DGL_ROLE": "server", "DGL_SERVER_ID": str(i)} for i in range(2)]
-    roles += [{"DGL_ROLE": "client", "RANK": str(i), "GLOO_SOCKET_IFNAME": f"cable{i}"} for i in range(2)]
+    roles += [
+        {"DGL_ROLE": "client", "RANK": str(i), "GLOO_SOCKET_IFNAME": f"cable{i}"} for i in range(2)
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     processes = [
-        machines[i % 2].start(*arguments, env=environment(**dist, **role), **pipes) for i, role in enumerate(roles)
+        machines[i % 2].start(*arguments, env=environment(**dist, **role), **pipes)
+        for i, role in enumerate(roles)
     ]
     found = results(processes, 200)
     assert [code for code, _ in found] == [0] * 4, found
@@ -85,4 +98,13 @@ def test_two_machines_with_a_part_each(machines, tmp_path):
     assert accuracy(output) > LEAST
     for part in range(2):  # each trains on its own part's training vertices, and on all of them
         batches = -(-len(partition.train_of(part)) // 64)
-        assert len(re.findall(rf"^rank {part}  epoch \d+  loss [\d.]+  {batches} batches$", output, re.MULTILINE)) == 12
+        assert (
+            len(
+                re.findall(
+                    rf"^rank {part}  epoch \d+  loss [\d.]+  {batches} batches$",
+                    output,
+                    re.MULTILINE,
+                )
+            )
+            == 12
+        )

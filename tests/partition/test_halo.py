@@ -109,7 +109,11 @@ def test_parts_grow_by_what_brings_least_within_one_hop(data, graph):
 def test_clusters_keep_within_the_limit(graph, limit):
     weights = np.ones(graph.num_nodes, np.int64)
     labels = cluster(graph.csc, weights, limit, np.random.default_rng(0))
-    assert labels.shape == (graph.num_nodes,) and (labels >= 0).all() and (labels < graph.num_nodes).all()
+    assert (
+        labels.shape == (graph.num_nodes,)
+        and (labels >= 0).all()
+        and (labels < graph.num_nodes).all()
+    )
     assert np.bincount(labels).max() <= limit
 
 
@@ -118,7 +122,9 @@ def test_clusters_find_cliques():
     own, other = np.divmod(np.arange(20 * 12 * 12), 12)
     src = np.concatenate([own // 12 * 12 + other, np.arange(20) * 12])
     dst = np.concatenate([own, (np.arange(20) * 12 + 13) % 240])
-    labels = cluster(Graph.from_coo(src, dst, 240).csc, np.ones(240, np.int64), 12, np.random.default_rng(0))
+    labels = cluster(
+        Graph.from_coo(src, dst, 240).csc, np.ones(240, np.int64), 12, np.random.default_rng(0)
+    )
     most = sum(np.bincount(labels[c * 12 : c * 12 + 12]).max() for c in range(20))
     assert most > 200
 
@@ -131,7 +137,9 @@ def test_the_best_of_all_methods_is_auto():
                 method: partition_graph(graph, 4, hops=hops, method=method, train=train)
                 for method in ("auto", "halo", "pagraph", "metis", "hash")
             }
-            size = {name: sum(len(p.vertices(i).ids) for i in range(4)) for name, p in found.items()}
+            size = {
+                name: sum(len(p.vertices(i).ids) for i in range(4)) for name, p in found.items()
+            }
             assert size["auto"] <= min(size.values()) * 1.02
             assert size["halo"] < size["hash"]
 
@@ -144,7 +152,9 @@ def test_progress_is_told_within_a_pass_and_changes_nothing(method, hops, monkey
     want = METHODS[method](graph, train, 4, hops)
     monkeypatch.setattr("pagraph.partition.methods.halo._PIECE", 50)
     told = []
-    parts = METHODS[method](graph, train, 4, hops, progress=lambda done, whole: told.append((done, whole)))
+    parts = METHODS[method](
+        graph, train, 4, hops, progress=lambda done, whole: told.append((done, whole))
+    )
     assert torch.equal(parts, want)
     assert len({whole for _, whole in told}) == 1
     steps = [done for done, _ in told]
@@ -159,7 +169,8 @@ def test_of_large_graphs_the_stream_that_one_hop_prefers(monkeypatch, hops):
     train = draw_train(skewed, 0.65)
     told = []
     auto, halo = (
-        METHODS[name](skewed, train, 4, hops, progress=lambda *now: told.append(now)) for name in ("auto", "halo")
+        METHODS[name](skewed, train, 4, hops, progress=lambda *now: told.append(now))
+        for name in ("auto", "halo")
     )
     assert torch.equal(auto, halo) and told[-1][0] == told[-1][1]
     n = 4000  # a chain of vertices that each have the ten before them: ids are the best order

@@ -1,4 +1,5 @@
-"""A limit on replication drops what is drawn least, and says truly what is lost; evaluation on parts."""
+"""A limit on replication drops what is drawn least, and says truly what is lost; evaluation on
+parts."""
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ def size(partition):
 
 
 def plain_draws(rows, seeds, fanout, inside):
-    """Expected draws when only vertices that are ``inside`` are drawn from in turn, walking the seeds' tree."""
+    """Expected draws when only vertices that are ``inside`` are drawn from in turn, walking the
+    seeds' tree."""
     drawn = 0.0
     layer = dict.fromkeys(seeds, 1.0)
     for number in reversed(fanout):
@@ -49,7 +51,9 @@ def test_any_small_graph(data, graph):
         held = limited.vertices(part)
         assert torch.equal(held.ids[: held.num_seeds], whole.train_of(part))
         left_out = set() if limited.dropped is None else set(limited.dropped[part].tolist())
-        assert set(held.ids.tolist()) | left_out == set(reach(rows, whole.train_of(part).tolist(), hops))
+        assert set(held.ids.tolist()) | left_out == set(
+            reach(rows, whole.train_of(part).tolist(), hops)
+        )
         assert not set(held.ids.tolist()) & left_out
         seeds = whole.train_of(part).tolist()
         inner += plain_draws(rows, seeds, fanout, lambda u, out=left_out: u not in out)
@@ -111,7 +115,8 @@ def test_nothing_to_evaluate():
         for name, mask in masks.items():
             graph.set_field(name, mask)
         with pytest.raises(
-            ValueError, match="evaluation must be source for a graph without val_mask and test_mask, got parts"
+            ValueError,
+            match="evaluation must be source for a graph without val_mask and test_mask, got parts",
         ):
             partition_graph(graph, 1, hops=1, train=torch.tensor([1]), evaluation="parts")
     with pytest.raises(ValueError, match="evaluation must be one of source, parts, got 'both'"):

@@ -89,7 +89,11 @@ def test_the_same_arguments_give_the_same_parts(method, hops):
     graph = rmat(11, edge_factor=4, seed=1)
     train = draw_train(graph, 0.5)
     first = METHODS[method](graph, train, 5, hops, seed=7)
-    state, numpy_state, torch_state = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    state, numpy_state, torch_state = (
+        random.getstate(),
+        np.random.get_state()[1].tolist(),
+        torch.get_rng_state(),
+    )
     threads = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
@@ -127,7 +131,10 @@ def test_arguments_stay_as_they_were(method):
     train = torch.arange(0, 256, 3)
     before = [t.clone() for t in (graph.csc.indptr, graph.csc.indices, train)]
     METHODS[method](graph, train, 4, 2)
-    assert all(torch.equal(a, b) for a, b in zip(before, (graph.csc.indptr, graph.csc.indices, train), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(before, (graph.csc.indptr, graph.csc.indices, train), strict=True)
+    )
 
 
 @every_method
@@ -135,7 +142,9 @@ def test_arguments_stay_as_they_were(method):
 def test_progress_grows_to_the_whole(method, hops):
     told = []
     train = torch.arange(512)
-    METHODS[method](rmat(9, seed=0), train, 4, hops, progress=lambda done, whole: told.append((done, whole)))
+    METHODS[method](
+        rmat(9, seed=0), train, 4, hops, progress=lambda done, whole: told.append((done, whole))
+    )
     assert all(0 <= done <= whole for done, whole in told)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert method == "hash" or told[-1][0] == told[-1][1]
@@ -145,7 +154,9 @@ def test_progress_grows_to_the_whole(method, hops):
 @pytest.mark.parametrize("hops", [1, 2, 3])
 def test_parts_hold_what_their_training_vertices_reach(method, hops):
     graph = rmat(8, edge_factor=2, seed=5)
-    partition = partition_graph(graph, 3, hops=hops, method=method, train=draw_train(graph, 0.4), seed=1)
+    partition = partition_graph(
+        graph, 3, hops=hops, method=method, train=draw_train(graph, 0.4), seed=1
+    )
     assert isinstance(partition, Partition)
     assert (partition.method, partition.hops, partition.num_parts) == (method, hops, 3)
     rows = rows_of(graph)

@@ -23,13 +23,17 @@ leaves_files_open = pytest.mark.filterwarnings(
 
 def without(monkeypatch, *missing):
     real = importlib.util.find_spec
-    monkeypatch.setattr(metis.importlib.util, "find_spec", lambda name: None if name in missing else real(name))
+    monkeypatch.setattr(
+        metis.importlib.util, "find_spec", lambda name: None if name in missing else real(name)
+    )
 
 
 def edges_between(graph, train, parts):
     part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int32)
     part_of[train] = parts
-    return int((part_of[graph.csc.indices.long()] != part_of[graph.csc.destinations().long()]).sum())
+    return int(
+        (part_of[graph.csc.indices.long()] != part_of[graph.csc.destinations().long()]).sum()
+    )
 
 
 @leaves_files_open
@@ -41,7 +45,9 @@ def test_cuts_far_fewer_edges_than_dealing_out(monkeypatch, package):
     train = torch.arange(2000)
     parts = METHODS["metis"](graph, train, 4, 1, seed=3)
     assert int(torch.bincount(parts).max()) <= largest_size(2000, 4)
-    assert edges_between(graph, train, parts) < 0.5 * edges_between(graph, train, METHODS["hash"](graph, train, 4, 1))
+    assert edges_between(graph, train, parts) < 0.5 * edges_between(
+        graph, train, METHODS["hash"](graph, train, 4, 1)
+    )
 
 
 @leaves_files_open
@@ -78,7 +84,9 @@ def test_other_seeds_give_other_parts():
     pytest.importorskip("pymetis")
     graph = rmat(10, edge_factor=8, seed=0)
     train = torch.arange(1024)
-    assert not torch.equal(METHODS["metis"](graph, train, 4, 1, seed=1), METHODS["metis"](graph, train, 4, 1, seed=2))
+    assert not torch.equal(
+        METHODS["metis"](graph, train, 4, 1, seed=1), METHODS["metis"](graph, train, 4, 1, seed=2)
+    )
 
 
 def test_says_what_to_install_when_neither_binding_is_there(monkeypatch):
@@ -87,7 +95,10 @@ def test_says_what_to_install_when_neither_binding_is_there(monkeypatch):
         METHODS["metis"](Graph.from_coo([0], [1]), torch.arange(2), 2, 1)
 
 
-NEITHER = r"needs pymetis 2025\.2 or newer, or DGL, and neither is installed: pip install 'pagraph\[metis\]'"
+NEITHER = (
+    r"needs pymetis 2025\.2 or newer, or DGL, and neither is installed: pip install "
+    r"'pagraph\[metis\]'"
+)
 
 
 @leaves_files_open
@@ -99,7 +110,10 @@ def test_a_pymetis_that_is_too_old(monkeypatch):
         with pytest.raises(MissingDependencyError, match=NEITHER):
             METHODS["metis"](graph, torch.arange(51), 2, 1)
     pytest.importorskip("pagraph.dgl")
-    assert METHODS["metis"](graph, torch.arange(51), 2, 1).bincount().tolist() in ([25, 26], [26, 25])
+    assert METHODS["metis"](graph, torch.arange(51), 2, 1).bincount().tolist() in (
+        [25, 26],
+        [26, 25],
+    )
 
 
 @given(st.data(), st.integers(1, 8), st.integers(1, 300))
@@ -128,9 +142,16 @@ def test_balancing_moves_those_with_the_least_to_lose():
 
 @pytest.mark.parametrize(
     "sizes, missing, expected",
-    [([0, 0, 0], 7, [2, 2, 3]), ([5, 0, 1], 4, [5, 2, 3]), ([3, 3, 3], 2, [3, 4, 4]), ([4, 4], 0, [4, 4])],
+    [
+        ([0, 0, 0], 7, [2, 2, 3]),
+        ([5, 0, 1], 4, [5, 2, 3]),
+        ([3, 3, 3], 2, [3, 4, 4]),
+        ([4, 4], 0, [4, 4]),
+    ],
 )
 def test_vertices_without_a_part_go_to_the_smallest(sizes, missing, expected):
-    parts = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(missing, -1)]).astype(np.int32)
+    parts = np.concatenate([np.repeat(np.arange(len(sizes)), sizes), np.full(missing, -1)]).astype(
+        np.int32
+    )
     deal_out(parts, len(sizes))
     assert np.bincount(parts).tolist() == expected

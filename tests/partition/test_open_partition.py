@@ -23,7 +23,9 @@ class TestPart:
         assert part.hop_ends == vertices.hop_ends
         assert torch.equal(part.global_ids, vertices.ids)
         assert torch.equal(part.global_ids[part.train], divided.train_of(1))
-        assert [ids.dtype for ids in (part.train, part.val, part.test, part.global_ids)] == [torch.int64] * 4
+        assert [ids.dtype for ids in (part.train, part.val, part.test, part.global_ids)] == [
+            torch.int64
+        ] * 4
         assert part.manifest.train_per_part[1] == len(part.train)
         assert repr(part) == f"Part(1 of 3, hops=1, train={len(part.train)}, {part.graph})"
 
@@ -55,7 +57,10 @@ class TestPart:
 
         (tmp_path / "g").mkdir()
         shape = (300, 300)
-        entries = (np.ones(whole.num_edges), (whole.csc.indices.numpy(), whole.csc.destinations().numpy()))
+        entries = (
+            np.ones(whole.num_edges),
+            (whole.csc.indices.numpy(), whole.csc.destinations().numpy()),
+        )
         scipy.sparse.save_npz(tmp_path / "g" / "adj.npz", scipy.sparse.coo_matrix(entries, shape))
         np.save(tmp_path / "g" / "feat.npy", whole.ndata["feat"].numpy())
         np.save(tmp_path / "g" / "train.npy", whole.ndata["train_mask"].numpy())
@@ -74,7 +79,9 @@ class TestWrongArguments:
 
     @pytest.mark.parametrize("size", [1, 2, 4])
     def test_world_size(self, out, size):
-        with pytest.raises(ValueError, match=f"world_size must be the number of parts 3 in .*, got {size}"):
+        with pytest.raises(
+            ValueError, match=f"world_size must be the number of parts 3 in .*, got {size}"
+        ):
             open_partition(out, 0, world_size=size)
 
     def test_no_folder(self, tmp_path):
@@ -86,16 +93,23 @@ class TestWrongArguments:
             open_partition(out / "manifest.json", 0)
 
     def test_an_empty_folder(self, tmp_path):
-        with pytest.raises(FormatError, match=r"out must hold a partition, got '.*' without manifest\.json"):
+        with pytest.raises(
+            FormatError, match=r"out must hold a partition, got '.*' without manifest\.json"
+        ):
             open_partition(tmp_path, 0)
 
     def test_a_graph_folder(self, source):
-        message = "format must be 'pagraph-partition', got 'pagraph-graph': \"pagraph partition .* OUT -k K\" divides"
+        message = (
+            "format must be 'pagraph-partition', got 'pagraph-graph': \"pagraph partition .* "
+            'OUT -k K" divides'
+        )
         with pytest.raises(FormatError, match=message):
             open_partition(source, 0)
 
     def test_a_part(self, out):
-        with pytest.raises(FormatError, match=f"got 'pagraph-graph': it is a part of the partition '{out}'"):
+        with pytest.raises(
+            FormatError, match=f"got 'pagraph-graph': it is a part of the partition '{out}'"
+        ):
             open_partition(out / "part-0", 0)
 
     def test_a_rank_from_the_environment(self, out):
@@ -104,7 +118,8 @@ class TestWrongArguments:
 
     def test_a_partition_is_no_graph(self, out):
         rule = (
-            "format must be 'pagraph-graph', got 'pagraph-partition': its parts are graph folders, such as '.*/part-0'"
+            "format must be 'pagraph-graph', got 'pagraph-partition': its parts are graph "
+            "folders, such as '.*/part-0'"
         )
         with pytest.raises(FormatError, match=rule):
             Graph.open(out)
@@ -151,10 +166,14 @@ class TestDamage:
             path.write_bytes(content)
 
     def test_a_part_of_another_partition(self, out, whole, tmp_path):
-        write_partition(partition_graph(whole, 3, hops=1, method="hash", seed=9), tmp_path / "other")
+        write_partition(
+            partition_graph(whole, 3, hops=1, method="hash", seed=9), tmp_path / "other"
+        )
         shutil.rmtree(out / "part-1")
         shutil.copytree(tmp_path / "other" / "part-1", out / "part-1")
-        with pytest.raises(FormatError, match="must be the one written with the partition, of SHA-256"):
+        with pytest.raises(
+            FormatError, match="must be the one written with the partition, of SHA-256"
+        ):
             open_partition(out, 1)
         seal(out, 1)
         with pytest.raises(FormatError):
@@ -188,7 +207,9 @@ class TestDamage:
             value["replication_factor"] = sum(value["vertices_per_part"]) / 300
 
         edit_json(out / "manifest.json", change)
-        with pytest.raises(FormatError, match=r"part-1 must hold \d+ vertices and \d+ edges as the partition's"):
+        with pytest.raises(
+            FormatError, match=r"part-1 must hold \d+ vertices and \d+ edges as the partition's"
+        ):
             open_partition(out, 1)
 
 
@@ -205,23 +226,32 @@ class TestReferences:
 
     def test_source_gone(self, referring, graph):
         shutil.rmtree(graph)
-        with pytest.raises(FormatError, match=r"it was made from must be at '.*', got no manifest\.json there"):
+        with pytest.raises(
+            FormatError, match=r"it was made from must be at '.*', got no manifest\.json there"
+        ):
             open_partition(referring, 0)
 
     def test_source_elsewhere_but_at_its_absolute_path(self, referring, tmp_path):
         (tmp_path / "deep" / "down").mkdir(parents=True)
         os.rename(referring, tmp_path / "deep" / "down" / "out")
-        assert open_partition(tmp_path / "deep" / "down" / "out", 0).graph.ndata["feat"].shape[1] == 64
+        assert (
+            open_partition(tmp_path / "deep" / "down" / "out", 0).graph.ndata["feat"].shape[1] == 64
+        )
 
     def test_another_graph_at_its_place(self, referring, graph):
         shutil.rmtree(graph)
         write_graph(Graph.from_coo([0], [1]), graph)
-        with pytest.raises(FormatError, match="must be that of the graph that .* was made from, got another SHA-256"):
+        with pytest.raises(
+            FormatError,
+            match="must be that of the graph that .* was made from, got another SHA-256",
+        ):
             open_partition(referring, 0)
 
     def test_features_gone_or_shortened(self, referring, graph):
         os.truncate(graph / "node-feat.npy", 1000)
-        with pytest.raises(FormatError, match=r"node-feat\.npy must have \d+ bytes as the manifest says, got 1000"):
+        with pytest.raises(
+            FormatError, match=r"node-feat\.npy must have \d+ bytes as the manifest says, got 1000"
+        ):
             open_partition(referring, 0)
         (graph / "node-feat.npy").unlink()
         with pytest.raises(FormatError, match=r"node-feat\.npy is missing"):

@@ -13,7 +13,9 @@ def plain_nearest(partition):
     hops = []
     for part in range(partition.num_parts):
         without = () if partition.dropped is None else set(partition.dropped[part].tolist())
-        hops.append(plain_hops(partition.graph, partition.seeds_of(part).tolist(), partition.hops, without))
+        hops.append(
+            plain_hops(partition.graph, partition.seeds_of(part).tolist(), partition.hops, without)
+        )
     nearest = []
     for v in range(partition.graph.num_nodes):
         found = [hop_of.get(v) for hop_of in hops]
@@ -47,7 +49,8 @@ class TestNearest:
         """100 vertices that only part 1 reaches, and 900 that both do."""
         sources = torch.arange(2, 1002)
         graph = Graph.from_coo(
-            torch.cat([sources, sources[100:]]), torch.cat([torch.ones(1000), torch.zeros(900)]).long()
+            torch.cat([sources, sources[100:]]),
+            torch.cat([torch.ones(1000), torch.zeros(900)]).long(),
         )
         for parts in ([0, 1], [1, 0]):
             partition = make_partition(graph, [0, 1], parts, 2, 1)
@@ -56,7 +59,8 @@ class TestNearest:
             assert int(counts.sum()) == 1002
 
     def test_equals_are_served_alike(self):
-        """3,000 vertices that all of 300 parts hold at the first hop: about 10 a part, neighbouring ones in others."""
+        """3,000 vertices that all of 300 parts hold at the first hop: about 10 a part, neighbouring
+        ones in others."""
         edges = torch.cartesian_prod(torch.arange(300, 3300), torch.arange(300))
         graph = Graph.from_coo(edges[:, 0], edges[:, 1])
         partition = make_partition(graph, list(range(300)), list(range(300)), 300, 1)
@@ -79,8 +83,16 @@ class TestOwners:
 
     def test_a_vertex_evaluated_in_a_part_is_that_parts(self):
         graph = Graph.from_coo([2, 2], [0, 1], 4)
-        more = {"evaluated": torch.tensor([2, 3]), "evaluation": torch.tensor([1, 0], dtype=torch.int32)}
-        assert vertex_owners(make_partition(graph, [0, 1], [0, 1], 2, 1, **more)).tolist() == [0, 1, 1, 0]
+        more = {
+            "evaluated": torch.tensor([2, 3]),
+            "evaluation": torch.tensor([1, 0], dtype=torch.int32),
+        }
+        assert vertex_owners(make_partition(graph, [0, 1], [0, 1], 2, 1, **more)).tolist() == [
+            0,
+            1,
+            1,
+            0,
+        ]
 
     def test_vertices_that_no_part_reaches_make_sizes_even(self):
         graph = Graph.from_coo([], [], 90)

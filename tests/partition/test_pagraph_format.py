@@ -36,7 +36,13 @@ def train_lists(partition):
 def edges_of(partition, part):
     structure = extract_part(partition, part)
     ids = structure.vertices.ids
-    return sorted(zip(ids[structure.csc.indices].tolist(), ids[structure.csc.destinations()].tolist(), strict=True))
+    return sorted(
+        zip(
+            ids[structure.csc.indices].tolist(),
+            ids[structure.csc.destinations()].tolist(),
+            strict=True,
+        )
+    )
 
 
 @pytest.fixture
@@ -56,7 +62,10 @@ class TestWriting:
         for part in range(partition.num_parts):
             train = partition.train_of(part).tolist()
             hop_of = plain_hops(partition.graph, train, partition.hops)
-            loaded = {name: np.load(out / f"sub_{name}_{part}.npy") for name in ("trainid", "train2fullid", "label")}
+            loaded = {
+                name: np.load(out / f"sub_{name}_{part}.npy")
+                for name in ("trainid", "train2fullid", "label")
+            }
             adjacency = scipy.sparse.load_npz(out / f"subadj_{part}.npz")
             assert loaded["train2fullid"].tolist() == sorted(hop_of)
             assert loaded["train2fullid"][loaded["trainid"]].tolist() == train
@@ -69,8 +78,15 @@ class TestWriting:
                 assert train_ids.tolist() == loaded["trainid"].tolist()
 
     def test_files(self, folder):
-        names = ("sub_label_{}.npy", "sub_train2fullid_{}.npy", "sub_trainid_{}.npy", "subadj_{}.npz")
-        assert sorted(os.listdir(folder)) == sorted(name.format(part) for name in names for part in range(3))
+        names = (
+            "sub_label_{}.npy",
+            "sub_train2fullid_{}.npy",
+            "sub_trainid_{}.npy",
+            "subadj_{}.npz",
+        )
+        assert sorted(os.listdir(folder)) == sorted(
+            name.format(part) for name in names for part in range(3)
+        )
         adjacency = scipy.sparse.load_npz(folder / "subadj_1.npz")
         assert (adjacency.format, adjacency.dtype, set(adjacency.data)) == ("csr", np.uint8, {1})
         for name in ("sub_trainid_1", "sub_train2fullid_1", "sub_label_1"):
@@ -79,21 +95,31 @@ class TestWriting:
     def test_an_edge_is_source_then_destination(self, tmp_path):
         graph = Graph.from_coo([5, 5], [2, 2], 6, ndata={"label": torch.zeros(6)})
         write_pagraph_partition(make_partition(graph, [2], [0], 1, 1), tmp_path / "out")
-        assert scipy.sparse.load_npz(tmp_path / "out" / "subadj_0.npz").toarray().tolist() == [[0, 0], [1, 0]]
+        assert scipy.sparse.load_npz(tmp_path / "out" / "subadj_0.npz").toarray().tolist() == [
+            [0, 0],
+            [1, 0],
+        ]
 
     def test_256_parallel_edges_are_one(self, tmp_path):
         graph = Graph.from_coo([0] * 256, [1] * 256, ndata={"label": torch.zeros(2)})
         write_pagraph_partition(make_partition(graph, [1], [0], 1, 1), tmp_path / "out")
-        assert scipy.sparse.load_npz(tmp_path / "out" / "subadj_0.npz").toarray().tolist() == [[0, 1], [0, 0]]
+        assert scipy.sparse.load_npz(tmp_path / "out" / "subadj_0.npz").toarray().tolist() == [
+            [0, 1],
+            [0, 0],
+        ]
 
     def test_progress_counts_parts(self, divided, tmp_path):
         seen = []
-        write_pagraph_partition(divided, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+        write_pagraph_partition(
+            divided, tmp_path / "out", progress=lambda done, total: seen.append((done, total))
+        )
         assert seen == [(1, 3), (2, 3), (3, 3)]
 
     def test_needs_labels(self, tmp_path):
         graph = Graph.from_coo([0], [0])
-        with pytest.raises(ValueError, match=r"graph must have the field label for PaGraph's form, got \[\]"):
+        with pytest.raises(
+            ValueError, match=r"graph must have the field label for PaGraph's form, got \[\]"
+        ):
             write_pagraph_partition(make_partition(graph, [0], [0], 1, 1), tmp_path / "out")
 
     def test_has_no_evaluated_vertices(self, divided, tmp_path):
@@ -118,7 +144,9 @@ class TestReading:
         assert train_lists(again) == train_lists(partition)
         assert again.hops <= partition.hops
         for part in range(partition.num_parts):
-            assert sorted(again.vertices(part).ids.tolist()) == sorted(partition.vertices(part).ids.tolist())
+            assert sorted(again.vertices(part).ids.tolist()) == sorted(
+                partition.vertices(part).ids.tolist()
+            )
             assert edges_of(again, part) == edges_of(partition, part)
 
     @settings(max_examples=40)
@@ -138,7 +166,8 @@ class TestReading:
         try:
             again = read_pagraph_partition(out, partition.graph)
         except FormatError:
-            # A vertex of one part stood for one without edges in another, and which of them lies is not to be seen.
+            # A vertex of one part stood for one without edges in another, and which of them lies is
+            # not to be seen.
             assert not all(rows[v] for train in trains for v in train)
             return
         with_edges = [[v for v in train if rows[v]] for train in trains]
@@ -155,12 +184,16 @@ class TestReading:
         assert part.global_ids[part.train].tolist() == divided.train_of(2).tolist()
         assert part.labels.tolist() == whole.ndata["label"][divided.train_of(2)].tolist()
         assert (part.index, part.num_parts) == (2, 3)
-        assert repr(part).startswith(f"PagraphPart(2 of 3, train={len(part.train)}, Graph(num_nodes={len(ids)}")
+        assert repr(part).startswith(
+            f"PagraphPart(2 of 3, train={len(part.train)}, Graph(num_nodes={len(ids)}"
+        )
 
     def test_the_graph_in_the_folder_above(self, divided, tmp_path):
         write_graph(divided.graph, tmp_path / "graph")
         write_pagraph_partition(divided, tmp_path / "graph" / "3naive")
-        assert train_lists(read_pagraph_partition(tmp_path / "graph" / "3naive")) == train_lists(divided)
+        assert train_lists(read_pagraph_partition(tmp_path / "graph" / "3naive")) == train_lists(
+            divided
+        )
 
     def test_becomes_a_folder_of_parts(self, folder, divided, tmp_path):
         write_partition(read_pagraph_partition(folder, divided.graph), tmp_path / "out")
@@ -169,9 +202,12 @@ class TestReading:
         assert part.manifest.method == "imported"
 
     def test_a_first_vertex_that_stands_for_one_without_edges(self, tmp_path):
-        # Vertex 0 trains and has no edges: PaGraph lists vertex 1 in its place, which does not train.
+        # Vertex 0 trains and has no edges: PaGraph lists vertex 1 in its place, which does not
+        # train.
         mask = torch.tensor([True, False, True, True, False])
-        graph = Graph.from_coo([1, 2, 4], [2, 3, 3], 5, ndata={"label": torch.arange(5), "train_mask": mask})
+        graph = Graph.from_coo(
+            [1, 2, 4], [2, 3, 3], 5, ndata={"label": torch.arange(5), "train_mask": mask}
+        )
         write_plain_pagraph(tmp_path / "out", graph, [[0, 2], [3]], 1)
         assert open_pagraph_part(tmp_path / "out", 0).train.tolist() == [0, 1]
         assert train_lists(read_pagraph_partition(tmp_path / "out", graph)) == [[2], [3]]
@@ -196,7 +232,10 @@ class TestBadInput:
             open_pagraph_part(tmp_path / "none", 0)
 
     def test_another_folder(self, tmp_path):
-        with pytest.raises(FormatError, match=r"must hold a partition in PaGraph's form, got .* without subadj_0.npz"):
+        with pytest.raises(
+            FormatError,
+            match=r"must hold a partition in PaGraph's form, got .* without subadj_0.npz",
+        ):
             read_pagraph_partition(tmp_path)
 
     def test_an_unfinished_folder(self, folder):
@@ -206,16 +245,22 @@ class TestBadInput:
 
     @pytest.mark.parametrize("index", [-1, 3])
     def test_index(self, folder, index):
-        with pytest.raises(ValueError, match=rf"index must be in \[0, 3\), the number of parts in .*, got {index}"):
+        with pytest.raises(
+            ValueError, match=rf"index must be in \[0, 3\), the number of parts in .*, got {index}"
+        ):
             open_pagraph_part(folder, index)
 
-    @pytest.mark.parametrize("name", ["sub_trainid_1.npy", "sub_train2fullid_1.npy", "sub_label_1.npy"])
+    @pytest.mark.parametrize(
+        "name", ["sub_trainid_1.npy", "sub_train2fullid_1.npy", "sub_label_1.npy"]
+    )
     def test_a_missing_file(self, folder, name):
         (folder / name).unlink()
         with pytest.raises(FormatError, match=f"{name} is missing"):
             open_pagraph_part(folder, 1)
 
-    @pytest.mark.parametrize("name", ["subadj_1.npz", "sub_trainid_1.npy", "sub_train2fullid_1.npy", "sub_label_1.npy"])
+    @pytest.mark.parametrize(
+        "name", ["subadj_1.npz", "sub_trainid_1.npy", "sub_train2fullid_1.npy", "sub_label_1.npy"]
+    )
     @pytest.mark.parametrize("keep", [0, 9, 100, -1])
     def test_a_truncated_file(self, folder, name, keep):
         content = (folder / name).read_bytes()
@@ -235,13 +280,17 @@ class TestBadInput:
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
         file.write_bytes(content)
         try:
-            assert set(read_pagraph_partition(tmp_path / "out", graph).train.tolist()) <= set(range(5))
+            assert set(read_pagraph_partition(tmp_path / "out", graph).train.tolist()) <= set(
+                range(5)
+            )
         except FormatError as error:
             assert "\n" not in str(error)
         finally:
             file.write_bytes(before)
 
-    @pytest.mark.parametrize("name", ["sub_trainid_1.npy", "sub_train2fullid_1.npy", "sub_label_1.npy"])
+    @pytest.mark.parametrize(
+        "name", ["sub_trainid_1.npy", "sub_train2fullid_1.npy", "sub_label_1.npy"]
+    )
     def test_nothing_is_unpickled(self, folder, name):
         np.save(folder / name, np.array([{}], dtype=object), allow_pickle=True)
         with pytest.raises(FormatError, match="must hold plain numbers"):
@@ -250,12 +299,24 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("name", "value", "message"),
         [
-            ("sub_trainid_1.npy", np.array([0.5]), "must hold a list of integers, got torch.float64"),
-            ("sub_trainid_1.npy", np.array([[0]]), r"must hold a list of integers, got torch.int64 of shape \[1, 1\]"),
+            (
+                "sub_trainid_1.npy",
+                np.array([0.5]),
+                "must hold a list of integers, got torch.float64",
+            ),
+            (
+                "sub_trainid_1.npy",
+                np.array([[0]]),
+                r"must hold a list of integers, got torch.int64 of shape \[1, 1\]",
+            ),
             ("sub_trainid_1.npy", np.array([-1]), r"must hold ids in \[0, \d+\), got -1 to -1"),
             ("sub_trainid_1.npy", np.array([300]), r"must hold ids in \[0, \d+\), got 300 to 300"),
             ("sub_trainid_1.npy", np.array([0]), r"sub_label_1.npy must have 1 rows, got shape"),
-            ("sub_train2fullid_1.npy", np.array([7]), r"must hold \d+ ids, one for each vertex, got 1"),
+            (
+                "sub_train2fullid_1.npy",
+                np.array([7]),
+                r"must hold \d+ ids, one for each vertex, got 1",
+            ),
         ],
     )
     def test_a_list_that_does_not_fit(self, folder, name, value, message):
@@ -269,7 +330,9 @@ class TestBadInput:
         ids[ids == 3] = 299
         ids[:2] = value
         np.save(folder / "sub_train2fullid_1.npy", ids)
-        with pytest.raises(FormatError, match="must hold distinct ids from 0 on, got repeated or negative ones"):
+        with pytest.raises(
+            FormatError, match="must hold distinct ids from 0 on, got repeated or negative ones"
+        ):
             open_pagraph_part(folder, 1)
 
     def test_a_matrix_that_is_not_square(self, folder):
@@ -292,7 +355,9 @@ class TestBadInput:
 class TestAnotherGraph:
     def test_smaller(self, folder):
         graph = Graph.from_coo([0], [1])
-        with pytest.raises(FormatError, match=r"part 0 must be of Graph\(num_nodes=2, .*, got the vertex \d+"):
+        with pytest.raises(
+            FormatError, match=r"part 0 must be of Graph\(num_nodes=2, .*, got the vertex \d+"
+        ):
             read_pagraph_partition(folder, graph)
 
     def test_other_labels(self, folder, whole):
@@ -302,7 +367,10 @@ class TestAnotherGraph:
 
     def test_other_edges(self, folder, whole):
         graph = Graph.from_coo((whole.csc.indices + 1) % 300, whole.csc.destinations())
-        with pytest.raises(FormatError, match=r"part 0 must hold the edges of .*, got \d+ edges where \d+ are needed"):
+        with pytest.raises(
+            FormatError,
+            match=r"part 0 must hold the edges of .*, got \d+ edges where \d+ are needed",
+        ):
             read_pagraph_partition(folder, graph)
 
     def test_none_above(self, folder):
@@ -310,9 +378,16 @@ class TestAnotherGraph:
             read_pagraph_partition(folder)
 
     def test_a_training_vertex_in_two_parts(self, folder, whole):
-        for name in ("subadj_{}.npz", "sub_trainid_{}.npy", "sub_train2fullid_{}.npy", "sub_label_{}.npy"):
+        for name in (
+            "subadj_{}.npz",
+            "sub_trainid_{}.npy",
+            "sub_train2fullid_{}.npy",
+            "sub_label_{}.npy",
+        ):
             shutil.copy(folder / name.format(0), folder / name.format(1))
-        with pytest.raises(FormatError, match=r"a training vertex must be in one part, got \d+ in parts \[0, 1\]"):
+        with pytest.raises(
+            FormatError, match=r"a training vertex must be in one part, got \d+ in parts \[0, 1\]"
+        ):
             read_pagraph_partition(folder, Graph(whole.csc))
 
     def test_several_types(self, folder):
@@ -324,4 +399,6 @@ class TestAnotherGraph:
         partition = partition_graph(Graph(whole.csc, ndata={"label": whole.ndata["label"]}), 2, hops=2, method="hash",
                                     train=torch.arange(0, 300, 9))  # fmt: skip
         write_pagraph_partition(partition, tmp_path / "out")
-        assert train_lists(read_pagraph_partition(tmp_path / "out", partition.graph)) == train_lists(partition)
+        assert train_lists(
+            read_pagraph_partition(tmp_path / "out", partition.graph)
+        ) == train_lists(partition)

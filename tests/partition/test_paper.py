@@ -41,7 +41,8 @@ def test_steps_make_no_difference(monkeypatch, hops):
 
 
 def test_stamps_that_run_out_begin_anew():
-    # Each vertex follows the one 255 before it, whose stamp was the same: it must be counted all the same.
+    # Each vertex follows the one 255 before it, whose stamp was the same: it must be counted all
+    # the same.
     graph = rmat(10, edge_factor=2, seed=2)
     ids = torch.arange(769)
     csc = graph.csc
@@ -56,7 +57,8 @@ def test_two_bytes_of_stamps_that_run_out_begin_anew():
     ids = torch.arange(1000)
     graph = Graph.from_coo(ids, ids + 65_535, 70_000)
     parts = METHODS["pagraph"](graph, torch.arange(70_000), 2, 1)
-    assert torch.equal(parts[:1000], parts[65_535:66_535])  # each goes where its one in-neighbour is
+    # Each goes where its one in-neighbour is.
+    assert torch.equal(parts[:1000], parts[65_535:66_535])
 
 
 def test_isolated_training_vertices_are_kept():
@@ -66,7 +68,8 @@ def test_isolated_training_vertices_are_kept():
 
 
 def test_the_average_is_that_of_the_training_vertices():
-    # The original assumed 65 % of all vertices: with 5 % the term for balance hardly told sizes apart.
+    # The original assumed 65 % of all vertices: with 5 % the term for balance hardly told sizes
+    # apart.
     graph = sbm(400, num_classes=4, num_features=1, seed=0)
     train = torch.arange(0, 400, 20)
     parts = METHODS["pagraph"](graph, train, 4, 1)

@@ -62,7 +62,9 @@ def test_hit_rates_are_those_of_a_loader_on_the_part(tmp_path, policy):
 
 def test_without_copies_and_with_one_part_both_sides_agree():
     graph = rmat(9, num_features=4, num_classes=2)
-    report = describe(partition_graph(graph, 1, hops=2, method="hash"), cache=CacheTrial("100%", batch_size=64))
+    report = describe(
+        partition_graph(graph, 1, hops=2, method="hash"), cache=CacheTrial("100%", batch_size=64)
+    )
     (use,) = report.caches.parts
     assert use.hit_rate == report.caches.whole.hit_rate == report.caches.hit_rate == 1.0
     assert (report.caches.shared, report.caches.jaccard) == (0.0, None)
@@ -85,7 +87,9 @@ def test_every_cache_gets_the_same_bytes():
     assert both.row_bytes(graph) == {"_N": 16 + 48}
     # Bytes pay for the table from vertex to place as well: of the part, not of the whole graph.
     report = describe(partition, cache=both)
-    assert [len(use.ids) for use in report.caches.parts] == [(8000 - 4 * size) // 64 for size in sizes]
+    assert [len(use.ids) for use in report.caches.parts] == [
+        (8000 - 4 * size) // 64 for size in sizes
+    ]
     assert len(report.caches.whole.ids) == (8000 - 4 * 512) // 64
     share = CacheTrial("10%", fields=("feat", "wide"), policy="degree")
     assert share.nbytes(graph) == 51 * 64
@@ -100,7 +104,9 @@ def test_without_features_a_share_counts_vertices():
     report = describe(partition, cache=CacheTrial(0.25, policy="random"))
     assert report.caches.nbytes is None
     assert len(report.caches.whole.ids) == 64
-    with pytest.raises(ValueError, match="cache must be a share where the graph has no field feat, got '1MB'"):
+    with pytest.raises(
+        ValueError, match="cache must be a share where the graph has no field feat, got '1MB'"
+    ):
         describe(partition, cache=CacheTrial("1MB"))
 
 
@@ -123,7 +129,9 @@ def test_only_training_vertices_are_seeds():
 
 def test_parts_without_edges_or_rows():
     graph = Graph.from_coo([], [], 4)
-    partition = Partition(graph, torch.arange(4), torch.tensor([0, 0, 1, 1], dtype=torch.int32), 2, 2, "drawn")
+    partition = Partition(
+        graph, torch.arange(4), torch.tensor([0, 0, 1, 1], dtype=torch.int32), 2, 2, "drawn"
+    )
     report = describe(partition, cache=CacheTrial("1%"))
     assert [use.hit_rate for use in report.caches.parts] == [0.0, 0.0]
     assert (report.caches.hit_rate, report.caches.shared, report.caches.jaccard) == (0.0, 0.0, 0.0)
@@ -150,7 +158,9 @@ def test_settings_are_checked(settings, message):
 
 def test_a_trial_must_fit_the_partition():
     partition = partition_graph(sbm(100), 2, hops=1, method="hash")
-    with pytest.raises(ValueError, match=r"fanout must have at most 1 entries for 1 hops, got \[5, 5\]"):
+    with pytest.raises(
+        ValueError, match=r"fanout must have at most 1 entries for 1 hops, got \[5, 5\]"
+    ):
         describe(partition, cache=CacheTrial(fanout=(5, 5)))
     with pytest.raises(ValueError, match="fields must be among .*, got 'colour'"):
         describe(partition, cache=CacheTrial(fields=("colour",)))

@@ -80,7 +80,11 @@ PART = ["folders", 0]
         (["num_nodes"], 1, "a part must not be larger than the graph"),
         (["num_edges"], 0, "a part must not be larger than the graph"),
         (["parts"], 3, "parts must be 2 as the parts say, got 3"),
-        (["train_per_part"], [2, 0], r"train_per_part must be \[1, 1\] as the parts say, got \[2, 0\]"),
+        (
+            ["train_per_part"],
+            [2, 0],
+            r"train_per_part must be \[1, 1\] as the parts say, got \[2, 0\]",
+        ),
         (["replication_factor"], 1, "replication_factor must be .* as the parts say, got 1"),
         (["outside"], {"val": 0}, "test must be a JSON int, got None"),
         (["train"], {}, "sha256 must be a JSON str, got None"),
@@ -97,12 +101,20 @@ PART = ["folders", 0]
         ([*PART, "train", "file"], "../train.npy", "file must be the plain name of a .npy file"),
         ([*PART, "train", "file"], "/etc/train.npy", "file must be the plain name of a .npy file"),
         ([*PART, "train", "dtype"], "int32", r"train must be int64 of shape \[n\], n at most"),
-        ([*PART, "val", "shape"], [9], r"val must be int64 of shape \[n\], n at most 3, got int64 of shape \[9\]"),
+        (
+            [*PART, "val", "shape"],
+            [9],
+            r"val must be int64 of shape \[n\], n at most 3, got int64 of shape \[9\]",
+        ),
         (["source"], None, "source must be there where features is 'reference', got None"),
         (["source"], [], "source must be a JSON dict"),
         (["source", "form"], "dgl", "form must be one of native, pagraph, got 'dgl'"),
         (["source", "path"], "a\0b", "path must not hold a NUL character"),
-        (["source", "fields", "feat", "file"], "../../secret.npy", "file must be the plain name of a .npy file"),
+        (
+            ["source", "fields", "feat", "file"],
+            "../../secret.npy",
+            "file must be the plain name of a .npy file",
+        ),
     ],
 )
 def test_wrong_entry(tmp_path, valid, path, new, message):

@@ -16,7 +16,10 @@ pytest.importorskip("matplotlib")
 
 def report(num_parts=3, hops=2, cache=None, **changes):
     graph = rmat(7, num_classes=2)
-    return replace(describe(partition_graph(graph, num_parts, hops=hops, method="hash"), cache=cache), **changes)
+    return replace(
+        describe(partition_graph(graph, num_parts, hops=hops, method="hash"), cache=cache),
+        **changes,
+    )
 
 
 def texts(path):
@@ -32,9 +35,9 @@ def test_parts(tmp_path):
     assert [text for text in found if text.startswith(("found", "training"))] == [
         *("found by hop 2", "found by hop 1", "training vertices"),
     ]
-    assert [str(part.vertices) for part in one.parts] == [text for text in found if text.isdigit() and int(text) > 40][
-        -3:
-    ]
+    assert [str(part.vertices) for part in one.parts] == [
+        text for text in found if text.isdigit() and int(text) > 40
+    ][-3:]
 
 
 def test_later_hops_are_one_layer_and_the_evaluated_have_their_own(tmp_path):
@@ -47,7 +50,9 @@ def test_later_hops_are_one_layer_and_the_evaluated_have_their_own(tmp_path):
 
 
 @pytest.mark.parametrize("num_parts", [1, 17, 50])
-@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("suffix", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
 def test_any_number_of_parts_in_every_format(tmp_path, num_parts, suffix, begins):
     save_plot(report(num_parts, hops=1), tmp_path / f"p.{suffix}")
     assert (tmp_path / f"p.{suffix}").read_bytes().startswith(begins)

@@ -41,7 +41,9 @@ class TestContent:
             assert [[(u, edge_ids[e]) for u, e in row] for row in in_edges(part.graph)] == edges
             assert part.graph.ndata["in_degrees"].tolist() == degrees[0][part.global_ids].tolist()
             assert part.graph.ndata["out_degrees"].tolist() == degrees[1][part.global_ids].tolist()
-            loops = [[u for u, _ in row].count(v) for v, row in enumerate(in_edges(partition.graph))]
+            loops = [
+                [u for u, _ in row].count(v) for v, row in enumerate(in_edges(partition.graph))
+            ]
             if any(loops):
                 assert part.graph.ndata["self_loops"].tolist() == [loops[v] for v in ids]
             else:
@@ -62,7 +64,15 @@ class TestContent:
 
     def test_files(self, out):
         assert names(out) == ["manifest.json", "part-0", "part-1", "part-2"]
-        structure = ["edge-w", "edge_ids", "global_ids", "in_degrees", "indices", "indptr", "out_degrees"]
+        structure = [
+            "edge-w",
+            "edge_ids",
+            "global_ids",
+            "in_degrees",
+            "indices",
+            "indptr",
+            "out_degrees",
+        ]
         fields = ["feat", "half", "labels", "test_mask", "train_mask", "val_mask", "words"]
         arrays = {f"{name}.npy" for name in [*structure, *fields, "train", "val", "test"]}
         assert set(names(out / "part-1")) == arrays | {"manifest.json"}
@@ -77,17 +87,23 @@ class TestContent:
         for index in range(3):
             part = open_partition(out, index)
             for name, ids in (("train", part.train), ("val", part.val), ("test", part.test)):
-                assert part.graph.ndata[f"{name}_mask"].nonzero().squeeze(1).tolist() == ids.tolist()
+                assert (
+                    part.graph.ndata[f"{name}_mask"].nonzero().squeeze(1).tolist() == ids.tolist()
+                )
 
     def test_the_same_bytes_again(self, out, divided, source, tmp_path):
         write_partition(divided, tmp_path / "again", source=source, seed=4)
         for path in out.rglob("*"):
             if path.is_file():
-                assert (tmp_path / "again" / path.relative_to(out)).read_bytes() == path.read_bytes()
+                assert (
+                    tmp_path / "again" / path.relative_to(out)
+                ).read_bytes() == path.read_bytes()
 
     def test_a_drawn_training_set_gets_a_mask(self, tmp_path):
         graph = Graph.from_coo([0, 1, 2, 3], [1, 2, 3, 0])
-        write_partition(partition_graph(graph, 2, method="hash", train=draw_train(graph, 0.5)), tmp_path / "out")
+        write_partition(
+            partition_graph(graph, 2, method="hash", train=draw_train(graph, 0.5)), tmp_path / "out"
+        )
         part = open_partition(tmp_path / "out", 0)
         assert part.graph.ndata["train_mask"].sum() == len(part.train) == 1
         assert len(part.val) == len(part.test) == 0
@@ -113,7 +129,9 @@ class TestContent:
 
     def test_progress(self, divided, tmp_path):
         calls = []
-        write_partition(divided, tmp_path / "out", progress=lambda done, total: calls.append((done, total)))
+        write_partition(
+            divided, tmp_path / "out", progress=lambda done, total: calls.append((done, total))
+        )
         assert [done for done, _ in calls] == sorted(done for done, _ in calls)
         assert len({total for _, total in calls}) == 1
         assert calls[-1][0] == calls[-1][1]
@@ -123,13 +141,20 @@ class TestContent:
 class TestManifest:
     def test_says_what_was_written(self, out, divided, source):
         manifest = PartitionManifest.read(out)
-        assert (manifest.method, manifest.hops, manifest.seed, manifest.num_parts) == ("hash", 1, 4, 3)
+        assert (manifest.method, manifest.hops, manifest.seed, manifest.num_parts) == (
+            "hash",
+            1,
+            4,
+            3,
+        )
         sizes = [len(divided.vertices(part).ids) for part in range(3)]
         assert manifest.vertices_per_part == tuple(sizes)
         assert manifest.replication_factor == sum(sizes) / 300
         assert sum(manifest.train_per_part) == len(divided.train)
         assert manifest.train_is_mask
-        assert repr(manifest).startswith("PartitionManifest(3 parts, hops=1, method='hash', num_nodes=300, ")
+        assert repr(manifest).startswith(
+            "PartitionManifest(3 parts, hops=1, method='hash', num_nodes=300, "
+        )
         assert manifest.source.path == os.path.relpath(source, out)
         assert manifest.source.absolute == str(source)
         assert json.loads((out / "manifest.json").read_text())["vertices_per_part"] == sizes
@@ -137,7 +162,9 @@ class TestManifest:
     def test_dropped_vertices_are_counted(self, tmp_path):
         graph = Graph.from_coo([1, 2, 2, 3], [0, 0, 0, 2], 4)
         dropped = (torch.tensor([2]),)
-        manifest = write_partition(make_partition(graph, [0], [0], 1, 2, dropped=dropped), tmp_path / "out")
+        manifest = write_partition(
+            make_partition(graph, [0], [0], 1, 2, dropped=dropped), tmp_path / "out"
+        )
         assert (manifest.folders[0].dropped, manifest.folders[0].missing) == (1, 2)
         assert manifest.vertices_per_part == (2,)
 
@@ -167,7 +194,10 @@ class TestRefusals:
         ("options", "message"),
         [
             ({"features": "link"}, "features must be one of copy, reference, got 'link'"),
-            ({"features": "reference"}, "source must be given where features are 'reference', got None"),
+            (
+                {"features": "reference"},
+                "source must be given where features are 'reference', got None",
+            ),
         ],
     )
     def test_wrong_options(self, divided, tmp_path, options, message):
@@ -177,7 +207,9 @@ class TestRefusals:
 
     def test_another_graph(self, divided, tmp_path):
         write_graph(Graph.from_coo([0], [1]), tmp_path / "other")
-        with pytest.raises(ValueError, match="source must hold the graph of 300 and .* got 2 vertices and 1 edges"):
+        with pytest.raises(
+            ValueError, match="source must hold the graph of 300 and .* got 2 vertices and 1 edges"
+        ):
             write_partition(divided, tmp_path / "out", source=tmp_path / "other")
         assert names(tmp_path) == ["other"]
 
@@ -199,7 +231,10 @@ class TestRefusals:
         assert names(tmp_path) == []
 
     def test_a_field_that_cannot_be_stored(self, whole, tmp_path):
-        graph = Graph(whole.csc, ndata={"train_mask": whole.ndata["train_mask"], "bag": torch.eye(300).to_sparse()})
+        graph = Graph(
+            whole.csc,
+            ndata={"train_mask": whole.ndata["train_mask"], "bag": torch.eye(300).to_sparse()},
+        )
         with pytest.raises(ValueError, match="field 'bag' of the vertices: layout must be strided"):
             write_partition(partition_graph(graph, 2, method="hash"), tmp_path / "out")
         assert names(tmp_path) == []
@@ -269,4 +304,6 @@ def test_parts_move_to_another_machine(out, tmp_path):
     shutil.copytree(out / "part-1", there / "part-1")
     want = open_partition(out, 1).graph.ndata["feat"].clone()
     shutil.rmtree(out)
-    assert torch.equal(open_partition(there, 1, verify=True).graph.ndata["feat"].nan_to_num(9), want.nan_to_num(9))
+    assert torch.equal(
+        open_partition(there, 1, verify=True).graph.ndata["feat"].nan_to_num(9), want.nan_to_num(9)
+    )

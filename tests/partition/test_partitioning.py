@@ -28,19 +28,55 @@ class TestTrainingVertices:
     @pytest.mark.parametrize(
         ("train", "error", "message"),
         [
-            (torch.ones(9, dtype=torch.bool), ValueError, r"train must have shape \[10\] as a mask, got \[9\]"),
-            (torch.ones(11, dtype=torch.bool), ValueError, r"train must have shape \[10\] as a mask, got \[11\]"),
+            (
+                torch.ones(9, dtype=torch.bool),
+                ValueError,
+                r"train must have shape \[10\] as a mask, got \[9\]",
+            ),
+            (
+                torch.ones(11, dtype=torch.bool),
+                ValueError,
+                r"train must have shape \[10\] as a mask, got \[11\]",
+            ),
             (torch.ones(10, 1, dtype=torch.bool), ValueError, r"as a mask, got \[10, 1\]"),
-            (torch.zeros(10, dtype=torch.bool), ValueError, "train must select at least 1 vertex, got 0"),
-            (torch.empty(0, dtype=torch.int64), ValueError, "train must select at least 1 vertex, got 0"),
-            (torch.tensor([1, 2, 1]), ValueError, r"train must be a list of distinct ids, got 2 in shape \[3\]"),
-            (torch.tensor([[1, 2]]), ValueError, r"train must be a list of distinct ids, got 2 in shape \[1, 2\]"),
-            (torch.tensor(3), ValueError, r"train must be a list of distinct ids, got 1 in shape \[\]"),
+            (
+                torch.zeros(10, dtype=torch.bool),
+                ValueError,
+                "train must select at least 1 vertex, got 0",
+            ),
+            (
+                torch.empty(0, dtype=torch.int64),
+                ValueError,
+                "train must select at least 1 vertex, got 0",
+            ),
+            (
+                torch.tensor([1, 2, 1]),
+                ValueError,
+                r"train must be a list of distinct ids, got 2 in shape \[3\]",
+            ),
+            (
+                torch.tensor([[1, 2]]),
+                ValueError,
+                r"train must be a list of distinct ids, got 2 in shape \[1, 2\]",
+            ),
+            (
+                torch.tensor(3),
+                ValueError,
+                r"train must be a list of distinct ids, got 1 in shape \[\]",
+            ),
             (torch.tensor([0, 10]), ValueError, r"train must hold ids in \[0, 10\), got 0 to 10"),
             (torch.tensor([-1, 3]), ValueError, r"train must hold ids in \[0, 10\), got -1 to 3"),
-            (torch.tensor([0.5]), TypeError, "train must hold ids or be a boolean mask, got torch.float32"),
+            (
+                torch.tensor([0.5]),
+                TypeError,
+                "train must hold ids or be a boolean mask, got torch.float32",
+            ),
             ([1, 2], TypeError, "train must be a tensor, got list"),
-            (None, ValueError, "graph must have the field train_mask, or train must be given, got neither"),
+            (
+                None,
+                ValueError,
+                "graph must have the field train_mask, or train must be given, got neither",
+            ),
         ],
     )
     def test_refused(self, train, error, message):
@@ -51,7 +87,8 @@ class TestTrainingVertices:
 def test_a_partition_is_told_in_one_line():
     partition = partition_graph(path(), 2, hops=3, method="hash", train=torch.tensor([1, 2, 7]))
     assert repr(partition) == (
-        "Partition(2 parts, hops=3, method='hash', train=3, Graph(num_nodes=10, num_edges=9, ids=int32))"
+        "Partition(2 parts, hops=3, method='hash', train=3, Graph(num_nodes=10, num_edges=9, "
+        "ids=int32))"
     )
 
 
@@ -81,10 +118,19 @@ class TestDrawn:
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"method": "best"}, "method must be one of auto, .*, got 'best'"),
         ({"evaluation": "here"}, "evaluation must be one of source, parts, got 'here'"),
-        ({"evaluation": "parts"}, "evaluation must be source for a graph without val_mask and test_mask, got parts"),
-        ({"max_replication": 0.2}, r"max_replication must be at least 0\.3, the share of training vertices, got 0\.2"),
+        (
+            {"evaluation": "parts"},
+            "evaluation must be source for a graph without val_mask and test_mask, got parts",
+        ),
+        (
+            {"max_replication": 0.2},
+            r"max_replication must be at least 0\.3, the share of training vertices, got 0\.2",
+        ),
         ({"max_replication": float("nan")}, "max_replication must be at least .*, got nan"),
-        ({"max_replication": 1, "fanout": [1]}, "fanout must have one number for each of 2 hops, got 1"),
+        (
+            {"max_replication": 1, "fanout": [1]},
+            "fanout must have one number for each of 2 hops, got 1",
+        ),
     ],
 )
 def test_a_setting_that_breaks_its_rule(arguments, message):
@@ -96,11 +142,15 @@ def test_a_setting_that_breaks_its_rule(arguments, message):
 @pytest.mark.parametrize("arguments", [{"num_parts": 2.0}, {"hops": 1.5}, {"seed": 0.5}])
 def test_a_number_that_is_none_of_parts(arguments):
     with pytest.raises(TypeError, match=f"{next(iter(arguments))} must be an integer, got "):
-        partition_graph(path(), **{"num_parts": 2, "method": "hash", "train": torch.arange(3), **arguments})
+        partition_graph(
+            path(), **{"num_parts": 2, "method": "hash", "train": torch.arange(3), **arguments}
+        )
 
 
 def test_a_graph_of_another_library():
-    with pytest.raises(TypeError, match=r"graph must be a pagraph\.Graph \(.*from_dgl.*\), got dict"):
+    with pytest.raises(
+        TypeError, match=r"graph must be a pagraph\.Graph \(.*from_dgl.*\), got dict"
+    ):
         partition_graph({}, 2)
 
 
@@ -112,27 +162,44 @@ class TestSeveralTypes:
         assert torch.equal(partition.train, mask.nonzero().squeeze(1))
 
     def test_a_named_type(self, papers):
-        partition = partition_graph(papers, 2, method="hash", train=torch.tensor([5, 1]), node_type="author")
+        partition = partition_graph(
+            papers, 2, method="hash", train=torch.tensor([5, 1]), node_type="author"
+        )
         assert (partition.train_type, partition.train.tolist()) == ("author", [1, 5])
-        assert len(draw_train(papers, 0.5, node_type="author")) == round(papers.num_nodes_of("author") * 0.5)
+        assert len(draw_train(papers, 0.5, node_type="author")) == round(
+            papers.num_nodes_of("author") * 0.5
+        )
 
     def test_which_type_is_meant(self, papers):
-        message = "node_type must be given to choose one of the types paper, author, institution, got None"
+        message = (
+            "node_type must be given to choose one of the types paper, author, institution, "
+            "got None"
+        )
         with pytest.raises(ValueError, match=message):
             partition_graph(papers, 2, train=torch.tensor([1, 2]))
-        papers.set_field("train_mask", torch.ones(papers.num_nodes_of("author")), node_type="author")
-        with pytest.raises(ValueError, match="one of the types paper, author with train_mask, got None"):
+        papers.set_field(
+            "train_mask", torch.ones(papers.num_nodes_of("author")), node_type="author"
+        )
+        with pytest.raises(
+            ValueError, match="one of the types paper, author with train_mask, got None"
+        ):
             partition_graph(papers, 2)
         assert partition_graph(papers, 2, method="hash", node_type="author").train_type == "author"
 
     def test_wrong_types(self, papers):
-        with pytest.raises(ValueError, match="node_type must be one of paper, author, institution, got 'book'"):
+        with pytest.raises(
+            ValueError, match="node_type must be one of paper, author, institution, got 'book'"
+        ):
             partition_graph(papers, 2, node_type="book")
-        with pytest.raises(ValueError, match="graph must have the field train_mask, or train must be given"):
+        with pytest.raises(
+            ValueError, match="graph must have the field train_mask, or train must be given"
+        ):
             partition_graph(papers, 2, node_type="institution")
         with pytest.raises(ValueError, match=r"train must hold ids in \[0, 1\), got 1 to 1"):
             partition_graph(papers, 1, node_type="institution", train=torch.tensor([1]))
-        with pytest.raises(ValueError, match="num_parts must be at most the number of training vertices 1, got 2"):
+        with pytest.raises(
+            ValueError, match="num_parts must be at most the number of training vertices 1, got 2"
+        ):
             partition_graph(papers, 2, node_type="institution", train=torch.tensor([0]))
 
     def test_a_type_without_vertices(self):

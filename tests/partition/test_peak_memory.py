@@ -81,7 +81,11 @@ def test_without_proc_the_highest_of_the_life_is_told(monkeypatch, tmp_path):
 
 
 def test_json():
-    assert MemoryUse(5, 3, None).to_json() == {"peak_bytes": 5, "before_bytes": 3, "private_bytes": None}
+    assert MemoryUse(5, 3, None).to_json() == {
+        "peak_bytes": 5,
+        "before_bytes": 3,
+        "private_bytes": None,
+    }
 
 
 def test_steps_are_recorded_in_order_and_only_when_they_end():

@@ -1,4 +1,5 @@
-"""Parts whose wide fields are the source's: mapped once, read through the part's ids, refused when they are others."""
+"""Parts whose wide fields are the source's: mapped once, read through the part's ids, refused when
+they are others."""
 
 import json
 import os
@@ -42,14 +43,20 @@ def test_wide_fields_are_rows_by_reference_and_narrow_ones_are_not(parts, whole)
 @pytest.mark.parametrize("cache", [0, "30%"])
 def test_both_loaders_read_them(parts, whole, cache):
     part = open_partition(parts, 0)
-    sampler = dgl.dataloading.NeighborSampler([5], prefetch_node_feats=["feat", "half"], prefetch_labels=["label"])
+    sampler = dgl.dataloading.NeighborSampler(
+        [5], prefetch_node_feats=["feat", "half"], prefetch_labels=["label"]
+    )
     loader = DataLoader(part.graph, part.train, sampler, batch_size=16, cache=cache)
     for input_nodes, output_nodes, blocks in loader:
         ids = part.global_ids[input_nodes]
         assert same(blocks[0].srcdata["feat"], whole.ndata["feat"][ids])
         assert torch.equal(blocks[0].srcdata["half"], whole.ndata["half"][ids])
-        assert torch.equal(blocks[0].dstdata["label"], whole.ndata["label"][part.global_ids[output_nodes]])
-    core = Loader(part.graph, part.train, NeighborSampler([5]), fields=["feat"], batch_size=16, cache=cache)
+        assert torch.equal(
+            blocks[0].dstdata["label"], whole.ndata["label"][part.global_ids[output_nodes]]
+        )
+    core = Loader(
+        part.graph, part.train, NeighborSampler([5]), fields=["feat"], batch_size=16, cache=cache
+    )
     for batch in core:
         assert same(batch.features["feat"], whole.ndata["feat"][part.global_ids[batch.input_nodes]])
 
@@ -120,11 +127,15 @@ def test_ids_that_are_not_the_sources_are_refused(parts):
     ids = np.load(file)
     ids[3] = 300
     np.save(file, ids)
-    with pytest.raises(FormatError, match=r"field 'feat' of a part: ids must be in \[0, 300\), got 300"):
+    with pytest.raises(
+        FormatError, match=r"field 'feat' of a part: ids must be in \[0, 300\), got 300"
+    ):
         open_partition(parts, 0)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs /proc/self/smaps_rollup")
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/smaps_rollup"), reason="needs /proc/self/smaps_rollup"
+)
 def test_two_processes_have_one_copy_of_the_features_in_memory(tmp_path):
     """Each reads all of them: both see the pages, and each is charged with half of them."""
     from pagraph.datasets import sbm, write_graph
@@ -158,7 +169,9 @@ def test_two_processes_have_one_copy_of_the_features_in_memory(tmp_path):
     """)
     command = [sys.executable, "-c", script, str(tmp_path / "out")]
     ranks = [
-        subprocess.Popen([*command, str(rank)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, str(rank)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         for rank in range(2)
     ]
     try:

@@ -22,7 +22,9 @@ def plain(partition, part):
     inner = set()
     for _ in range(partition.hops):
         inner |= hops[-1]
-        found = {u for v in hops[-1] for u in csc.indices[csc.indptr[v] : csc.indptr[v + 1]].tolist()}
+        found = {
+            u for v in hops[-1] for u in csc.indices[csc.indptr[v] : csc.indptr[v + 1]].tolist()
+        }
         hops.append(found - known - dropped)
         known |= hops[-1]
     edges = [u for v in inner for u in csc.indices[csc.indptr[v] : csc.indptr[v + 1]].tolist()]
@@ -37,15 +39,24 @@ def partitions(draw):
     graph = Graph.from_coo([u for u, _ in pairs], [v for _, v in pairs], count)
     num_parts = draw(st.integers(1, 3))
     train = torch.tensor(sorted(draw(st.sets(ids, min_size=1))))
-    parts = torch.tensor(draw(st.lists(st.integers(0, num_parts - 1), min_size=len(train), max_size=len(train))))
+    parts = torch.tensor(
+        draw(st.lists(st.integers(0, num_parts - 1), min_size=len(train), max_size=len(train)))
+    )
     partition = Partition(graph, train, parts.int(), num_parts, draw(st.integers(1, 3)), "drawn")
     rest = [v for v in range(count) if v not in train.tolist()]
     if rest and draw(st.booleans()):
         evaluated = torch.tensor(rest[: len(rest) // 2 + 1])
-        partition = replace(partition, evaluated=evaluated, evaluation=(evaluated % num_parts).int())
+        partition = replace(
+            partition, evaluated=evaluated, evaluation=(evaluated % num_parts).int()
+        )
     if draw(st.booleans()):
-        halos = [sorted(set(rest) - set(partition.seeds_of(part).tolist()))[::2] for part in range(num_parts)]
-        partition = replace(partition, dropped=tuple(torch.tensor(halo, dtype=torch.int64) for halo in halos))
+        halos = [
+            sorted(set(rest) - set(partition.seeds_of(part).tolist()))[::2]
+            for part in range(num_parts)
+        ]
+        partition = replace(
+            partition, dropped=tuple(torch.tensor(halo, dtype=torch.int64) for halo in halos)
+        )
     return partition
 
 
@@ -66,26 +77,35 @@ def test_counts_are_those_of_a_plain_search(partition):
     assert report.covered == len(covered)
     assert report.replication_factor == total_vertices / partition.graph.num_nodes
     assert report.copies == total_vertices / len(covered)
-    assert report.edge_factor == (total_edges / partition.graph.num_edges if partition.graph.num_edges else 0.0)
-    assert report.halo == tuple(sum(part.halo[hop] for part in report.parts) for hop in range(partition.hops))
+    assert report.edge_factor == (
+        total_edges / partition.graph.num_edges if partition.graph.num_edges else 0.0
+    )
+    assert report.halo == tuple(
+        sum(part.halo[hop] for part in report.parts) for hop in range(partition.hops)
+    )
 
 
 def test_balance_is_largest_over_mean():
     graph = Graph.from_coo([0, 1, 2], [3, 3, 3], 8)
-    partition = Partition(graph, torch.tensor([3, 4, 5]), torch.tensor([0, 1, 1], dtype=torch.int32), 2, 1, "drawn")
+    partition = Partition(
+        graph, torch.tensor([3, 4, 5]), torch.tensor([0, 1, 1], dtype=torch.int32), 2, 1, "drawn"
+    )
     report = describe(partition, cache=None)
     assert [part.vertices for part in report.parts] == [4, 2]
     assert report.train_balance == pytest.approx(2 / 1.5)
     assert report.vertex_balance == pytest.approx(4 / 3)
     assert report.replication_factor == 6 / 8  # vertices 6 and 7 are in no part
     assert (report.covered, report.copies) == (6, 1.0)
-    assert repr(report).startswith("PartitionReport(drawn, 2 parts, 1 hops, replication factor 0.75")
+    assert repr(report).startswith(
+        "PartitionReport(drawn, 2 parts, 1 hops, replication factor 0.75"
+    )
 
 
 def test_json_has_the_figures():
     graph = sbm(300, num_features=4)
     report = describe(
-        partition_graph(graph, 3, hops=1, method="hash"), cache=CacheTrial("20%", batch_size=20, policy="degree")
+        partition_graph(graph, 3, hops=1, method="hash"),
+        cache=CacheTrial("20%", batch_size=20, policy="degree"),
     )
     values = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert (values["method"], values["parts"], values["hops"]) == ("hash", 3, 1)
@@ -95,7 +115,10 @@ def test_json_has_the_figures():
     assert values["cache"]["budget_bytes"] == 60 * 16
     assert values["cache"]["rows_per_part"] == [60, 60, 60]
     assert values["seconds"] is None and values["peak_bytes"] is None  # nobody measured
-    assert describe(partition_graph(graph, 3, hops=1, method="hash"), cache=None).to_json()["cache"] is None
+    assert (
+        describe(partition_graph(graph, 3, hops=1, method="hash"), cache=None).to_json()["cache"]
+        is None
+    )
 
 
 def test_progress_counts_every_batch():
@@ -104,7 +127,12 @@ def test_progress_counts_every_batch():
     describe(partition, cache=trial, progress=lambda done, total: calls.append((done, total)))
     assert sorted(calls) == [(done, 3 * 2 + 5) for done in range(1, 12)]
     whole, calls = cache_of_whole(partition, trial), []
-    report = describe(partition, cache=trial, whole=whole, progress=lambda done, total: calls.append((done, total)))
+    report = describe(
+        partition,
+        cache=trial,
+        whole=whole,
+        progress=lambda done, total: calls.append((done, total)),
+    )
     assert sorted(calls) == [(done, 3 * 2) for done in range(1, 7)]
     assert report.caches.whole is whole
 
@@ -114,5 +142,7 @@ def test_a_mapped_graph_is_described(tmp_path):
 
     write_graph(rmat(8, num_classes=2), tmp_path / "graph")
     mapped, loaded = Graph.open(tmp_path / "graph"), rmat(8, num_classes=2)
-    reports = [describe(partition_graph(graph, 2, method="hash"), cache=None) for graph in (mapped, loaded)]
+    reports = [
+        describe(partition_graph(graph, 2, method="hash"), cache=None) for graph in (mapped, loaded)
+    ]
     assert reports[0].parts == reports[1].parts

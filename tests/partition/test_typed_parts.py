@@ -1,4 +1,5 @@
-"""Parts of graphs with several types equal a slow reference; written, opened and sampled they are the whole graph's."""
+"""Parts of graphs with several types equal a slow reference; written, opened and sampled they are
+the whole graph's."""
 
 import numpy as np
 import pytest
@@ -29,7 +30,9 @@ WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 def small_citation():
     graph = citation(200, num_features=6, num_author_features=3, seed=2)
     graph.set_field("year", torch.rand(graph.csc_of(CITES).num_edges), edge_type=CITES)
-    graph.set_field("train_mask", torch.arange(graph.num_nodes_of("institution")), node_type="institution")
+    graph.set_field(
+        "train_mask", torch.arange(graph.num_nodes_of("institution")), node_type="institution"
+    )
     return graph
 
 
@@ -47,7 +50,11 @@ def papers(source):
 
 @pytest.fixture
 def out(papers, source, tmp_path):
-    write_partition(partition_graph(papers, 2, method="hash", node_type="paper"), tmp_path / "out", source=source)
+    write_partition(
+        partition_graph(papers, 2, method="hash", node_type="paper"),
+        tmp_path / "out",
+        source=source,
+    )
     return tmp_path / "out"
 
 
@@ -65,15 +72,22 @@ class TestStructure:
             if partition.dropped is not None:
                 by_type = partition.numbering.split(partition.dropped[part])
                 without = {(name, v) for name, ids in by_type.items() for v in ids.tolist()}
-            ids, edges, hop_of = plain_typed_part(partition.graph, seeds_of(partition, part), partition.hops, without)
+            ids, edges, hop_of = plain_typed_part(
+                partition.graph, seeds_of(partition, part), partition.hops, without
+            )
             assert sorted(structure.vertices.ids.tolist()) == numbers(partition, hop_of)
             for name, found in structure.types.items():
                 assert found.ids.tolist() == ids[name]
-                ends = [sum(h <= hop for (t, _), h in hop_of.items() if t == name) for hop in range(partition.hops + 1)]
+                ends = [
+                    sum(h <= hop for (t, _), h in hop_of.items() if t == name)
+                    for hop in range(partition.hops + 1)
+                ]
                 assert list(found.hop_ends) == ends
             for edge_type, found in structure.edges.items():
                 own = found.edge_ids.tolist()
-                assert [[(u, own[at]) for u, at in row] for row in in_edges(found.csc)] == edges[edge_type]
+                assert [[(u, own[at]) for u, at in row] for row in in_edges(found.csc)] == edges[
+                    edge_type
+                ]
 
     @settings(max_examples=25)
     @given(typed_partitions())
@@ -102,7 +116,9 @@ class TestMethods:
     def test_each_training_vertex_is_in_one_part_and_parts_are_even(self, papers, method, hops):
         partition = partition_graph(papers, 3, hops=hops, method=method, node_type="paper", seed=1)
         sizes = torch.bincount(partition.parts, minlength=3)
-        assert torch.equal(partition.train, papers.node_fields("paper")["train_mask"].nonzero().squeeze(1))
+        assert torch.equal(
+            partition.train, papers.node_fields("paper")["train_mask"].nonzero().squeeze(1)
+        )
         assert int(sizes.max() - sizes.min()) <= 2
         if method != "metis":  # DGL's does not repeat itself
             again = partition_graph(papers, 3, hops=hops, method=method, node_type="paper", seed=1)
@@ -110,15 +126,21 @@ class TestMethods:
 
     def test_auto_holds_less_than_hash(self, papers):
         held = {
-            method: describe(partition_graph(papers, 4, hops=1, method=method, node_type="paper"), cache=None)
+            method: describe(
+                partition_graph(papers, 4, hops=1, method=method, node_type="paper"), cache=None
+            )
             for method in ("auto", "hash")
         }
         assert held["auto"].replication_factor < held["hash"].replication_factor
 
     def test_evaluated_vertices_are_of_the_same_type(self, papers, source, tmp_path):
-        partition = partition_graph(papers, 2, hops=1, method="halo", evaluation="parts", node_type="paper")
+        partition = partition_graph(
+            papers, 2, hops=1, method="halo", evaluation="parts", node_type="paper"
+        )
         fields = papers.node_fields("paper")
-        assert torch.equal(partition.evaluated, (fields["val_mask"] | fields["test_mask"]).nonzero().squeeze(1))
+        assert torch.equal(
+            partition.evaluated, (fields["val_mask"] | fields["test_mask"]).nonzero().squeeze(1)
+        )
         write_partition(partition, tmp_path / "out", source=source)
         verify_partition(tmp_path / "out").raise_if_wrong()
         parts = [open_partition(tmp_path / "out", part) for part in range(2)]
@@ -138,9 +160,13 @@ class TestMethods:
 
 class TestExpectedDraws:
     def test_each_edge_type_is_drawn_from_by_itself(self):
-        """Vertex a0 has 4 in-edges from b and 1 from a: of a fan-out of 2, 2 draws go to b and 1 to a."""
+        """Vertex a0 has 4 in-edges from b and 1 from a: of a fan-out of 2, 2 draws go to b and 1 to
+        a."""
         graph = Graph(
-            {("b", "to", "a"): CSC.from_coo([0, 1, 2, 3], [0] * 4, (4, 2)), ("a", "to", "a"): CSC.from_coo([1], [0], 2)}
+            {
+                ("b", "to", "a"): CSC.from_coo([0, 1, 2, 3], [0] * 4, (4, 2)),
+                ("a", "to", "a"): CSC.from_coo([1], [0], 2),
+            }
         )
         partition = partition_graph(graph, 1, hops=1, train=torch.tensor([0]), node_type="a")
         limited = limit_replication(partition, 4 / 6, fanout=(2,))
@@ -211,7 +237,11 @@ class TestDamage:
         ("name", "change", "message"),
         [
             ("node-author-global_ids", lambda a: a[::-1], "of type 'author' (of hop 1) must be"),
-            ("node-author-global_ids", lambda a: a + 10**6, "global_ids of type 'author' must be in [0, 300)"),
+            (
+                "node-author-global_ids",
+                lambda a: a + 10**6,
+                "global_ids of type 'author' must be in [0, 300)",
+            ),
             (
                 "node-author-feat",
                 lambda a: a + 1,
@@ -256,7 +286,8 @@ class TestDamage:
 
 
 class TestBatches:
-    """The promise for one type holds: with all neighbours a part's batches are the whole graph's."""
+    """The promise for one type holds: with all neighbours a part's batches are the whole
+    graph's."""
 
     @pytest.mark.parametrize("hops", [1, 2])
     def test_all_neighbours_equal_those_of_the_whole_graph(self, papers, source, tmp_path, hops):
@@ -276,7 +307,9 @@ class TestBatches:
                     assert torch.equal(relation.indices, whole.relations[edge_type].indices)
                     assert torch.equal(relation.indptr, whole.relations[edge_type].indptr)
                     positions = part.graph.csc_of(edge_type).ids_at(relation.positions).long()
-                    wanted = papers.csc_of(edge_type).ids_at(whole.relations[edge_type].positions).long()
+                    wanted = (
+                        papers.csc_of(edge_type).ids_at(whole.relations[edge_type].positions).long()
+                    )
                     assert torch.equal(part.global_edge_ids_of(edge_type)[positions].long(), wanted)
 
     def test_sampled_neighbours_are_drawn_as_often(self, papers, source, tmp_path):
@@ -289,7 +322,11 @@ class TestBatches:
         counts = []
         for graph, ids, own in (
             (part.graph, part.global_ids_of("author"), seed),
-            (papers, torch.arange(papers.num_nodes_of("author")), part.global_ids_of("paper")[seed]),
+            (
+                papers,
+                torch.arange(papers.num_nodes_of("author")),
+                part.global_ids_of("paper")[seed],
+            ),
         ):
             found = torch.zeros(papers.num_nodes_of("author"))
             for key in range(400):
@@ -331,20 +368,27 @@ class TestReport:
                 assert sorted(own[name].tolist()) == sorted(types[name].ids.tolist())
 
     def test_the_best_rows_of_all_types_are_cached(self, papers):
-        """Authors' rows are half as wide, so that as many bytes hold more of them; the budget is never exceeded."""
+        """Authors' rows are half as wide, so that as many bytes hold more of them; the budget is
+        never exceeded."""
         partition = partition_graph(papers, 2, hops=2, method="hash", node_type="paper")
         for budget in (2000, "5%", "30%"):
-            caches = describe(partition, cache=CacheTrial(budget, batch_size=32, policy="degree")).caches
+            caches = describe(
+                partition, cache=CacheTrial(budget, batch_size=32, policy="degree")
+            ).caches
             for part, use in enumerate(caches.parts):
                 own = partition.numbering.split(use.ids)
                 spent = 24 * len(own["paper"]) + 12 * len(own["author"])
                 if budget == 2000:  # bytes pay for tables as well
                     held = partition.vertices(part).by_type(partition.numbering)
-                    spent += sum(4 * len(held[name].ids) for name in ("paper", "author") if len(own[name]))
+                    spent += sum(
+                        4 * len(held[name].ids) for name in ("paper", "author") if len(own[name])
+                    )
                 assert 0 < spent <= caches.nbytes
 
 
 def test_pagraphs_form_has_no_types(papers, tmp_path):
     partition = partition_graph(papers, 2, method="hash", node_type="paper")
-    with pytest.raises(ValueError, match="partition must be of one vertex type and one edge type in PaGraph's form"):
+    with pytest.raises(
+        ValueError, match="partition must be of one vertex type and one edge type in PaGraph's form"
+    ):
         write_pagraph_partition(partition, tmp_path / "out")

@@ -27,7 +27,9 @@ class TestRight:
         partition = partition_graph(whole, 3, hops=hops, method="hash")
         manifest = write_partition(partition, tmp_path / "out", source=source, features=features)
         calls = []
-        result = verify_partition(tmp_path / "out", progress=lambda done, total: calls.append((done, total)))
+        result = verify_partition(
+            tmp_path / "out", progress=lambda done, total: calls.append((done, total))
+        )
         assert result.ok
         assert result.train == len(partition.train)
         assert result.vertices == sum(manifest.vertices_per_part)
@@ -46,12 +48,16 @@ class TestRight:
 
     def test_parts_that_evaluate_themselves(self, whole, source, divided, tmp_path):
         evaluated = (whole.ndata["val_mask"] | whole.ndata["test_mask"]).nonzero().squeeze(1)
-        partition = dataclasses.replace(divided, evaluated=evaluated, evaluation=(evaluated % 3).int())
+        partition = dataclasses.replace(
+            divided, evaluated=evaluated, evaluation=(evaluated % 3).int()
+        )
         write_partition(partition, tmp_path / "out", source=source)
         assert verify_partition(tmp_path / "out").ok
 
     def test_another_split(self, whole, source, tmp_path):
-        graph = changed(whole, pub_train_mask=torch.arange(300) < 20, pub_val_mask=torch.arange(300) > 290)
+        graph = changed(
+            whole, pub_train_mask=torch.arange(300) < 20, pub_val_mask=torch.arange(300) > 290
+        )
         write_graph(graph, tmp_path / "graph")
         partition = partition_graph(open_graph(tmp_path / "graph", split="pub_"), 2, method="hash")
         write_partition(partition, tmp_path / "out", source=tmp_path / "graph", split="pub_")
@@ -67,22 +73,29 @@ class TestRight:
         }
         graph = Graph.from_coo([0, 1], [1, 2], ndata=fields)
         write_graph(graph, tmp_path / "graph")
-        write_partition(make_partition(graph, [1, 2], [0, 1], 2, 1), tmp_path / "out", source=tmp_path / "graph")
+        write_partition(
+            make_partition(graph, [1, 2], [0, 1], 2, 1), tmp_path / "out", source=tmp_path / "graph"
+        )
         assert verify_partition(tmp_path / "out").ok
 
     def test_moved_together_and_apart(self, source, divided, tmp_path):
         shutil.copytree(source, tmp_path / "a" / "graph")
-        write_partition(divided, tmp_path / "a" / "out", source=tmp_path / "a" / "graph", features="reference")
+        write_partition(
+            divided, tmp_path / "a" / "out", source=tmp_path / "a" / "graph", features="reference"
+        )
         os.rename(tmp_path / "a", tmp_path / "b")
         assert verify_partition(tmp_path / "b" / "out").ok
         os.rename(tmp_path / "b" / "graph", tmp_path / "elsewhere")
-        with pytest.raises(FormatError, match=r"made from must be at .*b/graph' or .*a/graph', got no"):
+        with pytest.raises(
+            FormatError, match=r"made from must be at .*b/graph' or .*a/graph', got no"
+        ):
             verify_partition(tmp_path / "b" / "out")
         assert verify_partition(tmp_path / "b" / "out", source=tmp_path / "elsewhere").ok
 
 
 class TestWrongParts:
-    """Parts written from a graph that differs from the source in one thing: all checksums and counts are right."""
+    """Parts written from a graph that differs from the source in one thing: all checksums and
+    counts are right."""
 
     @pytest.mark.parametrize("name", ["feat", "label", "words", "half"])
     def test_a_field(self, whole, source, tmp_path, name):
@@ -94,13 +107,17 @@ class TestWrongParts:
         for finding in findings:
             row = partition.vertices(finding.part).ids.tolist().index(40)
             assert finding.check == "fields"
-            assert finding.message == f"field '{name}' of its vertices must have the source's rows, row {row} differs"
+            assert (
+                finding.message
+                == f"field '{name}' of its vertices must have the source's rows, row {row} differs"
+            )
 
     def test_an_edge_field(self, whole, source, tmp_path):
         write_from(changed(whole, edata={"w": whole.edata["w"] + 1}), source, tmp_path / "out")
         findings = verify_partition(tmp_path / "out").findings
         assert [str(f) for f in findings] == [
-            f"part {i}: field 'w' of its edges must have the source's rows, row 0 differs" for i in range(3)
+            f"part {i}: field 'w' of its edges must have the source's rows, row 0 differs"
+            for i in range(3)
         ]
 
     def test_a_missing_and_an_extra_field(self, whole, source, tmp_path):
@@ -137,7 +154,12 @@ class TestWrongArrays:
     @pytest.mark.parametrize(
         ("name", "change", "check", "message"),
         [
-            ("global_ids", put(-1, 300), "vertices", r"global_ids must be in \[0, 300\), got 0 to 300"),
+            (
+                "global_ids",
+                put(-1, 300),
+                "vertices",
+                r"global_ids must be in \[0, 300\), got 0 to 300",
+            ),
             ("global_ids", put(-1, -1), "vertices", "global_ids must be in"),
             ("global_ids", lambda a: put(-1, a[0])(a), "vertices", "global_ids must be distinct"),
             ("global_ids", swap, "vertices", "its seeds must be in ascending order"),
@@ -145,9 +167,24 @@ class TestWrongArrays:
             ("train", lambda a: a[:-1], "vertices", "its seeds must be the first"),
             ("train", put(-1, 10**6), "files", "train.npy must hold ids in"),
             ("val", swap, "vertices", "val must be ascending"),
-            ("val", lambda a: a[:-1], "fields", "field 'val_mask' of its vertices must have the source's rows"),
-            ("in_degrees", put(3, 77), "fields", "field 'in_degrees' of its vertices must have .* row 3 differs"),
-            ("out_degrees", put(4, 77), "fields", "field 'out_degrees' of its vertices must have .* row 4 differs"),
+            (
+                "val",
+                lambda a: a[:-1],
+                "fields",
+                "field 'val_mask' of its vertices must have the source's rows",
+            ),
+            (
+                "in_degrees",
+                put(3, 77),
+                "fields",
+                "field 'in_degrees' of its vertices must have .* row 3 differs",
+            ),
+            (
+                "out_degrees",
+                put(4, 77),
+                "fields",
+                "field 'out_degrees' of its vertices must have .* row 4 differs",
+            ),
             ("train_mask", lambda a: ~a, "fields", "field 'train_mask' of its vertices"),
             ("feat", put(-1, np.nan), "fields", "field 'feat' of its vertices"),
             ("indices", put(0, 10**6), "files", r"indices must be in \[0, \d+\), got 1000000"),
@@ -171,10 +208,14 @@ class TestWrongArrays:
         partition = make_partition(graph, [0], [0], 1, 2, dropped=(torch.tensor([2]),))
         write_partition(partition, tmp_path / "out", source=tmp_path / "graph")
         assert verify_partition(tmp_path / "out").missing == 2
-        edit_json(tmp_path / "out" / "manifest.json", lambda value: value["folders"][0].update(missing=1))
+        edit_json(
+            tmp_path / "out" / "manifest.json", lambda value: value["folders"][0].update(missing=1)
+        )
         message = "in-edges missing must be 1 from 1 vertices, got 2 from 1"
         assert found(tmp_path / "out") == ("edges", 0, message)
-        edit_json(tmp_path / "out" / "manifest.json", lambda value: value["folders"][0].update(missing=2))
+        edit_json(
+            tmp_path / "out" / "manifest.json", lambda value: value["folders"][0].update(missing=2)
+        )
         edit_json(tmp_path / "out" / "manifest.json", lambda value: value.update(capped=False))
         message = "the in-neighbourhood must be complete, got 2 in-edges missing"
         assert found(tmp_path / "out") == ("edges", 0, message)
@@ -201,7 +242,10 @@ class TestDamagedFiles:
         os.rename(out / "part-1", out / "part-0")
         os.rename(out / "x", out / "part-1")
         findings = verify_partition(out).findings
-        assert [(finding.check, finding.part) for finding in findings] == [("files", 0), ("files", 1)]
+        assert [(finding.check, finding.part) for finding in findings] == [
+            ("files", 0),
+            ("files", 1),
+        ]
         for part in (0, 1):
             seal(out, part)
         assert not verify_partition(out).ok
@@ -220,7 +264,9 @@ class TestDamagedFiles:
 class TestSource:
     def test_unknown(self, divided, tmp_path):
         write_partition(divided, tmp_path / "out")
-        with pytest.raises(ValueError, match="source must be given, .* does not say which graph it was made from"):
+        with pytest.raises(
+            ValueError, match="source must be given, .* does not say which graph it was made from"
+        ):
             verify_partition(tmp_path / "out")
 
     def test_given(self, divided, source, tmp_path):
@@ -229,14 +275,21 @@ class TestSource:
 
     def test_another_graph(self, out, tmp_path):
         write_graph(Graph.from_coo([0], [1]), tmp_path / "other")
-        with pytest.raises(ValueError, match="source must be the graph of 300 vertices and .* got Graph"):
+        with pytest.raises(
+            ValueError, match="source must be the graph of 300 vertices and .* got Graph"
+        ):
             verify_partition(out, source=tmp_path / "other")
 
     def test_one_that_is_another_graph_by_now(self, divided, source, tmp_path):
         shutil.copytree(source, tmp_path / "graph")
         write_partition(divided, tmp_path / "out", source=tmp_path / "graph")
-        edit_json(tmp_path / "graph" / "manifest.json", lambda value: value["origin"].update(made="anew"))
-        with pytest.raises(FormatError, match="must be that of the graph that .* was made from, got another SHA-256"):
+        edit_json(
+            tmp_path / "graph" / "manifest.json", lambda value: value["origin"].update(made="anew")
+        )
+        with pytest.raises(
+            FormatError,
+            match="must be that of the graph that .* was made from, got another SHA-256",
+        ):
             verify_partition(tmp_path / "out")
 
 
@@ -249,7 +302,9 @@ def test_findings_in_words():
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "loop"])
-@pytest.mark.parametrize("name", ["manifest.json", "part-1/manifest.json", "part-1/indices.npy", "part-1/train.npy"])
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "part-1/manifest.json", "part-1/indices.npy", "part-1/train.npy"]
+)
 def test_what_is_no_file_is_refused_at_once(out, name, kind):
     path = out / name
     path.unlink()

@@ -1,4 +1,5 @@
-"""Wrong lists of training, validation and test vertices are found, also where every checksum matches."""
+"""Wrong lists of training, validation and test vertices are found, also where every checksum
+matches."""
 
 import json
 import shutil
@@ -18,7 +19,9 @@ class TestTraining:
         mask = whole.ndata["train_mask"].clone()
         mask[train[5]] = False
         write_from(changed(whole, train_mask=mask), source, tmp_path / "out")
-        message = f"vertex {int(train[5])} of the source must be in a part (1 differ from its train_mask)"
+        message = (
+            f"vertex {int(train[5])} of the source must be in a part (1 differ from its train_mask)"
+        )
         assert found(tmp_path / "out") == ("training", None, message)
 
     def test_a_vertex_that_is_not_for_training(self, whole, source, tmp_path):
@@ -27,7 +30,9 @@ class TestTraining:
         mask[vertex] = True
         write_from(changed(whole, train_mask=mask), source, tmp_path / "out")
         findings = [f for f in verify_partition(tmp_path / "out").findings if f.check == "training"]
-        assert findings[0].message.startswith(f"vertex {vertex} of the source must not be a training vertex")
+        assert findings[0].message.startswith(
+            f"vertex {vertex} of the source must not be a training vertex"
+        )
 
     def test_a_training_vertex_in_two_parts(self, whole, source, tmp_path):
         for seed in (0, 1):
@@ -45,20 +50,28 @@ class TestTraining:
 
         edit_json(tmp_path / "out0" / "manifest.json", take_over)
         messages = [str(finding) for finding in verify_partition(tmp_path / "out0").findings]
-        assert any(m.startswith("training vertex") and m.endswith("must be in one part, got 0 and 1") for m in messages)
+        assert any(
+            m.startswith("training vertex") and m.endswith("must be in one part, got 0 and 1")
+            for m in messages
+        )
         assert any("of the source must be in a part" in m for m in messages)
 
     def test_a_training_set_that_is_no_mask(self, whole, source, tmp_path):
-        partition = partition_graph(whole, 2, hops=1, method="hash", train=torch.tensor([5, 9, 100]))
+        partition = partition_graph(
+            whole, 2, hops=1, method="hash", train=torch.tensor([5, 9, 100])
+        )
         write_partition(partition, tmp_path / "out", source=source)
         assert verify_partition(tmp_path / "out").ok
-        edit_json(tmp_path / "out" / "manifest.json", lambda value: value["train"].update(sha256="0" * 64))
+        edit_json(
+            tmp_path / "out" / "manifest.json", lambda value: value["train"].update(sha256="0" * 64)
+        )
         message = "the training vertices must be those that were divided, got 3 others"
         assert found(tmp_path / "out") == ("training", None, message)
 
 
 def move(out, name, vertex, giver, taker):
-    """Let another part list a vertex of the source, in its mask as well; None: no part gives or takes it."""
+    """Let another part list a vertex of the source, in its mask as well; None: no part gives or
+    takes it."""
     for index, there in ((giver, False), (taker, True)):
         if index is None:
             continue
@@ -76,9 +89,13 @@ def move(out, name, vertex, giver, taker):
 
 
 def held(out, name, *, ties):
-    """A vertex that a part lists, that part, and one that holds it as near (``ties``) or farther off."""
+    """A vertex that a part lists, that part, and one that holds it as near (``ties``) or farther
+    off."""
     parts = [open_partition(out, index) for index in range(3)]
-    hops = [{int(v): int(i >= part.hop_ends[0]) for i, v in enumerate(part.global_ids)} for part in parts]
+    hops = [
+        {int(v): int(i >= part.hop_ends[0]) for i, v in enumerate(part.global_ids)}
+        for part in parts
+    ]
     for part in parts:
         for v in part.global_ids[getattr(part, name)].tolist():
             for other in {0, 1, 2} - {part.index}:
@@ -89,7 +106,9 @@ def held(out, name, *, ties):
 
 class TestEvaluation:
     def test_validation_vertices(self, whole, source, tmp_path):
-        write_from(changed(whole, val_mask=torch.zeros(300, dtype=torch.bool)), source, tmp_path / "out")
+        write_from(
+            changed(whole, val_mask=torch.zeros(300, dtype=torch.bool)), source, tmp_path / "out"
+        )
         checks = {finding.check for finding in verify_partition(tmp_path / "out").findings}
         assert checks == {"evaluation"}
 
@@ -104,12 +123,15 @@ class TestEvaluation:
         graph = changed(whole, val_mask=val)
         write_graph(graph, tmp_path / "graph")
         out = tmp_path / "out"
-        write_partition(partition_graph(graph, 3, hops=1, method="hash"), out, source=tmp_path / "graph")
+        write_partition(
+            partition_graph(graph, 3, hops=1, method="hash"), out, source=tmp_path / "graph"
+        )
         verify_partition(out).raise_if_wrong()
         vertex, giver, taker = held(out, "val", ties=False)
         move(out, "val", vertex, giver, taker)
         message = (
-            f"vertex {vertex} of the source must be in the val list of a part that holds it at hop 0, got one at hop 1"
+            f"vertex {vertex} of the source must be in the val list of a part that holds it "
+            "at hop 0, got one at hop 1"
         )
         assert found(out) == ("evaluation", taker, f"{message} (1 are wrong)")
 
@@ -117,14 +139,21 @@ class TestEvaluation:
         vertex, giver, taker = held(out, "test", ties=True)
         move(out, "test", vertex, None, taker)
         first, second = sorted([giver, taker])
-        message = f"test vertex {vertex} of the source must be in one part, got {first} and {second}"
+        message = (
+            f"test vertex {vertex} of the source must be in one part, got {first} and {second}"
+        )
         assert found(out) == ("evaluation", None, message)
 
     def test_a_vertex_in_no_list(self, out):
         vertex, giver, _ = held(out, "test", ties=True)
         move(out, "test", vertex, giver, None)
-        edit_json(out / "manifest.json", lambda value: value["outside"].update(test=value["outside"]["test"] + 1))
-        message = f"test vertex {vertex} of the source must be in a part's list, got none (1 are missing)"
+        edit_json(
+            out / "manifest.json",
+            lambda value: value["outside"].update(test=value["outside"]["test"] + 1),
+        )
+        message = (
+            f"test vertex {vertex} of the source must be in a part's list, got none (1 are missing)"
+        )
         assert found(out) == ("evaluation", None, message)
 
     def test_a_vertex_that_is_not_for_validation(self, out, whole):

@@ -7,11 +7,18 @@ from plain_partition import make_partition
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.datasets import write_graph
-from pagraph.partition import Partition, PartVertices, partition_graph, verify_partition, write_partition
+from pagraph.partition import (
+    Partition,
+    PartVertices,
+    partition_graph,
+    verify_partition,
+    write_partition,
+)
 
 
 class TestWrongEdges:
-    """Parts written from a graph that differs from the source in one thing: all checksums and counts are right."""
+    """Parts written from a graph that differs from the source in one thing: all checksums and
+    counts are right."""
 
     def edges(self, whole, change):
         indices = whole.csc.indices.clone()
@@ -36,14 +43,20 @@ class TestWrongEdges:
         right = Graph.from_coo([1, 1, 2], [0, 0, 0])
         write_graph(right, tmp_path / "graph")
         wrong = Graph(CSC(right.csc.indptr, torch.tensor([1, 2, 2], dtype=torch.int32), 3))
-        write_partition(make_partition(wrong, [0], [0], 1, 1), tmp_path / "out", source=tmp_path / "graph")
-        message = "an in-edge of vertex 0 (0 of the source) must come from vertex 1 of the source, got 2"
+        write_partition(
+            make_partition(wrong, [0], [0], 1, 1), tmp_path / "out", source=tmp_path / "graph"
+        )
+        message = (
+            "an in-edge of vertex 0 (0 of the source) must come from vertex 1 of the source, got 2"
+        )
         assert found(tmp_path / "out") == ("edges", 0, message)
 
     def test_an_edge_at_another_vertex(self, tmp_path):
         write_graph(Graph.from_coo([1, 2, 2], [0, 0, 1]), tmp_path / "graph")
         wrong = Graph.from_coo([1, 2, 2], [0, 1, 1])
-        write_partition(make_partition(wrong, [0, 1], [0, 0], 1, 1), tmp_path / "out", source=tmp_path / "graph")
+        write_partition(
+            make_partition(wrong, [0, 1], [0, 0], 1, 1), tmp_path / "out", source=tmp_path / "graph"
+        )
         message = "vertex 0 (0 of the source) must have 2 in-edges, got 1"
         assert found(tmp_path / "out") == ("edges", 0, message)
 
@@ -51,7 +64,9 @@ class TestWrongEdges:
         right = Graph(CSC(torch.tensor([0, 2, 2]), torch.tensor([1, 1]), 2, torch.tensor([1, 0])))
         write_graph(right, tmp_path / "graph")
         wrong = Graph(CSC(right.csc.indptr, right.csc.indices, 2))
-        write_partition(make_partition(wrong, [0], [0], 1, 1), tmp_path / "out", source=tmp_path / "graph")
+        write_partition(
+            make_partition(wrong, [0], [0], 1, 1), tmp_path / "out", source=tmp_path / "graph"
+        )
         message = "an in-edge of vertex 0 (0 of the source) must be edge 1 of the source, got 0"
         assert found(tmp_path / "out") == ("edges", 0, message)
 
@@ -89,7 +104,9 @@ class Shallow(Partition):
 
     def vertices(self, part):
         right = super().vertices(part)
-        return PartVertices(right.ids[: right.hop_ends[-2]], (*right.hop_ends[:-1], right.hop_ends[-2]))
+        return PartVertices(
+            right.ids[: right.hop_ends[-2]], (*right.hop_ends[:-1], right.hop_ends[-2])
+        )
 
 
 class Misplaced(Partition):

@@ -13,9 +13,12 @@ NUM = 2000
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    """Half of the edges lead from vertices that nothing near the seeds reads: degree is wrong about them."""
+    """Half of the edges lead from vertices that nothing near the seeds reads: degree is wrong about
+    them."""
     rng = np.random.default_rng(0)
-    src = np.concatenate([(rng.random(12000) ** 2 * 1000).astype(np.int64), rng.integers(1500, 1600, 12000)])
+    src = np.concatenate(
+        [(rng.random(12000) ** 2 * 1000).astype(np.int64), rng.integers(1500, 1600, 12000)]
+    )
     dst = np.concatenate([rng.integers(0, 1000, 12000), rng.integers(1000, NUM, 12000)])
     file = tmp_path_factory.mktemp("adaptive") / "feat.npy"
     np.save(file, np.arange(2 * NUM, dtype=np.float32).reshape(NUM, 2))
@@ -25,7 +28,9 @@ def graph(tmp_path_factory):
 def load(graph, policy="adaptive", sampler=None, **settings):
     settings = {"batch_size": 20, "shuffle": True, "cache": "10%", "seed": 1} | settings
     sampler = sampler or NeighborSampler([4, 3])
-    return Loader(graph, torch.arange(0, 800, 2), sampler, fields=["feat"], cache_policy=policy, **settings)
+    return Loader(
+        graph, torch.arange(0, 800, 2), sampler, fields=["feat"], cache_policy=policy, **settings
+    )
 
 
 def epochs(loader, count):
@@ -36,9 +41,14 @@ def epochs(loader, count):
     return [epoch.hit_rate for epoch in loader.stats.epochs]
 
 
-@pytest.mark.parametrize("workers", [{"prefetch": 0}, {"num_workers": 1}, {"num_workers": 3, "prefetch": 4}])
+@pytest.mark.parametrize(
+    "workers", [{"prefetch": 0}, {"num_workers": 1}, {"num_workers": 3, "prefetch": 4}]
+)
 def test_refills_once_after_the_first_epoch(graph, workers):
-    degree, auto = epochs(load(graph, "degree", **workers), 4), epochs(load(graph, "auto", **workers), 4)
+    degree, auto = (
+        epochs(load(graph, "degree", **workers), 4),
+        epochs(load(graph, "auto", **workers), 4),
+    )
     loader = load(graph, **workers)
     rates = epochs(loader, 1)
     first = loader.cache_plan
@@ -56,7 +66,9 @@ def test_the_ranking_does_not_depend_on_threads(graph):
     assert epochs(load(graph, prefetch=0), 3) == epochs(load(graph, num_workers=3), 3)
 
 
-@pytest.mark.parametrize("sampler", [LaborSampler([4, 3]), LayerSampler([60, 60]), NeighborSampler([-1])])
+@pytest.mark.parametrize(
+    "sampler", [LaborSampler([4, 3]), LayerSampler([60, 60]), NeighborSampler([-1])]
+)
 def test_works_with_every_sampler(graph, sampler):
     rates = epochs(load(graph, sampler=sampler), 2)
     assert rates[1] > rates[0]

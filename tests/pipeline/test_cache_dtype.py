@@ -31,8 +31,16 @@ def graph(tmp_path):
 
 
 def make(graph, fields=("single", "double", "half", "near"), **options):
-    defaults = dict(labels=["label"], batch_size=20, shuffle=True, seed=1, cache="30%", cache_dtype="float16")
-    return Loader(graph, torch.arange(0, N, 2), NeighborSampler([4, 3]), fields=list(fields), **(defaults | options))
+    defaults = dict(
+        labels=["label"], batch_size=20, shuffle=True, seed=1, cache="30%", cache_dtype="float16"
+    )
+    return Loader(
+        graph,
+        torch.arange(0, N, 2),
+        NeighborSampler([4, 3]),
+        fields=list(fields),
+        **(defaults | options),
+    )
 
 
 def expected(graph, name, ids, dtype):
@@ -122,7 +130,8 @@ def test_values_beyond_float16_are_one_clear_error(graph, cache, prefetch):
     graph.ndata["double"][:, 1] = 70000.5
     loader = make(graph, cache=cache, prefetch=prefetch)
     with pytest.raises(
-        ValueError, match="cache_dtype must hold the values of field 'double', got 70000.5, the largest"
+        ValueError,
+        match="cache_dtype must hold the values of field 'double', got 70000.5, the largest",
     ):
         list(loader)
     for batch in make(graph, cache=cache, cache_dtype="bfloat16"):
@@ -136,5 +145,7 @@ def test_a_field_too_small_for_float16_is_warned_of(graph):
 
 
 def test_wrong_dtypes_are_refused_at_once(graph):
-    with pytest.raises(ValueError, match="cache_dtype must be None, torch.float16, .*, got torch.uint8"):
+    with pytest.raises(
+        ValueError, match="cache_dtype must be None, torch.float16, .*, got torch.uint8"
+    ):
         make(graph, cache_dtype=torch.uint8)

@@ -107,7 +107,11 @@ def test_spans_are_told_to_the_trace_by_the_hosts_clock(tmp_path):
         t.add("reading", begin, end)
         t.settle()
     events = json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))["traceEvents"]
-    (track,) = [e["args"]["name"] for e in events if e["name"] == "thread_name" and "on cpu" in e["args"]["name"]]
+    (track,) = [
+        e["args"]["name"]
+        for e in events
+        if e["name"] == "thread_name" and "on cpu" in e["args"]["name"]
+    ]
     (span,) = [e for e in events if e["name"] == "reading" and e["ph"] == "X"]
     assert track == "reading on cpu"
     assert span["dur"] == pytest.approx(end.seconds_since(begin) * 1e6, abs=1)
@@ -115,9 +119,20 @@ def test_spans_are_told_to_the_trace_by_the_hosts_clock(tmp_path):
 
 def small_loader(**options):
     graph = Graph.from_coo(
-        torch.randint(0, 60, (400,)), torch.randint(0, 60, (400,)), num_nodes=60, ndata={"x": torch.randn(60, 5)}
+        torch.randint(0, 60, (400,)),
+        torch.randint(0, 60, (400,)),
+        num_nodes=60,
+        ndata={"x": torch.randn(60, 5)},
     )
-    return Loader(graph, torch.arange(60), NeighborSampler([3, 2]), fields=["x"], batch_size=16, seed=1, **options)
+    return Loader(
+        graph,
+        torch.arange(60),
+        NeighborSampler([3, 2]),
+        fields=["x"],
+        batch_size=16,
+        seed=1,
+        **options,
+    )
 
 
 def test_a_loader_on_a_device_tells_its_stages():
@@ -154,7 +169,10 @@ def test_a_device_that_fails_has_a_trace_all_the_same(tmp_path):
         raise RuntimeError("the device has failed")
 
     tracings = [Tracing(), Tracing()]
-    with pytest.raises(RuntimeError, match="the device has failed"), Tracer(tmp_path / "t.json") as tracer:
+    with (
+        pytest.raises(RuntimeError, match="the device has failed"),
+        Tracer(tmp_path / "t.json") as tracer,
+    ):
         for tracing in tracings:
             tracing.start(tracer, "loader")
             tracing.before_stop = fail

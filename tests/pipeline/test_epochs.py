@@ -26,7 +26,10 @@ def make_loader(graph, **options):
 
 
 def bits(batch):
-    blocks = [(b.indptr.tolist(), b.indices.tolist(), b.positions.tolist(), b.src_nodes.tolist()) for b in batch.blocks]
+    blocks = [
+        (b.indptr.tolist(), b.indices.tolist(), b.positions.tolist(), b.src_nodes.tolist())
+        for b in batch.blocks
+    ]
     return (
         batch.output_nodes.tolist(),
         blocks,
@@ -304,11 +307,15 @@ def test_an_error_in_a_worker_reaches_the_loop_and_the_loader_goes_on():
 def test_another_batch_size_is_named_as_such():
     graph = make_graph()
     state = make_loader(graph, seed=1).state_dict()
-    with pytest.raises(ValueError, match=r"state\['batch_size'\] must be 8 for this loader, got 16"):
+    with pytest.raises(
+        ValueError, match=r"state\['batch_size'\] must be 8 for this loader, got 16"
+    ):
         make_loader(graph, seed=1, batch_size=8).load_state_dict(state)
 
 
-@pytest.mark.parametrize(("name", "options"), [("num_workers", (2**63, 2)), ("prefetch", (2, 2**40))])
+@pytest.mark.parametrize(
+    ("name", "options"), [("num_workers", (2**63, 2)), ("prefetch", (2, 2**40))]
+)
 def test_more_threads_and_batches_than_memory_holds_are_refused(name, options):
     with pytest.raises(ValueError, match=f"{name} must be at most 16384, got {max(options)}"):
         PipelineOptions(*options)

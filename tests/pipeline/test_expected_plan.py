@@ -51,17 +51,23 @@ def test_expected_hit_rates_come_true(graph, cache, edge_dir):
     else:
         for part in plan:
             assert part.expected_reads == pytest.approx(reads[part.key].asked / 20, rel=0.05)
-        assert plan.expected_bytes_saved == sum(part.expected_hits * part.row_bytes for part in plan)
+        assert plan.expected_bytes_saved == sum(
+            part.expected_hits * part.row_bytes for part in plan
+        )
     assert str(plan).splitlines()[1].split()[:2] == ["field", "rows"] and "\n" not in repr(plan)
 
 
 @pytest.mark.parametrize("policy", ["auto", "presample:3", "ideal"])
 def test_batches_that_are_not_shuffled_are_counted_as_they_are(tmp_path, policy):
-    """A chain: vertices that follow each other share their neighbours, those that do not share none."""
+    """A chain: vertices that follow each other share their neighbours, those that do not share
+    none."""
     num = 1000
     np.save(tmp_path / "feat.npy", np.zeros((num, 1)))
     steps = np.arange(1, 9)
-    src, dst = (np.arange(num)[:, None] + steps).ravel() % num, np.repeat(np.arange(num), len(steps))
+    src, dst = (
+        (np.arange(num)[:, None] + steps).ravel() % num,
+        np.repeat(np.arange(num), len(steps)),
+    )
     graph = Graph.from_coo(src, dst, num, ndata={"feat": map_npy(tmp_path / "feat.npy")})
     if not on_disk(graph.ndata["feat"]):
         pytest.skip("needs temporary files on a disk")

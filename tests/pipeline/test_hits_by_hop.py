@@ -65,7 +65,9 @@ def test_hits_of_every_epoch_field_and_hop(graph, num_workers, prefetch):
         assert (label.asked_by_hop, label.hits_by_hop) == (asked[:1], hits[:1])
         assert (near.asked_by_hop, near.hits_by_hop) == (asked, (0, 0, 0))
         assert epoch.hit_rate_by_field == {"feat": feat.hit_rate, "label": label.hit_rate}
-        both = FieldStats(asked_by_hop=(2 * asked[0], *asked[1:]), hits_by_hop=(2 * hits[0], *hits[1:]))
+        both = FieldStats(
+            asked_by_hop=(2 * asked[0], *asked[1:]), hits_by_hop=(2 * hits[0], *hits[1:])
+        )
         assert epoch.hit_rate_by_hop == both.hit_rate_by_hop
     first, again = loader.stats.total.reads, loader.stats.total.reads
     assert first == again and first.fields["feat"].hits_by_hop[2] > 0
@@ -82,7 +84,10 @@ def test_the_table_has_a_line_for_every_epoch_and_field_that_a_cache_may_serve(g
     ]
     feat = loader.stats.epochs[1].reads.fields["feat"]
     line = next(line for line in table if line.split()[:2] == ["1", "feat"])
-    assert line.split()[2:] == [f"{feat.hit_rate:.1%}", *(f"{rate:.1%}" for rate in feat.hit_rate_by_hop)]
+    assert line.split()[2:] == [
+        f"{feat.hit_rate:.1%}",
+        *(f"{rate:.1%}" for rate in feat.hit_rate_by_hop),
+    ]
     assert next(line for line in table if line.split()[1] == "label").split()[4:] == ["-", "-"]
 
 

@@ -1,4 +1,5 @@
-"""Looking ahead changes when rows are read, and nothing else: the same bits, errors at their place, nothing left."""
+"""Looking ahead changes when rows are read, and nothing else: the same bits, errors at their place,
+nothing left."""
 
 import gc
 import threading
@@ -47,13 +48,21 @@ def make(graph, values=None, **options):
         graph.set_field("feat", values)
     settings = {"batch_size": 100, "shuffle": True, "seed": 3, "cache": 0, "prefetch": 2, **options}
     return Loader(
-        graph, torch.arange(0, NUM_NODES, 3), NeighborSampler([5, 3]), fields=["feat"], labels=["label"], **settings
+        graph,
+        torch.arange(0, NUM_NODES, 3),
+        NeighborSampler([5, 3]),
+        fields=["feat"],
+        labels=["label"],
+        **settings,
     )
 
 
 def bits(batches):
     """All that a batch delivers."""
-    return [(b.input_nodes.tolist(), b.features["feat"].numpy().tobytes(), b.labels["label"].tolist()) for b in batches]
+    return [
+        (b.input_nodes.tolist(), b.features["feat"].numpy().tobytes(), b.labels["label"].tolist())
+        for b in batches
+    ]
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
@@ -88,7 +97,10 @@ def test_rows_in_fewer_bytes_are_widened(graph, values, cold_file, holds_rows, f
     mapped = map_npy(cold_file("feat", as_numbers.numpy())).view(stored.dtype)
     loader = make(graph, NarrowRows(mapped), lookahead=4, cache=cache)
     assert [bits(loader) for _ in range(2)][0] == expected
-    assert loader.stats.total.counts["window_bytes"] < loader.stats.total.counts["window_rows"] * WIDTH * 4
+    assert (
+        loader.stats.total.counts["window_bytes"]
+        < loader.stats.total.counts["window_rows"] * WIDTH * 4
+    )
 
 
 @pytest.mark.parametrize("cache", ["100KB", 0.2, 1.0])
@@ -148,7 +160,9 @@ def test_a_field_that_is_replaced_is_read_anew(graph, values, cold_file, holds_r
     assert torch.equal(first.features["feat"], torch.from_numpy(values)[first.input_nodes.long()])
     graph.set_field("feat", torch.from_numpy(values + 1))
     for batch in batches:
-        assert torch.equal(batch.features["feat"], torch.from_numpy(values + 1)[batch.input_nodes.long()])
+        assert torch.equal(
+            batch.features["feat"], torch.from_numpy(values + 1)[batch.input_nodes.long()]
+        )
 
 
 def test_written_rows_are_seen(graph, values, cold_file, holds_rows):
@@ -158,12 +172,16 @@ def test_written_rows_are_seen(graph, values, cold_file, holds_rows):
     next(batches)
     mapped += 1
     for batch in batches:
-        assert torch.equal(batch.features["feat"], torch.from_numpy(values + 1)[batch.input_nodes.long()])
+        assert torch.equal(
+            batch.features["feat"], torch.from_numpy(values + 1)[batch.input_nodes.long()]
+        )
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_errors_come_after_the_batches_before(graph, values, cold_file, holds_rows, prefetch):
-    loader = make(graph, map_npy(cold_file("feat", values)), lookahead=4, prefetch=prefetch, shuffle=False)
+    loader = make(
+        graph, map_npy(cold_file("feat", values)), lookahead=4, prefetch=prefetch, shuffle=False
+    )
     sample, calls = NeighborSampler.sample, []
 
     def broken(self, graph, seeds, *rest, **options):
@@ -173,7 +191,10 @@ def test_errors_come_after_the_batches_before(graph, values, cold_file, holds_ro
         return sample(self, graph, seeds, *rest, **options)
 
     done = 0
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(ArithmeticError, match="the tenth batch"):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(ArithmeticError, match="the tenth batch"),
+    ):
         patch.setattr(NeighborSampler, "sample", broken)
         for _ in loader:
             done += 1
@@ -189,7 +210,8 @@ def test_a_warm_file_is_read_as_it_is(graph, values, cold_file, monkeypatch):
     assert "window_rows" not in loader.stats.total.counts
 
 
-# -- windows by themselves, against a plain reference ------------------------------------------------------
+# -- windows by themselves, against a plain reference
+# ------------------------------------------------------
 
 
 @given(st.data())
@@ -201,11 +223,15 @@ def test_windows_have_the_rows(tmp_path_factory, data):
     np.save(path, array)
     values = map_npy(path)
     if by_reference:
-        values = IndexedRows(values, torch.from_numpy(rng.integers(0, num_rows, data.draw(st.integers(1, 40)))))
+        values = IndexedRows(
+            values, torch.from_numpy(rng.integers(0, num_rows, data.draw(st.integers(1, 40))))
+        )
     plain = values.materialize() if by_reference else values.clone()
     feature, pool = DiskFeature(values), BufferPool(2)
     ids = torch.from_numpy(rng.integers(0, feature.num_rows, data.draw(st.integers(0, 30))))
-    chosen = torch.from_numpy(rng.permutation(feature.num_rows)[: data.draw(st.integers(1, feature.num_rows))])
+    chosen = torch.from_numpy(
+        rng.permutation(feature.num_rows)[: data.draw(st.integers(1, feature.num_rows))]
+    )
     full = FeatureCache(plain[chosen], slots_for(chosen, feature.num_rows))
     growing = GrowingCache(torch.empty_like(full.rows), full.slots)
     before, earlier = None, set()

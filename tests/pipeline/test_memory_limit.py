@@ -1,4 +1,5 @@
-"""Loaders of a folder larger than memory, in a control group a quarter above ``memory``, which would end them."""
+"""Loaders of a folder larger than memory, in a control group a quarter above ``memory``, which
+would end them."""
 
 import importlib.util
 import subprocess
@@ -32,14 +33,28 @@ print(digest.hexdigest())
 def folder(tmp_path_factory):
     """An RMAT graph with 576 MiB of features."""
     out = tmp_path_factory.mktemp("limit") / "rmat"
-    size = ["--scale", "17", "--features", "1152", "--classes", "4", "--fractions", "0.02,0.01,0.01"]
-    subprocess.run([sys.executable, "-m", "pagraph", "generate", "rmat", *size, out], check=True, capture_output=True)
+    size = [
+        "--scale",
+        "17",
+        "--features",
+        "1152",
+        "--classes",
+        "4",
+        "--fractions",
+        "0.02,0.01,0.01",
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "pagraph", "generate", "rmat", *size, out],
+        check=True,
+        capture_output=True,
+    )
     return out
 
 
 @pytest.fixture
 def in_group():
-    """Runs a command in a control group of so many bytes; returns what it wrote. Skips where none can be made."""
+    """Runs a command in a control group of so many bytes; returns what it wrote. Skips where none
+    can be made."""
     group = GROUPS / f"pagraph-{uuid.uuid4().hex}"
     try:
         group.mkdir()
@@ -50,9 +65,15 @@ def in_group():
     def run(limit, *command):
         (group / "memory.limit_in_bytes").write_text(str(limit))
         enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
-        done = subprocess.run(["sh", "-c", enter, "sh", *map(str, command)], capture_output=True, text=True)
-        counts = dict(line.split() for line in (group / "memory.oom_control").read_text().splitlines())
-        assert done.returncode == 0 and counts["oom_kill"] == "0", f"{done.returncode}: {done.stderr[-2000:]}"
+        done = subprocess.run(
+            ["sh", "-c", enter, "sh", *map(str, command)], capture_output=True, text=True
+        )
+        counts = dict(
+            line.split() for line in (group / "memory.oom_control").read_text().splitlines()
+        )
+        assert done.returncode == 0 and counts["oom_kill"] == "0", (
+            f"{done.returncode}: {done.stderr[-2000:]}"
+        )
         assert int((group / "memory.max_usage_in_bytes").read_text()) <= limit
         return done.stdout
 
@@ -85,7 +106,19 @@ def test_training_keeps_to_a_quarter_more_than_memory(folder, in_group):
         ["generate", "rmat", "OUT", "--scale", "18", "--features", "512"],
         ["reorder", "FOLDER", "OUT", "--fanout", "5,5", "--batch-size", "100"],
         ["preaggregate", "FOLDER", "OUT"],
-        ["partition", "FOLDER", "OUT", "-k", "2", "--hops", "1", "--method", "halo", "--cache", "0"],
+        [
+            "partition",
+            "FOLDER",
+            "OUT",
+            "-k",
+            "2",
+            "--hops",
+            "1",
+            "--method",
+            "halo",
+            "--cache",
+            "0",
+        ],
     ],
     ids=lambda verb: verb[0],
 )
@@ -103,8 +136,20 @@ def test_a_profile_keeps_to_a_quarter_more_than_memory(tmp_path, in_group):
     size = ["--scale", "21", "--edge-factor", "4", "--features", "1", "--classes", "2"]
     size += ["--fractions", "0.01,0.01,0.01"]
     subprocess.run(
-        [sys.executable, "-m", "pagraph", "generate", "rmat", *size, folder], check=True, capture_output=True
+        [sys.executable, "-m", "pagraph", "generate", "rmat", *size, folder],
+        check=True,
+        capture_output=True,
     )
-    command = [sys.executable, "-m", "pagraph", "profile", folder, "--fanout", "10,5", "--memory", "320MiB"]
+    command = [
+        sys.executable,
+        "-m",
+        "pagraph",
+        "profile",
+        folder,
+        "--fanout",
+        "10,5",
+        "--memory",
+        "320MiB",
+    ]
     said = " ".join(in_group(400 * MIB, *command).split())
     assert "auto ranks by a few batches" in said and "presample and vip are left out" in said

@@ -1,4 +1,5 @@
-"""What a loader's plan counts: rows, batches and edges as they are, nothing for graphs in memory."""
+"""What a loader's plan counts: rows, batches and edges as they are, nothing for graphs in
+memory."""
 
 import gc
 import pickle
@@ -26,7 +27,9 @@ def graph(disk_folder):
     """A graph whose features lie on disk."""
     generator = torch.Generator().manual_seed(0)
     edges = torch.randint(SIZE, (2, 20_000), generator=generator)
-    np.save(disk_folder / "feat.npy", np.arange(SIZE * WIDTH, dtype=np.float32).reshape(SIZE, WIDTH))
+    np.save(
+        disk_folder / "feat.npy", np.arange(SIZE * WIDTH, dtype=np.float32).reshape(SIZE, WIDTH)
+    )
     fields = {"feat": map_npy(disk_folder / "feat.npy"), "label": torch.arange(SIZE)}
     return Graph.from_coo(*edges, num_nodes=SIZE, ndata=fields)
 
@@ -39,18 +42,25 @@ def make(graph, **options):
 def test_nothing_is_planned_for_a_graph_in_memory():
     graph = Graph.from_coo([0, 1], [1, 0], ndata={"feat": torch.eye(2)})
     loader = Loader(graph, [0], NeighborSampler([1]), fields=["feat"], memory="10MiB")
-    with pytest.warns(RuntimeWarning, match="memory=10 MiB has no effect: .* nothing that this loader reads lies on"):
+    with pytest.warns(
+        RuntimeWarning,
+        match="memory=10 MiB has no effect: .* nothing that this loader reads lies on",
+    ):
         plan = loader.memory_plan
     assert plan.reason == "as nothing that is read lies on disk" and plan.taken == 0
     assert len(list(loader)) == 1
 
 
 def test_memory_without_effect_is_said_once_and_by_whom_it_was_given(graph, recwarn):
-    in_memory = Graph(graph.csc, ndata={name: values.clone() for name, values in graph.ndata.items()})
+    in_memory = Graph(
+        graph.csc, ndata={name: values.clone() for name, values in graph.ndata.items()}
+    )
     loader = make(in_memory, memory="1GiB")
     for _ in range(2):
         assert len(list(loader)) == 20
-    assert [str(each.message).partition(":")[0] for each in recwarn] == ["memory=1 GiB has no effect"]
+    assert [str(each.message).partition(":")[0] for each in recwarn] == [
+        "memory=1 GiB has no effect"
+    ]
     list(make(in_memory))
     list(make(graph, memory="2GiB"))
     assert len(recwarn) == 1
@@ -70,7 +80,9 @@ def test_a_plan_has_the_rows_and_batches_of_the_loader(graph):
     assert 1.25 * max(rows) * 4 * WIDTH < needs.batch < 4 * max(rows) * 4 * WIDTH
     assert make(graph, memory="2GiB", lookahead=0).memory_plan.window == 0
     assert make(graph, memory="2GiB", cache=0).memory_plan.cache == 0
-    assert make(graph, memory="2GiB", cache=0.5).memory_plan.cache == SIZE // 2 * 4 * WIDTH + 8 * SIZE
+    assert (
+        make(graph, memory="2GiB", cache=0.5).memory_plan.cache == SIZE // 2 * 4 * WIDTH + 8 * SIZE
+    )
     assert make(graph, memory="2GiB", cache="100KB").memory_plan.cache == 100_000 + 4 * SIZE
 
 
@@ -79,18 +91,26 @@ def test_the_cache_is_filled_by_the_plan_and_batches_are_the_same(graph):
     loader = make(graph, memory="2GiB")
     assert all(map(torch.equal, (batch.features["feat"] for batch in loader), free))
     assert loader.cache_plan.budget_bytes == loader.memory_plan.cached
-    assert loader.memory_plan.cached + 4 * SIZE == loader.memory_plan.cache == loader.memory_plan.needs.cache
+    assert (
+        loader.memory_plan.cached + 4 * SIZE
+        == loader.memory_plan.cache
+        == loader.memory_plan.needs.cache
+    )
 
 
 def test_too_little_memory_is_refused_when_the_first_batch_is_asked_for(graph):
     loader = make(graph, memory="1MiB")
-    with pytest.raises(ValueError, match=r"memory must be at least \d+ bytes .* 5 batches of .*; got 1048576"):
+    with pytest.raises(
+        ValueError, match=r"memory must be at least \d+ bytes .* 5 batches of .*; got 1048576"
+    ):
         next(iter(loader))
     with pytest.raises(ValueError, match="cache must be at most memory, 1048576 bytes"):
         make(graph, memory="1MiB", cache="2MiB")
 
 
-def test_a_named_policy_that_takes_too_much_is_refused_and_auto_ranks_by_a_few_batches(graph, monkeypatch):
+def test_a_named_policy_that_takes_too_much_is_refused_and_auto_ranks_by_a_few_batches(
+    graph, monkeypatch
+):
     held = 300 << 20  # whatever ran before
     monkeypatch.setattr("pagraph.engine.planning.held_by_process", lambda: held)
     memory = (held + (2 << 20)) * 8 // 9  # two MiB for all of it
@@ -112,7 +132,9 @@ def test_what_other_loaders_have_planned_is_theirs(graph):
     taken = first.memory_plan.taken
     assert taken > 0
     again = make(graph, memory="2GiB").memory_plan
-    assert again.needs.process <= max(first.memory_plan.needs.process, held_by_process() - taken) + (8 << 20)
+    assert again.needs.process <= max(
+        first.memory_plan.needs.process, held_by_process() - taken
+    ) + (8 << 20)
 
 
 def test_a_loader_with_a_plan_leaves_no_circle(graph):
@@ -130,16 +152,23 @@ def test_a_loader_with_a_plan_leaves_no_circle(graph):
 def test_pickled_and_copied_loaders_keep_their_memory(graph):
     loader = make(graph, memory="1GiB", lookahead=2)
     copied = pickle.loads(pickle.dumps(loader))
-    with pytest.warns(RuntimeWarning, match="memory=1 GiB has no effect"):  # what is pickled is in memory
+    # What is pickled is in memory.
+    with pytest.warns(RuntimeWarning, match="memory=1 GiB has no effect"):
         assert copied.memory_plan.total == 1 << 30
 
 
-@pytest.mark.parametrize("sampler", [NeighborSampler([3, 2]), LaborSampler([3, 2]), SubgraphSampler([3, 2])], ids=repr)
+@pytest.mark.parametrize(
+    "sampler", [NeighborSampler([3, 2]), LaborSampler([3, 2]), SubgraphSampler([3, 2])], ids=repr
+)
 def test_a_trial_counts_what_was_sampled(graph, sampler):
     seeds = torch.arange(0, 1000, 7)
     trial = Trial.of(Sampled(graph, seeds, sampler), 1000)
     batch = sampler.sample(graph, seeds, derive_key(0x706C616E, 0))
-    nodes = batch.input_nodes if isinstance(batch.input_nodes, dict) else {graph.node_types[0]: batch.input_nodes}
+    nodes = (
+        batch.input_nodes
+        if isinstance(batch.input_nodes, dict)
+        else {graph.node_types[0]: batch.input_nodes}
+    )
     assert trial.inputs == {t: len(ids) for t, ids in nodes.items()}
     assert list(trial.outputs.values()) == [len(seeds)]
     parts = batch.blocks if hasattr(batch, "blocks") else batch.edges.values()

@@ -1,4 +1,5 @@
-"""The rows of a cache that windows fill are ranked beside the batches: none waits, errors come, nothing is left."""
+"""The rows of a cache that windows fill are ranked beside the batches: none waits, errors come,
+nothing is left."""
 
 import os
 import threading
@@ -23,9 +24,17 @@ def make(cold_file, monkeypatch):
     values = np.random.default_rng(0).random((NUM_NODES, WIDTH), dtype=np.float32)
 
     def loader(**options):
-        graph = Graph.from_coo(src, dst, NUM_NODES, ndata={"feat": map_npy(cold_file("feat", values))})
+        graph = Graph.from_coo(
+            src, dst, NUM_NODES, ndata={"feat": map_npy(cold_file("feat", values))}
+        )
         settings = {"batch_size": 100, "shuffle": True, "seed": 3, "lookahead": 4, **options}
-        return Loader(graph, torch.arange(0, NUM_NODES, 3), NeighborSampler([5, 3]), fields=["feat"], **settings)
+        return Loader(
+            graph,
+            torch.arange(0, NUM_NODES, 3),
+            NeighborSampler([5, 3]),
+            fields=["feat"],
+            **settings,
+        )
 
     return loader
 

@@ -101,7 +101,8 @@ def test_without_a_seed_only_the_number_changes():
     loader = make_loader(shuffle=True)
     loader.set_epoch(4)
     fresh = make_loader(shuffle=True)
-    fresh.load_state_dict(loader.state_dict())  # no pass has been planned: there is no order to be saved
+    # No pass has been planned: there is no order to be saved.
+    fresh.load_state_dict(loader.state_dict())
     assert fresh.state_dict()["epoch"] == 4 and len(epoch_of(fresh)) == 8
 
 

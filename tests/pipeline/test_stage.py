@@ -92,7 +92,13 @@ def test_an_exception_in_on_start_reaches_the_reader():
 
 def test_on_start_runs_once_in_each_thread():
     seen = []
-    list(stage(range(50), on_start=lambda i: seen.append((i, threading.current_thread().name)), workers=3))
+    list(
+        stage(
+            range(50),
+            on_start=lambda i: seen.append((i, threading.current_thread().name)),
+            workers=3,
+        )
+    )
     assert sorted(i for i, _ in seen) == [0, 1, 2]
     assert len({name for _, name in seen}) == 3
 
@@ -152,7 +158,9 @@ def test_the_interpreter_exits_with_a_live_stage(ending):
         next(stage)
         {ending}
     """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -175,7 +183,9 @@ def test_ctrl_c_while_waiting_ends_everything():
             names = [t.name for t in threading.enumerate() if t.name.startswith("pagraph")]
             print("interrupted", names)
     """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.strip() == "interrupted []", done.stderr
 
 
@@ -205,7 +215,8 @@ def test_the_serial_stage_has_the_same_contract():
 
 
 def test_the_collector_may_end_a_stage_while_a_lock_is_held():
-    """A finaliser runs in any thread, also in one that holds what the workers wait for: it must not join them."""
+    """A finaliser runs in any thread, also in one that holds what the workers wait for: it must not
+    join them."""
     lock = threading.Lock()
 
     def work(x):
@@ -239,11 +250,15 @@ def test_an_iterator_from_before_a_fork_says_so():
             os._exit(2)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), next(stage))
     """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.split() == ["0", "1"], done.stderr
 
 
-@pytest.mark.parametrize("make", [lambda work: stage([1, 2], work), lambda work: SerialStage(iter([1, 2]), work)])
+@pytest.mark.parametrize(
+    "make", [lambda work: stage([1, 2], work), lambda work: SerialStage(iter([1, 2]), work)]
+)
 def test_a_stop_iteration_in_the_work_is_not_the_end(make):
     with pytest.raises(RuntimeError, match="raised StopIteration"):
         list(make(lambda x: next(iter([]))))

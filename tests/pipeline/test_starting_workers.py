@@ -10,9 +10,14 @@ from pagraph.system.threads import lock_of, near_cores, starting_workers
 @pytest.mark.parametrize("users", [False, True])
 def test_ours_comes_before_the_users_function_which_is_put_back(users):
     calls = []
-    loader = SimpleNamespace(worker_init_fn=(lambda worker: calls.append(("user", worker))) if users else None)
+    loader = SimpleNamespace(
+        worker_init_fn=(lambda worker: calls.append(("user", worker))) if users else None
+    )
     before = loader.worker_init_fn
-    with pytest.raises(KeyError), starting_workers(loader, lambda worker: calls.append(("ours", worker))):
+    with (
+        pytest.raises(KeyError),
+        starting_workers(loader, lambda worker: calls.append(("ours", worker))),
+    ):
         loader.worker_init_fn(3)
         raise KeyError
     assert calls == [("ours", 3), ("user", 3)][: 2 if users else 1]

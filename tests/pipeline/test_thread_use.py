@@ -54,7 +54,8 @@ class TestTheChoice:
             assert waits(use, 1.4e-4, 16)  # worse, as before
         waits(use, 1e-4, 16384)
         assert waits(use, 6e-5, 16) is False and not use.rests  # better by now
-        assert waits(use, 6e-5, 2048) and use.rests  # a new choice is kept for as long as a first one
+        # A new choice is kept for as long as a first one.
+        assert waits(use, 6e-5, 2048) and use.rests
 
     @pytest.mark.parametrize(("waited", "before"), [(1e-6, 0.01), (0.1, 0.0)])
     def test_threads_that_are_ahead_or_whose_work_is_long_are_left_at_it(self, waited, before):

@@ -1,4 +1,5 @@
-"""Timelines of the core loader: the file's format, whose spans are where, what ends and bounds a trace."""
+"""Timelines of the core loader: the file's format, whose spans are where, what ends and bounds a
+trace."""
 
 import gzip
 import json
@@ -33,12 +34,18 @@ STAGES = {
 def make_graph(n=200, m=2000):
     generator = torch.Generator().manual_seed(0)
     ends = torch.randint(n, (2, m), generator=generator)
-    return Graph.from_coo(ends[0], ends[1], n, ndata={"feat": torch.randn(n, 8), "label": torch.arange(n) % 7})
+    return Graph.from_coo(
+        ends[0], ends[1], n, ndata={"feat": torch.randn(n, 8), "label": torch.arange(n) % 7}
+    )
 
 
 def make_loader(graph=None, **options):
-    defaults = dict(fields=["feat"], labels=["label"], batch_size=16, shuffle=True, num_workers=2, seed=1)
-    return Loader(graph or make_graph(), torch.arange(100), NeighborSampler([4, 3]), **(defaults | options))
+    defaults = dict(
+        fields=["feat"], labels=["label"], batch_size=16, shuffle=True, num_workers=2, seed=1
+    )
+    return Loader(
+        graph or make_graph(), torch.arange(100), NeighborSampler([4, 3]), **(defaults | options)
+    )
 
 
 def names_in(folder):
@@ -70,7 +77,9 @@ def test_spans_hold_what_the_statistics_count(tmp_path):
     events = checked(tmp_path / "t.json")
     stats = loader.stats.epochs[0]
     preparing = sorted(spans(events, "preparing"), key=lambda span: span["args"]["batch"])
-    assert [span["args"]["input_nodes"] for span in preparing] == [len(batch.input_nodes) for batch in batches]
+    assert [span["args"]["input_nodes"] for span in preparing] == [
+        len(batch.input_nodes) for batch in batches
+    ]
     assert [span["args"]["seeds"] for span in preparing] == [16] * 6 + [4]
     assert sum(span["args"]["edges"] for span in preparing) == stats.counts["edges"]
     rows = sum(span["args"]["rows"] for span in spans(events, "reading feat"))
@@ -83,7 +92,8 @@ def test_spans_hold_what_the_statistics_count(tmp_path):
 
 
 def test_tracks(tmp_path, monkeypatch):
-    """Work is in its thread's track, waiting and computing in the reader's, epochs in one of their own."""
+    """Work is in its thread's track, waiting and computing in the reader's, epochs in one of their
+    own."""
     sample, worked = NeighborSampler.sample, set()
 
     def telling(*args, **kwargs):
@@ -224,7 +234,9 @@ def test_two_epochs_at_once_have_tracks_of_their_own(tmp_path):
     events = checked(tmp_path / "t.json")
     names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert {"epochs of loader", "epochs of loader (2)"} <= names
-    assert sorted(stages_by_batch(events, 0)) == sorted(stages_by_batch(events, 1)) == list(range(7))
+    assert (
+        sorted(stages_by_batch(events, 0)) == sorted(stages_by_batch(events, 1)) == list(range(7))
+    )
 
 
 def test_several_loaders_in_one_file(tmp_path):
@@ -248,11 +260,15 @@ def test_a_stream_is_a_track(tmp_path):
     assert [span["dur"] for span in spans(events, "copying")] == [1.234]
 
 
-def test_reads_of_an_accelerator_are_told_with_their_hits_in_the_thread_that_asked_for_them(tmp_path):
+def test_reads_of_an_accelerator_are_told_with_their_hits_in_the_thread_that_asked_for_them(
+    tmp_path,
+):
     loader = make_loader(device=HostAccelerator(), cache="30%", transfer="staging")
     with loader.trace(tmp_path / "t.json"):
         list(loader)
-    events = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if e["ph"] == "X"]
+    events = [
+        e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if e["ph"] == "X"
+    ]
     feat, stats = spans(events, "reading feat"), loader.stats.epochs[0].reads.fields["feat"]
     assert sorted(span["args"]["batch"] for span in feat) == list(range(7))
     assert sum(span["args"]["rows"] for span in feat) == stats.asked
@@ -261,7 +277,9 @@ def test_reads_of_an_accelerator_are_told_with_their_hits_in_the_thread_that_ask
     for span in feat:
         around = fetching[span["args"]["batch"]]
         assert span["tid"] == around["tid"]
-        assert around["ts"] <= span["ts"] and span["ts"] + span["dur"] <= around["ts"] + around["dur"]
+        assert (
+            around["ts"] <= span["ts"] and span["ts"] + span["dur"] <= around["ts"] + around["dur"]
+        )
 
 
 def test_the_same_batches_with_a_trace(tmp_path):
@@ -315,7 +333,9 @@ class TestEnd:
             next(batches)
             {end}
         """
-        subprocess.run([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.DEVNULL, timeout=120)
+        subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.DEVNULL, timeout=120
+        )
         assert 0 in stages_by_batch(checked(tmp_path / "t.json"))
         assert names_in(tmp_path) == ["t.json"]
 
@@ -358,7 +378,9 @@ class TestBadInput:
 
     def test_missing_folder(self, tmp_path):
         self.refuse(
-            tmp_path / "no" / "t.json", FileNotFoundError, "trace must be in a folder that exists, got '/.*no/t"
+            tmp_path / "no" / "t.json",
+            FileNotFoundError,
+            "trace must be in a folder that exists, got '/.*no/t",
         )
         assert names_in(tmp_path) == []
 
@@ -367,7 +389,11 @@ class TestBadInput:
 
     def test_below_a_file(self, tmp_path):
         (tmp_path / "file").touch()
-        self.refuse(tmp_path / "file" / "t.json", NotADirectoryError, "trace must be in a folder that exists")
+        self.refuse(
+            tmp_path / "file" / "t.json",
+            NotADirectoryError,
+            "trace must be in a folder that exists",
+        )
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_no_permission(self, tmp_path):
@@ -382,14 +408,18 @@ class TestBadInput:
     def test_two_traces_of_one_loader(self, tmp_path):
         loader = make_loader()
         with loader.trace(tmp_path / "a.json"):
-            with pytest.raises(PipelineError, match=r"one trace at a time, this one is traced to .*a\.json"):
+            with pytest.raises(
+                PipelineError, match=r"one trace at a time, this one is traced to .*a\.json"
+            ):
                 loader.trace(tmp_path / "b.json")
             list(loader)
         assert names_in(tmp_path) == ["a.json"]
 
     DAMAGED = gzip.compress(b'{"traceEvents": []}', mtime=0)[:10] + b"\xff" * 20
 
-    @pytest.mark.parametrize("content", [b"", b"{", b"[1", b"3", b'{"a": 1}', b"\x1f\x8b\x08\x00rubbish", DAMAGED])
+    @pytest.mark.parametrize(
+        "content", [b"", b"{", b"[1", b"3", b'{"a": 1}', b"\x1f\x8b\x08\x00rubbish", DAMAGED]
+    )
     def test_what_is_no_trace(self, tmp_path, content):
         (tmp_path / "t").write_bytes(content)
         with pytest.raises(FormatError, match="must be a trace"):
@@ -402,7 +432,8 @@ class TestBadInput:
 
 class TestWithTorchProfiler:
     def test_both_lie_on_one_axis(self, tmp_path):
-        """The same few milliseconds, seen by both: between two next() of the loop, in the reader's thread."""
+        """The same few milliseconds, seen by both: between two next() of the loop, in the reader's
+        thread."""
         loader = make_loader(prefetch=0)
         with (
             loader.trace(tmp_path / "ours.json"),
@@ -412,7 +443,9 @@ class TestWithTorchProfiler:
                 with torch.profiler.record_function("step"):
                     time.sleep(0.005)
         profiler.export_chrome_trace(str(tmp_path / "theirs.json"))
-        merge_traces(tmp_path / "ours.json", tmp_path / "theirs.json", out=tmp_path / "both.json.gz")
+        merge_traces(
+            tmp_path / "ours.json", tmp_path / "theirs.json", out=tmp_path / "both.json.gz"
+        )
         events = read_trace(tmp_path / "both.json.gz")["traceEvents"]
         computing = spans(events, "computing")
         steps = [span for span in spans(events, "step") if span["cat"] == "user_annotation"]
@@ -428,7 +461,10 @@ class TestWithTorchProfiler:
     def test_other_bases_are_shifted(self, tmp_path):
         event = {"ph": "X", "name": "a", "ts": 5.0, "dur": 1.0}
         for name, trace in {
-            "new": {"baseTimeNanoseconds": 7000, "traceEvents": [event, {"ph": "M", "name": "process_name"}]},
+            "new": {
+                "baseTimeNanoseconds": 7000,
+                "traceEvents": [event, {"ph": "M", "name": "process_name"}],
+            },
             "old": {"traceEvents": [event | {"ts": 12.5}]},  # counts from 1970
             "list": [event],
         }.items():

@@ -59,7 +59,15 @@ def test_the_loader_has_these_hit_rates(tmp_path, policy, edge_dir):
     seeds, sampler = torch.arange(0, 300, 3), NeighborSampler([4, 3], prob="w", edge_dir=edge_dir)
     budgets = [0.02, 0.3, "2KiB", 1.0]
     curve = hit_rate_curve(
-        graph, seeds, sampler, fields=["feat"], batch_size=16, epochs=2, policies=[policy], budgets=budgets, seed=5
+        graph,
+        seeds,
+        sampler,
+        fields=["feat"],
+        batch_size=16,
+        epochs=2,
+        policies=[policy],
+        budgets=budgets,
+        seed=5,
     )
     for record, budget in zip(curve, budgets, strict=True):
         for cache in (budget, record.budget_bytes):
@@ -92,8 +100,12 @@ def test_the_loader_has_the_hit_rates_of_adaptive(tmp_path, edge_dir):
     graph = skewed(feat=map_npy(tmp_path / "feat.npy"))
     seeds, sampler = torch.arange(0, 300, 3), NeighborSampler([4, 3], edge_dir=edge_dir)
     settings = {"fields": ["feat"], "batch_size": 16, "seed": 5}
-    curve = hit_rate_curve(graph, seeds, sampler, epochs=4, policies=["adaptive", "degree"], budgets=[0.1], **settings)
-    loader = Loader(graph, seeds, sampler, shuffle=True, cache=0.1, cache_policy="adaptive", **settings)
+    curve = hit_rate_curve(
+        graph, seeds, sampler, epochs=4, policies=["adaptive", "degree"], budgets=[0.1], **settings
+    )
+    loader = Loader(
+        graph, seeds, sampler, shuffle=True, cache=0.1, cache_policy="adaptive", **settings
+    )
     for _ in range(4):
         assert len(list(loader)) == curve.batches
     (adaptive,), (degree,) = curve.of("adaptive"), curve.of("degree")
@@ -103,12 +115,18 @@ def test_the_loader_has_the_hit_rates_of_adaptive(tmp_path, edge_dir):
 
 
 edges = st.integers(1, 12).flatmap(
-    lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=40))
+    lambda n: st.tuples(
+        st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=40)
+    )
 )
 
 
 @settings(max_examples=25)
-@given(graph=edges, seed=st.integers(0, 2**32), fanouts=st.lists(st.sampled_from([1, 2, -1]), min_size=1, max_size=3))
+@given(
+    graph=edges,
+    seed=st.integers(0, 2**32),
+    fanouts=st.lists(st.sampled_from([1, 2, -1]), min_size=1, max_size=3),
+)
 def test_equals_counting_by_hand(graph, seed, fanouts):
     num_nodes, pairs = graph
     src, dst = (list(side) for side in zip(*pairs, strict=True)) if pairs else ([], [])
@@ -116,7 +134,15 @@ def test_equals_counting_by_hand(graph, seed, fanouts):
     seeds = torch.tensor([0, *range(num_nodes)])  # one of them twice
     budgets = list(range(num_nodes + 1))
     curve = hit_rate_curve(
-        graph, seeds, sampler, batch_size=3, epochs=2, policies=[by_id, "oracle"], budgets=budgets, seed=seed, threads=1
+        graph,
+        seeds,
+        sampler,
+        batch_size=3,
+        epochs=2,
+        policies=[by_id, "oracle"],
+        budgets=budgets,
+        seed=seed,
+        threads=1,
     )
     epochs = [counted(graph, seeds, sampler, batch_size=3, epoch=e, seed=seed) for e in range(2)]
     total = sum(epochs)
@@ -124,14 +150,20 @@ def test_equals_counting_by_hand(graph, seed, fanouts):
     for rows, record, best in zip(budgets, curve.of("by_id"), curve.of("oracle"), strict=True):
         assert record.budget_rows == rows
         assert record.hit_rate == pytest.approx(total[:rows].sum() / total.sum())
-        assert record.hit_rate_by_epoch == pytest.approx([reads[:rows].sum() / reads.sum() for reads in epochs])
+        assert record.hit_rate_by_epoch == pytest.approx(
+            [reads[:rows].sum() / reads.sum() for reads in epochs]
+        )
         asked = total.sum(0)
-        by_hop = [total[:rows, hop].sum() / asked[hop] if asked[hop] else 0 for hop in range(len(asked))]
+        by_hop = [
+            total[:rows, hop].sum() / asked[hop] if asked[hop] else 0 for hop in range(len(asked))
+        ]
         assert record.hit_rate_by_hop == pytest.approx(by_hop)
         most = [np.sort(reads.sum(1))[::-1][:rows].sum() / reads.sum() for reads in epochs]
         assert best.hit_rate_by_epoch == pytest.approx(most)
         assert record.oracle_hit_rate == best.hit_rate
-        assert record.share_of_oracle == pytest.approx(record.hit_rate / best.hit_rate if best.hit_rate else 1.0)
+        assert record.share_of_oracle == pytest.approx(
+            record.hit_rate / best.hit_rate if best.hit_rate else 1.0
+        )
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +188,12 @@ def test_the_grid_holds_every_per_cent(curve):
     for policy in curve.policies:
         whole = curve.whole(policy)
         assert [record.budget_rows for record in whole] == list(range(3, 301, 3))
-        assert {r.budget_rows: r for r in curve.of(policy)}.items() <= {r.budget_rows: r for r in whole}.items()
-        assert {r.budget_rows: r for r in curve.grid if r.policy == policy} == {r.budget_rows: r for r in whole}
+        assert {r.budget_rows: r for r in curve.of(policy)}.items() <= {
+            r.budget_rows: r for r in whole
+        }.items()
+        assert {r.budget_rows: r for r in curve.grid if r.policy == policy} == {
+            r.budget_rows: r for r in whole
+        }
 
 
 def test_no_policy_beats_the_oracle_in_any_epoch(curve):
@@ -165,7 +201,10 @@ def test_no_policy_beats_the_oracle_in_any_epoch(curve):
     assert len(curve.policies) > 3
     for policy in curve.policies:
         for record, best in zip(curve.of(policy), oracle, strict=True):
-            assert all(r <= b for r, b in zip(record.hit_rate_by_epoch, best.hit_rate_by_epoch, strict=True))
+            assert all(
+                r <= b
+                for r, b in zip(record.hit_rate_by_epoch, best.hit_rate_by_epoch, strict=True)
+            )
             assert record.oracle_hit_rate == best.hit_rate and record.share_of_oracle <= 1
 
 
@@ -180,7 +219,9 @@ def test_rates_grow_with_the_budget_up_to_all(curve):
         assert [r.budget_fraction for r in records] == sorted(DEFAULT_BUDGETS, reverse=True)
         for larger, smaller in zip(records, records[1:], strict=False):
             assert larger.hit_rate >= smaller.hit_rate and larger.bytes_moved <= smaller.bytes_moved
-            assert all(a >= b for a, b in zip(larger.hit_rate_by_hop, smaller.hit_rate_by_hop, strict=True))
+            assert all(
+                a >= b for a, b in zip(larger.hit_rate_by_hop, smaller.hit_rate_by_hop, strict=True)
+            )
         assert records[0].hit_rate == 1.0 and records[0].bytes_moved == 0
         assert records[0].hit_rate_by_field == {"feat": 1.0, "label": 1.0}
 
@@ -190,10 +231,18 @@ def test_hops_epochs_and_fields_add_up(curve):
     assert curve.row_bytes == {"feat": 20, "label": 8}
     assert curve.bytes_read == pytest.approx(20 * curve.reads + 8 * curve.rows_by_hop[0], abs=1)
     for record in curve:
-        by_hop = sum(rate * reads for rate, reads in zip(record.hit_rate_by_hop, curve.rows_by_hop, strict=True))
+        by_hop = sum(
+            rate * reads
+            for rate, reads in zip(record.hit_rate_by_hop, curve.rows_by_hop, strict=True)
+        )
         assert by_hop == pytest.approx(record.hit_rate * curve.reads)
-        assert record.hit_rate_by_field == pytest.approx({"feat": record.hit_rate, "label": record.hit_rate_by_hop[0]})
-        moved = curve.reads * (1 - record.hit_rate) * 20 + curve.rows_by_hop[0] * (1 - record.hit_rate_by_hop[0]) * 8
+        assert record.hit_rate_by_field == pytest.approx(
+            {"feat": record.hit_rate, "label": record.hit_rate_by_hop[0]}
+        )
+        moved = (
+            curve.reads * (1 - record.hit_rate) * 20
+            + curve.rows_by_hop[0] * (1 - record.hit_rate_by_hop[0]) * 8
+        )
         assert record.bytes_moved == pytest.approx(moved, abs=1)
         assert record.budget_bytes == record.budget_rows * 28 + 4 * 300
 
@@ -203,8 +252,14 @@ def test_does_not_depend_on_the_threads_or_the_global_generators():
     torch.manual_seed(0)
     first = hit_rate_curve(graph, seeds, sampler, batch_size=7, seed=1, threads=1)
     torch.manual_seed(1)
-    assert hit_rate_curve(graph, seeds, sampler, batch_size=7, seed=1, threads=3).records == first.records
-    assert hit_rate_curve(graph, seeds, sampler, batch_size=7, seed=2, threads=3).records != first.records
+    assert (
+        hit_rate_curve(graph, seeds, sampler, batch_size=7, seed=1, threads=3).records
+        == first.records
+    )
+    assert (
+        hit_rate_curve(graph, seeds, sampler, batch_size=7, seed=2, threads=3).records
+        != first.records
+    )
 
 
 def test_a_function_that_leaves_vertices_out_caches_fewer():
@@ -214,7 +269,10 @@ def test_a_function_that_leaves_vertices_out_caches_fewer():
     graph, seeds, sampler = skewed(), torch.arange(100), NeighborSampler([3])
     few, many = hit_rate_curve(graph, seeds, sampler, policies=[two], budgets=[2, 300]).records
     assert many.hit_rate == few.hit_rate < 1 and many.budget_rows == 300
-    assert hit_rate_curve(graph, seeds, sampler, policies=[by_id], budgets=[2]).records[0].hit_rate == few.hit_rate
+    assert (
+        hit_rate_curve(graph, seeds, sampler, policies=[by_id], budgets=[2]).records[0].hit_rate
+        == few.hit_rate
+    )
 
 
 def test_policies_that_do_not_suit_the_sampler():
@@ -243,19 +301,27 @@ def test_adaptive_is_degree_first_and_then_what_was_read():
         assert record.hit_rate_by_epoch[1] > degree.hit_rate_by_epoch[1]
         assert record.hit_rate == pytest.approx(np.mean(record.hit_rate_by_epoch[1:]), abs=0.001)
         assert 0.9 * ideal.hit_rate < record.hit_rate < oracle.hit_rate
-        assert record.oracle_hit_rate == pytest.approx(np.mean(oracle.hit_rate_by_epoch[1:]), abs=0.001)
+        assert record.oracle_hit_rate == pytest.approx(
+            np.mean(oracle.hit_rate_by_epoch[1:]), abs=0.001
+        )
         assert record.predicted_hit_rate == pytest.approx(record.hit_rate, abs=0.02)
 
 
 @pytest.mark.parametrize("edge_dir", ["in", "out"])
 def test_predicts_what_it_has_not_measured(edge_dir):
-    """Within 2 points, of weighted draws too: edge fields are those of the graph as it is sampled."""
+    """Within 2 points, of weighted draws too: edge fields are those of the graph as it is
+    sampled."""
     rng = np.random.default_rng(3)
     graph = skewed(1000, 9000)
     graph.set_field("w", torch.from_numpy(rng.random(9000) ** 4), edge_type=graph.edge_types[0])
     sampler = NeighborSampler([4, 3], prob="w", edge_dir=edge_dir)
     curve = hit_rate_curve(
-        graph, torch.arange(400), sampler, batch_size=20, epochs=5, policies=["degree", "vip", by_id]
+        graph,
+        torch.arange(400),
+        sampler,
+        batch_size=20,
+        epochs=5,
+        policies=["degree", "vip", by_id],
     )
     for record in curve:
         assert record.predicted_hit_rate == pytest.approx(record.hit_rate, abs=0.02)
@@ -264,7 +330,8 @@ def test_predicts_what_it_has_not_measured(edge_dir):
 def test_drop_last_leaves_the_last_batch_out():
     graph, seeds, sampler = skewed(), torch.arange(50), NeighborSampler([3])
     whole, cut = (
-        hit_rate_curve(graph, seeds, sampler, batch_size=20, drop_last=drop, policies=["degree"]) for drop in (0, 1)
+        hit_rate_curve(graph, seeds, sampler, batch_size=20, drop_last=drop, policies=["degree"])
+        for drop in (0, 1)
     )
     assert (whole.batches, cut.batches) == (3, 2)
     assert (whole.rows_by_hop[0], cut.rows_by_hop[0]) == (50, 40)
@@ -287,7 +354,9 @@ def test_progress_tells_every_batch():
 
 def test_a_graph_without_edges_or_reads():
     graph = Graph.from_coo([], [], num_nodes=4)
-    (record,) = hit_rate_curve(graph, torch.tensor([1, 2]), NeighborSampler([2]), policies=["oracle"], budgets=[1])
+    (record,) = hit_rate_curve(
+        graph, torch.tensor([1, 2]), NeighborSampler([2]), policies=["oracle"], budgets=[1]
+    )
     assert record.hit_rate == 0.5 and record.hit_rate_by_hop == [0.5, 0.0]
 
 
@@ -295,7 +364,14 @@ def test_is_a_table_for_pandas(curve):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(curve.to_dict())
     assert len(table) == len(curve) == len(curve.policies) * len(DEFAULT_BUDGETS)
-    for name in ("policy", "budget_fraction", "budget_rows", "budget_bytes", "hit_rate", "predicted_hit_rate"):
+    for name in (
+        "policy",
+        "budget_fraction",
+        "budget_rows",
+        "budget_bytes",
+        "hit_rate",
+        "predicted_hit_rate",
+    ):
         assert name in table
     assert table["hit_rate_field_feat"].tolist() == [r.hit_rate for r in curve]
     assert table["hit_rate_hop_3"].tolist() == [r.hit_rate_by_hop[3] for r in curve]
@@ -304,10 +380,19 @@ def test_is_a_table_for_pandas(curve):
 
 def test_is_json(curve):
     read = json.loads(json.dumps(curve.to_json()))
-    keys = {"policy", "budget_fraction", "budget_rows", "hit_rate", "predicted_hit_rate", "oracle_hit_rate"}
+    keys = {
+        "policy",
+        "budget_fraction",
+        "budget_rows",
+        "hit_rate",
+        "predicted_hit_rate",
+        "oracle_hit_rate",
+    }
     assert len(read["curve"]) == len(curve) and all(keys <= set(record) for record in read["curve"])
     assert read["settings"]["batch_size"] == 20 and read["num_nodes"] == 300
-    assert set(read["seconds"]) == {"ranking", "counting", "summing"} and all(s >= 0 for s in read["seconds"].values())
+    assert set(read["seconds"]) == {"ranking", "counting", "summing"} and all(
+        s >= 0 for s in read["seconds"].values()
+    )
 
 
 def test_says_what_it_is_in_one_line(curve):
@@ -327,8 +412,14 @@ def hetero():
         return CSC(torch.from_numpy(indptr), torch.from_numpy(src), num_src)
 
     counts = {"author": 40, "paper": 100}
-    ndata = {"paper": {"feat": torch.zeros(100, 6)}, "author": {"feat": torch.zeros(40, 5), "age": torch.zeros(40)}}
-    relations = {("author", "writes", "paper"): csc(40, 100, 300), ("paper", "cites", "paper"): csc(100, 100, 500)}
+    ndata = {
+        "paper": {"feat": torch.zeros(100, 6)},
+        "author": {"feat": torch.zeros(40, 5), "age": torch.zeros(40)},
+    }
+    relations = {
+        ("author", "writes", "paper"): csc(40, 100, 300),
+        ("paper", "cites", "paper"): csc(100, 100, 500),
+    }
     return Graph(relations, counts, ndata=ndata)
 
 
@@ -357,7 +448,12 @@ def test_several_vertex_types():
 def test_types_without_fields_are_not_cached():
     graph, seeds = hetero(), {"paper": torch.arange(0, 100, 3)}
     (record,) = hit_rate_curve(
-        graph, seeds, NeighborSampler([3]), fields={"author": ["age"]}, policies=["degree"], budgets=[40]
+        graph,
+        seeds,
+        NeighborSampler([3]),
+        fields={"author": ["age"]},
+        policies=["degree"],
+        budgets=[40],
     )
     assert (record.budget_fraction, record.hit_rate) == (1.0, 1.0)
 
@@ -367,7 +463,11 @@ def oracle(graph, seeds, sampler, seed):
 
 
 def call(**changes):
-    settings = {"seeds": torch.arange(10), "sampler": NeighborSampler([2]), "policies": ["degree"]} | changes
+    settings = {
+        "seeds": torch.arange(10),
+        "sampler": NeighborSampler([2]),
+        "policies": ["degree"],
+    } | changes
     graph = skewed(feat=torch.zeros(300, 2))
     return hit_rate_curve(graph, settings.pop("seeds"), settings.pop("sampler"), **settings)
 
@@ -375,37 +475,81 @@ def call(**changes):
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"policies": ["best"]}, ValueError, r"policies must be among \['.*degree'.*'ideal'.*\] or functions, got 'be"),
+        (
+            {"policies": ["best"]},
+            ValueError,
+            r"policies must be among \['.*degree'.*'ideal'.*\] or functions, got 'be",
+        ),
         ({"policies": []}, ValueError, "policies must hold at least 1 policy, got none"),
-        ({"policies": ["degree", "degree"]}, ValueError, "policies must have different names, got 'degree' twice"),
-        ({"policies": "degree"}, TypeError, "policies must be a list of names or functions, got 'degree'"),
+        (
+            {"policies": ["degree", "degree"]},
+            ValueError,
+            "policies must have different names, got 'degree' twice",
+        ),
+        (
+            {"policies": "degree"},
+            TypeError,
+            "policies must be a list of names or functions, got 'degree'",
+        ),
         ({"policies": [3]}, TypeError, "policies must be names or functions, got int"),
         ({"policies": ["ideal:0"]}, ValueError, "N at least 1, got 'ideal:0'"),
         ({"policies": ["ideal:few"]}, ValueError, "N at least 1, got 'ideal:few'"),
-        ({"policies": [oracle]}, ValueError, "must have names of their own if they are functions, got 'oracle'"),
+        (
+            {"policies": [oracle]},
+            ValueError,
+            "must have names of their own if they are functions, got 'oracle'",
+        ),
         ({"budgets": "10%"}, TypeError, "budgets must be a list, got '10%'"),
         ({"budgets": []}, ValueError, "budgets must hold at least 1 budget, got none"),
-        ({"budgets": ["150%"]}, ValueError, "budgets must be rows .* shares .* or bytes .*, got '150%'"),
+        (
+            {"budgets": ["150%"]},
+            ValueError,
+            "budgets must be rows .* shares .* or bytes .*, got '150%'",
+        ),
         ({"budgets": [1.5]}, ValueError, "budgets must be .*, got 1.5"),
         ({"budgets": [-0.1]}, ValueError, "budgets must be .*, got -0.1"),
         ({"budgets": [float("nan")]}, ValueError, "budgets must be .*, got nan"),
         ({"budgets": ["nan"]}, ValueError, "budgets must be .*, got 'nan'"),
         ({"budgets": ["auto"]}, ValueError, "budgets must be .*, got 'auto'"),
-        ({"budgets": [-1]}, ValueError, r"budgets must be from 0 to 300 rows \(all vertices\), got -1"),
+        (
+            {"budgets": [-1]},
+            ValueError,
+            r"budgets must be from 0 to 300 rows \(all vertices\), got -1",
+        ),
         ({"budgets": [301]}, ValueError, "from 0 to 300 rows .*, got 301"),
-        ({"budgets": ["2GiB"]}, ValueError, "budgets must be rows or shares where no field is named, got '2GiB'"),
+        (
+            {"budgets": ["2GiB"]},
+            ValueError,
+            "budgets must be rows or shares where no field is named, got '2GiB'",
+        ),
         ({"budgets": [True]}, TypeError, "budgets must be .*, got True"),
         ({"budgets": [None]}, TypeError, "budgets must be .*, got None"),
         ({"fields": ["fest"]}, ValueError, r"fields must be among \['feat'\], got 'fest'"),
         ({"fields": "feat"}, TypeError, "fields must be a list of names, got 'feat'"),
-        ({"fields": {"paper": ["feat"]}}, ValueError, r"fields must be of vertex types among \['_N'\], got 'paper'"),
+        (
+            {"fields": {"paper": ["feat"]}},
+            ValueError,
+            r"fields must be of vertex types among \['_N'\], got 'paper'",
+        ),
         ({"labels": ["label"]}, ValueError, r"labels must be among \['feat'\], got \'label\'"),
-        ({"seeds": torch.empty(0, dtype=torch.int64)}, ValueError, "seeds must hold at least 1 vertex, got 0"),
+        (
+            {"seeds": torch.empty(0, dtype=torch.int64)},
+            ValueError,
+            "seeds must hold at least 1 vertex, got 0",
+        ),
         ({"seeds": [1]}, TypeError, "seeds must be an int32 or int64 tensor, got list"),
         ({"seeds": torch.tensor([0.5])}, TypeError, "got torch.float32"),
-        ({"seeds": torch.zeros(2, 2, dtype=torch.int64)}, ValueError, r"seeds must be 1-D, got shape \(2, 2\)"),
+        (
+            {"seeds": torch.zeros(2, 2, dtype=torch.int64)},
+            ValueError,
+            r"seeds must be 1-D, got shape \(2, 2\)",
+        ),
         ({"seeds": torch.tensor([300])}, IndexError, r"seeds must be in \[0, 300\)"),
-        ({"seeds": {"paper": torch.tensor([0])}}, ValueError, r"vertex types among \['_N'\], got 'paper'"),
+        (
+            {"seeds": {"paper": torch.tensor([0])}},
+            ValueError,
+            r"vertex types among \['_N'\], got 'paper'",
+        ),
         (
             {"policies": ["adaptive"]},
             ValueError,
@@ -414,7 +558,11 @@ def call(**changes):
         ({"epochs": 0}, ValueError, "epochs must be at least 1, got 0"),
         ({"epochs": 1.5}, TypeError, "epochs must be an integer, got 1.5"),
         ({"batch_size": 0}, ValueError, "batch_size must be an integer of at least 1, got 0"),
-        ({"batch_size": 20, "drop_last": True}, ValueError, "seeds must fill at least 1 batch of 20, got 10"),
+        (
+            {"batch_size": 20, "drop_last": True},
+            ValueError,
+            "seeds must fill at least 1 batch of 20, got 10",
+        ),
     ],
 )
 def test_bad_input(changes, error, text):

@@ -1,4 +1,5 @@
-"""Profiles of link tasks: batches begin with edges, and the rates are those of the loaders of links."""
+"""Profiles of link tasks: batches begin with edges, and the rates are those of the loaders of
+links."""
 
 import json
 
@@ -33,13 +34,22 @@ def test_the_loader_of_edges_has_these_hit_rates(tmp_path, policy):
     graph.set_field("feat", map_npy(tmp_path / "feat.npy"))
     edges = torch.arange(0, 2500, 5)
     (record,) = curve = hit_rate_curve(
-        graph, edges, links(graph), fields=["feat"], batch_size=32, policies=[policy], budgets=[0.1], seed=5
+        graph,
+        edges,
+        links(graph),
+        fields=["feat"],
+        batch_size=32,
+        policies=[policy],
+        budgets=[0.1],
+        seed=5,
     )
     sampler = dgl.dataloading.as_edge_prediction_sampler(
         dgl.dataloading.NeighborSampler([4, 3], prefetch_node_feats=["feat"]),
         negative_sampler=dgl.dataloading.negative_sampler.Uniform(1),
     )
-    settings = dict(batch_size=32, shuffle=True, seed=5, cache=record.budget_bytes, cache_policy=policy)
+    settings = dict(
+        batch_size=32, shuffle=True, seed=5, cache=record.budget_bytes, cache_policy=policy
+    )
     loader = face.DataLoader(face.to_dgl(graph), edges, sampler, **settings)
     assert len(list(loader)) == curve.batches == 16
     assert curve.of_links and curve.settings["seeds"] == 500
@@ -68,10 +78,14 @@ def test_edges_of_several_types():
     assert {etype: len(ids) for etype, ids in every.items()} == {
         etype: graph.csc_of(etype).num_edges for etype in graph.edge_types
     }
-    curve = hit_rate_curve(graph, every, links(graph, (2,)), batch_size=500, policies=["degree"], budgets=[0.5])
+    curve = hit_rate_curve(
+        graph, every, links(graph, (2,)), batch_size=500, policies=["degree"], budgets=[0.5]
+    )
     assert curve.reads > 0
     masked, *_ = graph.edge_types
-    graph.set_field("train_mask", torch.ones(len(every[masked]), dtype=torch.bool), edge_type=masked)
+    graph.set_field(
+        "train_mask", torch.ones(len(every[masked]), dtype=torch.bool), edge_type=masked
+    )
     assert list(training_edges(graph)) == [masked]
 
 
@@ -102,7 +116,16 @@ def run(*arguments):
 
 
 def test_the_command(folder, tmp_path):
-    quick = ("--task", "links", "--policies", "degree,oracle", "--fanout", "3", "--batch-size", "512")
+    quick = (
+        "--task",
+        "links",
+        "--policies",
+        "degree,oracle",
+        "--fanout",
+        "3",
+        "--batch-size",
+        "512",
+    )
     done = run(folder, *quick, "--json", tmp_path / "p.json", "--html", tmp_path / "p.html")
     assert done.exit_code == 0, done.output
     assert "ends of links" in done.stdout and "training vertices" not in done.stdout
@@ -110,7 +133,9 @@ def test_the_command(folder, tmp_path):
     assert "A batch begins with ends of links" in (tmp_path / "p.html").read_text()
     report = json.loads((tmp_path / "p.json").read_text())
     assert report["task"] == "links" and report["settings"]["seeds"] == 4096
-    assert run(folder, *quick, "--train-fraction", "0.5", "--json", tmp_path / "p.json").exit_code == 0
+    assert (
+        run(folder, *quick, "--train-fraction", "0.5", "--json", tmp_path / "p.json").exit_code == 0
+    )
     assert json.loads((tmp_path / "p.json").read_text())["settings"]["seeds"] == 2048
 
 

@@ -18,7 +18,9 @@ def make_graph(folder):
     src, dst = rng.integers(0, 200, (2, 1500))
     np.save(folder / "feat.npy", np.zeros((200, 3), np.float32))
     label = torch.zeros(200, dtype=torch.int64)
-    return Graph.from_coo(src, dst, 200, ndata={"feat": map_npy(folder / "feat.npy"), "label": label})
+    return Graph.from_coo(
+        src, dst, 200, ndata={"feat": map_npy(folder / "feat.npy"), "label": label}
+    )
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -52,29 +54,45 @@ def test_epochs_by_stage(tmp_path, prefetch):
         assert e.stages["sampling"] > 0 and e.stages["gathering"] > 0 and e.stages["computing"] > 0
     assert set(times.medians) == {*LOADING_STAGES, "epoch"}
     assert (
-        min(e.seconds for e in times.epochs[1:]) <= times.medians["epoch"] <= max(e.seconds for e in times.epochs[1:])
+        min(e.seconds for e in times.epochs[1:])
+        <= times.medians["epoch"]
+        <= max(e.seconds for e in times.epochs[1:])
     )
     assert "40 of 200 vertices" in times.cache
     read = json.loads(json.dumps(times.to_json()))
-    assert len(read["epochs"]) == 3 and read["settings"]["computes"] is True and "waiting" in read["medians"]
+    assert (
+        len(read["epochs"]) == 3
+        and read["settings"]["computes"] is True
+        and "waiting" in read["medians"]
+    )
 
 
 def test_one_epoch_without_fields(tmp_path):
     times = measure_loading(make_graph(tmp_path), torch.arange(10), NeighborSampler([2]), epochs=1)
-    assert times.medians["epoch"] == times.epochs[0].seconds and times.epochs[0].stages["computing"] == 0
+    assert (
+        times.medians["epoch"] == times.epochs[0].seconds
+        and times.epochs[0].stages["computing"] == 0
+    )
     assert times.settings["computes"] is False and times.epochs[0].rows == 0
 
 
 def test_labels_are_read_for_the_seeds(tmp_path):
     times = measure_loading(
-        make_graph(tmp_path), torch.arange(10), NeighborSampler([2]), labels=["label"], batch_size=4, epochs=2
+        make_graph(tmp_path),
+        torch.arange(10),
+        NeighborSampler([2]),
+        labels=["label"],
+        batch_size=4,
+        epochs=2,
     )
     assert [e.rows for e in times.epochs] == [10, 10]
 
 
 def test_writes_a_timeline(tmp_path):
     graph, sampler = make_graph(tmp_path), NeighborSampler([2])
-    measure_loading(graph, torch.arange(10), sampler, batch_size=4, epochs=2, trace=tmp_path / "trace.json")
+    measure_loading(
+        graph, torch.arange(10), sampler, batch_size=4, epochs=2, trace=tmp_path / "trace.json"
+    )
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert sum(event["name"] == "sampling" for event in events) == 6
     with pytest.raises(OSError):
@@ -86,7 +104,13 @@ def test_an_error_in_the_step_ends_the_threads(tmp_path):
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        measure_loading(make_graph(tmp_path), torch.arange(100), NeighborSampler([2]), batch_size=5, compute=fail)
+        measure_loading(
+            make_graph(tmp_path),
+            torch.arange(100),
+            NeighborSampler([2]),
+            batch_size=5,
+            compute=fail,
+        )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +118,11 @@ def test_an_error_in_the_step_ends_the_threads(tmp_path):
     [
         ({"epochs": 0}, ValueError, "epochs must be at least 1, got 0"),
         ({"epochs": True}, TypeError, "epochs must be an integer, got True"),
-        ({"seeds": torch.empty(0, dtype=torch.int64)}, ValueError, "seeds must hold at least 1 vertex, got 0"),
+        (
+            {"seeds": torch.empty(0, dtype=torch.int64)},
+            ValueError,
+            "seeds must hold at least 1 vertex, got 0",
+        ),
         ({"fields": ["fest"]}, ValueError, r"fields must be among \['feat', 'label'\], got 'fest'"),
         ({"labels": ["lable"]}, ValueError, "got 'lable'"),
         ({"policy": "best"}, ValueError, "cache_policy must be one of .*, got 'best'"),
@@ -104,4 +132,6 @@ def test_an_error_in_the_step_ends_the_threads(tmp_path):
 def test_bad_input(tmp_path, changes, error, text):
     settings = {"seeds": torch.arange(10)} | changes
     with pytest.raises(error, match=text):
-        measure_loading(make_graph(tmp_path), settings.pop("seeds"), NeighborSampler([2]), **settings)
+        measure_loading(
+            make_graph(tmp_path), settings.pop("seeds"), NeighborSampler([2]), **settings
+        )

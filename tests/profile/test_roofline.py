@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from gpu_ceilings import DEVICE_COPY, PINNED_COPY, DeviceTimer, Rate, random_rows, read_rows, word_of
+from gpu_ceilings import (
+    DEVICE_COPY,
+    PINNED_COPY,
+    DeviceTimer,
+    Rate,
+    random_rows,
+    read_rows,
+    word_of,
+)
 from gpu_roofline import (
     HITS,
     LOOKUP,
@@ -27,8 +35,12 @@ from pagraph.accelerator import HostAccelerator, Pin, accelerator_for
 from pagraph.features.gpu.accelerated import AcceleratedFeature
 from pagraph.sampling import NeighborSampler
 
-TINY = RooflineSizes(rows=64, reads=20, copy_bytes=1024, scale=6, batch_size=4, fanouts=(2, 2), repeats=2)
-needs_interpreter = pytest.mark.skipif(not HostAccelerator().runs_kernels, reason="needs Triton's interpreter")
+TINY = RooflineSizes(
+    rows=64, reads=20, copy_bytes=1024, scale=6, batch_size=4, fanouts=(2, 2), repeats=2
+)
+needs_interpreter = pytest.mark.skipif(
+    not HostAccelerator().runs_kernels, reason="needs Triton's interpreter"
+)
 
 
 class CountingPins(HostAccelerator):
@@ -85,7 +97,9 @@ class TestDeviceTimer:
 
 
 class TestSizes:
-    @pytest.mark.parametrize("name", ["rows", "row_bytes", "reads", "copy_bytes", "scale", "batch_size", "repeats"])
+    @pytest.mark.parametrize(
+        "name", ["rows", "row_bytes", "reads", "copy_bytes", "scale", "batch_size", "repeats"]
+    )
     def test_are_at_least_one(self, name):
         with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
             RooflineSizes(**{name: 0})
@@ -110,7 +124,8 @@ class TestRandomTable:
 
 @needs_interpreter
 @pytest.mark.parametrize(
-    ("row_bytes", "count"), [(512, 9), (32, 130), (16, 1), (24, 33), (7, 5), (1, 3), (20000, 2), (512, 0)]
+    ("row_bytes", "count"),
+    [(512, 9), (32, 130), (16, 1), (24, 33), (7, 5), (1, 3), (20000, 2), (512, 0)],
 )
 def test_the_measuring_kernel_reads_the_rows(row_bytes, count):
     table = random_table(50, row_bytes).view(word_of(row_bytes))
@@ -127,7 +142,11 @@ def test_words_are_as_wide_as_rows_allow(row_bytes, size):
 
 class TestRoofline:
     def test_gives_shares_of_ceilings_that_were_measured(self):
-        rates = [Rate("top", 100, (1.0,)), Rate("way", 50, (1.0,), "top"), Rate("other", 50, (1.0,), "unknown")]
+        rates = [
+            Rate("top", 100, (1.0,)),
+            Rate("way", 50, (1.0,), "top"),
+            Rate("other", 50, (1.0,), "unknown"),
+        ]
         roofline = Roofline("card", {}, rates)
         assert [roofline.share(rate) for rate in rates] == [None, 0.5, None]
         assert roofline.to_json()["rates"][1]["share"] == 0.5
@@ -190,7 +209,11 @@ class TestRoofline:
     @needs_interpreter
     def test_notices_wrong_neighbours(self, monkeypatch):
         sample = NeighborSampler.sample
-        monkeypatch.setattr(NeighborSampler, "sample", lambda self, graph, seeds, key: sample(self, graph, seeds, ~key))
+        monkeypatch.setattr(
+            NeighborSampler,
+            "sample",
+            lambda self, graph, seeds, key: sample(self, graph, seeds, ~key),
+        )
         with pytest.raises(RuntimeError, match="sampled other neighbours than the CPU"):
             measure_roofline(HostAccelerator(), TINY)
 
@@ -204,7 +227,9 @@ class TestRoofline:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(("row_bytes", "count"), [(512, 1000), (32, 1), (24, 33), (7, 5), (20000, 9)])
+@pytest.mark.parametrize(
+    ("row_bytes", "count"), [(512, 1000), (32, 1), (24, 33), (7, 5), (20000, 9)]
+)
 @pytest.mark.parametrize("where", ["device", "pinned"])
 def test_the_measuring_kernel_reads_the_rows_on_a_gpu(row_bytes, count, where):
     accelerator = accelerator_for(torch.device("cuda", 0))
@@ -223,7 +248,9 @@ def test_the_measuring_kernel_reads_the_rows_on_a_gpu(row_bytes, count, where):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_copies_within_it_are_the_fastest():
     accelerator = accelerator_for(torch.device("cuda", 0))
-    roofline = measure_roofline(accelerator, RooflineSizes(rows=1 << 18, reads=1 << 16, copy_bytes=1 << 26, scale=14))
+    roofline = measure_roofline(
+        accelerator, RooflineSizes(rows=1 << 18, reads=1 << 16, copy_bytes=1 << 26, scale=14)
+    )
     assert roofline.left_out == {}
     assert roofline[DEVICE_COPY].bytes_per_second > 2 * roofline[PINNED_COPY].bytes_per_second
     assert 0.2 < roofline.share(roofline[random_rows("pinned host", 512)]) < 1.2

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_roofline.py"
-interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled for the GPU in this process")
+interpreted = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="kernels are compiled for the GPU in this process"
+)
 
 
 def run(*options):
@@ -32,7 +34,9 @@ def test_measures_under_the_interpreter(tmp_path):
 
 
 def test_measures_nothing_but_gpus():
-    assert "--device must be cuda, cuda:N or interpreter, got 'cpu'" in run("--device", "cpu").stderr
+    assert (
+        "--device must be cuda, cuda:N or interpreter, got 'cpu'" in run("--device", "cpu").stderr
+    )
 
 
 @pytest.mark.gpu

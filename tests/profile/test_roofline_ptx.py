@@ -40,7 +40,13 @@ def test_rows_of_16_bytes_are_read_in_16_bytes_and_nothing_spills():
     pytest.importorskip("triton")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)  # with the benchmarks' folder
-    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, timeout=200, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=environment,
+    )
     assert done.returncode == 0, done.stderr
     for width, wide, local in json.loads(done.stdout):
         assert local == 0

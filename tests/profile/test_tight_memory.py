@@ -1,4 +1,5 @@
-"""Curves in memory that does not hold the arrays of all policies; sums by segment against sets of ids."""
+"""Curves in memory that does not hold the arrays of all policies; sums by segment against sets of
+ids."""
 
 from dataclasses import replace
 
@@ -31,16 +32,24 @@ def small_process(monkeypatch):
 def curve(**options):
     rng = np.random.default_rng(0)
     src = (rng.random(2500) ** 3 * 300).astype(np.int64)
-    graph = Graph.from_coo(src, rng.integers(0, 300, 2500), 300, ndata={"feat": torch.zeros(300, 5)})
+    graph = Graph.from_coo(
+        src, rng.integers(0, 300, 2500), 300, ndata={"feat": torch.zeros(300, 5)}
+    )
     seeds, sampler = torch.arange(0, 300, 3), NeighborSampler([4, 3])
-    return hit_rate_curve(graph, seeds, sampler, fields=["feat"], batch_size=16, epochs=2, seed=5, **options)
+    return hit_rate_curve(
+        graph, seeds, sampler, fields=["feat"], batch_size=16, epochs=2, seed=5, **options
+    )
 
 
 def test_policies_in_both_sets_have_the_same_hits():
     lean, full = curve(memory=TIGHT), curve()
-    assert lean.policies == ["auto", "degree", "random", "oracle"] and full.policies == list(DEFAULT_POLICIES)
+    assert lean.policies == ["auto", "degree", "random", "oracle"] and full.policies == list(
+        DEFAULT_POLICIES
+    )
     for policy in lean.policies[1:]:
-        assert lean.whole(policy) == [replace(record, predicted_hit_rate=None) for record in full.whole(policy)]
+        assert lean.whole(policy) == [
+            replace(record, predicted_hit_rate=None) for record in full.whole(policy)
+        ]
     assert all(record.predicted_hit_rate is None for record in lean)
     assert (full.left_out, full.few_batches) == ({}, False)
 
@@ -53,9 +62,14 @@ def test_auto_ranks_as_a_loader_with_this_memory_does():
 
 def test_says_what_is_left_out_and_what_it_needs():
     lean, full = curve(memory=TIGHT), curve()
-    assert set(lean.left_out) == {"presample", "vip"} and all(TIGHT < n < 4 * TIGHT for n in lean.left_out.values())
+    assert set(lean.left_out) == {"presample", "vip"} and all(
+        TIGHT < n < 4 * TIGHT for n in lean.left_out.values()
+    )
     assert lean.to_json()["left_out"] == lean.left_out
-    said = "For want of memory auto ranks by a few batches, as a loader with this memory does; presample and vip are"
+    said = (
+        "For want of memory auto ranks by a few batches, as a loader with this memory does; "
+        "presample and vip are"
+    )
     assert [text for text in answer(lean, recommend(lean)) if text.startswith(said)] == [
         f"{said} left out and need --memory 1MiB."
     ]
@@ -75,8 +89,16 @@ def test_enough_memory_changes_nothing(memory):
             ValueError,
             "memory must be at least 1MiB for the counts of this graph and .*; got 9.766 KiB",
         ),
-        ({"memory": TIGHT, "policies": ["degree", "vip"]}, ValueError, "1MiB for the policies vip on this graph"),
-        ({"memory": TIGHT, "policies": ["presample:2", "adaptive"]}, ValueError, "the policies presample:2, adaptive"),
+        (
+            {"memory": TIGHT, "policies": ["degree", "vip"]},
+            ValueError,
+            "1MiB for the policies vip on this graph",
+        ),
+        (
+            {"memory": TIGHT, "policies": ["presample:2", "adaptive"]},
+            ValueError,
+            "the policies presample:2, adaptive",
+        ),
         ({"memory": "10%"}, ValueError, "memory must be bytes .* not a share"),
         ({"memory": [1]}, TypeError, "memory must be bytes"),
     ],
@@ -91,10 +113,19 @@ def test_sums_by_segment_equal_sums_over_sets(data, kind):
     num_nodes = data.draw(st.integers(1, 600))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     ids = rng.permutation(num_nodes)[: data.draw(st.integers(0, num_nodes))]
-    budgets = data.draw(st.lists(st.integers(0, num_nodes), min_size=1, max_size=4) | st.just(list(range(num_nodes))))
+    budgets = data.draw(
+        st.lists(st.integers(0, num_nodes), min_size=1, max_size=4)
+        | st.just(list(range(num_nodes)))
+    )
     counts = rng.integers(0, 200, (num_nodes, 3)).astype(kind)
-    tally = Tally(FieldSizes({}, {}, RowSizes({"_N": num_nodes}, None)), [Spending(n) for n in budgets])
+    tally = Tally(
+        FieldSizes({}, {}, RowSizes({"_N": num_nodes}, None)), [Spending(n) for n in budgets]
+    )
     cut = tally.cut({"_N": Ranking(torch.from_numpy(ids))})
     expected = [[counts[v].astype(np.float64) for v in set(ids[:n].tolist())] for n in budgets]
-    assert np.array_equal(cut.hits({"_N": counts})[0], [sum(rows, np.zeros(3)) for rows in expected])
-    assert cut.segments["_N"].itemsize == (1 if len({min(n, len(ids)) for n in budgets}) < 256 else 2)
+    assert np.array_equal(
+        cut.hits({"_N": counts})[0], [sum(rows, np.zeros(3)) for rows in expected]
+    )
+    assert cut.segments["_N"].itemsize == (
+        1 if len({min(n, len(ids)) for n in budgets}) < 256 else 2
+    )

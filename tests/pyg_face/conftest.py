@@ -1,4 +1,5 @@
-"""The PyG face is tested where PyG is installed; our import of it comes first, which hushes what it warns of."""
+"""The PyG face is tested where PyG is installed; our import of it comes first, which hushes what it
+warns of."""
 
 import importlib.util
 

@@ -1,4 +1,5 @@
-"""Whole batches compared: what our loader delivers, and what PyG's own filter makes of the same sampler's output."""
+"""Whole batches compared: what our loader delivers, and what PyG's own filter makes of the same
+sampler's output."""
 
 import copy
 
@@ -36,7 +37,11 @@ def expected_of(loader, batch):
 def recording(data, input_nodes=None, *, num_neighbors=(3, 2), batch_size=4, **kwargs):
     """Our loader with a sampler that remembers."""
     sampler = Recorder(data, list(num_neighbors), disjoint=kwargs.pop("disjoint", False))
-    settings = {"num_neighbors": list(num_neighbors), "input_nodes": input_nodes, "batch_size": batch_size}
+    settings = {
+        "num_neighbors": list(num_neighbors),
+        "input_nodes": input_nodes,
+        "batch_size": batch_size,
+    }
     return NeighborLoader(data, neighbor_sampler=sampler, **settings, **kwargs)
 
 
@@ -56,7 +61,9 @@ def assert_same_value(name, ours, pygs):
     if not isinstance(pygs, Tensor):
         assert ours is pygs or ours == pygs, name
         return
-    assert ours.dtype == pygs.dtype and ours.layout == pygs.layout and ours.device == pygs.device, name
+    assert ours.dtype == pygs.dtype and ours.layout == pygs.layout and ours.device == pygs.device, (
+        name
+    )
     assert ours.requires_grad == pygs.requires_grad and ours.shape == pygs.shape, name
     dense = (ours.to_dense(), pygs.to_dense()) if ours.layout != torch.strided else (ours, pygs)
     assert torch.equal(*(x.detach() if x.dtype != torch.bool else x for x in dense)), name
@@ -64,7 +71,10 @@ def assert_same_value(name, ours, pygs):
 
 def snapshot_of(data):
     """What the data holds, by store: names, the objects themselves, and copies of their values."""
-    return {store._key: {name: (value, copy.deepcopy(value)) for name, value in store.items()} for store in data.stores}
+    return {
+        store._key: {name: (value, copy.deepcopy(value)) for name, value in store.items()}
+        for store in data.stores
+    }
 
 
 def assert_unchanged(data, snapshot):
@@ -98,6 +108,9 @@ def hetero_of(seed=0):
     data[cites].edge_index = torch.randint(30, (2, 90), generator=generator)
     data[cites].edge_attr = torch.randn(90, 2, generator=generator)
     data[writes].edge_index = torch.stack(
-        [torch.randint(20, (60,), generator=generator), torch.randint(30, (60,), generator=generator)]
+        [
+            torch.randint(20, (60,), generator=generator),
+            torch.randint(30, (60,), generator=generator),
+        ]
     )
     return data

@@ -1,4 +1,5 @@
-"""torch-sparse's neighbour sampling in plain Python, for fan-outs that leave nothing to chance, as a PyG sampler."""
+"""torch-sparse's neighbour sampling in plain Python, for fan-outs that leave nothing to chance, as
+a PyG sampler."""
 
 import torch
 from torch_geometric.data import HeteroData
@@ -6,7 +7,8 @@ from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, SamplerOut
 
 
 def compress(edge_index, num_dst):
-    """``colptr``, ``row`` and the permutation: edges sorted by destination, in their order where that is the same."""
+    """``colptr``, ``row`` and the permutation: edges sorted by destination, in their order where
+    that is the same."""
     if edge_index is None:
         return [0] * (num_dst + 1), [], torch.empty(0, dtype=torch.int64)
     src, dst = edge_index.tolist()
@@ -30,8 +32,8 @@ def neighbor_sample(graph, seeds, num_neighbors, num_hops, directed):
         directed: Return the edges that led to a vertex; otherwise all among the vertices.
 
     Returns:
-        Vertex type to vertices and to how many each hop found; edge type to rows, columns and places in CSC, and to how
-        many edges each hop drew.
+        Vertex type to vertices and to how many each hop found; edge type to rows, columns and
+        places in CSC, and to how many edges each hop drew.
     """
     samples = {t: list(ids) for t, ids in seeds.items()}
     local = {t: {} for t in seeds}
@@ -80,14 +82,20 @@ def tensors(lists):
 
 
 class PlainSampler(BaseSampler):
-    """Does what PyG's ``NeighborSampler`` does with torch-sparse, and counts hops as it does with pyg-lib."""
+    """Does what PyG's ``NeighborSampler`` does with torch-sparse, and counts hops as it does with
+    pyg-lib."""
 
     def __init__(self, data, num_neighbors, subgraph_type="directional"):
         self.hetero = isinstance(data, HeteroData)
         self.subgraph_type = subgraph_type
         stores = dict(data.edge_items()) if self.hetero else {("", ""): data}
-        sizes = {t: data[t].num_nodes for t in data.node_types} if self.hetero else {"": data.num_nodes}
-        csc = {etype: compress(store.get("edge_index"), sizes[etype[-1]]) for etype, store in stores.items()}
+        sizes = (
+            {t: data[t].num_nodes for t in data.node_types} if self.hetero else {"": data.num_nodes}
+        )
+        csc = {
+            etype: compress(store.get("edge_index"), sizes[etype[-1]])
+            for etype, store in stores.items()
+        }
         self.types = list(sizes)
         self.graph = {etype: (colptr, row) for etype, (colptr, row, _) in csc.items()}
         self.perm = {etype: perm for etype, (_, _, perm) in csc.items()}
@@ -103,9 +111,13 @@ class PlainSampler(BaseSampler):
         raise NotImplementedError
 
     def sample_from_nodes(self, inputs):
-        seeds = {t: inputs.node.tolist() if t == (inputs.input_type or "") else [] for t in self.types}
+        seeds = {
+            t: inputs.node.tolist() if t == (inputs.input_type or "") else [] for t in self.types
+        }
         directed = self.subgraph_type != "induced"
-        samples, found, *edges, drawn = neighbor_sample(self.graph, seeds, self.num_neighbors, self.num_hops, directed)
+        samples, found, *edges, drawn = neighbor_sample(
+            self.graph, seeds, self.num_neighbors, self.num_hops, directed
+        )
         if not directed:
             found = drawn = None
         if self.hetero:
@@ -114,6 +126,8 @@ class PlainSampler(BaseSampler):
         else:
             row, col, edge = (torch.tensor(ends["", ""], dtype=torch.int64) for ends in edges)
             counts = (found[""], drawn["", ""]) if directed else (None, None)
-            out = SamplerOutput(torch.tensor(samples[""], dtype=torch.int64), row, col, edge, None, *counts)
+            out = SamplerOutput(
+                torch.tensor(samples[""], dtype=torch.int64), row, col, edge, None, *counts
+            )
         out.metadata = (inputs.input_id, inputs.time)
         return out.to_bidirectional() if self.subgraph_type == "bidirectional" else out

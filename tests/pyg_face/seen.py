@@ -36,7 +36,11 @@ class Seen:
     @staticmethod
     def of(batch, data):
         if isinstance(data, Data):
-            edge_index = batch.edge_index if "edge_index" in batch else torch.empty((2, 0), dtype=torch.int64)
+            edge_index = (
+                batch.edge_index
+                if "edge_index" in batch
+                else torch.empty((2, 0), dtype=torch.int64)
+            )
             given = data.edge_index if "edge_index" in data else edge_index
             return Seen(
                 {"": batch.n_id},
@@ -49,14 +53,18 @@ class Seen:
         return Seen(
             {t: batch[t].n_id for t in data.node_types},
             {t: batch[t].get("num_sampled_nodes") for t in data.node_types},
-            {e: (batch[e].edge_index, batch[e].e_id, batch[e].get("num_sampled_edges")) for e in data.edge_types},
+            {
+                e: (batch[e].edge_index, batch[e].e_id, batch[e].get("num_sampled_edges"))
+                for e in data.edge_types
+            },
             {e: data[e].edge_index for e in data.edge_types},
             {t: batch[t].get("batch_size", 0) for t in data.node_types},
             {t: batch[t].get("batch") for t in data.node_types},
         )
 
     def check(self, fanouts, *, replace=False):
-        """All that is true of a directional batch that is not disjoint; ``fanouts`` by edge type."""
+        """All that is true of a directional batch that is not disjoint; ``fanouts`` by edge
+        type."""
         for t, n_id in self.n_id.items():
             self.check_vertices(t, n_id)
         for etype, (edge_index, e_id, drawn) in self.edges.items():
@@ -84,7 +92,8 @@ class Seen:
         assert all(first[int(self.n_id[t][place])] == place for place in src.tolist())
 
     def check_degrees(self, etype, dst, drawn, fanouts, replace):
-        """As many edges as the fan-out says for all that a hop found, in the next; none for what the last one found."""
+        """As many edges as the fan-out says for all that a hop found, in the next; none for what
+        the last one found."""
         n_id, found = self.n_id[etype[-1]], self.found[etype[-1]]
         degrees = torch.bincount(self.given[etype][1])
         got = torch.bincount(dst, minlength=len(n_id)).tolist()
@@ -99,5 +108,7 @@ class Seen:
             for place in places:
                 v = int(n_id[place])
                 degree = int(degrees[v]) if v < len(degrees) else 0
-                assert got[place] == (degree if k < 0 else k * (degree > 0) if replace else min(k, degree))
+                assert got[place] == (
+                    degree if k < 0 else k * (degree > 0) if replace else min(k, degree)
+                )
             assert sum(got[place] for place in places) == drawn[hop]

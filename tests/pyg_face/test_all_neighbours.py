@@ -1,4 +1,5 @@
-"""All neighbours, bit for bit: our loader against PyG's own, which a plain reference of torch-sparse drives."""
+"""All neighbours, bit for bit: our loader against PyG's own, which a plain reference of
+torch-sparse drives."""
 
 import warnings
 
@@ -22,7 +23,10 @@ A, REV_A, B, C = ("u", "r", "v"), ("v", "rev_r", "u"), ("v", "s", "v"), ("w", "r
 def edges(draw, num_src, num_dst):
     """Unsorted, with self-loops and parallel edges."""
     m = draw(st.integers(0, 25)) if num_src and num_dst else 0
-    ends = [draw(st.lists(st.integers(0, max(n - 1, 0)), min_size=m, max_size=m)) for n in (num_src, num_dst)]
+    ends = [
+        draw(st.lists(st.integers(0, max(n - 1, 0)), min_size=m, max_size=m))
+        for n in (num_src, num_dst)
+    ]
     return torch.tensor(ends, dtype=torch.int64)
 
 
@@ -30,7 +34,9 @@ def edges(draw, num_src, num_dst):
 def homogeneous(draw):
     n = draw(st.integers(1, 10))
     edge_index = draw(edges(n, n))
-    data = Data(x=torch.arange(2.0 * n).view(n, 2), edge_index=edge_index, y=torch.arange(n), name="graph")
+    data = Data(
+        x=torch.arange(2.0 * n).view(n, 2), edge_index=edge_index, y=torch.arange(n), name="graph"
+    )
     if draw(st.booleans()):
         data.edge_attr = torch.arange(float(edge_index.shape[1]))
     if draw(st.booleans()):  # neither x nor edges
@@ -85,12 +91,17 @@ def check(data, num_neighbors, subgraph_type, input_nodes, batch_size, replace=F
     draw=st.data(),
 )
 def test_homogeneous(data, num_neighbors, subgraph_type, batch_size, draw):
-    seeds = draw.draw(st.lists(st.integers(0, data.num_nodes - 1), min_size=1, max_size=9))  # repeated ones too
+    # Repeated ones too.
+    seeds = draw.draw(st.lists(st.integers(0, data.num_nodes - 1), min_size=1, max_size=9))
     check(data, num_neighbors, subgraph_type, torch.tensor(seeds), batch_size)
 
 
 @settings(max_examples=20)
-@given(data=homogeneous(), num_neighbors=st.lists(st.sampled_from([-1, -7, 0]), max_size=3), subgraph_type=TYPES)
+@given(
+    data=homogeneous(),
+    num_neighbors=st.lists(st.sampled_from([-1, -7, 0]), max_size=3),
+    subgraph_type=TYPES,
+)
 def test_all_of_them_come_once_with_replacement_too(data, num_neighbors, subgraph_type):
     check(data, num_neighbors, subgraph_type, torch.arange(data.num_nodes), 3, replace=True)
 
@@ -100,7 +111,9 @@ def test_all_of_them_come_once_with_replacement_too(data, num_neighbors, subgrap
 def test_heterogeneous(data, subgraph_type, batch_size, draw):
     hops = draw.draw(st.integers(0, 3))
     numbers = st.lists(ALL_OR_NONE, min_size=hops, max_size=hops)
-    num_neighbors = draw.draw(st.one_of(numbers, st.fixed_dictionaries(dict.fromkeys(data.edge_types, numbers))))
+    num_neighbors = draw.draw(
+        st.one_of(numbers, st.fixed_dictionaries(dict.fromkeys(data.edge_types, numbers)))
+    )
     t = draw.draw(st.sampled_from([t for t in data.node_types if data[t].num_nodes] or [None]))
     if t is None:
         return
@@ -114,7 +127,13 @@ def test_an_edge_type_without_a_reverse_is_warned_of_as_in_pyg():
         data[t].x = torch.zeros(3, 1)
     data["u", "r", "v"].edge_index = torch.tensor([[0, 1], [1, 2]])
     with pytest.warns(UserWarning, match="does not seem to have a reverse edge type"):
-        batch = next(iter(NeighborLoader(data, [2], input_nodes="v", batch_size=3, subgraph_type="bidirectional")))
+        batch = next(
+            iter(
+                NeighborLoader(
+                    data, [2], input_nodes="v", batch_size=3, subgraph_type="bidirectional"
+                )
+            )
+        )
     assert batch["u", "r", "v"].e_id.tolist() == [0, 1]
 
 

@@ -1,4 +1,5 @@
-"""batch_dependency of the PyG loaders: what consecutive batches have in common, and what is refused."""
+"""batch_dependency of the PyG loaders: what consecutive batches have in common, and what is
+refused."""
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from pagraph.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 CENTRES, DEGREE, PERIOD = 200, 10, 8
-EDGES = torch.stack([torch.arange(CENTRES, CENTRES * (1 + DEGREE)), torch.arange(CENTRES).repeat_interleave(DEGREE)])
+EDGES = torch.stack(
+    [torch.arange(CENTRES, CENTRES * (1 + DEGREE)), torch.arange(CENTRES).repeat_interleave(DEGREE)]
+)
 DATA = Data(edge_index=EDGES, num_nodes=CENTRES * (1 + DEGREE))
 EXPECTED = 1 - (1 - 2 / DEGREE) / PERIOD
 
@@ -29,7 +32,9 @@ def nodes(data=DATA, **options):
 
 def links(**options):
     ends = torch.arange(CENTRES).repeat(20)
-    return LinkNeighborLoader(DATA, [2], torch.stack([ends, ends]), batch_size=CENTRES, seed=1, **options)
+    return LinkNeighborLoader(
+        DATA, [2], torch.stack([ends, ends]), batch_size=CENTRES, seed=1, **options
+    )
 
 
 def alike(loader):
@@ -58,7 +63,11 @@ def test_threads_and_our_own_sampler_give_the_same():
         ({"batch_dependency": 0}, ValueError, "batch_dependency must be at least 1, got 0"),
         ({"batch_dependency": -1}, ValueError, "batch_dependency must be at least 1, got -1"),
         ({"batch_dependency": "2"}, TypeError, "batch_dependency must be an integer, got '2'"),
-        ({"batch_dependency": 2, "disjoint": True}, ValueError, "must be 1 for disjoint trees, got 2"),
+        (
+            {"batch_dependency": 2, "disjoint": True},
+            ValueError,
+            "must be 1 for disjoint trees, got 2",
+        ),
         (
             {"batch_dependency": 2, "neighbor_sampler": NeighborSampler(DATA, [2])},
             ValueError,

@@ -29,7 +29,9 @@ def sampled(device="cpu", sampler=None):
 
 
 def rows_of(block):
-    return torch.randn(block.num_src, WIDTH, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    return torch.randn(
+        block.num_src, WIDTH, generator=torch.Generator().manual_seed(0), requires_grad=True
+    )
 
 
 def dense(block):
@@ -57,21 +59,35 @@ def agree(run, expected, x):
 def test_edges_in_the_order_of_the_block(dtype):
     src_nodes = torch.arange(5, dtype=dtype)
     block = Block(
-        torch.tensor([0, 2, 2, 3], dtype=dtype), torch.tensor([4, 1, 0], dtype=dtype), src_nodes, src_nodes, 3
+        torch.tensor([0, 2, 2, 3], dtype=dtype),
+        torch.tensor([4, 1, 0], dtype=dtype),
+        src_nodes,
+        src_nodes,
+        3,
     )
     edge_index = block.to_pyg()
-    assert type(edge_index) is torch.Tensor and edge_index.dtype == torch.int64 and edge_index.is_contiguous()
+    assert (
+        type(edge_index) is torch.Tensor
+        and edge_index.dtype == torch.int64
+        and edge_index.is_contiguous()
+    )
     assert edge_index.tolist() == [[4, 1, 0], [0, 0, 2]]
     EdgeIndex(edge_index, sparse_size=(block.num_src, block.num_dst), sort_order="col").validate()
 
 
 def test_no_edges():
     block = Block(
-        torch.zeros(3, dtype=torch.int64), torch.empty(0, dtype=torch.int64), torch.arange(4), torch.empty(0), 2
+        torch.zeros(3, dtype=torch.int64),
+        torch.empty(0, dtype=torch.int64),
+        torch.arange(4),
+        torch.empty(0),
+        2,
     )
     assert block.to_pyg().shape == (2, 0)
     layer, x = SAGEConv(WIDTH, 3), torch.randn(4, WIDTH)
-    torch.testing.assert_close(layer((x, x[:2]), block.to_pyg()), layer.lin_r(x[:2]) + layer.lin_l.bias)
+    torch.testing.assert_close(
+        layer((x, x[:2]), block.to_pyg()), layer.lin_r(x[:2]) + layer.lin_l.bias
+    )
 
 
 def test_sage_mean_equals_a_dense_product():
@@ -126,9 +142,13 @@ def test_attention_equals_a_dense_softmax():
 
 def test_a_layer_that_takes_no_pair():
     _, block = sampled()
-    layer, square = GCNConv(WIDTH, 5, add_self_loops=False), torch.zeros(block.num_src, block.num_src)
+    layer, square = (
+        GCNConv(WIDTH, 5, add_self_loops=False),
+        torch.zeros(block.num_src, block.num_src),
+    )
     square[: block.num_dst] = dense(block)
-    scale = square.sum(1).clamp(min=1).rsqrt() * (square.sum(1) > 0)  # as PyG has it: by in-degree on both sides
+    # As PyG has it: by in-degree on both sides.
+    scale = square.sum(1).clamp(min=1).rsqrt() * (square.sum(1) > 0)
     agree(
         lambda x: layer(x, block.to_pyg())[: block.num_dst],
         lambda x: ((scale[:, None] * square * scale) @ layer.lin(x) + layer.bias)[: block.num_dst],
@@ -155,12 +175,18 @@ def test_several_types():
         nodes, ends = block.src_nodes, edges[etype]
         csc = graph.csc_of(etype)
         src, dst = csc.ends_at(relation.positions)
-        assert torch.equal(nodes[etype[0]][ends[0]], src.long()) and torch.equal(nodes[etype[2]][ends[1]], dst.long())
+        assert torch.equal(nodes[etype[0]][ends[0]], src.long()) and torch.equal(
+            nodes[etype[2]][ends[1]], dst.long()
+        )
     x = {t: torch.randn(len(ids), WIDTH) for t, ids in block.src_nodes.items()}
     layers = {etype: SAGEConv(WIDTH, 4) for etype in types}
     for ntype, out in HeteroConv(layers)(x, edges).items():
         own = x[ntype][: block.num_dst[ntype]]
-        alone = [layers[e]((x[e[0]], own), edges[e], (len(x[e[0]]), len(own))) for e in types if e[2] == ntype]
+        alone = [
+            layers[e]((x[e[0]], own), edges[e], (len(x[e[0]]), len(own)))
+            for e in types
+            if e[2] == ntype
+        ]
         torch.testing.assert_close(out[: block.num_dst[ntype]], sum(alone))
 
 
@@ -178,12 +204,21 @@ def test_there_and_back(data):
     block = Block.from_pyg(given_as, src_nodes, num_dst, positions=positions, weights=weights)
     order = sorted(range(len(pairs)), key=lambda edge: pairs[edge][1])  # stable
     assert block.to_pyg().t().tolist() == [list(pairs[edge]) for edge in order]
-    assert (block.num_src, block.num_dst, block.indices.dtype, block.indptr.dtype) == (num_src, num_dst, dtype, dtype)
-    assert torch.equal(block.positions, positions[order]) and torch.equal(block.weights, weights[order])
+    assert (block.num_src, block.num_dst, block.indices.dtype, block.indptr.dtype) == (
+        num_src,
+        num_dst,
+        dtype,
+        dtype,
+    )
+    assert torch.equal(block.positions, positions[order]) and torch.equal(
+        block.weights, weights[order]
+    )
     bare = Block.from_pyg(edge_index, src_nodes, num_dst)
     assert bare.positions.tolist() == order and bare.weights is None and bare.src_nodes is src_nodes
     again = Block.from_pyg(block.to_pyg(), src_nodes, num_dst)
-    assert torch.equal(again.indptr, block.indptr.long()) and torch.equal(again.indices, block.indices.long())
+    assert torch.equal(again.indptr, block.indptr.long()) and torch.equal(
+        again.indices, block.indices.long()
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,12 +233,48 @@ def test_there_and_back(data):
         ),
         ([[0], [0]], 2, {}, TypeError, "edge_index must be a tensor, got list"),
         (torch.tensor([[0], [0]]), None, {}, TypeError, "num_dst must be an integer, got None"),
-        (torch.zeros(2, 2), 2, {}, TypeError, "edge_index must hold int32 or int64, got torch.float32"),
-        (torch.tensor([[4], [0]]), 2, {}, ValueError, r"edge_index\[0\] must be in \[0, 4\), got 4"),
-        (torch.tensor([[0], [2]]), 2, {}, ValueError, r"edge_index\[1\] must be in \[0, 2\), got 2"),
-        (torch.tensor([[0], [-1]]), 2, {}, ValueError, r"edge_index\[1\] must be in \[0, 2\), got -1"),
-        (torch.tensor([[0], [0]]), 5, {}, ValueError, r"num_dst must be in \[0, num_src=4\], got 5"),
-        (torch.tensor([[0], [0]]), 2, {"weights": torch.ones(2)}, ValueError, r"weights must have one .* \(1\), got 2"),
+        (
+            torch.zeros(2, 2),
+            2,
+            {},
+            TypeError,
+            "edge_index must hold int32 or int64, got torch.float32",
+        ),
+        (
+            torch.tensor([[4], [0]]),
+            2,
+            {},
+            ValueError,
+            r"edge_index\[0\] must be in \[0, 4\), got 4",
+        ),
+        (
+            torch.tensor([[0], [2]]),
+            2,
+            {},
+            ValueError,
+            r"edge_index\[1\] must be in \[0, 2\), got 2",
+        ),
+        (
+            torch.tensor([[0], [-1]]),
+            2,
+            {},
+            ValueError,
+            r"edge_index\[1\] must be in \[0, 2\), got -1",
+        ),
+        (
+            torch.tensor([[0], [0]]),
+            5,
+            {},
+            ValueError,
+            r"num_dst must be in \[0, num_src=4\], got 5",
+        ),
+        (
+            torch.tensor([[0], [0]]),
+            2,
+            {"weights": torch.ones(2)},
+            ValueError,
+            r"weights must have one .* \(1\), got 2",
+        ),
     ],
 )
 def test_what_is_no_block(edge_index, num_dst, options, error, message):
@@ -225,7 +296,11 @@ class TestDgl:
         own = theirs.state_dict()
         bias = own["fc_self.bias"] if "fc_self.bias" in own else own["bias"]
         ours.load_state_dict(
-            {"lin_l.weight": own["fc_neigh.weight"], "lin_l.bias": bias, "lin_r.weight": own["fc_self.weight"]}
+            {
+                "lin_l.weight": own["fc_neigh.weight"],
+                "lin_l.bias": bias,
+                "lin_r.weight": own["fc_self.weight"],
+            }
         )
         agree(
             lambda x: ours((x, x[: block.num_dst]), block.to_pyg()),
@@ -256,7 +331,9 @@ class TestDgl:
 
     def test_a_device_that_dgl_was_not_built_for(self, dgl):
         _, block = sampled("meta")
-        message = r"must be on the CPU for this DGL, .* block\.to\('cpu'\)\.to_dgl\(\), block\.to_pyg\(\)"
+        message = (
+            r"must be on the CPU for this DGL, .* block\.to\('cpu'\)\.to_dgl\(\), block\.to_pyg\(\)"
+        )
         with pytest.raises(dgl.DGLError, match=message):
             block.to_dgl()
 

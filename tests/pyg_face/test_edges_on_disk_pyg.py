@@ -1,4 +1,5 @@
-"""Edges on disk in the PyG face: a pair of stores whose edges are compressed in mapped files; the same batches."""
+"""Edges on disk in the PyG face: a pair of stores whose edges are compressed in mapped files; the
+same batches."""
 
 import copy
 import pickle
@@ -18,9 +19,13 @@ from pagraph.pyg import LinkNeighborLoader, NeighborLoader, to_pyg
 def stores(csc):
     """A pair of stores of one edge type, compressed by destination."""
     features, edges = MyFeatureStore(), MyGraphStore()
-    features.put_tensor(torch.arange(csc.num_src).float()[:, None], group_name="v", attr_name="x", index=None)
+    features.put_tensor(
+        torch.arange(csc.num_src).float()[:, None], group_name="v", attr_name="x", index=None
+    )
     size = csc.num_src, csc.num_dst
-    edges.put_edge_index((csc.indices, csc.indptr), edge_type=("v", "to", "v"), layout="csc", size=size)
+    edges.put_edge_index(
+        (csc.indices, csc.indptr), edge_type=("v", "to", "v"), layout="csc", size=size
+    )
     return features, edges
 
 
@@ -37,7 +42,9 @@ def csc(tmp_path, monkeypatch):
 def batches(loader):
     found = []
     for batch in loader:
-        vertices, edges = (batch["v"], batch["v", "to", "v"]) if isinstance(batch, HeteroData) else (batch, batch)
+        vertices, edges = (
+            (batch["v"], batch["v", "to", "v"]) if isinstance(batch, HeteroData) else (batch, batch)
+        )
         found.append([vertices.n_id, vertices.x, edges.edge_index, edges.e_id])
     return found
 
@@ -96,10 +103,16 @@ def test_batches_of_a_data_equal_those_from_memory_without_an_edge_index(csc, da
     for each in (memory, data):
         more = {"subgraph_type": kind, "num_workers": workers, "shuffle": True, "batch_size": 50}
         torch.manual_seed(0)
-        found.append(batches(NeighborLoader(each, num_neighbors=[5, 3], input_nodes=torch.arange(200), **more)))
+        found.append(
+            batches(
+                NeighborLoader(each, num_neighbors=[5, 3], input_nodes=torch.arange(200), **more)
+            )
+        )
     assert len(found[0]) == 4
     for one, other in zip(*found, strict=True):
-        assert all(torch.equal(a, b) and type(b) is torch.Tensor for a, b in zip(one, other, strict=True))
+        assert all(
+            torch.equal(a, b) and type(b) is torch.Tensor for a, b in zip(one, other, strict=True)
+        )
     assert (data.num_edges, data.num_nodes) == (csc.num_edges, 1024)
     assert "edge_index=[2, 16384]" in repr(data)
     assert data.edge_index._made is None
@@ -125,6 +138,9 @@ def test_an_edge_index_that_is_written_is_compressed_anew(data):
 
 
 def test_an_edge_index_is_compressed_in_memory(csc):
-    data = Data(x=torch.zeros(1024, 1), edge_index=torch.stack([csc.indices.long(), csc.destinations().long()]))
+    data = Data(
+        x=torch.zeros(1024, 1),
+        edge_index=torch.stack([csc.indices.long(), csc.destinations().long()]),
+    )
     loader = NeighborLoader(data, num_neighbors=[2], batch_size=50)
     assert loader.node_sampler.graph.csc.disk_pages is None

@@ -73,8 +73,17 @@ class TestHomogeneous:
     def test_structure_and_fields(self):
         data = homogeneous()
         graph = Graph.from_pyg(data)
-        assert graph.is_homogeneous and graph.edge_types == [EDGE_TYPE] and graph.csc.indices.dtype == torch.int32
-        assert graph.csc.indptr.tolist() == [0, 2, 4, 4, 4] and graph.csc.indices.tolist() == [2, 0, 3, 1]
+        assert (
+            graph.is_homogeneous
+            and graph.edge_types == [EDGE_TYPE]
+            and graph.csc.indices.dtype == torch.int32
+        )
+        assert graph.csc.indptr.tolist() == [0, 2, 4, 4, 4] and graph.csc.indices.tolist() == [
+            2,
+            0,
+            3,
+            1,
+        ]
         assert graph.csc.edge_ids is not None and graph.csc.edge_ids.tolist() == [1, 3, 0, 2]
         assert set(graph.ndata) == {"x", "y", "train_mask"} and set(graph.edata) == {"edge_attr"}
         assert graph.ndata["y"].tolist() == [2, 0, 1, 2]
@@ -83,7 +92,9 @@ class TestHomogeneous:
         data = homogeneous()
         data.x.requires_grad_()
         graph = Graph.from_pyg(data)
-        assert graph.ndata["x"].data_ptr() == data.x.data_ptr() and not graph.ndata["x"].requires_grad
+        assert (
+            graph.ndata["x"].data_ptr() == data.x.data_ptr() and not graph.ndata["x"].requires_grad
+        )
         graph.ndata["y"][0] = 7
         assert data.y[0] == 7
 
@@ -97,7 +108,10 @@ class TestHomogeneous:
         assert graph.node_types == ["a", "b"] and graph.edge_types == data.edge_types
         assert graph.csc_of(("a", "to", "b")).indices.tolist() == [0, 1, 2]
         assert set(graph.node_fields("a")) == {"x"} and not graph.node_fields("b")
-        assert graph.edge_fields(("a", "to", "b"))["weight"].data_ptr() == data["a", "to", "b"].weight.data_ptr()
+        assert (
+            graph.edge_fields(("a", "to", "b"))["weight"].data_ptr()
+            == data["a", "to", "b"].weight.data_ptr()
+        )
 
 
 class TestTypesInDicts:
@@ -107,14 +121,24 @@ class TestTypesInDicts:
         assert graph.num_nodes_by_type == {"author": 2, "paper": 3}
         assert graph.csc_of(("author", "writes", "paper")).indptr.tolist() == [0, 1, 1, 3]
         assert graph.csc_of(("paper", "cites", "paper")).indices.tolist() == [0, 1]
-        assert set(graph.node_fields("paper")) == {"x", "y", "node_year"} and not graph.node_fields("author")
+        assert set(graph.node_fields("paper")) == {"x", "y", "node_year"} and not graph.node_fields(
+            "author"
+        )
         assert graph.node_fields("paper")["x"].data_ptr() == data.x_dict["paper"].data_ptr()
-        assert graph.edge_fields(("author", "writes", "paper"))["edge_reltype"].tolist() == [[0], [0], [0]]
+        assert graph.edge_fields(("author", "writes", "paper"))["edge_reltype"].tolist() == [
+            [0],
+            [0],
+            [0],
+        ]
 
     def test_a_loader_says_how_they_become_its_data(self):
-        with pytest.raises(ValueError, match=r"HeteroData .* got a Data with edge_index_dict: pagraph\.pyg\.to_pyg"):
+        with pytest.raises(
+            ValueError, match=r"HeteroData .* got a Data with edge_index_dict: pagraph\.pyg\.to_pyg"
+        ):
             NeighborLoader(in_dicts(), [2], input_nodes=("paper", None))
-        loader = NeighborLoader(to_pyg(Graph.from_pyg(in_dicts())), [2], input_nodes="paper", batch_size=3)
+        loader = NeighborLoader(
+            to_pyg(Graph.from_pyg(in_dicts())), [2], input_nodes="paper", batch_size=3
+        )
         [batch] = loader
         assert batch["paper"].x.shape == (3, 2) and batch["author"].num_nodes == 2
 
@@ -123,10 +147,26 @@ class TestTypesInDicts:
         [
             ("edge_index", ENDS, "data must have either edge_index_dict or edge_index, got both"),
             ("z_dict", {"river": torch.zeros(3)}, "z_dict must be by the types of .*, got 'river'"),
-            ("x", {"paper": torch.zeros(3)}, "data must hold 'x' of 'paper' once, got it again in "),
-            ("x_dict", {"paper": torch.zeros(4, 2)}, r"paper\.x must have a row per vertex \(3\), got 4"),
-            ("num_nodes_dict", {"paper": torch.tensor([3, 3])}, r"num_nodes_dict\['paper'\] must be 1 number"),
-            ("edge_index_dict", {"cites": ENDS}, "edge_index_dict must have triples of types as keys, got 'cites'"),
+            (
+                "x",
+                {"paper": torch.zeros(3)},
+                "data must hold 'x' of 'paper' once, got it again in ",
+            ),
+            (
+                "x_dict",
+                {"paper": torch.zeros(4, 2)},
+                r"paper\.x must have a row per vertex \(3\), got 4",
+            ),
+            (
+                "num_nodes_dict",
+                {"paper": torch.tensor([3, 3])},
+                r"num_nodes_dict\['paper'\] must be 1 number",
+            ),
+            (
+                "edge_index_dict",
+                {"cites": ENDS},
+                "edge_index_dict must have triples of types as keys, got 'cites'",
+            ),
         ],
     )
     def test_refuses(self, name, value, message):
@@ -141,7 +181,10 @@ class TestWhatIsNoField:
         Graph.from_pyg(homogeneous())
         [record] = caplog.records
         assert record.levelno == logging.WARNING
-        assert record.getMessage() == "data: left behind: three, sparse, words (no dense rows of vertices or edges)"
+        assert (
+            record.getMessage()
+            == "data: left behind: three, sparse, words (no dense rows of vertices or edges)"
+        )
 
     def test_of_several_types(self, caplog):
         data = heterogeneous()
@@ -155,7 +198,13 @@ class TestWhatIsNoField:
         assert set(graph.node_fields("a")) == {"x"}
 
     def test_what_says_something_of_the_whole_graph_is_none_of_it(self, caplog):
-        data = Data(x=torch.zeros(2, 1), edge_index=torch.tensor([[0], [1]]), name="cora", y=torch.tensor([3]), n=None)
+        data = Data(
+            x=torch.zeros(2, 1),
+            edge_index=torch.tensor([[0], [1]]),
+            name="cora",
+            y=torch.tensor([3]),
+            n=None,
+        )
         Graph.from_pyg(data)
         assert not caplog.records
 
@@ -167,7 +216,10 @@ class TestWhatIsNoField:
     @pytest.mark.parametrize("use", [Graph.from_pyg, lambda data: NeighborLoader(data, [2])])
     def test_neither_edges_nor_vertices(self, use):
         data = Data(edges=torch.zeros(2, 7), z_dict={"a": torch.zeros(3)})
-        message = r"data must have edge_index, or vertices .*, it holds edges \[2, 7\], z_dict \{a: \[3\]\}"
+        message = (
+            r"data must have edge_index, or vertices .*, it holds edges \[2, 7\], z_dict "
+            r"\{a: \[3\]\}"
+        )
         with pytest.raises(ValueError, match=message):
             use(data)
         with pytest.raises(ValueError, match="it holds nothing"):
@@ -176,7 +228,9 @@ class TestWhatIsNoField:
     def test_a_graph_that_is_meant_to_be_empty(self):
         data = Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=3)
         assert (Graph.from_pyg(data).num_nodes, Graph.from_pyg(data).num_edges) == (3, 0)
-        assert [batch.n_id.tolist() for batch in NeighborLoader(data, [2], batch_size=3)] == [[0, 1, 2]]
+        assert [batch.n_id.tolist() for batch in NeighborLoader(data, [2], batch_size=3)] == [
+            [0, 1, 2]
+        ]
 
 
 class TestSharing:
@@ -187,7 +241,9 @@ class TestSharing:
         assert NeighborSampler(data, [2]).graph.csc is graph.csc
         assert Graph.from_pyg(Data(edge_index=data.edge_index, num_nodes=4)).csc is graph.csc
 
-    @pytest.mark.parametrize("wrap", [lambda ends: ends, lambda ends: EdgeIndex(ends, sparse_size=(4, 4))])
+    @pytest.mark.parametrize(
+        "wrap", [lambda ends: ends, lambda ends: EdgeIndex(ends, sparse_size=(4, 4))]
+    )
     def test_a_write_in_place_is_seen(self, wrap):
         data = Data(edge_index=wrap(ENDS.clone()), num_nodes=4)
         before = Graph.from_pyg(data).csc
@@ -206,7 +262,10 @@ class TestDatasets:
 
     def test_of_several(self):
         data = Data(x=torch.zeros(2, 1), edge_index=torch.tensor([[0], [1]]))
-        with pytest.raises(ValueError, match="data must be a dataset of 1 graph, or one of its graphs, got 2 graphs"):
+        with pytest.raises(
+            ValueError,
+            match="data must be a dataset of 1 graph, or one of its graphs, got 2 graphs",
+        ):
             Graph.from_pyg(Saved(data, data))
 
 
@@ -218,14 +277,20 @@ class TestBack:
         again = to_pyg(graph)
         assert isinstance(again, Data) and again.num_nodes == 4
         assert torch.equal(again.edge_index, data.edge_index)  # in the order of the ids
-        assert again.x.data_ptr() == data.x.data_ptr() and torch.equal(again.edge_attr, data.edge_attr)
+        assert again.x.data_ptr() == data.x.data_ptr() and torch.equal(
+            again.edge_attr, data.edge_attr
+        )
         assert again.rows.tolist() == [8, 1, 1, 4]
         assert again.validate()
 
     def test_several_types(self):
         data = heterogeneous()
         again = to_pyg(Graph.from_pyg(data))
-        assert isinstance(again, HeteroData) and again.metadata() == data.metadata() and again.validate()
+        assert (
+            isinstance(again, HeteroData)
+            and again.metadata() == data.metadata()
+            and again.validate()
+        )
         for etype in data.edge_types:
             assert torch.equal(again[etype].edge_index, data[etype].edge_index)
         assert torch.equal(again["a", "to", "b"].weight, data["a", "to", "b"].weight)
@@ -238,7 +303,9 @@ class TestBack:
         assert data.edge_index.tolist() == [[0], [1]]
 
     def test_an_edge_field_with_the_name_of_a_vertex_field(self):
-        graph = Graph.from_coo([0, 1, 1], [1, 0, 0], ndata={"w": torch.arange(2)}, edata={"w": torch.arange(3)})
+        graph = Graph.from_coo(
+            [0, 1, 1], [1, 0, 0], ndata={"w": torch.arange(2)}, edata={"w": torch.arange(3)}
+        )
         with pytest.warns(UserWarning, match="edge field 'w' is called 'edge_w' in the Data"):
             data = to_pyg(graph)
         assert data.w.tolist() == [0, 1] and data.edge_w.tolist() == [0, 1, 2]
@@ -247,13 +314,17 @@ class TestBack:
         assert (set(back.ndata), set(back.edata)) == ({"w"}, {"edge_w"})
 
     def test_an_edge_field_that_becomes_that_of_the_vertices(self):
-        graph = Graph.from_coo([0, 1], [1, 0], edata={"w": torch.arange(2), "edge_weight": torch.ones(2)})
+        graph = Graph.from_coo(
+            [0, 1], [1, 0], edata={"w": torch.arange(2), "edge_weight": torch.ones(2)}
+        )
         with pytest.warns(UserWarning, match="'w' is called 'edge_w'"):
             data = to_pyg(graph)
         assert set(data.edge_attrs()) == {"edge_index", "edge_w", "edge_weight"} and "w" not in data
 
     def test_parts_keep_the_ids_of_vertices_and_edges(self, tmp_path):
-        graph = Graph.from_coo([0, 1, 2, 3, 3], [1, 2, 3, 0, 1], ndata={"train_mask": torch.ones(4, dtype=torch.bool)})
+        graph = Graph.from_coo(
+            [0, 1, 2, 3, 3], [1, 2, 3, 0, 1], ndata={"train_mask": torch.ones(4, dtype=torch.bool)}
+        )
         write_partition(partition_graph(graph, 2, hops=1), tmp_path / "parts")
         part = open_partition(tmp_path / "parts", 1)
         with pytest.warns(UserWarning, match="'global_ids' is called 'edge_global_ids'"):
@@ -266,7 +337,8 @@ class TestBack:
         [
             ("vertex", {"ndata": {"edge_index": torch.ones(2)}}),
             ("vertex", {"ndata": {"num_nodes": torch.ones(2)}}),
-            ("vertex", {"ndata": {"knowledge": torch.ones(2)}}),  # as many edges as vertices, and "edge" is in it
+            # As many edges as vertices, and "edge" is in it.
+            ("vertex", {"ndata": {"knowledge": torch.ones(2)}}),
             ("vertex", {"ndata": {"index": torch.ones(2, 3)}}),  # PyG selects its columns
         ],
     )
@@ -284,7 +356,9 @@ class TestBack:
 
     @pytest.mark.parametrize("graph", [None, Data(edge_index=ENDS)])
     def test_only_of_graphs(self, graph):
-        with pytest.raises(TypeError, match=f"graph must be a pagraph.Graph, got {type(graph).__name__}"):
+        with pytest.raises(
+            TypeError, match=f"graph must be a pagraph.Graph, got {type(graph).__name__}"
+        ):
             to_pyg(graph)
 
 
@@ -292,7 +366,9 @@ class TestBack:
     "load", [lambda graph: NeighborLoader(graph, [2]), lambda graph: LinkNeighborLoader(graph, [2])]
 )
 def test_loaders_say_how_a_graph_becomes_data(load):
-    with pytest.raises(ValueError, match=r"data must be .*, got a pagraph.Graph: pagraph.pyg.to_pyg\(graph\) makes"):
+    with pytest.raises(
+        ValueError, match=r"data must be .*, got a pagraph.Graph: pagraph.pyg.to_pyg\(graph\) makes"
+    ):
         load(Graph.from_coo([0], [1]))
 
 
@@ -300,8 +376,16 @@ def test_loaders_say_how_a_graph_becomes_data(load):
     ("data", "error", "message"),
     [
         (ENDS, TypeError, "data must be a Data or HeteroData, got Tensor"),
-        ((MyFeatureStore(), MyGraphStore()), TypeError, "data must be a Data or HeteroData, got tuple"),
-        (Data(edge_index=ENDS, num_nodes=3), ValueError, r"edge_index\[0\] must be in \[0, 3\), got 3"),
+        (
+            (MyFeatureStore(), MyGraphStore()),
+            TypeError,
+            "data must be a Data or HeteroData, got tuple",
+        ),
+        (
+            Data(edge_index=ENDS, num_nodes=3),
+            ValueError,
+            r"edge_index\[0\] must be in \[0, 3\), got 3",
+        ),
         (
             Data(edge_index=ENDS.float(), num_nodes=4),
             TypeError,

@@ -1,4 +1,5 @@
-"""pagraph.pyg.HardNegatives in both modes: no edges, sources kept, what triplets need; one type and several."""
+"""pagraph.pyg.HardNegatives in both modes: no edges, sources kept, what triplets need; one type and
+several."""
 
 import copy
 import math
@@ -35,7 +36,13 @@ def homogeneous():
 
 def batches(data, negatives, make=LinkNeighborLoader, **options):
     given = None if isinstance(data, Data) else R
-    return make(data, [2], given, neg_sampling=negatives, **{"batch_size": 30, "seed": 1, "shuffle": True, **options})
+    return make(
+        data,
+        [2],
+        given,
+        neg_sampling=negatives,
+        **{"batch_size": 30, "seed": 1, "shuffle": True, **options},
+    )
 
 
 def links(data, batch, mode):
@@ -50,12 +57,17 @@ def links(data, batch, mode):
     places = [of_links] * 3 if isinstance(data, Data) else [batch["u"], batch["v"], batch["v"]]
     src = ids[0][places[0].src_index]
     negative = ids[1][places[2].dst_neg_index].view(len(src), -1)
-    return (src, ids[1][places[1].dst_pos_index]), (src.repeat_interleave(negative.shape[1]), negative.flatten())
+    return (src, ids[1][places[1].dst_pos_index]), (
+        src.repeat_interleave(negative.shape[1]),
+        negative.flatten(),
+    )
 
 
 @pytest.mark.parametrize("make", [homogeneous, hetero])
 @pytest.mark.parametrize("mode", ["binary", "triplet"])
-@pytest.mark.parametrize("options", [{}, {"power": 0.75}, {"in_batch": True}, {"among": range(0, 40, 2)}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"power": 0.75}, {"in_batch": True}, {"among": range(0, 40, 2)}], ids=str
+)
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_negatives_are_no_edges_and_have_their_links_sources(make, mode, options, disjoint):
     data = make()
@@ -80,24 +92,35 @@ def test_in_proportion_to_the_degree():
     weight[torch.bincount(data[R].edge_index[1], minlength=40) == 0] = 0
     counts, there = torch.bincount(drawn, minlength=40), weight > 0
     assert counts.sum() == counts[there].sum() == 200 * 40
-    assert stats.chisquare(counts[there].numpy(), (weight / weight.sum() * counts.sum())[there].numpy()).pvalue > 1e-4
+    assert (
+        stats.chisquare(
+            counts[there].numpy(), (weight / weight.sum() * counts.sum())[there].numpy()
+        ).pvalue
+        > 1e-4
+    )
 
 
 def test_a_function_of_the_seed_for_any_number_of_threads():
     data, negatives = hetero(), HardNegatives("binary", 1.5, power=0.75)
 
     def told(**options):
-        return [[part.tolist() for part in links(data, b, "binary")[1]] for b in batches(data, negatives, **options)]
+        return [
+            [part.tolist() for part in links(data, b, "binary")[1]]
+            for b in batches(data, negatives, **options)
+        ]
 
     expected = told(prefetch=0)
     assert told(num_workers=3) == expected != told(seed=2)
     assert [len(src) for src, _ in expected] == [math.ceil(1.5 * n) for n in [30] * 6 + [20]]
     again = copy.deepcopy(negatives)
-    assert [[p.tolist() for p in links(data, b, "binary")[1]] for b in batches(data, again)] == expected
+    assert [
+        [p.tolist() for p in links(data, b, "binary")[1]] for b in batches(data, again)
+    ] == expected
 
 
 def test_a_source_that_leads_to_all():
-    """It has no negatives where each is a link of its own, and is an error where links must have theirs."""
+    """It has no negatives where each is a link of its own, and is an error where links must have
+    theirs."""
     data = Data(edge_index=torch.tensor([[0, 0, 0, 1], [0, 1, 2, 0]]), num_nodes=3)
     for disjoint in (False, True):
         (batch,) = LinkNeighborLoader(
@@ -109,12 +132,20 @@ def test_a_source_that_leads_to_all():
             trees = batch.batch[batch.edge_label_index]
             assert trees.tolist() == [[0, 1, 2, 3, 3, 3]] * 2
     with pytest.raises(ValueError, match="each triplet needs a negative, got none for source 0"):
-        next(iter(LinkNeighborLoader(data, [1], neg_sampling=HardNegatives("triplet", 2), batch_size=4)))
+        next(
+            iter(
+                LinkNeighborLoader(
+                    data, [1], neg_sampling=HardNegatives("triplet", 2), batch_size=4
+                )
+            )
+        )
 
 
 def test_pygs_own_loader_draws_them_with_our_sampler_only():
     data = homogeneous()
-    loader = batches(data, HardNegatives("binary", 2), neighbor_sampler=NeighborSampler(data, [2]), make=_pygs)
+    loader = batches(
+        data, HardNegatives("binary", 2), neighbor_sampler=NeighborSampler(data, [2]), make=_pygs
+    )
     for batch in loader:
         (src, _), negative = links(data, batch, "binary")
         assert negative[0].tolist() == src.repeat(2).tolist()
@@ -134,7 +165,9 @@ def test_what_cannot_be_is_refused():
         batches(data, HardNegatives("binary"), **times)
     with pytest.raises(ValueError, match=r"HardNegatives need the edges of \('v', 'other', 'u'\)"):
         ends = torch.tensor([[0], [0]])
-        LinkNeighborLoader(hetero(), [2], (("v", "other", "u"), ends), neg_sampling=HardNegatives("binary"))
+        LinkNeighborLoader(
+            hetero(), [2], (("v", "other", "u"), ends), neg_sampling=HardNegatives("binary")
+        )
     with pytest.raises(ValueError, match="amount"):
         HardNegatives("triplet", 0.5)
     with pytest.raises(ValueError, match="power must be 0 within the batch"):

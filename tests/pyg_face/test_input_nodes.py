@@ -21,7 +21,9 @@ def make_data():
 def make_hetero():
     data = HeteroData()
     data["paper"].x, data["author"].x = torch.zeros(COUNT, 1), torch.zeros(4, 1)
-    data["author", "writes", "paper"].edge_index = torch.stack([torch.arange(COUNT) % 4, torch.arange(COUNT)])
+    data["author", "writes", "paper"].edge_index = torch.stack(
+        [torch.arange(COUNT) % 4, torch.arange(COUNT)]
+    )
     return data
 
 
@@ -67,7 +69,9 @@ def test_masks_whose_input_id_is_the_vertex(mask):
     assert loader.input_nodes is mask and loader.input_id is None
 
 
-@pytest.mark.parametrize("nothing", [[], np.array([]), torch.zeros(COUNT, dtype=torch.bool)], ids=str)
+@pytest.mark.parametrize(
+    "nothing", [[], np.array([]), torch.zeros(COUNT, dtype=torch.bool)], ids=str
+)
 @pytest.mark.parametrize("seed", [None, 1])
 def test_no_seeds_are_said_where_the_loader_is_made(nothing, seed):
     with pytest.warns(RuntimeWarning, match="an epoch has no batches: there are no seeds"):
@@ -104,7 +108,9 @@ def test_of_one_type_among_several(nodes):
     data = make_hetero()
     for pair in (("paper", nodes), ["paper", nodes]):
         batches = list(NeighborLoader(data, [1], pair, batch_size=3))
-        assert sum((b["paper"].n_id[: b["paper"].batch_size].tolist() for b in batches), []) == WANTED
+        assert (
+            sum((b["paper"].n_id[: b["paper"].batch_size].tolist() for b in batches), []) == WANTED
+        )
         ids = sum((b["paper"].input_id.tolist() for b in batches), [])
         assert ids == (WANTED if any(nodes is mask for mask in MASKS.values()) else [0, 1, 2, 3])
 
@@ -127,8 +133,12 @@ def test_pyg_makes_the_same_input():
         assert ours.input_id is None or torch.equal(ours.input_id, theirs.input_id)
     for nodes in ("paper", ("paper", None), ("paper", MASK)):
         ours = NeighborLoader(hetero, [1], nodes).input_data
-        theirs = PyGNeighborLoader(hetero, [1], nodes, neighbor_sampler=NeighborSampler(hetero, [1])).input_data
-        assert torch.equal(ours.node, theirs.node) and ours.input_type == theirs.input_type == "paper"
+        theirs = PyGNeighborLoader(
+            hetero, [1], nodes, neighbor_sampler=NeighborSampler(hetero, [1])
+        ).input_data
+        assert (
+            torch.equal(ours.node, theirs.node) and ours.input_type == theirs.input_type == "paper"
+        )
 
 
 @pytest.mark.parametrize(
@@ -137,14 +147,22 @@ def test_pyg_makes_the_same_input():
         (torch.tensor([0, 9]), IndexError, r"input_nodes must be in \[0, 9\), got 9"),
         ([-1], IndexError, r"input_nodes must be in \[0, 9\), got -1"),
         (range(5, 12), IndexError, "got 11"),
-        (torch.ones(8, dtype=torch.bool), ValueError, "must be a mask of all 9 vertices, got one of 8"),
+        (
+            torch.ones(8, dtype=torch.bool),
+            ValueError,
+            "must be a mask of all 9 vertices, got one of 8",
+        ),
         (np.ones(10, dtype=bool), ValueError, "must be a mask of all 9 vertices, got one of 10"),
         (torch.tensor([0.0, 1.0]), TypeError, "must be integers or a mask, got torch.float32"),
         ([0.5], TypeError, "must be integers or a mask, got torch.float64"),
         (["a", "b"], TypeError, "must be integers or a mask, got list of"),
         ("paper", TypeError, "must be integers or a mask, got str of"),
         (torch.tensor(3), ValueError, r"must have one dimension, got shape \(\)"),
-        (torch.zeros(2, 2, dtype=torch.int64), ValueError, r"must have one dimension, got shape \(2, 2\)"),
+        (
+            torch.zeros(2, 2, dtype=torch.int64),
+            ValueError,
+            r"must have one dimension, got shape \(2, 2\)",
+        ),
     ],
     ids=str,
 )
@@ -176,7 +194,9 @@ def test_types_that_are_refused_add_none_to_the_data(nodes, message):
 
 
 def test_numbers_of_another_length_are_refused():
-    with pytest.raises(ValueError, match="input_id must have one entry for each of the 4 input nodes, got 3"):
+    with pytest.raises(
+        ValueError, match="input_id must have one entry for each of the 4 input nodes, got 3"
+    ):
         NeighborLoader(make_data(), [1], MASK, input_id=torch.arange(3))
 
 
@@ -197,7 +217,10 @@ class Own(BaseSampler):
 
 def test_the_same_holds_for_a_users_own_sampler():
     data, hetero = make_data(), make_hetero()
-    assert seen(NeighborLoader(data, [1], MASK.numpy(), neighbor_sampler=Own(data))) == (WANTED, WANTED)
+    assert seen(NeighborLoader(data, [1], MASK.numpy(), neighbor_sampler=Own(data))) == (
+        WANTED,
+        WANTED,
+    )
     loader = NeighborLoader(hetero, [1], ("paper", MASK.numpy()), neighbor_sampler=Own(hetero))
     assert sum((b["paper"].input_id.tolist() for b in loader), []) == WANTED
     with pytest.raises(IndexError, match="got 9"):

@@ -1,4 +1,5 @@
-"""Every batch is what PyG's own filter makes of the same subgraph, whatever the data holds; the data stays as it is."""
+"""Every batch is what PyG's own filter makes of the same subgraph, whatever the data holds; the
+data stays as it is."""
 
 import copy
 import io
@@ -67,7 +68,9 @@ def attribute_sets(draw):
     else:
         data.x = values_of(num_nodes, torch.float32, (2,), 1)
     data.edge_index = edges_of(num_nodes, num_edges, draw(st.integers(0, 3)))
-    tensor = st.tuples(st.sampled_from(DTYPES), st.sampled_from([(), (1,), (3,), (2, 2), (0,)]), st.integers(0, 9))
+    tensor = st.tuples(
+        st.sampled_from(DTYPES), st.sampled_from([(), (1,), (3,), (2, 2), (0,)]), st.integers(0, 9)
+    )
     for name in draw(st.sets(st.sampled_from(["x", "y", "feat", "train_mask", "node_type"]))):
         data[name] = values_of(num_nodes, *draw(tensor))
     for name in draw(st.sets(st.sampled_from(["edge_attr", "edge_weight", "w"]))):
@@ -77,12 +80,23 @@ def attribute_sets(draw):
     if draw(st.booleans()):
         data.e_id = torch.arange(num_edges) + 200
     if draw(st.booleans()):
-        data.mesh_index = values_of(3, torch.int64, (num_nodes,), 5)  # rows along the last dimension
+        # Rows along the last dimension.
+        data.mesh_index = values_of(3, torch.int64, (num_nodes,), 5)
     if draw(st.booleans()):
         data.table = values_of(num_nodes, torch.float32, (3,), 6).numpy()
-    for name in draw(st.sets(st.sampled_from(["batch", "input_id", "batch_size", "num_sampled_nodes", "seed_time"]))):
+    for name in draw(
+        st.sets(
+            st.sampled_from(["batch", "input_id", "batch_size", "num_sampled_nodes", "seed_time"])
+        )
+    ):
         data[name] = values_of(num_nodes, torch.int64, (), 7)
-    extra = {"name": "graph", "scalar": torch.tensor(3.0), "words": ["a"] * 77, "far": torch.arange(99), "many": 5}
+    extra = {
+        "name": "graph",
+        "scalar": torch.tensor(3.0),
+        "words": ["a"] * 77,
+        "far": torch.arange(99),
+        "many": 5,
+    }
     for name in draw(st.sets(st.sampled_from(sorted(extra)))):
         data[name] = extra[name]
     return data
@@ -91,7 +105,9 @@ def attribute_sets(draw):
 @given(attribute_sets(), st.booleans(), st.sampled_from([0, 2]))
 @settings(max_examples=60)
 def test_any_mixture_of_attributes(data, disjoint, prefetch):
-    loader = recording(data, torch.arange(data.num_nodes), disjoint=disjoint, prefetch=prefetch, cache=None)
+    loader = recording(
+        data, torch.arange(data.num_nodes), disjoint=disjoint, prefetch=prefetch, cache=None
+    )
     batches = check_epoch(loader)
     assert sum(batch.batch_size for batch in batches) == data.num_nodes
 
@@ -137,7 +153,12 @@ def test_as_many_vertices_as_edges():
 
 def test_everything_else_is_passed_by_reference():
     data = Data(x=torch.arange(9), edge_index=edges_of(9, 20))
-    data.far, data.scalar, data.words, data.info = torch.arange(50), torch.tensor(1), ["a", "b"], {"a": 1}
+    data.far, data.scalar, data.words, data.info = (
+        torch.arange(50),
+        torch.tensor(1),
+        ["a", "b"],
+        {"a": 1},
+    )
     for batch in check_epoch(recording(data)):
         assert all(batch[name] is data[name] for name in ("far", "scalar", "words", "info"))
 
@@ -149,7 +170,9 @@ def test_a_list_with_an_entry_a_vertex_is_refused_as_in_pyg():
             next(iter(NeighborLoader(data, [2], batch_size=2, prefetch=prefetch)))
 
 
-@pytest.mark.parametrize("dtype", ["<f4", "<f8", "<f2", "<i8", "<i4", "<u1", "?", "<c8", ">f4", ">i8"])
+@pytest.mark.parametrize(
+    "dtype", ["<f4", "<f8", "<f2", "<i8", "<i4", "<u1", "?", "<c8", ">f4", ">i8"]
+)
 @pytest.mark.parametrize("layout", ["plain", "read-only", "reversed", "columns", "fortran"])
 def test_arrays_are_delivered_as_tensors(dtype, layout):
     array = (np.arange(40).reshape(10, 4) % 7).astype(dtype)
@@ -231,7 +254,9 @@ def test_tensor_frames():
     tf = frame.TensorFrame({frame.numerical: torch.randn(10, 2)}, {frame.numerical: ["a", "b"]})
     data = Data(tf=tf, edge_index=edges_of(10, 30))
     for batch in NeighborLoader(data, [2], batch_size=4):
-        assert torch.equal(batch.tf.feat_dict[frame.numerical], tf.feat_dict[frame.numerical][batch.n_id])
+        assert torch.equal(
+            batch.tf.feat_dict[frame.numerical], tf.feat_dict[frame.numerical][batch.n_id]
+        )
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
@@ -296,14 +321,19 @@ def test_nothing_of_ours_is_seen(kind):
     if kind == "hetero":
         data, nodes = hetero_of(), ("paper", None)
     else:
-        data, nodes = Data(x=torch.randn(30, 2), edge_index=edges_of(30, 99), edge_attr=torch.arange(99)), None
+        data, nodes = (
+            Data(x=torch.randn(30, 2), edge_index=edges_of(30, 99), edge_attr=torch.arange(99)),
+            None,
+        )
     seen = []
 
     def look(value):
         seen.extend(tensors_in(value, []))
         return value
 
-    for batch in NeighborLoader(data, [3, 2], nodes, transform=look, transform_sampler_output=look, batch_size=7):
+    for batch in NeighborLoader(
+        data, [3, 2], nodes, transform=look, transform_sampler_output=look, batch_size=7
+    ):
         look(batch)
     for batch in NeighborLoader(data, [3, 2], nodes, batch_size=7):
         look(batch)
@@ -315,7 +345,10 @@ def test_batches_are_pickled_copied_moved_and_shared(kind):
     if kind == "hetero":
         data, nodes = hetero_of(), ("paper", None)
     else:
-        data, nodes = Data(x=torch.randn(30, 2), edge_index=edges_of(30, 99), edge_attr=torch.arange(99)), None
+        data, nodes = (
+            Data(x=torch.randn(30, 2), edge_index=edges_of(30, 99), edge_attr=torch.arange(99)),
+            None,
+        )
     for batch in recording(data, nodes, batch_size=7):
         kept = batch.clone()
         if not HAS_EDGE_INDEX_BATCHES:
@@ -339,8 +372,21 @@ def test_a_held_batch_is_never_overwritten():
     held = []
     for _ in range(4):
         for number, batch in enumerate(loader):
-            whole = [batch.x, batch.edge_index, batch.n_id, batch.e_id, batch.edge_attr, batch.input_id]
-            views = [batch.x[1:, :1], batch.edge_index[0], batch.n_id[:2], batch.x.numpy(), batch.edge_index[1].numpy()]
+            whole = [
+                batch.x,
+                batch.edge_index,
+                batch.n_id,
+                batch.e_id,
+                batch.edge_attr,
+                batch.input_id,
+            ]
+            views = [
+                batch.x[1:, :1],
+                batch.edge_index[0],
+                batch.n_id[:2],
+                batch.x.numpy(),
+                batch.edge_index[1].numpy(),
+            ]
             kept = [views, whole, [*views, *whole]][number % 3]
             held += [(tensor, torch.as_tensor(tensor).clone()) for tensor in kept]
             del batch, whole, views, kept
@@ -375,20 +421,29 @@ def test_transforms_are_called_once_a_batch_in_order_in_the_readers_thread():
         calls.append(("second", batch.input_id[0].item(), threading.current_thread()))
         return batch.input_id, "anything"
 
-    loader = NeighborLoader(data, [3], batch_size=10, transform=second, transform_sampler_output=first)
+    loader = NeighborLoader(
+        data, [3], batch_size=10, transform=second, transform_sampler_output=first
+    )
     assert [word for _, word in loader] == ["anything"] * 4
     here = threading.current_thread()
     assert calls == [(name, at, here) for at in (0, 10, 20, 30) for name in ("first", "second")]
 
 
 def test_a_transform_of_the_samplers_output_is_joined_as_it_returns():
-    data = Data(x=torch.arange(40), y=torch.arange(40) * 2, edge_index=edges_of(40, 300), edge_attr=torch.arange(300))
+    data = Data(
+        x=torch.arange(40),
+        y=torch.arange(40) * 2,
+        edge_index=edges_of(40, 300),
+        edge_attr=torch.arange(300),
+    )
 
     def same(output):
         return output
 
     def halved(output):
-        output.row, output.col, output.edge = (x[::2] for x in (output.row, output.col, output.edge))
+        output.row, output.col, output.edge = (
+            x[::2] for x in (output.row, output.col, output.edge)
+        )
         return output
 
     def swapped(output):
@@ -402,14 +457,20 @@ def test_a_transform_of_the_samplers_output_is_joined_as_it_returns():
 
     def shorter(output):
         output.node, keep = output.node[:5].clone(), (output.row < 5) & (output.col < 5)
-        output.row, output.col, output.edge = (x[keep] for x in (output.row, output.col, output.edge))
+        output.row, output.col, output.edge = (
+            x[keep] for x in (output.row, output.col, output.edge)
+        )
         return output
 
     for transform in (same, halved, swapped, written, shorter):
         loader = recording(data, batch_size=10, transform_sampler_output=transform)
         for batch in loader:
-            output = transform(copy.deepcopy(loader.node_sampler.outputs[tuple(batch.input_id.tolist())]))
-            assert torch.equal(batch.x, output.node) and torch.equal(batch.y, output.node * 2), transform
+            output = transform(
+                copy.deepcopy(loader.node_sampler.outputs[tuple(batch.input_id.tolist())])
+            )
+            assert torch.equal(batch.x, output.node) and torch.equal(batch.y, output.node * 2), (
+                transform
+            )
             assert torch.equal(batch.edge_index, torch.stack([output.row, output.col])), transform
             assert torch.equal(batch.edge_attr, output.edge), transform
 
@@ -420,7 +481,9 @@ def test_where_batches_are_filtered_does_not_matter(filter_per_worker, num_worke
     data = Data(x=torch.randn(60, 4), edge_index=edges_of(60, 400), edge_attr=torch.arange(400))
     settings_ = {"batch_size": 8, "seed": 3, "shuffle": True}
     plain = NeighborLoader(data, [3, 2], **settings_)
-    loader = NeighborLoader(data, [3, 2], filter_per_worker=filter_per_worker, num_workers=num_workers, **settings_)
+    loader = NeighborLoader(
+        data, [3, 2], filter_per_worker=filter_per_worker, num_workers=num_workers, **settings_
+    )
     assert loader.filter_per_worker in (True, False)
     for batch, other in zip(loader, plain, strict=True):
         assert_same(batch, other)
@@ -430,7 +493,12 @@ def test_where_batches_are_filtered_does_not_matter(filter_per_worker, num_worke
 
 
 def test_batches_arrive_on_the_device():
-    data = Data(x=torch.randn(60, 4), edge_index=edges_of(60, 400), edge_attr=torch.arange(400), far=torch.arange(5))
+    data = Data(
+        x=torch.randn(60, 4),
+        edge_index=edges_of(60, 400),
+        edge_attr=torch.arange(400),
+        far=torch.arange(5),
+    )
     for device in ("cpu", torch.device("cpu")):
         for batch in recording(data, device=device):
             assert all(tensor.device.type == "cpu" for tensor in tensors_in(batch, []))
@@ -441,7 +509,12 @@ def test_batches_arrive_on_the_device():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_batches_arrive_on_a_cuda_device():
-    data = Data(x=torch.randn(60, 4), edge_index=edges_of(60, 400), edge_attr=torch.arange(400), far=torch.arange(5))
+    data = Data(
+        x=torch.randn(60, 4),
+        edge_index=edges_of(60, 400),
+        edge_attr=torch.arange(400),
+        far=torch.arange(5),
+    )
     loader = recording(data, device="cuda")
     for batch in loader:
         assert all(tensor.is_cuda for tensor in tensors_in(batch, []))

@@ -1,5 +1,5 @@
-"""A batch holds what PyG's would at the moment it is delivered, whatever was done to the data and however far ahead
-batches are prepared."""
+"""A batch holds what PyG's would at the moment it is delivered, whatever was done to the data and
+however far ahead batches are prepared."""
 
 import copy
 import gc
@@ -21,7 +21,13 @@ N, E = 40, 300
 
 def data_of():
     edge_index = edges_of(N, E)
-    return Data(x=torch.randn(N, 3), y=torch.arange(N), edge_index=edge_index, edge_attr=torch.randn(E, 2), k={"a": 1})
+    return Data(
+        x=torch.randn(N, 3),
+        y=torch.arange(N),
+        edge_index=edge_index,
+        edge_attr=torch.randn(E, 2),
+        k={"a": 1},
+    )
 
 
 def delete(data, _):
@@ -88,7 +94,15 @@ def rename(data, step):
     data.x = data.x.clone()
 
 
-CHANGES = [delete, delete_all_but_the_structure, add, replace, write, write_through_a_view, replace_behind_the_tensor]
+CHANGES = [
+    delete,
+    delete_all_but_the_structure,
+    add,
+    replace,
+    write,
+    write_through_a_view,
+    replace_behind_the_tensor,
+]
 CHANGES += [
     change_level,
     change_dtype,
@@ -104,7 +118,13 @@ CHANGES += [
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 def test_changes_in_the_middle_of_an_epoch(change, prefetch, no_threads_left):
-    loader = recording(data_of(), torch.arange(N), batch_size=4, prefetch=prefetch, num_workers=2 if prefetch else 0)
+    loader = recording(
+        data_of(),
+        torch.arange(N),
+        batch_size=4,
+        prefetch=prefetch,
+        num_workers=2 if prefetch else 0,
+    )
     for step, batch in enumerate(loader):
         assert_same(batch, expected_of(loader, batch))
         change(loader.data, step)

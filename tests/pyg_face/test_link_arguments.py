@@ -46,16 +46,34 @@ def test_it_is_pygs_class():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"edge_label_time": torch.arange(4)}, "Received conflicting 'edge_label_time' and 'time_attr' arguments"),
+        (
+            {"edge_label_time": torch.arange(4)},
+            "Received conflicting 'edge_label_time' and 'time_attr' arguments",
+        ),
         ({"neg_sampling": ("binary", 0)}, "'amount' needs to be positive"),
         ({"neg_sampling": ("triplet", 1.5)}, "'amount' needs to be an integer"),
         ({"neg_sampling_ratio": -1}, "'amount' needs to be positive"),
         ({"neg_sampling": "other"}, "'other' is not a valid NegativeSamplingMode"),
-        ({"neg_sampling": "triplet", "edge_label": torch.ones(4)}, "'edge_label' needs to be undefined"),
-        ({"edge_label": torch.ones(3)}, r"edge_label must have one label per link \(4\), got shape \(3,\)"),
-        ({"edge_label": torch.tensor(1)}, r"edge_label must have one label per link \(4\), got shape \(\)"),
-        ({"edge_label_index": torch.arange(4)}, r"edge_label_index must have shape \(2, num_links\), got \(4,\)"),
-        ({"edge_label_index": EDGES.t()}, r"edge_label_index must have shape \(2, num_links\), got \(4, 2\)"),
+        (
+            {"neg_sampling": "triplet", "edge_label": torch.ones(4)},
+            "'edge_label' needs to be undefined",
+        ),
+        (
+            {"edge_label": torch.ones(3)},
+            r"edge_label must have one label per link \(4\), got shape \(3,\)",
+        ),
+        (
+            {"edge_label": torch.tensor(1)},
+            r"edge_label must have one label per link \(4\), got shape \(\)",
+        ),
+        (
+            {"edge_label_index": torch.arange(4)},
+            r"edge_label_index must have shape \(2, num_links\), got \(4,\)",
+        ),
+        (
+            {"edge_label_index": EDGES.t()},
+            r"edge_label_index must have shape \(2, num_links\), got \(4, 2\)",
+        ),
     ],
 )
 def test_values_that_are_refused(arguments, message):
@@ -71,35 +89,55 @@ def test_times_without_their_argument():
 @pytest.mark.parametrize(
     ("times", "error", "message"),
     [
-        (torch.arange(3), ValueError, r"edge_label_time must have one time per link \(4\), got shape \(3,\)"),
+        (
+            torch.arange(3),
+            ValueError,
+            r"edge_label_time must have one time per link \(4\), got shape \(3,\)",
+        ),
         (
             torch.tensor([0, -(2**63), 1, 2]),
             ValueError,
             r"edge_label_time must not be missing \(NaN or NaT\), got -9223",
         ),
-        (torch.rand(4), TypeError, "edge_label_time must be integers, as the data's 'time' is, got torch.float32"),
-        (torch.ones(4).bool(), TypeError, "edge_label_time must be a tensor of integers or floats, got torch.bool"),
+        (
+            torch.rand(4),
+            TypeError,
+            "edge_label_time must be integers, as the data's 'time' is, got torch.float32",
+        ),
+        (
+            torch.ones(4).bool(),
+            TypeError,
+            "edge_label_time must be a tensor of integers or floats, got torch.bool",
+        ),
     ],
 )
 def test_times_that_are_refused(times, error, message):
     with pytest.raises(error, match=message):
-        LinkNeighborLoader(homogeneous(time=torch.arange(5)), [1], edge_label_time=times, time_attr="time")
+        LinkNeighborLoader(
+            homogeneous(time=torch.arange(5)), [1], edge_label_time=times, time_attr="time"
+        )
 
 
 @pytest.mark.parametrize("name", ["edge_label", "edge_label_time"])
 def test_labels_and_times_that_are_no_tensors(name):
     with pytest.raises(TypeError, match=f"{name} must be a tensor or None, got list"):
-        LinkNeighborLoader(homogeneous(time=torch.arange(5)), [1], time_attr="time", **{name: [1, 2, 3, 4]})
+        LinkNeighborLoader(
+            homogeneous(time=torch.arange(5)), [1], time_attr="time", **{name: [1, 2, 3, 4]}
+        )
 
 
 def test_ids_of_links():
-    loader = LinkNeighborLoader(homogeneous(), [1], input_id=torch.tensor([7, 5, 3, 1]), batch_size=3)
+    loader = LinkNeighborLoader(
+        homogeneous(), [1], input_id=torch.tensor([7, 5, 3, 1]), batch_size=3
+    )
     assert [batch.input_id.tolist() for batch in loader] == [[7, 5, 3], [1]]
     with pytest.raises(ValueError, match=r"input_id must have one entry per link \(4\), got 3"):
         LinkNeighborLoader(homogeneous(), [1], input_id=torch.arange(3))
 
 
-@pytest.mark.parametrize("links", [EDGES.float(), EDGES > 1, [[0], [1]]], ids=["float", "bool", "list"])
+@pytest.mark.parametrize(
+    "links", [EDGES.float(), EDGES > 1, [[0], [1]]], ids=["float", "bool", "list"]
+)
 def test_links_that_are_no_integers(links):
     with pytest.raises(TypeError, match="edge_label_index must be a tensor of integers"):
         LinkNeighborLoader(homogeneous(), [1], links)
@@ -117,7 +155,9 @@ def test_links_out_of_a_type():
 
 
 def test_data_without_edges_to_take():
-    with pytest.raises(ValueError, match="edge_label_index must be given where data has no edge_index"):
+    with pytest.raises(
+        ValueError, match="edge_label_index must be given where data has no edge_index"
+    ):
         LinkNeighborLoader(Data(num_nodes=5), [1])
 
 
@@ -127,8 +167,14 @@ def test_data_without_edges_to_take():
         (None, "must be an edge type or a pair of an edge type and links .* got None"),
         (EDGES, "must be an edge type or a pair of an edge type and links .* got Tensor"),
         ((WRITES, EDGES, EDGES), "must be an edge type or a pair of an edge type and links"),
-        (("author", "reads", "paper"), "must name an edge type that has an edge_index, got .*reads"),
-        ((("author", "reads", "paper"), None), "must name an edge type that has an edge_index, got .*reads"),
+        (
+            ("author", "reads", "paper"),
+            "must name an edge type that has an edge_index, got .*reads",
+        ),
+        (
+            (("author", "reads", "paper"), None),
+            "must name an edge type that has an edge_index, got .*reads",
+        ),
         ((("author", "knows", "editor"), EDGES), "must lead from and to one of .* got 'editor'"),
     ],
     ids=str,

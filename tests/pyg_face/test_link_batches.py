@@ -1,4 +1,5 @@
-"""What a batch of links is made of: homogeneous and not, without negatives, binary and triplets, disjoint or not."""
+"""What a batch of links is made of: homogeneous and not, without negatives, binary and triplets,
+disjoint or not."""
 
 import copy
 import math
@@ -12,7 +13,14 @@ from torch_geometric.sampler import NegativeSampling
 from pagraph.pyg import LinkNeighborLoader, NeighborSampler
 
 R, S, W = ("u", "r", "v"), ("v", "s", "u"), ("w", "t", "w")
-NEGATIVES = [None, "binary", ("binary", 2), dict(mode="binary", amount=1.5), "triplet", ("triplet", 3)]
+NEGATIVES = [
+    None,
+    "binary",
+    ("binary", 2),
+    dict(mode="binary", amount=1.5),
+    "triplet",
+    ("triplet", 3),
+]
 
 
 def homogeneous():
@@ -28,13 +36,20 @@ def heterogeneous():
     for ntype, count in sizes.items():
         data[ntype].x = torch.randn(count, 3, generator=generator)
     for etype in (R, S, W):
-        ends = [torch.randint(sizes[ntype], (300,), generator=generator) for ntype in (etype[0], etype[2])]
+        ends = [
+            torch.randint(sizes[ntype], (300,), generator=generator)
+            for ntype in (etype[0], etype[2])
+        ]
         data[etype].edge_index = torch.stack(ends)
         data[etype].edge_attr = torch.randn(300, 2, generator=generator)
     return data
 
 
-WORLDS = {"homogeneous": (homogeneous, None), "two types": (heterogeneous, R), "one type": (heterogeneous, W)}
+WORLDS = {
+    "homogeneous": (homogeneous, None),
+    "two types": (heterogeneous, R),
+    "one type": (heterogeneous, W),
+}
 
 
 class Seen:
@@ -43,7 +58,9 @@ class Seen:
     def __init__(self, batch, input_type):
         self.batch, hetero = batch, input_type is not None
         self.on_link = batch[input_type] if hetero else batch
-        self.on_src, self.on_dst = (batch[input_type[0]], batch[input_type[2]]) if hetero else (batch, batch)
+        self.on_src, self.on_dst = (
+            (batch[input_type[0]], batch[input_type[2]]) if hetero else (batch, batch)
+        )
 
     def src(self, local):
         return self.on_src.n_id[local]
@@ -100,7 +117,9 @@ def test_fields_sizes_and_ends(world, negatives, disjoint):
             if sampling is None:
                 assert "edge_label" not in seen.on_link
             else:
-                assert torch.equal(seen.on_link.edge_label, torch.cat([torch.ones(p), torch.zeros(q)]))
+                assert torch.equal(
+                    seen.on_link.edge_label, torch.cat([torch.ones(p), torch.zeros(q)])
+                )
         # The seeds come first: sorted and once each, or in order with a tree each.
         parts = [seeds_src, seeds_dst]
         both = (
@@ -137,7 +156,9 @@ def test_disjoint_batches_number_the_links(world, negatives):
         assert torch.equal(seen.on_src.batch[seen.on_src.src_index], one)
         assert torch.equal(seen.on_dst.batch[seen.on_dst.dst_pos_index], one)
         of_negatives = seen.on_dst.batch[seen.on_dst.dst_neg_index]
-        assert torch.equal(of_negatives, one if sampling.amount == 1 else one[:, None].expand(5, sampling.amount))
+        assert torch.equal(
+            of_negatives, one if sampling.amount == 1 else one[:, None].expand(5, sampling.amount)
+        )
     else:
         src, dst = seen.on_link.edge_label_index
         owners = torch.arange(src.numel()) % 5
@@ -153,7 +174,9 @@ def test_disjoint_batches_number_the_links(world, negatives):
 
 @pytest.mark.parametrize("disjoint", [False, True])
 @pytest.mark.parametrize("negatives", [None, "binary", ("triplet", 2)], ids=str)
-def test_pygs_own_loader_with_our_sampler_gives_the_same_kind_of_batches(world, negatives, disjoint):
+def test_pygs_own_loader_with_our_sampler_gives_the_same_kind_of_batches(
+    world, negatives, disjoint
+):
     data, input_type = world
     settings = {"neg_sampling": negatives, "batch_size": 8, "shuffle": False}
     links = edges_of(data, input_type) if input_type is None else (input_type, None)
@@ -170,7 +193,11 @@ def test_pygs_own_loader_with_our_sampler_gives_the_same_kind_of_batches(world, 
         assert sorted(store.keys()) == sorted(expected.keys())
         for name, value in expected.items():
             if negatives is None:
-                assert torch.equal(store[name], value) if isinstance(value, torch.Tensor) else store[name] == value
+                assert (
+                    torch.equal(store[name], value)
+                    if isinstance(value, torch.Tensor)
+                    else store[name] == value
+                )
             elif isinstance(value, torch.Tensor):
                 assert store[name].dtype == value.dtype and store[name].dim() == value.dim()
 
@@ -183,7 +210,9 @@ def test_all_neighbours_of_all_ends(world):
         e_id = (batch if etype is None else batch[etype]).e_id
         n_id = batch.n_id if etype is None else batch[etype[2]].n_id
         count = (batch if etype is None else batch[etype[2]]).num_sampled_nodes[0]
-        assert torch.equal(e_id.sort().values, torch.isin(whole[1], n_id[:count]).nonzero().flatten())
+        assert torch.equal(
+            e_id.sort().values, torch.isin(whole[1], n_id[:count]).nonzero().flatten()
+        )
         assert torch.equal(n_id[part[1]], whole[1, e_id])
 
 
@@ -210,9 +239,13 @@ def test_labels(given, negatives, expected):
 
 def test_ratio_and_no_ratio():
     data = homogeneous()
-    (batch,) = LinkNeighborLoader(data, [2], data.edge_index[:, :10], neg_sampling_ratio=0.25, batch_size=10)
+    (batch,) = LinkNeighborLoader(
+        data, [2], data.edge_index[:, :10], neg_sampling_ratio=0.25, batch_size=10
+    )
     assert batch.edge_label.tolist() == [1.0] * 10 + [0.0] * 3
-    (batch,) = LinkNeighborLoader(data, [2], data.edge_index[:, :10], neg_sampling_ratio=0.0, batch_size=10)
+    (batch,) = LinkNeighborLoader(
+        data, [2], data.edge_index[:, :10], neg_sampling_ratio=0.0, batch_size=10
+    )
     assert "edge_label" not in batch and batch.edge_label_index.shape == (2, 10)
 
 
@@ -239,7 +272,9 @@ def test_links_of_a_type_that_the_graph_lacks(negatives, missing):
         data[likes].edge_index = torch.empty(2, 0, dtype=torch.int64)
     before = copy.copy(data)
     links = torch.stack([torch.arange(20), torch.arange(20).flip(0)])
-    batch = next(iter(LinkNeighborLoader(data, [2, 2], (likes, links), neg_sampling=negatives, batch_size=5)))
+    batch = next(
+        iter(LinkNeighborLoader(data, [2, 2], (likes, links), neg_sampling=negatives, batch_size=5))
+    )
     assert batch[likes].input_id.tolist() == [0, 1, 2, 3, 4]
     assert data.edge_types == before.edge_types
     seen = Seen(batch, likes)
@@ -264,7 +299,13 @@ def test_the_data_is_not_changed(world):
 def test_triplets_remove_the_datas_own_edge_label_index():
     data = homogeneous()
     data.edge_label_index, data.edge_label_time = data.edge_index[:, :20], torch.arange(20)
-    batch = next(iter(LinkNeighborLoader(data, [2], data.edge_label_index, neg_sampling="triplet", batch_size=5)))
+    batch = next(
+        iter(
+            LinkNeighborLoader(
+                data, [2], data.edge_label_index, neg_sampling="triplet", batch_size=5
+            )
+        )
+    )
     assert "edge_label_index" not in batch and "edge_label_time" not in batch
     assert "edge_label_index" in data
 
@@ -275,7 +316,9 @@ def test_one_batch_by_hand():
     for index in ([3], torch.tensor([3, 4])):
         batch = loader(index)
         assert batch.input_id.tolist() == list(index)
-        assert torch.equal(batch.n_id[batch.edge_label_index][:, : len(index)], data.edge_index[:, list(index)])
+        assert torch.equal(
+            batch.n_id[batch.edge_label_index][:, : len(index)], data.edge_index[:, list(index)]
+        )
 
 
 def test_a_sampler_of_the_users_is_used_as_it_is():

@@ -1,4 +1,5 @@
-"""What cache policies are told of a loader of links: counting with it gives the rows that the batches really read."""
+"""What cache policies are told of a loader of links: counting with it gives the rows that the
+batches really read."""
 
 import pytest
 import torch
@@ -30,7 +31,9 @@ def heterogeneous():
 
 
 def homogeneous():
-    data = Data(x=torch.randn(400, 4), edge_index=torch.stack([skewed(400, 2000, 0), skewed(400, 2000, 1)]))
+    data = Data(
+        x=torch.randn(400, 4), edge_index=torch.stack([skewed(400, 2000, 0), skewed(400, 2000, 1)])
+    )
     return data, data.edge_index[:, :600]
 
 
@@ -42,7 +45,14 @@ def world(request):
 def make(world, fanouts, negatives=None, **arguments):
     data, links = world
     return LinkNeighborLoader(
-        data, fanouts, links, neg_sampling=negatives, batch_size=BATCH, shuffle=True, seed=1, **arguments
+        data,
+        fanouts,
+        links,
+        neg_sampling=negatives,
+        batch_size=BATCH,
+        shuffle=True,
+        seed=1,
+        **arguments,
     )
 
 
@@ -76,13 +86,17 @@ WEIGHTED = dict(mode="triplet", amount=2, **end_weight("dst", torch.arange(300).
 
 
 @pytest.mark.parametrize("disjoint", [False, True])
-@pytest.mark.parametrize("negatives", [None, ("binary", 1.5), "triplet", WEIGHTED], ids=lambda n: str(n)[:20])
+@pytest.mark.parametrize(
+    "negatives", [None, ("binary", 1.5), "triplet", WEIGHTED], ids=lambda n: str(n)[:20]
+)
 def test_counted_reads_are_those_of_the_batches(world, negatives, disjoint):
     if negatives is WEIGHTED and isinstance(world[0], Data):
         negatives = WEIGHTED | end_weight("dst", torch.arange(400))
     loader = make(world, [3, 2], negatives, disjoint=disjoint)
     expected, real = counted(workload_of(loader), 2), reads_of(loader, 2)
-    assert {t: reads.tolist() for t, reads in expected.items()} == {t: reads.tolist() for t, reads in real.items()}
+    assert {t: reads.tolist() for t, reads in expected.items()} == {
+        t: reads.tolist() for t, reads in real.items()
+    }
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "last"])
@@ -91,10 +105,16 @@ def test_counted_reads_with_times(world, negatives, strategy):
     data, _ = world
     for store in [data] if isinstance(data, Data) else data.edge_stores:
         store.time = torch.arange(2000)
-    times = {"edge_label_time": torch.arange(600, 1200), "time_attr": "time", "temporal_strategy": strategy}
+    times = {
+        "edge_label_time": torch.arange(600, 1200),
+        "time_attr": "time",
+        "temporal_strategy": strategy,
+    }
     loader = make(world, [3, 2], negatives, **times)
     expected, real = counted(workload_of(loader), 2), reads_of(loader, 2)
-    assert {t: reads.tolist() for t, reads in expected.items()} == {t: reads.tolist() for t, reads in real.items()}
+    assert {t: reads.tolist() for t, reads in expected.items()} == {
+        t: reads.tolist() for t, reads in real.items()
+    }
 
 
 @pytest.mark.parametrize("negatives", [None, ("binary", 1.5), ("triplet", 2)], ids=str)
@@ -132,7 +152,9 @@ def test_weights_of_negatives_are_ranked_for(world):
 
 
 def test_cache_keys_tell_workloads_apart(world):
-    weight = torch.rand(400 if isinstance(world[0], Data) else 300, generator=torch.Generator().manual_seed(0))
+    weight = torch.rand(
+        400 if isinstance(world[0], Data) else 300, generator=torch.Generator().manual_seed(0)
+    )
     other = weight.roll(1)
     given = [
         None,
@@ -140,7 +162,9 @@ def test_cache_keys_tell_workloads_apart(world):
         ("binary", 2),
         *(dict(mode="triplet", **end_weight("dst", w)) for w in (None, weight, other)),
     ]
-    assert len({workload_of(make(world, [3], each)).sampler.cache_key for each in given}) == len(given)
+    assert len({workload_of(make(world, [3], each)).sampler.cache_key for each in given}) == len(
+        given
+    )
     again = dict(mode="triplet", **end_weight("dst", weight.clone()))
     same = [workload_of(make(world, [3], each)).sampler.cache_key for each in (again, given[4])]
     assert same[0] == same[1]

@@ -1,4 +1,5 @@
-"""Links as the examples of PyG use them: trained on, pickled, made again, with every kind of subgraph."""
+"""Links as the examples of PyG use them: trained on, pickled, made again, with every kind of
+subgraph."""
 
 import copy
 import pickle
@@ -19,7 +20,9 @@ from pagraph.pyg import LinkNeighborLoader, NeighborSampler
 def circle(count, width):
     """Vertices that are linked to the next ones; features say where a vertex is."""
     place = torch.arange(count)
-    edge_index = torch.cat([torch.stack([(place + i) % count, place]) for i in range(1, width + 1)], 1)
+    edge_index = torch.cat(
+        [torch.stack([(place + i) % count, place]) for i in range(1, width + 1)], 1
+    )
     angle = 2 * torch.pi * place / count
     x = torch.stack([f(k * angle) for f in (torch.sin, torch.cos) for k in (1, 2, 3)], 1)
     return Data(x=x, edge_index=torch.cat([edge_index, edge_index.flip(0)], 1))
@@ -28,7 +31,9 @@ def circle(count, width):
 def test_unsupervised_learning_of_links():
     torch.manual_seed(0)
     data = circle(200, 4)
-    loader = LinkNeighborLoader(data, batch_size=128, shuffle=True, neg_sampling_ratio=1.0, num_neighbors=[5, 5])
+    loader = LinkNeighborLoader(
+        data, batch_size=128, shuffle=True, neg_sampling_ratio=1.0, num_neighbors=[5, 5]
+    )
     model = GraphSAGE(data.num_node_features, hidden_channels=16, num_layers=2)
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.02), []
     for _ in range(4):
@@ -88,7 +93,9 @@ def test_a_recommender_trains(mode, monkeypatch):
         if mode == "binary":
             src, dst = batch[rates].edge_label_index
             pred = (out["user"][src] * out["movie"][dst]).sum(-1)
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(pred, batch[rates].edge_label)
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(
+                pred, batch[rates].edge_label
+            )
         else:
             user = out["user"][batch["user"].src_index]
             positive = (user * out["movie"][batch["movie"].dst_pos_index]).sum(-1)
@@ -123,7 +130,12 @@ def test_every_kind_of_subgraph(subgraph_type):
     data = circle(100, 3)
     data.edge_attr = torch.arange(data.num_edges)
     for batch in LinkNeighborLoader(
-        data, [2, 2], batch_size=10, neg_sampling="triplet", subgraph_type=subgraph_type, shuffle=True
+        data,
+        [2, 2],
+        batch_size=10,
+        neg_sampling="triplet",
+        subgraph_type=subgraph_type,
+        shuffle=True,
     ):
         assert torch.equal(batch.n_id[batch.src_index], data.edge_index[0, batch.input_id])
         pairs = set(map(tuple, batch.n_id[batch.edge_index].t().tolist()))
@@ -136,11 +148,15 @@ def test_weights_of_edges():
     data = circle(50, 3)
     data.weight = torch.zeros(data.num_edges)
     data.weight[::3] = 1.0
-    for batch in LinkNeighborLoader(data, [2, 2], batch_size=16, neg_sampling="binary", weight_attr="weight"):
+    for batch in LinkNeighborLoader(
+        data, [2, 2], batch_size=16, neg_sampling="binary", weight_attr="weight"
+    ):
         assert batch.e_id.numel() and (batch.e_id % 3 == 0).all()
 
 
-@pytest.mark.parametrize("remake", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+@pytest.mark.parametrize(
+    "remake", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))]
+)
 def test_copied_and_pickled_loaders_go_on(remake):
     loader = LinkNeighborLoader(
         circle(60, 2),
@@ -153,7 +169,9 @@ def test_copied_and_pickled_loaders_go_on(remake):
     next(batches)
     other = remake(loader)
     for mine, others in zip(batches, other, strict=True):
-        assert torch.equal(mine.n_id, others.n_id) and torch.equal(mine.dst_neg_index, others.dst_neg_index)
+        assert torch.equal(mine.n_id, others.n_id) and torch.equal(
+            mine.dst_neg_index, others.dst_neg_index
+        )
 
 
 def test_a_state_in_the_middle_of_an_epoch():
@@ -187,7 +205,9 @@ class Foreign(BaseSampler):
 
 def test_a_users_own_sampler():
     data = circle(60, 2)
-    loader = LinkNeighborLoader(data, [2], neighbor_sampler=Foreign(), batch_size=20, shuffle=True, neg_sampling=None)
+    loader = LinkNeighborLoader(
+        data, [2], neighbor_sampler=Foreign(), batch_size=20, shuffle=True, neg_sampling=None
+    )
     for batch in loader:
         assert torch.equal(batch.n_id[batch.edge_label_index], data.edge_index[:, batch.input_id])
         assert torch.equal(batch.x, data.x[batch.n_id])
@@ -195,8 +215,12 @@ def test_a_users_own_sampler():
 
 def test_pygs_loader_with_worker_processes():
     data = circle(60, 2)
-    loader = LinkLoader(data, NeighborSampler(data, [2, 2]), neg_sampling="binary", batch_size=30, num_workers=2)
+    loader = LinkLoader(
+        data, NeighborSampler(data, [2, 2]), neg_sampling="binary", batch_size=30, num_workers=2
+    )
     for batch in loader:
         p = len(batch.input_id)
-        assert torch.equal(batch.n_id[batch.edge_label_index[:, :p]], data.edge_index[:, batch.input_id])
+        assert torch.equal(
+            batch.n_id[batch.edge_label_index[:, :p]], data.edge_index[:, batch.input_id]
+        )
         assert torch.equal(batch.edge_label, torch.cat([torch.ones(p), torch.zeros(p)]))

@@ -1,4 +1,5 @@
-"""Our outputs for links against those of PyG's own ``edge_sample`` around the same sampling of vertices."""
+"""Our outputs for links against those of PyG's own ``edge_sample`` around the same sampling of
+vertices."""
 
 import pytest
 import torch
@@ -18,7 +19,8 @@ SIZES = {"u": 9, "v": 7}
 
 @st.composite
 def worlds(draw, kind):
-    """A graph with times, links, and negatives that leave no choice: all weight is on one vertex."""
+    """A graph with times, links, and negatives that leave no choice: all weight is on one
+    vertex."""
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
 
     def numbers(limit, count):
@@ -26,14 +28,20 @@ def worlds(draw, kind):
 
     input_type, edges = TYPES[kind], draw(st.integers(0, 30))
     if input_type is None:
-        data = Data(num_nodes=9, edge_index=torch.stack([numbers(9, edges), numbers(9, edges)]), time=numbers(20, 9))
+        data = Data(
+            num_nodes=9,
+            edge_index=torch.stack([numbers(9, edges), numbers(9, edges)]),
+            time=numbers(20, 9),
+        )
         sizes = (9, 9)
     else:
         data = HeteroData()
         for ntype, count in SIZES.items():
             data[ntype].num_nodes, data[ntype].time = count, numbers(20, count)
         for etype in [("u", "r", "v"), ("v", "t", "v"), ("v", "s", "u")]:
-            data[etype].edge_index = torch.stack([numbers(SIZES[etype[0]], edges), numbers(SIZES[etype[2]], edges)])
+            data[etype].edge_index = torch.stack(
+                [numbers(SIZES[etype[0]], edges), numbers(SIZES[etype[2]], edges)]
+            )
         sizes = SIZES[input_type[0]], SIZES[input_type[2]]
     p = draw(st.integers(1, 6))
     label = draw(st.sampled_from([None, torch.arange(1, p + 1), torch.rand(p, 2)]))
@@ -42,7 +50,9 @@ def worlds(draw, kind):
     if mode is not None:
         one = [torch.zeros(size) for size in sizes]
         for weight, store in zip(
-            one, (data, data) if input_type is None else (data[t] for t in input_type[::2]), strict=True
+            one,
+            (data, data) if input_type is None else (data[t] for t in input_type[::2]),
+            strict=True,
         ):
             vertex = draw(st.integers(0, len(weight) - 1))
             weight[vertex], store.time[vertex] = 1.0, 0  # early enough for any link
@@ -63,7 +73,9 @@ def worlds(draw, kind):
 
 def same(ours, pygs):
     if isinstance(pygs, dict):
-        return list(ours) == list(pygs) and all(same(ours[key], value) for key, value in pygs.items())
+        return list(ours) == list(pygs) and all(
+            same(ours[key], value) for key, value in pygs.items()
+        )
     if isinstance(pygs, torch.Tensor):
         return ours.dtype == pygs.dtype and torch.equal(ours, pygs)
     if isinstance(pygs, tuple):
@@ -74,13 +86,30 @@ def same(ours, pygs):
 def compare(sampler, inputs, negatives, node_time=None):
     def sample_vertices(seed, seed_time):
         seeds = seed if isinstance(seed, dict) else {NODE_TYPE: seed}
-        times = seed_time if isinstance(seed_time, dict) or seed_time is None else {NODE_TYPE: seed_time}
-        return sampler._output(sampler.core.sample(sampler.graph, seeds, 0, dtype=torch.int64, seed_times=times))
+        times = (
+            seed_time
+            if isinstance(seed_time, dict) or seed_time is None
+            else {NODE_TYPE: seed_time}
+        )
+        return sampler._output(
+            sampler.core.sample(sampler.graph, seeds, 0, dtype=torch.int64, seed_times=times)
+        )
 
     ours = sampler.sample_from_edges(inputs, negatives)
-    pygs = edge_sample(inputs, sample_vertices, sampler.num_nodes, sampler.disjoint, node_time, negatives)
+    pygs = edge_sample(
+        inputs, sample_vertices, sampler.num_nodes, sampler.disjoint, node_time, negatives
+    )
     assert type(ours) is type(pygs)
-    for name in ("node", "row", "col", "edge", "batch", "num_sampled_nodes", "num_sampled_edges", "metadata"):
+    for name in (
+        "node",
+        "row",
+        "col",
+        "edge",
+        "batch",
+        "num_sampled_nodes",
+        "num_sampled_edges",
+        "metadata",
+    ):
         assert same(getattr(ours, name), getattr(pygs, name)), name
 
 

@@ -1,4 +1,5 @@
-"""How negatives of links are distributed, and what they depend on: the seed, the epoch and the batch alone."""
+"""How negatives of links are distributed, and what they depend on: the seed, the epoch and the
+batch alone."""
 
 import pickle
 from types import SimpleNamespace
@@ -28,7 +29,9 @@ def hetero():
 def drawn_ends(data, neg_sampling, **arguments):
     """All ends of negatives of an epoch."""
     src, dst = [], []
-    for batch in LinkNeighborLoader(data, [], R, neg_sampling=neg_sampling, batch_size=100, seed=3, **arguments):
+    for batch in LinkNeighborLoader(
+        data, [], R, neg_sampling=neg_sampling, batch_size=100, seed=3, **arguments
+    ):
         if "edge_label_index" in batch[R]:
             src.append(batch["u"].n_id[batch[R].edge_label_index[0, 100:]])
             dst.append(batch["v"].n_id[batch[R].edge_label_index[1, 100:]])
@@ -41,7 +44,10 @@ def fits(drawn, weight):
     counts = torch.bincount(drawn, minlength=len(weight))
     there = weight > 0
     expected = len(drawn) * weight[there].double() / weight.double().sum()
-    return not counts[~there].any() and stats.chisquare(counts[there].numpy(), expected.numpy()).pvalue > 1e-4
+    return (
+        not counts[~there].any()
+        and stats.chisquare(counts[there].numpy(), expected.numpy()).pvalue > 1e-4
+    )
 
 
 def test_uniform_over_each_end():
@@ -57,7 +63,10 @@ def test_uniform_over_each_end():
 @pytest.mark.skipif(not HAS_WEIGHTS_OF_ENDS, reason="PyG 2.5 has one weight for both ends")
 def test_weights_of_each_end():
     generator = torch.Generator().manual_seed(1)
-    weights = {"src_weight": torch.rand(12, generator=generator), "dst_weight": torch.rand(20, generator=generator)}
+    weights = {
+        "src_weight": torch.rand(12, generator=generator),
+        "dst_weight": torch.rand(20, generator=generator),
+    }
     weights["src_weight"][[0, 11]] = 0.0
     weights["dst_weight"][[3, 4, 19]] = 0.0
     src, dst = drawn_ends(hetero(), dict(mode="binary", amount=3, **weights))
@@ -80,20 +89,29 @@ def test_weights_that_are_written_or_replaced_count_from_the_next_batch_on():
     data = Data(num_nodes=3, edge_index=torch.zeros(2, 10, dtype=torch.int64))
     weight = torch.tensor([1.0, 0.0, 0.0])
     loader = LinkNeighborLoader(
-        data, [], neg_sampling=NegativeSampling("triplet", 1, **end_weight("dst", weight)), batch_size=10, prefetch=0
+        data,
+        [],
+        neg_sampling=NegativeSampling("triplet", 1, **end_weight("dst", weight)),
+        batch_size=10,
+        prefetch=0,
     )
     for vertex in (0, 2, 1):
         weight.zero_()
         weight[vertex] = 1.0
         (batch,) = loader
         assert batch.n_id[batch.dst_neg_index].tolist() == [vertex] * 10
-    loader.neg_sampling = NegativeSampling("triplet", 1, **end_weight("dst", torch.tensor([0.0, 0.0, 5.0])))
+    loader.neg_sampling = NegativeSampling(
+        "triplet", 1, **end_weight("dst", torch.tensor([0.0, 0.0, 5.0]))
+    )
     (batch,) = loader
     assert batch.n_id[batch.dst_neg_index].tolist() == [2] * 10
 
 
 def everything(loader):
-    return [[(store._key, name, value) for store in batch.stores for name, value in store.items()] for batch in loader]
+    return [
+        [(store._key, name, value) for store in batch.stores for name, value in store.items()]
+        for batch in loader
+    ]
 
 
 def same(some, others):
@@ -101,25 +119,39 @@ def same(some, others):
     for batch, other in zip(some, others, strict=True):
         for (key, name, value), (other_key, other_name, expected) in zip(batch, other, strict=True):
             assert (key, name) == (other_key, other_name)
-            assert torch.equal(value, expected) if isinstance(value, torch.Tensor) else value == expected
+            assert (
+                torch.equal(value, expected)
+                if isinstance(value, torch.Tensor)
+                else value == expected
+            )
     return True
 
 
 @pytest.mark.parametrize("negatives", [None, ("binary", 1.5), ("triplet", 2)], ids=str)
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_the_same_batches_for_any_number_of_threads(negatives, disjoint):
-    settings = {"neg_sampling": negatives, "disjoint": disjoint, "batch_size": 128, "shuffle": True, "seed": 5}
+    settings = {
+        "neg_sampling": negatives,
+        "disjoint": disjoint,
+        "batch_size": 128,
+        "shuffle": True,
+        "seed": 5,
+    }
     reference = LinkNeighborLoader(hetero(), [4, 4], R, prefetch=0, **settings)
     epochs = [everything(reference), everything(reference)]
     for threads, prefetch in ((0, 4), (2, 1), (3, 4)):
         torch.manual_seed(threads)
-        loader = LinkNeighborLoader(hetero(), [4, 4], R, num_workers=threads, prefetch=prefetch, **settings)
+        loader = LinkNeighborLoader(
+            hetero(), [4, 4], R, num_workers=threads, prefetch=prefetch, **settings
+        )
         for expected in epochs:
             assert same(everything(loader), expected)
 
 
 def test_without_a_seed_torchs_generator_decides():
-    loader = LinkNeighborLoader(hetero(), [3], R, neg_sampling="binary", batch_size=256, shuffle=True)
+    loader = LinkNeighborLoader(
+        hetero(), [3], R, neg_sampling="binary", batch_size=256, shuffle=True
+    )
     epochs = []
     for _ in range(2):
         torch.manual_seed(7)
@@ -130,7 +162,10 @@ def test_without_a_seed_torchs_generator_decides():
 
 
 def test_what_was_made_for_negatives_pickles():
-    negatives, sampling = LinkNegatives({"v": 20}), NegativeSampling("triplet", 2, **end_weight("dst", torch.rand(20)))
+    negatives, sampling = (
+        LinkNegatives({"v": 20}),
+        NegativeSampling("triplet", 2, **end_weight("dst", torch.rand(20))),
+    )
     before = negatives.of(sampling, ("v", "v"), {})
     after = pickle.loads(pickle.dumps(negatives)).of(sampling, ("v", "v"), {})
     assert negatives.of(sampling, ("v", "v"), {}).dst is before.dst
@@ -138,6 +173,8 @@ def test_what_was_made_for_negatives_pickles():
 
 
 def test_one_weight_for_both_ends_as_in_pyg_2_5():
-    sampling = SimpleNamespace(amount=2, weight=torch.tensor([0.0, 0.0, 3.0]), is_binary=lambda: True)
+    sampling = SimpleNamespace(
+        amount=2, weight=torch.tensor([0.0, 0.0, 3.0]), is_binary=lambda: True
+    )
     negatives = LinkNegatives({"u": 3, "v": 3}).of(sampling, ("u", "v"), {})
     assert negatives.src.draw(5, 0).tolist() == negatives.dst.draw(5, 1).tolist() == [2] * 5

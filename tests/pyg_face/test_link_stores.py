@@ -20,7 +20,9 @@ def stores(*types):
         graph.put_edge_index(ends, EdgeAttr(etype, "coo", size=(sizes[a], sizes[b])))
         edges[etype] = ends
         for ntype in (a, b):
-            features.put_tensor(torch.arange(sizes[ntype]).view(-1, 1), group_name=ntype, attr_name="x", index=None)
+            features.put_tensor(
+                torch.arange(sizes[ntype]).view(-1, 1), group_name=ntype, attr_name="x", index=None
+            )
     return (features, graph), edges
 
 
@@ -30,15 +32,21 @@ def test_links_of_stores(types, negatives):
     data, edges = stores(*types)
     etype = types[0] if types else None
     links, seen = edges[etype][:, :50], 0
-    for batch in LinkNeighborLoader(data, [3, 3], (etype, links), neg_sampling=negatives, batch_size=16):
-        on_link, on_src, on_dst = (batch,) * 3 if etype is None else (batch[t] for t in (etype, etype[0], etype[2]))
+    for batch in LinkNeighborLoader(
+        data, [3, 3], (etype, links), neg_sampling=negatives, batch_size=16
+    ):
+        on_link, on_src, on_dst = (
+            (batch,) * 3 if etype is None else (batch[t] for t in (etype, etype[0], etype[2]))
+        )
         p = len(on_link.input_id)
         if isinstance(negatives, tuple):
             src, dst = on_src.src_index, on_dst.dst_pos_index
             assert on_dst.dst_neg_index.shape == (p, 2)
         else:
             src, dst = on_link.edge_label_index[:, :p]
-        assert torch.equal(torch.stack([on_src.n_id[src], on_dst.n_id[dst]]), links[:, on_link.input_id])
+        assert torch.equal(
+            torch.stack([on_src.n_id[src], on_dst.n_id[dst]]), links[:, on_link.input_id]
+        )
         assert torch.equal(on_src.x[:, 0], on_src.n_id) and torch.equal(on_dst.x[:, 0], on_dst.n_id)
         seen += p
     assert seen == 50
@@ -53,7 +61,11 @@ def test_all_edges_of_a_type():
         assert torch.equal(ends, edges[R][:, batch[R].input_id])
 
 
-@pytest.mark.parametrize("links", [None, torch.zeros(2, 3, dtype=torch.int64)], ids=["none", "tensor"])
+@pytest.mark.parametrize(
+    "links", [None, torch.zeros(2, 3, dtype=torch.int64)], ids=["none", "tensor"]
+)
 def test_links_need_a_type(links):
-    with pytest.raises(ValueError, match="must be an edge type or a pair of an edge type and links"):
+    with pytest.raises(
+        ValueError, match="must be an edge type or a pair of an edge type and links"
+    ):
         LinkNeighborLoader(stores()[0], [3], links)

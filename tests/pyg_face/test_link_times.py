@@ -1,4 +1,5 @@
-"""Links with times: of vertices and of edges, both strategies, negatives that are not younger than their link."""
+"""Links with times: of vertices and of edges, both strategies, negatives that are not younger than
+their link."""
 
 import pytest
 import torch
@@ -20,7 +21,11 @@ def random_data(level):
 
 
 def times_of_edges(data, batch):
-    return data.time[batch.n_id[batch.edge_index[0]]] if len(data.time) == 60 else data.time[batch.e_id]
+    return (
+        data.time[batch.n_id[batch.edge_index[0]]]
+        if len(data.time) == 60
+        else data.time[batch.e_id]
+    )
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "last"])
@@ -54,7 +59,9 @@ def test_nothing_is_younger_than_its_link(level, negatives, strategy):
             assert torch.equal(batch.edge_label_time, of_links[torch.arange(count) % p])
             drawn = batch.edge_label_index[:, p:]
             limits = batch.edge_label_time[p:].expand_as(drawn)
-            assert torch.equal(batch.batch[batch.edge_label_index], (torch.arange(count) % p).expand(2, count))
+            assert torch.equal(
+                batch.batch[batch.edge_label_index], (torch.arange(count) % p).expand(2, count)
+            )
         if level == "node":
             assert (data.time[batch.n_id[drawn]] <= limits).all()
 
@@ -63,7 +70,13 @@ def test_nothing_is_younger_than_its_link(level, negatives, strategy):
 def test_the_last_ones_are_the_newest_of_those_in_time(level):
     data, links, times = random_data(level)
     (batch,) = LinkNeighborLoader(
-        data, [3], links, edge_label_time=times, time_attr="time", temporal_strategy="last", batch_size=40
+        data,
+        [3],
+        links,
+        edge_label_time=times,
+        time_attr="time",
+        temporal_strategy="last",
+        batch_size=40,
     )
     row, col = data.edge_index
     of_edges = data.time[row] if level == "node" else data.time
@@ -80,7 +93,12 @@ def movies():
     data = HeteroData()
     data["user"].x = torch.randn(40, 4, generator=generator)
     data["movie"].x = torch.randn(50, 4, generator=generator)
-    ends = torch.stack([torch.randint(40, (400,), generator=generator), torch.randint(50, (400,), generator=generator)])
+    ends = torch.stack(
+        [
+            torch.randint(40, (400,), generator=generator),
+            torch.randint(50, (400,), generator=generator),
+        ]
+    )
     time = torch.randint(0, 1000, (400,), generator=generator)
     data["user", "rates", "movie"].edge_index = ends
     data["user", "rates", "movie"].time = time
@@ -137,7 +155,11 @@ def test_one_type_with_times_and_one_without():
 
 
 def test_the_earliest_vertex_where_no_negative_is_early_enough():
-    data = Data(num_nodes=4, edge_index=torch.empty(2, 0, dtype=torch.int64), time=torch.tensor([9, 7, 8, 7]))
+    data = Data(
+        num_nodes=4,
+        edge_index=torch.empty(2, 0, dtype=torch.int64),
+        time=torch.tensor([9, 7, 8, 7]),
+    )
     (batch,) = LinkNeighborLoader(
         data, [1], torch.tensor([[0], [2]]), edge_label_time=torch.tensor([3]), time_attr="time",
         neg_sampling=("triplet", 5),
@@ -149,7 +171,12 @@ def test_pygs_own_loader_takes_our_sampler_with_times():
     data, links, times = random_data("node")
     sampler = NeighborSampler(data, [4, 3], time_attr="time")
     loader = LinkLoader(
-        data, sampler, links, edge_label_time=times, neg_sampling=dict(mode="binary", amount=1.5), batch_size=8
+        data,
+        sampler,
+        links,
+        edge_label_time=times,
+        neg_sampling=dict(mode="binary", amount=1.5),
+        batch_size=8,
     )
     for batch in loader:
         of_links = times[batch.input_id]

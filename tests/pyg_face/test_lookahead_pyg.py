@@ -29,13 +29,17 @@ def nodes(x, **options):
 def links(x, **options):
     data = Data(x=x, edge_index=edges())
     ends = edges()[:, ::11]
-    return LinkNeighborLoader(data, [4, 3], edge_label_index=ends, neg_sampling_ratio=1.0, batch_size=200, **options)
+    return LinkNeighborLoader(
+        data, [4, 3], edge_label_index=ends, neg_sampling_ratio=1.0, batch_size=200, **options
+    )
 
 
 def types(x, **options):
     data = HeteroData()
     data["a"].x, data[RELATION].edge_index = x, edges()
-    return NeighborLoader(data, [4, 3], input_nodes=("a", torch.arange(0, NUM_NODES, 5)), batch_size=100, **options)
+    return NeighborLoader(
+        data, [4, 3], input_nodes=("a", torch.arange(0, NUM_NODES, 5)), batch_size=100, **options
+    )
 
 
 @pytest.mark.parametrize("make", [nodes, links, types])

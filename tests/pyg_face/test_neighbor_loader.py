@@ -7,7 +7,11 @@ from pagraph.pyg import NeighborLoader
 def test_batches_hold_the_sampled_rows_and_edges():
     generator = torch.Generator().manual_seed(0)
     edge_index = torch.randint(200, (2, 1500), generator=generator)
-    data = Data(x=torch.randn(200, 8, generator=generator), edge_index=edge_index, edge_attr=torch.arange(1500))
+    data = Data(
+        x=torch.randn(200, 8, generator=generator),
+        edge_index=edge_index,
+        edge_attr=torch.arange(1500),
+    )
     loader = NeighborLoader(data, [4, 2], input_nodes=torch.arange(60), batch_size=16, shuffle=True)
     seen = []
     for batch in loader:

@@ -22,15 +22,22 @@ def typed():
 
 
 def single():
-    return Data(x=torch.zeros(9, 1), edge_index=torch.randint(9, (2, 60), generator=torch.Generator().manual_seed(0)))
+    return Data(
+        x=torch.zeros(9, 1),
+        edge_index=torch.randint(9, (2, 60), generator=torch.Generator().manual_seed(0)),
+    )
 
 
 def first(data, num_neighbors):
     input_nodes = "v" if isinstance(data, HeteroData) else None
-    return next(iter(NeighborLoader(data, num_neighbors, input_nodes=input_nodes, batch_size=4, seed=0)))
+    return next(
+        iter(NeighborLoader(data, num_neighbors, input_nodes=input_nodes, batch_size=4, seed=0))
+    )
 
 
-@pytest.mark.parametrize("form", [(2, 3), NumNeighbors([2, 3]), [torch.tensor(2), 3]], ids=["tuple", "PyG's", "0-dim"])
+@pytest.mark.parametrize(
+    "form", [(2, 3), NumNeighbors([2, 3]), [torch.tensor(2), 3]], ids=["tuple", "PyG's", "0-dim"]
+)
 def test_forms_for_one_type(form):
     assert_same(first(single(), form), first(single(), [2, 3]))
 
@@ -48,7 +55,9 @@ def test_forms_for_one_type(form):
 def test_forms_for_several_types(form):
     batch = first(typed(), form)
     assert_same(batch, first(typed(), {S: [1, 0], R: [2, 3]}))
-    assert [len(batch[e].num_sampled_edges) for e in (R, S)] == [2, 2] and batch[S].num_sampled_edges == [0, 0]
+    assert [len(batch[e].num_sampled_edges) for e in (R, S)] == [2, 2] and batch[
+        S
+    ].num_sampled_edges == [0, 0]
 
 
 def test_one_list_serves_every_type():
@@ -73,10 +82,22 @@ def pyg_refuses(num_neighbors):
     ("num_neighbors", "error", "message"),
     [
         ({R: [2, 3]}, ValueError, r"Missing number of neighbors for edge type '\('v', 's', 'u'\)'"),
-        ({R: [2], S: [2], ("u", "x", "u"): [2]}, ValueError, "Not all edge types specified in 'num_neighbors' exist"),
-        ({R: [2], S: [2], ("v", "u"): [2]}, ValueError, "Not all edge types specified in 'num_neighbors' exist"),
+        (
+            {R: [2], S: [2], ("u", "x", "u"): [2]},
+            ValueError,
+            "Not all edge types specified in 'num_neighbors' exist",
+        ),
+        (
+            {R: [2], S: [2], ("v", "u"): [2]},
+            ValueError,
+            "Not all edge types specified in 'num_neighbors' exist",
+        ),
         ({R: [2], S: [2, 3]}, ValueError, "Number of hops must be the same across all edge types"),
-        ({R: 2, S: [2]}, TypeError, "num_neighbors must be a list of integers, or a dict of such lists, got {.*: 2"),
+        (
+            {R: 2, S: [2]},
+            TypeError,
+            "num_neighbors must be a list of integers, or a dict of such lists, got {.*: 2",
+        ),
         ({R: [2.5], S: [2]}, TypeError, r"num_neighbors\[0\] must be an integer, got 2.5"),
         (5, TypeError, "num_neighbors must be a list of integers, or a dict of such lists, got 5"),
     ],
@@ -116,5 +137,7 @@ def test_the_samplers_numbers_can_be_set():
 
 
 def test_other_arguments_that_do_not_fit():
-    with pytest.raises(ValueError, match=r"subgraph_type must be one of \['directional', .*\], got 'both'"):
+    with pytest.raises(
+        ValueError, match=r"subgraph_type must be one of \['directional', .*\], got 'both'"
+    ):
         NeighborLoader(single(), [2], subgraph_type="both")

@@ -1,10 +1,17 @@
-"""Which input nodes make which batch: as torch's loader draws them, as a function of a seed, and from the middle on."""
+"""Which input nodes make which batch: as torch's loader draws them, as a function of a seed, and
+from the middle on."""
 
 import io
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 from torch_geometric.data import Data
 from torch_geometric.loader import ImbalancedSampler, NodeLoader
 
@@ -48,7 +55,8 @@ class Weighted(torch.utils.data.Sampler):
 
 
 class Uneven(torch.utils.data.Sampler):
-    """A batch sampler whose batches have several sizes, one of them none; drawn when it is asked for an iterator."""
+    """A batch sampler whose batches have several sizes, one of them none; drawn when it is asked
+    for an iterator."""
 
     def __iter__(self):
         order = torch.randperm(20)
@@ -81,7 +89,9 @@ def options(name):
         "shuffle, drop_last": lambda: dict(batch_size=8, shuffle=True, drop_last=True),
         "generator": lambda: dict(batch_size=8, shuffle=True, generator=generator),
         "generator alone": lambda: dict(batch_size=8, generator=generator),
-        "own generator": lambda: dict(batch_size=8, sampler=RandomSampler(range(20), generator=generator)),
+        "own generator": lambda: dict(
+            batch_size=8, sampler=RandomSampler(range(20), generator=generator)
+        ),
         "few of them": lambda: dict(batch_size=8, sampler=SequentialSampler(range(10))),
         "few, at random": lambda: dict(batch_size=8, sampler=RandomSampler(range(10))),
         "with replacement": lambda: dict(batch_size=8, sampler=RandomSampler(range(20), True, 33)),
@@ -91,7 +101,9 @@ def options(name):
         "weighted": lambda: dict(batch_size=5, sampler=Weighted()),
         "imbalanced": lambda: dict(batch_size=5, sampler=ImbalancedSampler(DATA.y[:20])),
         "distributed": lambda: dict(batch_size=3, sampler=DistributedSampler(range(20), 3, 1)),
-        "batch sampler": lambda: dict(batch_sampler=BatchSampler(RandomSampler(range(20)), 6, True)),
+        "batch sampler": lambda: dict(
+            batch_sampler=BatchSampler(RandomSampler(range(20)), 6, True)
+        ),
         "list of batches": lambda: dict(batch_sampler=[[1, 2], [2], [19, 0]]),
         "uneven": lambda: dict(batch_sampler=Uneven()),
         "growing": lambda: dict(batch_sampler=Growing()),
@@ -99,8 +111,25 @@ def options(name):
 
 
 ALL = [
-    *("as given", "drop_last", "shuffle", "shuffle, drop_last", "generator", "generator alone", "own generator"),
-    *("few of them", "few, at random", "with replacement", "twice", "subset", "list", "weighted", "imbalanced"),
+    *(
+        "as given",
+        "drop_last",
+        "shuffle",
+        "shuffle, drop_last",
+        "generator",
+        "generator alone",
+        "own generator",
+    ),
+    *(
+        "few of them",
+        "few, at random",
+        "with replacement",
+        "twice",
+        "subset",
+        "list",
+        "weighted",
+        "imbalanced",
+    ),
     *("distributed", "batch sampler", "list of batches", "uneven", "growing"),
 ]
 
@@ -120,7 +149,12 @@ def whole(loader):
 @pytest.mark.parametrize("name", ALL)
 def test_the_batches_that_torch_would_draw(name):
     theirs = NodeLoader(DATA, SAMPLER, torch.arange(20), **options(name))
-    loaders = [ours(name), ours(name, num_workers=2), ours(name, prefetch=0), ours(name, neighbor_sampler=SAMPLER)]
+    loaders = [
+        ours(name),
+        ours(name, num_workers=2),
+        ours(name, prefetch=0),
+        ours(name, neighbor_sampler=SAMPLER),
+    ]
     torch.manual_seed(3)
     expected = [ids(theirs) for _ in range(3)]
     assert len({*map(str, expected)}) > 1 or name not in ("shuffle", "generator", "weighted")
@@ -133,7 +167,8 @@ def test_the_batches_that_torch_would_draw(name):
         assert [ids(fresh) for _ in range(3)] == expected
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name != "growing"])  # which counts its passes itself
+# Which counts its passes itself.
+@pytest.mark.parametrize("name", [name for name in ALL if name != "growing"])
 def test_from_the_middle_of_an_epoch_on(name):
     torch.manual_seed(1)
     loader = ours(name)
@@ -151,7 +186,11 @@ def test_from_the_middle_of_an_epoch_on(name):
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_seed_decides_what_is_sampled(name):
-    loaders = [ours(name, seed=5), ours(name, seed=5, num_workers=2), ours(name, seed=5, prefetch=0)]
+    loaders = [
+        ours(name, seed=5),
+        ours(name, seed=5, num_workers=2),
+        ours(name, seed=5, prefetch=0),
+    ]
     seen = []
     for loader in loaders:
         torch.manual_seed(4)  # for samplers that draw from it
@@ -229,7 +268,9 @@ def test_states_of_other_loaders_are_refused():
         (): "1-D int64 tensor",
     }.items():
         with pytest.raises(ValueError, match=message):
-            ours("uneven").load_state_dict(state | {"permutation": torch.tensor(broken, dtype=torch.int64)})
+            ours("uneven").load_state_dict(
+                state | {"permutation": torch.tensor(broken, dtype=torch.int64)}
+            )
     loader = ours("as given")
     next(iter(loader))
     with pytest.raises(ValueError, match="must be None without shuffle"):
@@ -238,7 +279,9 @@ def test_states_of_other_loaders_are_refused():
 
 def distributed(rank, **more):
     sampler = DistributedSampler(range(20), num_replicas=2, rank=rank)
-    return NeighborLoader(DATA, [1], input_nodes=torch.arange(20), sampler=sampler, batch_size=4, **more)
+    return NeighborLoader(
+        DATA, [1], input_nodes=torch.arange(20), sampler=sampler, batch_size=4, **more
+    )
 
 
 def test_distributed_samplers():
@@ -272,7 +315,10 @@ def test_a_state_that_one_process_saved_gives_each_its_own_batches():
 
 
 def test_processes_do_not_draw_alike():
-    data = Data(edge_index=torch.stack([torch.arange(1000) % 50, torch.zeros(1000, dtype=torch.int64)]), num_nodes=50)
+    data = Data(
+        edge_index=torch.stack([torch.arange(1000) % 50, torch.zeros(1000, dtype=torch.int64)]),
+        num_nodes=50,
+    )
     drawn = []
     for rank in range(2):
         sampler = DistributedSampler([0, 0], num_replicas=2, rank=rank, shuffle=False)
@@ -322,7 +368,10 @@ def test_items_that_are_not_there():
 def test_no_input():
     assert ids(NeighborLoader(DATA, [2], [], batch_size=4)) == []
     assert len(NeighborLoader(DATA, [2], [], batch_size=4, seed=1)) == 0
-    for make in (NeighborLoader, lambda *a, **k: NodeLoader(DATA, SAMPLER, torch.tensor([], dtype=torch.int64), **k)):
+    for make in (
+        NeighborLoader,
+        lambda *a, **k: NodeLoader(DATA, SAMPLER, torch.tensor([], dtype=torch.int64), **k),
+    ):
         with pytest.raises(ValueError, match="num_samples"):
             make(DATA, [2], [], batch_size=4, shuffle=True)
 
@@ -341,10 +390,18 @@ def test_no_input():
         ({"prefetch": "2"}, TypeError, "prefetch must be an integer, got '2'"),
         ({"seed": -1}, ValueError, "seed"),
         ({"seed": 1.5}, TypeError, "seed"),
-        ({"persistent_workers": True}, ValueError, "persistent_workers option needs num_workers > 0"),
+        (
+            {"persistent_workers": True},
+            ValueError,
+            "persistent_workers option needs num_workers > 0",
+        ),
         ({"prefetch_factor": 2}, ValueError, "prefetch_factor option could only be specified"),
         ({"timeout": -1}, ValueError, "timeout option should be non-negative"),
-        ({"multiprocessing_context": "spawn"}, ValueError, "multiprocessing_context can only be used"),
+        (
+            {"multiprocessing_context": "spawn"},
+            ValueError,
+            "multiprocessing_context can only be used",
+        ),
         ({"num_workers": 1, "multiprocessing_context": "no"}, ValueError, "valid start method"),
         ({"cache": "much"}, ValueError, "cache|budget"),
         ({"device": "cuda:99"}, ValueError, "device"),

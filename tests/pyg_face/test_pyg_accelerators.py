@@ -1,4 +1,5 @@
-"""PyG's batches made on an accelerator, here the CPU: the same batches, handed over in the reader's thread."""
+"""PyG's batches made on an accelerator, here the CPU: the same batches, handed over in the reader's
+thread."""
 
 import gc
 
@@ -34,13 +35,20 @@ def on_accelerator(monkeypatch):
 
 
 def data_of():
-    data = Data(x=torch.randn(N, 3), y=torch.arange(N), edge_index=edges_of(N, E), edge_attr=torch.randn(E, 2))
+    data = Data(
+        x=torch.randn(N, 3),
+        y=torch.arange(N),
+        edge_index=edges_of(N, E),
+        edge_attr=torch.randn(E, 2),
+    )
     data.name, data.constants = "graph", torch.arange(5)
     return data
 
 
 def plain_tensors(batch):
-    return [x for store in batch.stores for x in store.values() if type(x) is torch.Tensor and x.numel()]
+    return [
+        x for store in batch.stores for x in store.values() if type(x) is torch.Tensor and x.numel()
+    ]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -50,7 +58,13 @@ def test_batches_are_pygs_and_handed_over_in_the_readers_thread(on_accelerator, 
     kind = None if isinstance(data, Data) else "paper"
     fanouts = [3, 2]
     loader = recording(
-        data, kind, num_neighbors=fanouts, device="cpu", cache="50%", num_workers=workers, prefetch=2 * bool(workers)
+        data,
+        kind,
+        num_neighbors=fanouts,
+        device="cpu",
+        cache="50%",
+        num_workers=workers,
+        prefetch=2 * bool(workers),
     )
     for batch in loader:
         assert_same(batch, expected_of(loader, batch))
@@ -105,7 +119,9 @@ def test_attributes_that_are_replaced_or_written_are_current(on_accelerator):
 
 def test_links(on_accelerator):
     device, data = on_accelerator(Accelerator()), data_of()
-    loader = LinkNeighborLoader(data, [3], neg_sampling="binary", batch_size=20, device="cpu", num_workers=1)
+    loader = LinkNeighborLoader(
+        data, [3], neg_sampling="binary", batch_size=20, device="cpu", num_workers=1
+    )
     for batch in loader:
         assert torch.equal(batch.x, data.x[batch.n_id])
         assert batch.edge_label_index.data_ptr() in device.handed_in("MainThread")
@@ -113,7 +129,10 @@ def test_links(on_accelerator):
 
 def test_what_is_not_a_plain_tensor_is_left_to_pyg():
     batch = Data(
-        x=torch.randn(4, 2), sparse=torch.eye(3).to_sparse(), text="a", parts=[torch.arange(3), {"b": torch.ones(2)}]
+        x=torch.randn(4, 2),
+        sparse=torch.eye(3).to_sparse(),
+        text="a",
+        parts=[torch.arange(3), {"b": torch.ones(2)}],
     )
     batch.needs = torch.ones(2, requires_grad=True)
     batch.same = batch.x
@@ -131,11 +150,18 @@ def test_what_is_not_a_plain_tensor_is_left_to_pyg():
     assert batch.parts[0] is not before["part"]
     assert torch.equal(batch.parts[0], before["part"])
     assert batch.parts[1]["b"].tolist() == [1, 1]
-    assert {id(x) for x in (batch.x, batch.parts[0], batch.there)} <= {id(x) for x in handover.tensors}
+    assert {id(x) for x in (batch.x, batch.parts[0], batch.there)} <= {
+        id(x) for x in handover.tensors
+    }
 
 
 def test_views_arrive_with_their_values():
-    batch = Data(a=torch.arange(12).view(3, 4).t(), b=torch.arange(5)[::2], c=torch.empty(0, 3), d=torch.tensor(7))
+    batch = Data(
+        a=torch.arange(12).view(3, 4).t(),
+        b=torch.arange(5)[::2],
+        c=torch.empty(0, 3),
+        d=torch.tensor(7),
+    )
     expected = {name: batch[name].clone() for name in "abcd"}
     Sender(Accelerator()).send(batch, [])
     assert all(torch.equal(batch[name], value) for name, value in expected.items())
@@ -147,7 +173,9 @@ def test_pins_are_released(on_accelerator, end, monkeypatch):
     device = on_accelerator(RecordingAccelerator())
     if not device.runs_kernels:
         pytest.skip("needs Triton and TRITON_INTERPRET=1")
-    loader = NeighborLoader(data_of(), [2], input_nodes=torch.arange(5), batch_size=5, device="cpu", cache=0)
+    loader = NeighborLoader(
+        data_of(), [2], input_nodes=torch.arange(5), batch_size=5, device="cpu", cache=0
+    )
     batches = list(loader)
     assert device.pinned
     if end == "close":
@@ -162,8 +190,12 @@ def test_pins_are_released(on_accelerator, end, monkeypatch):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_never_fits_says_so(on_accelerator, workers):
     on_accelerator(Accelerator(memory=500))
-    loader = NeighborLoader(data_of(), [3], batch_size=30, device="cpu", num_workers=workers, cache=0)
-    with pytest.raises(OutOfMemory, match="a batch does not fit on cpu beside the model, and no cache is left"):
+    loader = NeighborLoader(
+        data_of(), [3], batch_size=30, device="cpu", num_workers=workers, cache=0
+    )
+    with pytest.raises(
+        OutOfMemory, match="a batch does not fit on cpu beside the model, and no cache is left"
+    ):
         next(iter(loader))
 
 

@@ -1,4 +1,5 @@
-"""The cache of PyG's loaders: attributes of files, by policy and budget; hits counted by hand; shared; never stale."""
+"""The cache of PyG's loaders: attributes of files, by policy and budget; hits counted by hand;
+shared; never stale."""
 
 from collections import Counter
 
@@ -37,11 +38,18 @@ def data(tmp_path):
     rng = np.random.default_rng(0)
     edge_index = torch.from_numpy(np.stack([rng.zipf(1.5, 4000) % N, rng.integers(0, N, 4000)]))
     x = mapped(tmp_path, "x", rng.random((N, 8), np.float32))
-    return Data(x=x, y=torch.arange(N) % 7, edge_index=edge_index, time=torch.from_numpy(rng.integers(0, 9, N)))
+    return Data(
+        x=x,
+        y=torch.arange(N) % 7,
+        edge_index=edge_index,
+        time=torch.from_numpy(rng.integers(0, 9, N)),
+    )
 
 
 def make(data, **options):
-    defaults = dict(input_nodes=torch.arange(0, N, 4), batch_size=10, shuffle=True, seed=1, cache="10%")
+    defaults = dict(
+        input_nodes=torch.arange(0, N, 4), batch_size=10, shuffle=True, seed=1, cache="10%"
+    )
     return NeighborLoader(data, [5, 3], **(defaults | options))
 
 
@@ -71,13 +79,19 @@ def test_rows_are_right_and_hits_are_those_counted_by_hand(data, policy, options
         assert torch.equal(batch.x, data.x[batch.n_id]) and torch.equal(batch.y, data.y[batch.n_id])
     fields = loader.stats.epochs[0].reads.fields
     if "subgraph_type" in options:  # does not say which hop found what
-        asked, hits = recount(loader, batches, "x", lambda batch: batch.n_id, lambda batch: [batch.num_nodes])
+        asked, hits = recount(
+            loader, batches, "x", lambda batch: batch.n_id, lambda batch: [batch.num_nodes]
+        )
         assert (sum(fields["x"].asked_by_hop), sum(fields["x"].hits_by_hop)) == (*asked, *hits)
         assert fields["x"].asked_by_hop[0] == 100 and len(fields["x"].asked_by_hop) == 3
     else:
-        asked, hits = recount(loader, batches, "x", lambda batch: batch.n_id, lambda batch: batch.num_sampled_nodes)
+        asked, hits = recount(
+            loader, batches, "x", lambda batch: batch.n_id, lambda batch: batch.num_sampled_nodes
+        )
         assert fields["x"].asked_by_hop == asked and fields["x"].hits_by_hop == hits
-    assert fields["x"].rows == {"disk": sum(asked) - sum(hits), "cache": sum(hits)} and sum(hits) > 0
+    assert (
+        fields["x"].rows == {"disk": sum(asked) - sum(hits), "cache": sum(hits)} and sum(hits) > 0
+    )
     assert fields["x"].cacheable and not fields["y"].cacheable and fields["y"].hits == 0
     assert fields["y"].asked == sum(asked)
     (plan,) = loader.cache_plan
@@ -99,7 +113,8 @@ def test_expected_hit_rates_come_true(data, policy, seed):
 
 
 @pytest.mark.parametrize(
-    ("cache", "rows"), [(0, 0), ("0%", 0), (1.0, N), ("1MiB", N), (0.25, N // 4), (2000, None), ("auto", N)]
+    ("cache", "rows"),
+    [(0, 0), ("0%", 0), (1.0, N), ("1MiB", N), (0.25, N // 4), (2000, None), ("auto", N)],
 )
 def test_budgets(data, cache, rows):
     loader = make(data, cache=cache)
@@ -117,7 +132,8 @@ def test_budgets_that_are_none(data):
         make(data, cache_policy="best")
 
 
-# -- several types, trees, times, links ---------------------------------------------------------------------
+# -- several types, trees, times, links
+# ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -134,7 +150,12 @@ def hetero(tmp_path):
     return data
 
 
-OPTIONS = [{}, {"disjoint": True}, {"time_attr": "time"}, {"time_attr": "time", "input_time": torch.arange(100) % 7}]
+OPTIONS = [
+    {},
+    {"disjoint": True},
+    {"time_attr": "time"},
+    {"time_attr": "time", "input_time": torch.arange(100) % 7},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "disjoint", "time", "input_time"])
@@ -148,10 +169,16 @@ def test_several_types_have_one_budget_and_hits_of_their_own(hetero, policy, opt
         for batch in batches:
             assert torch.equal(batch[ntype].x, hetero[ntype].x[batch[ntype].n_id])
         counted = recount(
-            loader, batches, f"{ntype}/x", lambda b, t=ntype: b[t].n_id, lambda b, t=ntype: b[t].num_sampled_nodes
+            loader,
+            batches,
+            f"{ntype}/x",
+            lambda b, t=ntype: b[t].n_id,
+            lambda b, t=ntype: b[t].num_sampled_nodes,
         )
         key = f"{ntype}/x"
-        assert (fields[key].asked_by_hop, fields[key].hits_by_hop) == counted and sum(counted[1]) > 0
+        assert (fields[key].asked_by_hop, fields[key].hits_by_hop) == counted and sum(
+            counted[1]
+        ) > 0
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "disjoint", "time", "input_time"])
@@ -172,7 +199,10 @@ def test_auto_expects_what_epochs_read(data, hetero, options, homogeneous):
 
 def test_vip_refuses_trees(data):
     loader = make(data, cache_policy="vip", disjoint=True)
-    with pytest.raises(ValueError, match="'vip' needs .* batches that are not disjoint, got disjoint SubgraphSampler"):
+    with pytest.raises(
+        ValueError,
+        match="'vip' needs .* batches that are not disjoint, got disjoint SubgraphSampler",
+    ):
         next(iter(loader))
 
 
@@ -185,26 +215,39 @@ LINKS = [
 ]
 
 
-@pytest.mark.parametrize("options", LINKS, ids=["plain", "negatives", "trees", "times", "times and negatives"])
+@pytest.mark.parametrize(
+    "options", LINKS, ids=["plain", "negatives", "trees", "times", "times and negatives"]
+)
 @pytest.mark.parametrize("policy", ["auto", "presample:3", "adaptive"])
 def test_links(data, options, policy):
     index = data.edge_index[:, :120]
     loader = LinkNeighborLoader(
-        data, [4, 2], index, batch_size=20, shuffle=True, seed=3, cache="10%", cache_policy=policy, **options
+        data,
+        [4, 2],
+        index,
+        batch_size=20,
+        shuffle=True,
+        seed=3,
+        cache="10%",
+        cache_policy=policy,
+        **options,
     )
     for epoch in range(6):
         batches = list(loader)
         for batch in batches if epoch == 5 else []:
             assert torch.equal(batch.x, data.x[batch.n_id])
     reads = loader.stats.epochs[-1].reads.fields["x"]
-    counted = recount(loader, batches, "x", lambda batch: batch.n_id, lambda batch: batch.num_sampled_nodes)
+    counted = recount(
+        loader, batches, "x", lambda batch: batch.n_id, lambda batch: batch.num_sampled_nodes
+    )
     assert (reads.asked_by_hop, reads.hits_by_hop) == counted
     (part,), total = loader.cache_plan[0].fields, loader.stats.total.reads.fields["x"]
     assert part.expected_reads == pytest.approx(total.asked / 6, rel=0.06)
     assert part.expected_hit_rate == pytest.approx(total.hit_rate, abs=0.05)
 
 
-# -- samplers of the user's own -----------------------------------------------------------------------------
+# -- samplers of the user's own
+# -----------------------------------------------------------------------------
 
 
 class Foreign(BaseSampler):
@@ -228,7 +271,8 @@ def test_a_users_own_sampler_is_cached_by_the_structure_then_by_what_it_read(dat
             assert torch.equal(batch.x, data.x[batch.n_id])
     first, second = (epoch.reads.fields["x"].hit_rate for epoch in loader.stats.epochs)
     assert first > 0 and second > 0
-    if policy in ("auto", "adaptive"):  # counted, in the first epoch; what follows by degree alone is not known
+    # Counted, in the first epoch; what follows by degree alone is not known.
+    if policy in ("auto", "adaptive"):
         assert loader.cache_plan[0].fields[0].expected_hit_rate == pytest.approx(second, abs=0.1)
 
 
@@ -250,7 +294,9 @@ def test_of_structures_that_are_not_known_nothing_is_cached(data):
 def test_seeds_drawn_by_a_users_own_sampler_are_counted_as_they_come(data):
     """Ten vertices are most of the seeds: what all of them would read says nothing."""
     weights = torch.where(torch.arange(N) < 10, 100.0, 0.01)
-    drawn = torch.utils.data.WeightedRandomSampler(weights, 200, generator=torch.Generator().manual_seed(0))
+    drawn = torch.utils.data.WeightedRandomSampler(
+        weights, 200, generator=torch.Generator().manual_seed(0)
+    )
     loader = make(data, input_nodes=None, sampler=drawn, shuffle=None)
     for _ in range(4):
         for batch in loader:
@@ -262,7 +308,8 @@ def test_seeds_drawn_by_a_users_own_sampler_are_counted_as_they_come(data):
     assert part.expected_hit_rate == pytest.approx(epochs[-1].hit_rate, abs=0.1)
 
 
-# -- sharing ------------------------------------------------------------------------------------------------
+# -- sharing
+# ------------------------------------------------------------------------------------------------
 
 
 def rows_of(loader):
@@ -285,7 +332,8 @@ def test_loaders_of_one_data_share_a_cache_if_it_was_made_for_their_work(data, s
     assert rows_of(train) == rows_of(same) != rows_of(other)
     assert rows_of(valid) in (rows_of(train), rows_of(other))  # one that evaluates takes any
     assert train.cache_plan[0].fields[0].expected_hit_rate is not None
-    assert valid.cache_plan[0].fields[0].expected_hit_rate is None  # of other seeds nothing was expected
+    # Of other seeds nothing was expected.
+    assert valid.cache_plan[0].fields[0].expected_hit_rate is None
     assert valid.stats.total.hit_rate > 0
 
 
@@ -297,7 +345,8 @@ def test_other_edges_are_another_work(data):
     assert rows_of(train) != rows_of(other)
 
 
-# -- precision, writes, traces ------------------------------------------------------------------------------
+# -- precision, writes, traces
+# ------------------------------------------------------------------------------
 
 
 def test_cached_or_not_rows_are_rounded_alike(data):
@@ -354,8 +403,12 @@ def test_traces_show_every_stage_of_every_batch(data, tmp_path, workers, prefetc
             assert set(found.values()) == {1}
     assert spans(events, "filling")
     preparing = [span for span in spans(events, "preparing") if span["args"]["epoch"] == 1]
-    sizes = [span["args"]["input_nodes"] for span in sorted(preparing, key=lambda span: span["args"]["batch"])]
+    sizes = [
+        span["args"]["input_nodes"]
+        for span in sorted(preparing, key=lambda span: span["args"]["batch"])
+    ]
     assert sizes == [batch.num_nodes for batch in batches]
     assert (
-        sum(span["args"]["rows"] for span in spans(events, "reading x")) == loader.stats.total.reads.fields["x"].asked
+        sum(span["args"]["rows"] for span in spans(events, "reading x"))
+        == loader.stats.total.reads.fields["x"].asked
     )

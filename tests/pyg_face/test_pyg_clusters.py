@@ -66,7 +66,11 @@ def test_batches_are_pygs_bit_for_bit(num_nodes, num_edges, seed, sparse_format,
     parts = divided(graph, data.draw(st.integers(1, num_nodes)), sparse_format=sparse_format)
     if data.draw(st.booleans()):  # clusters of any size, and none
         some = torch.tensor(
-            data.draw(st.lists(st.integers(0, parts.num_parts - 1), min_size=num_nodes, max_size=num_nodes))
+            data.draw(
+                st.lists(
+                    st.integers(0, parts.num_parts - 1), min_size=num_nodes, max_size=num_nodes
+                )
+            )
         )
         parts.partition = parts._partition(graph.edge_index, some)
         parts.data = parts._permute_data(graph, parts.partition)
@@ -91,12 +95,16 @@ def test_a_shuffled_epoch_is_pygs_and_a_seed_repeats_it(num_workers):
     torch.manual_seed(3)
     others = list(theirs.ClusterLoader(parts, batch_size=2, shuffle=True, drop_last=True))
     torch.manual_seed(3)
-    loader = ClusterLoader(parts, batch_size=2, shuffle=True, drop_last=True, num_workers=num_workers)
+    loader = ClusterLoader(
+        parts, batch_size=2, shuffle=True, drop_last=True, num_workers=num_workers
+    )
     assert len(loader) == 2
     batches = list(loader)
     for ours, other in zip(batches, others, strict=True):
         assert_equal(ours, other)
-    first = [batch.n_id.tolist() for batch in ClusterLoader(parts, batch_size=2, shuffle=True, seed=1)]
+    first = [
+        batch.n_id.tolist() for batch in ClusterLoader(parts, batch_size=2, shuffle=True, seed=1)
+    ]
     again = ClusterLoader(parts, batch_size=2, shuffle=True, seed=1, num_workers=num_workers)
     assert first == [batch.n_id.tolist() for batch in pickle.loads(pickle.dumps(again))]
 
@@ -137,7 +145,11 @@ def test_clusters_find_communities(with_metis, monkeypatch):
     generator = torch.Generator().manual_seed(1)
     community = torch.randint(6, (600,), generator=generator)
     ends = torch.randint(600, (2, 60_000), generator=generator)
-    ends = ends[:, (community[ends[0]] == community[ends[1]]) | (torch.rand(60_000, generator=generator) < 0.02)]
+    ends = ends[
+        :,
+        (community[ends[0]] == community[ends[1]])
+        | (torch.rand(60_000, generator=generator) < 0.02),
+    ]
     graph = Graph.from_coo(*ends, 600)
     found = vertex_clusters(graph, 6)
     sizes = torch.bincount(found, minlength=6)
@@ -177,17 +189,27 @@ def with_changes(**changes):
 
 
 @pytest.mark.skipif(
-    not hasattr(torch.serialization, "safe_globals"), reason="torch before 2.5 reads plain values alone"
+    not hasattr(torch.serialization, "safe_globals"),
+    reason="torch before 2.5 reads plain values alone",
 )
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda _: Evil(), r"must hold tensors and plain values alone, it holds posix\.mkdir: remove it"),
+        (
+            lambda _: Evil(),
+            r"must hold tensors and plain values alone, it holds posix\.mkdir: remove it",
+        ),
         (lambda _: [1, 2], "must hold a Partition of PyG's, got list"),
         (with_changes(sparse_format="csc"), "must be in the format 'csr', got 'csc'"),
         (with_changes(partptr=torch.tensor([0, 20, N])), "must hold 5 clusters of this graph"),
-        (with_changes(partptr=torch.tensor([0, 20, 10, 30, 40, N])), "must hold 5 clusters of this graph"),
-        (with_changes(node_perm=torch.zeros(N, dtype=torch.int64)), "must hold 5 clusters of this graph"),
+        (
+            with_changes(partptr=torch.tensor([0, 20, 10, 30, 40, N])),
+            "must hold 5 clusters of this graph",
+        ),
+        (
+            with_changes(node_perm=torch.zeros(N, dtype=torch.int64)),
+            "must hold 5 clusters of this graph",
+        ),
         (with_changes(index=torch.full((E,), N)), "must hold 5 clusters of this graph"),
         (with_changes(edge_perm=torch.arange(E).flip(0)), "must hold 5 clusters of this graph"),
         (with_changes(indptr="no"), "must hold 5 clusters of this graph"),
@@ -208,7 +230,10 @@ def test_files_of_something_else(change, message, tmp_path, monkeypatch):
 def test_files_of_another_graph(tmp_path):
     divided(make_data(), save_dir=str(tmp_path))
     for other in (make_data(seed=1), make_data(N + 1), make_data(N, E + 1)):
-        with pytest.raises(FormatError, match=r"metis\.pt must hold 5 clusters of this graph, it does not: remove it"):
+        with pytest.raises(
+            FormatError,
+            match=r"metis\.pt must hold 5 clusters of this graph, it does not: remove it",
+        ):
             divided(other, save_dir=str(tmp_path))
 
 
@@ -226,10 +251,22 @@ def test_signatures_are_pygs():
         ((HeteroData(), 2), TypeError, "data must be a Data, got HeteroData"),
         ((Data(num_nodes=3), 2), ValueError, "data must have an edge_index, got None"),
         ((make_data(), 0), ValueError, "num_parts must be at least 1, got 0"),
-        ((make_data(), 51), ValueError, "num_parts must be at most the number of vertices 50, got 51"),
+        (
+            (make_data(), 51),
+            ValueError,
+            "num_parts must be at most the number of vertices 50, got 51",
+        ),
         ((make_data(), "2"), TypeError, "num_parts must be an integer, got '2'"),
-        ((make_data(), 2, False, None, None, False, False, "coo"), ValueError, "sparse_format must be one of"),
-        ((make_data(0, 0), 1), ValueError, "num_parts must be at most the number of vertices 0, got 1"),
+        (
+            (make_data(), 2, False, None, None, False, False, "coo"),
+            ValueError,
+            "sparse_format must be one of",
+        ),
+        (
+            (make_data(0, 0), 1),
+            ValueError,
+            "num_parts must be at most the number of vertices 0, got 1",
+        ),
     ],
 )
 def test_bad_input(arguments, error, message):

@@ -19,7 +19,9 @@ def random_data(num_nodes=200, num_edges=1500):
 @pytest.mark.parametrize("replace", [False, True])
 def test_edges_stay_within_a_tree(fanouts, replace):
     data, repeats = random_data(), 0
-    for batch in NeighborLoader(data, fanouts, torch.arange(60), disjoint=True, replace=replace, batch_size=16):
+    for batch in NeighborLoader(
+        data, fanouts, torch.arange(60), disjoint=True, replace=replace, batch_size=16
+    ):
         src, dst = batch.edge_index
         assert batch.batch.dtype == torch.int64 and len(batch.batch) == batch.num_nodes
         assert torch.equal(batch.batch[: batch.batch_size], torch.arange(batch.batch_size))
@@ -48,7 +50,9 @@ def test_repeated_seeds_have_trees_of_their_own():
     (batch,) = NeighborLoader(data, [-1], torch.tensor([7, 7, 3, 7]), disjoint=True, batch_size=4)
     trees = [sorted(batch.n_id[batch.batch == tree].tolist()) for tree in range(4)]
     assert trees[0] == trees[1] == trees[3] != trees[2] and len(trees[0]) > 1
-    (drawn,) = NeighborLoader(data, [1], torch.full((200,), 7), disjoint=True, batch_size=200, seed=0)
+    (drawn,) = NeighborLoader(
+        data, [1], torch.full((200,), 7), disjoint=True, batch_size=200, seed=0
+    )
     degree = int((data.edge_index[1] == 7).sum())
     assert len(drawn.e_id.unique()) == degree > 1  # each draws for itself
 
@@ -56,12 +60,20 @@ def test_repeated_seeds_have_trees_of_their_own():
 def test_hetero_trees():
     generator = torch.Generator().manual_seed(0)
     data = HeteroData()
-    data["a"].x, data["b"].x, data["c"].x = torch.randn(50, 2), torch.randn(40, 2), torch.randn(5, 2)
+    data["a"].x, data["b"].x, data["c"].x = (
+        torch.randn(50, 2),
+        torch.randn(40, 2),
+        torch.randn(5, 2),
+    )
     for etype in (("a", "x", "b"), ("b", "y", "a"), ("b", "z", "b")):
-        ends = [torch.randint(len(data[t].x), (300,), generator=generator) for t in (etype[0], etype[2])]
+        ends = [
+            torch.randint(len(data[t].x), (300,), generator=generator) for t in (etype[0], etype[2])
+        ]
         data[etype].edge_index = torch.stack(ends)
     for batch in NeighborLoader(data, [3, 2], ("b", torch.arange(30)), disjoint=True, batch_size=8):
-        assert torch.equal(batch["b"].batch[: batch["b"].batch_size], torch.arange(batch["b"].batch_size))
+        assert torch.equal(
+            batch["b"].batch[: batch["b"].batch_size], torch.arange(batch["b"].batch_size)
+        )
         assert len(batch["c"].batch) == 0
         for etype in data.edge_types:
             src, dst = batch[etype].edge_index
@@ -75,7 +87,9 @@ def test_same_batches_whatever_the_workers():
     alone, *others = (
         [
             [batch[key].tolist() for key in ("n_id", "e_id", "batch")]
-            for batch in NeighborLoader(data, [3, 2], torch.arange(60), disjoint=True, batch_size=8, seed=1, **how)
+            for batch in NeighborLoader(
+                data, [3, 2], torch.arange(60), disjoint=True, batch_size=8, seed=1, **how
+            )
         ]
         for how in ({}, {"num_workers": 3}, {"prefetch": 0})
     )
@@ -89,23 +103,37 @@ def test_without_disjoint_there_is_no_batch():
 
 def test_pygs_own_loader_with_our_sampler():
     data = random_data()
-    for batch in NodeLoader(data, NeighborSampler(data, [3, 2], disjoint=True), torch.arange(60), batch_size=16):
+    for batch in NodeLoader(
+        data, NeighborSampler(data, [3, 2], disjoint=True), torch.arange(60), batch_size=16
+    ):
         src, dst = batch.edge_index
-        assert torch.equal(batch.batch[src], batch.batch[dst]) and torch.equal(batch.x, data.x[batch.n_id])
+        assert torch.equal(batch.batch[src], batch.batch[dst]) and torch.equal(
+            batch.x, data.x[batch.n_id]
+        )
 
 
-@pytest.mark.parametrize("times", [{}, {"time_attr": "time", "input_time": torch.arange(60) % 7}], ids=["", "times"])
+@pytest.mark.parametrize(
+    "times", [{}, {"time_attr": "time", "input_time": torch.arange(60) % 7}], ids=["", "times"]
+)
 def test_induced_subgraphs_of_trees(times):
     """All edges within each tree; with times none that is later than its seed."""
     data = random_data()
     data.time = torch.arange(data.num_nodes) % 7
     loader = NeighborLoader(
-        data, [3, 2], torch.arange(60), subgraph_type="induced", disjoint=True, batch_size=16, **times
+        data,
+        [3, 2],
+        torch.arange(60),
+        subgraph_type="induced",
+        disjoint=True,
+        batch_size=16,
+        **times,
     )
     seen = 0
     for batch in loader:
         trees = {}
-        for place, (v, tree) in enumerate(zip(batch.n_id.tolist(), batch.batch.tolist(), strict=True)):
+        for place, (v, tree) in enumerate(
+            zip(batch.n_id.tolist(), batch.batch.tolist(), strict=True)
+        ):
             trees.setdefault(tree, {})[v] = place
         limits = batch.seed_time.tolist() if times else [7] * 16
         expected = {

@@ -18,11 +18,16 @@ pytestmark = pytest.mark.usefixtures("no_threads_left")
 def make_data(num_nodes=40, num_edges=200):
     generator = torch.Generator().manual_seed(0)
     edge_index = torch.randint(num_nodes, (2, num_edges), generator=generator)
-    return Data(x=torch.randn(num_nodes, 3, generator=generator), edge_index=edge_index, w=torch.arange(num_edges))
+    return Data(
+        x=torch.randn(num_nodes, 3, generator=generator),
+        edge_index=edge_index,
+        w=torch.arange(num_edges),
+    )
 
 
 class Path(BaseSampler):
-    """One edge of each seed at random, by torch's generator; edge ids through a permutation; notes who calls."""
+    """One edge of each seed at random, by torch's generator; edge ids through a permutation; notes
+    who calls."""
 
     def __init__(self, data):
         self.data = data
@@ -53,12 +58,20 @@ class Path(BaseSampler):
         output = self.sample_from_nodes(
             type("Inputs", (), {"input_id": inputs.input_id, "node": inputs.row, "time": None})
         )
-        output.metadata = (inputs.input_id, torch.stack([inputs.row, inputs.col]), inputs.label, None)
+        output.metadata = (
+            inputs.input_id,
+            torch.stack([inputs.row, inputs.col]),
+            inputs.label,
+            None,
+        )
         return output
 
 
 def bits(loader):
-    return [{k: v.tolist() if torch.is_tensor(v) else v for k, v in batch.to_dict().items()} for batch in loader]
+    return [
+        {k: v.tolist() if torch.is_tensor(v) else v for k, v in batch.to_dict().items()}
+        for batch in loader
+    ]
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -81,7 +94,10 @@ def test_the_very_batches_of_pygs_loader(shuffle):
 def test_called_for_one_batch_at_a_time_in_order(workers):
     data, sampler = make_data(), None
     sampler = Path(data)
-    loaders = [NeighborLoader(data, [2], batch_size=4, neighbor_sampler=sampler, num_workers=workers) for _ in range(2)]
+    loaders = [
+        NeighborLoader(data, [2], batch_size=4, neighbor_sampler=sampler, num_workers=workers)
+        for _ in range(2)
+    ]
     for _ in zip(*loaders, strict=True):
         pass
     assert sampler.most == 1
@@ -94,7 +110,9 @@ def test_called_for_one_batch_at_a_time_in_order(workers):
 def test_what_says_how_to_sample_is_ignored():
     data = make_data()
     sampler = NeighborSampler(data, [1])
-    loader = NeighborLoader(data, [9, 9], replace=True, disjoint=True, neighbor_sampler=sampler, batch_size=40)
+    loader = NeighborLoader(
+        data, [9, 9], replace=True, disjoint=True, neighbor_sampler=sampler, batch_size=40
+    )
     (batch,) = loader
     assert loader.node_sampler is sampler and "batch" not in batch
     assert torch.bincount(batch.edge_index[1]).max() == 1
@@ -103,7 +121,9 @@ def test_what_says_how_to_sample_is_ignored():
 def test_one_sampler_for_several_loaders():
     data = make_data()
     sampler = NeighborSampler(data, [2, 2])
-    train = NeighborLoader(data, None, torch.arange(20), neighbor_sampler=sampler, batch_size=5, num_workers=2)
+    train = NeighborLoader(
+        data, None, torch.arange(20), neighbor_sampler=sampler, batch_size=5, num_workers=2
+    )
     val = NeighborLoader(data, None, torch.arange(20, 40), neighbor_sampler=sampler, batch_size=5)
     for one, other in zip(train, val, strict=True):
         assert torch.equal(one.x, data.x[one.n_id]) and torch.equal(other.x, data.x[other.n_id])
@@ -111,9 +131,13 @@ def test_one_sampler_for_several_loaders():
 
 def test_of_links():
     data = make_data()
-    loader = LinkNeighborLoader(data, [1], data.edge_index[:, :20], neighbor_sampler=Path(data), batch_size=6)
+    loader = LinkNeighborLoader(
+        data, [1], data.edge_index[:, :20], neighbor_sampler=Path(data), batch_size=6
+    )
     batches = list(loader)
-    assert [batch.input_id.tolist() for batch in batches] == [i.tolist() for i in torch.arange(20).split(6)]
+    assert [batch.input_id.tolist() for batch in batches] == [
+        i.tolist() for i in torch.arange(20).split(6)
+    ]
     assert all(torch.equal(batch.x, data.x[batch.n_id]) for batch in batches)
 
 
@@ -127,7 +151,9 @@ def test_errors_of_a_sampler_are_its_own(workers):
                 raise ZeroDivisionError("of the sampler")
             return super().sample_from_nodes(inputs, **kwargs)
 
-    epoch = iter(NeighborLoader(data, [2], batch_size=4, neighbor_sampler=Broken(data), num_workers=workers))
+    epoch = iter(
+        NeighborLoader(data, [2], batch_size=4, neighbor_sampler=Broken(data), num_workers=workers)
+    )
     assert [next(epoch).input_id[0].item() for _ in range(2)] == [0, 4]
     with pytest.raises(ZeroDivisionError, match="of the sampler"):
         next(epoch)
@@ -140,7 +166,10 @@ def test_what_is_no_output_of_a_sampler():
         def sample_from_nodes(self, inputs, **kwargs):
             return 3
 
-    for make in (lambda s: NodeLoader(data, s), lambda s: NeighborLoader(data, [1], neighbor_sampler=s)):
+    for make in (
+        lambda s: NodeLoader(data, s),
+        lambda s: NeighborLoader(data, [1], neighbor_sampler=s),
+    ):
         with pytest.raises(TypeError, match="found invalid type"):
             next(iter(make(Nothing(data))))
 
@@ -149,7 +178,9 @@ def test_what_is_no_output_of_a_sampler():
 def test_pygs_own_sampler():
     """Where its binaries are, its batches; else its own error."""
     data = make_data()
-    loader = NeighborLoader(data, [-1], batch_size=8, neighbor_sampler=PyGNeighborSampler(data, [-1]))
+    loader = NeighborLoader(
+        data, [-1], batch_size=8, neighbor_sampler=PyGNeighborSampler(data, [-1])
+    )
     if torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE:
         for batch in loader:
             assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
@@ -160,11 +191,16 @@ def test_pygs_own_sampler():
 
 
 @pytest.mark.parametrize(
-    ("loader", "verb"), [(NeighborLoader, "sample_from_nodes"), (LinkNeighborLoader, "sample_from_edges")]
+    ("loader", "verb"),
+    [(NeighborLoader, "sample_from_nodes"), (LinkNeighborLoader, "sample_from_edges")],
 )
-@pytest.mark.parametrize(("sampler", "got"), [([25, 10], "list"), (NeighborSampler, "'NeighborSampler'")])
+@pytest.mark.parametrize(
+    ("sampler", "got"), [([25, 10], "list"), (NeighborSampler, "'NeighborSampler'")]
+)
 def test_what_does_not_sample(loader, verb, sampler, got):
-    with pytest.raises(TypeError, match=rf"neighbor_sampler must be a BaseSampler with {verb}\(\), got {got}"):
+    with pytest.raises(
+        TypeError, match=rf"neighbor_sampler must be a BaseSampler with {verb}\(\), got {got}"
+    ):
         loader(make_data(), [2], neighbor_sampler=sampler)
 
 

@@ -23,14 +23,19 @@ def random_data(seed=0):
         data[ntype].x = torch.randn(count, 3, generator=generator)
         data[ntype].number = torch.arange(count)
     for etype, count in EDGES.items():
-        ends = [torch.randint(COUNTS[etype[place]], (count,), generator=generator) for place in (0, 2)]
+        ends = [
+            torch.randint(COUNTS[etype[place]], (count,), generator=generator) for place in (0, 2)
+        ]
         data[etype].edge_index, data[etype].edge_attr = torch.stack(ends), torch.arange(count)
     return data
 
 
 def content(batch):
     return {
-        key: {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in store.items()}
+        key: {
+            name: value.tolist() if isinstance(value, torch.Tensor) else value
+            for name, value in store.items()
+        }
         for key, store in [*batch.node_items(), *batch.edge_items()]
     }
 
@@ -41,7 +46,9 @@ def all_content(loader):
 
 def test_a_batch_holds_all_edges_among_its_vertices():
     data = random_data()
-    loader = HGTLoader(data, {"paper": [4, 3], "author": [5, 0], "venue": [1, 1]}, "paper", batch_size=20)
+    loader = HGTLoader(
+        data, {"paper": [4, 3], "author": [5, 0], "venue": [1, 1]}, "paper", batch_size=20
+    )
     assert len(loader) == 5 and str(loader) == "HGTLoader()"
     for batch in loader:
         assert isinstance(batch, HeteroData) and batch.metadata() == data.metadata()
@@ -52,15 +59,27 @@ def test_a_batch_holds_all_edges_among_its_vertices():
         assert batch["venue"].num_nodes == 2
         for ntype in COUNTS:
             store = batch[ntype]
-            assert len(store.n_id.unique()) == len(store.n_id) and torch.equal(store.n_id, store.number)
+            assert len(store.n_id.unique()) == len(store.n_id) and torch.equal(
+                store.n_id, store.number
+            )
             assert torch.equal(store.x, data[ntype].x[store.n_id])
         for etype in EDGES:
             src, dst = (batch[etype[place]].n_id.tolist() for place in (0, 2))
             ends = data[etype].edge_index.t().tolist()
-            expected = {(src.index(u), dst.index(v), e) for e, (u, v) in enumerate(ends) if u in src and v in dst}
+            expected = {
+                (src.index(u), dst.index(v), e)
+                for e, (u, v) in enumerate(ends)
+                if u in src and v in dst
+            }
             store = batch[etype]
-            assert set(store.keys()) == {"edge_index", "edge_attr", "e_id"} and store.num_edges == len(expected)
-            assert set(zip(*store.edge_index.tolist(), store.e_id.tolist(), strict=True)) == expected
+            assert set(store.keys()) == {
+                "edge_index",
+                "edge_attr",
+                "e_id",
+            } and store.num_edges == len(expected)
+            assert (
+                set(zip(*store.edge_index.tolist(), store.e_id.tolist(), strict=True)) == expected
+            )
             assert torch.equal(store.e_id, store.edge_attr)
 
 
@@ -86,12 +105,21 @@ def test_is_pygs_class_with_pygs_arguments():
     assert loader.node_sampler.num_hops == 2 and loader.node_sampler.num_samples["venue"] == [2, 2]
     assert loader.input_data.node.tolist() == list(range(9))
     ours, theirs = (inspect.signature(cls.__init__).parameters for cls in (HGTLoader, PyGHGTLoader))
-    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
+    assert [(p.name, p.default) for p in ours.values()] == [
+        (p.name, p.default) for p in theirs.values()
+    ]
 
 
 def test_transforms_and_a_copy():
-    settings = {"input_nodes": ("paper", torch.arange(30)), "batch_size": 10, "shuffle": True, "seed": 2}
-    loader = HGTLoader(random_data(), [3], transform=len_of_papers, transform_sampler_output=noted, **settings)
+    settings = {
+        "input_nodes": ("paper", torch.arange(30)),
+        "batch_size": 10,
+        "shuffle": True,
+        "seed": 2,
+    }
+    loader = HGTLoader(
+        random_data(), [3], transform=len_of_papers, transform_sampler_output=noted, **settings
+    )
     sizes = list(loader)
     assert sizes == [13, 13, 13]
     plain = HGTLoader(random_data(), [3], **settings)
@@ -112,7 +140,9 @@ def test_pygs_own_loader_with_our_sampler():
     data = random_data()
     sampler = HGTSampler(data, [4, 4])
     for batch in NodeLoader(data, sampler, ("paper", torch.arange(20)), batch_size=10):
-        assert batch["paper"].num_nodes == 18 and torch.equal(batch["paper"].n_id, batch["paper"].number)
+        assert batch["paper"].num_nodes == 18 and torch.equal(
+            batch["paper"].n_id, batch["paper"].number
+        )
     with pytest.raises(NotImplementedError, match="HGTSampler does not sample from edges"):
         sampler.sample_from_edges(None)
     inputs = NodeSamplerInput(torch.arange(3), torch.arange(3), None, "paper")
@@ -125,10 +155,26 @@ def test_pygs_own_loader_with_our_sampler():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"data": Data()}, NotImplementedError, "HGTSampler does not support a data object of type <class"),
-        ({"num_samples": {"paper": [2]}}, ValueError, "num_samples must be given for every vertex type, 'author'"),
-        ({"num_samples": dict.fromkeys([*COUNTS, "book"], [2])}, ValueError, "of the vertex types .*, got 'book'"),
-        ({"num_samples": 5}, TypeError, "num_samples must be a list of integers, or a dict of such lists, got 5"),
+        (
+            {"data": Data()},
+            NotImplementedError,
+            "HGTSampler does not support a data object of type <class",
+        ),
+        (
+            {"num_samples": {"paper": [2]}},
+            ValueError,
+            "num_samples must be given for every vertex type, 'author'",
+        ),
+        (
+            {"num_samples": dict.fromkeys([*COUNTS, "book"], [2])},
+            ValueError,
+            "of the vertex types .*, got 'book'",
+        ),
+        (
+            {"num_samples": 5},
+            TypeError,
+            "num_samples must be a list of integers, or a dict of such lists, got 5",
+        ),
         ({"num_samples": [-1]}, ValueError, r"num_samples\['paper'\] must be at least 0, got -1"),
         ({"num_samples": [1.5]}, TypeError, r"num_samples\['paper'\] must be an integer, got 1.5"),
         (
@@ -138,7 +184,11 @@ def test_pygs_own_loader_with_our_sampler():
         ),
         ({"input_nodes": None}, ValueError, "input_nodes must be a vertex type, or a pair"),
         ({"input_nodes": "book"}, ValueError, "input_nodes must be of one of the vertex types"),
-        ({"input_nodes": ("paper", torch.ones(9, dtype=torch.bool))}, ValueError, "a mask of all 90 vertices"),
+        (
+            {"input_nodes": ("paper", torch.ones(9, dtype=torch.bool))},
+            ValueError,
+            "a mask of all 90 vertices",
+        ),
         ({"input_nodes": ("paper", [90])}, IndexError, r"input_nodes must be in \[0, 90\), got 90"),
         ({"transform": 3}, TypeError, "transform must be callable, got 3"),
         ({"cash": 0}, TypeError, "unexpected keyword argument 'cash'"),
@@ -146,4 +196,6 @@ def test_pygs_own_loader_with_our_sampler():
 )
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
-        HGTLoader(**({"data": random_data(), "num_samples": [2], "input_nodes": "paper"} | arguments))
+        HGTLoader(
+            **({"data": random_data(), "num_samples": [2], "input_nodes": "paper"} | arguments)
+        )

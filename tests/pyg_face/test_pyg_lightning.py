@@ -1,4 +1,5 @@
-"""PyTorch Lightning over our loaders and our sampler: fitting, loaders it makes again, going on in the middle.
+"""PyTorch Lightning over our loaders and our sampler: fitting, loaders it makes again, going on in
+the middle.
 
 What Lightning does to loaders is tested without it in ``test_pyg_recreation.py``.
 """
@@ -14,16 +15,33 @@ from pagraph.pyg import NeighborLoader, NeighborSampler
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    pytest.importorskip("lightning.pytorch", reason="needs PyTorch Lightning (pip install lightning)")
-    from lightning_runs import OTHERS, TRAIN, VALIDATION, Hooks, Remembering, train_interrupted, trainer
+    pytest.importorskip(
+        "lightning.pytorch", reason="needs PyTorch Lightning (pip install lightning)"
+    )
+    from lightning_runs import (
+        OTHERS,
+        TRAIN,
+        VALIDATION,
+        Hooks,
+        Remembering,
+        train_interrupted,
+        trainer,
+    )
     from torch_geometric.data.lightning import LightningNodeData
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("no_threads_left")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("no_threads_left"),
+]
 
 
 def make_data():
     generator = torch.Generator().manual_seed(0)
-    x, edges = torch.randn(70, 8, generator=generator), torch.randint(70, (2, 400), generator=generator)
+    x, edges = (
+        torch.randn(70, 8, generator=generator),
+        torch.randint(70, (2, 400), generator=generator),
+    )
     return Data(x=x, y=torch.arange(70) % 3, edge_index=edges)
 
 
@@ -76,14 +94,18 @@ def test_predicting_makes_the_loader_again(made):
 
 def test_overfitting_makes_the_loader_again():
     model = Model()
-    trainer(max_epochs=2, overfit_batches=2, limit_val_batches=0).fit(model, datamodule=Loaders(seed=1))
+    trainer(max_epochs=2, overfit_batches=2, limit_val_batches=0).fit(
+        model, datamodule=Loaders(seed=1)
+    )
     assert [len(seeds) for seeds in model.trained] == [8] * 4
 
 
 @pytest.mark.parametrize("steps", [5, 7])
 def test_a_checkpoint_resumes_with_the_very_next_batch(tmp_path, steps):
     whole, begun, resumed = Model(), Model(), Model()
-    train_interrupted([whole, begun, resumed], lambda: Loaders(seed=1), steps, tmp_path / "checkpoint")
+    train_interrupted(
+        [whole, begun, resumed], lambda: Loaders(seed=1), steps, tmp_path / "checkpoint"
+    )
     assert begun.trained + resumed.trained == whole.trained
 
 

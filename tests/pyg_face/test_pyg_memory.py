@@ -63,10 +63,16 @@ def hetero():
 
 LOADERS = {
     "nodes": lambda: NeighborLoader(make_data(50, 300), [2], batch_size=9),
-    "threads": lambda: NeighborLoader(make_data(50, 300), [2, 2], batch_size=9, num_workers=2, seed=3, shuffle=True),
-    "function": lambda: NeighborLoader(make_data(50, 300), [2], batch_size=9, transform=lambda batch: batch),
+    "threads": lambda: NeighborLoader(
+        make_data(50, 300), [2, 2], batch_size=9, num_workers=2, seed=3, shuffle=True
+    ),
+    "function": lambda: NeighborLoader(
+        make_data(50, 300), [2], batch_size=9, transform=lambda batch: batch
+    ),
     "types": lambda: NeighborLoader(hetero(), [2], "b", batch_size=9),
-    "links": lambda: LinkNeighborLoader(make_data(50, 300), [2], batch_size=99, neg_sampling="binary"),
+    "links": lambda: LinkNeighborLoader(
+        make_data(50, 300), [2], batch_size=99, neg_sampling="binary"
+    ),
 }
 
 
@@ -130,7 +136,9 @@ def test_batches_that_are_held_are_never_written_to():
             assert torch.equal(batch[key], copy[key])
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="what is pinned is tested where there is a CUDA device")
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="what is pinned is tested where there is a CUDA device"
+)
 def test_pinning_without_a_device_does_nothing():
     batch = next(iter(NeighborLoader(make_data(50, 300), [2], pin_memory=True)))
     assert not batch.x.is_pinned()
@@ -140,8 +148,14 @@ def test_pinning_without_a_device_does_nothing():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pinned_batches(workers):
-    for batch in NeighborLoader(make_data(50, 300), [2], batch_size=9, pin_memory=True, num_workers=workers):
-        assert all(batch[key].is_pinned() for key in ("x", "n_id", "e_id", "edge_index", "input_id"))
-    loader = NeighborLoader(make_data(50, 300), [2], batch_size=9, pin_memory=True, device="cuda", num_workers=workers)
+    for batch in NeighborLoader(
+        make_data(50, 300), [2], batch_size=9, pin_memory=True, num_workers=workers
+    ):
+        assert all(
+            batch[key].is_pinned() for key in ("x", "n_id", "e_id", "edge_index", "input_id")
+        )
+    loader = NeighborLoader(
+        make_data(50, 300), [2], batch_size=9, pin_memory=True, device="cuda", num_workers=workers
+    )
     for batch in loader:
         assert batch.x.is_cuda and torch.equal(batch.x.cpu(), loader.data.x[batch.n_id.cpu()])

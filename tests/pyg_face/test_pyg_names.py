@@ -24,7 +24,9 @@ OURS = {
 }
 
 
-@pytest.mark.parametrize("name", [*sorted({*torch_geometric.loader.__all__} - OURS), "RandomNodeSampler"])
+@pytest.mark.parametrize(
+    "name", [*sorted({*torch_geometric.loader.__all__} - OURS), "RandomNodeSampler"]
+)
 def test_pygs_own_classes_come_unchanged(name):
     assert getattr(pagraph.pyg, name) is getattr(torch_geometric.loader, name)
     assert name in dir(pagraph.pyg)
@@ -43,9 +45,14 @@ def test_a_star_import_brings_what_pygs_brings():
     assert len(pagraph.pyg.__all__) == len({*pagraph.pyg.__all__})
 
 
-@pytest.mark.parametrize("name", ["utils", "mixin", "deprecated", "torch", "_private", "__wrapped__", "Data"])
+@pytest.mark.parametrize(
+    "name", ["utils", "mixin", "deprecated", "torch", "_private", "__wrapped__", "Data"]
+)
 def test_other_names_are_refused(name):
-    with pytest.raises(AttributeError, match=f"'pagraph.pyg' has no attribute '{name}', nor has 'torch_geometric.loa"):
+    with pytest.raises(
+        AttributeError,
+        match=f"'pagraph.pyg' has no attribute '{name}', nor has 'torch_geometric.loa",
+    ):
         getattr(pagraph.pyg, name)
     assert name not in dir(pagraph.pyg)
 
@@ -59,9 +66,10 @@ try: import pagraph.pyg
 except MissingDependencyError as error: print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "pagraph.pyg needs PyG, which is not installed: pip install 'pagraph[pyg]'", (
-        done.stderr
-    )
+    assert (
+        done.stdout.strip()
+        == "pagraph.pyg needs PyG, which is not installed: pip install 'pagraph[pyg]'"
+    ), done.stderr
 
 
 def test_needs_no_binary_of_pygs_and_gives_no_warning():
@@ -78,5 +86,7 @@ data = Data(x=torch.ones(4, 2), edge_index=edge_index)
 print(sum(b.num_nodes for b in NeighborLoader(data, [2], batch_size=2)), end=" ")
 print(sum(len(b.input_id) for b in LinkNeighborLoader(data, [2], edge_label_index=edge_index, batch_size=2)))
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120
+    )
     assert done.stdout.split() == ["5", "3"], done.stderr

@@ -48,46 +48,98 @@ DATA = make_data()
 
 
 def nodes(**options):
-    return NeighborLoader(DATA, **{"num_neighbors": [3, 2], "input_nodes": torch.arange(30), "batch_size": 7} | options)
+    return NeighborLoader(
+        DATA,
+        **{"num_neighbors": [3, 2], "input_nodes": torch.arange(30), "batch_size": 7} | options,
+    )
 
 
 def links(**options):
     return LinkNeighborLoader(
-        DATA, **{"num_neighbors": [3, 2], "edge_label_index": DATA.edge_index[:, :30], "batch_size": 7} | options
+        DATA,
+        **{"num_neighbors": [3, 2], "edge_label_index": DATA.edge_index[:, :30], "batch_size": 7}
+        | options,
     )
 
 
 LOADERS = {
     "plain": nodes,
-    "shuffle": lambda: nodes(shuffle=True, drop_last=True, num_workers=2, persistent_workers=True, prefetch_factor=3),
+    "shuffle": lambda: nodes(
+        shuffle=True, drop_last=True, num_workers=2, persistent_workers=True, prefetch_factor=3
+    ),
     "mask": lambda: nodes(input_nodes=torch.arange(50) % 3 == 0, replace=True, disjoint=True),
     "induced": lambda: nodes(subgraph_type="induced", filter_per_worker=True),
-    "times": lambda: nodes(time_attr="time", input_time=torch.arange(30) % 9, temporal_strategy="last"),
-    "weights": lambda: nodes(weight_attr="weight", transform=double, filter_per_worker=False, pin_memory=False),
-    "ours": lambda: nodes(seed=3, cache=0, cache_policy="degree", cache_dtype="bf16", prefetch=1, device="cpu"),
+    "times": lambda: nodes(
+        time_attr="time", input_time=torch.arange(30) % 9, temporal_strategy="last"
+    ),
+    "weights": lambda: nodes(
+        weight_attr="weight", transform=double, filter_per_worker=False, pin_memory=False
+    ),
+    "ours": lambda: nodes(
+        seed=3, cache=0, cache_policy="degree", cache_dtype="bf16", prefetch=1, device="cpu"
+    ),
     "sampler": lambda: nodes(sampler=ImbalancedSampler(DATA.y[:30]), worker_init_fn=initialise),
     "generator": lambda: nodes(shuffle=True, generator=torch.Generator().manual_seed(4)),
     "own sampler": lambda: nodes(neighbor_sampler=NeighborSampler(DATA, [2])),
-    "hetero": lambda: NeighborLoader(make_hetero(), {("a", "to", "b"): [2], ("b", "back", "a"): [1]}, ("b", [0, 3])),
+    "hetero": lambda: NeighborLoader(
+        make_hetero(), {("a", "to", "b"): [2], ("b", "back", "a"): [1]}, ("b", [0, 3])
+    ),
     "links": lambda: links(shuffle=True, neg_sampling="binary"),
     "triplets": lambda: links(neg_sampling={"mode": "triplet", "amount": 2}, seed=1),
 }
 SAME = [
-    *("data", "num_neighbors", "replace", "subgraph_type", "disjoint", "temporal_strategy", "time_attr", "weight_attr"),
-    *("transform", "transform_sampler_output", "is_sorted", "filter_per_worker", "neighbor_sampler", "directed"),
+    *(
+        "data",
+        "num_neighbors",
+        "replace",
+        "subgraph_type",
+        "disjoint",
+        "temporal_strategy",
+        "time_attr",
+        "weight_attr",
+    ),
+    *(
+        "transform",
+        "transform_sampler_output",
+        "is_sorted",
+        "filter_per_worker",
+        "neighbor_sampler",
+        "directed",
+    ),
     *("lookahead", "memory", "batch_dependency"),
-    *("cache", "cache_policy", "cache_dtype", "prefetch", "seed", "device", "batch_size", "drop_last", "num_workers"),
-    *("worker_init_fn", "persistent_workers", "prefetch_factor", "timeout", "generator", "pin_memory", "dataset"),
+    *(
+        "cache",
+        "cache_policy",
+        "cache_dtype",
+        "prefetch",
+        "seed",
+        "device",
+        "batch_size",
+        "drop_last",
+        "num_workers",
+    ),
+    *(
+        "worker_init_fn",
+        "persistent_workers",
+        "prefetch_factor",
+        "timeout",
+        "generator",
+        "pin_memory",
+        "dataset",
+    ),
 ]
 
 
 def attributes(loader):
-    """The arguments that Lightning collects: each attribute named like one of them that is not its default."""
+    """The arguments that Lightning collects: each attribute named like one of them that is not its
+    default."""
     parameters = dict(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)
     parameters |= inspect.signature(type(loader).__init__).parameters
     public = {name: value for name, value in vars(loader).items() if not name.startswith("_")}
     public["multiprocessing_context"] = loader.multiprocessing_context
-    arguments = {n: public[n] for n, p in parameters.items() if n in public and p.default is not public[n]}
+    arguments = {
+        n: public[n] for n, p in parameters.items() if n in public and p.default is not public[n]
+    }
     return arguments | {"dataset": loader.dataset}
 
 
@@ -99,7 +151,9 @@ def again(loader, **changes):
 
 def bits(batch):
     flat = batch.to_dict()
-    stores = {str(key): value for key, value in flat.items() if isinstance(value, dict)} or {"": flat}
+    stores = {str(key): value for key, value in flat.items() if isinstance(value, dict)} or {
+        "": flat
+    }
     return {
         (name, key): value.tolist() if torch.is_tensor(value) else value
         for name, store in stores.items()
@@ -129,10 +183,16 @@ def test_a_loader_made_again_is_equal(name):
 
 
 @pytest.mark.parametrize("name", LOADERS)
-@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+@pytest.mark.parametrize(
+    "way", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))]
+)
 def test_copies_go_on_where_the_loader_stands(name, way):
     loader = LOADERS[name]()
-    if loader.generator is not None and way is not copy.copy and "__reduce__" not in vars(torch.Generator):
+    if (
+        loader.generator is not None
+        and way is not copy.copy
+        and "__reduce__" not in vars(torch.Generator)
+    ):
         pytest.skip("this torch cannot copy a generator")
     fresh = way(loader)
     expected = two_epochs(loader)
@@ -162,7 +222,9 @@ def test_attributes_set_later_are_kept():
     try:
         for clone in (pickle.loads(pickle.dumps(loader)), again(loader)):
             batch = next(iter(clone))
-            assert torch.equal(batch.extra, batch.n_id) and torch.equal(batch.x, DATA.x[batch.n_id] * 2)
+            assert torch.equal(batch.extra, batch.n_id) and torch.equal(
+                batch.x, DATA.x[batch.n_id] * 2
+            )
     finally:
         del loader.data.extra
 
@@ -195,6 +257,10 @@ def test_samplers_are_pickled():
         sampler = NeighborSampler(data, count)
         clones = [pickle.loads(pickle.dumps(sampler)), copy.deepcopy(sampler), copy.copy(sampler)]
         nodes = None if isinstance(data, Data) else "a"
-        expected = [bits(b) for b in NeighborLoader(data, count, nodes, neighbor_sampler=sampler, seed=1)]
+        expected = [
+            bits(b) for b in NeighborLoader(data, count, nodes, neighbor_sampler=sampler, seed=1)
+        ]
         for clone in clones:
-            assert [bits(b) for b in NeighborLoader(data, count, nodes, neighbor_sampler=clone, seed=1)] == expected
+            assert [
+                bits(b) for b in NeighborLoader(data, count, nodes, neighbor_sampler=clone, seed=1)
+            ] == expected

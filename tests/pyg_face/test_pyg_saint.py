@@ -1,4 +1,5 @@
-"""GraphSAINT's samplers: batches as PyG's, its normalisation and files, a user's own sampler, what is refused."""
+"""GraphSAINT's samplers: batches as PyG's, its normalisation and files, a user's own sampler, what
+is refused."""
 
 import inspect
 import os
@@ -25,14 +26,22 @@ from pagraph.seeds import derive_key
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 KINDS = ["node", "edge", "walk"]
-CLASSES = {"node": GraphSAINTNodeSampler, "edge": GraphSAINTEdgeSampler, "walk": GraphSAINTRandomWalkSampler}
+CLASSES = {
+    "node": GraphSAINTNodeSampler,
+    "edge": GraphSAINTEdgeSampler,
+    "walk": GraphSAINTRandomWalkSampler,
+}
 N, E = 60, 400
 
 
 def make_data(num_nodes=N, num_edges=E):
     generator = torch.Generator().manual_seed(0)
     edge_index = torch.randint(num_nodes, (2, num_edges), generator=generator)
-    data = Data(x=torch.randn(num_nodes, 3, generator=generator), edge_index=edge_index, y=torch.arange(num_nodes))
+    data = Data(
+        x=torch.randn(num_nodes, 3, generator=generator),
+        edge_index=edge_index,
+        y=torch.arange(num_nodes),
+    )
     data.n_id, data.edge_id = torch.arange(num_nodes), torch.arange(num_edges)
     data.edge_attr = torch.randn(num_edges, 2, generator=generator)
     return data
@@ -40,7 +49,9 @@ def make_data(num_nodes=N, num_edges=E):
 
 def make(kind, data=None, batch_size=12, **options):
     walk = {"walk_length": 2} if kind == "walk" else {}
-    return CLASSES[kind](make_data() if data is None else data, batch_size, **walk, **{"log": False} | options)
+    return CLASSES[kind](
+        make_data() if data is None else data, batch_size, **walk, **{"log": False} | options
+    )
 
 
 def plain_batch(data, nodes):
@@ -71,7 +82,11 @@ def test_batches_are_the_induced_subgraphs_with_rows_of_everything(kind, num_wor
         assert batch.num_nodes == len(nodes)
         assert torch.equal(batch.x, data.x[nodes])
         assert torch.equal(batch.edge_attr, data.edge_attr[kept])
-        assert (batch.name, float(batch.scalar), batch.seven.tolist()) == ("a graph", 3.0, list(range(7)))
+        assert (batch.name, float(batch.scalar), batch.seven.tolist()) == (
+            "a graph",
+            3.0,
+            list(range(7)),
+        )
         assert set(batch.keys()) == {*data.keys(), "num_nodes"}
         assert type(batch) is Data
 
@@ -92,7 +107,11 @@ def test_a_seed_makes_the_same_batches_for_any_number_of_threads(kind):
 
 
 def test_vertices_and_edges_are_told_apart_by_name_where_there_are_as_many():
-    data = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), x=torch.arange(3), edge_attr=torch.tensor([5, 6, 7]))
+    data = Data(
+        edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]),
+        x=torch.arange(3),
+        edge_attr=torch.tensor([5, 6, 7]),
+    )
     batch = next(iter(GraphSAINTNodeSampler(data, 1, log=False)))
     assert batch.edge_attr.shape == (0,)
     assert batch.x.shape == (1,)
@@ -135,7 +154,8 @@ def test_normalisation_is_pygs_formula(kind):
 
 
 def test_normalised_sums_over_batches_are_those_over_the_graph():
-    """The paper's purpose of it (section 3.2): the mean over batches estimates that over all vertices, without bias."""
+    """The paper's purpose of it (section 3.2): the mean over batches estimates that over all
+    vertices, without bias."""
     loader = make("node", batch_size=6, num_steps=300, sample_coverage=300, seed=1)
     reached = torch.unique(loader.data.edge_index[0])
     truth = loader.data.y[reached].float().sum() / N
@@ -146,13 +166,18 @@ def test_normalised_sums_over_batches_are_those_over_the_graph():
 def test_the_normalisation_is_kept_in_pygs_files(tmp_path):
     loader = make("walk", sample_coverage=2, save_dir=str(tmp_path))
     assert os.listdir(tmp_path) == ["graphsaintrandomwalksampler_2_2.pt"]
-    node_norm, edge_norm = torch.load(tmp_path / "graphsaintrandomwalksampler_2_2.pt", weights_only=True)
+    node_norm, edge_norm = torch.load(
+        tmp_path / "graphsaintrandomwalksampler_2_2.pt", weights_only=True
+    )
     assert torch.equal(node_norm, loader.node_norm)
     again = make("walk", sample_coverage=2, save_dir=str(tmp_path))
     assert torch.equal(again.node_norm, node_norm)
     assert torch.equal(again.edge_norm, edge_norm)
 
-    torch.save((torch.arange(N) * 1.0, torch.arange(E) * 2.0), tmp_path / "graphsaintnodesampler_3.pt")  # as PyG does
+    # As PyG does.
+    torch.save(
+        (torch.arange(N) * 1.0, torch.arange(E) * 2.0), tmp_path / "graphsaintnodesampler_3.pt"
+    )
     batch = next(iter(make("node", sample_coverage=3, save_dir=str(tmp_path))))
     assert torch.equal(batch.node_norm, batch.n_id.float())
     assert torch.equal(batch.edge_norm, 2.0 * batch.edge_id)
@@ -169,7 +194,10 @@ class Evil:
     ("content", "message"),
     [
         (Evil(), r"must hold tensors and plain values alone, it holds posix\.mkdir: remove it"),
-        ((torch.ones(N + 1), torch.ones(E)), r"must hold two tensors of shapes \[\(60,\), \(400,\)\], for this graph"),
+        (
+            (torch.ones(N + 1), torch.ones(E)),
+            r"must hold two tensors of shapes \[\(60,\), \(400,\)\], for this graph",
+        ),
         (torch.ones(N), "must hold two tensors"),
         ([torch.ones(N), 3], "must hold two tensors"),
     ],
@@ -212,11 +240,19 @@ def test_is_pygs_from_outside(kind):
     assert [(p.name, p.kind, p.default) for p in ours.values()] == [
         (p.name, p.kind, p.default) for p in parameters.values()
     ]
-    assert (loader.num_steps, loader._batch_size, loader.batch_size, loader.N, loader.E) == (2, 12, 1, N, E)
+    assert (loader.num_steps, loader._batch_size, loader.batch_size, loader.N, loader.E) == (
+        2,
+        12,
+        1,
+        N,
+        E,
+    )
     assert loader.collate_fn([0]).num_nodes >= 1
     assert len(loader._sample_nodes(5).unique()) >= 1
     again = pickle.loads(pickle.dumps(make(kind, num_steps=2, seed=3, sample_coverage=1)))
-    assert [b.n_id.tolist() for b in again] == [b.n_id.tolist() for b in make(kind, num_steps=2, seed=3)]
+    assert [b.n_id.tolist() for b in again] == [
+        b.n_id.tolist() for b in make(kind, num_steps=2, seed=3)
+    ]
     assert "node_norm" in next(iter(again))
 
 
@@ -233,7 +269,12 @@ def hetero():
         ("node", {"data": Data(num_nodes=3)}, ValueError, "data must have an edge_index, got None"),
         ("node", {"data": make_data(5, 0)}, ValueError, "at least 1 edge for mode 'node', got 0"),
         ("edge", {"data": make_data(5, 0)}, ValueError, "at least 1 edge for mode 'edge', got 0"),
-        ("walk", {"data": Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=0)}, ValueError, "1 vertex"),
+        (
+            "walk",
+            {"data": Data(edge_index=torch.empty(2, 0, dtype=torch.int64), num_nodes=0)},
+            ValueError,
+            "1 vertex",
+        ),
         ("node", {"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
         ("node", {"batch_size": 2.5}, TypeError, "batch_size must be an integer, got 2.5"),
         ("edge", {"num_steps": 0}, ValueError, "num_steps must be at least 1, got 0"),

@@ -27,7 +27,11 @@ def random_data(num_nodes=80, num_edges=400, seed=0):
 
 
 def content(batch):
-    return {name: value.tolist() for name, value in batch.to_dict().items() if isinstance(value, torch.Tensor)}
+    return {
+        name: value.tolist()
+        for name, value in batch.to_dict().items()
+        if isinstance(value, torch.Tensor)
+    }
 
 
 def all_content(loader):
@@ -47,11 +51,19 @@ def test_batches_against_brute_force(depth):
                 reached |= {u for u, v in edges if v in reached}
             place = {v: ptr[-1] + i for i, v in enumerate(sorted(reached))}
             assert batch.root_n_id[number] == place[root]
-            expected += [(place[u], place[v], e) for e, (u, v) in enumerate(edges) if u in place and v in place]
+            expected += [
+                (place[u], place[v], e)
+                for e, (u, v) in enumerate(edges)
+                if u in place and v in place
+            ]
             nodes += sorted(reached)
             ptr.append(len(nodes))
         expected = sorted(expected)
-        assert isinstance(batch, Batch) and batch.num_graphs == len(ptr) - 1 and batch.ptr.tolist() == ptr
+        assert (
+            isinstance(batch, Batch)
+            and batch.num_graphs == len(ptr) - 1
+            and batch.ptr.tolist() == ptr
+        )
         assert batch.batch.tolist() == np.repeat(np.arange(len(ptr) - 1), np.diff(ptr)).tolist()
         assert batch.edge_index.t().tolist() == [list(edge[:2]) for edge in expected]
         assert batch.edge_attr.tolist() == [e for _, _, e in expected]
@@ -72,12 +84,19 @@ def test_few_neighbours_are_drawn():
     "forms",
     [
         [None, torch.ones(80, dtype=torch.bool), range(80), np.arange(80)],
-        [torch.arange(80) < 30, np.arange(80) < 30, list(range(30)), torch.arange(30, dtype=torch.int32)],
+        [
+            torch.arange(80) < 30,
+            np.arange(80) < 30,
+            list(range(30)),
+            torch.arange(30, dtype=torch.int32),
+        ],
     ],
 )
 def test_forms_of_node_idx(forms):
     data = random_data()
-    one, *others = (all_content(ShaDowKHopSampler(data, 1, 2, nodes, batch_size=25, seed=3)) for nodes in forms)
+    one, *others = (
+        all_content(ShaDowKHopSampler(data, 1, 2, nodes, batch_size=25, seed=3)) for nodes in forms
+    )
     assert all(other == one for other in others) and len(one) in (2, 4)
 
 
@@ -99,19 +118,34 @@ def test_without_seed_torchs_generator_decides():
 
 
 def test_is_pygs_class_with_pygs_arguments():
-    loader = ShaDowKHopSampler(random_data(), depth=2, num_neighbors=3, batch_size=30, drop_last=True)
-    assert isinstance(loader, PyGShaDowKHopSampler) and isinstance(loader, torch.utils.data.DataLoader)
-    assert len(loader) == 2 and loader.depth == 2 and loader.num_neighbors == 3 and not loader.replace
+    loader = ShaDowKHopSampler(
+        random_data(), depth=2, num_neighbors=3, batch_size=30, drop_last=True
+    )
+    assert isinstance(loader, PyGShaDowKHopSampler) and isinstance(
+        loader, torch.utils.data.DataLoader
+    )
+    assert (
+        len(loader) == 2 and loader.depth == 2 and loader.num_neighbors == 3 and not loader.replace
+    )
     assert not loader.is_sparse_tensor and len(loader.dataset) == 80 and loader.batch_size == 30
-    ours, theirs = (inspect.signature(cls.__init__).parameters for cls in (ShaDowKHopSampler, PyGShaDowKHopSampler))
-    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
+    ours, theirs = (
+        inspect.signature(cls.__init__).parameters
+        for cls in (ShaDowKHopSampler, PyGShaDowKHopSampler)
+    )
+    assert [(p.name, p.default) for p in ours.values()] == [
+        (p.name, p.default) for p in theirs.values()
+    ]
 
 
 def test_batches_of_given_roots():
     data = random_data()
     loader = ShaDowKHopSampler(data, 1, 1000, batch_size=2)
     first = content(next(iter(loader)))
-    assert content(loader.collate_fn([0, 1])) == first == content(loader.__collate__(torch.tensor([0, 1])))
+    assert (
+        content(loader.collate_fn([0, 1]))
+        == first
+        == content(loader.__collate__(torch.tensor([0, 1])))
+    )
 
 
 def test_a_subclass_that_makes_batches_itself_is_iterated_by_torch():
@@ -132,7 +166,9 @@ def test_pickles_and_goes_on_where_it_was():
     again = ShaDowKHopSampler(random_data(), 1, 2, batch_size=20, shuffle=True, seed=0)
     again.load_state_dict(place)
     assert all_content(again) == rest and len(rest) == 3
-    copied = pickle.loads(pickle.dumps(ShaDowKHopSampler(random_data(), 1, 2, batch_size=20, shuffle=True, seed=0)))
+    copied = pickle.loads(
+        pickle.dumps(ShaDowKHopSampler(random_data(), 1, 2, batch_size=20, shuffle=True, seed=0))
+    )
     assert all_content(copied) == whole
 
 
@@ -157,7 +193,9 @@ def test_rows_of_files_come_through_the_cache(tmp_path, policy):
     if not on_disk(mapped):
         pytest.skip("needs temporary files on a disk")
     data.kept, data.x = data.x, mapped
-    loader = ShaDowKHopSampler(data, 2, 3, batch_size=16, seed=1, shuffle=True, cache="20%", cache_policy=policy)
+    loader = ShaDowKHopSampler(
+        data, 2, 3, batch_size=16, seed=1, shuffle=True, cache="20%", cache_policy=policy
+    )
     rows = 0
     for _ in range(2):
         for batch in loader:
@@ -186,8 +224,17 @@ def test_as_many_edges_as_vertices():
 def test_no_edges_and_no_roots():
     alone = Data(x=torch.arange(3.0), num_nodes=3)
     (batch,) = ShaDowKHopSampler(alone, 2, 3, batch_size=3)
-    assert batch.x.tolist() == [0.0, 1.0, 2.0] and batch.ptr.tolist() == [0, 1, 2, 3] and batch.num_edges == 0
-    assert list(ShaDowKHopSampler(random_data(), 2, 3, torch.empty(0, dtype=torch.int64), batch_size=3)) == []
+    assert (
+        batch.x.tolist() == [0.0, 1.0, 2.0]
+        and batch.ptr.tolist() == [0, 1, 2, 3]
+        and batch.num_edges == 0
+    )
+    assert (
+        list(
+            ShaDowKHopSampler(random_data(), 2, 3, torch.empty(0, dtype=torch.int64), batch_size=3)
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +246,11 @@ def test_no_edges_and_no_roots():
         ({"num_neighbors": -1}, ValueError, "num_neighbors must be at least 0, got -1"),
         ({"num_neighbors": [5, 5]}, TypeError, r"num_neighbors must be an integer, got \[5, 5\]"),
         ({"replace": "no"}, TypeError, "replace must be True or False"),
-        ({"node_idx": torch.ones(79, dtype=torch.bool)}, ValueError, "node_idx must be a mask of all 80 vertices"),
+        (
+            {"node_idx": torch.ones(79, dtype=torch.bool)},
+            ValueError,
+            "node_idx must be a mask of all 80 vertices",
+        ),
         ({"node_idx": torch.tensor([80])}, IndexError, r"node_idx must be in \[0, 80\), got 80"),
         ({"node_idx": torch.tensor([0.5])}, TypeError, "node_idx must be integers or a mask"),
         ({"batch_size": None}, ValueError, "batch_size must be at least 1, got None"),

@@ -1,4 +1,5 @@
-"""Threads in place of worker processes: the same batches, no thread left behind, errors as they are."""
+"""Threads in place of worker processes: the same batches, no thread left behind, errors as they
+are."""
 
 import logging
 import os
@@ -29,7 +30,10 @@ def make_loader(**options):
 
 
 def bits(batch):
-    return {key: value.tolist() if torch.is_tensor(value) else value for key, value in batch.to_dict().items()}
+    return {
+        key: value.tolist() if torch.is_tensor(value) else value
+        for key, value in batch.to_dict().items()
+    }
 
 
 @pytest.mark.parametrize("link", [False, True], ids=["nodes", "links"])
@@ -41,7 +45,13 @@ def test_the_same_batches_for_any_number_of_workers_and_any_depth(link, options)
         {},
         {"num_workers": 1},
         {"num_workers": 3, "prefetch": 1},
-        {"num_workers": 2, "prefetch": 7, "persistent_workers": True, "prefetch_factor": 4, "timeout": 60},
+        {
+            "num_workers": 2,
+            "prefetch": 7,
+            "persistent_workers": True,
+            "prefetch_factor": 4,
+            "timeout": 60,
+        },
         {"num_workers": 2, "multiprocessing_context": "spawn", "filter_per_worker": False},
     ):
         torch.manual_seed(5)
@@ -188,7 +198,9 @@ print("out in the middle")
 
 
 def test_interrupted_forked_and_ended_in_the_middle():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=180)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=180
+    )
     assert done.stdout.splitlines() == [
         "interrupted, [] left",
         "the child's status: 0 the parent's rest: 14",
@@ -200,12 +212,15 @@ def test_interrupted_forked_and_ended_in_the_middle():
 @pins
 def test_threads_are_pinned_and_all_is_restored():
     seen = []
-    loader = make_loader(num_workers=1, worker_init_fn=lambda worker: seen.append((worker, os.sched_getaffinity(0))))
+    loader = make_loader(
+        num_workers=1, worker_init_fn=lambda worker: seen.append((worker, os.sched_getaffinity(0)))
+    )
     init = loader.worker_init_fn
     with loader.enable_cpu_affinity() as nothing:
         assert nothing is None and len(loader.loader_cores) == 1
         assert len(list(loader)) == len(loader)
-        assert sorted(os.sched_getaffinity(0)) == CORES  # as in PyG, the computation stays where it is
+        # As in PyG, the computation stays where it is.
+        assert sorted(os.sched_getaffinity(0)) == CORES
     assert seen == [(0, {*loader.loader_cores})] and loader.worker_init_fn is init
     list(loader)
     assert sorted(seen[1][1]) == CORES
@@ -215,7 +230,9 @@ def test_threads_are_pinned_and_all_is_restored():
 @pytest.mark.parametrize("cores", [[CORES[-1:]], CORES[-1:], [CORES]], ids=["one", "number", "all"])
 def test_cores_of_ones_own_choice(cores):
     seen = []
-    loader = make_loader(num_workers=1, worker_init_fn=lambda worker: seen.append(sorted(os.sched_getaffinity(0))))
+    loader = make_loader(
+        num_workers=1, worker_init_fn=lambda worker: seen.append(sorted(os.sched_getaffinity(0)))
+    )
     with loader.enable_cpu_affinity(loader_cores=cores):
         list(loader)
     assert seen == [cores[0] if isinstance(cores[0], list) else cores]
@@ -225,7 +242,11 @@ def test_cores_of_ones_own_choice(cores):
 def test_affinity_that_is_refused():
     for workers, cores, message in (
         (0, None, r"should be used with at least one worker \(got 0\)"),
-        (1, [0, 1], r"\(got 2\) in 'enable_cpu_affinity' should match with the number of workers \(got 1\)"),
+        (
+            1,
+            [0, 1],
+            r"\(got 2\) in 'enable_cpu_affinity' should match with the number of workers \(got 1\)",
+        ),
         (1, [max(CORES) + 1000], "loader_cores must be among the cores of this process"),
         (len(CORES) + 1, None, "More workers"),
     ):
@@ -242,9 +263,15 @@ def test_multithreading():
     with loader.enable_multithreading():
         assert len(list(loader)) == len(loader)
     assert torch.get_num_threads() == threads
-    with pytest.raises(ValueError, match="smaller than the total available"), loader.enable_multithreading(threads + 1):
+    with (
+        pytest.raises(ValueError, match="smaller than the total available"),
+        loader.enable_multithreading(threads + 1),
+    ):
         pass
-    with pytest.raises(ValueError, match="at least one worker"), make_loader().enable_multithreading(1):
+    with (
+        pytest.raises(ValueError, match="at least one worker"),
+        make_loader().enable_multithreading(1),
+    ):
         pass
 
 
@@ -260,7 +287,11 @@ def test_the_log_of_memory(caplog):
 def test_context_managers_within_each_other():
     loader, seen = make_loader(num_workers=1), []
     loader.worker_init_fn = seen.append
-    with loader.enable_memory_log(), loader.enable_cpu_affinity(CORES[:1]), loader.enable_multithreading(1):
+    with (
+        loader.enable_memory_log(),
+        loader.enable_cpu_affinity(CORES[:1]),
+        loader.enable_multithreading(1),
+    ):
         list(loader)
     assert seen == [0] and loader.worker_init_fn == seen.append
     with pytest.raises(Odd), loader.enable_cpu_affinity(CORES[:1]):

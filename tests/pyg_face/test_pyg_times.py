@@ -19,7 +19,9 @@ SEEDS = torch.arange(60)
 def random_data(num_nodes=200, num_edges=1500, seed=0, **attributes):
     generator = torch.Generator().manual_seed(seed)
     edge_index = torch.randint(num_nodes, (2, num_edges), generator=generator)
-    return Data(x=torch.randn(num_nodes, 4, generator=generator), edge_index=edge_index, **attributes)
+    return Data(
+        x=torch.randn(num_nodes, 4, generator=generator), edge_index=edge_index, **attributes
+    )
 
 
 def node_times(num_nodes=200, latest=50, seed=1):
@@ -28,7 +30,11 @@ def node_times(num_nodes=200, latest=50, seed=1):
 
 def times_of_edges(data, batch):
     """The time of each sampled edge, and the limit of the seed it was drawn for."""
-    times = data.time[batch.n_id[batch.edge_index[0]]] if len(data.time) == data.num_nodes else data.time[batch.e_id]
+    times = (
+        data.time[batch.n_id[batch.edge_index[0]]]
+        if len(data.time) == data.num_nodes
+        else data.time[batch.e_id]
+    )
     return times, batch.seed_time[batch.batch[batch.edge_index[1]]]
 
 
@@ -69,7 +75,11 @@ def test_without_input_time_a_seeds_own_counts():
             level, expected = {seed}, {seed}
             for _ in range(2):
                 ends = torch.isin(data.edge_index[1], torch.tensor(sorted(level)))
-                level = set(data.edge_index[0, ends & (data.time <= data.time[seed])[data.edge_index[0]]].tolist())
+                level = set(
+                    data.edge_index[
+                        0, ends & (data.time <= data.time[seed])[data.edge_index[0]]
+                    ].tolist()
+                )
                 expected |= level
             assert {v for t, v in found if t == tree} == expected
 
@@ -87,17 +97,27 @@ def test_all_neighbours_come_in_the_order_in_which_pyg_sorts_them(count):
         row = slice(int(colptr[v]), int(colptr[v + 1]))
         expected += perm[row][of_sorted[row] <= v % 6].tolist()
     assert batch.e_id.tolist() == expected
-    assert batch.num_sampled_nodes == [60, batch.num_nodes - 60] and batch.num_sampled_edges == [len(expected)]
+    assert batch.num_sampled_nodes == [60, batch.num_nodes - 60] and batch.num_sampled_edges == [
+        len(expected)
+    ]
 
 
 @pytest.mark.parametrize("count", [200, 1500], ids=["nodes", "edges"])
 def test_last_takes_the_newest_valid_ones(count):
-    data = random_data(time=torch.randperm(count, generator=torch.Generator().manual_seed(2)))  # no ties
+    # No ties.
+    data = random_data(time=torch.randperm(count, generator=torch.Generator().manual_seed(2)))
     of_edges = data.time[data.edge_index[0]] if count == 200 else data.time
     limits = torch.full((60,), count // 2)
     for k in (1, 3):
         loader = NeighborLoader(
-            data, [k], SEEDS, limits, time_attr="time", temporal_strategy="last", batch_size=60, shuffle=True
+            data,
+            [k],
+            SEEDS,
+            limits,
+            time_attr="time",
+            temporal_strategy="last",
+            batch_size=60,
+            shuffle=True,
         )
         (batch,) = loader
         for i, v in enumerate(batch.n_id[:60].tolist()):
@@ -109,8 +129,14 @@ def test_last_takes_the_newest_valid_ones(count):
 
 def test_a_seed_without_valid_neighbours_stays_alone():
     data = random_data(time=node_times() + 10)
-    (batch,) = NeighborLoader(data, [3, 3], SEEDS, torch.zeros(60).long(), time_attr="time", batch_size=60)
-    assert batch.num_edges == 0 and torch.equal(batch.n_id, SEEDS) and torch.equal(batch.x, data.x[:60])
+    (batch,) = NeighborLoader(
+        data, [3, 3], SEEDS, torch.zeros(60).long(), time_attr="time", batch_size=60
+    )
+    assert (
+        batch.num_edges == 0
+        and torch.equal(batch.n_id, SEEDS)
+        and torch.equal(batch.x, data.x[:60])
+    )
     assert batch.num_sampled_nodes == [60, 0, 0] and batch.num_sampled_edges == [0, 0]
 
 
@@ -127,7 +153,11 @@ def hetero_data(seed=0, **times):
         ends = [torch.randint(len(data[t].x), (count,), generator=generator) for t in (src, dst)]
         data[src, rel, dst].edge_index = torch.stack(ends)
     for name, values in times.items():
-        data[name if name in ("paper", "author") else next(t for t in data.edge_types if t[1] == name)].time = values
+        data[
+            name
+            if name in ("paper", "author")
+            else next(t for t in data.edge_types if t[1] == name)
+        ].time = values
     return data
 
 
@@ -137,7 +167,9 @@ def drawn_times(data, batch, etype):
     limits = batch["paper"].seed_time[batch[etype[2]].batch[dst]]
     if "time" in data[etype[0]]:
         return data[etype[0]].time[batch[etype[0]].n_id[src]], limits
-    return (data[etype].time[batch[etype].e_id], limits) if "time" in data[etype] else (None, limits)
+    return (
+        (data[etype].time[batch[etype].e_id], limits) if "time" in data[etype] else (None, limits)
+    )
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "last"])
@@ -152,15 +184,26 @@ def drawn_times(data, batch, etype):
     ],
 )
 def test_types_without_times_are_drawn_from_uniformly(strategy, holders, timed):
-    data = hetero_data(**{name: node_times(count, seed=i) for i, (name, count) in enumerate(holders.items())})
+    data = hetero_data(
+        **{name: node_times(count, seed=i) for i, (name, count) in enumerate(holders.items())}
+    )
     seen, later = set(), 0
     inputs = torch.arange(50)
     loader = NeighborLoader(
-        data, [5, 4], ("paper", inputs), inputs % 30, time_attr="time", temporal_strategy=strategy, batch_size=13
+        data,
+        [5, 4],
+        ("paper", inputs),
+        inputs % 30,
+        time_attr="time",
+        temporal_strategy=strategy,
+        batch_size=13,
     )
     for batch in loader:
         assert torch.equal(batch["paper"].seed_time, (inputs % 30)[batch["paper"].input_id])
-        assert torch.equal(batch["paper"].batch[: batch["paper"].batch_size], torch.arange(batch["paper"].batch_size))
+        assert torch.equal(
+            batch["paper"].batch[: batch["paper"].batch_size],
+            torch.arange(batch["paper"].batch_size),
+        )
         for etype in data.edge_types:
             src, dst = batch[etype].edge_index
             assert torch.equal(batch[etype[0]].batch[src], batch[etype[2]].batch[dst])
@@ -192,10 +235,14 @@ def test_hetero_neighbours_come_in_the_order_in_which_pyg_sorts_them(level):
         data = hetero_data(cites=node_times(800, 6), writes=node_times(500, 6))
         colptrs, _, perms = to_hetero_csc(data, "cpu", edge_time_dict=data.collect("time"))
     inputs = torch.arange(50)
-    (batch,) = NeighborLoader(data, [-1], ("paper", inputs), inputs % 6, time_attr="time", batch_size=50)
+    (batch,) = NeighborLoader(
+        data, [-1], ("paper", inputs), inputs % 6, time_attr="time", batch_size=50
+    )
     for etype in (("paper", "cites", "paper"), ("author", "writes", "paper")):
         perm, expected = perms[etype], []
-        times = (data[etype[0]].time[data[etype].edge_index[0]] if level == "nodes" else data[etype].time)[perm]
+        times = (
+            data[etype[0]].time[data[etype].edge_index[0]] if level == "nodes" else data[etype].time
+        )[perm]
         for v in inputs.tolist():
             row = slice(int(colptrs[etype][v]), int(colptrs[etype][v + 1]))
             expected += perm[row][times[row] <= v % 6].tolist()
@@ -203,15 +250,27 @@ def test_hetero_neighbours_come_in_the_order_in_which_pyg_sorts_them(level):
 
 
 def contents(batch):
-    return [batch[key].tolist() for key in ("n_id", "e_id", "edge_index", "batch", "seed_time", "input_id")]
+    return [
+        batch[key].tolist()
+        for key in ("n_id", "e_id", "edge_index", "batch", "seed_time", "input_id")
+    ]
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "last"])
 def test_same_batches_whatever_the_workers(strategy):
     data = random_data(time=node_times())
-    settings = {"time_attr": "time", "temporal_strategy": strategy, "batch_size": 8, "shuffle": True, "seed": 3}
+    settings = {
+        "time_attr": "time",
+        "temporal_strategy": strategy,
+        "batch_size": 8,
+        "shuffle": True,
+        "seed": 3,
+    }
     alone, *others = (
-        [contents(batch) for batch in NeighborLoader(data, [4, 3], SEEDS, SEEDS % 40, **settings, **how)]
+        [
+            contents(batch)
+            for batch in NeighborLoader(data, [4, 3], SEEDS, SEEDS % 40, **settings, **how)
+        ]
         for how in ({}, {"num_workers": 2}, {"num_workers": 3, "prefetch": 4}, {"prefetch": 0})
     )
     assert len(alone) == 8 and all(other == alone for other in others)
@@ -232,21 +291,35 @@ def test_pygs_own_loader_with_our_sampler():
 def test_what_pyg_reads_of_a_sampler():
     times = node_times()
     sampler = NeighborSampler(random_data(time=times), [2], time_attr="time")
-    assert sampler.num_nodes == 200 and sampler.disjoint and sampler.is_temporal and sampler.edge_time is None
+    assert (
+        sampler.num_nodes == 200
+        and sampler.disjoint
+        and sampler.is_temporal
+        and sampler.edge_time is None
+    )
     assert sampler.node_time.data_ptr() == times.data_ptr()
     of_edges = NeighborSampler(random_data(time=node_times(1500)), [2], time_attr="time")
     assert of_edges.node_time is None and len(of_edges.edge_time) == 1500 and of_edges.disjoint
     plain = NeighborSampler(random_data(time=times), [2])
-    assert not plain.disjoint and not plain.is_temporal and plain.node_time is None and plain.edge_time is None
+    assert (
+        not plain.disjoint
+        and not plain.is_temporal
+        and plain.node_time is None
+        and plain.edge_time is None
+    )
     data = hetero_data(paper=node_times(100))
     hetero = NeighborSampler(data, [2], time_attr="time")
     assert hetero.num_nodes == {"paper": 100, "author": 40} and list(hetero.node_time) == ["paper"]
     data = hetero_data(writes=node_times(500))
-    assert list(NeighborSampler(data, [2], time_attr="time").edge_time) == [("author", "writes", "paper")]
+    assert list(NeighborSampler(data, [2], time_attr="time").edge_time) == [
+        ("author", "writes", "paper")
+    ]
 
 
 def all_of(data, inputs=SEEDS, limit=20):
-    loader = NeighborLoader(data, [-1], inputs, torch.full((len(inputs),), limit), time_attr="time", batch_size=60)
+    loader = NeighborLoader(
+        data, [-1], inputs, torch.full((len(inputs),), limit), time_attr="time", batch_size=60
+    )
     return loader, lambda: [batch.e_id.tolist() for batch in loader]
 
 
@@ -300,34 +373,55 @@ def test_sorted_edges_that_are_promised_and_edges_that_are_not():
     limits = torch.full((60,), 20)
     results = []
     for these, promised in ((in_order, True), (in_order, False), (data, True), (data, False)):
-        (batch,) = NeighborLoader(these, [-1], SEEDS, limits, time_attr="time", is_sorted=promised, batch_size=60)
+        (batch,) = NeighborLoader(
+            these, [-1], SEEDS, limits, time_attr="time", is_sorted=promised, batch_size=60
+        )
         results.append(torch.stack([*batch.n_id[batch.edge_index], batch.time]).tolist())
     assert results[0] == results[1] == results[2] == results[3]  # a false promise does no harm
 
 
 def test_errors_of_the_time_attribute():
     neither = "The time attribute 'time' is neither a node-level or edge-level attribute"
-    for data in (random_data(), random_data(time=torch.arange(7)), random_data(time="noon"), hetero_data()):
+    for data in (
+        random_data(),
+        random_data(time=torch.arange(7)),
+        random_data(time="noon"),
+        hetero_data(),
+    ):
         with pytest.raises(ValueError, match=neither):
             NeighborSampler(data, [2], time_attr="time")
     both = hetero_data(paper=node_times(100), writes=node_times(500).float())
     with pytest.raises(
-        TypeError, match="times must all be integers or all be floats, got int64 in vertex field 'time'"
+        TypeError,
+        match="times must all be integers or all be floats, got int64 in vertex field 'time'",
     ):
         NeighborSampler(both, [2], time_attr="time")
-    with pytest.raises(TypeError, match="vertex field 'time' must be a tensor of integers or floats, got torch.comp"):
-        NeighborSampler(random_data(time=torch.zeros(200, dtype=torch.complex64)), [2], time_attr="time")
-    with pytest.raises(TypeError, match="edge field 'time' must be a tensor of integers or floats, got torch.bool"):
-        NeighborSampler(random_data(time=torch.zeros(1500, dtype=torch.bool)), [2], time_attr="time")
+    with pytest.raises(
+        TypeError,
+        match="vertex field 'time' must be a tensor of integers or floats, got torch.comp",
+    ):
+        NeighborSampler(
+            random_data(time=torch.zeros(200, dtype=torch.complex64)), [2], time_attr="time"
+        )
+    with pytest.raises(
+        TypeError, match="edge field 'time' must be a tensor of integers or floats, got torch.bool"
+    ):
+        NeighborSampler(
+            random_data(time=torch.zeros(1500, dtype=torch.bool)), [2], time_attr="time"
+        )
     with pytest.raises(TypeError, match="times and weights must be tensors, got list"):
         NeighborSampler(random_data(time=[0] * 200), [2], time_attr="time")
-    with pytest.raises(ValueError, match=r"field 'time' must have one row per vertex \(100\), got 99"):
+    with pytest.raises(
+        ValueError, match=r"field 'time' must have one row per vertex \(100\), got 99"
+    ):
         NeighborSampler(hetero_data(paper=node_times(99)), [2], time_attr="time")
 
 
 @pytest.mark.parametrize("strategy", ["newest", "", None])
 def test_unknown_strategies(strategy):
-    with pytest.raises(ValueError, match=f"temporal_strategy must be 'uniform' or 'last', got {strategy!r}"):
+    with pytest.raises(
+        ValueError, match=f"temporal_strategy must be 'uniform' or 'last', got {strategy!r}"
+    ):
         NeighborLoader(random_data(), [2], temporal_strategy=strategy)
 
 
@@ -341,8 +435,16 @@ def test_unknown_strategies(strategy):
         ),
         (torch.zeros(60, 1, dtype=torch.int64), ValueError, r"got shape \(60, 1\)"),
         ([0] * 60, TypeError, "input_time must be a tensor or None, got list"),
-        (torch.zeros(60), TypeError, "input_time must be integers, as the data's 'time' is, got torch.float32"),
-        (torch.tensor([0] * 59 + [-(2**63)]), ValueError, r"input_time must not be missing \(NaN or NaT\), got -92"),
+        (
+            torch.zeros(60),
+            TypeError,
+            "input_time must be integers, as the data's 'time' is, got torch.float32",
+        ),
+        (
+            torch.tensor([0] * 59 + [-(2**63)]),
+            ValueError,
+            r"input_time must not be missing \(NaN or NaT\), got -92",
+        ),
     ],
 )
 def test_bad_input_times(times, error, message):
@@ -351,15 +453,20 @@ def test_bad_input_times(times, error, message):
 
 
 def test_input_time_needs_a_time_attribute():
-    with pytest.raises(ValueError, match="Received conflicting 'input_time' and 'time_attr' arguments"):
+    with pytest.raises(
+        ValueError, match="Received conflicting 'input_time' and 'time_attr' arguments"
+    ):
         NeighborLoader(random_data(time=node_times()), [2], SEEDS, SEEDS)
 
 
 def test_seeds_without_a_time_of_their_own_need_one():
-    with pytest.raises(ValueError, match="input_time must be given, as the input nodes have no 'time' of their own"):
+    with pytest.raises(
+        ValueError, match="input_time must be given, as the input nodes have no 'time' of their own"
+    ):
         NeighborLoader(random_data(time=node_times(1500)), [2], SEEDS, time_attr="time")
     with pytest.raises(
-        ValueError, match="input_time must be given, as the input nodes of type 'author' have no 'time'"
+        ValueError,
+        match="input_time must be given, as the input nodes of type 'author' have no 'time'",
     ):
         NeighborLoader(hetero_data(paper=node_times(100)), [2], "author", time_attr="time")
 
@@ -370,10 +477,18 @@ def test_as_many_edges_as_vertices(name, level):
     data = random_data(num_nodes=300, num_edges=300, **{name: node_times(300)})
     sampler = NeighborSampler(data, [-1], time_attr=name)
     assert torch.equal(getattr(sampler, level), data[name])
-    loader = NeighborLoader(data, [-1], torch.arange(300), node_times(300, seed=5), time_attr=name, batch_size=100)
+    loader = NeighborLoader(
+        data, [-1], torch.arange(300), node_times(300, seed=5), time_attr=name, batch_size=100
+    )
     for batch in loader:
-        times = data[name][batch.n_id[batch.edge_index[0]]] if level == "node_time" else data[name][batch.e_id]
-        assert (times <= batch.seed_time[batch.batch[batch.edge_index[1]]]).all() and batch.num_edges
+        times = (
+            data[name][batch.n_id[batch.edge_index[0]]]
+            if level == "node_time"
+            else data[name][batch.e_id]
+        )
+        assert (
+            times <= batch.seed_time[batch.batch[batch.edge_index[1]]]
+        ).all() and batch.num_edges
 
 
 def test_bidirectional_subgraphs_stay_within_their_trees():
@@ -384,13 +499,17 @@ def test_bidirectional_subgraphs_stay_within_their_trees():
         assert torch.equal(batch.batch[src], batch.batch[dst])
         ends = set(zip(src.tolist(), dst.tolist(), strict=True))
         assert ends and {(d, s) for s, d in ends} == ends
-        assert batch.batch[:20].tolist() == list(range(20)) and torch.equal(batch.x, data.x[batch.n_id])
+        assert batch.batch[:20].tolist() == list(range(20)) and torch.equal(
+            batch.x, data.x[batch.n_id]
+        )
 
 
 @pytest.mark.parametrize("count", [200, 1500], ids=["nodes", "edges"])
 def test_a_pickled_sampler_draws_the_same(count):
     sampler = NeighborSampler(random_data(time=node_times(count)), [3, 2], time_attr="time")
     inputs = NodeSamplerInput(None, SEEDS, SEEDS % 40)
-    outputs = [these.sample_nodes(inputs, 7)[0] for these in (sampler, pickle.loads(pickle.dumps(sampler)))]
+    outputs = [
+        these.sample_nodes(inputs, 7)[0] for these in (sampler, pickle.loads(pickle.dumps(sampler)))
+    ]
     assert outputs[0].edge.tolist() == outputs[1].edge.tolist() and len(outputs[0].edge)
     assert outputs[0].batch.tolist() == outputs[1].batch.tolist()

@@ -1,9 +1,16 @@
-"""What PyG builds on its loaders works with ours: zipping, caching, prefetching, degrees, inference."""
+"""What PyG builds on its loaders works with ours: zipping, caching, prefetching, degrees,
+inference."""
 
 import pytest
 import torch
 from torch_geometric.data import Data
-from torch_geometric.loader import CachedLoader, ImbalancedSampler, NodeLoader, PrefetchLoader, ZipLoader
+from torch_geometric.loader import (
+    CachedLoader,
+    ImbalancedSampler,
+    NodeLoader,
+    PrefetchLoader,
+    ZipLoader,
+)
 from torch_geometric.nn import PNAConv
 from torch_geometric.nn.models import GraphSAGE
 
@@ -27,12 +34,16 @@ def test_zipped_loaders(filter_per_worker, workers):
     data = make_data()
     first = NeighborLoader(data, [3], torch.arange(20))
     second = NeighborLoader(data, [2, 2], torch.arange(20, 60))
-    links = LinkNeighborLoader(data, [1], edge_label_index=data.edge_index[:, :30], neg_sampling="binary")
+    links = LinkNeighborLoader(
+        data, [1], edge_label_index=data.edge_index[:, :30], neg_sampling="binary"
+    )
     zipped = ZipLoader([first, second, links], filter_per_worker, batch_size=8, num_workers=workers)
     batches = list(zipped)
     assert len(batches) == len(zipped) == 3
     for one, other, pairs in batches:
-        assert torch.equal(one.input_id, other.input_id) and torch.equal(one.input_id, pairs.input_id)
+        assert torch.equal(one.input_id, other.input_id) and torch.equal(
+            one.input_id, pairs.input_id
+        )
         assert torch.equal(other.n_id[: other.batch_size], other.input_id + 20)
         for batch in (one, other, pairs):
             assert torch.equal(batch.x, data.x[batch.n_id])
@@ -46,10 +57,14 @@ def test_cached_batches_stay_as_they_were():
     first = list(loader)
     values = [batch.clone() for batch in first]
     second = list(loader)
-    assert len(first) == len(loader) == 4 and all(a is b for a, b in zip(first, second, strict=True))
+    assert len(first) == len(loader) == 4 and all(
+        a is b for a, b in zip(first, second, strict=True)
+    )
     for batch, value in zip(second, values, strict=True):  # memory that is held is not used again
         assert torch.equal(batch.x, value.x) and torch.equal(batch.n_id, value.n_id)
-        assert torch.equal(batch.x, data.x[batch.n_id]) and torch.equal(batch.edge_index, value.edge_index)
+        assert torch.equal(batch.x, data.x[batch.n_id]) and torch.equal(
+            batch.edge_index, value.edge_index
+        )
     loader.clear()
     assert len(list(loader)) == 4
 
@@ -127,7 +142,9 @@ def test_the_loop_of_pygs_reddit_example():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pygs_loader_around_our_sampler(workers):
     data = make_data()
-    loader = NodeLoader(data, NeighborSampler(data, [3, 2]), torch.arange(30), batch_size=8, num_workers=workers)
+    loader = NodeLoader(
+        data, NeighborSampler(data, [3, 2]), torch.arange(30), batch_size=8, num_workers=workers
+    )
     for _ in range(2):
         batches = list(loader)
         assert sum((batch.input_id.tolist() for batch in batches), []) == list(range(30))
@@ -142,4 +159,7 @@ def test_our_sampler_in_a_spawned_process():
     options = {"num_workers": 1, "multiprocessing_context": "spawn", "filter_per_worker": False}
     batches = list(NodeLoader(data, sampler, torch.arange(30), batch_size=8, **options))
     assert [batch.batch_size for batch in batches] == [8, 8, 8, 6]
-    assert all(torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id]) for batch in batches)
+    assert all(
+        torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+        for batch in batches
+    )

@@ -12,10 +12,16 @@ from pagraph.pyg.sampler import NeighborSampler
 
 
 def star(weights, order, **attributes):
-    """Vertex 0 with an in-edge from each other vertex; ``weights`` by vertex, edges permuted by ``order``."""
+    """Vertex 0 with an in-edge from each other vertex; ``weights`` by vertex, edges permuted by
+    ``order``."""
     sources = 1 + torch.as_tensor(order)
     edge_index = torch.stack([sources, torch.zeros_like(sources)])
-    return Data(num_nodes=len(order) + 1, edge_index=edge_index, w=torch.as_tensor(weights)[sources - 1], **attributes)
+    return Data(
+        num_nodes=len(order) + 1,
+        edge_index=edge_index,
+        w=torch.as_tensor(weights)[sources - 1],
+        **attributes,
+    )
 
 
 def counts_of(loader, points):
@@ -31,7 +37,13 @@ def test_draws_with_replacement_are_in_proportion(disjoint):
     weights = np.array([0.5, 3, 0, 1, 2, 0, 5, 1.5])
     data = star(weights, np.random.default_rng(0).permutation(8))
     inputs = torch.zeros(100, dtype=torch.int64)
-    options = {"weight_attr": "w", "replace": True, "disjoint": disjoint, "batch_size": 1, "seed": 0}
+    options = {
+        "weight_attr": "w",
+        "replace": True,
+        "disjoint": disjoint,
+        "batch_size": 1,
+        "seed": 0,
+    }
     counts = counts_of(NeighborLoader(data, [40], inputs, **options), 8)
     assert counts.sum() == 4000 and (counts[weights == 0] == 0).all()
     kept = weights > 0
@@ -43,9 +55,13 @@ def test_the_chance_of_a_pick_without_replacement():
     weights = np.array([1.0, 2, 3, 4])
     data = star(weights, [2, 0, 3, 1])
     inputs = torch.zeros(3000, dtype=torch.int64)
-    counts = counts_of(NeighborLoader(data, [2], inputs, weight_attr="w", disjoint=True, batch_size=500, seed=1), 4)
+    counts = counts_of(
+        NeighborLoader(data, [2], inputs, weight_attr="w", disjoint=True, batch_size=500, seed=1), 4
+    )
     p = weights / weights.sum()
-    chances = np.array([p[i] + sum(p[j] * p[i] / (1 - p[j]) for j in range(4) if j != i) for i in range(4)])
+    chances = np.array(
+        [p[i] + sum(p[j] * p[i] / (1 - p[j]) for j in range(4) if j != i) for i in range(4)]
+    )
     spread = np.sqrt(3000 * chances * (1 - chances))
     assert counts.sum() == 6000 and (np.abs(counts - 3000 * chances) < 4 * spread).all()
 
@@ -62,7 +78,9 @@ def random_data(dtype=torch.float32, **attributes):
 def test_edges_of_weight_zero_are_never_drawn(dtype, replace):
     data = random_data(dtype)
     positive = torch.bincount(data.edge_index[1, data.w > 0], minlength=200)
-    for batch in NeighborLoader(data, [3, -1], torch.arange(60), weight_attr="w", replace=replace, batch_size=60):
+    for batch in NeighborLoader(
+        data, [3, -1], torch.arange(60), weight_attr="w", replace=replace, batch_size=60
+    ):
         assert (data.w[batch.e_id] > 0).all() and torch.equal(batch.w, data.w[batch.e_id])
         assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
         drawn = torch.bincount(batch.edge_index[1], minlength=batch.num_nodes)
@@ -78,7 +96,12 @@ def test_edge_types_without_weights_are_drawn_from_uniformly():
     data["a"].x, data["b"].x = torch.randn(30, 2), torch.randn(20, 2)
     generator = torch.Generator().manual_seed(0)
     ends = [
-        torch.stack([torch.randint(30, (300,), generator=generator), torch.randint(20, (300,), generator=generator)])
+        torch.stack(
+            [
+                torch.randint(30, (300,), generator=generator),
+                torch.randint(20, (300,), generator=generator),
+            ]
+        )
     ]
     data["a", "weighted", "b"].edge_index = ends[0]
     data["a", "weighted", "b"].w = (torch.arange(300) % 4 == 0).float()
@@ -94,7 +117,10 @@ def test_same_batches_whatever_the_workers():
     data = random_data()
     settings = {"weight_attr": "w", "batch_size": 8, "shuffle": True, "seed": 3}
     alone, *others = (
-        [batch.e_id.tolist() for batch in NeighborLoader(data, [2, 3], torch.arange(60), **settings, **how)]
+        [
+            batch.e_id.tolist()
+            for batch in NeighborLoader(data, [2, 3], torch.arange(60), **settings, **how)
+        ]
         for how in ({}, {"num_workers": 3}, {"prefetch": 0})
     )
     assert len(alone) == 8 and all(other == alone for other in others)
@@ -102,7 +128,9 @@ def test_same_batches_whatever_the_workers():
 
 def test_pygs_own_loader_with_our_sampler():
     data = random_data()
-    for batch in NodeLoader(data, NeighborSampler(data, [2, 2], weight_attr="w"), torch.arange(60), batch_size=16):
+    for batch in NodeLoader(
+        data, NeighborSampler(data, [2, 2], weight_attr="w"), torch.arange(60), batch_size=16
+    ):
         assert (batch.w > 0).all() and batch.num_edges > 0
 
 
@@ -120,12 +148,28 @@ def test_weights_written_in_place_count_and_replaced_ones_do_not():
 @pytest.mark.parametrize(
     ("weights", "error", "message"),
     [
-        (torch.full((1500,), -0.5), ValueError, "edge field 'w' must be finite and not negative, got -0.5"),
-        (torch.full((1500,), float("nan")), ValueError, "edge field 'w' must be finite and not negative, got nan"),
+        (
+            torch.full((1500,), -0.5),
+            ValueError,
+            "edge field 'w' must be finite and not negative, got -0.5",
+        ),
+        (
+            torch.full((1500,), float("nan")),
+            ValueError,
+            "edge field 'w' must be finite and not negative, got nan",
+        ),
         (torch.ones(1499), ValueError, r"field 'w' must have one row per edge \(1500\), got 1499"),
-        (torch.ones(1500, 2), ValueError, r"edge field 'w' must have one number per edge \(1500\), got shape"),
+        (
+            torch.ones(1500, 2),
+            ValueError,
+            r"edge field 'w' must have one number per edge \(1500\), got shape",
+        ),
         (torch.tensor(1.0), ValueError, "field 'w' must have one row per edge"),
-        (torch.ones(1500, dtype=torch.complex64), TypeError, "edge field 'w' must be a tensor of floats"),
+        (
+            torch.ones(1500, dtype=torch.complex64),
+            TypeError,
+            "edge field 'w' must be a tensor of floats",
+        ),
         ([1.0] * 1500, TypeError, "times and weights must be tensors, got list"),
     ],
 )
@@ -137,7 +181,9 @@ def test_bad_weights(weights, error, message):
 
 
 def test_no_edge_has_the_weights():
-    with pytest.raises(KeyError, match="weight_attr must name an attribute of the edges, got 'missing'"):
+    with pytest.raises(
+        KeyError, match="weight_attr must name an attribute of the edges, got 'missing'"
+    ):
         NeighborLoader(random_data(), [2], weight_attr="missing")
     data = HeteroData()
     data["a"].w, data["a"].num_nodes = torch.ones(3), 3

@@ -1,4 +1,5 @@
-"""Windows, shared trees and times of every kind through the loaders: by brute force, and by example."""
+"""Windows, shared trees and times of every kind through the loaders: by brute force, and by
+example."""
 
 import math
 
@@ -49,13 +50,18 @@ HOW = st.fixed_dictionaries(
 
 
 def check(data, batch, limits, window):
-    """No sampled edge is later than its tree, given by number, or outside of its window; nor is its source."""
+    """No sampled edge is later than its tree, given by number, or outside of its window; nor is its
+    source."""
     for etype in data.edge_types:
         src, dst = batch[etype].edge_index
         trees = batch[etype[0]].batch[src]
         assert torch.equal(trees, batch[etype[2]].batch[dst])
         own = [exact(data[etype].time[batch[etype].e_id])] if "time" in data[etype] else []
-        own += [exact(data[etype[0]].time[batch[etype[0]].n_id[src]])] if "time" in data[etype[0]] else []
+        own += (
+            [exact(data[etype[0]].time[batch[etype[0]].n_id[src]])]
+            if "time" in data[etype[0]]
+            else []
+        )
         length = window.get(etype) if isinstance(window, dict) else window
         for tree, *found in zip(trees.tolist(), *own, strict=True):
             assert all(within(limits[tree], time) for time in found)
@@ -67,9 +73,18 @@ def check(data, batch, limits, window):
 def test_nothing_leaks_from_input_nodes(made, how, data):
     graph, kind, window = made
     ntype = data.draw(st.sampled_from(["user", "item"]))
-    ids = torch.tensor(data.draw(st.lists(st.integers(0, len(graph[ntype].x) - 1), min_size=1, max_size=9)))
+    ids = torch.tensor(
+        data.draw(st.lists(st.integers(0, len(graph[ntype].x) - 1), min_size=1, max_size=9))
+    )
     given = data.draw(times(len(ids), kind, missing=False))
-    options = {"time_attr": "time", "time_window": window, "batch_size": 4, "prefetch": 0, "cache": 0, **how}
+    options = {
+        "time_attr": "time",
+        "time_window": window,
+        "batch_size": 4,
+        "prefetch": 0,
+        "cache": 0,
+        **how,
+    }
     for batch in NeighborLoader(graph, input_nodes=(ntype, ids), input_time=given, **options):
         of_seeds = exact(batch[ntype].seed_time)
         assert of_seeds == exact(given[batch[ntype].input_id])
@@ -82,7 +97,12 @@ def test_nothing_leaks_from_input_nodes(made, how, data):
 
 
 @TRIALS
-@given(made=relational(), how=HOW, negatives=st.sampled_from([None, "binary", ("triplet", 2)]), data=st.data())
+@given(
+    made=relational(),
+    how=HOW,
+    negatives=st.sampled_from([None, "binary", ("triplet", 2)]),
+    data=st.data(),
+)
 def test_nothing_leaks_from_links(made, how, negatives, data):
     graph, kind, window = made
     for ntype in ("user", "item"):
@@ -94,7 +114,14 @@ def test_nothing_leaks_from_links(made, how, negatives, data):
     ends = [st.integers(0, len(graph[ntype].x) - 1) for ntype in ("user", "item")]
     links = torch.tensor(data.draw(st.lists(st.tuples(*ends), min_size=1, max_size=6))).t()
     given = data.draw(times(links.size(1), kind, missing=False))
-    options = {"time_attr": "time", "time_window": window, "batch_size": 4, "prefetch": 0, "cache": 0, **how}
+    options = {
+        "time_attr": "time",
+        "time_window": window,
+        "batch_size": 4,
+        "prefetch": 0,
+        "cache": 0,
+        **how,
+    }
     loader = LinkNeighborLoader(
         graph,
         edge_label_index=(TYPES[0], links),
@@ -105,7 +132,12 @@ def test_nothing_leaks_from_links(made, how, negatives, data):
     for batch in loader:
         store = batch["user"] if negatives == ("triplet", 2) else batch[TYPES[0]]
         of_links = given[store.input_id if "input_id" in store else batch[TYPES[0]].input_id]
-        check(graph, batch, sorted(set(exact(of_links))) if how["share_trees"] else exact(of_links), window)
+        check(
+            graph,
+            batch,
+            sorted(set(exact(of_links))) if how["share_trees"] else exact(of_links),
+            window,
+        )
 
 
 def shop(count=400, seed=0):
@@ -117,13 +149,25 @@ def shop(count=400, seed=0):
 
 def test_same_batches_whatever_the_workers():
     data, inputs = shop(), torch.arange(50)
-    options = {"input_time": torch.arange(50) % 5 / 5 + 0.1, "time_attr": "time", "time_window": 0.3, "seed": 3}
+    options = {
+        "input_time": torch.arange(50) % 5 / 5 + 0.1,
+        "time_attr": "time",
+        "time_window": 0.3,
+        "seed": 3,
+    }
     for share in (False, True):
         made = [
             [
                 (batch.n_id.tolist(), batch.e_id.tolist(), batch.batch.tolist())
                 for batch in NeighborLoader(
-                    data, [3, 2], inputs, batch_size=16, shuffle=True, share_trees=share, **options, **how
+                    data,
+                    [3, 2],
+                    inputs,
+                    batch_size=16,
+                    shuffle=True,
+                    share_trees=share,
+                    **options,
+                    **how,
                 )
             ]
             for how in ({}, {"num_workers": 3}, {"prefetch": 0})
@@ -169,15 +213,29 @@ def test_pygs_own_loader_with_our_sampler_and_a_window():
     sampler = NeighborSampler(data, [4, 3], time_attr="time", time_window=0.2)
     for batch in NodeLoader(data, sampler, torch.arange(50), at, batch_size=16):
         limits = batch.seed_time[batch.batch[batch.edge_index[1]]]
-        assert (batch.time <= limits).all() and (batch.time > limits - 0.2).all() and batch.num_edges
+        assert (
+            (batch.time <= limits).all() and (batch.time > limits - 0.2).all() and batch.num_edges
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"time_attr": "time", "time_window": 0}, ValueError, "time_window must be positive, got 0"),
-        ({"time_attr": "time", "time_window": math.nan}, ValueError, "time_window must be positive, got nan"),
-        ({"time_attr": "time", "time_window": {("a", "to", "b"): 2}}, ValueError, "must be of the edge types"),
+        (
+            {"time_attr": "time", "time_window": 0},
+            ValueError,
+            "time_window must be positive, got 0",
+        ),
+        (
+            {"time_attr": "time", "time_window": math.nan},
+            ValueError,
+            "time_window must be positive, got nan",
+        ),
+        (
+            {"time_attr": "time", "time_window": {("a", "to", "b"): 2}},
+            ValueError,
+            "must be of the edge types",
+        ),
         ({"time_window": 2}, ValueError, "time_window needs a time, got 2 without"),
         ({"share_trees": True}, ValueError, "share_trees needs a time, got True without"),
     ],

@@ -1,4 +1,5 @@
-"""What is true of every batch, whatever is drawn: with one type and several, repeated seeds, trees, subgraph types."""
+"""What is true of every batch, whatever is drawn: with one type and several, repeated seeds, trees,
+subgraph types."""
 
 import numpy as np
 import pytest
@@ -31,7 +32,9 @@ def typed_graph(seed=0, sizes=(12, 25, 6, 3)):
         data[t].x = torch.arange(n).view(n, 1)
     for s, r, d in ETYPES:
         m = int(rng.integers(0, 90))
-        data[s, r, d].edge_index = torch.from_numpy(np.stack([rng.integers(0, counts[t], m) for t in (s, d)]))
+        data[s, r, d].edge_index = torch.from_numpy(
+            np.stack([rng.integers(0, counts[t], m) for t in (s, d)])
+        )
         data[s, r, d].edge_attr = torch.arange(m)
     return data
 
@@ -49,7 +52,13 @@ def test_homogeneous(seed, size, num_neighbors, replace, batch_size, draw):
     data = graph(*size, seed)
     seeds = torch.tensor(draw.draw(st.lists(st.integers(0, size[0] - 1), min_size=1, max_size=12)))
     loader = NeighborLoader(
-        data, num_neighbors, input_nodes=seeds, replace=replace, batch_size=batch_size, shuffle=True, seed=seed
+        data,
+        num_neighbors,
+        input_nodes=seeds,
+        replace=replace,
+        batch_size=batch_size,
+        shuffle=True,
+        seed=seed,
     )
     read = []
     for batch in loader:
@@ -72,15 +81,26 @@ def test_homogeneous(seed, size, num_neighbors, replace, batch_size, draw):
 )
 def test_heterogeneous(seed, fanouts, by_name, replace, batch_size, input_type, draw):
     data = typed_graph(seed)
-    seeds = torch.tensor(draw.draw(st.lists(st.integers(0, data[input_type].num_nodes - 1), min_size=1, max_size=9)))
-    named = {"__".join(etype): numbers for etype, numbers in fanouts.items()} if by_name else fanouts
-    loader = NeighborLoader(data, named, input_nodes=(input_type, seeds), replace=replace, batch_size=batch_size)
+    seeds = torch.tensor(
+        draw.draw(st.lists(st.integers(0, data[input_type].num_nodes - 1), min_size=1, max_size=9))
+    )
+    named = (
+        {"__".join(etype): numbers for etype, numbers in fanouts.items()} if by_name else fanouts
+    )
+    loader = NeighborLoader(
+        data, named, input_nodes=(input_type, seeds), replace=replace, batch_size=batch_size
+    )
     for batch in loader:
         assert batch.node_types == data.node_types and batch.edge_types == data.edge_types
         store = batch[input_type]
         assert torch.equal(store.n_id[: store.batch_size], seeds[store.input_id])
-        assert getattr(batch, "input_type", input_type) == input_type  # before PyG 2.7 there is no such attribute
-        assert not any("input_id" in batch[t] or "batch_size" in batch[t] for t in data.node_types if t != input_type)
+        # Before PyG 2.7 there is no such attribute.
+        assert getattr(batch, "input_type", input_type) == input_type
+        assert not any(
+            "input_id" in batch[t] or "batch_size" in batch[t]
+            for t in data.node_types
+            if t != input_type
+        )
         assert all(torch.equal(batch[t].x, data[t].x[batch[t].n_id]) for t in data.node_types)
         assert all(torch.equal(batch[e].edge_attr, batch[e].e_id) for e in data.edge_types)
         assert batch["z"].x.shape == (0, 1)
@@ -98,10 +118,20 @@ def test_a_mask_gives_vertex_ids_as_input_ids():
 def test_input_of_one_type(form):
     data = typed_graph()
     mask = torch.arange(25) % 2 == 0
-    nodes = {"mask": mask, "list": [3, 5, 3]}.get(form[1], form[1]) if isinstance(form, tuple) else None
-    loader = NeighborLoader(data, [2, 2], input_nodes=form if form == "v" else ("v", nodes), batch_size=7)
+    nodes = (
+        {"mask": mask, "list": [3, 5, 3]}.get(form[1], form[1]) if isinstance(form, tuple) else None
+    )
+    loader = NeighborLoader(
+        data, [2, 2], input_nodes=form if form == "v" else ("v", nodes), batch_size=7
+    )
     seen = torch.cat([batch["v"].n_id[: batch["v"].batch_size] for batch in loader]).tolist()
-    wanted = range(25) if nodes is None else mask.nonzero().view(-1).tolist() if form[1] == "mask" else nodes
+    wanted = (
+        range(25)
+        if nodes is None
+        else mask.nonzero().view(-1).tolist()
+        if form[1] == "mask"
+        else nodes
+    )
     assert seen == list(wanted)
 
 
@@ -114,11 +144,16 @@ def test_disjoint_trees(num_neighbors, replace, seed):
     batch = next(iter(NeighborLoader(data, num_neighbors, input_nodes=seeds, **options)))
     check_trees({"": batch.batch}, {"": batch.n_id}, {("", ""): batch.edge_index}, "")
     assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
-    alone = [next(iter(NeighborLoader(data, [-1, -1], input_nodes=[v], batch_size=1))) for v in seeds.tolist()]
+    alone = [
+        next(iter(NeighborLoader(data, [-1, -1], input_nodes=[v], batch_size=1)))
+        for v in seeds.tolist()
+    ]
     whole = next(iter(NeighborLoader(data, [-1, -1], input_nodes=seeds, **options)))
     for tree, single in enumerate(alone):
         assert sorted(whole.n_id[whole.batch == tree].tolist()) == sorted(single.n_id.tolist())
-        assert sorted(whole.e_id[whole.batch[whole.edge_index[1]] == tree].tolist()) == sorted(single.e_id.tolist())
+        assert sorted(whole.e_id[whole.batch[whole.edge_index[1]] == tree].tolist()) == sorted(
+            single.e_id.tolist()
+        )
 
     batch = next(iter(NeighborLoader(typed, num_neighbors, input_nodes=("v", seeds), **options)))
     stores = {t: batch[t] for t in batch.node_types}
@@ -141,11 +176,15 @@ def check_trees(trees, nodes, edges, input_type):
 
 
 def reachable(data, batch):
-    """The edges of the data among a batch's vertices, as pairs of ids; from each copy of a repeated destination."""
+    """The edges of the data among a batch's vertices, as pairs of ids; from each copy of a repeated
+    destination."""
     known, copies = set(batch.n_id.tolist()), batch.n_id.tolist()
     pairs = data.edge_index.t().tolist()
     return sorted(
-        (e, place) for place, v in enumerate(copies) for e, (s, d) in enumerate(pairs) if d == v and s in known
+        (e, place)
+        for place, v in enumerate(copies)
+        for e, (s, d) in enumerate(pairs)
+        if d == v and s in known
     )
 
 
@@ -154,11 +193,18 @@ def reachable(data, batch):
 def test_induced_is_all_edges_among_the_vertices(seed, num_neighbors, replace):
     data = graph(20, 60, seed)
     loader = NeighborLoader(
-        data, num_neighbors, input_nodes=[1, 1, 7], subgraph_type="induced", replace=replace, batch_size=3
+        data,
+        num_neighbors,
+        input_nodes=[1, 1, 7],
+        subgraph_type="induced",
+        replace=replace,
+        batch_size=3,
     )
     for batch in loader:
         assert "num_sampled_nodes" not in batch and "num_sampled_edges" not in batch
-        assert sorted(zip(batch.e_id.tolist(), batch.edge_index[1].tolist(), strict=True)) == reachable(data, batch)
+        assert sorted(
+            zip(batch.e_id.tolist(), batch.edge_index[1].tolist(), strict=True)
+        ) == reachable(data, batch)
         assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
         assert (batch.edge_index[1].diff() >= 0).all() and torch.equal(batch.edge_attr, batch.e_id)
         Seen.of(batch, data).check_copies("", batch.edge_index[0])
@@ -187,7 +233,9 @@ def test_bidirectional_and_directional_draw_the_same():
         for kind in ("directional", "bidirectional")
     )
     both = {edge for s, d in one.edge_index.t().tolist() for edge in ((s, d), (d, s))}
-    assert torch.equal(one.n_id, other.n_id) and both == set(map(tuple, other.edge_index.t().tolist()))
+    assert torch.equal(one.n_id, other.n_id) and both == set(
+        map(tuple, other.edge_index.t().tolist())
+    )
 
 
 @pytest.mark.parametrize("kind", ["directional", "bidirectional", "induced"])
@@ -199,10 +247,15 @@ def test_edge_index_is_of_no_class_of_ours(kind):
 
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_graphs_without_edges_and_seeds_without_neighbours(disjoint):
-    lonely = [Data(x=torch.zeros(4, 2)), Data(num_nodes=4, edge_index=torch.empty((2, 0), dtype=torch.int64))]
+    lonely = [
+        Data(x=torch.zeros(4, 2)),
+        Data(num_nodes=4, edge_index=torch.empty((2, 0), dtype=torch.int64)),
+    ]
     lonely.append(Data(num_nodes=4, edge_index=torch.tensor([[2], [3]])))
     for data in lonely:
-        batch = next(iter(NeighborLoader(data, [2, 2], input_nodes=[1, 0], batch_size=2, disjoint=disjoint)))
+        batch = next(
+            iter(NeighborLoader(data, [2, 2], input_nodes=[1, 0], batch_size=2, disjoint=disjoint))
+        )
         assert batch.n_id.tolist() == [1, 0] and batch.e_id.tolist() == [] and batch.num_nodes == 2
         assert batch.num_sampled_nodes == [2, 0, 0] and batch.num_sampled_edges == [0, 0]
         assert ("edge_index" in batch) == ("edge_index" in data)
@@ -235,11 +288,14 @@ def test_neighbours_are_drawn_uniformly(degree):
     copies = 300
     src = torch.arange(degree).repeat(copies) + copies
     data = Data(
-        edge_index=torch.stack([src, torch.arange(copies).repeat_interleave(degree)]), num_nodes=copies + degree
+        edge_index=torch.stack([src, torch.arange(copies).repeat_interleave(degree)]),
+        num_nodes=copies + degree,
     )
     for k in {1, degree // 2}:
         counts = torch.zeros(degree)
-        for batch in NeighborLoader(data, [k], input_nodes=torch.arange(copies), batch_size=copies, seed=degree):
+        for batch in NeighborLoader(
+            data, [k], input_nodes=torch.arange(copies), batch_size=copies, seed=degree
+        ):
             counts += torch.bincount(batch.e_id % degree, minlength=degree)
         expected = copies * k / degree
         statistic = float(((counts - expected) ** 2 / expected).sum()) * (degree - 1) / (degree - k)
@@ -250,7 +306,9 @@ def test_neighbours_are_drawn_uniformly(degree):
 @pytest.mark.parametrize("replace", [False, True])
 def test_pygs_own_loader_drives_the_sampler(replace):
     data, typed = graph(), typed_graph()
-    for batch in NodeLoader(data, NeighborSampler(data, [3, 2], replace=replace), batch_size=8, shuffle=True):
+    for batch in NodeLoader(
+        data, NeighborSampler(data, [3, 2], replace=replace), batch_size=8, shuffle=True
+    ):
         assert torch.equal(batch.x, data.x[batch.n_id])
         Seen.of(batch, data).check({("", ""): [3, 2]}, replace=replace)
     sampler = NeighborSampler(typed, [3, 2], replace=replace)

@@ -13,7 +13,8 @@ from pagraph import FormatError
 from pagraph.datasets import open_graph, read_graph, write_graph
 
 reads_objects = pytest.mark.skipif(
-    not hasattr(torch.serialization, "safe_globals"), reason="torch before 2.5 reads plain values alone"
+    not hasattr(torch.serialization, "safe_globals"),
+    reason="torch before 2.5 reads plain values alone",
 )
 KEPT = ("x", "edge_index", "edge_attr", "train_mask", "name", "scale", "three", "words")
 
@@ -48,7 +49,12 @@ def test_data(form, tmp_path):
     write_graph(read_graph(file_of(form(data), tmp_path)), tmp_path / "g")
     graph = open_graph(tmp_path / "g", verify=True)
     assert set(graph.ndata) == {"feat", "label", "train_mask"} and set(graph.edata) == {"edge_attr"}
-    assert torch.equal(graph.ndata["feat"], data.x) and graph.ndata["label"].tolist() == [2, 0, 1, 2]
+    assert torch.equal(graph.ndata["feat"], data.x) and graph.ndata["label"].tolist() == [
+        2,
+        0,
+        1,
+        2,
+    ]
     assert graph.csc.indices.tolist() == [2, 0, 3, 1]
     assert graph.csc.edge_ids is not None and graph.csc.edge_ids.tolist() == [1, 3, 0, 2]
 
@@ -58,7 +64,9 @@ def test_several_types(form, tmp_path):
     graph = read_graph(file_of(form(heterogeneous()), tmp_path))
     assert graph.edge_types == [("a", "to", "b"), ("a", "own", "a")]
     assert [graph.num_nodes_of(ntype) for ntype in graph.node_types] == [3, 2]
-    assert set(graph.node_fields("a")) == {"feat"} and set(graph.edge_fields(("a", "to", "b"))) == {"weight"}
+    assert set(graph.node_fields("a")) == {"feat"} and set(graph.edge_fields(("a", "to", "b"))) == {
+        "weight"
+    }
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -72,13 +80,18 @@ def test_types_in_dicts(form, tmp_path):
         ("paper", "cites", "paper"): 2,
     }
     fields = graph.node_fields("paper")
-    assert set(fields) == {"feat", "label", "node_year"} and torch.equal(fields["feat"], data.x_dict["paper"])
+    assert set(fields) == {"feat", "label", "node_year"} and torch.equal(
+        fields["feat"], data.x_dict["paper"]
+    )
     assert fields["label"].tolist() == [1, 0, 1]
     assert graph.edge_fields(("paper", "cites", "paper"))["edge_reltype"].tolist() == [[1], [1]]
 
 
 def test_what_stays_behind_is_named_with_the_file(tmp_path, caplog):
-    path = file_of({"edge_index": torch.tensor([[0], [1]]), "x": torch.zeros(2, 1), "words": ["a", "b"]}, tmp_path)
+    path = file_of(
+        {"edge_index": torch.tensor([[0], [1]]), "x": torch.zeros(2, 1), "words": ["a", "b"]},
+        tmp_path,
+    )
     read_graph(path)
     assert [record.getMessage() for record in caplog.records] == [
         f"{path}: left behind: words (no numbers with a row per vertex or edge)"
@@ -105,18 +118,24 @@ def test_a_data_set_of_pygs(tmp_path):
     graph = read_graph(dataset.processed_paths[0])
     assert graph.num_nodes == 4 and torch.equal(graph.csc.indptr, torch.tensor([0, 2, 4, 4, 4]))
     dataset.save([plain(), plain()], dataset.processed_paths[0])
-    with pytest.raises(FormatError, match=r"data\.pt must hold one sound graph of PyG's: the file holds 2 graphs"):
+    with pytest.raises(
+        FormatError, match=r"data\.pt must hold one sound graph of PyG's: the file holds 2 graphs"
+    ):
         read_graph(dataset.processed_paths[0])
 
 
 def test_a_column_of_labels_and_several_splits(tmp_path):
-    data = Data(x=torch.zeros(2, 1), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([[1], [0]]))
+    data = Data(
+        x=torch.zeros(2, 1), edge_index=torch.tensor([[0], [1]]), y=torch.tensor([[1], [0]])
+    )
     data.train_mask = torch.tensor([[True, False], [False, True]])
     data.test_mask = torch.tensor([False, True])
     write_graph(read_graph(file_of(data.to_dict(), tmp_path)), tmp_path / "g")
     fields = open_graph(tmp_path / "g").ndata
     assert fields["label"].tolist() == [1, 0] and fields["test_mask"].tolist() == [False, True]
-    assert fields["train_mask"].tolist() == [True, False] and fields["split1_train_mask"].tolist() == [False, True]
+    assert fields["train_mask"].tolist() == [True, False] and fields[
+        "split1_train_mask"
+    ].tolist() == [False, True]
 
 
 def test_names_that_are_taken(tmp_path):
@@ -126,7 +145,9 @@ def test_names_that_are_taken(tmp_path):
 
 
 def test_vertices_that_nothing_counts(tmp_path):
-    assert read_graph(file_of({"edge_index": torch.tensor([[0, 5], [1, 2]])}, tmp_path)).num_nodes == 6
+    assert (
+        read_graph(file_of({"edge_index": torch.tensor([[0, 5], [1, 2]])}, tmp_path)).num_nodes == 6
+    )
 
 
 @pytest.fixture
@@ -143,7 +164,10 @@ def older_torch(monkeypatch):
 
 
 def test_objects_of_pygs_on_an_older_torch(older_torch, tmp_path):
-    text = r"g\.pt holds an object of PyG's, torch_geometric\.data\..*: save data\.to_dict\(\), or take a newer torch$"
+    text = (
+        r"g\.pt holds an object of PyG's, torch_geometric\.data\..*: save data\.to_dict\(\), or "
+        r"take a newer torch$"
+    )
     for content in (plain(), in_a_data_set(plain())):
         with pytest.raises(FormatError, match=text):
             read_graph(file_of(content, tmp_path))
@@ -157,12 +181,15 @@ class Evil:
         return os.mkdir, ("evil",)
 
 
-@pytest.mark.parametrize("wrap", [lambda evil: evil, lambda evil: {"edge_index": torch.zeros(2, 0), "what": evil}])
+@pytest.mark.parametrize(
+    "wrap", [lambda evil: evil, lambda evil: {"edge_index": torch.zeros(2, 0), "what": evil}]
+)
 def test_nothing_else_is_unpickled(wrap, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = file_of(wrap(Evil()), tmp_path)
     with pytest.raises(
-        FormatError, match=r"g\.pt must hold tensors and plain values alone, it holds posix\.mkdir: save"
+        FormatError,
+        match=r"g\.pt must hold tensors and plain values alone, it holds posix\.mkdir: save",
     ):
         read_graph(path)
     assert not (tmp_path / "evil").exists()
@@ -180,7 +207,9 @@ def test_nothing_else_is_unpickled(wrap, tmp_path, monkeypatch):
             marks=reads_objects,
         ),
         pytest.param(
-            Data(edge_index=torch.zeros(3, dtype=torch.int64), num_nodes=3), "one sound graph", marks=reads_objects
+            Data(edge_index=torch.zeros(3, dtype=torch.int64), num_nodes=3),
+            "one sound graph",
+            marks=reads_objects,
         ),
         ({"a": {"x": 1}, "b": {}}, "one sound graph"),
         pytest.param(
@@ -207,7 +236,9 @@ def test_damaged_files(tmp_path):
 
 def test_text_is_no_graph(tmp_path):
     (tmp_path / "g.pt").write_text("hello")
-    with pytest.raises(FormatError, match=r"g\.pt must be a file that torch\.save wrote, it cannot be read"):
+    with pytest.raises(
+        FormatError, match=r"g\.pt must be a file that torch\.save wrote, it cannot be read"
+    ):
         read_graph(tmp_path / "g.pt")
 
 
@@ -219,5 +250,7 @@ def test_torchs_advice_to_unpickle_anything_is_not_repeated(tmp_path):
 
 
 def test_options_of_other_forms(tmp_path):
-    with pytest.raises(ValueError, match="undirected must not be given for a source of the form 'pyg'"):
+    with pytest.raises(
+        ValueError, match="undirected must not be given for a source of the form 'pyg'"
+    ):
         read_graph(file_of(plain(), tmp_path), undirected=True)

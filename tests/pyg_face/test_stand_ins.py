@@ -1,4 +1,5 @@
-"""Stand-ins for the ends of edges: PyG's ``torch.stack`` gets both at once where they lie in one tensor."""
+"""Stand-ins for the ends of edges: PyG's ``torch.stack`` gets both at once where they lie in one
+tensor."""
 
 import pytest
 import torch
@@ -16,14 +17,21 @@ def test_two_rows_are_one_tensor_again():
     given = output_of(*pair)
     apart = ends_apart(given)
     stacked = torch.stack([apart.row, apart.col], dim=0)
-    assert type(stacked) is torch.Tensor and torch.equal(stacked, pair) and stacked.data_ptr() == pair.data_ptr()
+    assert (
+        type(stacked) is torch.Tensor
+        and torch.equal(stacked, pair)
+        and stacked.data_ptr() == pair.data_ptr()
+    )
     assert torch.equal(torch.stack((apart.row, apart.col)), pair)
     assert type(given.row) is torch.Tensor  # what a transform of the user's sees stays as it is
 
 
 @pytest.mark.parametrize("call", ["turned", "same", "other_dim", "three", "another_pair"])
 def test_anything_else_is_torchs(call):
-    apart, others = ends_apart(output_of(*torch.arange(8).view(2, 4))), ends_apart(output_of(*torch.ones(2, 4)))
+    apart, others = (
+        ends_apart(output_of(*torch.arange(8).view(2, 4))),
+        ends_apart(output_of(*torch.ones(2, 4))),
+    )
     row, col = apart.row, apart.col
     tensors, dim = {
         "turned": ([col, row], 0),
@@ -59,7 +67,10 @@ def test_what_is_made_of_a_stand_in_is_a_tensor():
 
 
 def test_each_edge_type():
-    pairs = {("a", "to", "b"): torch.arange(4).view(2, 2), ("b", "to", "a"): torch.empty(2, 0, dtype=torch.int64)}
+    pairs = {
+        ("a", "to", "b"): torch.arange(4).view(2, 2),
+        ("b", "to", "a"): torch.empty(2, 0, dtype=torch.int64),
+    }
     given = HeteroSamplerOutput(
         node={},
         row={etype: pair[0] for etype, pair in pairs.items()},

@@ -1,4 +1,5 @@
-"""Pairs of a FeatureStore and a GraphStore: every layout, one call of the store a batch, PyG's rules for times."""
+"""Pairs of a FeatureStore and a GraphStore: every layout, one call of the store a batch, PyG's
+rules for times."""
 
 import threading
 
@@ -38,9 +39,13 @@ def stored(edge_index, sizes, layout):
         order = torch.argsort(row, stable=True)
     row, col = row[order], col[order]
     if layout == "csc":
-        col = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(col, minlength=sizes[1]).cumsum(0)])
+        col = torch.cat(
+            [torch.zeros(1, dtype=torch.int64), torch.bincount(col, minlength=sizes[1]).cumsum(0)]
+        )
     elif layout == "csr":
-        row = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(row, minlength=sizes[0]).cumsum(0)])
+        row = torch.cat(
+            [torch.zeros(1, dtype=torch.int64), torch.bincount(row, minlength=sizes[0]).cumsum(0)]
+        )
     return (row, col), order
 
 
@@ -109,9 +114,13 @@ def test_hetero_stores(layout, size):
             assert batch[ntype].num_nodes == len(batch[ntype].n_id)
         assert torch.equal(batch["paper"].y, batch["paper"].n_id)
         for etype, edge_index in edges.items():
-            ends = batch[etype[0]].n_id[batch[etype].edge_index[0]], batch[etype[2]].n_id[batch[etype].edge_index[1]]
+            ends = (
+                batch[etype[0]].n_id[batch[etype].edge_index[0]],
+                batch[etype[2]].n_id[batch[etype].edge_index[1]],
+            )
             assert torch.equal(torch.stack(ends), edge_index[:, batch[etype].e_id])
-        assert getattr(batch, "input_type", "paper") == "paper"  # before PyG 2.7 there is no such attribute
+        # Before PyG 2.7 there is no such attribute.
+        assert getattr(batch, "input_type", "paper") == "paper"
         assert len(batch["paper"].input_id) == batch["paper"].batch_size
     assert len(stores[0].calls) == len(batches)
 
@@ -144,16 +153,22 @@ def test_batches_are_those_of_data(layout):
     stores, edge_index, x = homogeneous(layout)
     data = Data(x=x, y=torch.arange(N), edge_index=edge_index, num_nodes=N)
     settings = {"input_nodes": torch.arange(N), "batch_size": 4, "seed": 5, "shuffle": True}
-    ours, others = NeighborLoader(stores, [3, 2], **settings), NeighborLoader(data, [3, 2], **settings)
+    ours, others = (
+        NeighborLoader(stores, [3, 2], **settings),
+        NeighborLoader(data, [3, 2], **settings),
+    )
     for batch, other in zip(ours, others, strict=True):
-        other.edge_index = other.edge_index.as_subclass(torch.Tensor)  # PyG 2.5 has a class for edges of Data only
+        # PyG 2.5 has a class for edges of Data only.
+        other.edge_index = other.edge_index.as_subclass(torch.Tensor)
         assert_same(batch, other)
 
 
 @pytest.mark.parametrize("kind", ["homogeneous", "hetero"])
 def test_our_sampler_in_pygs_loader(kind):
     stores, nodes = (
-        (homogeneous("coo")[0], torch.arange(N)) if kind == "homogeneous" else (hetero_stores("coo")[0], "paper")
+        (homogeneous("coo")[0], torch.arange(N))
+        if kind == "homogeneous"
+        else (hetero_stores("coo")[0], "paper")
     )
     ours = NeighborLoader(stores, [-1, -1], nodes, batch_size=7)
     pygs = NodeLoader(stores, NeighborSampler(stores, [-1, -1]), nodes, batch_size=7)
@@ -184,7 +199,9 @@ def test_the_store_is_called_by_workers_only_if_they_are_asked_for(no_threads_le
     reference = list(NeighborLoader(stores, [3], torch.arange(N), batch_size=4, seed=1))
     assert {thread for _, thread in features.calls} == {threading.current_thread()}
     features.calls.clear()
-    batches = list(NeighborLoader(stores, [3], torch.arange(N), batch_size=4, seed=1, num_workers=2))
+    batches = list(
+        NeighborLoader(stores, [3], torch.arange(N), batch_size=4, seed=1, num_workers=2)
+    )
     assert threading.current_thread() not in {thread for _, thread in features.calls}
     assert len(features.calls) == len(batches)
     for batch, other in zip(batches, reference, strict=True):
@@ -202,7 +219,13 @@ def test_an_error_of_the_store_is_raised_once(num_workers, no_threads_left):
     features = Broken()
     features.put_tensor(torch.arange(N), group_name=None, attr_name="y", index=None)
     with pytest.raises(ConnectionError, match="no route"):
-        next(iter(NeighborLoader((features, graph), [2], torch.arange(4), batch_size=4, num_workers=num_workers)))
+        next(
+            iter(
+                NeighborLoader(
+                    (features, graph), [2], torch.arange(4), batch_size=4, num_workers=num_workers
+                )
+            )
+        )
     assert len(features.calls) == 1
 
 
@@ -213,14 +236,18 @@ def test_a_transform_of_the_samplers_output():
         output.metadata = (output.metadata[0] + 100, output.metadata[1])
         return output
 
-    for batch in NeighborLoader(stores, [2], torch.arange(N), batch_size=10, transform_sampler_output=renamed):
+    for batch in NeighborLoader(
+        stores, [2], torch.arange(N), batch_size=10, transform_sampler_output=renamed
+    ):
         assert (batch.input_id >= 100).all() and torch.equal(batch.x, x[batch.n_id])
 
 
 def test_types_without_features_are_counted_by_their_edges():
     graph, features = MyGraphStore(), MyFeatureStore()
     features.put_tensor(torch.randn(5, 2), group_name="a", attr_name="x", index=None)
-    graph.put_edge_index((torch.tensor([0, 7]), torch.tensor([1, 3])), edge_type=("b", "to", "a"), layout="coo")
+    graph.put_edge_index(
+        (torch.tensor([0, 7]), torch.tensor([1, 3])), edge_type=("b", "to", "a"), layout="coo"
+    )
     loader = NeighborLoader((features, graph), [-1], "a", batch_size=5)
     assert loader.node_sampler.num_nodes == {"b": 8, "a": 5}
     (batch,) = loader
@@ -232,7 +259,9 @@ def test_a_hetero_data_object_is_a_store_of_both_kinds():
     del data["paper", "cites", "paper"].edge_attr
     settings = {"input_nodes": "paper", "batch_size": 7, "seed": 2}
     for batch, other in zip(
-        NeighborLoader((data, data), [3, 2], **settings), NeighborLoader(data, [3, 2], **settings), strict=True
+        NeighborLoader((data, data), [3, 2], **settings),
+        NeighborLoader(data, [3, 2], **settings),
+        strict=True,
     ):
         for ntype in data.node_types:
             assert torch.equal(batch[ntype].x, other[ntype].x)
@@ -243,12 +272,15 @@ def test_a_hetero_data_object_is_a_store_of_both_kinds():
 def test_links_of_stores():
     stores, edge_index, x = homogeneous("coo")
     links = edge_index[:, :20]
-    for batch in LinkNeighborLoader(stores, [2], (None, links), batch_size=5, neg_sampling="binary"):
+    for batch in LinkNeighborLoader(
+        stores, [2], (None, links), batch_size=5, neg_sampling="binary"
+    ):
         assert torch.equal(batch.x, x[batch.n_id])
         assert torch.equal(batch.n_id[batch.edge_label_index[:, :5]], links[:, batch.input_id])
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
+# -- errors
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_weights_are_not_for_stores():
@@ -260,7 +292,9 @@ def test_weights_are_not_for_stores():
 def test_what_is_no_pair_of_stores():
     stores, _, _ = homogeneous("coo")
     for wrong in ((1, 2), stores[::-1], stores[:1], (*stores, 1)):
-        with pytest.raises(TypeError, match="data must be a pair of a FeatureStore and a GraphStore"):
+        with pytest.raises(
+            TypeError, match="data must be a pair of a FeatureStore and a GraphStore"
+        ):
             NeighborLoader(wrong, [2], torch.arange(4))
 
 
@@ -292,7 +326,9 @@ def test_a_graph_store_without_edges_or_with_edges_of_both_kinds():
 )
 def test_edges_that_lead_out_of_the_graph(layout, row, col):
     graph = MyGraphStore()
-    graph.put_edge_index((torch.tensor(row), torch.tensor(col)), edge_type=None, layout=layout, size=(2, 2))
+    graph.put_edge_index(
+        (torch.tensor(row), torch.tensor(col)), edge_type=None, layout=layout, size=(2, 2)
+    )
     with pytest.raises(ValueError, match="must"):
         NeighborLoader((MyFeatureStore(), graph), [2], torch.arange(2))
 
@@ -300,12 +336,15 @@ def test_edges_that_lead_out_of_the_graph(layout, row, col):
 def test_a_false_promise_of_order_gives_no_wrong_edges():
     edge_index = torch.randint(N, (2, E), generator=torch.Generator().manual_seed(3))
     graph = MyGraphStore()
-    graph.put_edge_index(tuple(edge_index), edge_type=None, layout="coo", is_sorted=True, size=(N, N))
+    graph.put_edge_index(
+        tuple(edge_index), edge_type=None, layout="coo", is_sorted=True, size=(N, N)
+    )
     for batch in NeighborLoader((MyFeatureStore(), graph), [-1], torch.arange(N), batch_size=5):
         assert torch.equal(batch.n_id[batch.edge_index], edge_index[:, batch.e_id])
 
 
-# -- times -------------------------------------------------------------------------------------------------------------
+# -- times
+# -------------------------------------------------------------------------------------------------------------
 
 
 def timed(layout, name, count):
@@ -332,7 +371,13 @@ def test_edges_with_times(layout):
     sampler = NeighborSampler(stores, [-1], time_attr="when")
     whens.pop((None, "when"))  # PyG reads every attribute by vertex
     loader = NeighborLoader(
-        stores, [-1], torch.arange(N), input_time=limits, time_attr="when", neighbor_sampler=sampler, batch_size=6
+        stores,
+        [-1],
+        torch.arange(N),
+        input_time=limits,
+        time_attr="when",
+        neighbor_sampler=sampler,
+        batch_size=6,
     )
     found = torch.cat([batch.e_id for batch in loader])
     assert sorted(found.tolist()) == (times <= 9).nonzero().view(-1).tolist()

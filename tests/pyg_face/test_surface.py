@@ -30,7 +30,11 @@ LOADERS = ["NeighborLoader", "LinkNeighborLoader"]
 def make_data(num_nodes=40, num_edges=200):
     generator = torch.Generator().manual_seed(0)
     edge_index = torch.randint(num_nodes, (2, num_edges), generator=generator)
-    return Data(x=torch.randn(num_nodes, 3, generator=generator), edge_index=edge_index, y=torch.arange(num_nodes))
+    return Data(
+        x=torch.randn(num_nodes, 3, generator=generator),
+        edge_index=edge_index,
+        y=torch.arange(num_nodes),
+    )
 
 
 def make(name, data=None, **options):
@@ -43,7 +47,9 @@ def make(name, data=None, **options):
 @pytest.mark.parametrize("name", LOADERS)
 def test_signatures_are_pygs_with_keywords_of_our_own(name):
     theirs = inspect.signature(getattr(torch_geometric.loader, name).__init__).parameters
-    ours = inspect.signature({"NeighborLoader": NeighborLoader}.get(name, LinkNeighborLoader).__init__).parameters
+    ours = inspect.signature(
+        {"NeighborLoader": NeighborLoader}.get(name, LinkNeighborLoader).__init__
+    ).parameters
     positional = [p for p in ours.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     assert [(p.name, p.kind) for p in positional] == [(p.name, p.kind) for p in theirs.values()]
     assert [p.default for p in positional] == [p.default for p in theirs.values()]
@@ -73,13 +79,19 @@ def test_is_one_of_pygs(name):
 def test_arguments_by_position(name):
     data, first = make_data(), torch.arange(5)
     if name == "NeighborLoader":
-        loader = NeighborLoader(data, [2], first, None, True, "induced", False, "last", None, None, str, None, True)
+        loader = NeighborLoader(
+            data, [2], first, None, True, "induced", False, "last", None, None, str, None, True
+        )
     else:
         edges = data.edge_index[:, :5]
         how = True, "induced", False, "last", None, None, None, None, str
         loader = LinkNeighborLoader(data, [2], edges, None, None, *how)
     assert loader.transform is str and isinstance(next(iter(loader)), str)
-    assert (loader.replace, loader.subgraph_type, loader.temporal_strategy) == (True, "induced", "last")
+    assert (loader.replace, loader.subgraph_type, loader.temporal_strategy) == (
+        True,
+        "induced",
+        "last",
+    )
 
 
 @pytest.mark.parametrize("name", LOADERS)
@@ -87,8 +99,14 @@ def test_attributes(name):
     data = make_data()
     loader = make(name, data, batch_size=8, num_workers=1, transform=len, seed=3, cache=0)
     assert loader.data is data and loader.transform is len and loader.filter_per_worker is True
-    assert loader.dataset == range(len(loader.dataset)) and loader.batch_size == 8 and loader.num_workers == 1
-    assert isinstance(loader.node_sampler if name == "NeighborLoader" else loader.link_sampler, NeighborSampler)
+    assert (
+        loader.dataset == range(len(loader.dataset))
+        and loader.batch_size == 8
+        and loader.num_workers == 1
+    )
+    assert isinstance(
+        loader.node_sampler if name == "NeighborLoader" else loader.link_sampler, NeighborSampler
+    )
     assert loader.input_data is not None and loader.custom_cls is None
     assert (loader.seed, loader.cache, loader.prefetch, loader.device) == (3, 0, 2, None)
     assert make(name, filter_per_worker=False).filter_per_worker is False
@@ -161,9 +179,13 @@ class Neither:
     pass
 
 
-# Under names of the module: from Python 3.14 on, torch's worker processes get their loaders pickled.
+# Under names of the module: from Python 3.14 on, torch's worker processes get their loaders
+# pickled.
 SUBCLASSES = {
-    base: [type(own.__name__ + base.__name__, (own, base), {}) for own in (Filtering, Collating, Neither)]
+    base: [
+        type(own.__name__ + base.__name__, (own, base), {})
+        for own in (Filtering, Collating, Neither)
+    ]
     for base in (NeighborLoader, LinkNeighborLoader)
 }
 globals().update({made.__name__: made for classes in SUBCLASSES.values() for made in classes})
@@ -174,12 +196,17 @@ globals().update({made.__name__: made for classes in SUBCLASSES.values() for mad
 @pytest.mark.parametrize("filter_per_worker", [True, False])
 def test_methods_of_a_users_own_subclass_are_called(base, workers, filter_per_worker):
     filtering, collating, neither = SUBCLASSES[base]
-    data, options = make_data(), dict(batch_size=9, num_workers=workers, filter_per_worker=filter_per_worker)
+    data, options = (
+        make_data(),
+        dict(batch_size=9, num_workers=workers, filter_per_worker=filter_per_worker),
+    )
     for batch in filtering(data, [3, 2], **options):
         assert batch.seen == "filter_fn" and torch.equal(batch.x, data.x[batch.n_id])
     loader = collating(data, [3, 2], **options)
     for _ in range(2):
-        assert [batch.input_id.tolist() for batch in loader] == [[i] for i in range(0, len(loader.dataset), 9)]
+        assert [batch.input_id.tolist() for batch in loader] == [
+            [i] for i in range(0, len(loader.dataset), 9)
+        ]
     loader = neither(data, [3, 2], **options)
     assert sum(len(batch.input_id) for batch in loader) == len(loader.dataset)
     assert loader.stats.total.batches == len(loader)
@@ -217,7 +244,9 @@ def test_two_passes_at_once():
     val = NeighborLoader(data, [2], torch.arange(20, 40), batch_size=5, num_workers=2)
     for one, other in zip(train, val, strict=True):
         assert torch.equal(one.x, data.x[one.n_id]) and torch.equal(other.x, data.x[other.n_id])
-        assert max(one.input_id) < 20 and torch.equal(other.n_id[: other.batch_size], other.input_id + 20)
+        assert max(one.input_id) < 20 and torch.equal(
+            other.n_id[: other.batch_size], other.input_id + 20
+        )
     alone = NeighborLoader(data, [2], torch.arange(20), batch_size=5, seed=1)
     outer, inner = iter(alone), iter(alone)
     seen = [(next(outer).input_id.tolist(), next(inner).input_id.tolist()) for _ in range(4)]
@@ -247,7 +276,10 @@ def test_data_is_not_changed():
     data = make_data()
     data.name, data.scale = "graph", torch.tensor(3)
     keys = data.keys()
-    values = {key: (data[key], data[key].clone() if torch.is_tensor(data[key]) else data[key]) for key in keys}
+    values = {
+        key: (data[key], data[key].clone() if torch.is_tensor(data[key]) else data[key])
+        for key in keys
+    }
     versions = {key: data[key]._version for key in keys if torch.is_tensor(data[key])}
     loader = NeighborLoader(data, [3, 2], torch.arange(10), batch_size=3)
     for batch in [*loader, loader([1])]:

@@ -28,7 +28,10 @@ def outputs(layers, batch, x, edge_index, *, trimmed, hetero=False):
 @pytest.mark.parametrize("layer", [SAGEConv, GATConv])
 def test_one_type(layer, num_neighbors, options):
     generator = torch.Generator().manual_seed(1)
-    x, edge_index = torch.randn(80, 6, generator=generator), torch.randint(80, (2, 400), generator=generator)
+    x, edge_index = (
+        torch.randn(80, 6, generator=generator),
+        torch.randint(80, (2, 400), generator=generator),
+    )
     torch.manual_seed(0)
     layers = [layer(6, 6) for _ in num_neighbors]
     data = Data(x=x, edge_index=edge_index)
@@ -53,8 +56,12 @@ def test_several_types(options):
     first = HeteroConv({etype: SAGEConv(6, 6) for etype in ETYPES})
     layers = [first, copy.deepcopy(first)]
     for batch in NeighborLoader(data, [3, 2], input_nodes="v", batch_size=10, **options):
-        whole = outputs(layers, batch, batch.x_dict, batch.edge_index_dict, trimmed=False, hetero=True)
-        trimmed = outputs(layers, batch, batch.x_dict, batch.edge_index_dict, trimmed=True, hetero=True)
+        whole = outputs(
+            layers, batch, batch.x_dict, batch.edge_index_dict, trimmed=False, hetero=True
+        )
+        trimmed = outputs(
+            layers, batch, batch.x_dict, batch.edge_index_dict, trimmed=True, hetero=True
+        )
         size = batch["v"].batch_size
         assert torch.allclose(trimmed["v"][:size], whole["v"][:size], atol=1e-5)
         assert len(trimmed["v"]) < len(whole["v"])

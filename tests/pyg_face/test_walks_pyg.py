@@ -26,7 +26,9 @@ def test_signatures_are_pygs():
         theirs = getattr(torch_geometric.nn, ours.__name__)
         assert issubclass(ours, theirs)
         mine, pygs = (inspect.signature(cls).parameters for cls in (ours, theirs))
-        assert [(p.name, p.default) for p in mine.values()] == [(p.name, p.default) for p in pygs.values()]
+        assert [(p.name, p.default) for p in mine.values()] == [
+            (p.name, p.default) for p in pygs.values()
+        ]
 
 
 def test_windows_of_walks():
@@ -44,22 +46,31 @@ def test_windows_of_walks():
 
 def test_a_walk_stays_where_no_edge_leaves():
     model = Node2Vec(torch.tensor([[0], [1]]), 4, walk_length=4, context_size=4, num_nodes=3)
-    assert model.pos_sample(torch.tensor([0, 1, 2])).tolist() == [[0, 1, 1, 1], [1, 1, 1, 1], [2, 2, 2, 2]]
+    assert model.pos_sample(torch.tensor([0, 1, 2])).tolist() == [
+        [0, 1, 1, 1],
+        [1, 1, 1, 1],
+        [2, 2, 2, 2],
+    ]
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_random_walk_takes_what_pyg_libs_operator_takes(dtype):
     torch.manual_seed(0)
-    rowptr, col = torch.tensor([0, 3, 4, 4, 5], dtype=dtype), torch.tensor([3, 1, 2, 0, 2], dtype=dtype)
+    rowptr, col = (
+        torch.tensor([0, 3, 4, 4, 5], dtype=dtype),
+        torch.tensor([3, 1, 2, 0, 2], dtype=dtype),
+    )
     walks = random_walk(rowptr, col, torch.tensor([0, 1, 2, 3] * 1000, dtype=dtype), 2)
     assert walks.dtype == dtype and walks.shape == (4000, 3)
     assert walks[2].tolist() == [2, 2, 2] and walks[3].tolist() == [3, 2, 2] and walks[1, 1] == 0
     first = torch.bincount(walks[0::4, 1], minlength=4)
     assert first[0] == 0 and stats.chisquare(first[1:].numpy()).pvalue > 1e-4
-    back = random_walk(rowptr, col, torch.ones(3000, dtype=dtype), 3, p=0.5, q=4.0)  # rows that do not ascend
+    # Rows that do not ascend.
+    back = random_walk(rowptr, col, torch.ones(3000, dtype=dtype), 3, p=0.5, q=4.0)
     counts = torch.bincount(back[back[:, 2] == 1, 3], minlength=4)
     assert counts.tolist() == [int((back[:, 2] == 1).sum()), 0, 0, 0]
-    second = torch.bincount(back[:, 2], minlength=4)[1:].numpy()  # from 0, reached from 1: back, and two far ones
+    # From 0, reached from 1: back, and two far ones.
+    second = torch.bincount(back[:, 2], minlength=4)[1:].numpy()
     assert stats.chisquare(second, np.array([2.0, 0.25, 0.25]) / 2.5 * 3000).pvalue > 1e-4
 
 
@@ -108,7 +119,9 @@ def test_metapath_walks_are_distributed_as_pygs():
     )
     keys = torch.cat([seen, expected]) @ torch.tensor([13**3, 13**2, 13, 1])
     _, ranks = keys.unique(return_inverse=True)
-    table = torch.stack([torch.bincount(ranks[:6000], minlength=int(ranks.max()) + 1), torch.bincount(ranks[6000:])])
+    table = torch.stack(
+        [torch.bincount(ranks[:6000], minlength=int(ranks.max()) + 1), torch.bincount(ranks[6000:])]
+    )
     assert stats.chi2_contingency(table[:, table.sum(0) >= 10].numpy()).pvalue > 1e-4
 
 
@@ -118,8 +131,14 @@ def test_metapath_walks_are_distributed_as_pygs():
         ({"walk_length": 1, "context_size": 1}, "walk_length must be at least 2, got 1"),
         ({"walk_length": 3, "context_size": 4}, "walk_length must be at least 4, got 3"),
         ({"walk_length": 3, "context_size": 2, "p": 0}, "p must be positive and finite, got 0.0"),
-        ({"walk_length": 3, "context_size": 2, "q": float("nan")}, "q must be positive and finite, got nan"),
-        ({"walk_length": 3, "context_size": 2, "num_nodes": 3}, r"edge_index must be in \[0, 3\), got 3"),
+        (
+            {"walk_length": 3, "context_size": 2, "q": float("nan")},
+            "q must be positive and finite, got nan",
+        ),
+        (
+            {"walk_length": 3, "context_size": 2, "num_nodes": 3},
+            r"edge_index must be in \[0, 3\), got 3",
+        ),
     ],
 )
 def test_bad_arguments_of_node2vec(arguments, words):
@@ -150,7 +169,9 @@ def test_embeddings_of_cora_tell_classes_and_edges(data_folder):
     order = torch.randperm(len(src))
     held = (src * dst + src + dst)[order] % 10 == 0  # both directions of an edge, or neither
     edge_index = torch.stack([src, dst])[:, order]
-    model = Node2Vec(edge_index[:, ~held], 32, 20, 10, walks_per_node=2, p=1.0, q=0.5, num_nodes=graph.num_nodes)
+    model = Node2Vec(
+        edge_index[:, ~held], 32, 20, 10, walks_per_node=2, p=1.0, q=0.5, num_nodes=graph.num_nodes
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(15):
         for positive, negative in model.loader(batch_size=256, shuffle=True):
@@ -165,6 +186,7 @@ def test_embeddings_of_cora_tell_classes_and_edges(data_folder):
     assert right[~train].float().mean() > 0.6
     pairs = edge_index[:, held]
     true, false = (
-        (z[pairs[0]] * z[ends]).sum(1) for ends in (pairs[1], torch.randint(graph.num_nodes, pairs[1].shape))
+        (z[pairs[0]] * z[ends]).sum(1)
+        for ends in (pairs[1], torch.randint(graph.num_nodes, pairs[1].shape))
     )
     assert stats.mannwhitneyu(true.numpy(), false.numpy()).statistic / len(true) / len(false) > 0.8

@@ -7,7 +7,11 @@ from pagraph.profile.loading import EpochTimes, LoadingTimes
 from pagraph.report.times import Span
 
 SHARES = (0.1, 0.2, 0.5, 1.0)
-RATES = {"auto": (0.5, 0.7, 0.9, 1.0), "degree": (0.3, 0.5, 0.8, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}
+RATES = {
+    "auto": (0.5, 0.7, 0.9, 1.0),
+    "degree": (0.3, 0.5, 0.8, 1.0),
+    "oracle": (0.6, 0.8, 1.0, 1.0),
+}
 
 
 def hand_curve(*, rates=None, features=True, num_nodes=1000, reads=2000.0):
@@ -58,20 +62,32 @@ def make_curve():
 
 @pytest.fixture
 def loading():
-    stages = {"sampling": 0.6, "gathering": 0.9, "filling": 0.0, "waiting": 0.5, "copying": 0.1, "computing": 0.3}
+    stages = {
+        "sampling": 0.6,
+        "gathering": 0.9,
+        "filling": 0.0,
+        "waiting": 0.5,
+        "copying": 0.1,
+        "computing": 0.3,
+    }
     first = EpochTimes(0, 4, 1.5, {**stages, "filling": 0.4}, 0.7, 2000)
-    return LoadingTimes([first, EpochTimes(1, 4, 1.0, stages, 0.7, 2000)], {"computes": True}, "plan")
+    return LoadingTimes(
+        [first, EpochTimes(1, 4, 1.0, stages, 0.7, 2000)], {"computes": True}, "plan"
+    )
 
 
 @pytest.fixture
 def spans():
-    """Two threads and a training loop over four batches of two epochs; batch 2 of the last epoch comes late."""
+    """Two threads and a training loop over four batches of two epochs; batch 2 of the last epoch
+    comes late."""
     made = []
     for epoch in (0, 1):
         for batch in range(4):
             begin = epoch + 0.1 * batch
             made.append(Span(f"worker-{batch % 2}", "sampling", begin, begin + 0.05, epoch, batch))
-            made.append(Span(f"worker-{batch % 2}", "gathering", begin + 0.05, begin + 0.09, epoch, batch))
+            made.append(
+                Span(f"worker-{batch % 2}", "gathering", begin + 0.05, begin + 0.09, epoch, batch)
+            )
             made.append(Span("MainThread", "waiting", begin, begin + 0.09, epoch, batch))
             made.append(Span("MainThread", "computing", begin + 0.09, begin + 0.1, epoch, batch))
     return made

@@ -52,9 +52,15 @@ def test_the_answer_comes_first(curve):
     best = recommend(curve)
     assert (best.policy, best.budget_rows) == ("auto", 200)
     assert text.index('cache="20%", cache_policy="auto"') < text.index("How much of the reading")
-    assert "Give the cache 20.0% of the vertices (200 rows, 11.72 KiB) and let the policy auto choose them" in text
+    assert (
+        "Give the cache 20.0% of the vertices (200 rows, 11.72 KiB) and let the policy auto choose "
+        "them" in text
+    )
     assert "it then serves 70.0%. An" in text
-    assert "A cache of 10.0% of the vertices serves 50.0% of the rows that training reads. Give the cache" in text
+    assert (
+        "A cache of 10.0% of the vertices serves 50.0% of the rows that training reads. Give the "
+        "cache" in text
+    )
     assert "An epoch then fetches 23.44 KiB instead of 78.12 KiB, 70.0% less." in text
     assert "knew in advance what will be read would serve 80.0%" in text
     assert "a cache of 50.0% of the vertices would serve 90.0%, 20.0 points more" in text
@@ -66,7 +72,15 @@ def test_all_numbers_are_there(curve):
     for record in curve:
         assert f"{record.hit_rate:.1%}" in text
         assert f"{record.budget_rows:,}" in text
-    for words in ("Hit rate", "Knee", "Policy oracle", "NeighborSampler([5])", "hop 1", "training vertices", "torch"):
+    for words in (
+        "Hit rate",
+        "Knee",
+        "Policy oracle",
+        "NeighborSampler([5])",
+        "hop 1",
+        "training vertices",
+        "torch",
+    ):
         assert words in text
 
 
@@ -74,11 +88,20 @@ def test_needs_no_network(curve, loading, spans):
     page = html_page(curve, loading=loading, spans=spans)
     names = {name for name, _ in Page(page).attributes}
     assert not names & {"src", "href", "srcset", "data", "action"}
-    assert "http:" not in page and "https:" not in page and "url(" not in page and "@import" not in page
+    assert (
+        "http:" not in page
+        and "https:" not in page
+        and "url(" not in page
+        and "@import" not in page
+    )
 
 
 def test_drawings_are_xml_with_a_line_for_each_policy(curve, loading, spans):
-    chart = next(d for d in drawings(html_page(curve, loading=loading, spans=spans)) if d.get("id") == "curves")
+    chart = next(
+        d
+        for d in drawings(html_page(curve, loading=loading, spans=spans))
+        if d.get("id") == "curves"
+    )
     lines = [e for e in chart.iter("path")]
     assert sorted(e.find("title").text for e in lines) == ["auto", "degree", "oracle"]
     width, height = map(float, chart.get("viewBox").split()[2:])
@@ -108,9 +131,15 @@ def test_time_and_timeline_only_where_measured(curve, loading, spans):
 
 def test_bars_of_an_epoch_add_up_to_it(curve, loading):
     bars = [
-        d for d in drawings(html_page(curve, loading=loading)) if d.find("rect[@class='stage-waiting']") is not None
+        d
+        for d in drawings(html_page(curve, loading=loading))
+        if d.find("rect[@class='stage-waiting']") is not None
     ]
-    sums = [sum(float(r.get("width")) for r in bar.iter("rect")) for bar in bars if bar.get("class") == "bar"]
+    sums = [
+        sum(float(r.get("width")) for r in bar.iter("rect"))
+        for bar in bars
+        if bar.get("class") == "bar"
+    ]
     assert sums == pytest.approx([100 * 1.5 / 1.5, 100 * 1.0 / 1.5], abs=0.05)
 
 
@@ -149,15 +178,29 @@ def test_a_cache_that_is_not_worth_it(make_curve):
     assert words not in Page(html_page(make_curve())).text
     straight = {"auto": (0.12, 0.23, 0.55, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}
     text = Page(html_page(make_curve(rates=straight))).text
-    assert f"A cache of 10.0% of the vertices serves 12.0% of the rows that training reads. {words}" in text
-    assert 'sampler, ..., cache="0")' in text and "Give the cache" not in text and "recommended: " not in text
+    assert (
+        f"A cache of 10.0% of the vertices serves 12.0% of the rows that training reads. {words}"
+        in text
+    )
+    assert (
+        'sampler, ..., cache="0")' in text
+        and "Give the cache" not in text
+        and "recommended: " not in text
+    )
     assert "No cache is advised: give it memory only where that is free." in text
-    assert "With the small one, an epoch would fetch" in text and "An epoch then fetches" not in text
-    assert "shaded: a small cache, though none is advised" in text and "the advised budget" not in text
+    assert (
+        "With the small one, an epoch would fetch" in text and "An epoch then fetches" not in text
+    )
+    assert (
+        "shaded: a small cache, though none is advised" in text and "the advised budget" not in text
+    )
 
 
 def test_mark_and_box_are_green_only_where_a_cache_is_advised(make_curve):
-    advised, none = html_page(make_curve()), html_page(make_curve(rates={"auto": (0.12, 0.23, 0.55, 1.0)}))
+    advised, none = (
+        html_page(make_curve()),
+        html_page(make_curve(rates={"auto": (0.12, 0.23, 0.55, 1.0)})),
+    )
     for page, box, mark, words in (
         (advised, "answer", "recommended", "auto is recommended."),
         (none, "answer none", "small", "no cache is advised."),
@@ -169,14 +212,20 @@ def test_mark_and_box_are_green_only_where_a_cache_is_advised(make_curve):
 
 def test_a_better_policy_that_is_not_recommended_is_explained(make_curve):
     words = "at most 0.2 points behind and the default, or takes less to compute"
-    close = {"auto": (0.5, 0.7, 0.9, 1.0), "degree": (0.5, 0.702, 0.9, 1.0), "oracle": (0.6, 0.8, 1.0, 1.0)}
+    close = {
+        "auto": (0.5, 0.7, 0.9, 1.0),
+        "degree": (0.5, 0.702, 0.9, 1.0),
+        "oracle": (0.6, 0.8, 1.0, 1.0),
+    }
     assert words in Page(html_page(make_curve(rates=close))).text
     assert words not in Page(html_page(make_curve())).text
 
 
 def test_the_recommended_budget_is_in_the_table_even_if_nobody_asked_for_it(make_curve):
     whole = make_curve()
-    few = dataclasses.replace(whole, records=[r for r in whole if r.budget_rows in (100, 1000)], grid=whole.records)
+    few = dataclasses.replace(
+        whole, records=[r for r in whole if r.budget_rows in (100, 1000)], grid=whole.records
+    )
     assert recommend(few).budget_rows == 200
     page = Page(html_page(few))
     assert "20.0% 200 11.72 KiB 70.0% 50.0% 80.0%" in page.text
@@ -184,7 +233,10 @@ def test_the_recommended_budget_is_in_the_table_even_if_nobody_asked_for_it(make
 
 def test_says_what_was_computed(curve, loading):
     told = dataclasses.replace(loading, settings={"computes": True, "step": "a <small> step"})
-    assert "Computing is a <small> step, a stand-in for your model" in Page(html_page(curve, loading=told)).text
+    assert (
+        "Computing is a <small> step, a stand-in for your model"
+        in Page(html_page(curve, loading=told)).text
+    )
     assert "stand-in" not in Page(html_page(curve, loading=loading)).text
 
 
@@ -196,12 +248,23 @@ def test_a_command_is_shown_as_text(curve):
 
 def test_of_rows_of_several_widths_the_policy_that_saves_most_bytes_is_bold(make_curve):
     measured = make_curve(rates={"auto": (0.3, 0.5, 0.9, 1.0), "degree": (0.4, 0.5, 0.8, 1.0)})
-    records = [dataclasses.replace(r, bytes_moved=40_000) if r.policy == "auto" else r for r in measured.records[:1]]
+    records = [
+        dataclasses.replace(r, bytes_moved=40_000) if r.policy == "auto" else r
+        for r in measured.records[:1]
+    ]
     records += measured.records[1:]
-    typed = dataclasses.replace(measured, records=records, row_bytes={"paper/feat": 64, "author/feat": 8})
+    typed = dataclasses.replace(
+        measured, records=records, row_bytes={"paper/feat": 64, "author/feat": 8}
+    )
     assert best_of(typed, [typed.at("auto", 100), typed.at("degree", 100)]) == {"auto"}
     assert best_of(measured, [measured.at("auto", 100), measured.at("degree", 100)]) == {"degree"}
     text = Page(html_page(typed)).text
-    assert "the policy that saves most bytes is bold" in text and "Shares and hit rates are of the bytes" in text
-    assert "Hit rate in bytes with" in text and "Hit rate in rows with" in Page(html_page(measured)).text
+    assert (
+        "the policy that saves most bytes is bold" in text
+        and "Shares and hit rates are of the bytes" in text
+    )
+    assert (
+        "Hit rate in bytes with" in text
+        and "Hit rate in rows with" in Page(html_page(measured)).text
+    )
     assert "Shares and hit rates" not in Page(html_page(measured)).text

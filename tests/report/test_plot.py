@@ -63,7 +63,18 @@ def test_a_cache_that_is_not_advised_is_drawn_as_none(make_curve, matplotlib):
 def test_policies_look_different():
     from pagraph.report.markup import policy_styles
 
-    names = ["auto", "degree", "presample", "presample:5", "vip", "random", "oracle", "ideal:10", "mine", "yours"]
+    names = [
+        "auto",
+        "degree",
+        "presample",
+        "presample:5",
+        "vip",
+        "random",
+        "oracle",
+        "ideal:10",
+        "mine",
+        "yours",
+    ]
     styles = policy_styles(names)
     assert [*styles] == names
     assert len(set(styles.values())) == len(names)
@@ -90,8 +101,13 @@ def test_missing_matplotlib_is_said_before_the_work(tmp_path):
         "try: check_plot('a.png')\n"
         "except MissingDependencyError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "a plot needs matplotlib, which is not installed: pip install 'pagraph[plot]'\n", done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120
+    )
+    assert (
+        done.stdout
+        == "a plot needs matplotlib, which is not installed: pip install 'pagraph[plot]'\n"
+    ), done.stderr
 
 
 def test_accepted_endings(matplotlib):

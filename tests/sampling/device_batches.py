@@ -8,10 +8,12 @@ from pagraph import CSC, Graph
 
 @st.composite
 def graphs(draw, max_nodes=40, max_edges=250):
-    """Self-loops, parallel edges, hubs, isolated vertices, sometimes no edge at all; ids of int32 or int64."""
+    """Self-loops, parallel edges, hubs, isolated vertices, sometimes no edge at all; ids of int32
+    or int64."""
     n = draw(st.integers(1, max_nodes))
     near = st.integers(0, n - 1)
-    to = st.one_of(near, st.integers(0, min(2, n - 1)))  # a third of the edges and more lead to few vertices
+    # A third of the edges and more lead to few vertices.
+    to = st.one_of(near, st.integers(0, min(2, n - 1)))
     edges = draw(st.lists(st.tuples(near, to), max_size=max_edges))
     graph = Graph.from_coo([e[0] for e in edges], [e[1] for e in edges], n)
     if draw(st.booleans()):
@@ -21,7 +23,8 @@ def graphs(draw, max_nodes=40, max_edges=250):
 
 
 def assert_same(batch, expected):
-    """All tensors of two mini-batches are equal, with their dtypes; the first one's may be on any device."""
+    """All tensors of two mini-batches are equal, with their dtypes; the first one's may be on any
+    device."""
     assert_equal(batch.output_nodes, expected.output_nodes)
     assert len(batch.blocks) == len(expected.blocks)
     for block, other in zip(batch.blocks, expected.blocks, strict=True):

@@ -1,4 +1,5 @@
-"""Layer-wise sampling and LABOR in plain Python, one vertex at a time: what the kernels must equal."""
+"""Layer-wise sampling and LABOR in plain Python, one vertex at a time: what the kernels must
+equal."""
 
 MASK = 2**64 - 1
 A = 0x9E3779B97F4A7C15
@@ -16,7 +17,8 @@ def unit(x):
 
 
 class Layer:
-    """A frontier's in-edges: positions row by row, weights, and the shares that add up to 1 in each row."""
+    """A frontier's in-edges: positions row by row, weights, and the shares that add up to 1 in each
+    row."""
 
     def __init__(self, csc, frontier, weights=None):
         indptr, self.indices = csc.indptr.tolist(), csc.indices.tolist()
@@ -32,7 +34,8 @@ class Layer:
                 self.share[p] = every[p] * (1.0 / total) if total > 0 else 0.0
 
     def candidates(self):
-        """Sources in the order of their discovery, with the sum of the squares of their edges' shares."""
+        """Sources in the order of their discovery, with the sum of the squares of their edges'
+        shares."""
         importance = {}
         for row in self.rows:
             for p in row:
@@ -117,7 +120,8 @@ def scale_for(shares, pi, target, scale):
 
 
 def labor_probabilities(csc, frontier, fanout, weights=None, importance_sampling=0):
-    """The probability of each in-edge, as the paper's authors compute it for DGL: position -> probability."""
+    """The probability of each in-edge, as the paper's authors compute it for DGL: position ->
+    probability."""
     layer = Layer(csc, frontier, weights)
     if fanout == -1:
         return layer, {p: 1.0 for row in layer.rows for p in row}
@@ -148,7 +152,9 @@ def labor_probabilities(csc, frontier, fanout, weights=None, importance_sampling
             for scale, row in zip(scales, layer.rows, strict=True):
                 for p in row:
                     u = layer.indices[p]
-                    largest[u] = max(largest.get(u, 0.0), scale * (layer.weight[p] if step == 0 else 1.0))
+                    largest[u] = max(
+                        largest.get(u, 0.0), scale * (layer.weight[p] if step == 0 else 1.0)
+                    )
             pi = {u: largest[u] * pi.get(u, 1.0) for u in largest}
 
             def of_source(p, pi=pi):

@@ -56,8 +56,9 @@ def sample(indptr, indices, seeds, fanouts, hop_keys, replace=False):
 def sample_types(graph, seeds, fanouts, keys_of, replace=False, excluded=None):
     """Blocks innermost first of a graph with several types; ``graph`` is a ``pagraph.Graph``.
 
-    Each hop is a mapping from edge type to (indptr, local indices, positions), with all vertices by type. ``keys_of``
-    gives the key of (hop, number of the edge type); ``excluded`` maps edge types to positions that must not occur.
+    Each hop is a mapping from edge type to (indptr, local indices, positions), with all vertices by
+    type. ``keys_of`` gives the key of (hop, number of the edge type); ``excluded`` maps edge types
+    to positions that must not occur.
     """
     nodes = {t: list(seeds.get(t, [])) for t in graph.node_types}
     local = {t: {} for t in graph.node_types}
@@ -75,7 +76,9 @@ def sample_types(graph, seeds, fanouts, keys_of, replace=False, excluded=None):
             out_indptr, positions = [0], []
             for v in frontier[etype[2]]:
                 start, degree = indptr[v], indptr[v + 1] - indptr[v]
-                drawn = pick(v, start, degree, fanout, replace, keys_of(hop, number)) if fanout else []
+                drawn = (
+                    pick(v, start, degree, fanout, replace, keys_of(hop, number)) if fanout else []
+                )
                 positions += [p for p in drawn if p not in (excluded or {}).get(etype, ())]
                 out_indptr.append(len(positions))
             ids = []

@@ -1,4 +1,5 @@
-"""Subgraph sampling in plain Python: slow, obvious, and equal to ``SubgraphSampler`` bit for bit."""
+"""Subgraph sampling in plain Python: slow, obvious, and equal to ``SubgraphSampler`` bit for
+bit."""
 
 from types import SimpleNamespace
 
@@ -47,14 +48,16 @@ def sample(
         replace, disjoint, induced: As ``SubgraphSampler`` takes them.
         weights: Edge type to weights in CSC order.
         timed: Draws in place of ``draw``, see ``plain_temporal``.
-        rows: Positions that induced edges may have, of ``(etype, tree, vertex)``; None: the vertex's whole row.
+        rows: Positions that induced edges may have, of ``(etype, tree, vertex)``; None: the
+            vertex's whole row.
         trees: The tree of each seed, over types in the graph's order; None: one for each.
 
     Returns:
-        ``nodes``, ``trees`` and ``node_ends`` by vertex type, ``src``, ``dst``, ``edge_ids`` and ``edge_ends`` by edge
-        type, all of them lists.
+        ``nodes``, ``trees`` and ``node_ends`` by vertex type, ``src``, ``dst``, ``edge_ids`` and
+        ``edge_ends`` by edge type, all of them lists.
     """
-    known = {t: [] for t in graph.node_types}  # (tree, vertex); without trees they are all in tree 0
+    # (tree, vertex); without trees they are all in tree 0.
+    known = {t: [] for t in graph.node_types}
     tree = 0
     for t in graph.node_types:
         for v in seeds.get(t, []):
@@ -64,7 +67,8 @@ def sample(
     for t, vertices in known.items():
         for i, v in enumerate(vertices):
             place[t].setdefault(v, i)
-    edges = {etype: [] for etype in graph.edge_types}  # (source's place, destination's place, position)
+    # (source's place, destination's place, position).
+    edges = {etype: [] for etype in graph.edge_types}
     ends = {t: [len(vertices)] for t, vertices in known.items()}
     edge_ends = {etype: [0] for etype in graph.edge_types}
     begin = dict.fromkeys(graph.node_types, 0)
@@ -89,14 +93,19 @@ def sample(
             begin[t] = ends[t][-1]
             ends[t].append(len(known[t]))
     if induced:
-        edges, edge_ends = all_among(graph, known, place, rows), {etype: [0] for etype in graph.edge_types}
+        edges, edge_ends = (
+            all_among(graph, known, place, rows),
+            {etype: [0] for etype in graph.edge_types},
+        )
     return SimpleNamespace(
         nodes={t: [v for _, v in vertices] for t, vertices in known.items()},
         trees={t: [tree for tree, _ in vertices] for t, vertices in known.items()},
         node_ends=ends,
         src={etype: [e[0] for e in es] for etype, es in edges.items()},
         dst={etype: [e[1] for e in es] for etype, es in edges.items()},
-        edge_ids={etype: [edge_id(graph.csc_of(etype), e[2]) for e in es] for etype, es in edges.items()},
+        edge_ids={
+            etype: [edge_id(graph.csc_of(etype), e[2]) for e in es] for etype, es in edges.items()
+        },
         edge_ends=edge_ends,
     )
 
@@ -110,7 +119,9 @@ def all_among(graph, known, place, rows):
         edges[etype] = [
             (place[s][tree, int(csc.indices[p])], i, p)
             for i, (tree, v) in enumerate(known[d])
-            for p in (rows(etype, tree, v) if rows else range(int(csc.indptr[v]), int(csc.indptr[v + 1])))
+            for p in (
+                rows(etype, tree, v) if rows else range(int(csc.indptr[v]), int(csc.indptr[v + 1]))
+            )
             if (tree, int(csc.indices[p])) in place[s]
         ]
     return edges

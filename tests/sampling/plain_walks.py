@@ -1,4 +1,5 @@
-"""Random walks in plain Python: slow, obvious, and the same as the kernel's; and the probabilities of their steps."""
+"""Random walks in plain Python: slow, obvious, and the same as the kernel's; and the probabilities
+of their steps."""
 
 from collections import Counter
 
@@ -28,7 +29,14 @@ class Rows:
             return self.kept[start + draw_below(stream, j, end - start)]
         if groups(start, end):
             return self.kept[draw(stream, j, start, end, self.weights)]
-        return self.kept[scan(self.weights, start, end, unit(stream, j) * running_sums(self.weights[start:end])[-1])]
+        return self.kept[
+            scan(
+                self.weights,
+                start,
+                end,
+                unit(stream, j) * running_sums(self.weights[start:end])[-1],
+            )
+        ]
 
 
 def bias(rows, x, before, p, q):
@@ -48,7 +56,9 @@ def draw_looking_back(rows, stream, v, before, p, q):
     total = 0.0
     for r in range(start, end):
         e = rows.kept[r]
-        share = (rows.weights[r] if rows.weights else 1.0) * (bias(rows, rows.ends[e], before, p, q) / most)
+        share = (rows.weights[r] if rows.weights else 1.0) * (
+            bias(rows, rows.ends[e], before, p, q) / most
+        )
         total += share
         if unit(stream, 2 * tries + r - start) * total < share:
             pick = e
@@ -56,7 +66,8 @@ def draw_looking_back(rows, stream, v, before, p, q):
 
 
 def walk(rows_of_steps, starts, key, *, p=1.0, q=1.0, ends=None, stay=False):
-    """Vertices and positions of the edges of each walk, -1 after its end; one ``Rows`` for each step."""
+    """Vertices and positions of the edges of each walk, -1 after its end; one ``Rows`` for each
+    step."""
     step_key, end_key = derive_key(key, 0), derive_key(key, 1)
     walks = []
     for i, start in enumerate(starts):
@@ -93,7 +104,9 @@ def most_visited(walks, per_start, every, most):
     """For each start its most visited vertices: (vertex, start, visits)."""
     found = []
     for low in range(0, len(walks), per_start):
-        visits = Counter(v for row in walks[low : low + per_start] for v in row[every::every] if v >= 0)
+        visits = Counter(
+            v for row in walks[low : low + per_start] for v in row[every::every] if v >= 0
+        )
         ranked = sorted(((count, v) for v, count in visits.items()), reverse=True)[:most]
         found += [(v, walks[low][0], count) for count, v in ranked]
     return found

@@ -1,4 +1,5 @@
-"""Weighted picks in plain Python: slow, obvious, and the same as the kernels'; and graphs to try them on."""
+"""Weighted picks in plain Python: slow, obvious, and the same as the kernels'; and graphs to try
+them on."""
 
 import itertools
 import math
@@ -57,13 +58,16 @@ def draw(base, j, start, end, weights):
 def by_keys(base, start, end, weights, count, taken):
     """The ``count`` edges with the smallest keys."""
     keys = [
-        (-math.log(1.0 - unit(base, KEYS + e - start)) / weights[e], e) for e in range(start, end) if e not in taken
+        (-math.log(1.0 - unit(base, KEYS + e - start)) / weights[e], e)
+        for e in range(start, end)
+        if e not in taken
     ]
     return [e for _, e in sorted(keys)[:count]]
 
 
 def pick(vertex, start, end, weights, fanout, replace, key):
-    """Positions for one vertex; all weights are positive. In the order of the kernels only with replacement."""
+    """Positions for one vertex; all weights are positive. In the order of the kernels only with
+    replacement."""
     base, degree = (key + vertex * A) & MASK, end - start
     if degree == 0:
         return []
@@ -91,13 +95,19 @@ def sample(indptr, weights, seeds, fanout, key, replace=False):
         before.append(before[-1] + (weight > 0))
     positive = [weights[p] for p in kept]
     return [
-        [kept[e] for e in pick(v, before[indptr[v]], before[indptr[v + 1]], positive, fanout, replace, key)]
+        [
+            kept[e]
+            for e in pick(
+                v, before[indptr[v]], before[indptr[v + 1]], positive, fanout, replace, key
+            )
+        ]
         for v in seeds
     ]
 
 
 def graph_of(degrees, weights, order=None):
-    """Vertex ``v`` has ``degrees[v]`` in-edges; ``weights`` in CSC order; edge ids are permuted by ``order``."""
+    """Vertex ``v`` has ``degrees[v]`` in-edges; ``weights`` in CSC order; edge ids are permuted by
+    ``order``."""
     degrees, weights = np.asarray(degrees), np.asarray(weights)
     n, m = len(degrees), int(np.sum(degrees))
     dst = np.repeat(np.arange(n), degrees)

@@ -43,7 +43,8 @@ def batches_of(graph, seeds, sampler, *, batch_size, seed, epochs, drop_last=Fal
 
 
 def by_hand(num_nodes, num_hops, rows):
-    """Rows of (vertices in the order of their discovery, how many after each hop) as a table by vertex and hop."""
+    """Rows of (vertices in the order of their discovery, how many after each hop) as a table by
+    vertex and hop."""
     table = [[0] * (num_hops + 1) for _ in range(num_nodes)]
     for nodes, ends in rows:
         for place, v in enumerate(nodes):
@@ -63,7 +64,9 @@ def by_hand(num_nodes, num_hops, rows):
     drop_last=st.booleans(),
     threads=st.sampled_from([1, 2, 5]),
 )
-def test_equals_counting_by_hand(n, batch_size, seed, epochs, fanouts, repeated, drop_last, threads):
+def test_equals_counting_by_hand(
+    n, batch_size, seed, epochs, fanouts, repeated, drop_last, threads
+):
     graph, sampler = random_graph(n, 4 * n, seed % 1000), NeighborSampler(fanouts)
     seeds = torch.arange(0, n, 2)
     seeds = torch.cat([seeds, seeds[:3], seeds[:1]]) if repeated else seeds
@@ -76,11 +79,17 @@ def test_equals_counting_by_hand(n, batch_size, seed, epochs, fanouts, repeated,
     for hop in range(len(fanouts)):
         assert counts.frontier("_N", hop).tolist() == [sum(row[: hop + 1]) for row in table]
     assert counts.total == sum(len(b.input_nodes) for b in batches)
-    assert (counts.batches, counts.num_hops, counts.node_types) == (len(batches), len(fanouts), ["_N"])
+    assert (counts.batches, counts.num_hops, counts.node_types) == (
+        len(batches),
+        len(fanouts),
+        ["_N"],
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("seeds", [{"a": torch.arange(20)}, {"b": torch.arange(9), "a": torch.arange(7)}], ids=str)
+@pytest.mark.parametrize(
+    "seeds", [{"a": torch.arange(20)}, {"b": torch.arange(9), "a": torch.arange(7)}], ids=str
+)
 def test_types_are_counted_apart(threads, seeds):
     graph, sampler = typed_graph(), NeighborSampler([2, 2])
     options = dict(batch_size=4, seed=3, epochs=(0, 4))
@@ -109,7 +118,9 @@ def test_any_sampler_can_be_counted():
     graph, sampler = random_graph(), LayerSampler([5, 5])
     counts = count_accesses(graph, torch.arange(20), sampler, batch_size=5, seed=0)
     batches = batches_of(graph, torch.arange(20), sampler, batch_size=5, seed=0, epochs=(0,))
-    assert counts.by_hop("_N").tolist() == by_hand(50, 2, [(b.input_nodes.tolist(), b.hop_ends) for b in batches])
+    assert counts.by_hop("_N").tolist() == by_hand(
+        50, 2, [(b.input_nodes.tolist(), b.hop_ends) for b in batches]
+    )
 
 
 @pytest.mark.parametrize(("most", "nbytes"), [(0, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4)])
@@ -121,14 +132,22 @@ def test_counters_are_as_wide_as_they_must_be(most, nbytes):
 def test_counters_hold_what_they_are_made_for(most):
     counts = AccessCounts({"_N": 3}, 0, most=most)
     counts.add(MiniBatch(torch.ones(most, dtype=torch.int64), []))
-    assert counts.reads("_N").tolist() == [0, most, 0] and counts.by_hop("_N").tolist() == [[0], [most], [0]]
+    assert counts.reads("_N").tolist() == [0, most, 0] and counts.by_hop("_N").tolist() == [
+        [0],
+        [most],
+        [0],
+    ]
 
 
 def test_repeated_seeds_have_room():
     """70,000 copies of one seed in one batch: more than 2 bytes hold."""
     graph = random_graph()
     counts = count_accesses(
-        graph, torch.zeros(70_000, dtype=torch.int64), NeighborSampler([1]), batch_size=70_000, seed=0
+        graph,
+        torch.zeros(70_000, dtype=torch.int64),
+        NeighborSampler([1]),
+        batch_size=70_000,
+        seed=0,
     )
     assert int(counts.by_hop("_N")[0, 0]) == 70_000
 
@@ -149,10 +168,14 @@ class Failing(MiniBatchSampler):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("error", [RuntimeError("no more"), KeyboardInterrupt()], ids=["error", "interrupt"])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no more"), KeyboardInterrupt()], ids=["error", "interrupt"]
+)
 def test_a_samplers_error_reaches_the_caller(threads, error):
     with pytest.raises(type(error)):
-        count_accesses(random_graph(), torch.arange(50), Failing(error), batch_size=1, seed=0, threads=threads)
+        count_accesses(
+            random_graph(), torch.arange(50), Failing(error), batch_size=1, seed=0, threads=threads
+        )
 
 
 def test_progress_is_told_of_each_batch():
@@ -172,7 +195,9 @@ def test_progress_is_told_of_each_batch():
 
 def test_no_time_is_time_for_one_epoch():
     options = dict(batch_size=3, seed=0, epochs=range(50), threads=1)
-    counts = count_accesses(random_graph(), torch.arange(20), NeighborSampler([1]), seconds=0.0, **options)
+    counts = count_accesses(
+        random_graph(), torch.arange(20), NeighborSampler([1]), seconds=0.0, **options
+    )
     assert counts.batches == 7
 
 

@@ -1,4 +1,5 @@
-"""Batches that share random numbers: the plain reference, each one's distribution, and what they have in common."""
+"""Batches that share random numbers: the plain reference, each one's distribution, and what they
+have in common."""
 
 import numpy as np
 import plain_layers
@@ -21,7 +22,8 @@ ALONE = Ranks(0, 1)
 
 
 def counters(epoch, index, period):
-    """The key that stands for the batch's, and a function from vertex to the counter of its numbers."""
+    """The key that stands for the batch's, and a function from vertex to the counter of its
+    numbers."""
     shared, phases, step = (derive_key(*epoch, 0x73686172 + part) for part in range(3))
 
     def counter(vertex):
@@ -33,7 +35,8 @@ def counters(epoch, index, period):
 
 @st.composite
 def graphs(draw):
-    """Self-loops, parallel edges, isolated vertices, a hub, sometimes no edge; weights with zeros."""
+    """Self-loops, parallel edges, isolated vertices, a hub, sometimes no edge; weights with
+    zeros."""
     n = draw(st.integers(1, 15))
     edges = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=80))
     edges += [(i % n, 0) for i in range(draw(st.sampled_from([0, 90])))]
@@ -53,14 +56,21 @@ PLACES = {
 
 @settings(max_examples=60)
 @given(**PLACES, replace=st.booleans(), small=st.booleans())
-def test_uniform_picks_equal_the_plain_reference(graph, fanouts, period, index, rank, dtype, replace, small):
+def test_uniform_picks_equal_the_plain_reference(
+    graph, fanouts, period, index, rank, dtype, replace, small
+):
     sampler = NeighborSampler(fanouts, replace=replace, batch_dependency=period)
     seeds = torch.arange(0, graph.num_nodes, 2, dtype=dtype)
     key = batch_key(11, index, rank)
-    limit, uniform_batch.MOST_EDGES = uniform_batch.MOST_EDGES, uniform_batch.MOST_EDGES if small else -1
+    limit, uniform_batch.MOST_EDGES = (
+        uniform_batch.MOST_EDGES,
+        uniform_batch.MOST_EDGES if small else -1,
+    )
     try:
         batch = sampler.sample(graph, seeds, key)
-        subgraph = SubgraphSampler(fanouts[:1], replace=replace, batch_dependency=period).sample(graph, seeds, key)
+        subgraph = SubgraphSampler(fanouts[:1], replace=replace, batch_dependency=period).sample(
+            graph, seeds, key
+        )
     finally:
         uniform_batch.MOST_EDGES = limit
     shared, counter = counters((11,) if rank is ALONE else (11, rank.rank), index, period)
@@ -71,15 +81,25 @@ def test_uniform_picks_equal_the_plain_reference(graph, fanouts, period, index, 
             expected += plain_sampler.pick(counter(v), indptr[v], indptr[v + 1] - indptr[v], *how)
         assert block.positions.tolist() == expected
     if len(fanouts) == 1:
-        ids = batch.blocks[0].positions if graph.csc.edge_ids is None else graph.csc.edge_ids[batch.blocks[0].positions]
+        ids = (
+            batch.blocks[0].positions
+            if graph.csc.edge_ids is None
+            else graph.csc.edge_ids[batch.blocks[0].positions]
+        )
         assert next(iter(subgraph.edges.values())).edge_ids.tolist() == ids.tolist()
 
 
 @settings(max_examples=60)
 @given(**PLACES, prob=st.sampled_from([None, "w"]), layer_dependency=st.booleans())
-def test_labor_equals_the_plain_reference(graph, fanouts, period, index, rank, dtype, prob, layer_dependency):
-    sampler = LaborSampler(fanouts, prob, layer_dependency=layer_dependency, batch_dependency=period)
-    batch = sampler.sample(graph, torch.arange(0, graph.num_nodes, 2, dtype=dtype), batch_key(11, index, rank))
+def test_labor_equals_the_plain_reference(
+    graph, fanouts, period, index, rank, dtype, prob, layer_dependency
+):
+    sampler = LaborSampler(
+        fanouts, prob, layer_dependency=layer_dependency, batch_dependency=period
+    )
+    batch = sampler.sample(
+        graph, torch.arange(0, graph.num_nodes, 2, dtype=dtype), batch_key(11, index, rank)
+    )
     shared, counter = counters((11,) if rank is ALONE else (11, rank.rank), index, period)
     values, ids = graph.edata["w"], graph.csc.edge_ids
     weights = None if prob is None else (values if ids is None else values[ids.long()]).tolist()
@@ -93,7 +113,9 @@ def test_labor_equals_the_plain_reference(graph, fanouts, period, index, rank, d
 
 def test_each_vertex_renews_its_numbers_once_in_a_period():
     period, vertices = 7, range(40)
-    told = np.array([[counters((5,), i, period)[1](v) for v in vertices] for i in range(30)], dtype=object)
+    told = np.array(
+        [[counters((5,), i, period)[1](v) for v in vertices] for i in range(30)], dtype=object
+    )
     changes = told[1:] != told[:-1]
     for v in vertices:
         places = np.flatnonzero(changes[:, v])
@@ -120,10 +142,13 @@ SAMPLERS = [NeighborSampler([2], batch_dependency=8), LaborSampler([2], batch_de
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=["uniform", "labor"])
 def test_a_batch_by_itself_is_distributed_as_an_independent_one(sampler):
-    """At each place of an epoch, over many epochs: the edges, and what two vertices draw together."""
+    """At each place of an epoch, over many epochs: the edges, and what two vertices draw
+    together."""
     graph, seeds = star(), torch.arange(300)
     for index in (0, 3, 8, 21):
-        taken = picked(sampler, graph, seeds, [batch_key(derive_key(3, e), index, ALONE) for e in range(60)])
+        taken = picked(
+            sampler, graph, seeds, [batch_key(derive_key(3, e), index, ALONE) for e in range(60)]
+        )
         codes = (taken.reshape(-1, 6) << np.arange(6)).sum(1)
         uniform = isinstance(sampler, NeighborSampler)
         sets = np.array([c for c in range(64) if not uniform or c.bit_count() == 2])
@@ -140,13 +165,19 @@ def test_a_batch_by_itself_is_distributed_as_an_independent_one(sampler):
 
 @pytest.mark.parametrize("kind", [NeighborSampler, LaborSampler])
 def test_hops_of_a_batch_are_independent(kind):
-    """As many vertices are found as in independent batches, at each place; phases must not be a hop's numbers."""
+    """As many vertices are found as in independent batches, at each place; phases must not be a
+    hop's numbers."""
     rng = np.random.default_rng(0)
-    graph = Graph.from_coo((rng.random(6000) ** 3 * 1000).astype(int), rng.integers(0, 1000, 6000), 1000)
+    graph = Graph.from_coo(
+        (rng.random(6000) ** 3 * 1000).astype(int), rng.integers(0, 1000, 6000), 1000
+    )
     seeds, found = torch.arange(0, 1000, 40), {}
     for period, index in ((1, 0), (8, 1), (8, 4), (8, 12), (1000, 300)):
         sampler = kind([2, 2, 2], batch_dependency=period)
-        batches = [sampler.sample(graph, seeds, batch_key(derive_key(3, e), index, ALONE)) for e in range(400)]
+        batches = [
+            sampler.sample(graph, seeds, batch_key(derive_key(3, e), index, ALONE))
+            for e in range(400)
+        ]
         found[period, index] = np.array([len(batch.input_nodes) for batch in batches])
     for sizes in found.values():
         assert stats.ks_2samp(sizes, found[1, 0]).pvalue > 1e-3
@@ -154,7 +185,8 @@ def test_hops_of_a_batch_are_independent(kind):
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=["uniform", "labor"])
 def test_batches_have_less_in_common_the_further_they_are_apart(sampler):
-    """Of 8 vertices one draws anew with each batch; what is drawn anew is the same by chance only."""
+    """Of 8 vertices one draws anew with each batch; what is drawn anew is the same by chance
+    only."""
     graph, seeds, period, chance = star(), torch.arange(300), 8, 1 / 3
     taken = picked(sampler, graph, seeds, [batch_key(9, i, ALONE) for i in range(100)])
     for apart in (1, 3, 8, 11):
@@ -168,7 +200,9 @@ def test_one_is_what_there_was_and_a_plain_key_shares_with_none():
     key = batch_key(4, 5, ALONE)
     assert key == derive_key(4, 5) and type(int(key)) is int
     for kind in (NeighborSampler, LaborSampler):
-        assert (picked(kind([2]), graph, seeds, [key]) == picked(kind([2]), graph, seeds, [int(key)])).all()
+        assert (
+            picked(kind([2]), graph, seeds, [key]) == picked(kind([2]), graph, seeds, [int(key)])
+        ).all()
         sharing = kind([2], batch_dependency=1000)
         first, second = picked(sharing, graph, seeds, [derive_key(4, 5), derive_key(4, 6)])
         assert (first & second).sum() / first.sum() == pytest.approx(1 / 3, abs=0.08)
@@ -178,7 +212,12 @@ def test_one_is_what_there_was_and_a_plain_key_shares_with_none():
 
 def test_ranks_and_epochs_draw_apart():
     graph, seeds, sampler = star(), torch.arange(300), NeighborSampler([2], batch_dependency=1000)
-    keys = [batch_key(4, 5, ALONE), batch_key(4, 5, Ranks(0, 2)), batch_key(4, 5, Ranks(1, 2)), batch_key(5, 5, ALONE)]
+    keys = [
+        batch_key(4, 5, ALONE),
+        batch_key(4, 5, Ranks(0, 2)),
+        batch_key(4, 5, Ranks(1, 2)),
+        batch_key(5, 5, ALONE),
+    ]
     taken = picked(sampler, graph, seeds, keys)
     for i in range(4):
         for j in range(i):
@@ -192,7 +231,10 @@ def make_loader(sampler, **options):
 
 
 def bits(batches):
-    return [[(b.indptr.tolist(), b.positions.tolist(), b.src_nodes.tolist()) for b in x.blocks] for x in batches]
+    return [
+        [(b.indptr.tolist(), b.positions.tolist(), b.src_nodes.tolist()) for b in x.blocks]
+        for x in batches
+    ]
 
 
 @pytest.mark.usefixtures("no_threads_left")
@@ -213,14 +255,18 @@ def test_a_loader_gives_the_same_bits_however_it_runs_and_goes_on(kind):
 
 
 def test_rankings_and_caches_know_of_no_dependency():
-    """Vertices are read as often: counted epochs have independent batches, and loaders may share a cache."""
+    """Vertices are read as often: counted epochs have independent batches, and loaders may share a
+    cache."""
     sharing, plain = (NeighborSampler([2], batch_dependency=k) for k in (50, 1))
     assert sharing.cache_key == plain.cache_key != NeighborSampler([3]).cache_key
     graph, seeds = star(), torch.arange(300)
     assert EdgeBatches(sharing, graph).cache_key == EdgeBatches(plain, graph).cache_key
     hub = Graph.from_coo([0] * 300 + list(range(301, 401)), [*range(1, 301), *[0] * 100], 401)
-    reads = count_accesses(hub, 1 + seeds, NeighborSampler([2, 2], batch_dependency=1000), batch_size=10, seed=1)
-    assert reads.reads("_N")[301:].max() < 6  # of 30 batches; with shared numbers two of the hub's would be in each
+    reads = count_accesses(
+        hub, 1 + seeds, NeighborSampler([2, 2], batch_dependency=1000), batch_size=10, seed=1
+    )
+    # Of 30 batches; with shared numbers two of the hub's would be in each.
+    assert reads.reads("_N")[301:].max() < 6
 
 
 @pytest.mark.parametrize("kind", [NeighborSampler, LaborSampler, SubgraphSampler])
@@ -241,5 +287,7 @@ def test_what_is_no_number_of_batches_is_refused(kind, value, error, message):
 
 def test_disjoint_trees_cannot_share():
     for options in ({"disjoint": True}, {"time": "t"}):
-        with pytest.raises(ValueError, match="batch_dependency must be 1 for disjoint trees, got 2"):
+        with pytest.raises(
+            ValueError, match="batch_dependency must be 1 for disjoint trees, got 2"
+        ):
             SubgraphSampler([2], batch_dependency=2, **options)

@@ -22,7 +22,9 @@ GRAPH = Graph.from_coo([0, 1], [1, 2])
         lambda: LayerSampler([5], "fastgcn"),
         lambda: SubgraphSampler([3], time="t"),
         lambda: EdgeBatches(NeighborSampler([2]), GRAPH, UniformNegatives(2)),
-        lambda: PairBatches(SubgraphSampler([2]), ("_N", "_N"), {"_N": 3}, PairNegatives(1.0, NegativeEnds(3))),
+        lambda: PairBatches(
+            SubgraphSampler([2]), ("_N", "_N"), {"_N": 3}, PairNegatives(1.0, NegativeEnds(3))
+        ),
         lambda: TimedSeeds(SubgraphSampler([2], time="t"), "_N"),
     ],
 )

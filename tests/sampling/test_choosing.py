@@ -27,10 +27,13 @@ def chosen(importance, size, key=5):
     ],
 )
 def test_a_vertex_that_is_certain_but_for_rounding(importance, size):
-    """The largest reaches 1 with one constant, the next constant takes it back by one bit: this went on for ever."""
+    """The largest reaches 1 with one constant, the next constant takes it back by one bit: this
+    went on for ever."""
     for key in range(200):
         factors = chosen(importance, size, key)
-        assert np.count_nonzero(factors) == size and factors[np.argmax(importance)] == pytest.approx(1.0)
+        assert np.count_nonzero(factors) == size and factors[
+            np.argmax(importance)
+        ] == pytest.approx(1.0)
 
 
 @CALM

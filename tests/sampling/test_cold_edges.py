@@ -1,4 +1,5 @@
-"""Edges on a cold disk: bytes read, pages that are kept, files that change, little memory; each in its own process."""
+"""Edges on a cold disk: bytes read, pages that are kept, files that change, little memory; each in
+its own process."""
 
 import os
 import subprocess
@@ -64,7 +65,8 @@ assert graph.csc.disk_pages is not None
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A graph of 17 MB of edges, which the system's read-ahead of up to 8 MiB brings in with two faults."""
+    """A graph of 17 MB of edges, which the system's read-ahead of up to 8 MiB brings in with two
+    faults."""
     path = tmp_path_factory.mktemp("cold") / "graph"
     if file_system_of(path.parent) in ("tmpfs", "ramfs", "overlay"):
         pytest.skip("needs temporary files on a disk")

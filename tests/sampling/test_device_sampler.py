@@ -1,4 +1,5 @@
-"""Sampling on a device: the CPU's batches bit for bit, where the graph lies, and what is refused."""
+"""Sampling on a device: the CPU's batches bit for bit, where the graph lies, and what is
+refused."""
 
 import gc
 import threading
@@ -20,7 +21,9 @@ from pagraph.sampling.gpu.sampler import DeviceSampler
 from pagraph.system.budget import Budget
 
 pytest.importorskip("triton")
-interpreted = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here, not interpreted")
+interpreted = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="kernels are compiled here, not interpreted"
+)
 AUTO = Budget.parse("auto")
 
 
@@ -30,7 +33,8 @@ def random_graph(n=120, m=1500, seed=0):
 
 
 def read_only(tensor, folder):
-    """The same numbers in a file's pages that cannot be written, which is what cannot be pinned on the CPU."""
+    """The same numbers in a file's pages that cannot be written, which is what cannot be pinned on
+    the CPU."""
     tensor.numpy().tofile(folder / "array")
     array = np.memmap(folder / "array", dtype=tensor.numpy().dtype, mode="r")
     with warnings.catch_warnings():
@@ -57,7 +61,8 @@ def test_equals_the_cpu(graph, fanouts, replace, edge_dir, keys, dtype, size_fir
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "_SIZE_FIRST", size_first)
         for key in keys:  # of one sampler: each batch leaves the table as it was
-            seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=12))  # repeated ones too
+            # Repeated ones too.
+            seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=12))
             seeds = torch.tensor(seeds, dtype=dtype)
             assert_same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
     on_device.close()
@@ -166,7 +171,10 @@ def test_long_buffers_are_cut(monkeypatch):
     batch = on_device.sample(seeds, 1).batch
     gc.collect()  # the interpreter's own cycles
     held = before - accelerator.free_bytes()[0]
-    needed = sum(t.nbytes for b in batch.blocks for t in (b.indptr, b.indices, b.positions)) + batch.input_nodes.nbytes
+    needed = (
+        sum(t.nbytes for b in batch.blocks for t in (b.indptr, b.indices, b.positions))
+        + batch.input_nodes.nbytes
+    )
     assert held <= 2 * needed + 20 * 64
     assert_same(batch, sampler.sample(graph, seeds, 1))
     del batch
@@ -215,7 +223,10 @@ class TestPlacement:
         [(14_000, "device"), (13_000, "indptr on the device, indices pinned"), (1_900, "pinned")],
     )
     def test_auto_takes_half_of_what_is_free_at_most(self, memory, placement):
-        assert DeviceSampler(self.graph, NeighborSampler([2]), HostAccelerator(memory), AUTO).placement == placement
+        assert (
+            DeviceSampler(self.graph, NeighborSampler([2]), HostAccelerator(memory), AUTO).placement
+            == placement
+        )
 
     @interpreted
     def test_where_memory_runs_out_more_is_pinned(self):
@@ -231,8 +242,12 @@ class TestPlacement:
 
     @interpreted
     def test_a_budget_above_the_card(self):
-        with pytest.raises(ValueError, match=r"sampling_budget must be at most the 5000 bytes .* got 6000"):
-            DeviceSampler(self.graph, NeighborSampler([2]), HostAccelerator(5_000), Budget.parse(6000))
+        with pytest.raises(
+            ValueError, match=r"sampling_budget must be at most the 5000 bytes .* got 6000"
+        ):
+            DeviceSampler(
+                self.graph, NeighborSampler([2]), HostAccelerator(5_000), Budget.parse(6000)
+            )
 
     @interpreted
     @pytest.mark.parametrize(
@@ -247,7 +262,10 @@ class TestPlacement:
             arrays[name] = read_only(arrays[name], tmp_path / name)
         graph, sampler = Graph(CSC(**arrays, num_src=120)), NeighborSampler([2, 2])
         accelerator = HostAccelerator()
-        message = rf"sampling_budget must be at least {needed} bytes.* {' and '.join(names)} cannot be pinned"
+        message = (
+            rf"sampling_budget must be at least {needed} bytes.* {' and '.join(names)} "
+            r"cannot be pinned"
+        )
         with pytest.raises(ValueError, match=message):
             DeviceSampler(graph, sampler, accelerator, None)
         on_device = DeviceSampler(graph, sampler, accelerator, Budget.parse(needed))
@@ -288,7 +306,13 @@ class TestDamage:
     @interpreted
     @pytest.mark.parametrize(
         "where",
-        ["indptr falls", "indptr is too large", "indptr is negative", "indices are too large", "indices are negative"],
+        [
+            "indptr falls",
+            "indptr is too large",
+            "indptr is negative",
+            "indices are too large",
+            "indices are negative",
+        ],
     )
     @pytest.mark.parametrize("fanouts", [[20], [-1], [3, 20], [3, -1], [-1, -1], [2, 20, 20]])
     def test_the_cpus_error(self, where, fanouts):
@@ -393,7 +417,9 @@ class TestOnAGpu:
         accelerator = accelerator_for(torch.device("cuda", 0))
         for fanouts in ([15, 10, 5], [1, 128], [-1, 3], [2, -1], [33, 7]):
             sampler = NeighborSampler(fanouts, replace=replace)
-            on_device = DeviceSampler(graph, sampler, accelerator, Budget.parse(budget), (500, dtype))
+            on_device = DeviceSampler(
+                graph, sampler, accelerator, Budget.parse(budget), (500, dtype)
+            )
             for key in range(5):
                 seeds = torch.randint(0, 100_000, (500,), dtype=dtype)
                 sampled = on_device.sample(seeds, key)
@@ -407,7 +433,9 @@ class TestOnAGpu:
         graph, sampler = random_graph(100_000, 2_000_000), NeighborSampler([10, 10])
         accelerator = accelerator_for(torch.device("cuda", 0))
         seeds, batches = torch.arange(1000), {}
-        on_device = DeviceSampler(graph, sampler, accelerator, AUTO, (1000, seeds.dtype) if usual else None)
+        on_device = DeviceSampler(
+            graph, sampler, accelerator, AUTO, (1000, seeds.dtype) if usual else None
+        )
 
         def work(first):
             for key in range(first, 60, 4):

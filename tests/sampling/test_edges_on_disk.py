@@ -14,11 +14,20 @@ from pagraph.datasets.native import write_graph
 from pagraph.graph import csc_pages
 from pagraph.graph.mapped import map_npy
 from pagraph.graph.subgraph import SampledEdges
-from pagraph.sampling import HGTSampler, LaborSampler, LayerSampler, RandomWalks, ShaDowSampler, SubgraphSampler
+from pagraph.sampling import (
+    HGTSampler,
+    LaborSampler,
+    LayerSampler,
+    RandomWalks,
+    ShaDowSampler,
+    SubgraphSampler,
+)
 from pagraph.sampling.edge_batches import EdgeBatches
 from pagraph.sampling.negative import GlobalUniformNegatives, UniformNegatives
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc/self/maps")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="needs /proc/self/maps"
+)
 
 SAMPLERS = {
     "uniform": NeighborSampler([5, 10]),
@@ -57,13 +66,18 @@ def flat(value):
     if isinstance(value, SampledEdges):  # ids are looked up when they are asked for
         return flat([value.edge_index, value.edge_ids, value.hop_ends])
     if hasattr(value, "__dataclass_fields__"):
-        return [type(value).__name__, *(flat(getattr(value, name)) for name in value.__dataclass_fields__)]
+        return [
+            type(value).__name__,
+            *(flat(getattr(value, name)) for name in value.__dataclass_fields__),
+        ]
     return value
 
 
 def with_ids(graph):
     """The same edges under other ids, with weights, a mask and times."""
-    order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(0)).to(torch.int32)
+    order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(0)).to(
+        torch.int32
+    )
     draws = np.random.default_rng(0)
     fields = {
         "w": torch.from_numpy(draws.random(graph.num_edges, dtype=np.float32)),
@@ -98,10 +112,14 @@ def test_batches_equal_those_from_memory(in_memory, on_disk, name):
         assert flat(sampler.sample(on_disk, seeds, key, **more)) == expected
 
 
-@pytest.mark.parametrize("options", [{}, {"prob": "w"}, {"prob": "m"}, {"p": 0.5, "q": 2.0}, {"edge_dir": "out"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"prob": "w"}, {"prob": "m"}, {"p": 0.5, "q": 2.0}, {"edge_dir": "out"}]
+)
 def test_walks_equal_those_from_memory(in_memory, on_disk, options):
     walks, starts = RandomWalks(6, **{"edge_dir": "in", **options}), torch.arange(0, 4096, 13)
-    expected, got = (walks.sample(graph, starts, 5, with_edges=True) for graph in (in_memory, on_disk))
+    expected, got = (
+        walks.sample(graph, starts, 5, with_edges=True) for graph in (in_memory, on_disk)
+    )
     assert flat(got) == flat(expected)
 
 
@@ -117,7 +135,9 @@ def test_batches_of_edges_equal_those_from_memory(in_memory, on_disk, negatives)
 
 def test_ids_and_ends_of_edges_equal_those_from_memory(in_memory, on_disk):
     positions = torch.randperm(in_memory.num_edges, dtype=torch.int32)
-    for one, other in zip(in_memory.csc.ends_at(positions), on_disk.csc.ends_at(positions), strict=True):
+    for one, other in zip(
+        in_memory.csc.ends_at(positions), on_disk.csc.ends_at(positions), strict=True
+    ):
         assert torch.equal(one, other)
     assert torch.equal(in_memory.csc.ids_at(positions), on_disk.csc.ids_at(positions))
     nothing = positions[:0]
@@ -147,8 +167,15 @@ def small_graphs(draw):
     return csc
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(csc=small_graphs(), fanout=st.sampled_from([-1, 1, 3]), once=st.booleans(), key=st.integers(0, 2**40))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    csc=small_graphs(),
+    fanout=st.sampled_from([-1, 1, 3]),
+    once=st.booleans(),
+    key=st.integers(0, 2**40),
+)
 def test_small_graphs_equal_those_in_memory(csc, fanout, once, key, tmp_path, monkeypatch):
     monkeypatch.setattr(csc_pages, "LEAST_BYTES", 1)
     arrays = {"indptr": csc.indptr, "indices": csc.indices, "edge_ids": csc.edge_ids}
@@ -159,7 +186,9 @@ def test_small_graphs_equal_those_in_memory(csc, fanout, once, key, tmp_path, mo
     mapped = CSC(arrays["indptr"], arrays["indices"], csc.num_src, arrays["edge_ids"])
     sampler = SubgraphSampler([fanout] * 2) if once else NeighborSampler([fanout] * 2)
     seeds = torch.arange(csc.num_dst)
-    assert flat(sampler.sample(Graph(mapped), seeds, key)) == flat(sampler.sample(Graph(csc), seeds, key))
+    assert flat(sampler.sample(Graph(mapped), seeds, key)) == flat(
+        sampler.sample(Graph(csc), seeds, key)
+    )
     positions = torch.arange(csc.num_edges)
     assert flat(mapped.ends_at(positions)) == flat(csc.ends_at(positions))
 

@@ -1,4 +1,5 @@
-"""Each GPU kernel of sampling against plain Python, by Triton's interpreter; and whole runs at the int32 border."""
+"""Each GPU kernel of sampling against plain Python, by Triton's interpreter; and whole runs at the
+int32 border."""
 
 import mmap
 from types import SimpleNamespace
@@ -19,7 +20,9 @@ from pagraph.sampling.gpu.state import Fanouts, state_words
 from pagraph.seeds import derive_key
 
 pytest.importorskip("triton")
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled here, not interpreted")
+pytestmark = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="kernels are compiled here, not interpreted"
+)
 
 LAST = 2**31 - 1
 UNTOUCHED = -99
@@ -52,7 +55,15 @@ def untouched(length, dtype):
 def test_enter_seeds(data, n, dtype, block, spare):
     seeds = data.draw(st.lists(st.integers(0, n - 1), max_size=20))
     nodes, first = untouched(len(seeds) + spare, dtype), torch.zeros(n, dtype=torch.int32)
-    run("enter_seeds", -(-len(nodes) // block), state_of(len(seeds), more=seeds), 8, nodes, first, BLOCK=block)
+    run(
+        "enter_seeds",
+        -(-len(nodes) // block),
+        state_of(len(seeds), more=seeds),
+        8,
+        nodes,
+        first,
+        BLOCK=block,
+    )
     assert nodes.tolist() == seeds + [UNTOUCHED] * spare
     assert first.tolist() == [LAST - seeds.index(v) if v in seeds else 0 for v in range(n)]
 
@@ -78,7 +89,9 @@ def test_measure(data, degrees, dtypes, fanout, replace, block, more):
     counts, out_indptr = untouched(capacity, batch), untouched(capacity + 1, batch)
     arguments = (indptr, int(indptr[-1]), nodes, state, 0, starts, lengths, counts, out_indptr)
     run("measure", capacity // block, *arguments, FANOUT=fanout, REPLACE=replace, BLOCK=block)
-    expected = [len(plain_pick(v, 0, degrees[v], fanout, replace, 0)) if fanout else 0 for v in frontier]
+    expected = [
+        len(plain_pick(v, 0, degrees[v], fanout, replace, 0)) if fanout else 0 for v in frontier
+    ]
     assert counts.tolist() == expected + [0] * spare
     assert out_indptr.tolist() == [0] + [UNTOUCHED] * capacity
     assert starts.tolist() == [int(indptr[v]) for v in frontier] + [0] * spare
@@ -94,7 +107,9 @@ def test_rows_that_lead_out_of_the_graph_are_empty(bad, fanout):
     run("measure", 1, *arguments, FANOUT=fanout, REPLACE=False, BLOCK=4)
     rows = [end - start for start, end in zip(bad, bad[1:], strict=False)]
     good = [0 <= start <= end <= 8 for start, end in zip(bad, bad[1:], strict=False)]
-    expected = [min(row, fanout if fanout >= 0 else row) * ok for row, ok in zip(rows, good, strict=True)]
+    expected = [
+        min(row, fanout if fanout >= 0 else row) * ok for row, ok in zip(rows, good, strict=True)
+    ]
     assert out[2].tolist() == [*expected, 0]
     assert state[3] == (fanout != 0)
 
@@ -119,9 +134,14 @@ class Picking:
         ends = np.cumsum([len(row) for row in rows]).tolist()
         total = ends[-1] if ends else 0
         self.out_indptr = torch.tensor([0, *ends, *[total] * spare], dtype=batch)
-        self.positions, self.neighbors = untouched(total + spare, graph), untouched(total + spare, graph)
+        self.positions, self.neighbors = (
+            untouched(total + spare, graph),
+            untouched(total + spare, graph),
+        )
         self.first = torch.zeros(n, dtype=torch.int32)
-        self.first[frontier] = torch.tensor([LAST - frontier.index(v) for v in frontier], dtype=torch.int32)
+        self.first[frontier] = torch.tensor(
+            [LAST - frontier.index(v) for v in frontier], dtype=torch.int32
+        )
         self.before, self.spare = self.first.clone(), spare
 
     def check(self):
@@ -156,15 +176,39 @@ def test_picks(kernel, data, degrees, dtypes, fanout, key, block):
     arguments = (p.indices, p.num_nodes, p.nodes, p.starts, p.degrees, p.out_indptr, p.state, 0)
     width = 1 << (fanout - 1).bit_length()
     constants = {"FANOUT": fanout, "K": width, "BLOCK": block}
-    run(kernel, -(-len(p.nodes) // block), *arguments, p.positions, p.neighbors, p.first, **constants)
+    run(
+        kernel,
+        -(-len(p.nodes) // block),
+        *arguments,
+        p.positions,
+        p.neighbors,
+        p.first,
+        **constants,
+    )
     p.check()
 
 
 @settings(max_examples=40)
-@given(data=st.data(), degrees=degree_lists, dtypes=st.tuples(dtypes, dtypes), block=blocks, more=st.integers(0, 5))
+@given(
+    data=st.data(),
+    degrees=degree_lists,
+    dtypes=st.tuples(dtypes, dtypes),
+    block=blocks,
+    more=st.integers(0, 5),
+)
 def test_pick_all(data, degrees, dtypes, block, more):
     p = Picking(data, degrees, dtypes, -1, False, 3)
-    arguments = (p.indices, p.num_nodes, p.starts, p.out_indptr, p.state, 0, p.positions, p.neighbors, p.first)
+    arguments = (
+        p.indices,
+        p.num_nodes,
+        p.starts,
+        p.out_indptr,
+        p.state,
+        0,
+        p.positions,
+        p.neighbors,
+        p.first,
+    )
     steps = p.known.bit_length() + more
     run("pick_all", -(-len(p.positions) // block), *arguments, STEPS=steps, BLOCK=block)
     p.check()
@@ -172,7 +216,11 @@ def test_pick_all(data, degrees, dtypes, block, more):
 
 @pytest.mark.parametrize("bad", [-1, 3, 2**31 - 1, -(2**31)])
 def test_sources_outside_the_graph_are_not_looked_up(bad):
-    indices, first, state = torch.tensor([1, bad, 2], dtype=torch.int32), torch.zeros(3, dtype=torch.int32), state_of(1)
+    indices, first, state = (
+        torch.tensor([1, bad, 2], dtype=torch.int32),
+        torch.zeros(3, dtype=torch.int32),
+        state_of(1),
+    )
     positions, neighbors = (untouched(4, torch.int32) for _ in range(2))
     out_indptr = torch.tensor([0, 3])
     arguments = (indices, 3, torch.tensor([0]), out_indptr, state, 0, positions, neighbors, first)
@@ -194,7 +242,8 @@ def test_sources_outside_the_graph_are_not_looked_up(bad):
     last=st.booleans(),
 )
 def test_relabelling(known, neighbors, dtypes, block, more, last):
-    """``find_places``, a running sum, ``relabel`` and ``settle``, after edges have offered their places."""
+    """``find_places``, a running sum, ``relabel`` and ``settle``, after edges have offered their
+    places."""
     graph, batch = dtypes
     neighbors = neighbors if known else []
     total, capacity = len(neighbors), whole(len(neighbors) + more, block)
@@ -209,7 +258,8 @@ def test_relabelling(known, neighbors, dtypes, block, more, last):
         first[v] = max(int(first[v]), LAST - known - e)
     nodes = torch.cat([torch.arange(known), torch.full((capacity,), UNTOUCHED)]).to(batch)
     state, out_indptr = state_of(known), torch.tensor([0] * known + [total], dtype=batch)
-    sources = torch.tensor([*neighbors, *[5] * spare], dtype=graph)  # what lies behind the edges means nothing
+    # What lies behind the edges means nothing.
+    sources = torch.tensor([*neighbors, *[5] * spare], dtype=graph)
     ids, flags = untouched(capacity, batch), untouched(capacity, torch.int32)
     programs = capacity // block
 
@@ -234,7 +284,8 @@ def test_relabelling(known, neighbors, dtypes, block, more, last):
 class LongTensor(torch.Tensor):
     """A tensor over more memory than it has elements for.
 
-    The interpreter writes back the whole memory of a kernel's arguments, which for a table of 8 GB would fill it.
+    The interpreter writes back the whole memory of a kernel's arguments, which for a table of 8 GB
+    would fill it.
     """
 
     def __len__(self):
@@ -245,7 +296,11 @@ def lazily_mapped(length, dtype):
     """Zeros of which only the pages that are used take memory, and the array that shows them."""
     try:
         nbytes = length * dtype.itemsize
-        pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0))
+        pages = mmap.mmap(
+            -1,
+            nbytes,
+            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0),
+        )
     except OSError as error:
         pytest.skip(f"the system does not map {nbytes} bytes lazily: {error}")
     tensor = torch.Tensor._make_subclass(LongTensor, torch.frombuffer(pages, dtype=dtype, count=1))
@@ -271,7 +326,9 @@ def test_ids_at_the_int32_border(monkeypatch, fanouts, replace, size_first):
     run = DeviceRun(HostAccelerator(), topology, Fanouts(fanouts[::-1], replace), torch.int64)
     seeds = [2**31 - 1, 2**31, 2**31 + 1, low + 3, length - 1, 2**31]
     hop_keys = [derive_key(11, hop) for hop in range(2)]
-    run.begin(state_words(Fanouts(fanouts[::-1], replace), torch.tensor(seeds), hop_keys), len(seeds))
+    run.begin(
+        state_words(Fanouts(fanouts[::-1], replace), torch.tensor(seeds), hop_keys), len(seeds)
+    )
     assert run.hop(0)
     assert run.hop(1)
     sizes = run.ask()
@@ -293,7 +350,8 @@ def test_ids_at_the_int32_border(monkeypatch, fanouts, replace, size_first):
 
 
 def test_int32_ids_of_a_batch_are_cut_as_the_cpus_are():
-    """In a graph with more vertices than int32 can name the kernels use int64, whatever the batch's dtype."""
+    """In a graph with more vertices than int32 can name the kernels use int64, whatever the batch's
+    dtype."""
     length = 2**31 + 100
     first, table = lazily_mapped(length, torch.int32)
     indptr, rows = lazily_mapped(length + 1, torch.int64)
@@ -307,7 +365,12 @@ def test_int32_ids_of_a_batch_are_cut_as_the_cpus_are():
     sizes.wait()
     batch = run.batch(sizes)
     assert batch.input_nodes.tolist() == [3, 7 - 2**31, 5]
-    assert batch.output_nodes.dtype == batch.input_nodes.dtype == batch.blocks[0].indices.dtype == torch.int32
+    assert (
+        batch.output_nodes.dtype
+        == batch.input_nodes.dtype
+        == batch.blocks[0].indices.dtype
+        == torch.int32
+    )
     assert batch.blocks[0].positions.dtype == torch.int64
 
 

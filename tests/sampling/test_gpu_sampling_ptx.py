@@ -1,4 +1,5 @@
-"""The GPU kernels of sampling, compiled for a GPU without one: what a batch launches compiles, and as it should."""
+"""The GPU kernels of sampling, compiled for a GPU without one: what a batch launches compiles, and
+as it should."""
 
 import json
 import os
@@ -12,8 +13,9 @@ pytest.importorskip("triton")
 
 pytestmark = pytest.mark.slow
 
-# Where kernels are interpreted they cannot be compiled: it is decided when they are imported. So a process of its own
-# samples on the CPU's memory, with Triton believing in a GPU; its launches are bound and compiled, and go no further.
+# Where kernels are interpreted they cannot be compiled: it is decided when they are imported. So a
+# process of its own samples on the CPU's memory, with Triton believing in a GPU; its launches are
+# bound and compiled, and go no further.
 COMPILE = r"""
 import json, os, subprocess, sys, tempfile
 import torch, triton
@@ -79,7 +81,8 @@ print(json.dumps({"launched": launched, "variants": variants}))
 
 @pytest.fixture(scope="module", params=[80, 90])
 def compiled(request):
-    """Kernel, dtypes of the graph's and of the batch's ids, constants, and code of each launch, with its resources."""
+    """Kernel, dtypes of the graph's and of the batch's ids, constants, and code of each launch,
+    with its resources."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-c", COMPILE, str(request.param)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -90,13 +93,32 @@ def compiled(request):
     return [(*launch[:-1], answer["variants"][launch[-1]]) for launch in answer["launched"]]
 
 
-KERNELS = {"enter_seeds", "measure", "pick_distinct", "pick_repeated", "pick_all", "find_places", "relabel", "settle"}
+KERNELS = {
+    "enter_seeds",
+    "measure",
+    "pick_distinct",
+    "pick_repeated",
+    "pick_all",
+    "find_places",
+    "relabel",
+    "settle",
+}
 
 
 def test_all_kernels_compile_once_for_all_hops(compiled):
     assert {launch[0] for launch in compiled} == KERNELS
-    for name in ("find_places", "relabel", "pick_distinct", "pick_repeated", "pick_all", "settle", "measure"):
-        of_long_ids = [launch for launch in compiled if launch[:3] == (name, "torch.int64", "torch.int64")]
+    for name in (
+        "find_places",
+        "relabel",
+        "pick_distinct",
+        "pick_repeated",
+        "pick_all",
+        "settle",
+        "measure",
+    ):
+        of_long_ids = [
+            launch for launch in compiled if launch[:3] == (name, "torch.int64", "torch.int64")
+        ]
         constants = {json.dumps(launch[3]) for launch in of_long_ids}
         assert len({launch[4]["ptx"] for launch in of_long_ids}) <= len(constants), name
 
@@ -111,7 +133,8 @@ def test_no_variant_spills_registers(compiled):
 
 
 def test_atomics_order_nothing_else(compiled):
-    """Fences around each atomic would cost more than the atomic; kernels follow each other anyway."""
+    """Fences around each atomic would cost more than the atomic; kernels follow each other
+    anyway."""
     for name, _, _, _, result in compiled:
         atomics = re.findall(r"(?:atom|red)\.global\.\S+", result["ptx"])
         assert all("relaxed" in atomic for atomic in atomics), (name, atomics)

@@ -1,4 +1,5 @@
-"""Hard negatives: no edge, each destination as often as its weight says, against an enumeration; what is refused."""
+"""Hard negatives: no edge, each destination as often as its weight says, against an enumeration;
+what is refused."""
 
 import pickle
 
@@ -18,7 +19,8 @@ LOOPS, APART = ("_N", "_E", "_N"), ("u", "to", "v")
 
 
 def weights_of(settings, src, dst, num_dst, batch):
-    """What each destination should be drawn in proportion to, but for what a source must not be given."""
+    """What each destination should be drawn in proportion to, but for what a source must not be
+    given."""
     weights = np.ones(num_dst)
     if settings.power:
         degrees = np.bincount(dst, minlength=num_dst)
@@ -31,8 +33,11 @@ def weights_of(settings, src, dst, num_dst, batch):
 
 
 def allowed(settings, src, dst, u, own, weights):
-    """The destinations of positive weight that source ``u`` of the pair ``(u, own)`` may be given."""
-    taken = {v for s, v in zip(src, dst, strict=True) if s == u} if settings.exclude_edges else set()
+    """The destinations of positive weight that source ``u`` of the pair ``(u, own)`` may be
+    given."""
+    taken = (
+        {v for s, v in zip(src, dst, strict=True) if s == u} if settings.exclude_edges else set()
+    )
     if settings.exclude_edges or settings.in_batch:
         taken.add(own)
     return [v for v in range(len(weights)) if weights[v] > 0 and v not in taken]
@@ -52,7 +57,15 @@ def graphs(draw):
 
 
 @settings(max_examples=100)
-@given(graphs(), KINDS, st.booleans(), st.booleans(), st.integers(1, 4), st.integers(0, 2**64 - 1), st.data())
+@given(
+    graphs(),
+    KINDS,
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 4),
+    st.integers(0, 2**64 - 1),
+    st.data(),
+)
 def test_what_is_drawn_is_allowed_and_nothing_is_left_out(world, kind, exclude, some, k, key, data):
     num_src, num_dst, src, dst = world
     among = None
@@ -61,13 +74,23 @@ def test_what_is_drawn_is_allowed_and_nothing_is_left_out(world, kind, exclude, 
         among = data.draw(st.lists(st.sampled_from(list(possible)), min_size=1, max_size=5))
     hard = HardNegatives(k, among=among, exclude_edges=exclude, **kind)
     csc = CSC.from_coo(src, dst, (num_src, num_dst))
-    batch = torch.tensor(data.draw(st.lists(st.integers(0, len(src) - 1), max_size=6)), dtype=torch.int64)
+    batch = torch.tensor(
+        data.draw(st.lists(st.integers(0, len(src) - 1), max_size=6)), dtype=torch.int64
+    )
     pairs = torch.tensor(src)[batch], torch.tensor(dst)[batch]
     negative_src, negative_dst = hard.draw(csc, APART, pairs, key)
     weights = weights_of(hard, src, dst, num_dst, pairs[1].numpy())
-    choices = [allowed(hard, src, dst, u, v, weights) for u, v in zip(*map(torch.Tensor.tolist, pairs), strict=True)]
-    expected_src = [u for u, left in zip(pairs[0].tolist(), choices, strict=True) for _ in range(k if left else 0)]
-    assert negative_src.tolist() == expected_src  # a source without any that is left has none, all others k
+    choices = [
+        allowed(hard, src, dst, u, v, weights)
+        for u, v in zip(*map(torch.Tensor.tolist, pairs), strict=True)
+    ]
+    expected_src = [
+        u
+        for u, left in zip(pairs[0].tolist(), choices, strict=True)
+        for _ in range(k if left else 0)
+    ]
+    # A source without any that is left has none, all others k.
+    assert negative_src.tolist() == expected_src
     left = [options for options in choices if options for _ in range(k)]
     assert all(v in options for v, options in zip(negative_dst.tolist(), left, strict=True))
     assert negative_dst.dtype == pairs[0].dtype
@@ -75,10 +98,13 @@ def test_what_is_drawn_is_allowed_and_nothing_is_left_out(world, kind, exclude, 
     assert torch.equal(again[1], negative_dst)
 
 
-@pytest.mark.parametrize("kind", [{}, {"power": 0.75}, {"in_batch": True}, {"power": 0.75, "among": range(3, 30)}])
+@pytest.mark.parametrize(
+    "kind", [{}, {"power": 0.75}, {"in_batch": True}, {"power": 0.75, "among": range(3, 30)}]
+)
 @pytest.mark.parametrize("dense", [False, True])
 def test_each_destination_is_drawn_by_its_weight(kind, dense):
-    """Among those that are no edges; of a source that leads to nearly all, too, where nearly all draws fail."""
+    """Among those that are no edges; of a source that leads to nearly all, too, where nearly all
+    draws fail."""
     rng = np.random.default_rng(0)
     src = np.concatenate([rng.integers(1, 30, 600), np.zeros(60, int)])
     dst = np.concatenate([(rng.random(600) ** 2 * 30).astype(int), rng.permutation(30).repeat(2)])
@@ -107,7 +133,10 @@ def test_each_destination_is_drawn_by_its_weight(kind, dense):
 
 
 def test_a_source_that_leads_to_all_has_no_pair():
-    csc, pairs = CSC.from_coo([0, 0, 0, 1], [0, 1, 2, 0], 3), (torch.tensor([0, 1]), torch.tensor([1, 0]))
+    csc, pairs = (
+        CSC.from_coo([0, 0, 0, 1], [0, 1, 2, 0], 3),
+        (torch.tensor([0, 1]), torch.tensor([1, 0])),
+    )
     for options in ({}, {"power": 0.75}):
         src, dst = HardNegatives(4, **options).draw(csc, LOOPS, pairs, 3)
         assert src.tolist() == [1] * 4 and set(dst.tolist()) <= {1, 2}
@@ -120,14 +149,19 @@ def test_large_ids_and_no_seeds():
     src, dst = hard.draw(csc, APART, (torch.tensor([2**31 + 6]), torch.tensor([1])), 1)
     assert src.tolist() == [2**31 + 6] * 3 and set(dst.tolist()) <= {0, 1}
     nobody = torch.empty(0, dtype=torch.int64)
-    assert all(len(ids) == 0 for ids in HardNegatives(3).draw(CSC.from_coo([0], [1], 2), LOOPS, (nobody, nobody), 1))
+    assert all(
+        len(ids) == 0
+        for ids in HardNegatives(3).draw(CSC.from_coo([0], [1], 2), LOOPS, (nobody, nobody), 1)
+    )
 
 
 def test_rankings_expect_what_is_drawn():
     """The expected rate of each vertex as an end is that of batches that were drawn."""
     rng = np.random.default_rng(1)
     graph = Graph.from_coo(rng.integers(0, 60, 400), (rng.random(400) ** 2 * 60).astype(int), 60)
-    batches = EdgeBatches(NeighborSampler([1]), graph, HardNegatives(2, power=0.75, exclude_edges=False))
+    batches = EdgeBatches(
+        NeighborSampler([1]), graph, HardNegatives(2, power=0.75, exclude_edges=False)
+    )
     seeds, told = torch.arange(400), 0
     for epoch in range(30):
         counts = count_accesses(graph, seeds, batches, batch_size=20, seed=epoch)
@@ -168,7 +202,11 @@ def test_settings_are_pickled_without_what_was_made_of_a_graph():
             "among must hold a vertex that can be drawn, got none",
         ),
         ({"among": [0.5]}, TypeError, "among"),
-        ({"among": [0], "power": 1}, ValueError, "among must hold a vertex that can be drawn, got none"),
+        (
+            {"among": [0], "power": 1},
+            ValueError,
+            "among must hold a vertex that can be drawn, got none",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(options, error, message):

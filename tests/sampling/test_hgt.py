@@ -25,7 +25,10 @@ def plain_hgt(graph, seeds, sizes, key):
     """Vertices by type, and how many of them there are after each hop (Hu et al., Algorithm 2)."""
     known = {t: list(seeds.get(t, [])) for t in graph.node_types}
     budget = {t: {} for t in graph.node_types}  # in the order of discovery
-    fresh, ends = {t: list(ids) for t, ids in known.items()}, {t: [len(ids)] for t, ids in known.items()}
+    fresh, ends = (
+        {t: list(ids) for t, ids in known.items()},
+        {t: [len(ids)] for t, ids in known.items()},
+    )
     for hop, size in enumerate(sizes):
         for number, (s, _, d) in enumerate(graph.edge_types):
             csc = graph.csc_of(graph.edge_types[number])
@@ -39,7 +42,10 @@ def plain_hgt(graph, seeds, sizes, key):
         for number, t in enumerate(graph.node_types):
             count = size[t] if isinstance(size, dict) else size
             take_key = derive_key(key, hop, len(graph.edge_types) + number)
-            keys = {u: -math.log(unit((take_key + u * A) & MASK, 0)) / share**2 for u, share in budget[t].items()}
+            keys = {
+                u: -math.log(unit((take_key + u * A) & MASK, 0)) / share**2
+                for u, share in budget[t].items()
+            }
             taken = set(sorted(keys, key=keys.get)[:count])
             fresh[t] = [u for u in budget[t] if u in taken]
             budget[t] = {u: share for u, share in budget[t].items() if u not in taken}
@@ -53,31 +59,49 @@ def typed_graphs(draw):
     counts = {t: draw(st.integers(0, 9)) for t in "abc"}
     graph = {}
     for s, r, d in ETYPES:
-        most = draw(st.sampled_from([0, 30, 200])) if counts[s] and counts[d] else 0  # 200: rows of more than 50
-        ends = st.tuples(st.integers(0, max(counts[s] - 1, 0)), st.integers(0, max(counts[d] // 3, 0)))
-        edges = np.array(draw(st.lists(ends, min_size=most // 2, max_size=most)), dtype=np.int64).reshape(-1, 2)
+        # 200: rows of more than 50.
+        most = draw(st.sampled_from([0, 30, 200])) if counts[s] and counts[d] else 0
+        ends = st.tuples(
+            st.integers(0, max(counts[s] - 1, 0)), st.integers(0, max(counts[d] // 3, 0))
+        )
+        edges = np.array(
+            draw(st.lists(ends, min_size=most // 2, max_size=most)), dtype=np.int64
+        ).reshape(-1, 2)
         graph[s, r, d] = CSC.from_coo(*edges.T, (counts[s], counts[d]))
     return Graph(graph, counts)
 
 
-SIZES = st.one_of(st.integers(0, 4), st.fixed_dictionaries({t: st.sampled_from([0, 1, 2, 50]) for t in "abc"}))
+SIZES = st.one_of(
+    st.integers(0, 4), st.fixed_dictionaries({t: st.sampled_from([0, 1, 2, 50]) for t in "abc"})
+)
 
 
 @settings(max_examples=50)
-@given(graph=typed_graphs(), sizes=st.lists(SIZES, max_size=3), key=st.integers(0, 2**64 - 1), data=st.data())
+@given(
+    graph=typed_graphs(),
+    sizes=st.lists(SIZES, max_size=3),
+    key=st.integers(0, 2**64 - 1),
+    data=st.data(),
+)
 def test_equals_the_plain_reference(graph, sizes, key, data):
     seeds = {}
     for t in data.draw(st.lists(st.sampled_from("abc"), unique=True, min_size=1)):
         n = graph.num_nodes_of(t)
         seeds[t] = data.draw(st.lists(st.integers(0, n - 1), max_size=4, unique=True)) if n else []
-    batch = HGTSampler(sizes).sample(graph, {t: torch.tensor(i, dtype=torch.int64) for t, i in seeds.items()}, key)
+    batch = HGTSampler(sizes).sample(
+        graph, {t: torch.tensor(i, dtype=torch.int64) for t, i in seeds.items()}, key
+    )
     known, ends = plain_hgt(graph, seeds, sizes, key)
-    assert {t: ids.tolist() for t, ids in batch.input_nodes.items()} == known and batch.hop_ends == ends
+    assert {
+        t: ids.tolist() for t, ids in batch.input_nodes.items()
+    } == known and batch.hop_ends == ends
     place = {t: {(0, v): i for i, v in enumerate(ids)} for t, ids in known.items()}
     edges = all_among(graph, {t: [(0, v) for v in ids] for t, ids in known.items()}, place, None)
     for etype, found in batch.edges.items():
         expected = [(s, d, edge_id(graph.csc_of(etype), p)) for s, d, p in edges[etype]]
-        assert list(zip(*found.edge_index.tolist(), found.edge_ids.tolist(), strict=True)) == expected
+        assert (
+            list(zip(*found.edge_index.tolist(), found.edge_ids.tolist(), strict=True)) == expected
+        )
         assert found.hop_ends == [0]
 
 
@@ -85,7 +109,9 @@ def test_equals_the_plain_reference(graph, sizes, key, data):
 @given(graph=typed_graphs(), most=st.integers(1, 60), key=st.integers(0, 2**64 - 1))
 def test_of_many_edges_some_are_looked_at(graph, most, key):
     seeds = {t: torch.arange(min(2, graph.num_nodes_of(t))) for t in "ab"}
-    all_edges, batch = (HGTSampler([3], most_edges=of).sample(graph, seeds, key) for of in (None, most))
+    all_edges, batch = (
+        HGTSampler([3], most_edges=of).sample(graph, seeds, key) for of in (None, most)
+    )
     for index, etype in enumerate(graph.edge_types):
         sources, targets = (batch.input_nodes[etype[place]].tolist() for place in (0, 2))
         assert sources == all_edges.input_nodes[etype[0]].tolist()
@@ -97,11 +123,14 @@ def test_of_many_edges_some_are_looked_at(graph, most, key):
                 if int(csc.indices[p]) in sources:
                     expected.append((sources.index(int(csc.indices[p])), local, edge_id(csc, p)))
         found = batch.edges[etype]
-        assert list(zip(*found.edge_index.tolist(), found.edge_ids.tolist(), strict=True)) == expected
+        assert (
+            list(zip(*found.edge_index.tolist(), found.edge_ids.tolist(), strict=True)) == expected
+        )
 
 
 def stars():
-    """Vertices 0, 1 and 2 with 1, 2 and 4 in-neighbours, some shared: shares between 1/4 and 7/4."""
+    """Vertices 0, 1 and 2 with 1, 2 and 4 in-neighbours, some shared: shares between 1/4 and
+    7/4."""
     return Graph.from_coo([3, 3, 4, 3, 4, 5, 6, 5], [0, 1, 1, 2, 2, 2, 2, 7], 8)
 
 
@@ -171,7 +200,8 @@ def test_repeated_seeds_keep_their_places():
     batch = HGTSampler([5]).sample(graph, torch.tensor([0, 1, 0]))
     assert batch.input_nodes["_N"].tolist() == [0, 1, 0, 2]
     (edges,) = batch.edges.values()
-    assert edges.edge_index.tolist() == [[1, 3, 0, 1, 3], [0, 0, 1, 2, 2]]  # both copies have their in-edges
+    # Both copies have their in-edges.
+    assert edges.edge_index.tolist() == [[1, 3, 0, 1, 3], [0, 0, 1, 2, 2]]
 
 
 def test_ids_at_the_int32_border():

@@ -21,11 +21,15 @@ TYPES = [("a", "x", "b"), ("b", "y", "b"), ("b", "z", "a")]
 def ends(draw, num_src, num_dst):
     """Two lists of ends: self-loops and parallel edges among them, and vertices without any."""
     m = draw(st.integers(0, 60)) if num_src and num_dst else 0
-    return tuple(draw(st.lists(st.integers(0, max(n - 1, 0)), min_size=m, max_size=m)) for n in (num_src, num_dst))
+    return tuple(
+        draw(st.lists(st.integers(0, max(n - 1, 0)), min_size=m, max_size=m))
+        for n in (num_src, num_dst)
+    )
 
 
 def plain_induced(csc, sources, destinations):
-    """Places of the ends of all in-edges of ``destinations`` whose source is in ``sources``, and the edges' ids."""
+    """Places of the ends of all in-edges of ``destinations`` whose source is in ``sources``, and
+    the edges' ids."""
     first = {}
     for place, v in enumerate(sources):
         first.setdefault(v, place)
@@ -40,11 +44,20 @@ def plain_induced(csc, sources, destinations):
 
 
 def as_tuples(edges):
-    return [(*map(int, pair), int(i)) for pair, i in zip(edges.edge_index.T, edges.edge_ids, strict=True)]
+    return [
+        (*map(int, pair), int(i))
+        for pair, i in zip(edges.edge_index.T, edges.edge_ids, strict=True)
+    ]
 
 
 @settings(max_examples=90, deadline=None)
-@given(st.data(), st.integers(1, 12), st.sampled_from([torch.int32, torch.int64]), st.booleans(), st.booleans())
+@given(
+    st.data(),
+    st.integers(1, 12),
+    st.sampled_from([torch.int32, torch.int64]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_all_edges_among_the_vertices(data, count, dtype, wide, hashed):
     """By the bits of the ids, as in small graphs, and by hashes, as in large ones."""
     with pytest.MonkeyPatch.context() as patch:
@@ -61,7 +74,10 @@ def check_all_edges(data, count, dtype, wide):
     nodes = data.draw(st.lists(st.integers(0, count - 1), max_size=15))
     for edge_dir in ("in", "out"):
         batch = induced_subgraph(
-            graph, torch.tensor(nodes, dtype=dtype), edge_dir=edge_dir, pools=BufferPools(max_free=2)
+            graph,
+            torch.tensor(nodes, dtype=dtype),
+            edge_dir=edge_dir,
+            pools=BufferPools(max_free=2),
         )
         edges = batch.edges[EDGE]
         assert batch.input_nodes["_N"].tolist() == nodes
@@ -70,7 +86,9 @@ def check_all_edges(data, count, dtype, wide):
         assert edges.hop_ends == [0]
         assert edges.edge_ids.dtype == torch.int64
         assert as_tuples(edges) == plain_induced(graph.adjacency(edge_dir), nodes, nodes)
-        turned = induced_subgraph(graph, torch.tensor(nodes, dtype=dtype), edge_dir=edge_dir, turned=True).edges[EDGE]
+        turned = induced_subgraph(
+            graph, torch.tensor(nodes, dtype=dtype), edge_dir=edge_dir, turned=True
+        ).edges[EDGE]
         assert torch.equal(turned.edge_index, edges.edge_index.flip(0))
         assert torch.equal(turned.edge_ids, edges.edge_ids)
 
@@ -80,26 +98,42 @@ def check_all_edges(data, count, dtype, wide):
 def test_several_types(data):
     counts = {t: data.draw(st.integers(0, 8)) for t in "ab"}
     graph = Graph(
-        {e: CSC.from_coo(*data.draw(ends(counts[e[0]], counts[e[2]])), (counts[e[0]], counts[e[2]])) for e in TYPES},
+        {
+            e: CSC.from_coo(
+                *data.draw(ends(counts[e[0]], counts[e[2]])), (counts[e[0]], counts[e[2]])
+            )
+            for e in TYPES
+        },
         counts,
     )
-    nodes = {t: data.draw(st.lists(st.integers(0, n - 1), max_size=9)) for t, n in counts.items() if n}
+    nodes = {
+        t: data.draw(st.lists(st.integers(0, n - 1), max_size=9)) for t, n in counts.items() if n
+    }
     ids = {t: torch.tensor(ids, dtype=torch.int64) for t, ids in nodes.items()}
     batch, turned = induced_subgraph(graph, ids), induced_subgraph(graph, ids, edge_dir="out")
     for etype in TYPES:
         sources, destinations = nodes.get(etype[0], []), nodes.get(etype[2], [])
-        assert as_tuples(batch.edges[etype]) == plain_induced(graph.csc_of(etype), sources, destinations)
-        assert as_tuples(turned.edges[etype]) == plain_induced(graph.out_csc_of(etype), destinations, sources)
-    assert {t: ids.tolist() for t, ids in batch.input_nodes.items()} == {t: nodes.get(t, []) for t in "ab"}
+        assert as_tuples(batch.edges[etype]) == plain_induced(
+            graph.csc_of(etype), sources, destinations
+        )
+        assert as_tuples(turned.edges[etype]) == plain_induced(
+            graph.out_csc_of(etype), destinations, sources
+        )
+    assert {t: ids.tolist() for t, ids in batch.input_nodes.items()} == {
+        t: nodes.get(t, []) for t in "ab"
+    }
 
 
 @pytest.mark.parametrize("most_direct", [kernels.MOST_DIRECT, 0])
 def test_rows_of_several_chunks_and_more_edges_than_there_was_room_for(monkeypatch, most_direct):
-    """A hub's row is looked at 64 edges at a time; room for the edges found is doubled as they are found."""
+    """A hub's row is looked at 64 edges at a time; room for the edges found is doubled as they are
+    found."""
     monkeypatch.setattr(kernels, "MOST_DIRECT", most_direct)
     rng = np.random.default_rng(0)
     many = rng.integers(0, 400, 90_000)
-    graph = Graph.from_coo(many, np.where(rng.random(90_000) < 0.1, 7, rng.integers(0, 400, 90_000)), 400)
+    graph = Graph.from_coo(
+        many, np.where(rng.random(90_000) < 0.1, 7, rng.integers(0, 400, 90_000)), 400
+    )
     nodes = rng.permutation(400)[:390]
     for _ in range(2):  # the second time there is room
         edges = induced_subgraph(graph, torch.from_numpy(nodes)).edges[EDGE]
@@ -108,7 +142,8 @@ def test_rows_of_several_chunks_and_more_edges_than_there_was_room_for(monkeypat
 
 
 def test_vertices_that_share_the_bit_of_a_hash(monkeypatch):
-    """Of 40,000 vertices some have the same bit, and others that are not among them have it, too."""
+    """Of 40,000 vertices some have the same bit, and others that are not among them have it,
+    too."""
     monkeypatch.setattr(kernels, "MOST_DIRECT", 0)
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 100_000, (2, 300_000))
@@ -133,7 +168,10 @@ def test_a_source_outside_the_graph(place, source):
         induced_subgraph(graph, torch.tensor([5, 0]))
     # The thread's scratch is as it was: the next batch has no vertices of this one.
     sound = Graph.from_coo(torch.arange(2999), torch.arange(1, 3000), 3000)
-    assert induced_subgraph(sound, torch.tensor([7, 6])).edges[EDGE].edge_index.tolist() == [[1], [0]]
+    assert induced_subgraph(sound, torch.tensor([7, 6])).edges[EDGE].edge_index.tolist() == [
+        [1],
+        [0],
+    ]
 
 
 def test_a_vertex_outside_the_graph():
@@ -169,7 +207,9 @@ def test_clusters_are_their_vertices(data, count, ordered):
 )
 def test_clusters_that_are_none(bounds, nodes, message):
     with pytest.raises(ValueError, match=message):
-        ClusterSampler(torch.tensor(bounds, dtype=torch.int64), None if nodes is None else torch.tensor(nodes))
+        ClusterSampler(
+            torch.tensor(bounds, dtype=torch.int64), None if nodes is None else torch.tensor(nodes)
+        )
 
 
 def test_numbers_and_directions_that_are_none():

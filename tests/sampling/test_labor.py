@@ -1,4 +1,5 @@
-"""LABOR against its plain reference, its probabilities, and what makes it LABOR: shared numbers, fewer vertices."""
+"""LABOR against its plain reference, its probabilities, and what makes it LABOR: shared numbers,
+fewer vertices."""
 
 import hashlib
 import threading
@@ -21,15 +22,23 @@ LIMIT = 4.5  # standard errors; the keys are fixed
 
 @st.composite
 def graphs(draw, max_nodes=20, max_edges=120):
-    """Random graphs with self-loops, parallel edges, isolated vertices, sometimes no edge; weights with zeros."""
+    """Random graphs with self-loops, parallel edges, isolated vertices, sometimes no edge; weights
+    with zeros."""
     n = draw(st.integers(1, max_nodes))
-    edges = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=max_edges))
-    weights = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=len(edges), max_size=len(edges)))
-    return Graph.from_coo([e[0] for e in edges], [e[1] for e in edges], n, edata={"w": torch.tensor(weights)})
+    edges = draw(
+        st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=max_edges)
+    )
+    weights = draw(
+        st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=len(edges), max_size=len(edges))
+    )
+    return Graph.from_coo(
+        [e[0] for e in edges], [e[1] for e in edges], n, edata={"w": torch.tensor(weights)}
+    )
 
 
 def hub_graph(n=150, m=2500, seed=0):
-    """A few vertices are the sources of most edges; parallel edges and self-loops; vertex n - 1 has no edge."""
+    """A few vertices are the sources of most edges; parallel edges and self-loops; vertex n - 1 has
+    no edge."""
     rng = np.random.default_rng(seed)
     src = (rng.random(m) ** 2 * (n - 1)).astype(int)
     weights = torch.from_numpy(rng.choice([0.0, 0.5, 1.0, 3.0], m))
@@ -64,13 +73,19 @@ def digest(batch):
     dtype=st.sampled_from([torch.int32, torch.int64]),
     data=st.data(),
 )
-def test_equals_the_plain_reference(graph, fanouts, prob, importance_sampling, layer_dependency, key, dtype, data):
-    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8))  # repeated ones too
+def test_equals_the_plain_reference(
+    graph, fanouts, prob, importance_sampling, layer_dependency, key, dtype, data
+):
+    # Repeated ones too.
+    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8))
     sampler = LaborSampler(fanouts, prob, importance_sampling, layer_dependency)
     batch = sampler.sample(graph, torch.tensor(seeds, dtype=dtype), key)
     weights = in_csc_order(graph, prob)
     for hop, block in enumerate(batch.blocks[::-1]):
-        frontier, hop_key = block.dst_nodes.tolist(), key if layer_dependency else derive_key(key, hop)
+        frontier, hop_key = (
+            block.dst_nodes.tolist(),
+            key if layer_dependency else derive_key(key, hop),
+        )
         indptr, positions, expected = plain_layers.labor(
             graph.csc, frontier, fanouts[-1 - hop], hop_key, weights, importance_sampling
         )
@@ -96,7 +111,11 @@ def test_edges_are_taken_with_their_probabilities(prob, importance_sampling):
     expected[list(chances)] = list(chances.values())
     counts = np.zeros(graph.num_edges)
     for key in range(rounds):
-        block = LaborSampler([fanout], prob, importance_sampling).sample(graph, frontier, derive_key(5, key)).blocks[0]
+        block = (
+            LaborSampler([fanout], prob, importance_sampling)
+            .sample(graph, frontier, derive_key(5, key))
+            .blocks[0]
+        )
         counts[block.positions.numpy()] += 1
     error = np.sqrt(expected * (1 - expected) / rounds)
     assert (np.abs(counts / rounds - expected) <= LIMIT * error + 1e-9).all()
@@ -109,7 +128,9 @@ def test_all_neighbours_where_they_fit_else_the_fan_out_on_average():
     for importance_sampling in (0, 1, -1):
         counts = np.zeros((rounds, graph.num_nodes))
         for key in range(rounds):
-            block = LaborSampler([12], None, importance_sampling).sample(graph, everyone, key).blocks[0]
+            block = (
+                LaborSampler([12], None, importance_sampling).sample(graph, everyone, key).blocks[0]
+            )
             counts[key] = block.indptr.diff().numpy()
         fit = (degrees <= 12).numpy()
         assert (counts[:, fit] == degrees[fit].numpy()).all()
@@ -124,10 +145,14 @@ def test_the_mean_with_weights_is_nearly_unbiased():
     graph, rounds = hub_graph(), 1500
     rows = np.random.default_rng(3).normal(1.0, 1.0, graph.num_nodes)
     layer = plain_layers.Layer(graph.csc, range(20), in_csc_order(graph, "w"))
-    expected = np.array([sum(layer.share[p] * rows[layer.indices[p]] for p in row) for row in layer.rows])
+    expected = np.array(
+        [sum(layer.share[p] * rows[layer.indices[p]] for p in row) for row in layer.rows]
+    )
     means = np.zeros((rounds, 20))
     for key in range(rounds):
-        block = LaborSampler([8], "w", 1).sample(graph, torch.arange(20), derive_key(8, key)).blocks[0]
+        block = (
+            LaborSampler([8], "w", 1).sample(graph, torch.arange(20), derive_key(8, key)).blocks[0]
+        )
         sources = block.src_nodes[block.indices].numpy()
         sums = np.add.reduceat(block.weights.numpy() * rows[sources], block.indptr[:-1].numpy())
         means[key] = sums / block.indptr.diff().numpy()
@@ -158,28 +183,42 @@ def test_a_hop_has_its_own_numbers_unless_layers_depend():
 
 
 @pytest.mark.parametrize("importance_sampling", [0, 1, -1])
-def test_fewer_input_vertices_than_independent_draws_and_fewer_with_each_refinement(importance_sampling):
+def test_fewer_input_vertices_than_independent_draws_and_fewer_with_each_refinement(
+    importance_sampling,
+):
     graph, seeds, rounds = hub_graph(n=2000, m=60_000), torch.arange(200), 40
 
     def mean(sampler):
-        return np.mean([len(sampler.sample(graph, seeds, key).input_nodes) for key in range(rounds)])
+        return np.mean(
+            [len(sampler.sample(graph, seeds, key).input_nodes) for key in range(rounds)]
+        )
 
     refined = mean(LaborSampler([10], None, importance_sampling))
-    assert refined < mean(NeighborSampler([10])) if importance_sampling == 0 else refined < mean(LaborSampler([10]))
+    assert (
+        refined < mean(NeighborSampler([10]))
+        if importance_sampling == 0
+        else refined < mean(LaborSampler([10]))
+    )
     plain = LaborSampler([3, 10], None, importance_sampling)
     depending = LaborSampler([3, 10], None, importance_sampling, layer_dependency=True)
     assert mean(depending) < mean(plain)
 
 
 def test_rows_that_are_nearly_complete_end_where_the_fixed_point_does():
-    """Their fixed-point iteration takes thousands of steps; the kernel's shortcut must give the same probabilities."""
+    """Their fixed-point iteration takes thousands of steps; the kernel's shortcut must give the
+    same probabilities."""
     weights = torch.tensor([1.0, 1e-3, 0.5, 2e-3, 3.0, 1e-4], dtype=torch.float64)
     graph = Graph.from_coo([0, 1, 2, 3, 4, 5], [6] * 6, 7, edata={"w": weights})
     for fanout in (2, 4, 6, 9):
         _, chances = plain_layers.labor_probabilities(graph.csc, [6], fanout, weights.tolist())
         counts = np.zeros(6)
         for key in range(1500):
-            counts[LaborSampler([fanout], "w").sample(graph, torch.tensor([6]), key).blocks[0].positions.numpy()] += 1
+            counts[
+                LaborSampler([fanout], "w")
+                .sample(graph, torch.tensor([6]), key)
+                .blocks[0]
+                .positions.numpy()
+            ] += 1
         expected = np.array([chances[p] for p in range(6)])
         error = np.sqrt(expected * (1 - expected) / 1500)
         assert (np.abs(counts / 1500 - expected) <= LIMIT * error + 1e-3).all()
@@ -196,7 +235,11 @@ def test_weights_of_very_different_sizes(low, high, importance_sampling):
         block = sampler.sample(graph, seeds, key).blocks[0]
         counts[block.positions.numpy()] += 1
         assert torch.isfinite(block.weights).all()
-    assert counts[[0, 2]].sum() == 0 and 120 < counts[1] < 240 and counts[[3, 4]].tolist() == [300, 300]
+    assert (
+        counts[[0, 2]].sum() == 0
+        and 120 < counts[1] < 240
+        and counts[[3, 4]].tolist() == [300, 300]
+    )
 
 
 def test_vertices_without_neighbours_or_weights_and_empty_batches():
@@ -207,7 +250,9 @@ def test_vertices_without_neighbours_or_weights_and_empty_batches():
         assert sampler.sample(graph, torch.tensor([5, 3])).input_nodes.tolist() == [5, 3]
         assert sampler.sample(graph, torch.tensor([3, 4])).input_nodes.tolist() == [3, 4, 2]
         empty = sampler.sample(graph, torch.empty(0, dtype=torch.int64))
-        assert [block.num_src for block in empty.blocks] == [0, 0] and len(empty.blocks[0].weights) == 0
+        assert [block.num_src for block in empty.blocks] == [0, 0] and len(
+            empty.blocks[0].weights
+        ) == 0
     uniform = LaborSampler([2], "no such field").sample(graph, torch.tensor([3])).blocks[0]
     assert uniform.weights is None and uniform.num_edges == 2
 
@@ -238,7 +283,9 @@ def test_excluded_edges_are_left_out_of_what_was_drawn():
     exclude = {graph.edge_types[0]: ExcludedEdges(unwanted)}
     block = LaborSampler([5], "w").sample(graph, seeds, 9, exclude=exclude).blocks[0]
     keep = ~torch.isin(whole.positions, unwanted)
-    assert torch.equal(block.positions, whole.positions[keep]) and torch.equal(block.weights, whole.weights[keep])
+    assert torch.equal(block.positions, whole.positions[keep]) and torch.equal(
+        block.weights, whole.weights[keep]
+    )
 
 
 @pytest.mark.parametrize("arguments", [{}, {"prob": "w"}, {"prob": "w", "importance_sampling": -1}])
@@ -273,7 +320,9 @@ GOLDEN = ["c5a2cbadfadcc74b", "26c2bac86442639e", "524cc15c3eeb5af1"]
 def test_out_edges_are_the_in_edges_of_the_reversed_graph():
     graph = hub_graph()
     out = LaborSampler([4, 5], "w", 1, edge_dir="out").sample(graph, torch.arange(20), 4)
-    assert digest(out) == digest(LaborSampler([4, 5], "w", 1).sample(graph.reverse(), torch.arange(20), 4))
+    assert digest(out) == digest(
+        LaborSampler([4, 5], "w", 1).sample(graph.reverse(), torch.arange(20), 4)
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,9 +331,17 @@ def test_out_edges_are_the_in_edges_of_the_reversed_graph():
         ({"fanouts": []}, ValueError, "fanouts must have at least 1 entry"),
         ({"fanouts": [3, 0]}, ValueError, "fanouts must be positive or -1 .*, got 0"),
         ({"fanouts": [2.5]}, TypeError, "fanouts must be integers, got 2.5"),
-        ({"fanouts": [2], "importance_sampling": 0.5}, TypeError, "importance_sampling must be an integer, got 0.5"),
+        (
+            {"fanouts": [2], "importance_sampling": 0.5},
+            TypeError,
+            "importance_sampling must be an integer, got 0.5",
+        ),
         ({"fanouts": [2], "prob": 3}, TypeError, "prob must be the name of an edge field, got 3"),
-        ({"fanouts": [2], "edge_dir": "up"}, ValueError, "edge_dir must be 'in' or 'out', got 'up'"),
+        (
+            {"fanouts": [2], "edge_dir": "up"},
+            ValueError,
+            "edge_dir must be 'in' or 'out', got 'up'",
+        ),
     ],
 )
 def test_bad_arguments(arguments, error, message):

@@ -1,4 +1,5 @@
-"""LADIES and FastGCN against their plain reference, exact probabilities, and the sums they estimate."""
+"""LADIES and FastGCN against their plain reference, exact probabilities, and the sums they
+estimate."""
 
 import gc
 import hashlib
@@ -24,16 +25,24 @@ LIMIT = 4.5  # standard errors; the keys are fixed
 
 @st.composite
 def graphs(draw, max_nodes=20, max_edges=120):
-    """Random graphs with self-loops, parallel edges, isolated vertices, sometimes no edge; weights with zeros."""
+    """Random graphs with self-loops, parallel edges, isolated vertices, sometimes no edge; weights
+    with zeros."""
     n = draw(st.integers(1, max_nodes))
-    edges = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=max_edges))
-    weights = draw(st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0, 40.0]), min_size=len(edges), max_size=len(edges)))
+    edges = draw(
+        st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=max_edges)
+    )
+    weights = draw(
+        st.lists(
+            st.sampled_from([0.0, 0.25, 1.0, 3.0, 40.0]), min_size=len(edges), max_size=len(edges)
+        )
+    )
     weights = torch.tensor(weights, dtype=torch.float32)
     return Graph.from_coo([e[0] for e in edges], [e[1] for e in edges], n, edata={"w": weights})
 
 
 def hub_graph(n=150, m=2500, seed=0):
-    """A few vertices are the sources of most edges; parallel edges and self-loops; vertex n - 1 has no edge."""
+    """A few vertices are the sources of most edges; parallel edges and self-loops; vertex n - 1 has
+    no edge."""
     rng = np.random.default_rng(seed)
     src = (rng.random(m) ** 2 * (n - 1)).astype(int)
     weights = torch.from_numpy(rng.choice([0.0, 0.1, 1.0, 5.0], m))
@@ -62,7 +71,11 @@ def matrix_of(block, n):
     """The block's weights as a dense matrix over all vertices."""
     matrix = np.zeros((n, n))
     dst = torch.repeat_interleave(block.dst_nodes, block.indptr.diff())
-    np.add.at(matrix, (dst.numpy(), block.src_nodes[block.indices].numpy()), block.weights.double().numpy())
+    np.add.at(
+        matrix,
+        (dst.numpy(), block.src_nodes[block.indices].numpy()),
+        block.weights.double().numpy(),
+    )
     return matrix
 
 
@@ -86,20 +99,26 @@ def digest(batch):
     data=st.data(),
 )
 def test_equals_the_plain_reference(graph, sizes, method, prob, key, dtype, data):
-    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8))  # repeated ones too
-    batch = LayerSampler(sizes, method, prob=prob).sample(graph, torch.tensor(seeds, dtype=dtype), key)
+    # Repeated ones too.
+    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8))
+    batch = LayerSampler(sizes, method, prob=prob).sample(
+        graph, torch.tensor(seeds, dtype=dtype), key
+    )
     plain = getattr(plain_layers, method)
     weights = in_csc_order(graph, prob)
     assert batch.output_nodes.tolist() == seeds == batch.blocks[-1].dst_nodes.tolist()
     for hop, block in enumerate(batch.blocks[::-1]):
         frontier = block.dst_nodes.tolist()
-        indptr, positions, expected = plain(graph.csc, frontier, sizes[-1 - hop], derive_key(key, hop), weights)
+        indptr, positions, expected = plain(
+            graph.csc, frontier, sizes[-1 - hop], derive_key(key, hop), weights
+        )
         assert block.indptr.tolist() == indptr
         assert block.positions.tolist() == positions
         assert block.weights.dtype == torch.float32
         assert block.weights.tolist() == pytest.approx(expected, rel=1e-6)
         assert torch.equal(
-            block.src_nodes[block.indices.long()].long(), graph.csc.indices[block.positions.long()].long()
+            block.src_nodes[block.indices.long()].long(),
+            graph.csc.indices[block.positions.long()].long(),
         )
         assert block.indptr.dtype == block.indices.dtype == block.src_nodes.dtype == dtype
     for outer, inner in zip(batch.blocks, batch.blocks[1:], strict=False):
@@ -115,7 +134,9 @@ def test_ladies_draws_exactly_so_many_vertices_with_the_right_probabilities(prob
         assert sum(pi.values()) == pytest.approx(size) and (size < 40 or max(pi.values()) == 1.0)
         counts = np.zeros(graph.num_nodes)
         for key in range(rounds):
-            block = LayerSampler([size], prob=prob).sample(graph, seeds, derive_key(1, key)).blocks[0]
+            block = (
+                LayerSampler([size], prob=prob).sample(graph, seeds, derive_key(1, key)).blocks[0]
+            )
             drawn = np.unique(graph.csc.indices[block.positions.long()])
             assert len(drawn) == size
             counts[drawn] += 1
@@ -131,10 +152,15 @@ def test_fastgcn_draws_in_proportion_to_the_column_norms():
     q = norms / norms.sum()
     drawn = np.zeros(graph.num_nodes)
     for key in range(rounds):
-        block = LayerSampler([size], "fastgcn").sample(graph, everyone, derive_key(2, key)).blocks[0]
+        block = (
+            LayerSampler([size], "fastgcn").sample(graph, everyone, derive_key(2, key)).blocks[0]
+        )
         drawn[np.unique(graph.csc.indices[block.positions.long()])] += 1
     expected = 1 - (1 - q) ** size
-    assert (np.abs(drawn / rounds - expected) <= LIMIT * np.sqrt(expected * (1 - expected) / rounds) + 1e-9).all()
+    assert (
+        np.abs(drawn / rounds - expected)
+        <= LIMIT * np.sqrt(expected * (1 - expected) / rounds) + 1e-9
+    ).all()
 
 
 def shares_by_edge(graph):
@@ -169,14 +195,19 @@ def test_weighted_sums_are_unbiased_over_one_hop_and_two(method, prob):
 @pytest.mark.parametrize("prob", [None, "w"])
 def test_all_candidates_are_taken_where_they_fit_with_their_own_shares(method, prob):
     graph = hub_graph()
-    block = LayerSampler([graph.num_nodes], method, prob=prob).sample(graph, torch.arange(graph.num_nodes)).blocks[0]
+    block = (
+        LayerSampler([graph.num_nodes], method, prob=prob)
+        .sample(graph, torch.arange(graph.num_nodes))
+        .blocks[0]
+    )
     assert np.allclose(matrix_of(block, graph.num_nodes), shares(graph, prob), rtol=1e-6)
     positive = graph.num_edges if prob is None else int((graph.edata["w"] > 0).sum())
     assert block.num_edges == positive
 
 
 def test_neighbours_of_a_vertex_get_their_share_of_the_sample():
-    """Candidates in the order of discovery: of ten equal stretches, a sample of ten takes one each."""
+    """Candidates in the order of discovery: of ten equal stretches, a sample of ten takes one
+    each."""
     src, dst = np.arange(100), np.arange(100) // 10 + 100
     graph = Graph.from_coo(src, dst, 110)
     for key in range(50):
@@ -190,7 +221,10 @@ def test_vertices_without_neighbours_and_empty_batches():
     lonely = graph.num_nodes - 1
     for method in ("ladies", "fastgcn"):
         batch = LayerSampler([4, 4], method).sample(graph, torch.tensor([lonely]))
-        assert [block.num_edges for block in batch.blocks] == [0, 0] and batch.input_nodes.tolist() == [lonely]
+        assert [block.num_edges for block in batch.blocks] == [
+            0,
+            0,
+        ] and batch.input_nodes.tolist() == [lonely]
         empty = LayerSampler([4, 4], method).sample(graph, torch.empty(0, dtype=torch.int64))
         assert [block.num_src for block in empty.blocks] == [0, 0]
         nothing = LayerSampler([4], method).sample(Graph.from_coo([], [], 3), torch.tensor([2, 0]))
@@ -208,23 +242,36 @@ def test_each_edge_type_draws_its_own_number(method):
     for etype, relation in both.relations.items():
         drawn = graph.csc_of(etype).indices[relation.positions.long()].unique()
         assert len(drawn) == 3 if method == "ladies" else len(drawn) <= 3
-    apart = LayerSampler([{("b", "x", "a"): 0, ("a", "y", "b"): 100}], method).sample(graph, seeds, 1).blocks[0]
-    assert apart.relations["b", "x", "a"].num_edges == 0 and apart.relations["a", "y", "b"].num_edges == 40
+    apart = (
+        LayerSampler([{("b", "x", "a"): 0, ("a", "y", "b"): 100}], method)
+        .sample(graph, seeds, 1)
+        .blocks[0]
+    )
+    assert (
+        apart.relations["b", "x", "a"].num_edges == 0
+        and apart.relations["a", "y", "b"].num_edges == 40
+    )
     with pytest.raises(KeyError):
         LayerSampler([{("b", "x", "a"): 3}], method).sample(graph, seeds)
 
 
 @pytest.mark.parametrize("prob", [None, "w"])
 def test_a_table_of_all_vertices_and_a_hash_table_number_candidates_alike(prob):
-    """Which one serves depends on the vertices per in-edge; vertices that nobody knows must change nothing."""
+    """Which one serves depends on the vertices per in-edge; vertices that nobody knows must change
+    nothing."""
     few = hub_graph()
     src, dst = few.csc.indices, few.csc.destinations()
     weights = torch.tensor(in_csc_order(few, "w"))
     digests = []
     for num_nodes in (few.num_nodes, 10**6):
         graph = Graph.from_coo(src, dst, num_nodes, edata={"w": weights})
-        batches = [LayerSampler([20, 15], prob=prob).sample(graph, torch.arange(10), key) for key in range(10)]
-        batches += [LaborSampler([2, 3], prob, -1).sample(graph, torch.arange(10), key) for key in range(10)]
+        batches = [
+            LayerSampler([20, 15], prob=prob).sample(graph, torch.arange(10), key)
+            for key in range(10)
+        ]
+        batches += [
+            LaborSampler([2, 3], prob, -1).sample(graph, torch.arange(10), key) for key in range(10)
+        ]
         digests.append([digest(batch) for batch in batches])
     assert digests[0] == digests[1]
 
@@ -234,7 +281,11 @@ def test_excluded_edges_are_left_out_of_what_was_drawn():
     whole = LayerSampler([30]).sample(graph, seeds, 9).blocks[0]
     unwanted = whole.positions[::3]
     etype = graph.edge_types[0]
-    block = LayerSampler([30]).sample(graph, seeds, 9, exclude={etype: ExcludedEdges(unwanted)}).blocks[0]
+    block = (
+        LayerSampler([30])
+        .sample(graph, seeds, 9, exclude={etype: ExcludedEdges(unwanted)})
+        .blocks[0]
+    )
     keep = ~torch.isin(whole.positions, unwanted)
     assert torch.equal(block.positions, whole.positions[keep])
     assert torch.equal(block.weights, whole.weights[keep])
@@ -262,7 +313,10 @@ def test_same_key_same_bits_whatever_the_threads(method):
 def test_bits_stay_the_same_over_versions():
     """A change here changes everybody's batches: resumed runs and published results with them."""
     graph, seeds = hub_graph(n=60, m=700, seed=1), torch.arange(6)
-    got = [digest(LayerSampler([9, 5], method, prob="w").sample(graph, seeds, 11)) for method in ("ladies", "fastgcn")]
+    got = [
+        digest(LayerSampler([9, 5], method, prob="w").sample(graph, seeds, 11))
+        for method in ("ladies", "fastgcn")
+    ]
     assert got == GOLDEN
 
 
@@ -272,8 +326,12 @@ GOLDEN = ["a10f7af55a56602d", "2472d30a7161209a"]
 def test_out_edges_are_the_in_edges_of_the_reversed_graph():
     graph = hub_graph()
     for method in ("ladies", "fastgcn"):
-        out = LayerSampler([9, 5], method, prob="w", edge_dir="out").sample(graph, torch.arange(20), 4)
-        reverse = LayerSampler([9, 5], method, prob="w").sample(graph.reverse(), torch.arange(20), 4)
+        out = LayerSampler([9, 5], method, prob="w", edge_dir="out").sample(
+            graph, torch.arange(20), 4
+        )
+        reverse = LayerSampler([9, 5], method, prob="w").sample(
+            graph.reverse(), torch.arange(20), 4
+        )
         assert digest(out) == digest(reverse)
 
 
@@ -296,7 +354,9 @@ def test_weights_that_were_written_over_count_from_then_on(method):
     assert sampler.sample(graph, torch.tensor([2])).input_nodes.tolist() == [2, 0]
     graph.edata["w"].copy_(torch.tensor([0.0, 1.0]))
     assert sampler.sample(graph, torch.tensor([2])).input_nodes.tolist() == [2, 1]
-    without = LayerSampler([2], method, prob="no such field").sample(graph, torch.tensor([2])).blocks[0]
+    without = (
+        LayerSampler([2], method, prob="no such field").sample(graph, torch.tensor([2])).blocks[0]
+    )
     assert without.weights.tolist() == [0.5, 0.5]
 
 

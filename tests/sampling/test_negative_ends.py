@@ -1,4 +1,5 @@
-"""Ends of negative pairs: the kernels against plain Python, their distribution, weights and times."""
+"""Ends of negative pairs: the kernels against plain Python, their distribution, weights and
+times."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +18,15 @@ from pagraph.seeds import derive_key
 
 def plain_draw(num_nodes, weight, time, count, key, until):
     """The same draws, one at a time."""
-    order = list(range(num_nodes)) if time is None else sorted(range(num_nodes), key=lambda v: time[v])
+    order = (
+        list(range(num_nodes)) if time is None else sorted(range(num_nodes), key=lambda v: time[v])
+    )
     drawn = []
     for i in range(count):
         u = ((mix((key + i * B) % 2**64) >> 12) + 0.5) * 2.0**-52
-        there = order if until is None or time is None else [v for v in order if time[v] <= until[i]]
+        there = (
+            order if until is None or time is None else [v for v in order if time[v] <= until[i]]
+        )
         total = sum(weight[v] for v in there) if weight is not None else len(there)
         if not there or total == 0:
             drawn.append(order[0])
@@ -32,14 +37,19 @@ def plain_draw(num_nodes, weight, time, count, key, until):
             for v in there:
                 total += weight[v]
                 sums.append(total)
-            drawn.append(next(v for v, reached in zip(there, sums, strict=True) if reached > u * total))
+            drawn.append(
+                next(v for v, reached in zip(there, sums, strict=True) if reached > u * total)
+            )
     return drawn
 
 
 @st.composite
 def cases(draw):
     num_nodes, count = draw(st.integers(1, 12)), draw(st.integers(0, 20))
-    weight = draw(st.none() | st.lists(st.sampled_from([0.0, 0.25, 1.0, 1e6]), min_size=num_nodes, max_size=num_nodes))
+    weight = draw(
+        st.none()
+        | st.lists(st.sampled_from([0.0, 0.25, 1.0, 1e6]), min_size=num_nodes, max_size=num_nodes)
+    )
     if weight is not None and not any(weight):
         weight[-1] = 1.0
     time = draw(st.none() | st.lists(st.integers(-3, 3), min_size=num_nodes, max_size=num_nodes))
@@ -124,9 +134,21 @@ def test_representation_tells_draws_apart():
     other[2500] = 0.5
     assert repr(NegativeEnds(5000, weight)) == repr(NegativeEnds(5000, weight.clone()))
     assert (
-        len({repr(ends) for ends in (NegativeEnds(5000), NegativeEnds(5000, weight), NegativeEnds(5000, other))}) == 3
+        len(
+            {
+                repr(ends)
+                for ends in (
+                    NegativeEnds(5000),
+                    NegativeEnds(5000, weight),
+                    NegativeEnds(5000, other),
+                )
+            }
+        )
+        == 3
     )
-    assert repr(NegativeEnds(2, time=torch.tensor([1, 2]))) != repr(NegativeEnds(2, time=torch.tensor([1, 3])))
+    assert repr(NegativeEnds(2, time=torch.tensor([1, 2]))) != repr(
+        NegativeEnds(2, time=torch.tensor([1, 3]))
+    )
 
 
 def test_pickles():
@@ -137,7 +159,11 @@ def test_pickles():
 @pytest.mark.parametrize(
     ("weight", "error", "message"),
     [
-        (torch.ones(3), ValueError, r"dst_weight must have one number per vertex \(4\), got shape \(3,\)"),
+        (
+            torch.ones(3),
+            ValueError,
+            r"dst_weight must have one number per vertex \(4\), got shape \(3,\)",
+        ),
         (torch.ones(4, 1), ValueError, "one number per vertex"),
         (torch.tensor([1.0, -1.0, 0.0, 0.0]), ValueError, "finite and not negative, got -1.0"),
         (torch.tensor([1.0, np.nan, 0.0, 0.0]), ValueError, "finite and not negative, got nan"),

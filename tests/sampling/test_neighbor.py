@@ -18,9 +18,12 @@ from pagraph.system.buffers import BufferPools
 
 @st.composite
 def graphs(draw, max_nodes=30, max_edges=200):
-    """Random graphs with self-loops, parallel edges, isolated vertices, sometimes no edge at all."""
+    """Random graphs with self-loops, parallel edges, isolated vertices, sometimes no edge at
+    all."""
     n = draw(st.integers(1, max_nodes))
-    edges = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=max_edges))
+    edges = draw(
+        st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=max_edges)
+    )
     src, dst = [e[0] for e in edges], [e[1] for e in edges]
     return Graph.from_coo(src, dst, n)
 
@@ -52,13 +55,20 @@ def digest(batch):
     data=st.data(),
 )
 def test_equals_the_plain_reference(graph, fanouts, replace, key, dtype, data):
-    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=12))  # repeated ones too
-    batch = NeighborSampler(fanouts, replace=replace).sample(graph, torch.tensor(seeds, dtype=dtype), key)
+    # Repeated ones too.
+    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=12))
+    batch = NeighborSampler(fanouts, replace=replace).sample(
+        graph, torch.tensor(seeds, dtype=dtype), key
+    )
     csc = graph.csc
     hop_keys = [derive_key(key, hop) for hop in range(len(fanouts))]
-    expected = plain_sample(csc.indptr.tolist(), csc.indices.tolist(), seeds, fanouts, hop_keys, replace)
+    expected = plain_sample(
+        csc.indptr.tolist(), csc.indices.tolist(), seeds, fanouts, hop_keys, replace
+    )
     assert batch.output_nodes.tolist() == seeds
-    for block, (indptr, indices, positions, nodes) in zip(batch.blocks[::-1], expected, strict=True):
+    for block, (indptr, indices, positions, nodes) in zip(
+        batch.blocks[::-1], expected, strict=True
+    ):
         assert block.indptr.tolist() == indptr
         assert block.indices.tolist() == indices
         assert block.positions.tolist() == positions
@@ -72,15 +82,24 @@ def test_many_draws_pick_what_the_scan_would(fanout):
     graph = Graph.from_coo(np.arange(n).repeat(2)[: n + n // 2], [0] * n + [1] * (n // 2), n)
     batch = NeighborSampler([fanout]).sample(graph, torch.tensor([0, 1, 2]), 7)
     csc = graph.csc
-    expected = plain_sample(csc.indptr.tolist(), csc.indices.tolist(), [0, 1, 2], [fanout], [derive_key(7, 0)])
+    expected = plain_sample(
+        csc.indptr.tolist(), csc.indices.tolist(), [0, 1, 2], [fanout], [derive_key(7, 0)]
+    )
     assert batch.blocks[0].positions.tolist() == expected[0][2]
     assert batch.blocks[0].indptr.tolist() == [0, fanout, 2 * fanout, 2 * fanout]
 
 
 @settings(max_examples=60, deadline=None)
-@given(graph=graphs(max_nodes=15), fanout=st.sampled_from([-1, 1, 3]), replace=st.booleans(), data=st.data())
+@given(
+    graph=graphs(max_nodes=15),
+    fanout=st.sampled_from([-1, 1, 3]),
+    replace=st.booleans(),
+    data=st.data(),
+)
 def test_every_sampled_edge_is_an_edge_of_the_graph(graph, fanout, replace, data):
-    seeds = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, unique=True)))
+    seeds = torch.tensor(
+        data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, unique=True))
+    )
     batch = NeighborSampler([fanout, fanout], replace=replace).sample(graph, seeds, 3)
     degree = graph.in_degrees()
     destinations = graph.csc.destinations()
@@ -91,16 +110,26 @@ def test_every_sampled_edge_is_an_edge_of_the_graph(graph, fanout, replace, data
         assert len(set(block.src_nodes.tolist())) == block.num_src
         counts = block.indptr.diff()
         dst = torch.repeat_interleave(block.dst_nodes, counts)
-        assert torch.equal(block.src_nodes[block.indices], graph.csc.indices[block.positions.long()].long())
+        assert torch.equal(
+            block.src_nodes[block.indices], graph.csc.indices[block.positions.long()].long()
+        )
         assert torch.equal(dst, destinations[block.positions.long()].long())
         known = degree[block.dst_nodes]
-        expected = known if fanout == -1 else known.clamp(max=fanout) if not replace else (known > 0) * fanout
+        expected = (
+            known
+            if fanout == -1
+            else known.clamp(max=fanout)
+            if not replace
+            else (known > 0) * fanout
+        )
         assert torch.equal(counts, expected)
         if not replace:
             assert len(set(block.positions.tolist())) == block.num_edges
 
 
-@pytest.mark.parametrize(("degree", "fanout"), [(2, 1), (5, 2), (11, 10), (40, 7), (100, 70), (300, 3)])
+@pytest.mark.parametrize(
+    ("degree", "fanout"), [(2, 1), (5, 2), (11, 10), (40, 7), (100, 70), (300, 3)]
+)
 @pytest.mark.parametrize("replace", [False, True])
 def test_every_neighbour_is_included_equally_often(degree, fanout, replace):
     graph = Graph.from_coo(np.arange(degree) + 1, np.zeros(degree, dtype=int), degree + 1)
@@ -114,13 +143,15 @@ def test_every_neighbour_is_included_equally_often(degree, fanout, replace):
     expected = rounds * fanout / degree
     statistic = ((counts - expected) ** 2 / expected).sum()
     if not replace:
-        # Draws of one round exclude each other: the counts' variance is smaller by this factor (hypergeometric).
+        # Draws of one round exclude each other: the counts' variance is smaller by this factor
+        # (hypergeometric).
         statistic *= (degree - 1) / (degree - fanout)
     assert 1e-4 < stats.chi2.sf(statistic, degree - 1) < 1 - 1e-4
 
 
 def test_pairs_of_neighbours_are_drawn_equally_often():
-    """Marginal frequencies can be right and the joint ones wrong (torch-sparse's bug showed in both)."""
+    """Marginal frequencies can be right and the joint ones wrong (torch-sparse's bug showed in
+    both)."""
     degree, rounds = 5, 6000
     graph = Graph.from_coo(np.arange(degree) + 1, np.zeros(degree, dtype=int), degree + 1)
     pairs = {}
@@ -189,7 +220,9 @@ def test_memory_is_recycled_but_never_under_a_held_tensor():
         assert all(torch.equal(a, b) for a, b in zip(arrays(batch), copy, strict=True))
     pointers = set()
     for i in range(10):
-        pointers.add(sampler.sample(graph, torch.arange(10), i, pools=pools).blocks[0].indptr.data_ptr())
+        pointers.add(
+            sampler.sample(graph, torch.arange(10), i, pools=pools).blocks[0].indptr.data_ptr()
+        )
     assert len(pointers) < 10  # memory that nobody holds comes back
 
 
@@ -203,7 +236,9 @@ def test_out_edges_are_the_in_edges_of_the_reversed_graph():
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_ids_at_the_int32_border(dtype):
     top = 2**31 - 2
-    csc = CSC(torch.tensor([0, 3], dtype=dtype), torch.tensor([top, top - 1, top], dtype=dtype), 2**31 - 1)
+    csc = CSC(
+        torch.tensor([0, 3], dtype=dtype), torch.tensor([top, top - 1, top], dtype=dtype), 2**31 - 1
+    )
     nodes, indices = one_hop(csc, [0])
     assert nodes == [top, top - 1] and indices == [0, 1, 0]
 
@@ -216,7 +251,8 @@ def test_ids_that_differ_above_bit_32_only():
 
 
 def one_hop(csc, seeds):
-    """Sources and local ids of all in-edges, of a bipartite graph: it need not have as many vertices on both sides."""
+    """Sources and local ids of all in-edges, of a bipartite graph: it need not have as many
+    vertices on both sides."""
     graph = Graph({("far", "to", "near"): csc})
     block = NeighborSampler([-1]).sample(graph, {"near": torch.tensor(seeds)}).blocks[0]
     return block.src_nodes["far"].tolist(), block.relations["far", "to", "near"].indices.tolist()
@@ -227,7 +263,8 @@ def test_the_hash_table_grows_in_the_middle_of_a_hop():
     graph = Graph.from_coo(np.arange(n), np.zeros(n, dtype=int), n)
     batch = NeighborSampler([-1]).sample(graph, torch.tensor([0]))
     assert sorted(batch.input_nodes.tolist()) == list(range(n))
-    small = NeighborSampler([2]).sample(random_graph(), torch.arange(5))  # and a small graph afterwards
+    # And a small graph afterwards.
+    small = NeighborSampler([2]).sample(random_graph(), torch.arange(5))
     assert len(set(small.input_nodes.tolist())) == len(small.input_nodes)
 
 
@@ -246,7 +283,11 @@ def test_empty_seeds_and_empty_graphs():
         ({"fanouts": [-2]}, ValueError, "got -2"),
         ({"fanouts": [2.5]}, TypeError, "fanouts must be integers, got 2.5"),
         ({"fanouts": [True]}, TypeError, "got True"),
-        ({"fanouts": [2], "edge_dir": "up"}, ValueError, "edge_dir must be 'in' or 'out', got 'up'"),
+        (
+            {"fanouts": [2], "edge_dir": "up"},
+            ValueError,
+            "edge_dir must be 'in' or 'out', got 'up'",
+        ),
     ],
 )
 def test_bad_arguments(arguments, error, message):

@@ -1,4 +1,5 @@
-"""Pairs given by their ends: negatives, seeds, owners and times; and how often vertices are in such batches."""
+"""Pairs given by their ends: negatives, seeds, owners and times; and how often vertices are in such
+batches."""
 
 import math
 
@@ -22,7 +23,9 @@ SIZES = {"u": 7, "v": 5}
 def batches(draw):
     types = draw(st.sampled_from([("u", "v"), ("v", "u"), ("u", "u")]))
     p = draw(st.integers(0, 6))
-    src, dst = (torch.tensor([draw(st.integers(0, SIZES[t] - 1)) for _ in range(p)]).long() for t in types)
+    src, dst = (
+        torch.tensor([draw(st.integers(0, SIZES[t] - 1)) for _ in range(p)]).long() for t in types
+    )
     amount = draw(st.sampled_from([None, 0.5, 1, 1.5, 2]))
     negatives = None
     if amount is not None:
@@ -46,7 +49,10 @@ def test_seeds_of_pairs(batch, disjoint):
     assert pairs.nodes[types[0]][pairs.src][:p].tolist() == src.tolist()
     assert pairs.nodes[types[1]][pairs.dst][:p].tolist() == dst.tolist()
     if negatives is not None:
-        assert pairs.nodes[types[1]][pairs.dst][p:].tolist() == negatives.dst.draw(q, derive_key(key, -1, 1)).tolist()
+        assert (
+            pairs.nodes[types[1]][pairs.dst][p:].tolist()
+            == negatives.dst.draw(q, derive_key(key, -1, 1)).tolist()
+        )
         if negatives.src is not None:
             drawn = negatives.src.draw(q, derive_key(key, -1, 0))
             assert pairs.nodes[types[0]][pairs.src][p:].tolist() == drawn.tolist()
@@ -66,7 +72,9 @@ def test_seeds_of_pairs(batch, disjoint):
     assert pairs.owners[types[0]][pairs.src].tolist() == owners[: len(pairs.src)]
     assert pairs.owners[types[1]][pairs.dst].tolist() == owners
     if times is not None:
-        assert pairs.times[types[0]][pairs.src].tolist() == [10 + i for i in owners[: len(pairs.src)]]
+        assert pairs.times[types[0]][pairs.src].tolist() == [
+            10 + i for i in owners[: len(pairs.src)]
+        ]
         assert pairs.times[types[1]][pairs.dst].tolist() == [10 + i for i in owners]
 
 
@@ -87,7 +95,9 @@ def random_graph(rng, sizes=(60, 40)):
     types = {("u", "r", "v"): (0, 1), ("v", "s", "u"): (1, 0)}
     return Graph(
         {
-            etype: Graph.from_coo(rng.integers(0, sizes[a], 150), rng.integers(0, sizes[b], 150), max(sizes)).csc
+            etype: Graph.from_coo(
+                rng.integers(0, sizes[a], 150), rng.integers(0, sizes[b], 150), max(sizes)
+            ).csc
             for etype, (a, b) in types.items()
         },
         {"u": max(sizes), "v": max(sizes)},
@@ -102,10 +112,14 @@ def test_seed_rates_are_those_of_counted_epochs(triplet, same_type):
     seeds = torch.from_numpy(rng.integers(0, 60, (90, 2)))
     seeds[:5] = seeds[0, 0]  # pairs of a vertex with itself
     weighted = NegativeEnds(60, torch.arange(60))
-    negatives = PairNegatives(2, NegativeEnds(60) if triplet else weighted, None if triplet else NegativeEnds(60))
+    negatives = PairNegatives(
+        2, NegativeEnds(60) if triplet else weighted, None if triplet else NegativeEnds(60)
+    )
     sampler = PairBatches(SubgraphSampler([]), types, {"u": 60, "v": 60}, negatives)
     epochs, batch_size = 150, 10
-    counted = count_accesses(graph, seeds, sampler, batch_size=batch_size, seed=0, epochs=range(epochs))
+    counted = count_accesses(
+        graph, seeds, sampler, batch_size=batch_size, seed=0, epochs=range(epochs)
+    )
     rates = sampler.seed_rates(seeds, batch_size)
     for ntype in ("u", "v"):
         got = counted.reads(ntype).double() / (9 * epochs)

@@ -1,4 +1,5 @@
-"""Edge-wise batches: ends of edges by id, negative pairs, one numbering for several groups of pairs."""
+"""Edge-wise batches: ends of edges by id, negative pairs, one numbering for several groups of
+pairs."""
 
 import numpy as np
 import pytest
@@ -49,7 +50,10 @@ def groups(draw):
 
     def ends(limits):
         n = draw(st.integers(0, 8))
-        return tuple(torch.tensor([draw(st.integers(0, k - 1)) for _ in range(n)], dtype=torch.int64) for k in limits)
+        return tuple(
+            torch.tensor([draw(st.integers(0, k - 1)) for _ in range(n)], dtype=torch.int64)
+            for k in limits
+        )
 
     kinds = {A: (9, 5), B: (5, 5)}
     return [
@@ -60,7 +64,12 @@ def groups(draw):
 
 @given(groups=groups())
 def test_compact_pairs_numbers_by_first_appearance(groups):
-    graph = Graph({A: CSC(torch.tensor([0, 0, 0, 0, 0, 0]), torch.empty(0).long(), 9), B: CSC.from_coo([], [], 5)})
+    graph = Graph(
+        {
+            A: CSC(torch.tensor([0, 0, 0, 0, 0, 0]), torch.empty(0).long(), 9),
+            B: CSC.from_coo([], [], 5),
+        }
+    )
     nodes, local = compact_pairs(graph, groups, torch.int64)
     expected = {"u": [], "v": []}
     for group in groups:
@@ -97,7 +106,9 @@ def test_global_negatives_are_no_edges_and_uniform_over_the_rest(loops, replace)
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 12, 60), rng.integers(0, 12, 60)
     csc, edges = CSC.from_coo(src, dst, 12), set(zip(src.tolist(), dst.tolist(), strict=True))
-    free = [(u, v) for u in range(12) for v in range(12) if (u, v) not in edges and (loops or u != v)]
+    free = [
+        (u, v) for u in range(12) for v in range(12) if (u, v) not in edges and (loops or u != v)
+    ]
     sampler = GlobalUniformNegatives(4, exclude_self_loops=not loops, replace=replace)
     counts = dict.fromkeys(free, 0)
     for key in range(400):

@@ -11,7 +11,8 @@ from pagraph import Graph
 from pagraph.sampling import SaintSampler
 from pagraph.sampling.induced import induced_subgraph
 
-# Self-loops, parallel edges, a vertex without edges (5), one with in-edges alone (6), one with out-edges alone (7).
+# Self-loops, parallel edges, a vertex without edges (5), one with in-edges alone (6), one with
+# out-edges alone (7).
 SRC = [0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 7, 7, 0]
 DST = [1, 1, 2, 2, 6, 2, 0, 3, 4, 0, 0, 0, 6, 0]
 COUNT = 8
@@ -53,7 +54,10 @@ def test_vertices_in_proportion_to_their_out_degree(by_degree):
 def test_edges_by_the_degrees_of_their_ends(by_degree):
     """Against the weight of each edge, written out."""
     graph, (into, out) = graph_of_all(), degrees()
-    weights = [into[u] + out[v] if by_degree else 1 / out[u] + 1 / into[v] for u, v in zip(SRC, DST, strict=True)]
+    weights = [
+        into[u] + out[v] if by_degree else 1 / out[u] + 1 / into[v]
+        for u, v in zip(SRC, DST, strict=True)
+    ]
     drawn = SaintSampler("edge", DRAWS, by_degree=by_degree)._ends(graph, key=3)
     expected, counts = {}, {}
     for u, v, weight in zip(SRC, DST, weights, strict=True):
@@ -68,7 +72,8 @@ def test_edges_by_the_degrees_of_their_ends(by_degree):
 
 
 def test_edges_are_uniform_where_no_vertex_has_both():
-    """PyG adds 1e-10 to weights that are all 0 where every edge leads from one half to the other."""
+    """PyG adds 1e-10 to weights that are all 0 where every edge leads from one half to the
+    other."""
     graph = Graph.from_coo([0, 0, 0, 1, 2], [3, 4, 5, 5, 5])
     drawn = SaintSampler("edge", DRAWS, by_degree=True)._ends(graph, key=1)
     keys = np.sort(drawn, axis=1) @ [10, 1]
@@ -81,7 +86,10 @@ def test_roots_of_walks_are_uniform_and_walks_follow_edges():
     sampler = SaintSampler("walk", 1, walk_length=1)
     edges = set(zip(SRC, DST, strict=True))
     _, out = degrees()
-    alone, loops = {v for v in range(COUNT) if not out[v]}, {v for v in range(COUNT) if (v, v) in edges}
+    alone, loops = (
+        {v for v in range(COUNT) if not out[v]},
+        {v for v in range(COUNT) if (v, v) in edges},
+    )
     roots = SaintSampler("walk", DRAWS, walk_length=1)._draws(COUNT, 5)
     assert chi_square(np.bincount(roots, minlength=COUNT), [1] * COUNT) > 0.01
     for key in range(300):
@@ -103,9 +111,13 @@ def test_roots_of_walks_are_uniform_and_walks_follow_edges():
 )
 def test_batches_are_the_subgraphs_of_what_is_drawn(data, count, mode, by_degree, budget, key):
     m = data.draw(st.integers(0, 50))
-    src, dst = (data.draw(st.lists(st.integers(0, count - 1), min_size=m, max_size=m)) for _ in range(2))
+    src, dst = (
+        data.draw(st.lists(st.integers(0, count - 1), min_size=m, max_size=m)) for _ in range(2)
+    )
     graph = Graph.from_coo(src, dst, count)
-    sampler = SaintSampler(mode[0], budget, mode[1], by_degree, edge_dir=data.draw(st.sampled_from(["in", "out"])))
+    sampler = SaintSampler(
+        mode[0], budget, mode[1], by_degree, edge_dir=data.draw(st.sampled_from(["in", "out"]))
+    )
     if m == 0 and (mode[0] == "edge" or (mode[0] == "node" and by_degree)):
         with pytest.raises(ValueError, match="the graph must have at least 1 edge for mode"):
             sampler.sample(graph, key=key)
@@ -148,4 +160,6 @@ def test_arguments_that_are_none(arguments, error, message):
 def test_graphs_that_have_nothing_to_draw():
     with pytest.raises(ValueError, match="at least 1 vertex to draw from, got 0"):
         SaintSampler("walk", 3, 2).sample(Graph.from_coo([], [], 0))
-    assert SaintSampler("node", 50).sample(Graph.from_coo([], [], 3)).input_nodes["_N"].tolist() == [0, 1, 2]
+    assert SaintSampler("node", 50).sample(Graph.from_coo([], [], 3)).input_nodes[
+        "_N"
+    ].tolist() == [0, 1, 2]

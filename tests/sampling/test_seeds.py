@@ -12,7 +12,10 @@ from pagraph.seeds.order import DatasetOrder, SeedOrder
 
 def make_orders(seeds, world, batch_size=2, **options):
     ranks_seed = options.pop("ddp_seed", 0)
-    return [SeedOrder(seeds, batch_size, ranks=Ranks(rank, world, ranks_seed), **options) for rank in range(world)]
+    return [
+        SeedOrder(seeds, batch_size, ranks=Ranks(rank, world, ranks_seed), **options)
+        for rank in range(world)
+    ]
 
 
 def flat(order, epoch=0):
@@ -34,16 +37,26 @@ def test_ranks_cover_the_indices_with_equally_many_batches(length, world, shuffl
     ids = torch.arange(100, 100 + length)
     for batch_size in (1, 3):
         for drop_last in (False, True):
-            orders = make_orders(ids, world, batch_size, shuffle=shuffle, drop_last=drop_last, seed=4)
+            orders = make_orders(
+                ids, world, batch_size, shuffle=shuffle, drop_last=drop_last, seed=4
+            )
             parts = [flat(order) for order in orders]
             each = length // world if drop_last else -(-length // world)
-            assert {len(order) for order in orders} == {each // batch_size if drop_last else -(-each // batch_size)}
+            assert {len(order) for order in orders} == {
+                each // batch_size if drop_last else -(-each // batch_size)
+            }
             given_out = [i for part in parts for i in part]
             if drop_last:
-                assert len(set(given_out)) == len(given_out) == world * (each // batch_size) * batch_size
+                assert (
+                    len(set(given_out))
+                    == len(given_out)
+                    == world * (each // batch_size) * batch_size
+                )
                 assert set(given_out) <= set(ids.tolist())
             else:
-                assert {len(part) for part in parts} == {each} and set(given_out) == set(ids.tolist())
+                assert {len(part) for part in parts} == {each} and set(given_out) == set(
+                    ids.tolist()
+                )
                 assert all(len(set(part)) == each for part in parts)
 
 
@@ -56,7 +69,13 @@ def test_slices_are_contiguous_and_filled_up_from_the_front(length, world):
     assert parts == [padded[rank * each : (rank + 1) * each] for rank in range(world)]
 
 
-@given(st.lists(st.integers(0, 12), max_size=4), st.integers(1, 6), st.integers(1, 5), st.booleans(), st.integers(0, 3))
+@given(
+    st.lists(st.integers(0, 12), max_size=4),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.booleans(),
+    st.integers(0, 3),
+)
 def test_seeds_of_types_are_shared_like_one_list(lengths, world, batch_size, shuffle, epoch):
     seeds = {f"t{i}": torch.arange(n) for i, n in enumerate(lengths)}
     everything = {(name, i) for name, ids in seeds.items() for i in ids.tolist()}
@@ -76,8 +95,11 @@ def test_all_ranks_shuffle_alike_and_get_other_seeds_every_epoch(options):
     before = np.random.get_state()[1].tolist()
     epochs = []
     for epoch in range(3):
-        for world in (1, 2, 3, 4):  # one order of all seeds, of (seed, epoch) alone, cut into slices
-            parts = [flat(order, epoch) for order in make_orders(ids, world, shuffle=True, **options)]
+        # One order of all seeds, of (seed, epoch) alone, cut into slices.
+        for world in (1, 2, 3, 4):
+            parts = [
+                flat(order, epoch) for order in make_orders(ids, world, shuffle=True, **options)
+            ]
             assert sum(parts, []) == flat(whole, epoch)
         epochs.append(parts)
     assert np.random.get_state()[1].tolist() == before
@@ -85,7 +107,9 @@ def test_all_ranks_shuffle_alike_and_get_other_seeds_every_epoch(options):
         first, second, third = (set(parts[rank]) for parts in epochs)
         assert first != second and second != third and first != third
     other = {name: value + 1 for name, value in options.items()}
-    assert sum([flat(order) for order in make_orders(ids, 4, shuffle=True, **other)], []) != sum(epochs[0], [])
+    assert sum([flat(order) for order in make_orders(ids, 4, shuffle=True, **other)], []) != sum(
+        epochs[0], []
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +119,11 @@ def test_sampling_keys_differ_between_ranks_and_plans_do_not(make):
     orders = [make(seed=3, ranks=Ranks(rank, 3)) for rank in range(3)]
     plans = [order.plan(2) for order in orders]
     assert {plan.key for plan in plans} == {epoch_key(3, 2)}
-    keys = [order.ticket(plan, i).key for order, plan in zip(orders, plans, strict=True) for i in range(len(order))]
+    keys = [
+        order.ticket(plan, i).key
+        for order, plan in zip(orders, plans, strict=True)
+        for i in range(len(order))
+    ]
     assert len(set(keys)) == len(keys)
     generators = []
     for rank in range(3):  # processes that call torch.manual_seed(0), as scripts do
@@ -104,14 +132,18 @@ def test_sampling_keys_differ_between_ranks_and_plans_do_not(make):
         generators.append(order.ticket(order.plan(0), 0).key)
     assert len(set(generators)) == 3
     alone = make(seed=3)
-    assert alone.ticket(alone.plan(2), 1).key == make(seed=3, ranks=Ranks(0, 1)).ticket(plans[0], 1).key
+    assert (
+        alone.ticket(alone.plan(2), 1).key
+        == make(seed=3, ranks=Ranks(0, 1)).ticket(plans[0], 1).key
+    )
 
 
 def test_what_a_saved_place_belongs_to():
     ids = torch.arange(8)
     shuffled = dict(shuffle=True, ddp_seed=1)
     same = make_orders(ids, 4, **shuffled)
-    assert len({str(order.identity) for order in same}) == 1  # of no rank: one rank's state may serve all
+    # Of no rank: one rank's state may serve all.
+    assert len({str(order.identity) for order in same}) == 1
     for other in (
         make_orders(ids, 2, **shuffled)[0],
         make_orders(ids, 4, shuffle=True, ddp_seed=2)[0],
@@ -119,7 +151,10 @@ def test_what_a_saved_place_belongs_to():
         SeedOrder(ids, 2, shuffle=True),
     ):
         assert other.identity != same[0].identity
-    assert make_orders(ids, 4, ddp_seed=1)[0].identity == make_orders(ids, 4, ddp_seed=2)[0].identity  # not shuffled
+    # Not shuffled.
+    assert (
+        make_orders(ids, 4, ddp_seed=1)[0].identity == make_orders(ids, 4, ddp_seed=2)[0].identity
+    )
 
 
 def test_planning_again_needs_a_key():
@@ -136,7 +171,8 @@ def test_planning_again_needs_a_key():
 
 
 @pytest.mark.parametrize(
-    ("rank", "size", "message"), [(0, 0, "size must be at least 1, got 0"), (2, 2, r"\[0, 2\), got 2"), (-1, 2, "-1")]
+    ("rank", "size", "message"),
+    [(0, 0, "size must be at least 1, got 0"), (2, 2, r"\[0, 2\), got 2"), (-1, 2, "-1")],
 )
 def test_places_that_do_not_exist(rank, size, message):
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,5 @@
-"""Sampling over several vertex and edge types against the plain reference, and edges that must not occur."""
+"""Sampling over several vertex and edge types against the plain reference, and edges that must not
+occur."""
 
 import numpy as np
 import pytest
@@ -13,15 +14,29 @@ from pagraph.sampling.block_sampler import ExcludedEdges
 from pagraph.seeds import derive_key
 from pagraph.system.buffers import BufferPools
 
-ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("c", "z", "a"), ("b", "to", "c")]
+ETYPES = [
+    ("a", "x", "b"),
+    ("a", "y", "b"),
+    ("b", "x", "b"),
+    ("b", "z", "a"),
+    ("c", "z", "a"),
+    ("b", "to", "c"),
+]
 
 
 def csc_of(src, dst, num_src, num_dst):
     """A CSC between two types: sorted by destination, edge ids as given."""
     order = np.argsort(dst, kind="stable")
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(np.asarray(dst, dtype=int), minlength=num_dst))])
+    indptr = np.concatenate(
+        [[0], np.cumsum(np.bincount(np.asarray(dst, dtype=int), minlength=num_dst))]
+    )
     indices = np.asarray(src, dtype=np.int32)[order]
-    return CSC(torch.from_numpy(indptr.astype(np.int32)), torch.from_numpy(indices), num_src, torch.from_numpy(order))
+    return CSC(
+        torch.from_numpy(indptr.astype(np.int32)),
+        torch.from_numpy(indices),
+        num_src,
+        torch.from_numpy(order),
+    )
 
 
 @st.composite
@@ -49,7 +64,9 @@ def keys(key):
 
 def check(batch, expected, graph):
     for block, (edges, nodes) in zip(batch.blocks[::-1], expected, strict=True):
-        assert list(block.relations) == graph.edge_types and list(block.src_nodes) == graph.node_types
+        assert (
+            list(block.relations) == graph.edge_types and list(block.src_nodes) == graph.node_types
+        )
         for etype, (indptr, indices, positions) in edges.items():
             relation = block.relations[etype]
             assert relation.indptr.tolist() == indptr
@@ -88,7 +105,10 @@ def test_equals_the_plain_reference(graph, fanouts, replace, key, dtype, data):
         graph,
         tensors,
         key,
-        exclude={etype: ExcludedEdges(torch.tensor(p, dtype=torch.int64)) for etype, p in excluded.items()},
+        exclude={
+            etype: ExcludedEdges(torch.tensor(p, dtype=torch.int64))
+            for etype, p in excluded.items()
+        },
     )
     check(without, sample_types(graph, seeds, fanouts, keys(key), replace, excluded), graph)
 
@@ -101,7 +121,9 @@ def test_one_type_is_the_homogeneous_case():
     single = NeighborSampler([3, 2]).sample(graph, seeds, 5)
     for one, other in zip(by_type.blocks, single.blocks, strict=True):
         block = one.only()
-        assert torch.equal(block.indices, other.indices) and torch.equal(block.src_nodes, other.src_nodes)
+        assert torch.equal(block.indices, other.indices) and torch.equal(
+            block.src_nodes, other.src_nodes
+        )
     csc, hop_keys = graph.csc, [derive_key(5, 0), derive_key(5, 1)]
     expected = plain_sample(csc.indptr.tolist(), csc.indices.tolist(), range(7), [3, 2], hop_keys)
     assert single.input_nodes.tolist() == expected[-1][3]
@@ -119,7 +141,9 @@ def test_edge_types_draw_independently():
 
 def test_memory_of_types_is_recycled_and_never_under_a_held_tensor():
     ends = np.arange(40), np.arange(40) % 5
-    graph = Graph({("u", "r", "v"): csc_of(*ends, 40, 5), ("v", "s", "u"): csc_of(ends[1], ends[0], 5, 40)})
+    graph = Graph(
+        {("u", "r", "v"): csc_of(*ends, 40, 5), ("v", "s", "u"): csc_of(ends[1], ends[0], 5, 40)}
+    )
     pools = BufferPools(2)
     held = NeighborSampler([3, 3]).sample(graph, {"v": torch.arange(5)}, 0, pools=pools)
     copy = {etype: r.indices.clone() for etype, r in held.blocks[0].relations.items()}
@@ -129,7 +153,9 @@ def test_memory_of_types_is_recycled_and_never_under_a_held_tensor():
 
 
 def test_what_several_types_refuse():
-    graph = Graph({("u", "r", "v"): csc_of([0], [0], 1, 1), ("v", "s", "v"): csc_of([0], [0], 1, 1)})
+    graph = Graph(
+        {("u", "r", "v"): csc_of([0], [0], 1, 1), ("v", "s", "v"): csc_of([0], [0], 1, 1)}
+    )
     sampler = NeighborSampler([2])
     with pytest.raises(KeyError, match="w"):
         sampler.sample(graph, {"w": torch.tensor([0])})
@@ -137,7 +163,9 @@ def test_what_several_types_refuse():
         sampler.sample(graph, {"v": torch.tensor([3])})
     with pytest.raises(ValueError, match="exactly 1 vertex type"):
         sampler.sample(graph, torch.tensor([0]))
-    with pytest.raises(ValueError, match="edge_dir must be 'in' for edges between different vertex types"):
+    with pytest.raises(
+        ValueError, match="edge_dir must be 'in' for edges between different vertex types"
+    ):
         NeighborSampler([2], edge_dir="out").sample(graph, {"u": torch.tensor([0])})
     with pytest.raises(KeyError):
         NeighborSampler([{("u", "r", "v"): 1}]).sample(graph, {"v": torch.tensor([0])})

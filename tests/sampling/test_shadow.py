@@ -22,14 +22,17 @@ EDGE = ("_N", "_E", "_N")
 
 
 def plain_shadow(graph, seeds, depth, fanout, key, replace):
-    """Vertices by tree and id, their trees, and the edges by destination: places of both ends, and edge ids."""
+    """Vertices by tree and id, their trees, and the edges by destination: places of both ends, and
+    edge ids."""
 
     def drawn(etype, tree, vertex, drawn_as, fanout, hop_key):
         start, end = (int(graph.csc.indptr[v]) for v in (vertex, vertex + 1))
         more = replace and end - start > fanout >= 0
         return pick(drawn_as, start, end - start, fanout, more, hop_key) if fanout else []
 
-    found = plain_sample(graph, {"_N": seeds}, [fanout] * depth, key, disjoint=True, induced=True, timed=drawn)
+    found = plain_sample(
+        graph, {"_N": seeds}, [fanout] * depth, key, disjoint=True, induced=True, timed=drawn
+    )
     known = list(zip(found.trees["_N"], found.nodes["_N"], strict=True))
     place = {v: i for i, v in enumerate(sorted(known))}
     ends = zip(found.src[EDGE], found.dst[EDGE], found.edge_ids[EDGE], strict=True)
@@ -57,7 +60,8 @@ def graphs(draw):
     data=st.data(),
 )
 def test_equals_the_plain_reference(graph, depth, fanout, replace, key, data):
-    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=9))  # repeated ones too
+    # Repeated ones too.
+    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=9))
     check_batches(graph, seeds, depth, fanout, key, replace)
 
 
@@ -66,8 +70,13 @@ def check_batches(graph, seeds, depth, fanout, key=0, replace=False):
     for by_source in (False, True):
         sampler = ShaDowSampler(depth, fanout, replace, by_source)
         batch = sampler.sample(graph, torch.tensor(seeds, dtype=torch.int64), key)
-        assert list(zip(batch.trees["_N"].tolist(), batch.input_nodes["_N"].tolist(), strict=True)) == known
-        found = zip(*batch.edges[EDGE].edge_index.tolist(), batch.edges[EDGE].edge_ids.tolist(), strict=True)
+        assert (
+            list(zip(batch.trees["_N"].tolist(), batch.input_nodes["_N"].tolist(), strict=True))
+            == known
+        )
+        found = zip(
+            *batch.edges[EDGE].edge_index.tolist(), batch.edges[EDGE].edge_ids.tolist(), strict=True
+        )
         assert list(found) == (sorted(edges, key=lambda edge: edge[:2]) if by_source else edges)
         assert batch.output_nodes["_N"].tolist() == seeds and batch.hop_ends == {"_N": [len(known)]}
 
@@ -87,7 +96,9 @@ def test_neighbours_are_drawn_equally_often(replace):
     """The first and the last among them; with replacement in independent draws."""
     degree, fanout, rounds = 7, 3, 3000
     graph = Graph.from_coo(np.arange(degree) + 1, np.zeros(degree, dtype=int), degree + 1)
-    batch = ShaDowSampler(1, fanout, replace).sample(graph, torch.zeros(rounds, dtype=torch.int64), derive_key(5))
+    batch = ShaDowSampler(1, fanout, replace).sample(
+        graph, torch.zeros(rounds, dtype=torch.int64), derive_key(5)
+    )
     nodes = batch.input_nodes["_N"]
     counts = torch.bincount(nodes[nodes > 0] - 1, minlength=degree).double().numpy()
     chance = 1 - (1 - 1 / degree) ** fanout if replace else fanout / degree
@@ -107,7 +118,10 @@ def random_graph():
 
 def content(batch):
     edges = batch.edges[EDGE]
-    return [t.tolist() for t in (batch.input_nodes["_N"], batch.trees["_N"], edges.edge_index, edges.edge_ids)]
+    return [
+        t.tolist()
+        for t in (batch.input_nodes["_N"], batch.trees["_N"], edges.edge_index, edges.edge_ids)
+    ]
 
 
 def test_same_key_same_bits_whatever_the_threads():

@@ -27,7 +27,10 @@ KINDS = st.sampled_from([{}, {"replace": True}, {"disjoint": True}, {"replace": 
 def edge_lists(draw, num_src, num_dst, most):
     """Two lists of ends: self-loops and parallel edges among them, and vertices without any."""
     m = draw(st.integers(0, most)) if num_src and num_dst else 0
-    ends = [draw(st.lists(st.integers(0, max(n - 1, 0)), min_size=m, max_size=m)) for n in (num_src, num_dst)]
+    ends = [
+        draw(st.lists(st.integers(0, max(n - 1, 0)), min_size=m, max_size=m))
+        for n in (num_src, num_dst)
+    ]
     return ends[0], ends[1]
 
 
@@ -67,8 +70,14 @@ def check(batch, expected, dtype, *, disjoint):
     assert {e: s.edge_ids.tolist() for e, s in batch.edges.items()} == expected.edge_ids
     assert {e: s.hop_ends for e, s in batch.edges.items()} == expected.edge_ends
     assert all(ids.dtype == dtype for ids in batch.input_nodes.values())
-    assert all(s.edge_index.dtype == dtype and s.edge_ids.dtype == torch.int64 for s in batch.edges.values())
-    assert all(s.edge_index.is_contiguous() and s.edge_index[1].diff().ge(0).all() for s in batch.edges.values())
+    assert all(
+        s.edge_index.dtype == dtype and s.edge_ids.dtype == torch.int64
+        for s in batch.edges.values()
+    )
+    assert all(
+        s.edge_index.is_contiguous() and s.edge_index[1].diff().ge(0).all()
+        for s in batch.edges.values()
+    )
     if disjoint:
         assert {t: ids.tolist() for t, ids in batch.trees.items()} == expected.trees
     else:
@@ -86,9 +95,12 @@ def check(batch, expected, dtype, *, disjoint):
     data=st.data(),
 )
 def test_equals_the_plain_reference(graph, wide, fanouts, kind, key, dtype, data):
-    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=9))  # repeated ones too
+    # Repeated ones too.
+    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=9))
     graph = widened(graph) if wide else graph
-    batch = SubgraphSampler(fanouts[::-1], **kind).sample(graph, torch.tensor(seeds, dtype=dtype), key)
+    batch = SubgraphSampler(fanouts[::-1], **kind).sample(
+        graph, torch.tensor(seeds, dtype=dtype), key
+    )
     expected = plain_sample(graph, {"_N": seeds}, fanouts, key, **kind)
     check(batch, expected, dtype, disjoint="disjoint" in kind)
     assert batch.output_nodes["_N"].tolist() == seeds
@@ -100,7 +112,13 @@ def typed_fanouts():
 
 
 @settings(max_examples=100)
-@given(graph=typed_graphs(), fanouts=typed_fanouts(), kind=KINDS, key=st.integers(0, 2**64 - 1), data=st.data())
+@given(
+    graph=typed_graphs(),
+    fanouts=typed_fanouts(),
+    kind=KINDS,
+    key=st.integers(0, 2**64 - 1),
+    data=st.data(),
+)
 def test_equals_the_plain_reference_over_types(graph, fanouts, kind, key, data):
     seeds = {}
     for t in data.draw(st.lists(st.sampled_from("abc"), unique=True, min_size=1)):
@@ -108,7 +126,12 @@ def test_equals_the_plain_reference_over_types(graph, fanouts, kind, key, data):
         seeds[t] = data.draw(st.lists(st.integers(0, n - 1), max_size=5)) if n else []
     tensors = {t: torch.tensor(ids, dtype=torch.int64) for t, ids in seeds.items()}
     batch = SubgraphSampler(fanouts[::-1], **kind).sample(graph, tensors, key)
-    check(batch, plain_sample(graph, seeds, fanouts, key, **kind), torch.int64, disjoint="disjoint" in kind)
+    check(
+        batch,
+        plain_sample(graph, seeds, fanouts, key, **kind),
+        torch.int64,
+        disjoint="disjoint" in kind,
+    )
 
 
 @st.composite
@@ -132,14 +155,23 @@ def weighted_graphs(draw):
 def test_weighted_draws_equal_the_plain_reference(weighted, fanouts, kind, key, data):
     graph, weights = weighted
     seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=5))
-    batch = SubgraphSampler(fanouts[::-1], prob="w", **kind).sample(graph, torch.tensor(seeds, dtype=torch.int64), key)
+    batch = SubgraphSampler(fanouts[::-1], prob="w", **kind).sample(
+        graph, torch.tensor(seeds, dtype=torch.int64), key
+    )
     expected = plain_sample(graph, {"_N": seeds}, fanouts, key, weights=weights, **kind)
     check(batch, expected, torch.int64, disjoint="disjoint" in kind)
 
 
 @settings(max_examples=60)
-@given(weighted=weighted_graphs(), fanout=st.sampled_from([-1, 1, 2, 3, 70]), disjoint=st.booleans(), data=st.data())
-def test_weighted_picks_without_replacement_equal_the_plain_reference(weighted, fanout, disjoint, data):
+@given(
+    weighted=weighted_graphs(),
+    fanout=st.sampled_from([-1, 1, 2, 3, 70]),
+    disjoint=st.booleans(),
+    data=st.data(),
+)
+def test_weighted_picks_without_replacement_equal_the_plain_reference(
+    weighted, fanout, disjoint, data
+):
     """Up to their order in a row: what they are is tested with the weighted picker."""
     graph, weights = weighted
     seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=5))
@@ -147,9 +179,9 @@ def test_weighted_picks_without_replacement_equal_the_plain_reference(weighted, 
     edges = sampler.sample(graph, torch.tensor(seeds, dtype=torch.int64), 9).edges[EDGE]
     expected = plain_sample(graph, {"_N": seeds}, [fanout], 9, weights=weights, disjoint=disjoint)
     assert edges.edge_index[1].tolist() == expected.dst[EDGE]
-    assert sorted(zip(edges.edge_index[1].tolist(), edges.edge_ids.tolist(), strict=True)) == sorted(
-        zip(expected.dst[EDGE], expected.edge_ids[EDGE], strict=True)
-    )
+    assert sorted(
+        zip(edges.edge_index[1].tolist(), edges.edge_ids.tolist(), strict=True)
+    ) == sorted(zip(expected.dst[EDGE], expected.edge_ids[EDGE], strict=True))
     assert (graph.edata["w"][edges.edge_ids] > 0).all()
 
 
@@ -160,12 +192,17 @@ def random_graph(n=200, m=3000, seed=0):
 
 def digest(batch):
     h = hashlib.sha256()
-    for tensor in [*batch.input_nodes.values(), *(t for e in batch.edges.values() for t in (e.edge_index, e.edge_ids))]:
+    for tensor in [
+        *batch.input_nodes.values(),
+        *(t for e in batch.edges.values() for t in (e.edge_index, e.edge_ids)),
+    ]:
         h.update(tensor.long().numpy().tobytes())
     return h.hexdigest()[:16]
 
 
-@pytest.mark.parametrize("kind", [{}, {"disjoint": True}, {"induced": True}, {"disjoint": True, "induced": True}])
+@pytest.mark.parametrize(
+    "kind", [{}, {"disjoint": True}, {"induced": True}, {"disjoint": True, "induced": True}]
+)
 def test_same_key_same_bits_whatever_the_threads(kind):
     graph = random_graph()
     sampler = SubgraphSampler([3, 4], **kind)
@@ -204,17 +241,23 @@ def test_every_neighbour_is_drawn_equally_often(degree, fanout, disjoint):
 def test_trees_draw_independently():
     """The same vertex in many trees must not draw the same neighbours in all of them."""
     graph = Graph.from_coo(np.arange(10) + 1, np.zeros(10, dtype=int), 11)
-    batch = SubgraphSampler([1], disjoint=True).sample(graph, torch.zeros(500, dtype=torch.int64), 5)
+    batch = SubgraphSampler([1], disjoint=True).sample(
+        graph, torch.zeros(500, dtype=torch.int64), 5
+    )
     drawn = batch.edges[EDGE].edge_ids
     assert stats.chisquare(torch.bincount(drawn, minlength=10).numpy()).pvalue > 1e-4
     assert batch.trees["_N"][:500].tolist() == list(range(500))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("kind", [{}, {"disjoint": True}, {"induced": True}, {"disjoint": True, "induced": True}])
+@pytest.mark.parametrize(
+    "kind", [{}, {"disjoint": True}, {"induced": True}, {"disjoint": True, "induced": True}]
+)
 def test_ids_at_the_int32_border(dtype, kind):
     top = 2**31 - 2
-    csc = CSC(torch.tensor([0, 3], dtype=dtype), torch.tensor([top, top - 1, top], dtype=dtype), 2**31 - 1)
+    csc = CSC(
+        torch.tensor([0, 3], dtype=dtype), torch.tensor([top, top - 1, top], dtype=dtype), 2**31 - 1
+    )
     etype = ("far", "to", "near")
     batch = SubgraphSampler([-1], **kind).sample(Graph({etype: csc}), {"near": torch.tensor([0])})
     assert batch.input_nodes["far"].tolist() == [top, top - 1]
@@ -232,19 +275,32 @@ def test_induced_edges_between_ids_that_differ_above_bit_32_only():
 
 def test_empty_seeds_and_graphs_without_edges():
     for kind in ({}, {"disjoint": True}, {"induced": True}, {"disjoint": True, "induced": True}):
-        none = SubgraphSampler([2, -1], **kind).sample(random_graph(), torch.empty(0, dtype=torch.int64))
-        assert none.num_edges == 0 and len(none.input_nodes["_N"]) == 0 and none.hop_ends == {"_N": [0, 0, 0]}
-        lonely = SubgraphSampler([2, -1], **kind).sample(Graph.from_coo([], [], 3), torch.tensor([2, 0]))
+        none = SubgraphSampler([2, -1], **kind).sample(
+            random_graph(), torch.empty(0, dtype=torch.int64)
+        )
+        assert (
+            none.num_edges == 0
+            and len(none.input_nodes["_N"]) == 0
+            and none.hop_ends == {"_N": [0, 0, 0]}
+        )
+        lonely = SubgraphSampler([2, -1], **kind).sample(
+            Graph.from_coo([], [], 3), torch.tensor([2, 0])
+        )
         assert lonely.input_nodes["_N"].tolist() == [2, 0] and lonely.num_edges == 0
-        nobody = SubgraphSampler([2], **kind).sample(Graph.from_coo([], [], 0), torch.empty(0, dtype=torch.int64))
+        nobody = SubgraphSampler([2], **kind).sample(
+            Graph.from_coo([], [], 0), torch.empty(0, dtype=torch.int64)
+        )
         assert nobody.num_edges == 0
 
 
 def test_induced_trees_with_more_edges_than_there_is_room_for_at_first():
-    """A clique of 70 vertices with parallel edges, whole in each of three trees, beside one of a single vertex."""
+    """A clique of 70 vertices with parallel edges, whole in each of three trees, beside one of a
+    single vertex."""
     src, dst = np.divmod(np.arange(4900), 70)
     graph = Graph.from_coo(np.repeat(src, 2), np.repeat(dst, 2), 71)
-    batch = SubgraphSampler([-1], disjoint=True, induced=True).sample(graph, torch.tensor([3, 70, 3, 9]))
+    batch = SubgraphSampler([-1], disjoint=True, induced=True).sample(
+        graph, torch.tensor([3, 70, 3, 9])
+    )
     (edges,) = batch.edges.values()
     assert batch.trees["_N"].bincount().tolist() == [70, 1, 70, 70] and edges.num_edges == 3 * 9800
     nodes, trees = batch.input_nodes["_N"], batch.trees["_N"]
@@ -270,7 +326,11 @@ def test_memory_is_recycled_but_never_under_a_held_tensor():
         ({"fanouts": [-2]}, ValueError, "got -2"),
         ({"fanouts": [2.5]}, TypeError, "fanouts must be integers, got 2.5"),
         ({"fanouts": [2], "prob": 3}, TypeError, "prob must be the name of an edge field, got 3"),
-        ({"fanouts": [2], "edge_dir": "up"}, ValueError, "edge_dir must be 'in' or 'out', got 'up'"),
+        (
+            {"fanouts": [2], "edge_dir": "up"},
+            ValueError,
+            "edge_dir must be 'in' or 'out', got 'up'",
+        ),
     ],
 )
 def test_bad_arguments(arguments, error, message):
@@ -287,13 +347,20 @@ def test_seeds_outside_the_graph(seed, disjoint):
 
 @pytest.mark.parametrize(
     ("fanouts", "kind"),
-    [([-1], {}), ([-1], {"disjoint": True}), ([], {"induced": True}), ([], {"disjoint": True, "induced": True})],
+    [
+        ([-1], {}),
+        ([-1], {"disjoint": True}),
+        ([], {"induced": True}),
+        ([], {"disjoint": True, "induced": True}),
+    ],
 )
 @pytest.mark.parametrize("wrong", [99, -1])
 def test_damaged_arrays_are_an_error_and_never_read_outside(fanouts, kind, wrong):
     indptr, indices = torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, wrong])
     with pytest.raises(FormatError, match=rf"indices must be in \[0, 2\), got {wrong}"):
-        SubgraphSampler(fanouts, **kind).sample(Graph(CSC(indptr, indices, 2)), torch.tensor([0, 1]))
+        SubgraphSampler(fanouts, **kind).sample(
+            Graph(CSC(indptr, indices, 2)), torch.tensor([0, 1])
+        )
     bent = Graph(CSC(torch.tensor([0, 9, 4]), torch.tensor([0, 1, 1, 0]), 2))
     with pytest.raises(FormatError, match="indptr must be non-decreasing, it is not at vertex"):
         SubgraphSampler(fanouts, **kind).sample(bent, torch.tensor([0, 1]))

@@ -1,4 +1,5 @@
-"""Temporal sampling and disjoint trees: against the plain reference, statistics, borders, and what is refused."""
+"""Temporal sampling and disjoint trees: against the plain reference, statistics, borders, and what
+is refused."""
 
 import threading
 from functools import partial
@@ -20,7 +21,9 @@ from pagraph.system.buffers import BufferPools
 
 EDGE = ("_N", "_E", "_N")
 ETYPES = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("b", "to", "c")]
-KINDS = st.fixed_dictionaries({name: st.booleans() for name in ("replace", "latest", "induced", "share_trees")}).filter(
+KINDS = st.fixed_dictionaries(
+    {name: st.booleans() for name in ("replace", "latest", "induced", "share_trees")}
+).filter(
     lambda how: not (how["induced"] and how["share_trees"])  # refused
 )
 KEYS = st.integers(0, 2**64 - 1)
@@ -28,9 +31,13 @@ KEYS = st.integers(0, 2**64 - 1)
 
 @st.composite
 def csc_of(draw, num_src, num_dst, most):
-    """Self-loops and parallel edges among them, vertices without any, and rows longer than a fan-out."""
+    """Self-loops and parallel edges among them, vertices without any, and rows longer than a
+    fan-out."""
     m = draw(st.integers(0, most)) if num_src and num_dst else 0
-    src, dst = (draw(st.lists(st.integers(0, max(n - 1, 0)), min_size=m, max_size=m)) for n in (num_src, num_dst))
+    src, dst = (
+        draw(st.lists(st.integers(0, max(n - 1, 0)), min_size=m, max_size=m))
+        for n in (num_src, num_dst)
+    )
     csc = CSC.from_coo(src, dst, (num_src, num_dst))
     if draw(st.booleans()):
         csc = CSC(csc.indptr.long(), csc.indices.long(), csc.num_src, csc.edge_ids)
@@ -95,17 +102,22 @@ def check(batch, expected):
 )
 def test_equals_the_plain_reference(made, fanouts, kind, window, key, data):
     graph, of_times = made
-    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=6))  # repeated ones too
+    # Repeated ones too.
+    seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=6))
     given, limits = seed_times(data.draw, graph, "_N", seeds, of_times)
     sampler = SubgraphSampler(fanouts[::-1], time="t", time_window=window, **kind)
     batch = sampler.sample(graph, torch.tensor(seeds, dtype=torch.int64), key, seed_times=given)
-    check(batch, plain_sample(graph, {"_N": seeds}, fanouts, "t", limits, key, window=window, **plain(kind)))
+    check(
+        batch,
+        plain_sample(graph, {"_N": seeds}, fanouts, "t", limits, key, window=window, **plain(kind)),
+    )
 
 
 @settings(max_examples=200)
 @given(made=typed_graphs(), kind=KINDS, key=KEYS, data=st.data())
 def test_equals_the_plain_reference_over_types(made, kind, key, data):
-    """Edge types without times are drawn from uniformly; seeds of several types make trees in the graph's order."""
+    """Edge types without times are drawn from uniformly; seeds of several types make trees in the
+    graph's order."""
     graph, of_times = made
     by_type = st.fixed_dictionaries({etype: st.sampled_from([-1, 0, 1, 3]) for etype in ETYPES})
     fanouts = data.draw(st.lists(st.one_of(st.sampled_from([-1, 0, 1, 2, 5]), by_type), max_size=3))
@@ -122,7 +134,9 @@ def test_equals_the_plain_reference_over_types(made, kind, key, data):
     sampler = SubgraphSampler(fanouts[::-1], time="t", time_window=window, **kind)
     batch = sampler.sample(graph, tensors, key, seed_times=given or None)
     of_trees = [limit for t in graph.node_types for limit in limits.get(t, [])]
-    check(batch, plain_sample(graph, seeds, fanouts, "t", of_trees, key, window=window, **plain(kind)))
+    check(
+        batch, plain_sample(graph, seeds, fanouts, "t", of_trees, key, window=window, **plain(kind))
+    )
 
 
 def plain(kind):
@@ -161,7 +175,11 @@ def test_every_valid_neighbour_is_drawn_equally_often(level, replace, valid, fan
     rng = np.random.default_rng(1)
     of_points = rng.permutation(valid + 6)
     graph = star(of_points, level, rng.permutation(valid + 6))
-    sampler, rounds, counts = SubgraphSampler([fanout], time="t", replace=replace), 1500, np.zeros(valid + 6)
+    sampler, rounds, counts = (
+        SubgraphSampler([fanout], time="t", replace=replace),
+        1500,
+        np.zeros(valid + 6),
+    )
     for key in range(rounds):
         np.add.at(counts, drawn(graph, sampler, valid - 1, derive_key(5, key)), 1)
     by_time = counts[np.argsort(of_points)]
@@ -179,8 +197,12 @@ def test_the_latest_are_the_newest_valid_ones(level, fanout):
     graph = star(of_points, level)
     newest = sorted((int(t), p) for p, t in enumerate(of_points) if t <= 105)[-fanout:]
     for key in range(5):  # nothing is random
-        assert drawn(graph, SubgraphSampler([fanout], time="t", latest=True), 105, key) == [p for _, p in newest]
-    with_replacement = drawn(graph, SubgraphSampler([fanout], time="t", latest=True, replace=True), 105)
+        assert drawn(graph, SubgraphSampler([fanout], time="t", latest=True), 105, key) == [
+            p for _, p in newest
+        ]
+    with_replacement = drawn(
+        graph, SubgraphSampler([fanout], time="t", latest=True, replace=True), 105
+    )
     assert len(with_replacement) == fanout and set(with_replacement) <= {p for _, p in newest}
 
 
@@ -190,7 +212,9 @@ def test_equal_times_are_allowed_and_later_ones_are_not(level):
     for limit, expected in [(6, []), (7, [0, 2, 5]), (8, [0, 2, 5, 1, 4]), (9, [0, 2, 5, 1, 4, 3])]:
         assert drawn(graph, SubgraphSampler([-1], time="t"), limit) == expected
         assert drawn(graph, SubgraphSampler([-1], time="t", latest=True), limit) == expected
-        assert set(drawn(graph, SubgraphSampler([2], time="t", replace=True), limit)) <= set(expected)
+        assert set(drawn(graph, SubgraphSampler([2], time="t", replace=True), limit)) <= set(
+            expected
+        )
 
 
 def test_the_seeds_time_counts_in_every_hop():
@@ -199,14 +223,18 @@ def test_the_seeds_time_counts_in_every_hop():
     sampler = SubgraphSampler([-1, -1], time="t")
     for limit, nodes in [(0, [0]), (1, [0, 1]), (3, [0, 1]), (4, [0, 1, 2])]:
         assert (
-            sampler.sample(graph, torch.tensor([0]), seed_times=torch.tensor([limit])).input_nodes["_N"].tolist()
+            sampler.sample(graph, torch.tensor([0]), seed_times=torch.tensor([limit]))
+            .input_nodes["_N"]
+            .tolist()
             == nodes
         )
 
 
 def test_trees_of_one_seed_with_several_times():
     graph = star([1, 2, 3, 4], "edges")
-    batch = SubgraphSampler([-1], time="t").sample(graph, torch.zeros(4).long(), seed_times=torch.tensor([3, 0, 1, 9]))
+    batch = SubgraphSampler([-1], time="t").sample(
+        graph, torch.zeros(4).long(), seed_times=torch.tensor([3, 0, 1, 9])
+    )
     assert batch.trees["_N"].tolist() == [0, 1, 2, 3, 0, 0, 0, 2, 3, 3, 3, 3]
     assert batch.input_nodes["_N"].tolist() == [0, 0, 0, 0, 1, 2, 3, 1, 1, 2, 3, 4]
 
@@ -215,7 +243,9 @@ def test_trees_of_one_seed_with_several_times():
 def test_many_trees_over_many_vertices(kind):
     """Vertices in trees have ids above 2**31: 60 000 vertices in 40 000 trees."""
     n = 60_000
-    graph = Graph.from_coo(np.arange(n), (np.arange(n) + 1) % n, n, ndata={"t": torch.zeros(n, dtype=torch.int64)})
+    graph = Graph.from_coo(
+        np.arange(n), (np.arange(n) + 1) % n, n, ndata={"t": torch.zeros(n, dtype=torch.int64)}
+    )
     seeds = torch.arange(40_000).flip(0)
     batch = SubgraphSampler([2, -1], **kind).sample(graph, seeds)
     nodes, trees = batch.input_nodes["_N"], batch.trees["_N"]
@@ -223,7 +253,9 @@ def test_many_trees_over_many_vertices(kind):
     assert torch.equal(trees, torch.arange(40_000).repeat(3))
     assert torch.equal(nodes, torch.cat([(seeds - hop) % n for hop in range(3)]))
     src, dst = batch.edges[EDGE].edge_index
-    assert torch.equal(src, torch.arange(40_000, 120_000)) and torch.equal(dst, torch.arange(80_000))
+    assert torch.equal(src, torch.arange(40_000, 120_000)) and torch.equal(
+        dst, torch.arange(80_000)
+    )
 
 
 @pytest.mark.parametrize("num_src", [2**31 - 1, 2**31, 2**40])
@@ -238,11 +270,14 @@ def test_sources_at_the_int32_border(num_src, timed):
     limits = {"near": torch.tensor([3, 2, 0]), "far": torch.tensor([0])} if timed else None
     sampler = SubgraphSampler([-1], time="t") if timed else SubgraphSampler([-1], disjoint=True)
     batch = sampler.sample(graph, seeds, seed_times=limits)
-    first = graph.node_types.index("far") * 3  # trees are numbered over the types in the graph's order
+    # Trees are numbered over the types in the graph's order.
+    first = graph.node_types.index("far") * 3
     near = [t + (0 if first else 1) for t in range(3)]
     found = [2, 2, 0] if timed else [2, 2, 2]
     assert batch.input_nodes["far"].tolist() == [top] + [v for n in found for v in (top, 0)[:n]]
-    assert batch.trees["far"].tolist() == [first] + [t for t, n in zip(near, found, strict=True) for _ in range(n)]
+    assert batch.trees["far"].tolist() == [first] + [
+        t for t, n in zip(near, found, strict=True) for _ in range(n)
+    ]
     assert batch.edges[etype].num_edges == (5 if timed else 9)
 
 
@@ -254,13 +289,21 @@ def random_graph(n=200, m=3000, seed=0):
 
 @pytest.mark.parametrize("kind", [{}, {"latest": True}, {"replace": True}])
 def test_same_key_same_bits_whatever_the_threads(kind):
-    graph, sampler, pools, results = random_graph(), SubgraphSampler([3, 4], time="t", **kind), BufferPools(3), {}
+    graph, sampler, pools, results = (
+        random_graph(),
+        SubgraphSampler([3, 4], time="t", **kind),
+        BufferPools(3),
+        {},
+    )
 
     def one(i, pools):
         seeds = torch.arange(i, i + 20)
         batch = sampler.sample(graph, seeds, i, seed_times=seeds % 37, pools=pools)
         edges = batch.edges[EDGE]
-        return [x.tolist() for x in (batch.input_nodes["_N"], batch.trees["_N"], edges.edge_index, edges.edge_ids)]
+        return [
+            x.tolist()
+            for x in (batch.input_nodes["_N"], batch.trees["_N"], edges.edge_index, edges.edge_ids)
+        ]
 
     def run(part):
         for i in range(part, 40, 4):
@@ -300,11 +343,17 @@ def test_a_field_that_is_handed_in():
 def test_no_seeds_no_edges():
     empty = torch.empty(0, dtype=torch.int64)
     batch = SubgraphSampler([2, -1], time="t").sample(random_graph(), empty)
-    assert batch.num_edges == 0 and batch.trees["_N"].tolist() == [] and batch.hop_ends == {"_N": [0, 0, 0]}
+    assert (
+        batch.num_edges == 0
+        and batch.trees["_N"].tolist() == []
+        and batch.hop_ends == {"_N": [0, 0, 0]}
+    )
     nothing = Graph.from_coo([], [], 3, ndata={"t": torch.tensor([1, 2, 3])})
     assert SubgraphSampler([2, -1], time="t").sample(nothing, torch.tensor([2, 2])).num_edges == 0
     no_edges = Graph.from_coo([], [], 3, edata={"t": empty})
-    alone = SubgraphSampler([2], time="t").sample(no_edges, torch.tensor([1]), seed_times=torch.tensor([1]))
+    alone = SubgraphSampler([2], time="t").sample(
+        no_edges, torch.tensor([1]), seed_times=torch.tensor([1])
+    )
     assert alone.input_nodes["_N"].tolist() == [1]
 
 
@@ -332,10 +381,26 @@ def test_bad_arguments(arguments, error, message):
             ValueError,
             r"seed_times\['_N'\] must have one time per seed \(3\), got shape",
         ),
-        (torch.zeros(3), TypeError, r"times must all be integers or all be floats, got int64 in vertex field 't'"),
-        (torch.tensor([1, -(2**63), 2]), ValueError, r"seed_times\['_N'\] must not be missing \(NaN or NaT\), got -92"),
-        ([1, 2, 3], TypeError, "seed_times must be a tensor or a mapping from vertex type, got list"),
-        ({"b": torch.zeros(3, dtype=torch.int64)}, KeyError, r"must be of the seeds' types \['_N'\], got 'b'"),
+        (
+            torch.zeros(3),
+            TypeError,
+            r"times must all be integers or all be floats, got int64 in vertex field 't'",
+        ),
+        (
+            torch.tensor([1, -(2**63), 2]),
+            ValueError,
+            r"seed_times\['_N'\] must not be missing \(NaN or NaT\), got -92",
+        ),
+        (
+            [1, 2, 3],
+            TypeError,
+            "seed_times must be a tensor or a mapping from vertex type, got list",
+        ),
+        (
+            {"b": torch.zeros(3, dtype=torch.int64)},
+            KeyError,
+            r"must be of the seeds' types \['_N'\], got 'b'",
+        ),
     ],
 )
 def test_bad_seed_times(given, error, message):
@@ -350,20 +415,26 @@ def test_seed_times_without_a_time():
 
 def test_seeds_that_have_no_time():
     with pytest.raises(
-        ValueError, match="seed_times must be given for seeds of type '_N', which has no vertex field 't'"
+        ValueError,
+        match="seed_times must be given for seeds of type '_N', which has no vertex field 't'",
     ):
         SubgraphSampler([2], time="t").sample(star([1, 2], "edges"), torch.tensor([0]))
 
 
 def test_fields_that_say_nothing_or_two_things():
-    with pytest.raises(ValueError, match="time must name a field of vertices or of edges, got 'u': neither"):
+    with pytest.raises(
+        ValueError, match="time must name a field of vertices or of edges, got 'u': neither"
+    ):
         SubgraphSampler([2], time="u").sample(random_graph(), torch.arange(3))
     both = random_graph()
     both.set_field("t", torch.zeros(3000), edge_type=EDGE)
     with pytest.raises(
-        TypeError, match="times must all be integers or all be floats, got int64 in vertex field 't' of"
+        TypeError,
+        match="times must all be integers or all be floats, got int64 in vertex field 't' of",
     ):
         SubgraphSampler([2], time="t").sample(both, torch.arange(3))
     wrong = Graph.from_coo([0], [1], 2, ndata={"t": torch.zeros(2, dtype=torch.bool)})
-    with pytest.raises(TypeError, match="vertex field 't' must be a tensor of integers or floats, got torch.bool"):
+    with pytest.raises(
+        TypeError, match="vertex field 't' must be a tensor of integers or floats, got torch.bool"
+    ):
         SubgraphSampler([2], time="t").sample(wrong, torch.tensor([1]))

@@ -1,4 +1,5 @@
-"""Brute force: nothing that is sampled is later than its seed or outside of its window, and all that may be is found.
+"""Brute force: nothing that is sampled is later than its seed or outside of its window, and all
+that may be is found.
 
 ``PAGRAPH_LEAK_TRIALS`` says how many random graphs each test takes.
 """
@@ -18,7 +19,8 @@ from pagraph.sampling.negative import NegativeEnds
 from pagraph.sampling.times import time_bits
 
 TRIALS = settings(
-    max_examples=int(os.environ.get("PAGRAPH_LEAK_TRIALS", "200")), suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("PAGRAPH_LEAK_TRIALS", "200")),
+    suppress_health_check=list(HealthCheck),
 )
 SEVERAL = [("a", "x", "b"), ("a", "y", "b"), ("b", "x", "b"), ("b", "z", "a"), ("c", "to", "b")]
 ONE = [("a", "x", "a")]
@@ -26,7 +28,8 @@ ONE = [("a", "x", "a")]
 
 @st.composite
 def graphs(draw):
-    """A graph of one or several types, times of any of its vertices and edges, the kind of these times, a window."""
+    """A graph of one or several types, times of any of its vertices and edges, the kind of these
+    times, a window."""
     edge_types = draw(st.sampled_from([ONE, SEVERAL]))
     kind, counts = draw(exact_times.KINDS), {}
     for ntype in sorted({end for s, _, d in edge_types for end in (s, d)}):
@@ -34,7 +37,11 @@ def graphs(draw):
     csc = {}
     for etype in edge_types:
         num_src, num_dst = counts[etype[0]], counts[etype[2]]
-        ends = draw(st.lists(st.tuples(st.integers(0, num_src - 1), st.integers(0, num_dst - 1)), max_size=40))
+        ends = draw(
+            st.lists(
+                st.tuples(st.integers(0, num_src - 1), st.integers(0, num_dst - 1)), max_size=40
+            )
+        )
         csc[etype] = CSC.from_coo([u for u, _ in ends], [v for _, v in ends], (num_src, num_dst))
     graph = Graph(csc, counts)
     for owner in draw(st.lists(st.sampled_from([*counts, *edge_types]), unique=True, min_size=1)):
@@ -56,11 +63,14 @@ SETTINGS = st.fixed_dictionaries(
 
 
 def edges_of(graph, etype):
-    """Edge id to both ends and the exact times that the edge has: its own, its source's, both or none."""
+    """Edge id to both ends and the exact times that the edge has: its own, its source's, both or
+    none."""
     csc = graph.csc_of(etype)
     src, dst = (ends.tolist() for ends in csc.ends_at(torch.arange(csc.num_edges)))
     ids = range(csc.num_edges) if csc.edge_ids is None else csc.edge_ids.tolist()
-    own, of_nodes = (fields.get("t") for fields in (graph.edge_fields(etype), graph.node_fields(etype[0])))
+    own, of_nodes = (
+        fields.get("t") for fields in (graph.edge_fields(etype), graph.node_fields(etype[0]))
+    )
     own, of_nodes = (None if values is None else exact(values) for values in (own, of_nodes))
     return {
         e: (u, v, ([] if own is None else [own[e]]) + ([] if of_nodes is None else [of_nodes[u]]))
@@ -70,22 +80,29 @@ def edges_of(graph, etype):
 
 def may_be_taken(times, limit, length):
     """None of them is later than the limit, and the later one is in the window."""
-    return all(within(limit, time) for time in times) and (not times or within(limit, max(times), length))
+    return all(within(limit, time) for time in times) and (
+        not times or within(limit, max(times), length)
+    )
 
 
 def check(graph, batch, limits, sampler):
     """Check a batch whose seeds, over types in the graph's order, had these limits."""
     trees = {
-        t: list(zip(batch.trees[t].tolist(), batch.input_nodes[t].tolist(), strict=True)) for t in graph.node_types
+        t: list(zip(batch.trees[t].tolist(), batch.input_nodes[t].tolist(), strict=True))
+        for t in graph.node_types
     }
     of_seeds = [tree for t in graph.node_types for tree, _ in trees[t][: batch.hop_ends[t][0]]]
     limit_of = dict(zip(of_seeds, limits, strict=True))
     assert [limit_of[tree] for tree in of_seeds] == limits
     assert len(limit_of) == (len(set(limits)) if sampler.share_trees else len(limits))
     for ntype in graph.node_types:
-        if "t" in graph.node_fields(ntype):  # no vertex but the seeds is later than its tree, whoever found it
+        # No vertex but the seeds is later than its tree, whoever found it.
+        if "t" in graph.node_fields(ntype):
             of_nodes = exact(graph.node_fields(ntype)["t"])
-            assert all(within(limit_of[tree], of_nodes[v]) for tree, v in trees[ntype][batch.hop_ends[ntype][0] :])
+            assert all(
+                within(limit_of[tree], of_nodes[v])
+                for tree, v in trees[ntype][batch.hop_ends[ntype][0] :]
+            )
     for etype in graph.edge_types:
         check_edges(batch, etype, edges_of(graph, etype), trees, limit_of, sampler)
 
@@ -93,13 +110,19 @@ def check(graph, batch, limits, sampler):
 def check_edges(batch, etype, known, trees, limit_of, sampler):
     """Each edge may be in its tree; each vertex that was expanded drew as many as it had to."""
     length, drawn = sampler.window(etype), {}
-    for s, d, e in zip(*batch.edges[etype].edge_index.tolist(), batch.edges[etype].edge_ids.tolist(), strict=True):
+    for s, d, e in zip(
+        *batch.edges[etype].edge_index.tolist(), batch.edges[etype].edge_ids.tolist(), strict=True
+    ):
         (tree, u), (tree_of_dst, v) = trees[etype[0]][s], trees[etype[2]][d]
         assert tree == tree_of_dst and (u, v) == known[e][:2]
         assert may_be_taken(known[e][2], limit_of[tree], length)
         drawn.setdefault(d, []).append(e)
     for place, (tree, v) in enumerate(trees[etype[2]]):
-        possible = [e for e, (_, dst, of) in known.items() if dst == v and may_be_taken(of, limit_of[tree], length)]
+        possible = [
+            e
+            for e, (_, dst, of) in known.items()
+            if dst == v and may_be_taken(of, limit_of[tree], length)
+        ]
         mine = drawn.get(place, [])
         if sampler.induced:
             sources = {u for t, u in trees[etype[0]] if t == tree}
@@ -110,7 +133,9 @@ def check_edges(batch, etype, known, trees, limit_of, sampler):
         if fanout == -1 or (not sampler.replace and len(possible) <= fanout):
             assert sorted(mine) == sorted(possible)
             continue
-        assert len(mine) == (fanout if possible else 0) and (sampler.replace or len(set(mine)) == fanout)
+        assert len(mine) == (fanout if possible else 0) and (
+            sampler.replace or len(set(mine)) == fanout
+        )
         if sampler.latest and possible and known[possible[0]][2]:
             newest = sorted((max(known[e][2]) for e in possible), reverse=True)[:fanout]
             assert all(max(known[e][2]) >= newest[-1] for e in mine)
@@ -146,7 +171,10 @@ def test_nothing_leaks_from_vertices(made, how, key, data):
 def test_rows_of_vertices_and_times_sample_the_same(made, how, key, data):
     """What policies of a cache sample."""
     graph, kind, window = made
-    ids = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes_of("a") - 1), max_size=4)), dtype=torch.int64)
+    ids = torch.tensor(
+        data.draw(st.lists(st.integers(0, graph.num_nodes_of("a") - 1), max_size=4)),
+        dtype=torch.int64,
+    )
     given = data.draw(times(len(ids), kind, missing=False))
     sampler = SubgraphSampler(time="t", time_window=window, **how)
     rows = TimedSeeds(sampler, "a", given.is_floating_point())
@@ -175,7 +203,11 @@ def check_negatives(ends, of_nodes, drawn, limits, window, weight):
 
 @TRIALS
 @given(
-    made=graphs(), how=SETTINGS, key=st.integers(0, 2**64 - 1), amount=st.sampled_from([1.0, 2.0, 1.5]), data=st.data()
+    made=graphs(),
+    how=SETTINGS,
+    key=st.integers(0, 2**64 - 1),
+    amount=st.sampled_from([1.0, 2.0, 1.5]),
+    data=st.data(),
 )
 def test_nothing_leaks_from_links(made, how, key, amount, data):
     graph, kind, window = made
@@ -183,7 +215,9 @@ def test_nothing_leaks_from_links(made, how, key, amount, data):
     count = data.draw(st.integers(0, 4))
     src, dst = (
         torch.tensor(
-            data.draw(st.lists(st.integers(0, graph.num_nodes_of(t) - 1), min_size=count, max_size=count)),
+            data.draw(
+                st.lists(st.integers(0, graph.num_nodes_of(t) - 1), min_size=count, max_size=count)
+            ),
             dtype=torch.int64,
         )
         for t in (etype[0], etype[2])
@@ -193,34 +227,55 @@ def test_nothing_leaks_from_links(made, how, key, amount, data):
     weights, fields = {}, {}
     for end, ntype in (("src", etype[0]), ("dst", etype[2])):
         n = graph.num_nodes_of(ntype)
-        weight = data.draw(st.one_of(st.none(), st.lists(st.sampled_from([0, 1, 2.5]), min_size=n, max_size=n)))
+        weight = data.draw(
+            st.one_of(st.none(), st.lists(st.sampled_from([0, 1, 2.5]), min_size=n, max_size=n))
+        )
         weights[end] = weight if weight is not None and sum(weight) > 0 else None
         fields[end] = graph.node_fields(ntype).get("t")
         if fields[end] is not None and all(time is None for time in exact(fields[end])):
             fields[end] = None  # refused, see test_negative_ends.py
     ends = {
         end: NegativeEnds(
-            graph.num_nodes_of(ntype), None if weights[end] is None else torch.tensor(weights[end]), fields[end]
+            graph.num_nodes_of(ntype),
+            None if weights[end] is None else torch.tensor(weights[end]),
+            fields[end],
         )
         for end, ntype in (("src", etype[0]), ("dst", etype[2]))
     }
     both = data.draw(st.booleans())
-    negatives = PairNegatives(amount, ends["dst"], ends["src"] if both else None, sampler.window(etype))
+    negatives = PairNegatives(
+        amount, ends["dst"], ends["src"] if both else None, sampler.window(etype)
+    )
     apart = not sampler.share_trees
-    start = pair_seeds((etype[0], etype[2]), src, dst, key, negatives=negatives, disjoint=apart, times=of_pairs)
+    start = pair_seeds(
+        (etype[0], etype[2]), src, dst, key, negatives=negatives, disjoint=apart, times=of_pairs
+    )
     limits = exact(of_pairs)
     limits += [limits[j % count] for j in range(len(start.dst) - count)] if count else []
     for end, places in (("dst", start.dst), ("src", start.src)):
         ntype = etype[0] if end == "src" else etype[2]
-        assert [exact(start.times[ntype])[place] for place in places.tolist()] == limits[: len(places)]
+        assert [exact(start.times[ntype])[place] for place in places.tolist()] == limits[
+            : len(places)
+        ]
         if fields[end] is not None:
             drawn = start.nodes[ntype][places[count:]].tolist()
             check_negatives(
-                ends[end], exact(fields[end]), drawn, limits[count : len(places)], negatives.window, weights[end]
+                ends[end],
+                exact(fields[end]),
+                drawn,
+                limits[count : len(places)],
+                negatives.window,
+                weights[end],
             )
     rows = torch.stack([src, dst, time_bits(of_pairs)], 1)
     batches = PairBatches(
-        sampler, (etype[0], etype[2]), graph.num_nodes_by_type, negatives, of_pairs.is_floating_point()
+        sampler,
+        (etype[0], etype[2]),
+        graph.num_nodes_by_type,
+        negatives,
+        of_pairs.is_floating_point(),
     )
-    of_seeds = [time for t in graph.node_types if t in start.nodes for time in exact(start.times[t])]
+    of_seeds = [
+        time for t in graph.node_types if t in start.nodes for time in exact(start.times[t])
+    ]
     check(graph, batches.sample(graph, rows, key), of_seeds, sampler)

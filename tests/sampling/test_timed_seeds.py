@@ -14,19 +14,26 @@ from pagraph.seeds.order import SeedOrder
 def test_rows_are_vertices_and_their_times():
     generator = torch.Generator().manual_seed(0)
     ends = torch.randint(50, (2, 400), generator=generator)
-    graph = Graph.from_coo(*ends, num_nodes=50, edata={"t": torch.randint(9, (400,), generator=generator)})
+    graph = Graph.from_coo(
+        *ends, num_nodes=50, edata={"t": torch.randint(9, (400,), generator=generator)}
+    )
     sampler = SubgraphSampler([3, 3], time="t")
     nodes, times = torch.tensor([4, 7, 7, 20]), torch.tensor([8, 0, 5, 3])
     ours = TimedSeeds(sampler, "_N").sample(graph, torch.stack([nodes, times], 1), key=5)
     plain = sampler.sample(graph, nodes, 5, seed_times=times)
     assert torch.equal(ours.input_nodes["_N"], plain.input_nodes["_N"])
-    assert torch.equal(next(iter(ours.edges.values())).edge_ids, next(iter(plain.edges.values())).edge_ids)
-    assert TimedSeeds(sampler, "_N").num_hops == 2 and repr(TimedSeeds(sampler, "_N")).startswith("TimedSeeds(")
+    assert torch.equal(
+        next(iter(ours.edges.values())).edge_ids, next(iter(plain.edges.values())).edge_ids
+    )
+    assert TimedSeeds(sampler, "_N").num_hops == 2 and repr(TimedSeeds(sampler, "_N")).startswith(
+        "TimedSeeds("
+    )
 
 
 @pytest.mark.parametrize("both", [False, True])
 def test_counts_of_pairs_trees_do_not_overflow(both):
-    """Every tree of every pair and of its negatives holds vertex 0: 300 pairs read it more often than a byte holds."""
+    """Every tree of every pair and of its negatives holds vertex 0: 300 pairs read it more often
+    than a byte holds."""
     graph = Graph.from_coo([0] * 600, range(1, 601), 601)
     ends = NegativeEnds(601)
     negatives = PairNegatives(1.5, ends, ends if both else None)

@@ -1,4 +1,5 @@
-"""EdgeTimes: rows in the order of time, when they are made anew, when they are let go, and what is refused."""
+"""EdgeTimes: rows in the order of time, when they are made anew, when they are let go, and what is
+refused."""
 
 import gc
 import threading
@@ -22,7 +23,9 @@ DTYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 
 def shuffled(num_edges=300, num_nodes=12, seed=0):
     rng = np.random.default_rng(seed)
-    return CSC.from_coo(rng.integers(0, num_nodes, num_edges), rng.integers(0, num_nodes, num_edges), num_nodes)
+    return CSC.from_coo(
+        rng.integers(0, num_nodes, num_edges), rng.integers(0, num_nodes, num_edges), num_nodes
+    )
 
 
 def destinations(csc):
@@ -33,15 +36,21 @@ def check_order(csc, in_order, times):
     """Against numpy's sort, which keeps equal times in order."""
     expected = np.lexsort([in_order.numpy(), destinations(csc)])
     narrow = all(-(2**31) <= time < 2**31 for time in in_order.tolist())
-    assert times.num_edges == csc.num_edges and times.values.dtype == (torch.int32 if narrow else torch.int64)
+    assert times.num_edges == csc.num_edges and times.values.dtype == (
+        torch.int32 if narrow else torch.int64
+    )
     assert times.values.tolist() == in_order[expected].tolist()
     assert times.marks.tolist() == times.values[::32].tolist()
     if times.edges is None:
         assert expected.tolist() == list(range(csc.num_edges)) and times.in_order(csc) is csc
     else:
-        assert times.edges.dtype == csc.indices.dtype and expected.tolist() != list(range(csc.num_edges))
+        assert times.edges.dtype == csc.indices.dtype and expected.tolist() != list(
+            range(csc.num_edges)
+        )
         ids = torch.arange(csc.num_edges) if csc.edge_ids is None else csc.edge_ids
-        assert times.edges.tolist() == torch.stack([csc.indices[expected], ids[expected]], 1).tolist()
+        assert (
+            times.edges.tolist() == torch.stack([csc.indices[expected], ids[expected]], 1).tolist()
+        )
         assert torch.equal(times.in_order(csc).indices, csc.indices[expected])
 
 
@@ -60,10 +69,16 @@ def test_rows_are_in_the_order_of_time(num_nodes, values, dtype, wide, column, s
         csc = CSC(csc.indptr.long(), csc.indices.long(), csc.num_src, csc.edge_ids)
     of_edges = torch.tensor(values, dtype=torch.int64).to(dtype)
     ids = torch.arange(len(values)) if csc.edge_ids is None else csc.edge_ids.long()
-    check_order(csc, of_edges[ids].long(), edge_times(csc, of_edges[:, None] if column else of_edges))
-    of_nodes = torch.randint(0, 9, (num_nodes,), generator=torch.Generator().manual_seed(seed)).to(dtype)
+    check_order(
+        csc, of_edges[ids].long(), edge_times(csc, of_edges[:, None] if column else of_edges)
+    )
+    of_nodes = torch.randint(0, 9, (num_nodes,), generator=torch.Generator().manual_seed(seed)).to(
+        dtype
+    )
     in_order = of_nodes[csc.indices.long()].long()
-    check_order(csc, in_order, edge_times(csc, of_sources=of_nodes[:, None] if column else of_nodes))
+    check_order(
+        csc, in_order, edge_times(csc, of_sources=of_nodes[:, None] if column else of_nodes)
+    )
 
 
 def test_large_times_and_long_rows():
@@ -77,7 +92,9 @@ def test_large_times_and_long_rows():
 @given(data=st.data())
 def test_edges_up_to_a_time_are_counted(data):
     """Against numpy's search: blocks at the ends, rows within one and over many, equal times."""
-    lengths = data.draw(st.lists(st.sampled_from([0, 1, 2, 31, 32, 33, 64, 200]), min_size=1, max_size=12))
+    lengths = data.draw(
+        st.lists(st.sampled_from([0, 1, 2, 31, 32, 33, 64, 200]), min_size=1, max_size=12)
+    )
     most = data.draw(st.sampled_from([1, 5, 1000]))
     dtype = data.draw(st.sampled_from([np.int32, np.int64]))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
@@ -90,7 +107,9 @@ def test_edges_up_to_a_time_are_counted(data):
     starts = (np.cumsum(lengths) - lengths)[which]
     counts = np.empty(100, np.int64)
     count_until(times, times[::BLOCK].copy(), limits, starts, degrees, counts)
-    assert counts.tolist() == [rows[row].searchsorted(limit, "right") for row, limit in zip(which, limits, strict=True)]
+    assert counts.tolist() == [
+        rows[row].searchsorted(limit, "right") for row, limit in zip(which, limits, strict=True)
+    ]
 
 
 def test_rows_in_order_take_no_copy_of_the_edges():
@@ -153,7 +172,11 @@ def test_threads_that_ask_at_once_get_the_same():
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        (torch.zeros(299, dtype=torch.int64), ValueError, r"one time per edge \(300\), got shape \(299,\)"),
+        (
+            torch.zeros(299, dtype=torch.int64),
+            ValueError,
+            r"one time per edge \(300\), got shape \(299,\)",
+        ),
         (torch.zeros(300, 2, dtype=torch.int64), ValueError, r"got shape \(300, 2\)"),
         (
             torch.zeros(300, dtype=torch.complex64),
@@ -162,7 +185,11 @@ def test_threads_that_ask_at_once_get_the_same():
         ),
         (torch.zeros(300, dtype=torch.bool), TypeError, "got torch.bool"),
         (np.zeros(300, dtype=np.int64), TypeError, "got ndarray"),
-        (torch.zeros(300, dtype=torch.int64, device="meta"), TypeError, "must be on the CPU, got meta"),
+        (
+            torch.zeros(300, dtype=torch.int64, device="meta"),
+            TypeError,
+            "must be on the CPU, got meta",
+        ),
     ],
 )
 def test_what_cannot_be_times(values, error, message):
@@ -171,7 +198,10 @@ def test_what_cannot_be_times(values, error, message):
 
 
 def test_times_of_sources_are_one_for_each_vertex():
-    with pytest.raises(ValueError, match=r"vertex field 't' must have one time per vertex \(12\), got shape \(300,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"vertex field 't' must have one time per vertex \(12\), got shape \(300,\)",
+    ):
         edge_times(shuffled(), of_sources=torch.zeros(300, dtype=torch.int64), name="t")
 
 
@@ -190,6 +220,20 @@ def test_damaged_arrays_are_an_error():
 
 def test_times_of_another_graph_are_refused():
     key = np.uint64(0)
-    hop = Hop(shuffled(), np.arange(3), key, key, key, Scratch(), torch.int64, BufferPool(0), until=np.zeros(3, int))
-    with pytest.raises(ValueError, match="times must be of the graph's 300 edges, got those of 200"):
-        TimedPicker(2, False, False, edge_times(shuffled(200), torch.zeros(200, dtype=torch.int64))).pick(hop)
+    hop = Hop(
+        shuffled(),
+        np.arange(3),
+        key,
+        key,
+        key,
+        Scratch(),
+        torch.int64,
+        BufferPool(0),
+        until=np.zeros(3, int),
+    )
+    with pytest.raises(
+        ValueError, match="times must be of the graph's 300 edges, got those of 200"
+    ):
+        TimedPicker(
+            2, False, False, edge_times(shuffled(200), torch.zeros(200, dtype=torch.int64))
+        ).pick(hop)

@@ -1,4 +1,5 @@
-"""Batches of trees in one call of a kernel against the same batches hop by hop, bit by bit, in groups of any size."""
+"""Batches of trees in one call of a kernel against the same batches hop by hop, bit by bit, in
+groups of any size."""
 
 import numpy as np
 import pytest
@@ -16,14 +17,20 @@ TYPE, EDGE = "_N", ("_N", "_E", "_N")
 
 @st.composite
 def graphs(draw):
-    """Self-loops, parallel edges, isolated vertices, hubs; both widths; times of vertices, edges, both or none."""
+    """Self-loops, parallel edges, isolated vertices, hubs; both widths; times of vertices, edges,
+    both or none."""
     n, m = draw(st.integers(1, 40)), draw(st.sampled_from([0, 5, 60, 400]))
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
-    csc = CSC.from_coo(rng.integers(0, n, m), (rng.integers(0, n, m) * rng.random(m) ** 2).astype(int), n)
+    csc = CSC.from_coo(
+        rng.integers(0, n, m), (rng.integers(0, n, m) * rng.random(m) ** 2).astype(int), n
+    )
     if draw(st.booleans()):
         ids = None if csc.edge_ids is None else csc.edge_ids.long()
         csc = CSC(csc.indptr.long(), csc.indices.long(), n, ids)
-    graph, scale = Graph(csc), 1 if csc.indices.dtype == torch.int64 else draw(st.sampled_from([1, 2**40]))
+    graph, scale = (
+        Graph(csc),
+        1 if csc.indices.dtype == torch.int64 else draw(st.sampled_from([1, 2**40])),
+    )
     owners = draw(st.sampled_from([(), (n,), (m,), (n, m)]))
     for count, where in zip((n, m), ({}, {"edge_type": EDGE}), strict=True):
         if count in owners:
@@ -37,7 +44,11 @@ def graphs(draw):
 def arrays(batch):
     """All that a batch holds."""
     ((nodes, trees, edges, ends),) = zip(
-        *(values.values() for values in (batch.input_nodes, batch.trees, batch.edges, batch.hop_ends)), strict=True
+        *(
+            values.values()
+            for values in (batch.input_nodes, batch.trees, batch.edges, batch.hop_ends)
+        ),
+        strict=True,
     )
     tensors = nodes, trees, edges.edge_index, edges.edge_ids
     return [(t.dtype, tuple(t.shape), t.tolist()) for t in tensors], edges.hop_ends, ends
@@ -67,7 +78,9 @@ def test_the_same_bits_as_hop_by_hop(data):
     if scale:
         window = data.draw(st.sampled_from([None, 2 * scale]))
         how |= {"time": "t", "latest": data.draw(st.booleans()), "time_window": window}
-        more["seed_times"] = torch.from_numpy(np.random.default_rng(key).integers(-1, 10, len(seeds))) * scale
+        more["seed_times"] = (
+            torch.from_numpy(np.random.default_rng(key).integers(-1, 10, len(seeds))) * scale
+        )
     sampler = SubgraphSampler(fanouts, **how)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SubgraphRun, "_trees", lambda run: None)
@@ -88,7 +101,9 @@ def test_the_same_bits_as_hop_by_hop(data):
     ],
 )
 def test_what_is_left_to_hops(fanouts, how, monkeypatch):
-    graph = Graph.from_coo([0, 1, 2], [1, 2, 0], ndata={"t": torch.arange(3)}, edata={"p": torch.ones(3)})
+    graph = Graph.from_coo(
+        [0, 1, 2], [1, 2, 0], ndata={"t": torch.arange(3)}, edata={"p": torch.ones(3)}
+    )
     made = []
     monkeypatch.setattr(SubgraphRun, "_trees", lambda run: made.append(TREES(run)) or made[-1])
     batch = SubgraphSampler(fanouts, disjoint=True, **how).sample(graph, torch.tensor([0, 1]))
@@ -96,11 +111,14 @@ def test_what_is_left_to_hops(fanouts, how, monkeypatch):
 
 
 def test_many_trees_with_tables_that_grow_and_shrink():
-    """Some trees of one vertex, others of hundreds: against hop by hop, at the size of a real batch."""
+    """Some trees of one vertex, others of hundreds: against hop by hop, at the size of a real
+    batch."""
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 5000, 40_000), (5000 * rng.random(40_000) ** 3).astype(int)
     graph = Graph.from_coo(src, dst, 5000, ndata={"t": torch.from_numpy(rng.integers(0, 50, 5000))})
-    seeds = torch.from_numpy(np.concatenate([rng.integers(0, 100, 200), rng.integers(4000, 5000, 300)]))
+    seeds = torch.from_numpy(
+        np.concatenate([rng.integers(0, 100, 200), rng.integers(4000, 5000, 300)])
+    )
     sampler = SubgraphSampler([10, 10, 5], time="t")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SubgraphRun, "_trees", lambda run: None)

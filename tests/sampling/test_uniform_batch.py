@@ -21,7 +21,8 @@ DTYPES = [torch.int32, torch.int64]
 
 @st.composite
 def graphs(draw):
-    """Self-loops, parallel edges, isolated vertices, a hub with more neighbours than a scan remembers; both widths."""
+    """Self-loops, parallel edges, isolated vertices, a hub with more neighbours than a scan
+    remembers; both widths."""
     n = draw(st.integers(1, 30))
     edges = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=120))
     hub = draw(st.sampled_from([0, 0, 90]))
@@ -45,7 +46,11 @@ def hop_by_hop(call):
 
 def in_one_call(sampler, graph, seeds, *arguments, **settings):
     """The batch; fails if it was sampled hop by hop."""
-    make = uniform_batch.uniform_subgraph if isinstance(sampler, SubgraphSampler) else uniform_batch.uniform_blocks
+    make = (
+        uniform_batch.uniform_subgraph
+        if isinstance(sampler, SubgraphSampler)
+        else uniform_batch.uniform_blocks
+    )
     assert make(sampler, graph, seeds, 0, None, None) is not None
     return sampler.sample(graph, seeds, *arguments, **settings)
 
@@ -59,7 +64,10 @@ def flat(value):
     if isinstance(value, list | tuple):
         return [type(value).__name__, *map(flat, value)]
     if hasattr(value, "__dataclass_fields__"):
-        return [type(value).__name__, *(flat(getattr(value, name)) for name in value.__dataclass_fields__)]
+        return [
+            type(value).__name__,
+            *(flat(getattr(value, name)) for name in value.__dataclass_fields__),
+        ]
     assert value is None or type(value) in (int, str)
     return value
 
@@ -81,10 +89,14 @@ def flat(value):
 def test_equals_sampling_hop_by_hop(
     graph, fanouts, none, once, replace, edge_dir, key, dtype, seed_dtype, as_mapping, data
 ):
-    seeds = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8)), dtype=seed_dtype)
+    seeds = torch.tensor(
+        data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=8)), dtype=seed_dtype
+    )
     if once:
         fanouts = [0 if hop == none else fanout for hop, fanout in enumerate(fanouts)]
-    sampler = (SubgraphSampler if once else NeighborSampler)(fanouts, replace=replace, edge_dir=edge_dir)
+    sampler = (SubgraphSampler if once else NeighborSampler)(
+        fanouts, replace=replace, edge_dir=edge_dir
+    )
     given = {"_N": seeds} if as_mapping else seeds
     pools = BufferPools(2)
     batch = in_one_call(sampler, graph, given, key, dtype=dtype, pools=pools)
@@ -98,11 +110,14 @@ TYPES = [("a", "to", "a"), ("b", "of", "a"), ("a", "has", "b"), ("b", "again", "
 
 @st.composite
 def typed_graphs(draw):
-    """Two vertex types, of which the second may have no vertex, one without edges, and 1 to 4 edge types."""
+    """Two vertex types, of which the second may have no vertex, one without edges, and 1 to 4 edge
+    types."""
     sizes = {"a": draw(st.integers(1, 20)), "b": draw(st.integers(0, 20)), "c": 3}
     long, csc = draw(st.booleans()), {}
     for src, name, dst in draw(st.permutations(TYPES))[: draw(st.integers(1, 4))]:
-        ends = st.tuples(st.integers(0, max(0, sizes[src] - 1)), st.integers(0, max(0, sizes[dst] - 1)))
+        ends = st.tuples(
+            st.integers(0, max(0, sizes[src] - 1)), st.integers(0, max(0, sizes[dst] - 1))
+        )
         edges = draw(st.lists(ends, max_size=60 if sizes[src] and sizes[dst] else 0))
         made = CSC.from_coo([e[0] for e in edges], [e[1] for e in edges], (sizes[src], sizes[dst]))
         if long:
@@ -115,7 +130,10 @@ def typed_graphs(draw):
 @contextmanager
 def numbered(*, by_places):
     """Number vertices by their places, or all of them by hash tables."""
-    most, uniform_batch._MOST_PLACES = uniform_batch._MOST_PLACES, uniform_batch._MOST_PLACES if by_places else -1
+    most, uniform_batch._MOST_PLACES = (
+        uniform_batch._MOST_PLACES,
+        uniform_batch._MOST_PLACES if by_places else -1,
+    )
     uniform_batch._Room.of.cache_clear()
     try:
         yield
@@ -135,25 +153,36 @@ def numbered(*, by_places):
     dtype=st.sampled_from([*DTYPES, None]),
     data=st.data(),
 )
-def test_several_types_equal_sampling_hop_by_hop(graph, once, replace, by_places, shared, key, dtype, data):
+def test_several_types_equal_sampling_hop_by_hop(
+    graph, once, replace, by_places, shared, key, dtype, data
+):
     seeds = {}
     for ntype in data.draw(st.lists(st.sampled_from("abc"), min_size=1, unique=True)):
         ids = st.lists(
-            st.integers(0, max(0, graph.num_nodes_of(ntype) - 1)), max_size=5 * (graph.num_nodes_of(ntype) > 0)
+            st.integers(0, max(0, graph.num_nodes_of(ntype) - 1)),
+            max_size=5 * (graph.num_nodes_of(ntype) > 0),
         )
         seeds[ntype] = torch.tensor(data.draw(ids), dtype=data.draw(st.sampled_from(DTYPES)))
     number = st.sampled_from([0, 1, 2, 7, 66])
-    fanouts = [{t: data.draw(number) for t in graph.edge_types} for _ in range(data.draw(st.integers(1, 3)))]
+    fanouts = [
+        {t: data.draw(number) for t in graph.edge_types}
+        for _ in range(data.draw(st.integers(1, 3)))
+    ]
     make = SubgraphSampler if once else NeighborSampler
     sampler, pools = make(fanouts, replace=replace, batch_dependency=shared), BufferPools(2)
     with numbered(by_places=by_places):
         batch = in_one_call(sampler, graph, seeds, key, dtype=dtype, pools=pools)
         again = sampler.sample(graph, seeds, key, dtype=dtype, pools=pools)
-    assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key, dtype=dtype))) == flat(again)
+    assert (
+        flat(batch)
+        == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key, dtype=dtype)))
+        == flat(again)
+    )
 
 
 def test_an_error_leaves_no_place_behind():
-    """A wrong seed, a damaged row and a damaged edge, each after vertices were given places in the batch."""
+    """A wrong seed, a damaged row and a damaged edge, each after vertices were given places in the
+    batch."""
     rng = np.random.default_rng(0)
     graph = Graph.from_coo(rng.integers(0, 30, 300), rng.integers(0, 30, 300), 30)
     sampler, seeds = SubgraphSampler([3, 3]), torch.arange(20)
@@ -174,15 +203,21 @@ def test_an_error_leaves_no_place_behind():
 @pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
 def test_fanouts_by_edge_type_and_strided_seeds(make):
     graph = random_graph()
-    sampler = make([{("_N", "_E", "_N"): 0 if make is SubgraphSampler else 4}, {("_N", "_E", "_N"): 3}])
+    sampler = make(
+        [{("_N", "_E", "_N"): 0 if make is SubgraphSampler else 4}, {("_N", "_E", "_N"): 3}]
+    )
     seeds = torch.arange(40)[::3]
-    assert flat(in_one_call(sampler, graph, seeds, 5)) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, 5)))
+    assert flat(in_one_call(sampler, graph, seeds, 5)) == flat(
+        hop_by_hop(lambda: sampler.sample(graph, seeds, 5))
+    )
 
 
 def test_a_subgraph_without_hops_is_its_seeds():
     seeds = torch.tensor([4, 4, 1])
     batch = in_one_call(SubgraphSampler([]), random_graph(), seeds)
-    assert flat(batch) == flat(hop_by_hop(lambda: SubgraphSampler([]).sample(random_graph(), seeds)))
+    assert flat(batch) == flat(
+        hop_by_hop(lambda: SubgraphSampler([]).sample(random_graph(), seeds))
+    )
 
 
 @pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
@@ -246,7 +281,9 @@ def test_seeds_outside_the_graph_are_the_same_error(make, bad, dtype, as_mapping
 @pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
 def test_threads_share_sampler_graph_and_pools(make):
     graph, sampler, pools = random_graph(), make([4, 3, 2]), BufferPools(3)
-    expected = hop_by_hop(lambda: [flat(sampler.sample(graph, torch.arange(i, i + 20), i)) for i in range(60)])
+    expected = hop_by_hop(
+        lambda: [flat(sampler.sample(graph, torch.arange(i, i + 20), i)) for i in range(60)]
+    )
     results = {}
 
     def run(part):
@@ -277,7 +314,8 @@ def test_memory_is_recycled_but_never_under_a_held_batch(make):
 
 
 def test_an_array_that_moved_is_read_where_it_is():
-    """Sharing a graph with another process moves its arrays: nothing may remember where they were."""
+    """Sharing a graph with another process moves its arrays: nothing may remember where they
+    were."""
     graph, sampler, seeds = random_graph(), NeighborSampler([4, 4]), torch.arange(10)
     before = flat(in_one_call(sampler, graph, seeds, 1))
     graph.csc.indptr.share_memory_()
@@ -306,7 +344,11 @@ class Others(NeighborSampler):
     ],
 )
 def test_what_is_sampled_hop_by_hop(sampler):
-    make = uniform_batch.uniform_subgraph if isinstance(sampler, SubgraphSampler) else uniform_batch.uniform_blocks
+    make = (
+        uniform_batch.uniform_subgraph
+        if isinstance(sampler, SubgraphSampler)
+        else uniform_batch.uniform_blocks
+    )
     assert make(sampler, random_graph(), torch.arange(50), 0, None, None) is None
 
 

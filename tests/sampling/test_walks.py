@@ -1,4 +1,5 @@
-"""Random walks: against a plain reference, the exact distribution, and what they must not depend on."""
+"""Random walks: against a plain reference, the exact distribution, and what they must not depend
+on."""
 
 from collections import Counter
 
@@ -18,7 +19,8 @@ from pagraph.sampling.walks import most_visited
 
 @st.composite
 def graphs(draw):
-    """Few vertices with loops, parallel edges, long rows and none; edge ids in any order; integer weights."""
+    """Few vertices with loops, parallel edges, long rows and none; edge ids in any order; integer
+    weights."""
     count = draw(st.integers(1, 12))
     edges = draw(st.integers(0, 90))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -36,7 +38,9 @@ def graphs(draw):
 @given(
     graph=graphs(),
     steps=st.integers(1, 7),
-    law=st.sampled_from([(1.0, 1.0), (1.0, 1.0), (0.25, 4.0), (4.0, 0.25), (1e-6, 1.0), (3.0, 3.0)]),
+    law=st.sampled_from(
+        [(1.0, 1.0), (1.0, 1.0), (0.25, 4.0), (4.0, 0.25), (1e-6, 1.0), (3.0, 3.0)]
+    ),
     prob=st.sampled_from([None, "w"]),
     end_prob=st.sampled_from([0.0, 0.2, 1.0]),
     stay=st.booleans(),
@@ -52,7 +56,9 @@ def test_equals_the_plain_reference(graph, steps, law, prob, end_prob, stay, key
     weights = None if prob is None else graph.edata["w"][ids].tolist()
     rows = plain_walks.Rows(csc, weights)
     ends = [end_prob] * steps if end_prob else None
-    vertices, edges = plain_walks.walk([rows] * steps, starts.tolist(), key, p=p, q=q, ends=ends, stay=stay)
+    vertices, edges = plain_walks.walk(
+        [rows] * steps, starts.tolist(), key, p=p, q=q, ends=ends, stay=stay
+    )
     assert got.vertices.tolist() == vertices
     assert got.edges.tolist() == [[-1 if e < 0 else int(ids[e]) for e in row] for row in edges]
 
@@ -63,15 +69,28 @@ def test_ascending_rows_are_the_same_edges(graph):
     csc = graph.csc
     ascending = csc.with_ascending_rows
     assert torch.equal(ascending.indptr, csc.indptr) and csc.with_ascending_rows is ascending
-    ids = [torch.arange(c.num_edges) if c.edge_ids is None else c.edge_ids.long() for c in (csc, ascending)]
-    before = sorted(zip(ids[0].tolist(), csc.indices.tolist(), csc.destinations().tolist(), strict=True))
-    after = sorted(zip(ids[1].tolist(), ascending.indices.tolist(), ascending.destinations().tolist(), strict=True))
+    ids = [
+        torch.arange(c.num_edges) if c.edge_ids is None else c.edge_ids.long()
+        for c in (csc, ascending)
+    ]
+    before = sorted(
+        zip(ids[0].tolist(), csc.indices.tolist(), csc.destinations().tolist(), strict=True)
+    )
+    after = sorted(
+        zip(
+            ids[1].tolist(),
+            ascending.indices.tolist(),
+            ascending.destinations().tolist(),
+            strict=True,
+        )
+    )
     assert before == after
     rows = ascending.indices.split(ascending.indptr.diff().tolist())
     assert all(row.tolist() == sorted(row.tolist()) for row in rows)
 
 
-WHEEL = Graph.from_coo(  # a hub with 30 rim vertices (a cycle of both directions), a parallel edge, a loop, a leaf
+# A hub with 30 rim vertices (a cycle of both directions), a parallel edge, a loop, a leaf.
+WHEEL = Graph.from_coo(
     [0] * 30 + list(range(1, 31)) + list(range(1, 31)) + [*range(2, 31), 1] + [0, 0, 5, 31],
     list(range(1, 31)) + [0] * 30 + [*range(2, 31), 1] + list(range(1, 31)) + [5, 0, 31, 5],
     32,
@@ -81,7 +100,14 @@ WHEEL = Graph.from_coo(  # a hub with 30 rim vertices (a cycle of both direction
 
 @pytest.mark.parametrize(
     ("p", "q", "prob"),
-    [(1.0, 1.0, "w"), (0.25, 4.0, None), (0.25, 4.0, "w"), (4.0, 0.25, None), (0.02, 1.0, None), (50.0, 20.0, "w")],
+    [
+        (1.0, 1.0, "w"),
+        (0.25, 4.0, None),
+        (0.25, 4.0, "w"),
+        (4.0, 0.25, None),
+        (0.02, 1.0, None),
+        (50.0, 20.0, "w"),
+    ],
 )
 def test_steps_have_the_exact_probabilities(p, q, prob):
     """All second steps from each (before, at), counted over 96,000 walks of 3 steps."""
@@ -94,7 +120,9 @@ def test_steps_have_the_exact_probabilities(p, q, prob):
     for before, at in {triple[:2] for triple in triples}:
         exact = plain_walks.chances(rows, at, before, p, q)
         total = sum(triples[before, at, x] for x in exact)
-        assert sum(count for triple, count in triples.items() if triple[:2] == (before, at)) == total
+        assert (
+            sum(count for triple, count in triples.items() if triple[:2] == (before, at)) == total
+        )
         expected = {x: chance * total for x, chance in exact.items()}
         common = [x for x in exact if expected[x] >= 5]
         rare = [sum(expected[x] for x in exact if x not in common)]
@@ -108,7 +136,9 @@ def test_steps_have_the_exact_probabilities(p, q, prob):
 
 def test_first_steps_are_uniform_and_independent():
     graph = Graph.from_coo([0] * 7, range(1, 8), 8)
-    first = RandomWalks(1).sample(graph, torch.zeros(70_000, dtype=torch.int64), key=3).vertices[:, 1]
+    first = (
+        RandomWalks(1).sample(graph, torch.zeros(70_000, dtype=torch.int64), key=3).vertices[:, 1]
+    )
     assert stats.chisquare(torch.bincount(first - 1, minlength=7).numpy()).pvalue > 1e-4
     pairs = torch.bincount((first[0::2] - 1) * 7 + first[1::2] - 1, minlength=49)
     assert stats.chisquare(pairs.numpy()).pvalue > 1e-4
@@ -116,7 +146,9 @@ def test_first_steps_are_uniform_and_independent():
 
 def test_ends_come_with_their_probability():
     cycle = Graph.from_coo([0, 1, 2], [1, 2, 0])
-    walks = RandomWalks(3, end_prob=[0.0, 0.3, 1.0]).sample(cycle, torch.zeros(20_000, dtype=torch.int64), key=1)
+    walks = RandomWalks(3, end_prob=[0.0, 0.3, 1.0]).sample(
+        cycle, torch.zeros(20_000, dtype=torch.int64), key=1
+    )
     lengths = torch.bincount((walks.vertices >= 0).sum(1), minlength=5).tolist()
     assert lengths[:2] == [0, 0] and lengths[4] == 0
     assert stats.binomtest(lengths[2], 20_000, 0.3).pvalue > 1e-4
@@ -132,12 +164,16 @@ def test_a_walk_depends_on_key_and_place_alone():
     changed[500] = 3
     others = torch.arange(1000) != 500
     assert torch.equal(walks.sample(WHEEL, changed, key=11).vertices[others], whole[others])
-    assert torch.equal(RandomWalks(2, p=0.5, q=2.0).sample(WHEEL, starts, key=11).vertices, whole[:, :3])
+    assert torch.equal(
+        RandomWalks(2, p=0.5, q=2.0).sample(WHEEL, starts, key=11).vertices, whole[:, :3]
+    )
 
 
 def test_out_edges_are_the_in_edges_of_the_reversed_graph():
     walks = RandomWalks(4).sample(WHEEL, torch.arange(32), 5, with_edges=True)
-    against = RandomWalks(4, edge_dir="in").sample(WHEEL.reverse(), torch.arange(32), 5, with_edges=True)
+    against = RandomWalks(4, edge_dir="in").sample(
+        WHEEL.reverse(), torch.arange(32), 5, with_edges=True
+    )
     assert torch.equal(walks.vertices, against.vertices) and torch.equal(walks.edges, against.edges)
 
 
@@ -155,7 +191,13 @@ def test_walks_along_edge_types():
     rows = [plain_walks.Rows(TYPES.out_csc_of(etype)) for etype in path]
     vertices, edges = plain_walks.walk(rows, [0, 1, 2, 3] * 50, 2)
     assert got.vertices.tolist() == vertices
-    assert got.vertices[2].tolist() == [2, 2, -1, -1, -1] and got.vertices[3].tolist() == [3, -1, -1, -1, -1]
+    assert got.vertices[2].tolist() == [2, 2, -1, -1, -1] and got.vertices[3].tolist() == [
+        3,
+        -1,
+        -1,
+        -1,
+        -1,
+    ]
     ids = [TYPES.out_csc_of(etype).edge_ids for etype in path]
     for t, of_type in enumerate(ids):
         expected = [e[t] if e[t] < 0 or of_type is None else int(of_type[e[t]]) for e in edges]
@@ -165,7 +207,9 @@ def test_walks_along_edge_types():
 def test_edge_types_backwards_and_a_weight_that_one_type_has():
     TYPES.set_field("w", torch.tensor([0.0, 1.0, 1.0, 1.0]), edge_type=("user", "buys", "item"))
     path = [("item", "bought", "user"), ("user", "buys", "item")]
-    against = RandomWalks(path, "w", edge_dir="in").sample(TYPES, torch.tensor([0, 1]), with_edges=True)
+    against = RandomWalks(path, "w", edge_dir="in").sample(
+        TYPES, torch.tensor([0, 1]), with_edges=True
+    )
     assert against.vertices[:, 0].tolist() == [0, 1]
     onward = RandomWalks([path[1]], "w").sample(TYPES, torch.zeros(40, dtype=torch.int64))
     assert set(onward.vertices[:, 1].tolist()) == {1}, "the edge to item 0 has the weight 0"
@@ -183,7 +227,10 @@ def test_nothing_to_walk():
     empty = Graph.from_coo([], [], 3)
     starts = torch.tensor([2, 0])
     assert RandomWalks(2).sample(empty, starts).vertices.tolist() == [[2, -1, -1], [0, -1, -1]]
-    assert RandomWalks(2, p=2.0, stay=True).sample(empty, starts).vertices.tolist() == [[2, 2, 2], [0, 0, 0]]
+    assert RandomWalks(2, p=2.0, stay=True).sample(empty, starts).vertices.tolist() == [
+        [2, 2, 2],
+        [0, 0, 0],
+    ]
     none = RandomWalks(2).sample(WHEEL, starts[:0], with_edges=True)
     assert none.vertices.shape == (0, 3) and none.edges.shape == (0, 2)
 
@@ -218,10 +265,22 @@ def test_damaged_graphs_are_told_apart():
         ({"steps": 2, "q": 1e-310}, ValueError, "q must be positive and finite"),
         ({"steps": 2, "p": "1"}, TypeError, "p must be a number, got '1'"),
         ({"steps": 2, "end_prob": 1.5}, ValueError, r"end_prob must be in \[0, 1\], got 1.5"),
-        ({"steps": 2, "end_prob": [0.5]}, ValueError, "end_prob must have one entry for each of 2 steps, got 1"),
-        ({"steps": 2, "end_prob": [0.5, float("nan")]}, ValueError, r"end_prob must be in \[0, 1\], got nan"),
+        (
+            {"steps": 2, "end_prob": [0.5]},
+            ValueError,
+            "end_prob must have one entry for each of 2 steps, got 1",
+        ),
+        (
+            {"steps": 2, "end_prob": [0.5, float("nan")]},
+            ValueError,
+            r"end_prob must be in \[0, 1\], got nan",
+        ),
         ({"steps": 2, "prob": 1}, TypeError, "prob must be the name of an edge field, got 1"),
-        ({"steps": 2, "edge_dir": "both"}, ValueError, "edge_dir must be 'in' or 'out', got 'both'"),
+        (
+            {"steps": 2, "edge_dir": "both"},
+            ValueError,
+            "edge_dir must be 'in' or 'out', got 'both'",
+        ),
     ],
 )
 def test_bad_arguments(arguments, error, words):
@@ -238,7 +297,9 @@ def test_bad_starts_and_graphs():
         RandomWalks(1).sample(TYPES, torch.tensor([0]))
     bipartite = Graph({("a", "to", "b"): CSC.from_coo([0], [0], (1, 1))})
     assert RandomWalks(1).sample(bipartite, torch.tensor([0])).vertices.tolist() == [[0, 0]]
-    with pytest.raises(ValueError, match="steps must be 1 along edges between different vertex types"):
+    with pytest.raises(
+        ValueError, match="steps must be 1 along edges between different vertex types"
+    ):
         RandomWalks(2).sample(bipartite, torch.tensor([0]))
     with pytest.raises(KeyError, match="edge_type must be one of"):
         RandomWalks([("a", "from", "b")]).sample(bipartite, torch.tensor([0]))
@@ -246,7 +307,8 @@ def test_bad_starts_and_graphs():
 
 @settings(max_examples=80)
 @given(
-    per_start=st.integers(1, 6) | st.sampled_from([16, 17, 40]),  # 64 visits and fewer are counted in another way
+    # 64 visits and fewer are counted in another way.
+    per_start=st.integers(1, 6) | st.sampled_from([16, 17, 40]),
     num_starts=st.integers(0, 4),
     traversals=st.integers(1, 4),
     every=st.integers(1, 3),
@@ -254,7 +316,9 @@ def test_bad_starts_and_graphs():
     span=st.sampled_from([1, 2, 5, 40, 2**40]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_most_visited_equals_the_plain_reference(per_start, num_starts, traversals, every, most, span, seed):
+def test_most_visited_equals_the_plain_reference(
+    per_start, num_starts, traversals, every, most, span, seed
+):
     rng = np.random.default_rng(seed)
     walks = rng.integers(0, span, (num_starts * per_start, traversals * every + 1))
     lengths = rng.integers(1, walks.shape[1] + 1, len(walks))

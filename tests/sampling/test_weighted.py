@@ -1,4 +1,5 @@
-"""Weighted picks against their plain reference, DGL's numbers of picks, and what they must not depend on."""
+"""Weighted picks against their plain reference, DGL's numbers of picks, and what they must not
+depend on."""
 
 import hashlib
 import threading
@@ -38,8 +39,13 @@ WEIGHTS = st.sampled_from([0.0, 0.0, 1.0, 1.0, 2.0, 0.3, 7.5, 1e-30, 1e30, 1e-3,
 
 @st.composite
 def weighted_graphs(draw):
-    """Rows of none, few, and many edges, with zeros and huge ratios among the weights, edge ids in any order."""
-    degrees = draw(st.lists(st.sampled_from([0, 1, 3, 9, 15, 16, 31, 33, 47, 70, 130, 200]), min_size=1, max_size=6))
+    """Rows of none, few, and many edges, with zeros and huge ratios among the weights, edge ids in
+    any order."""
+    degrees = draw(
+        st.lists(
+            st.sampled_from([0, 1, 3, 9, 15, 16, 31, 33, 47, 70, 130, 200]), min_size=1, max_size=6
+        )
+    )
     total = sum(degrees)
     few = draw(st.lists(WEIGHTS, min_size=1, max_size=12))
     spread = draw(st.booleans())
@@ -59,15 +65,25 @@ def weighted_graphs(draw):
 def test_equals_the_plain_reference(graph, fanout, replace, key):
     weights = in_csc_order(graph)
     seeds = list(range(graph.num_nodes))
-    block = NeighborSampler([fanout], replace=replace, prob="w").sample(graph, torch.tensor(seeds), key).blocks[0]
-    expected = plain_sample(graph.csc.indptr.tolist(), weights, seeds, fanout, derive_key(key, 0), replace)
+    block = (
+        NeighborSampler([fanout], replace=replace, prob="w")
+        .sample(graph, torch.tensor(seeds), key)
+        .blocks[0]
+    )
+    expected = plain_sample(
+        graph.csc.indptr.tolist(), weights, seeds, fanout, derive_key(key, 0), replace
+    )
     drawn = rows_of(block)
     assert [len(row) for row in drawn] == [len(row) for row in expected]
     assert all(weights[p] > 0 for row in drawn for p in row)
     if len({w for w in weights if w > 0}) <= 1:
         return  # equal weights are drawn uniformly, by other means
     for got, want in zip(drawn, expected, strict=True):
-        assert got == want if replace or fanout == -1 or len(want) < fanout else sorted(got) == sorted(want)
+        assert (
+            got == want
+            if replace or fanout == -1 or len(want) < fanout
+            else sorted(got) == sorted(want)
+        )
 
 
 @pytest.mark.parametrize("fanout", [1, 15, 16, 17, 31, 32, 33, 34, 64, 65, 66])
@@ -78,7 +94,11 @@ def test_the_borders_between_the_methods(degree, fanout):
     graph = graph_of([17, degree, degree, degree, degree], weights)
     block = NeighborSampler([fanout], prob="w").sample(graph, torch.arange(5), 3).blocks[0]
     expected = plain_sample(
-        graph.csc.indptr.tolist(), weights.astype(float).tolist(), range(5), fanout, derive_key(3, 0)
+        graph.csc.indptr.tolist(),
+        weights.astype(float).tolist(),
+        range(5),
+        fanout,
+        derive_key(3, 0),
     )
     assert [sorted(row) for row in rows_of(block)] == [sorted(row) for row in expected]
 
@@ -103,10 +123,16 @@ def test_as_many_picks_as_dgl(dgl, fanout, replace, dtype):
     weights = (weights - 0.5).clamp(min=0) * 8
     weights[graph.csc.destinations() % 5 == 0] = 0  # rows of zeros only
     graph.set_field("w", weights.to(dtype), edge_type=EDGE)
-    block = NeighborSampler([fanout], replace=replace, prob="w").sample(graph, torch.arange(128), 1).blocks[0]
+    block = (
+        NeighborSampler([fanout], replace=replace, prob="w")
+        .sample(graph, torch.arange(128), 1)
+        .blocks[0]
+    )
     theirs = dgl.graph(("csc", (graph.csc.indptr.long(), graph.csc.indices.long(), [])))
     csc = graph.csc
-    theirs.edata["w"] = graph.edata["w"] if csc.edge_ids is None else graph.edata["w"][csc.edge_ids.long()]
+    theirs.edata["w"] = (
+        graph.edata["w"] if csc.edge_ids is None else graph.edata["w"][csc.edge_ids.long()]
+    )
     drawn = theirs.sample_neighbors(torch.arange(128), fanout, prob="w", replace=replace)
     assert torch.equal(block.indptr.diff().long(), drawn.in_degrees())
 
@@ -127,31 +153,45 @@ def test_a_type_without_the_field_is_drawn_from_uniformly():
     one, other = rmat(7, seed=1).csc, rmat(7, seed=2).csc
     types = [("v", "a", "v"), ("v", "b", "v")]
     weights = torch.rand(one.num_edges, generator=torch.Generator().manual_seed(2))
-    graph = Graph(dict(zip(types, [one, other], strict=True)), 128, edata={types[0]: {"w": weights}})
+    graph = Graph(
+        dict(zip(types, [one, other], strict=True)), 128, edata={types[0]: {"w": weights}}
+    )
     seeds = {"v": torch.arange(30)}
     weighted = NeighborSampler([4], prob="w").sample(graph, seeds, 3).blocks[0]
     uniform = NeighborSampler([4]).sample(graph, seeds, 3).blocks[0]
-    assert torch.equal(weighted.relations[types[1]].positions, uniform.relations[types[1]].positions)
-    assert not torch.equal(weighted.relations[types[0]].positions, uniform.relations[types[0]].positions)
+    assert torch.equal(
+        weighted.relations[types[1]].positions, uniform.relations[types[1]].positions
+    )
+    assert not torch.equal(
+        weighted.relations[types[0]].positions, uniform.relations[types[0]].positions
+    )
     unknown = NeighborSampler([4], prob="none").sample(graph, seeds, 3).blocks[0]
     assert torch.equal(unknown.relations[types[0]].positions, uniform.relations[types[0]].positions)
 
 
 def test_out_edges_bring_their_own_weights():
     graph = rmat(7, edge_factor=8, seed=5)
-    graph.set_field("w", torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(3)), edge_type=EDGE)
-    out = NeighborSampler([4], edge_dir="out", prob="w").sample(graph, torch.arange(128), 6).blocks[0]
+    graph.set_field(
+        "w", torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(3)), edge_type=EDGE
+    )
+    out = (
+        NeighborSampler([4], edge_dir="out", prob="w").sample(graph, torch.arange(128), 6).blocks[0]
+    )
     turned = NeighborSampler([4], prob="w").sample(graph.reverse(), torch.arange(128), 6).blocks[0]
     assert torch.equal(out.positions, turned.positions) and torch.equal(out.indices, turned.indices)
 
 
 def test_excluded_edges_are_left_out():
     graph = rmat(7, edge_factor=8, seed=5)
-    graph.set_field("w", torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(4)), edge_type=EDGE)
+    graph.set_field(
+        "w", torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(4)), edge_type=EDGE
+    )
     sampler = NeighborSampler([6], prob="w")
     whole = sampler.sample(graph, torch.arange(128), 6).blocks[0]
     gone = whole.positions[::3]
-    block = sampler.sample(graph, torch.arange(128), 6, exclude={EDGE: ExcludedEdges(gone)}).blocks[0]
+    block = sampler.sample(graph, torch.arange(128), 6, exclude={EDGE: ExcludedEdges(gone)}).blocks[
+        0
+    ]
     assert torch.equal(block.positions, whole.positions[~torch.isin(whole.positions, gone)])
 
 
@@ -174,7 +214,8 @@ def test_same_key_same_bits_whatever_the_threads_and_the_company():
     graph = weighted_graph()
     sampler = NeighborSampler([10, 5], prob="w")
     alone = [digest(sampler.sample(graph, torch.arange(i, i + 20), i)) for i in range(40)]
-    again = weighted_graph()  # nothing is known about this one: the threads meet while its weights are made
+    # Nothing is known about this one: the threads meet while its weights are made.
+    again = weighted_graph()
     results = {}
 
     def run(part):
@@ -198,16 +239,22 @@ def test_wide_ids_give_the_same_picks(replace):
     graph = weighted_graph()
     narrow = graph.csc
     ids = None if narrow.edge_ids is None else narrow.edge_ids.long()
-    wide = Graph(CSC(narrow.indptr.long(), narrow.indices.long(), narrow.num_src, ids), edata=graph.edata)
+    wide = Graph(
+        CSC(narrow.indptr.long(), narrow.indices.long(), narrow.num_src, ids), edata=graph.edata
+    )
     sampler = NeighborSampler([10, 70, 5], replace=replace, prob="w")
-    assert digest(sampler.sample(graph, torch.arange(9), 1)) == digest(sampler.sample(wide, torch.arange(9), 1))
+    assert digest(sampler.sample(graph, torch.arange(9), 1)) == digest(
+        sampler.sample(wide, torch.arange(9), 1)
+    )
 
 
 def test_bits_stay_the_same_over_versions():
     """A change here changes everybody's batches: resumed runs and published results with them."""
     graph = weighted_graph()
     without = NeighborSampler([3, 70, 10], prob="w").sample(graph, torch.arange(5), 11)
-    with_replacement = NeighborSampler([3, 20], replace=True, prob="w").sample(graph, torch.arange(5), 11)
+    with_replacement = NeighborSampler([3, 20], replace=True, prob="w").sample(
+        graph, torch.arange(5), 11
+    )
     assert (digest(without), digest(with_replacement)) == GOLDEN
 
 
@@ -230,5 +277,7 @@ def test_bad_names_and_fields():
         NeighborSampler([2], prob=3)
     graph = weighted_graph()
     graph.edata["w"][3] = -1
-    with pytest.raises(ValueError, match="edge field 'w' must be finite and not negative, got -1.0"):
+    with pytest.raises(
+        ValueError, match="edge field 'w' must be finite and not negative, got -1.0"
+    ):
         NeighborSampler([2], prob="w").sample(graph, torch.arange(3))

@@ -81,7 +81,11 @@ def test_every_set_is_as_likely_as_in_successive_sampling(weights, k):
     if rare.any():
         expected = np.append(expected[~rare], expected[rare].sum())
         observed = np.append(observed[~rare], observed[rare].sum())
-    assert 1e-4 < stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue < 1 - 1e-4
+    assert (
+        1e-4
+        < stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
+        < 1 - 1e-4
+    )
 
 
 def same_rates(ours, theirs, rounds):
@@ -92,7 +96,8 @@ def same_rates(ours, theirs, rounds):
 
 
 def inclusions(rows, degree):
-    """How often each edge, and each pair among the first 12, was picked; ``rows`` of shape (rounds, k)."""
+    """How often each edge, and each pair among the first 12, was picked; ``rows`` of shape (rounds,
+    k)."""
     picked = np.zeros((len(rows), degree), dtype=bool)
     picked[np.arange(len(rows))[:, None], rows] = True
     first = picked[:, :12].astype(np.int64)
@@ -101,7 +106,8 @@ def inclusions(rows, degree):
 
 
 @pytest.mark.parametrize(
-    ("degree", "fanout", "power"), [(300, 10, 1.0), (300, 10, 4.0), (100, 48, 1.0), (90, 60, 2.0), (500, 64, 8.0)]
+    ("degree", "fanout", "power"),
+    [(300, 10, 1.0), (300, 10, 4.0), (100, 48, 1.0), (90, 60, 2.0), (500, 64, 8.0)],
 )
 def test_picks_of_long_rows_are_distributed_as_dgls(dgl, degree, fanout, power):
     rounds = 3000
@@ -114,7 +120,9 @@ def test_picks_of_long_rows_are_distributed_as_dgls(dgl, degree, fanout, power):
     theirs.edata["w"] = torch.from_numpy(weights.astype(np.float32))
     dgl.seed(1)
     picked = [
-        theirs.sample_neighbors(torch.zeros(1, dtype=torch.int64), fanout, prob="w").edata[dgl.EID].numpy()
+        theirs.sample_neighbors(torch.zeros(1, dtype=torch.int64), fanout, prob="w")
+        .edata[dgl.EID]
+        .numpy()
         for _ in range(rounds)
     ]
     expected = inclusions(np.array(picked), degree)
@@ -129,7 +137,11 @@ def test_draws_with_replacement_are_in_proportion(degree):
     weights = np.random.default_rng(degree).random(degree) + 0.01
     weights[degree // 2] = 0
     graph = graph_of([degree] * copies, np.tile(weights, copies))
-    block = NeighborSampler([fanout], replace=True, prob="w").sample(graph, torch.arange(copies), 9).blocks[0]
+    block = (
+        NeighborSampler([fanout], replace=True, prob="w")
+        .sample(graph, torch.arange(copies), 9)
+        .blocks[0]
+    )
     counts = np.bincount(block.positions.numpy() % degree, minlength=degree)
     positive = weights > 0
     assert counts.sum() == copies * fanout and counts[degree // 2] == 0
@@ -166,7 +178,13 @@ def test_a_mask_leaves_uniform_picks_of_the_rest(degree):
 def test_vertices_draw_independently():
     copies, degree = 2000, 40
     graph = graph_of([degree] * copies, np.tile(LONG, copies))
-    first = NeighborSampler([1], prob="w").sample(graph, torch.arange(copies), 5).blocks[0].positions.numpy() % degree
+    first = (
+        NeighborSampler([1], prob="w")
+        .sample(graph, torch.arange(copies), 5)
+        .blocks[0]
+        .positions.numpy()
+        % degree
+    )
     share = LONG / LONG.sum()
     same = int((first[:-1] == first[1:]).sum())
     assert stats.binomtest(same, copies - 1, float((share**2).sum())).pvalue > 1e-4

@@ -1,4 +1,5 @@
-"""EdgeWeights: what is made of a field, when it is made anew, when it is let go, and what is refused."""
+"""EdgeWeights: what is made of a field, when it is made anew, when it is let go, and what is
+refused."""
 
 import gc
 import threading
@@ -17,13 +18,23 @@ from pagraph.sampling.hop import Scratch
 from pagraph.sampling.pickers import WeightedPicker
 from pagraph.seeds.keys import derive_key
 
-DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16]
+DTYPES = [
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+]
 DTYPES += [torch.int32, torch.int64]
 
 
 def shuffled(num_edges=300, num_nodes=12, seed=0):
     rng = np.random.default_rng(seed)
-    return CSC.from_coo(rng.integers(0, num_nodes, num_edges), rng.integers(0, num_nodes, num_edges), num_nodes)
+    return CSC.from_coo(
+        rng.integers(0, num_nodes, num_edges), rng.integers(0, num_nodes, num_edges), num_nodes
+    )
 
 
 @given(
@@ -50,13 +61,17 @@ def test_weights_are_the_fields_values_in_csc_order(values, dtype, column, seed)
     if weights.kept is not None:
         assert torch.equal(weights.kept.indices.long(), torch.nonzero(expected)[:, 0])
         owners = torch.bucketize(weights.kept.indices, csc.indptr, right=True)
-        assert torch.equal(weights.kept.indptr.diff().long(), torch.bincount(owners - 1, minlength=5))
+        assert torch.equal(
+            weights.kept.indptr.diff().long(), torch.bincount(owners - 1, minlength=5)
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tables_hold_the_running_sums_of_every_row(dtype):
     csc = rmat(7, edge_factor=20, seed=4).csc
-    weights = edge_weights(csc, torch.rand(csc.num_edges, generator=torch.Generator().manual_seed(0)).to(dtype) + 0.1)
+    weights = edge_weights(
+        csc, torch.rand(csc.num_edges, generator=torch.Generator().manual_seed(0)).to(dtype) + 0.1
+    )
     sums, guide = weights.tables()
     values, checked = weights.values.double().numpy(), 0
     for start, end in zip(csc.indptr.tolist(), csc.indptr.tolist()[1:], strict=False):
@@ -151,7 +166,9 @@ def test_inference_tensors_and_gradients_can_be_weights():
     csc = shuffled()
     with torch.inference_mode():
         values = torch.rand(300)
-    assert torch.equal(edge_weights(csc, values).in_order, edge_weights(csc, values.clone()).in_order)
+    assert torch.equal(
+        edge_weights(csc, values).in_order, edge_weights(csc, values.clone()).in_order
+    )
     grown = torch.rand(300, requires_grad=True)
     assert not edge_weights(csc, grown).in_order.requires_grad
 
@@ -193,7 +210,11 @@ def test_a_wrong_value_is_refused_and_can_be_mended():
         (torch.ones(299), ValueError, r"must have one number per edge \(300\), got shape \(299,\)"),
         (torch.ones(300, 2), ValueError, r"got shape \(300, 2\)"),
         (torch.ones(1, 300), ValueError, r"got shape \(1, 300\)"),
-        (torch.ones(300, dtype=torch.complex64), TypeError, "must be a tensor of floats, .*, got torch.complex64"),
+        (
+            torch.ones(300, dtype=torch.complex64),
+            TypeError,
+            "must be a tensor of floats, .*, got torch.complex64",
+        ),
         (np.ones(300), TypeError, "got ndarray"),
         (torch.ones(300, device="meta"), TypeError, "must be on the CPU, got meta"),
     ],
@@ -227,5 +248,7 @@ def test_weights_of_another_graph_are_refused():
     hop = Hop(shuffled(), np.arange(3), key, key, key, Scratch(), torch.int64, BufferPool(0))
     weights = edge_weights(shuffled(200), torch.rand(200))
     assert repr(weights) == "EdgeWeights(num_edges=200, num_positive=200, values=float32)"
-    with pytest.raises(ValueError, match="weights must be of the graph's 300 edges, got those of 200"):
+    with pytest.raises(
+        ValueError, match="weights must be of the graph's 300 edges, got those of 200"
+    ):
         WeightedPicker(2, False, weights).pick(hop)

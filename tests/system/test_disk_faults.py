@@ -1,4 +1,5 @@
-"""Faults of scattered reads: broken disks, systems that refuse, forks, interrupts; each in a process that has it."""
+"""Faults of scattered reads: broken disks, systems that refuse, forks, interrupts; each in a
+process that has it."""
 
 import errno
 import os
@@ -38,7 +39,9 @@ def broken_disk(tmp_path):
     path = tmp_path / "disk"
     np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8).tofile(path)
     try:
-        made = subprocess.run(["losetup", "-f", "-r", "--show", path], capture_output=True, text=True)
+        made = subprocess.run(
+            ["losetup", "-f", "-r", "--show", path], capture_output=True, text=True
+        )
     except FileNotFoundError:
         pytest.skip("needs losetup")
     if made.returncode:
@@ -51,7 +54,9 @@ def broken_disk(tmp_path):
 
 @pytest.mark.parametrize(("way", "direct"), KINDS)
 def test_a_read_error_in_the_middle(broken_disk, tmp_path, way, direct):
-    reader = FileReader(broken_disk, stride=1024, row_bytes=1000, num_rows=1024, offset=7, direct=direct, way=way)
+    reader = FileReader(
+        broken_disk, stride=1024, row_bytes=1000, num_rows=1024, offset=7, direct=direct, way=way
+    )
     out = np.empty((1024, 1000), dtype=np.uint8)
     with pytest.raises(OSError, match="reading at byte") as caught:
         reader.read(np.arange(0, 1024, 3), out)
@@ -69,7 +74,9 @@ def test_nothing_is_left(rows_file):
 
     def run():
         for way, direct in KINDS:
-            reader = FileReader(rows_file, stride=1000, row_bytes=1000, num_rows=4000, direct=direct, way=way)
+            reader = FileReader(
+                rows_file, stride=1000, row_bytes=1000, num_rows=4000, direct=direct, way=way
+            )
             reader.read(np.arange(0, 4000, 2), np.empty((2000, 1000), dtype=np.uint8))
             del reader
 
@@ -133,7 +140,9 @@ IO_SETUP = 206
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls of x86-64")
-@pytest.mark.parametrize(("forbidden", "expected"), [((), "aio readahead"), ((IO_SETUP,), "threads readahead")])
+@pytest.mark.parametrize(
+    ("forbidden", "expected"), [((), "aio readahead"), ((IO_SETUP,), "threads readahead")]
+)
 def test_a_system_that_refuses(rows_file, forbidden, expected):
     code = """
     from pagraph.system.disk_reads import FileReader
@@ -151,7 +160,10 @@ def test_a_system_that_refuses(rows_file, forbidden, expected):
     """
     if ways.refusal("aio"):
         pytest.skip("this system refuses AIO itself")
-    assert run_python(FILTER + textwrap.dedent(code), rows_file, *forbidden).split() == expected.split()
+    assert (
+        run_python(FILTER + textwrap.dedent(code), rows_file, *forbidden).split()
+        == expected.split()
+    )
 
 
 @pytest.mark.parametrize(("way", "direct"), KINDS)
@@ -188,7 +200,8 @@ def test_a_forked_child_reads_too(rows_file, way, direct):
 
 @pytest.mark.parametrize(("way", "direct"), KINDS)
 def test_an_interrupt_and_the_end_of_the_interpreter(rows_file, way, direct):
-    """Ctrl-C ends a read, the reader goes on to work, and a thread that still reads does not keep the process."""
+    """Ctrl-C ends a read, the reader goes on to work, and a thread that still reads does not keep
+    the process."""
     code = """
     import os, signal, sys, threading, time
     import numpy as np

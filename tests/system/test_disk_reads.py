@@ -1,4 +1,5 @@
-"""Scattered reads of files: every way brings the bytes that NumPy finds, and each fault has one clear error."""
+"""Scattered reads of files: every way brings the bytes that NumPy finds, and each fault has one
+clear error."""
 
 import os
 import sys
@@ -53,7 +54,8 @@ def expected(values, rows, offset, stride, row_bytes):
 def test_every_way_reads_what_numpy_reads(content, way, direct, data):
     path, values = content
     row_bytes = data.draw(
-        st.sampled_from([1, 4, 7, 512, 1000, 1024, 4096, 5000, 70_000, 140_000]) | st.integers(1, 9000)
+        st.sampled_from([1, 4, 7, 512, 1000, 1024, 4096, 5000, 70_000, 140_000])
+        | st.integers(1, 9000)
     )
     stride = row_bytes + data.draw(st.sampled_from([0, 0, 1, 24, 5000]))
     offset = data.draw(st.integers(0, 5000))
@@ -62,7 +64,15 @@ def test_every_way_reads_what_numpy_reads(content, way, direct, data):
     rows = np.array(sorted(wanted), dtype=np.int64)
     places = np.array(data.draw(st.permutations(range(len(rows) + 2)))[: len(rows)], dtype=np.int64)
     out = np.full((len(rows) + 2, row_bytes), 77, dtype=np.uint8)
-    reader = FileReader(path, stride=stride, row_bytes=row_bytes, num_rows=most, offset=offset, direct=direct, way=way)
+    reader = FileReader(
+        path,
+        stride=stride,
+        row_bytes=row_bytes,
+        num_rows=most,
+        offset=offset,
+        direct=direct,
+        way=way,
+    )
     reader.read(rows, out, places)
     others = np.ones(len(out), dtype=bool)
     others[places] = False
@@ -77,7 +87,9 @@ def test_every_way_reads_what_numpy_reads(content, way, direct, data):
 def test_many_threads_read_at_once(content, way, direct):
     path, values = content
     table = values[3 : 3 + 1299 * 1000].reshape(1299, 1000)
-    reader = FileReader(path, stride=1000, row_bytes=1000, num_rows=1299, offset=3, direct=direct, way=way)
+    reader = FileReader(
+        path, stride=1000, row_bytes=1000, num_rows=1299, offset=3, direct=direct, way=way
+    )
     wrong = []
 
     def work(seed):
@@ -174,7 +186,9 @@ def test_a_file_shortened_while_open(tmp_path, way, direct):
     reader = FileReader(path, stride=1000, row_bytes=1000, num_rows=400, direct=direct, way=way)
     os.truncate(path, 200_500)
     out = np.empty((400, 1000), dtype=np.uint8)
-    with pytest.raises(FormatError, match=r"rows was shortened while it was read: byte .* got 200500 bytes"):
+    with pytest.raises(
+        FormatError, match=r"rows was shortened while it was read: byte .* got 200500 bytes"
+    ):
         reader.read(np.arange(0, 400, 3), out)
     reader.read(np.arange(200), out)  # what is there can still be read
     assert not out[:200].any()
@@ -220,7 +234,8 @@ def test_requests_equal_plain_ones(wanted, place, align, gap):
     (offset, more, row_bytes), rows = place, np.array(sorted(wanted))
     job = (0, offset, row_bytes + more, row_bytes, align, 1, 0, 0)
     spans = [
-        (offset + row * (row_bytes + more), offset + row * (row_bytes + more) + row_bytes) for row in rows.tolist()
+        (offset + row * (row_bytes + more), offset + row * (row_bytes + more) + row_bytes)
+        for row in rows.tolist()
     ]
     blocks = [(low // align, -(-high // align)) for low, high in spans]
     plain, counts = [[0, *blocks[0]]], [0] * 8
@@ -232,11 +247,16 @@ def test_requests_equal_plain_ones(wanted, place, align, gap):
         else:
             plain.append([i, low, high])
     requests = Requests.of(rows, rows, job, gap)
-    assert requests.edges[: requests.number + 1].tolist() == [*(first for first, _, _ in plain), len(rows)]
+    assert requests.edges[: requests.number + 1].tolist() == [
+        *(first for first, _, _ in plain),
+        len(rows),
+    ]
     largest = max(high - low for _, low, high in plain) * align
     assert 0 <= requests.slot_bytes - largest < 4096
     found = np.zeros(8, dtype=np.int64)
-    assert _reads.count_gaps(rows, job, found) == len({block for low, high in blocks for block in range(low, high)})
+    assert _reads.count_gaps(rows, job, found) == len(
+        {block for low, high in blocks for block in range(low, high)}
+    )
     assert found.tolist() == counts
 
 
@@ -272,7 +292,8 @@ def test_depths_of_the_queue_in_a_trace(content, tmp_path, way, direct):
     events = [event for event in trace["traceEvents"] if event["name"] == "disk requests"]
     depths = [event["args"]["in flight"] for event in events]
     assert depths.count(0) == 3 and depths[-1] == 0 and max(depths) <= 128
-    assert max(depths) > 0 or way == "threads"  # of which the caller's may come too late for all requests
+    # Of which the caller's may come too late for all requests.
+    assert max(depths) > 0 or way == "threads"
     times = [event["ts"] for event in events]
     assert times == sorted(times) and times[-1] - times[0] <= (end - begin) / 1000
 

@@ -7,7 +7,14 @@ import os
 import pytest
 
 from pagraph import FormatError
-from pagraph.system.files import bounded, check_inside, check_links, named_path, open_plain, read_small
+from pagraph.system.files import (
+    bounded,
+    check_inside,
+    check_links,
+    named_path,
+    open_plain,
+    read_small,
+)
 
 
 def pipe(path):
@@ -29,7 +36,9 @@ def test_pipes_and_devices(make, read, tmp_path):
 def test_descriptions_are_small(tmp_path):
     (tmp_path / "a.json").write_bytes(b"x" * 100)
     assert read_small(tmp_path / "a.json", 100) == b"x" * 100
-    with pytest.raises(FormatError, match=r"a\.json must be a file of at most 99 bytes, it has more"):
+    with pytest.raises(
+        FormatError, match=r"a\.json must be a file of at most 99 bytes, it has more"
+    ):
         read_small(tmp_path / "a.json", 99)
     os.truncate(tmp_path / "a.json", 2**40)  # of which the disk holds nothing
     with pytest.raises(FormatError, match="must be a file of at most 67108864 bytes"):
@@ -68,5 +77,8 @@ def test_no_more_of_a_stream_than_is_allowed():
     packed = io.BytesIO(gzip.compress(b"word\n" * 100))
     assert bounded(gzip.GzipFile(fileobj=packed), "a.gz", 500).read() == b"word\n" * 100
     packed.seek(0)
-    with pytest.raises(FormatError, match="a.gz must have at most 499 B of text, unpacked, to fit into memory, it has"):
+    with pytest.raises(
+        FormatError,
+        match="a.gz must have at most 499 B of text, unpacked, to fit into memory, it has",
+    ):
         list(bounded(gzip.GzipFile(fileobj=packed), "a.gz", 499))

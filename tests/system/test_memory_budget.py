@@ -10,7 +10,8 @@ from pagraph.system.budget import Budget, memory_budget
 
 
 @pytest.mark.parametrize(
-    ("value", "nbytes"), [("4GiB", 4 << 30), ("500 MB", 500_000_000), (1 << 20, 1 << 20), (np.int64(7), 7)]
+    ("value", "nbytes"),
+    [("4GiB", 4 << 30), ("500 MB", 500_000_000), (1 << 20, 1 << 20), (np.int64(7), 7)],
 )
 def test_bytes_are_taken_as_a_cache_takes_them(value, nbytes):
     assert memory_budget(value) == Budget(limit=nbytes)

@@ -31,13 +31,22 @@ def plain_pages(base, stride, limit, starts, lengths):
     for start, length in zip(starts, lengths, strict=True):
         rows = [row for row in range(start, start + length) if 0 <= row < limit]
         found += sorted(
-            {(base + row * stride + byte) // PAGE - base // PAGE for row in rows for byte in (0, stride - 1)}
+            {
+                (base + row * stride + byte) // PAGE - base // PAGE
+                for row in rows
+                for byte in (0, stride - 1)
+            }
         )
     return found
 
 
 @settings(max_examples=200, deadline=None)
-@given(runs=RUNS, base=st.integers(0, 3 * PAGE), stride=st.sampled_from([4, 8, 100]), limit=st.integers(0, 5000))
+@given(
+    runs=RUNS,
+    base=st.integers(0, 3 * PAGE),
+    stride=st.sampled_from([4, 8, 100]),
+    limit=st.integers(0, 5000),
+)
 def test_the_pages_of_runs(runs, base, stride, limit):
     starts, lengths = (np.array(part, dtype=np.int64) for part in zip(*runs, strict=True))
     expected = plain_pages(base, stride, limit, starts, lengths)
@@ -72,13 +81,21 @@ def in_memory(file):
     """The pages of a mapping that the system holds."""
     count = -(-len(file) // PAGE)
     state = (ctypes.c_ubyte * count)()
-    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(file.address), ctypes.c_size_t(count * PAGE), state) == 0
+    assert (
+        ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(file.address), ctypes.c_size_t(count * PAGE), state
+        )
+        == 0
+    )
     return {page for page in range(count) if state[page] & 1}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    runs=st.lists(st.tuples(st.integers(0, 65_000), st.integers(1, 3000)), min_size=1, max_size=10), held=st.booleans()
+    runs=st.lists(st.tuples(st.integers(0, 65_000), st.integers(1, 3000)), min_size=1, max_size=10),
+    held=st.booleans(),
 )
 def test_what_is_needed_comes_into_memory_and_nothing_else(cold, runs, held):
     tensor, file, forget = cold
@@ -114,7 +131,9 @@ def test_where_the_system_does_not_tell_everything_is_asked_for_again(cold):
     assert pages.need(rows, one) == 0
 
 
-OFFSETS = st.lists(st.integers(0, 40), max_size=40).map(lambda d: np.cumsum([0, *d]).astype(np.int32))
+OFFSETS = st.lists(st.integers(0, 40), max_size=40).map(
+    lambda d: np.cumsum([0, *d]).astype(np.int32)
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -135,7 +154,9 @@ def test_expected_reads_of_pages(indptr, picks, before, per_page, named):
     for v in range(rows):
         for page in {(before + v) // per_page, (before + v + 1) // per_page}:
             offsets[page] += weights[v]
-        places, counts = np.unique((before + np.arange(indptr[v], indptr[v + 1])) // per_page, return_counts=True)
+        places, counts = np.unique(
+            (before + np.arange(indptr[v], indptr[v + 1])) // per_page, return_counts=True
+        )
         for page, count in zip(places, counts, strict=True):
             edges[page] += weights[v] * min(1.0, picks * count / degrees[v])
     got = np.zeros_like(offsets)

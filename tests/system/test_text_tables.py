@@ -9,7 +9,8 @@ from pagraph.system.tables import Table, html_of
 
 
 class Cells(HTMLParser):
-    """The text of a table's cells, row by row, and of its caption; fails on tags that no table has."""
+    """The text of a table's cells, row by row, and of its caption; fails on tags that no table
+    has."""
 
     def __init__(self, markup):
         super().__init__()
@@ -34,15 +35,27 @@ class Cells(HTMLParser):
 words = st.text("ab<&>\"'/ ", min_size=1, max_size=6).map(str.strip).filter(bool)
 
 
-@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(words, min_size=n, max_size=n), min_size=1)), words)
+@given(
+    st.integers(1, 4).flatmap(
+        lambda n: st.lists(st.lists(words, min_size=n, max_size=n), min_size=1)
+    ),
+    words,
+)
 def test_html_is_the_same_table_escaped(rows, title):
     read = Cells(Table(rows, title, left=(0,)).html)
     assert read.rows == rows and read.caption == title
 
 
 def test_lines_are_aligned():
-    table = Table([["name", "n", "on"], ["a", "10", "disk"], ["long name", "5", "b"]], "title", left=(0, 2))
-    assert str(table).splitlines() == ["title", "name        n  on", "a          10  disk", "long name   5  b"]
+    table = Table(
+        [["name", "n", "on"], ["a", "10", "disk"], ["long name", "5", "b"]], "title", left=(0, 2)
+    )
+    assert str(table).splitlines() == [
+        "title",
+        "name        n  on",
+        "a          10  disk",
+        "long name   5  b",
+    ]
 
 
 def test_several_tables_are_one_below_the_other():

@@ -1,4 +1,5 @@
-"""Files of ``torch.save``: nothing in them is run, no tensor leaves its array; the rest is read as torch reads it."""
+"""Files of ``torch.save``: nothing in them is run, no tensor leaves its array; the rest is read as
+torch reads it."""
 
 import ast
 import collections
@@ -52,9 +53,29 @@ def with_pickle(path, content, before, after):
 
 
 PLAIN = {
-    "tensors": [torch.arange(6.0).reshape(2, 3).T, torch.zeros(0, 3), torch.tensor(1), torch.zeros(1).expand(4)],
-    "dtypes": [torch.ones(2).to(dtype) for dtype in (torch.bool, torch.bfloat16, torch.complex64, torch.uint8)],
-    "values": (1, -(2**70), 1.5, None, True, "é", b"\x00\xff", {1, 2}, [{"a": ()}], complex(1, 2), bytearray(b"ab")),
+    "tensors": [
+        torch.arange(6.0).reshape(2, 3).T,
+        torch.zeros(0, 3),
+        torch.tensor(1),
+        torch.zeros(1).expand(4),
+    ],
+    "dtypes": [
+        torch.ones(2).to(dtype)
+        for dtype in (torch.bool, torch.bfloat16, torch.complex64, torch.uint8)
+    ],
+    "values": (
+        1,
+        -(2**70),
+        1.5,
+        None,
+        True,
+        "é",
+        b"\x00\xff",
+        {1, 2},
+        [{"a": ()}],
+        complex(1, 2),
+        bytearray(b"ab"),
+    ),
     "types": (torch.int16, torch.Size([2]), torch.strided),
     "ordered": collections.OrderedDict(a=1),
     "parameter": torch.nn.Parameter(torch.ones(2)),
@@ -69,7 +90,10 @@ def test_what_torch_reads(path, name, form):
         want = torch.load(saved(path, PLAIN[name], **form), weights_only=True)
     except pickle.UnpicklingError:
         pytest.skip("not read by this torch")
-    torch.testing.assert_close(load_saved(path), want, rtol=0, atol=0) if name in ("tensors", "dtypes") else None
+    torch.testing.assert_close(load_saved(path), want, rtol=0, atol=0) if name in (
+        "tensors",
+        "dtypes",
+    ) else None
     assert str(load_saved(path)) == str(want)
 
 
@@ -94,7 +118,9 @@ def test_sparse_tensors(path, wrong):
     for last in (2, wrong):
         ends = torch.tensor([[0, 1, 2], [0, 1, last]])
         coo = torch.sparse_coo_tensor(ends, torch.ones(3), (3, 3), check_invariants=False)
-        csr = torch.sparse_csr_tensor([0, 1, 2, 3], ends[1], torch.ones(3), (3, 3), check_invariants=False)
+        csr = torch.sparse_csr_tensor(
+            [0, 1, 2, 3], ends[1], torch.ones(3), (3, 3), check_invariants=False
+        )
         for matrix in (coo, csr):
             saved(path, matrix)
             if last == 2:
@@ -182,11 +208,15 @@ class Evil:
         return os.mkdir, ("evil",)
 
 
-@pytest.mark.parametrize("form", [{}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}])
+@pytest.mark.parametrize(
+    "form", [{}, {"_use_new_zipfile_serialization": False}, {"pickle_protocol": 4}]
+)
 def test_other_objects(path, monkeypatch, tmp_path, form):
     monkeypatch.chdir(tmp_path)
     saved(path, [1, Evil()], **form)
-    with pytest.raises(FormatError, match=r"a\.pt must hold tensors and plain values alone, it holds posix\.mkdir$"):
+    with pytest.raises(
+        FormatError, match=r"a\.pt must hold tensors and plain values alone, it holds posix\.mkdir$"
+    ):
         load_saved(path)
     assert not (tmp_path / "evil").exists()
 
@@ -199,7 +229,10 @@ def quantised():
     ("content", "what"),
     [
         (quantised, "torch.(_utils._rebuild_qtensor|QUInt8Storage|per_tensor_affine)"),
-        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "torch._utils._rebuild_nested_tensor"),
+        (
+            lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+            "torch._utils._rebuild_nested_tensor",
+        ),
         (lambda: torch.empty(2, device="meta"), "torch._utils._rebuild_meta_tensor_no_storage"),
         (lambda: np.zeros(2), "numpy"),
         (lambda: collections.Counter("a"), "collections.Counter"),
@@ -208,7 +241,9 @@ def quantised():
 @pytest.mark.filterwarnings("ignore")
 def test_tensors_of_other_kinds(path, content, what):
     saved(path, content())
-    with pytest.raises(FormatError, match=f"a.pt must hold tensors and plain values alone, it holds .*{what}"):
+    with pytest.raises(
+        FormatError, match=f"a.pt must hold tensors and plain values alone, it holds .*{what}"
+    ):
         load_saved(path)
 
 
@@ -325,15 +360,29 @@ def test_nothing_else_calls_torch_load():
             if not name.endswith(".py") or name == "torch_file.py":
                 continue
             tree = ast.parse(Path(folder, name).read_text(encoding="utf-8"))
-            calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-            assert not calls & {"torch.load", "torch.jit.load", "pickle.load", "pickle.loads", "eval"}, name
+            calls = {
+                ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)
+            }
+            assert not calls & {
+                "torch.load",
+                "torch.jit.load",
+                "pickle.load",
+                "pickle.loads",
+                "eval",
+            }, name
 
 
 def test_what_torch_saved_is_not_packed(tmp_path):
     torch.save({"a": torch.zeros(1000)}, tmp_path / "plain.pt")
     assert load_saved(tmp_path / "plain.pt")["a"].shape == (1000,)
-    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "a.pt", "w", 8) as packed:
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pt") as plain,
+        zipfile.ZipFile(tmp_path / "a.pt", "w", 8) as packed,
+    ):
         for name in plain.namelist():
             packed.writestr(name, plain.read(name))
-    with pytest.raises(FormatError, match=r"a.pt must be a file that torch.save wrote, of no more than its \d+ bytes"):
+    with pytest.raises(
+        FormatError,
+        match=r"a.pt must be a file that torch.save wrote, of no more than its \d+ bytes",
+    ):
         load_saved(tmp_path / "a.pt")

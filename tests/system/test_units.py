@@ -18,7 +18,15 @@ def test_shares():
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0"), (999, "999"), (1000, "1k"), (250_000, "250k"), (1_500_000, "1.5M"), (2e9, "2G"), (-2000, "-2k")],
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1k"),
+        (250_000, "250k"),
+        (1_500_000, "1.5M"),
+        (2e9, "2G"),
+        (-2000, "-2k"),
+    ],
 )
 def test_counts_of_an_axis(count, text):
     assert short_count(count) == text

@@ -8,7 +8,8 @@ CLASSES = 4
 
 
 def community_graph(num_nodes: int = 600, degree: int = 12, seed: int = 0) -> Graph:
-    """Four communities; the features of 40 % of the vertices say the wrong class, most neighbours the right one."""
+    """Four communities; the features of 40 % of the vertices say the wrong class, most neighbours
+    the right one."""
     g = torch.Generator().manual_seed(seed)
     labels = torch.arange(num_nodes) % CLASSES
     src = torch.arange(num_nodes).repeat_interleave(degree)
@@ -19,7 +20,9 @@ def community_graph(num_nodes: int = 600, degree: int = 12, seed: int = 0) -> Gr
     wrong = torch.rand(num_nodes, generator=g) < 0.4
     shown = torch.where(wrong, torch.randint(0, CLASSES, (num_nodes,), generator=g), labels)
     noise = torch.randn(num_nodes, 8, generator=g)
-    features = torch.nn.functional.pad(torch.nn.functional.one_hot(shown, CLASSES), (0, 4)) * 2.0 + noise
+    features = (
+        torch.nn.functional.pad(torch.nn.functional.one_hot(shown, CLASSES), (0, 4)) * 2.0 + noise
+    )
     part = torch.randint(0, 5, (num_nodes,), generator=g)
     masks = {"train_mask": part < 3, "val_mask": part == 3, "test_mask": part == 4}
     return Graph.from_coo(

@@ -21,7 +21,8 @@ def framework(request):
 
 @pytest.fixture
 def pyg_without_extensions(monkeypatch):
-    """Lets PyG's own loader run without pyg-lib and torch-sparse: our sampler draws for it, and counts no hops."""
+    """Lets PyG's own loader run without pyg-lib and torch-sparse: our sampler draws for it, and
+    counts no hops."""
     from pagraph.pyg import NeighborSampler, training
 
     if training.pyg_typing.WITH_PYG_LIB or training.pyg_typing.WITH_TORCH_SPARSE:
@@ -45,7 +46,9 @@ def pyg_without_extensions(monkeypatch):
 
     class LinkLoader(training._PyGsLinkLoader):
         def __init__(self, data, num_neighbors, **more):
-            super().__init__(data, num_neighbors, neighbor_sampler=Uncounted(data, num_neighbors), **more)
+            super().__init__(
+                data, num_neighbors, neighbor_sampler=Uncounted(data, num_neighbors), **more
+            )
 
     monkeypatch.setattr(training, "_PyGsLoader", Loader)
     monkeypatch.setattr(training, "_PyGsLinkLoader", LinkLoader)

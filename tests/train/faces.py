@@ -9,7 +9,13 @@ NAMES = ["dgl", "pyg"]
 
 def loader_of(framework, graph, fanout, seeds, fields, **more):
     """Ours, all seeds in one batch."""
-    settings = {"own": False, "batch_size": len(seeds), "num_workers": 0, "device": torch.device("cpu"), **more}
+    settings = {
+        "own": False,
+        "batch_size": len(seeds),
+        "num_workers": 0,
+        "device": torch.device("cpu"),
+        **more,
+    }
     return framework.loader(graph, seeds, fanout, fields, "label", **settings)
 
 
@@ -34,7 +40,9 @@ def whole_block(framework, graph):
         return to_dgl(graph)
     from pagraph.pyg.training import PyGBlock
 
-    return PyGBlock(torch.stack([graph.csc.indices, graph.csc.destinations()]).long(), graph.num_nodes)
+    return PyGBlock(
+        torch.stack([graph.csc.indices, graph.csc.destinations()]).long(), graph.num_nodes
+    )
 
 
 def all_frameworks():

@@ -1,4 +1,5 @@
-"""Starts processes that train together, and is what they run: ``processes.py SCENARIO FOLDER OUT [settings as JSON]``.
+"""Starts processes that train together, and is what they run:
+``processes.py SCENARIO FOLDER OUT [settings as JSON]``.
 
 Not a test module: tests import :func:`torchrun` and :func:`several`.
 """
@@ -15,15 +16,27 @@ TIMEOUT = 120
 
 
 def program(arguments):
-    """``-m pagraph train``, or this script if the first argument is a scenario's name; and the arguments."""
-    return [*([__file__] if arguments[0] in SCENARIOS else ["-m", "pagraph", "train"]), *map(str, arguments)]
+    """``-m pagraph train``, or this script if the first argument is a scenario's name; and the
+    arguments."""
+    return [
+        *([__file__] if arguments[0] in SCENARIOS else ["-m", "pagraph", "train"]),
+        *map(str, arguments),
+    ]
 
 
 def torchrun(count, *arguments):
     """Run a program in ``count`` processes."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={count}"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc_per_node={count}",
+    ]
     command = [*launcher, *program(arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment())
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT, env=environment()
+    )
 
 
 def start(count, *arguments):
@@ -33,7 +46,11 @@ def start(count, *arguments):
         port = s.getsockname()[1]
     started = []
     for rank in range(count):
-        env = environment() | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
+        env = environment() | {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "RANK": str(rank),
+        }
         env |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen([sys.executable, *program(arguments)], env=env, **pipes))
@@ -73,7 +90,9 @@ def train_all(folder, out, settings):
             options = TrainOptions(device="cpu", **{k: v for k, v in run.items() if k != "folder"})
             work = assign(folder / run["folder"], options, world=world)
             counter = Counter()
-            result = train(work.task, options, evaluation=work.evaluation, world=world, reporter=counter)
+            result = train(
+                work.task, options, evaluation=work.evaluation, world=world, reporter=counter
+            )
             reports.append(result.to_json() | {"batches": world.gather(counter.batches)})
         if world.is_first:
             out.write_text(json.dumps(reports))

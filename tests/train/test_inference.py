@@ -1,4 +1,5 @@
-"""Inference by layers against one pass over the whole graph, in memory and from files that do not fit."""
+"""Inference by layers against one pass over the whole graph, in memory and from files that do not
+fit."""
 
 import signal
 import subprocess
@@ -37,15 +38,31 @@ def edge_index(graph):
 
 
 def layers_of(face):
-    """Every kind of layer that is known, with functions of rows between, and a norm that measured something."""
+    """Every kind of layer that is known, with functions of rows between, and a norm that measured
+    something."""
     norm = nn.BatchNorm1d(4)
     norm.running_mean.fill_(0.3)
     if face == "pyg":
         layers = pytest.importorskip("torch_geometric.nn")
         return [
-            *(nn.Linear(3, 3), layers.SAGEConv(3, 4), norm, torch.relu, layers.GATConv(4, 2, heads=2), nn.Dropout(0.9)),
-            *(layers.GCNConv(4, 4), layers.GATv2Conv(4, 4, heads=1, add_self_loops=False), layers.Linear(4, 3)),
-            *(layers.GraphConv(3, 3), layers.GCNConv(3, 3, add_self_loops=False), layers.TransformerConv(3, 3)),
+            *(
+                nn.Linear(3, 3),
+                layers.SAGEConv(3, 4),
+                norm,
+                torch.relu,
+                layers.GATConv(4, 2, heads=2),
+                nn.Dropout(0.9),
+            ),
+            *(
+                layers.GCNConv(4, 4),
+                layers.GATv2Conv(4, 4, heads=1, add_self_loops=False),
+                layers.Linear(4, 3),
+            ),
+            *(
+                layers.GraphConv(3, 3),
+                layers.GCNConv(3, 3, add_self_loops=False),
+                layers.TransformerConv(3, 3),
+            ),
             *(layers.GINConv(nn.Linear(3, 2)), layers.GCNConv(2, 2, normalize=False)),
         ]
     pytest.importorskip("pagraph.dgl")
@@ -53,9 +70,23 @@ def layers_of(face):
 
     zero = {"allow_zero_in_degree": True}
     return [
-        *(nn.Linear(3, 3), layers.SAGEConv(3, 4, "mean"), norm, torch.relu, layers.GATConv(4, 2, 2, **zero)),
-        *(lambda rows: rows.flatten(1), nn.Dropout(0.9), layers.GraphConv(4, 4, **zero), layers.SAGEConv(4, 3, "pool")),
-        *(layers.GraphConv(3, 3, norm="left", **zero), layers.GraphConv(3, 3, norm="right", **zero)),
+        *(
+            nn.Linear(3, 3),
+            layers.SAGEConv(3, 4, "mean"),
+            norm,
+            torch.relu,
+            layers.GATConv(4, 2, 2, **zero),
+        ),
+        *(
+            lambda rows: rows.flatten(1),
+            nn.Dropout(0.9),
+            layers.GraphConv(4, 4, **zero),
+            layers.SAGEConv(4, 3, "pool"),
+        ),
+        *(
+            layers.GraphConv(3, 3, norm="left", **zero),
+            layers.GraphConv(3, 3, norm="right", **zero),
+        ),
         *(layers.GINConv(nn.Linear(3, 2), "max"), layers.GraphConv(2, 2, norm="none", **zero)),
     ]
 
@@ -117,9 +148,13 @@ def test_windows_hold_what_their_vertices_need(given_graph, tmp_path_factory):
     for window in windows:
         assert window.begin == vertex < window.end
         for vertex in range(window.begin, window.end):
-            needed = torch.tensor([vertex, *csc.indices[csc.indptr[vertex] : csc.indptr[vertex + 1]].tolist()])
+            needed = torch.tensor(
+                [vertex, *csc.indices[csc.indptr[vertex] : csc.indptr[vertex + 1]].tolist()]
+            )
             assert torch.equal(window.rows[window.places_of(needed)], rows[needed])
-            assert torch.equal(window.rows[window.places_of(torch.tensor([vertex]))[0]], rows[vertex])
+            assert torch.equal(
+                window.rows[window.places_of(torch.tensor([vertex]))[0]], rows[vertex]
+            )
         assert len(window.rows) * 12 <= room and windows.at(vertex) is window
         vertex += 1
     assert vertex == graph.num_nodes
@@ -143,7 +178,8 @@ def least_memory(graph, layers):
 
 @pytest.mark.parametrize("face", FACES)
 def test_in_the_least_memory(face, folder, tmp_path, monkeypatch):
-    """Features, and what is between the layers, do not fit: they are read by windows, and come to the same."""
+    """Features, and what is between the layers, do not fit: they are read by windows, and come to
+    the same."""
     sage = pytest.importorskip("torch_geometric.nn").SAGEConv
     if face == "dgl":
         pytest.importorskip("pagraph.dgl")
@@ -157,7 +193,9 @@ def test_in_the_least_memory(face, folder, tmp_path, monkeypatch):
     made, spills, progress = [], [], []
     for owner, name, seen in ((SourceWindows, "_next", made), (module, "spilled", spills)):
         real = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *given, real=real, seen=seen: seen.append(real(*given)) or seen[-1])
+        monkeypatch.setattr(
+            owner, name, lambda *given, real=real, seen=seen: seen.append(real(*given)) or seen[-1]
+        )
     got = inference(
         graph,
         layers,
@@ -193,10 +231,14 @@ inference(Graph.open(sys.argv[1]), [OneHop(layer)], out=sys.argv[2])
 def test_a_killed_run_leaves_no_result(folder, tmp_path):
     done = subprocess.run([sys.executable, "-c", KILLED, folder, tmp_path / "out.npy"])
     assert done.returncode == -signal.SIGKILL
-    assert all(is_unfinished(path) for path in tmp_path.iterdir()) and not (tmp_path / "out.npy").exists()
+    assert (
+        all(is_unfinished(path) for path in tmp_path.iterdir())
+        and not (tmp_path / "out.npy").exists()
+    )
     kept = inference(open_graph(folder), [torch.nn.Identity()], out=tmp_path / "out.npy")
     assert torch.equal(kept, open_graph(folder).ndata["feat"])
-    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]  # the next run clears what was left
+    # The next run clears what was left.
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npy"]
 
 
 def test_a_layer_that_fails_leaves_nothing_and_modes_as_they_were(tmp_path):
@@ -214,9 +256,15 @@ def test_a_layer_that_fails_leaves_nothing_and_modes_as_they_were(tmp_path):
 
 
 def test_float64_stays_and_others_become_float32():
-    for dtype, want in ((torch.float64, torch.float64), (torch.float16, torch.float32), (torch.int8, torch.float32)):
+    for dtype, want in (
+        (torch.float64, torch.float64),
+        (torch.float16, torch.float32),
+        (torch.int8, torch.float32),
+    ):
         graph = Graph.from_coo([0, 1], [1, 2], ndata={"x": torch.ones(3, 2, dtype=dtype)})
-        assert inference(graph, [OneHop(lambda block, x: x[: block.num_dst])], field="x").dtype == want
+        assert (
+            inference(graph, [OneHop(lambda block, x: x[: block.num_dst])], field="x").dtype == want
+        )
 
 
 def test_bad_arguments(tmp_path):
@@ -226,8 +274,18 @@ def test_bad_arguments(tmp_path):
         ("graph must have one vertex type", several, [torch.relu], {}),
         ("field must be one of feat, got 'x'", graph, [torch.relu], {"field": "x"}),
         ("layers must hold at least 1 layer", graph, [], {}),
-        ("layers must give a row for each of 1 vertices, got \\(2, 1\\)", graph, [lambda rows: rows.T], {}),
-        ("layers must keep what they measured", graph, [nn.BatchNorm1d(2, track_running_stats=False)], {}),
+        (
+            "layers must give a row for each of 1 vertices, got \\(2, 1\\)",
+            graph,
+            [lambda rows: rows.T],
+            {},
+        ),
+        (
+            "layers must keep what they measured",
+            graph,
+            [nn.BatchNorm1d(2, track_running_stats=False)],
+            {},
+        ),
         ("memory must be bytes .* not a share", graph, [torch.relu], {"memory": 0.5}),
     ):
         with pytest.raises(ValueError, match=f"^{words}"):
@@ -240,7 +298,15 @@ def test_layers_that_may_read_more_are_refused():
     layers = pytest.importorskip("torch_geometric.nn")
     graph = Graph.from_coo([0, 1], [1, 2], ndata={"feat": torch.ones(3, 2)})
     backwards = layers.SAGEConv(2, 2, flow="target_to_source")
-    for layer in (layers.APPNP(2, 0.1), layers.LayerNorm(2), layers.GCN(2, 2, 2), layers.TAGConv(2, 2), backwards):
-        with pytest.raises(TypeError, match="^layers must be known to read one hop or a row alone, got PyG's "):
+    for layer in (
+        layers.APPNP(2, 0.1),
+        layers.LayerNorm(2),
+        layers.GCN(2, 2, 2),
+        layers.TAGConv(2, 2),
+        backwards,
+    ):
+        with pytest.raises(
+            TypeError, match="^layers must be known to read one hop or a row alone, got PyG's "
+        ):
             inference(graph, [layer])
     assert inference(graph, [layers.LayerNorm(2, mode="node")]).shape == (3, 2)

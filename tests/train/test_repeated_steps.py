@@ -12,7 +12,9 @@ GPU = torch.device("cuda", 0)
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch):
-    monkeypatch.setattr(loop, "accelerator_for", lambda device: HostAccelerator() if device.type == "cuda" else None)
+    monkeypatch.setattr(
+        loop, "accelerator_for", lambda device: HostAccelerator() if device.type == "cuda" else None
+    )
 
 
 class CachingLoader:
@@ -45,7 +47,10 @@ def test_a_step_is_repeated_with_smaller_caches(needed):
 
 def test_a_step_that_never_fits_says_what_to_do():
     loader = CachingLoader(2)
-    said = r"a training step does not fit on .* no cache is left.*batch size.*Tried to allocate 2.00 GiB"
+    said = (
+        r"a training step does not fit on .* no cache is left.*batch size.*Tried to allocate "
+        r"2.00 GiB"
+    )
     with pytest.raises(OutOfMemory, match=said):
         repeated_with_room(loader, GPU, step_that_needs(loader, 9))
     assert loader.asked == 3

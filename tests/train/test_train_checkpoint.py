@@ -58,7 +58,10 @@ def saved(folder):
 
 def without_times(state):
     """What a checkpoint holds but for times, and for hits: a cache is filled anew."""
-    records = [{name: record[name] for name in ("epoch", "loss", "val", "test")} for record in state["records"]]
+    records = [
+        {name: record[name] for name in ("epoch", "loss", "val", "test")}
+        for record in state["records"]
+    ]
     return {**state, "records": records}
 
 
@@ -92,7 +95,10 @@ def test_goes_on_with_the_same_bits(graph, tmp_path, kind):
     again = run(graph, tmp_path / "cut", **{**kind, "num_workers": 1, "cache": "1KiB"})
     assert [e.loss for e in again.epochs] == [e.loss for e in whole.epochs]
     assert [(e.val, e.test) for e in again.epochs] == [(e.val, e.test) for e in whole.epochs]
-    assert_the_same({**saved(tmp_path / "cut"), "settings": None}, {**saved(tmp_path / "whole"), "settings": None})
+    assert_the_same(
+        {**saved(tmp_path / "cut"), "settings": None},
+        {**saved(tmp_path / "whole"), "settings": None},
+    )
     assert [path.name for path in (tmp_path / "cut").iterdir()] == ["checkpoint.pt"]
 
 
@@ -117,12 +123,15 @@ def test_a_checkpoint_of_another_run_is_refused(graph, tmp_path):
     mask = graph.ndata["train_mask"]
     mask[mask.nonzero()[0]], mask[(~mask).nonzero()[0]] = False, True
     with pytest.raises(
-        ValueError, match=rf"graph must be the one as in the checkpoint {file}, '600 vertices, .*', got '600"
+        ValueError,
+        match=rf"graph must be the one as in the checkpoint {file}, '600 vertices, .*', got '600",
     ):
         run(graph, tmp_path, epochs=2)
 
 
-@pytest.mark.parametrize("damage", ["short", "flipped", "pickle", "list", "lacking", "empty", "folder", "fifo"])
+@pytest.mark.parametrize(
+    "damage", ["short", "flipped", "pickle", "list", "lacking", "empty", "folder", "fifo"]
+)
 def test_a_damaged_file_is_one_error(graph, tmp_path, damage):
     run(graph, tmp_path, epochs=1)
     file = tmp_path / "checkpoint.pt"
@@ -133,19 +142,28 @@ def test_a_damaged_file_is_one_error(graph, tmp_path, damage):
     elif damage == "fifo":
         os.mkfifo(file)
     elif damage in ("list", "lacking"):
-        torch.save({"list": [1], "lacking": {"version": 1, "records": [], "settings": 5}}[damage], file)
+        torch.save(
+            {"list": [1], "lacking": {"version": 1, "records": [], "settings": 5}}[damage], file
+        )
     else:
         middle = len(content) // 2
         flipped = content[:100] + bytes(255 - b for b in content[100:middle]) + content[middle:]
         file.write_bytes(
-            {"short": content[:middle], "flipped": flipped, "pickle": b"cos\nsystem\n", "empty": b""}[damage]
+            {
+                "short": content[:middle],
+                "flipped": flipped,
+                "pickle": b"cos\nsystem\n",
+                "empty": b"",
+            }[damage]
         )
     with pytest.raises((FormatError, IsADirectoryError), match="checkpoint must be a"):
         run(graph, tmp_path, epochs=2)
 
 
 def test_what_cannot_be_saved_is_refused(graph, tmp_path):
-    with pytest.raises(ValueError, match="checkpoint must be of a run with pagraph's loader, got dgl's own"):
+    with pytest.raises(
+        ValueError, match="checkpoint must be of a run with pagraph's loader, got dgl's own"
+    ):
         run(graph, tmp_path, loader="dgl")
     with pytest.raises(ValueError, match="checkpoint must be of a run without powersgd"):
         run(graph, tmp_path, grad_compression="powersgd")
@@ -159,11 +177,24 @@ class Halved(World):
 
 
 def test_all_processes_have_one_or_none(graph, tmp_path):
-    with pytest.raises(ValueError, match=r"given to all processes or to none, got \[True, False\] by rank"):
+    with pytest.raises(
+        ValueError, match=r"given to all processes or to none, got \[True, False\] by rank"
+    ):
         open_checkpoint(tmp_path, make_task(graph, TrainOptions()), TrainOptions(), Halved(size=2))
 
 
-SETTINGS = ("--epochs", "6", "--hidden", "8", "--fanout", "4,4", "--batch-size", "15", "--device", "cpu")
+SETTINGS = (
+    "--epochs",
+    "6",
+    "--hidden",
+    "8",
+    "--fanout",
+    "4,4",
+    "--batch-size",
+    "15",
+    "--device",
+    "cpu",
+)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +204,9 @@ def folder(tmp_path_factory):
     graph = Graph.open(path / "1")
     for count in (2, 3):
         part = partition_graph(graph, count, hops=2, method="hash")
-        uneven = replace(part, parts=torch.where(torch.arange(len(part.parts)) % 5 > 0, 0, part.parts).int())
+        uneven = replace(
+            part, parts=torch.where(torch.arange(len(part.parts)) % 5 > 0, 0, part.parts).int()
+        )
         write_partition(uneven, path / str(count), source=path / "1")
     return path
 
@@ -181,7 +214,9 @@ def folder(tmp_path_factory):
 def finished(processes):
     """What the processes said, once they ended."""
     try:
-        return [(*process.communicate(timeout=TIMEOUT), process.returncode) for process in processes]
+        return [
+            (*process.communicate(timeout=TIMEOUT), process.returncode) for process in processes
+        ]
     finally:
         for process in processes:
             process.kill()
@@ -190,10 +225,18 @@ def finished(processes):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_killed_in_the_middle_of_an_epoch(folder, tmp_path, count):
-    """Processes of different machines, as it were: each writes its own file, and one of them is lost."""
+    """Processes of different machines, as it were: each writes its own file, and one of them is
+    lost."""
 
     def command(name):
-        return (folder / str(count), *SETTINGS, "--checkpoint", tmp_path / name, "--json", tmp_path / f"{name}.json")
+        return (
+            folder / str(count),
+            *SETTINGS,
+            "--checkpoint",
+            tmp_path / name,
+            "--json",
+            tmp_path / f"{name}.json",
+        )
 
     def begin(name):
         if count > 1:

@@ -1,4 +1,5 @@
-"""Training on graphs of several types: what is computed, that it learns, and that parts train as the whole."""
+"""Training on graphs of several types: what is computed, that it learns, and that parts train as
+the whole."""
 
 import json
 import re
@@ -33,11 +34,15 @@ EDGES = {
 
 
 def odd_graph():
-    """Types with odd names, without vertices, without features, without in-edges that count, and too far away."""
+    """Types with odd names, without vertices, without features, without in-edges that count, and
+    too far away."""
     rng, csc = np.random.default_rng(0), {}
     for (src, relation, dst), count in EDGES.items():
         # Some vertices have no in-edges; some edges are parallel.
-        ends = rng.integers(0, max(1, COUNTS[src]), count), rng.integers(0, max(1, COUNTS[dst] - 2), count)
+        ends = (
+            rng.integers(0, max(1, COUNTS[src]), count),
+            rng.integers(0, max(1, COUNTS[dst] - 2), count),
+        )
         csc[src, relation, dst] = typed_csc(*ends, COUNTS[src], COUNTS[dst])
     ndata = {
         "a.b": {"feat": torch.rand(30, 5), "label": torch.arange(30) % 3},
@@ -60,7 +65,9 @@ def plain_outputs(model, graph):
             for v in range(csc.num_dst):
                 sources = csc.indices[int(csc.indptr[v]) : int(csc.indptr[v + 1])].tolist()
                 if sources:
-                    out[etype[2]][v] = out[etype[2]][v] + sum(sent[u] for u in sources) / len(sources)
+                    out[etype[2]][v] = out[etype[2]][v] + sum(sent[u] for u in sources) / len(
+                        sources
+                    )
         x = out if i + 1 == len(model.layers) else {t: rows.relu() for t, rows in out.items()}
     return x["a.b"]
 
@@ -89,11 +96,14 @@ def test_batches_evaluation_and_a_plain_reference_agree(layers, hops):
     seeds = item[1]["a.b"] if layers == "dgl" else item["a.b"].n_id[: len(labels)]
     torch.testing.assert_close(got, expected[seeds], rtol=1e-4, atol=1e-4)
     assert torch.equal(labels, seeds % 3) and sorted(seeds.tolist()) == task.train.tolist()
-    # What the outputs do not depend on has no parameters: several processes would wait for their gradients.
+    # What the outputs do not depend on has no parameters: several processes would wait for their
+    # gradients.
     got.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     known = {1: {"a.b", "c", "none"}, 2: {"a.b", "c", "none", "source"}, 3: set(COUNTS)}
-    assert set(task.shape.types[0]) == known[hops] and set(task.shape.embedded) == known[hops] & {"source"}
+    assert set(task.shape.types[0]) == known[hops] and set(task.shape.embedded) == known[hops] & {
+        "source"
+    }
 
 
 def test_both_frameworks_begin_with_the_same_parameters():
@@ -103,14 +113,21 @@ def test_both_frameworks_begin_with_the_same_parameters():
         torch.manual_seed(3)
         model = make_hetero_task(odd_graph(), options).model(options, framework_of(layers))
         states.append([parameter for layer in model.layers for parameter in layer.own.parameters()])
-        states[-1] += [framework_of(layers).weights(conv)[0] for layer in model.layers for conv in layer.convolutions]
+        states[-1] += [
+            framework_of(layers).weights(conv)[0]
+            for layer in model.layers
+            for conv in layer.convolutions
+        ]
     for ours, theirs in zip(*states, strict=True):
         assert ours.shape == theirs.shape
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*states, strict=True) if ours.dim() == 1)
+    assert all(
+        torch.equal(ours, theirs) for ours, theirs in zip(*states, strict=True) if ours.dim() == 1
+    )
 
 
 FEATURES_ALONE = 1 - 0.45 + 0.45 / 10
-"""The most that a model can be right that sees the papers' features alone; see ``pagraph.datasets.sbm``."""
+"""The most that a model can be right that sees the papers' features alone; see
+``pagraph.datasets.sbm``."""
 QUICK = {"batch_size": 200, "epochs": 8, "hidden": 32, "fanout": (5, 5), "lr": 0.02}
 
 
@@ -148,7 +165,14 @@ def test_the_same_bits_whatever_the_threads_and_after_a_break(papers, tmp_path):
     assert [e.loss for e in run(checkpoint=tmp_path / "saved").epochs] == losses
 
 
-FULL = {"fanout": (-1, -1), "batch_size": 1000, "epochs": 3, "hidden": 8, "dropout": 0.0, "lr": 0.05}
+FULL = {
+    "fanout": (-1, -1),
+    "batch_size": 1000,
+    "epochs": 3,
+    "hidden": 8,
+    "dropout": 0.0,
+    "lr": 0.05,
+}
 
 
 @pytest.fixture(scope="module")
@@ -180,14 +204,19 @@ def test_a_part_predicts_for_its_own_what_the_whole_graph_does(parts, name):
         work = assign(parts / name, options, world=Pretended(rank=rank, size=2))
         assert work.task.shape == whole.shape and work.task.num_classes == 3
         own = work.part.global_ids_of("paper")
-        torch.testing.assert_close(predict(model, work.task.graph, work.task.train), every[own[work.task.train]])
+        torch.testing.assert_close(
+            predict(model, work.task.graph, work.task.train), every[own[work.task.train]]
+        )
         ids, graph = torch.cat([work.evaluation.val, work.evaluation.test]), work.evaluation.graph
         global_ids = own[ids] if work.evaluation.is_part else ids
         assert work.evaluation.is_part == (name == "evaluated") and len(ids)
         torch.testing.assert_close(predict(model, graph, ids), every[global_ids])
         if work.evaluation.is_part:
             right = every.argmax(1) == whole.graph.node_fields("paper")["label"]
-            expected = [float(right[own[some]].double().mean()) for some in (work.evaluation.val, work.evaluation.test)]
+            expected = [
+                float(right[own[some]].double().mean())
+                for some in (work.evaluation.val, work.evaluation.test)
+            ]
             got = work.evaluation.metrics(model, world=Pretended(rank=rank, size=2))
             assert [measured["accuracy"] for measured in got] == pytest.approx(expected)
 
@@ -196,13 +225,32 @@ def test_a_part_predicts_for_its_own_what_the_whole_graph_does(parts, name):
 def test_two_processes_on_parts_train_as_one_on_the_whole(parts, tmp_path):
     options = options_of(layers="pyg", **FULL)
     one = train(make_hetero_task(open_graph(parts / "graph"), options), options)
-    arguments = ["--epochs", 3, "--hidden", 8, "--dropout", 0, "--lr", 0.05, "--fanout=-1,-1", "--layers", "pyg"]
-    result = torchrun(2, parts / "whole", *arguments, "--device", "cpu", "--json", tmp_path / "run.json")
+    arguments = [
+        "--epochs",
+        3,
+        "--hidden",
+        8,
+        "--dropout",
+        0,
+        "--lr",
+        0.05,
+        "--fanout=-1,-1",
+        "--layers",
+        "pyg",
+    ]
+    result = torchrun(
+        2, parts / "whole", *arguments, "--device", "cpu", "--json", tmp_path / "run.json"
+    )
     assert result.returncode == 0, result.stderr
-    assert re.search(r"part 0: .* 64 features of 'paper', 32 features of 'author', embeddings of 'inst", result.stdout)
+    assert re.search(
+        r"part 0: .* 64 features of 'paper', 32 features of 'author', embeddings of 'inst",
+        result.stdout,
+    )
     two = json.loads((tmp_path / "run.json").read_text())
     assert two["loss"] == pytest.approx([e.loss for e in one.epochs], rel=1e-3)
-    assert two["test_accuracy_by_epoch"] == pytest.approx([e.test_accuracy for e in one.epochs], abs=0.02)
+    assert two["test_accuracy_by_epoch"] == pytest.approx(
+        [e.test_accuracy for e in one.epochs], abs=0.02
+    )
 
 
 def changed(**fields):
@@ -219,14 +267,30 @@ def changed(**fields):
 @pytest.mark.parametrize(
     ("graph", "settings", "text"),
     [
-        ({}, {"model": "gat"}, "model must be 'sage' for a graph of several types, where it is R-GCN, got 'gat'"),
+        (
+            {},
+            {"model": "gat"},
+            "model must be 'sage' for a graph of several types, where it is R-GCN, got 'gat'",
+        ),
         ({}, {"task": "links"}, "task must be 'nodes' for a graph of several types, got 'links'"),
-        ({"train_mask": None}, {}, r"graph must have the field train_mask for one vertex type .*, got \[\]"),
+        (
+            {"train_mask": None},
+            {},
+            r"graph must have the field train_mask for one vertex type .*, got \[\]",
+        ),
         ({"val_mask": None}, {}, "graph must have the field val_mask beside feat, label"),
-        ({"test_mask": torch.zeros(30, dtype=torch.bool)}, {}, "test_mask must select at least 1 vertex, got 0"),
+        (
+            {"test_mask": torch.zeros(30, dtype=torch.bool)},
+            {},
+            "test_mask must select at least 1 vertex, got 0",
+        ),
         ({"label": None}, {}, "label must be a 1-D field of integers, got none"),
         ({"label": torch.rand(30)}, {}, "label must be a 1-D field of integers, got torch.float32"),
-        ({"feat": torch.rand(30)}, {}, r"feat of 'a.b' must be a 2-D real field, got torch.float32 \(30,\)"),
+        (
+            {"feat": torch.rand(30)},
+            {},
+            r"feat of 'a.b' must be a 2-D real field, got torch.float32 \(30,\)",
+        ),
     ],
 )
 def test_bad_input(graph, settings, text):
@@ -236,7 +300,9 @@ def test_bad_input(graph, settings, text):
 
 def test_too_many_vertices_to_learn_an_embedding_each(monkeypatch):
     monkeypatch.setattr("pagraph.train.hetero._MOST_EMBEDDED", 8)
-    with pytest.raises(ValueError, match="must be at most 8 of a type, got 9 of 'source': give them the field feat"):
+    with pytest.raises(
+        ValueError, match="must be at most 8 of a type, got 9 of 'source': give them the field feat"
+    ):
         make_hetero_task(odd_graph(), options_of())
 
 

@@ -15,7 +15,15 @@ from pagraph.train import TrainOptions
 from pagraph.train.links import _auc, _measured, make_link_task
 from pagraph.train.loop import train
 
-QUICK = {"task": "links", "batch_size": 500, "epochs": 4, "hidden": 16, "fanout": (5, 5), "device": "cpu", "lr": 0.01}
+QUICK = {
+    "task": "links",
+    "batch_size": 500,
+    "epochs": 4,
+    "hidden": 16,
+    "fanout": (5, 5),
+    "device": "cpu",
+    "lr": 0.01,
+}
 
 
 def links_of(csc):
@@ -24,7 +32,10 @@ def links_of(csc):
 
 
 def held_out(task):
-    return {name: [frozenset(pair) for pair in getattr(task, name).T.tolist()] for name in ("val", "test")}
+    return {
+        name: [frozenset(pair) for pair in getattr(task, name).T.tolist()]
+        for name in ("val", "test")
+    }
 
 
 def ends_of_training(task):
@@ -34,7 +45,8 @@ def ends_of_training(task):
 
 @st.composite
 def graphs(draw):
-    """A graph with self-loops, parallel edges and isolated vertices, perhaps with every edge in both directions."""
+    """A graph with self-loops, parallel edges and isolated vertices, perhaps with every edge in
+    both directions."""
     n = draw(st.integers(11, 20))
     end = st.integers(0, n - 1)
     edges = [(v + 1, v) for v in range(n - 1)] + draw(st.lists(st.tuples(end, end), max_size=60))
@@ -51,7 +63,8 @@ def test_held_out_links_have_no_edge_left_in_either_direction(model, graph):
     assert len(parts["val"]) == len(parts["test"]) == len(every) // 10
     gone = {*parts["val"], *parts["test"]}
     assert len(gone) == 2 * (len(every) // 10) and seen == every - gone
-    assert sorted(map(sorted, ends_of_training(task))) == sorted(map(sorted, seen))  # each link once
+    # Each link once.
+    assert sorted(map(sorted, ends_of_training(task))) == sorted(map(sorted, seen))
     loops = int((graph.csc.indices == graph.csc.destinations()).sum())
     assert int((task.source.csc.indices == task.source.csc.destinations()).sum()) == loops
     assert len(links_of(task.source.csc)) == sum(link not in gone for link in links_of(graph.csc))
@@ -65,7 +78,8 @@ def test_the_split_is_that_of_the_graph_not_of_the_seed(graph):
 def test_masks_of_the_edges_say_which_is_which():
     src, dst = torch.tensor([5, 0, 1, 0, 2, 3, 4, 1]), torch.tensor([4, 1, 0, 2, 3, 3, 5, 2])
     masks = {"train_mask": [1, 1, 0, 1, 0, 1, 0, 0], "val_mask": [0, 0, 0, 0, 1, 0, 0, 0]}
-    masks["test_mask"] = [0, 0, 0, 0, 0, 0, 1, 0]  # the other direction of the first edge, which is to train
+    # The other direction of the first edge, which is to train.
+    masks["test_mask"] = [0, 0, 0, 0, 0, 0, 1, 0]
     graph = Graph.from_coo(src, dst, 6, ndata={"feat": torch.ones(6, 3)}, edata=masks)
     task = make_link_task(graph, TrainOptions(**QUICK))
     assert held_out(task) == {"val": [{2, 3}], "test": [{4, 5}]}
@@ -82,30 +96,45 @@ def test_masks_of_the_edges_say_which_is_which():
         ),
         (
             {f"{name}_mask": torch.ones(4, 2) for name in ("train", "val", "test")},
-            r"train_mask must have one value for each edge where the edges have masks, got shape \(4, 2\)",
+            r"train_mask must have one value for each edge where the edges have masks, got shape "
+            r"\(4, 2\)",
         ),
         (
-            {"train_mask": torch.tensor([1, 0, 0, 1]), "val_mask": torch.eye(4)[3], "test_mask": torch.eye(4)[1]},
+            {
+                "train_mask": torch.tensor([1, 0, 0, 1]),
+                "val_mask": torch.eye(4)[3],
+                "test_mask": torch.eye(4)[1],
+            },
             "val_mask must select at least 1 edge between different vertices, got 0",
         ),
         (
-            {"train_mask": torch.eye(4)[0], "val_mask": torch.eye(4)[0], "test_mask": torch.eye(4)[1]},
+            {
+                "train_mask": torch.eye(4)[0],
+                "val_mask": torch.eye(4)[0],
+                "test_mask": torch.eye(4)[1],
+            },
             "train_mask must select at least 1 edge of a link that is not held out, got 0",
         ),
         ({}, "graph must have at least 10 links to hold some of them out, got 3"),
     ],
 )
 def test_edges_that_do_not_fit(edata, message):
-    graph = Graph.from_coo([0, 1, 2, 3], [1, 2, 3, 3], ndata={"feat": torch.ones(4, 2)}, edata=edata)
+    graph = Graph.from_coo(
+        [0, 1, 2, 3], [1, 2, 3, 3], ndata={"feat": torch.ones(4, 2)}, edata=edata
+    )
     with pytest.raises(ValueError, match=message):
         make_link_task(graph, TrainOptions(**QUICK))
 
 
 def test_other_input_that_does_not_fit(graph):
     graph.set_field("feat_mean", graph.ndata["feat"])
-    with pytest.raises(ValueError, match="task must be 'nodes' with pre-aggregated features, which sum up held-out"):
+    with pytest.raises(
+        ValueError, match="task must be 'nodes' with pre-aggregated features, which sum up held-out"
+    ):
         make_link_task(graph, TrainOptions(**QUICK))
-    with pytest.raises(ValueError, match="must have the fields feat to be trained on, it lacks feat"):
+    with pytest.raises(
+        ValueError, match="must have the fields feat to be trained on, it lacks feat"
+    ):
         make_link_task(Graph.from_coo([0], [1]), TrainOptions(**QUICK))
 
 
@@ -133,7 +162,8 @@ def test_no_vertex_sees_a_neighbour_over_a_link_of_the_batch(framework):
         assert (size, float(loss)) == (links.shape[1], pytest.approx(0.6931, abs=1e-4))
         for block, kept in zip(blocks, given, strict=True):
             before, after = (
-                [frozenset(p) for p in ids[torch.stack(framework.edges(b))].T.tolist()] for b in (block, kept)
+                [frozenset(p) for p in ids[torch.stack(framework.edges(b))].T.tolist()]
+                for b in (block, kept)
             )
             assert after == [pair for pair in before if pair not in of_batch]
             found.append(len(before) - len(after))
@@ -152,10 +182,14 @@ def test_metrics_are_those_of_plain_loops():
         (embedding[links[0]] * embedding[links[1]]).sum(1),
         (embedding[links[0], None] * embedding[ends]).sum(2),
     )
-    ranks = [1 + int((w > r).sum()) + int((w == r).sum()) / 2 for r, w in zip(right, wrong, strict=True)]
+    ranks = [
+        1 + int((w > r).sum()) + int((w == r).sum()) / 2 for r, w in zip(right, wrong, strict=True)
+    ]
     assert got["mrr"] == pytest.approx(sum(1 / rank for rank in ranks) / 1500)
     pairs = right[:, None] - wrong[None, :, 0]
-    assert got["auc"] == pytest.approx(float((pairs > 0).double().mean() + (pairs == 0).double().mean() / 2))
+    assert got["auc"] == pytest.approx(
+        float((pairs > 0).double().mean() + (pairs == 0).double().mean() / 2)
+    )
     assert (_auc(torch.ones(3), torch.zeros(2)), _auc(torch.ones(3), torch.ones(2))) == (1.0, 0.5)
 
 
@@ -172,7 +206,11 @@ def test_learns(kind, tmp_path, pyg_without_extensions):
     assert result.best.test["auc"] > 0.75
     assert result.epochs[-1].loss < result.epochs[0].loss
     report = json.loads(json.dumps(result.to_json()))
-    assert report["test_auc"] == report["test_auc_by_epoch"][report["best_epoch"]] == result.best.test["auc"]
+    assert (
+        report["test_auc"]
+        == report["test_auc_by_epoch"][report["best_epoch"]]
+        == result.best.test["auc"]
+    )
     assert len(report["val_mrr_by_epoch"]) == 15 and "test_accuracy" not in report
 
 

@@ -11,7 +11,14 @@ from pagraph.train.models import GAT, GCN, NORM, GraphSAGE
 from pagraph.train.task import make_task
 
 MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
-QUICK = {"batch_size": 100, "epochs": 8, "hidden": 16, "fanout": (5, 5), "device": "cpu", "lr": 0.01}
+QUICK = {
+    "batch_size": 100,
+    "epochs": 8,
+    "hidden": 16,
+    "fanout": (5, 5),
+    "device": "cpu",
+    "lr": 0.01,
+}
 
 
 class Listener(Reporter):
@@ -54,7 +61,8 @@ def test_learns(graph, model, kind, no_threads_left):
 
 def test_all_loaders_and_layers_reach_the_same_accuracy(graph, pyg_without_extensions):
     first, *others = (
-        sum(run(graph, seed=seed, epochs=25, **kind).test_accuracy for seed in range(3)) / 3 for kind in KINDS.values()
+        sum(run(graph, seed=seed, epochs=25, **kind).test_accuracy for seed in range(3)) / 3
+        for kind in KINDS.values()
     )
     assert others == pytest.approx([first] * len(others), abs=0.05)
 
@@ -145,7 +153,10 @@ def test_too_little_memory_for_evaluation_is_refused_before_the_first_batch(fram
     """The number that is said suffices."""
     count, listener = 60_000, Listener()
     fields = {"feat": torch.eye(4).repeat(count // 4, 1), "label": torch.arange(count) % 4}
-    fields |= {f"{part}_mask": torch.arange(count) % 3 == i for i, part in enumerate(("train", "val", "test"))}
+    fields |= {
+        f"{part}_mask": torch.arange(count) % 3 == i
+        for i, part in enumerate(("train", "val", "test"))
+    }
     graph = Graph.from_coo(range(1, count), [0] * (count - 1), count, ndata=fields)
     settings = {"hidden": 64, "batch_size": 1000, "epochs": 1, "fanout": (5, 5)}
     with pytest.raises(
@@ -168,7 +179,9 @@ def test_normalised_rows_are_those_of_a_graph_that_has_them(graph, kind):
 
 
 @pytest.mark.parametrize("layers", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int8, torch.uint8]
+)
 def test_features_of_any_type(graph, dtype, layers):
     graph.set_field("feat", graph.ndata["feat"].mul(4).clamp(min=0).to(dtype))
     assert run(graph, epochs=1, layers=layers).epochs[0].loss < 20
@@ -176,6 +189,9 @@ def test_features_of_any_type(graph, dtype, layers):
 
 @pytest.mark.parametrize("kind", [KINDS["dgl"], KINDS["DGL's own"], KINDS["pyg"]], ids=str)
 def test_gcn_on_cora_comes_near_the_published_accuracy(data_folder, kind):
-    # Published 81.5 (Kipf and Welling, 2017); 3 seeds here gave 80.0 to 82.9 with either loader, an MLP 54.5.
-    options = TrainOptions(model="gcn", epochs=50, lr=0.01, row_normalize=True, device="cpu", **kind)
+    # Published 81.5 (Kipf and Welling, 2017); 3 seeds here gave 80.0 to 82.9 with either loader, an
+    # MLP 54.5.
+    options = TrainOptions(
+        model="gcn", epochs=50, lr=0.01, row_normalize=True, device="cpu", **kind
+    )
     assert train(make_task(open_graph(data_folder / "cora"), options), options).test_accuracy > 0.79

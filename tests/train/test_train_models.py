@@ -17,7 +17,8 @@ MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
 
 
 def kipf_matrix(task):
-    """Normalised adjacency with self-loops, dense, from its definition (the test graphs are symmetric)."""
+    """Normalised adjacency with self-loops, dense, from its definition (the test graphs are
+    symmetric)."""
     src, dst = task.graph.csc.indices.long(), task.graph.csc.destinations().long()
     a = torch.zeros(task.graph.num_nodes, task.graph.num_nodes, dtype=torch.float64)
     a.index_put_((dst, src), torch.ones(len(src), dtype=torch.float64), accumulate=True)
@@ -37,7 +38,9 @@ def test_gcn_with_all_neighbours_is_kipf_and_wellings(graph, framework):
     model = GCN([8, 5, 4], framework, dropout=0.5).eval()
     for layer in model.layers:
         torch.nn.init.normal_(layer.bias)
-    blocks, rows, seeds = sampled(framework, task.graph, [-1, -1], torch.tensor([3, 500, 77]), model.fields)
+    blocks, rows, seeds = sampled(
+        framework, task.graph, [-1, -1], torch.tensor([3, 500, 77]), model.fields
+    )
     got = model(blocks, *rows)
     a, h = kipf_matrix(task), graph.ndata["feat"].double()
     (first, _, first_bias), (second, _, second_bias) = matrices(framework, model)
@@ -68,16 +71,21 @@ def test_sage_is_own_part_plus_mean_of_the_neighbours(graph, framework):
     task = make_task(graph, TrainOptions())
     torch.manual_seed(0)
     model = GraphSAGE([8, 4], framework, dropout=0.5).eval()
-    blocks, rows, seeds = sampled(framework, task.graph, [-1], torch.tensor([1, 2, 3]), model.fields)
+    blocks, rows, seeds = sampled(
+        framework, task.graph, [-1], torch.tensor([1, 2, 3]), model.fields
+    )
     got = model(blocks, *rows)
     x, csc = graph.ndata["feat"].double(), graph.csc
     mean = torch.stack([x[csc.indices[csc.indptr[v] : csc.indptr[v + 1]]].mean(0) for v in seeds])
     ((neighbours, own, bias),) = matrices(framework, model)
-    torch.testing.assert_close(got.double(), mean @ neighbours.T + x[seeds] @ own.T + bias, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        got.double(), mean @ neighbours.T + x[seeds] @ own.T + bias, rtol=1e-4, atol=1e-5
+    )
 
 
 def reference_gat(framework, graph, model):
-    """The framework's own GATConv on the whole graph, every vertex with one self-loop, with the model's weights."""
+    """The framework's own GATConv on the whole graph, every vertex with one self-loop, with the
+    model's weights."""
     src, dst = graph.csc.indices.long(), graph.csc.destinations().long()
     loops = torch.arange(graph.num_nodes)
     src, dst = torch.cat([src[src != dst], loops]), torch.cat([dst[src != dst], loops])
@@ -103,8 +111,12 @@ def reference_gat(framework, graph, model):
 def test_gat_with_all_neighbours_and_layer_wise_is_the_frameworks_own_on_the_whole_graph(framework):
     graph = community_graph(600, degree=4)
     src, dst = graph.csc.indices, graph.csc.destinations()
-    again = torch.tensor([0, 0, 3, 21, 21, 500, 599])  # self-loops, besides vertices without in-edges
-    src, dst = torch.cat([src[dst >= 20], again, src[-50:]]), torch.cat([dst[dst >= 20], again, dst[-50:]])
+    # Self-loops, besides vertices without in-edges.
+    again = torch.tensor([0, 0, 3, 21, 21, 500, 599])
+    src, dst = (
+        torch.cat([src[dst >= 20], again, src[-50:]]),
+        torch.cat([dst[dst >= 20], again, dst[-50:]]),
+    )
     graph = Graph.from_coo(src, dst, 600, ndata=graph.ndata)
     task = make_task(graph, TrainOptions(model="gat"))
     torch.manual_seed(0)
@@ -114,7 +126,9 @@ def test_gat_with_all_neighbours_and_layer_wise_is_the_frameworks_own_on_the_who
     want = reference_gat(framework, graph, model)
     got = predict(model, Evaluation.of(task))
     torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
-    blocks, rows, seeds = sampled(framework, task.graph, [-1, -1, -1], torch.tensor([3, 500, 7]), model.fields)
+    blocks, rows, seeds = sampled(
+        framework, task.graph, [-1, -1, -1], torch.tensor([3, 500, 7]), model.fields
+    )
     torch.testing.assert_close(model(blocks, *rows).detach(), want[seeds], rtol=1e-3, atol=1e-3)
 
 
@@ -143,7 +157,9 @@ def test_both_frameworks_begin_with_the_same_parameters_and_compute_the_same(gra
     for framework in all_frameworks().values():
         torch.manual_seed(7)
         model = MODELS[name]([8, 6, 4], framework, dropout=0.0, heads=2)
-        layers = [(*framework.weights(layer), *framework.attention(layer)) for layer in model.layers]
+        layers = [
+            (*framework.weights(layer), *framework.attention(layer)) for layer in model.layers
+        ]
         weights = [w for layer in layers for w in layer if w is not None]
         parameters.append([w.detach().clone() for w in weights])
         norm = [task.graph.ndata[NORM]] if name == "gcn" else []
@@ -159,4 +175,7 @@ def test_both_frameworks_begin_with_the_same_parameters_and_compute_the_same(gra
 
 def test_a_model_can_be_copied(framework):
     model = GraphSAGE([8, 4], framework, dropout=0.0)
-    assert all(torch.equal(a, b) for a, b in zip(copy.deepcopy(model).parameters(), model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(copy.deepcopy(model).parameters(), model.parameters(), strict=True)
+    )

@@ -1,4 +1,5 @@
-"""Training on fields in fewer bytes: the same bits as on the values they are read as, by both faces."""
+"""Training on fields in fewer bytes: the same bits as on the values they are read as, by both
+faces."""
 
 import pytest
 import torch

@@ -38,7 +38,8 @@ def received(graph, rows, targets, norm=None, attention=(), **more):
 
 @st.composite
 def cases(draw):
-    """A graph with self-loops, parallel edges and isolated vertices, rows to send, and some of its vertices."""
+    """A graph with self-loops, parallel edges and isolated vertices, rows to send, and some of its
+    vertices."""
     n = draw(st.integers(1, 12))
     ends = st.lists(st.integers(0, n - 1), min_size=(m := draw(st.integers(0, 50))), max_size=m)
     rows = torch.randn(n, 6, generator=torch.Generator().manual_seed(draw(st.integers(0, 99))))
@@ -85,7 +86,9 @@ class TestSums:
         for v in range(graph.num_nodes):
             sources = [v, *(src for src, dst in kept if dst == v)]
             out_degree = [1 + sum(src == u for src, _ in kept) for u in sources]
-            total = sum(rows[u] / degree**0.5 for u, degree in zip(sources, out_degree, strict=True))
+            total = sum(
+                rows[u] / degree**0.5 for u, degree in zip(sources, out_degree, strict=True)
+            )
             want[v] += total / len(sources) * (len(sources) + more) ** 0.5
         got = received(graph, rows, targets, norm, room=room)
         torch.testing.assert_close(got, want[targets], rtol=1e-4, atol=1e-5)
@@ -94,13 +97,17 @@ class TestSums:
     @given(case=cases(), heads=st.integers(1, 3), scale=st.sampled_from([1.0, 50.0]))
     def test_attention_to_neighbours_and_itself_once(self, room, case, heads, scale):
         graph, rows, targets = case
-        vectors = scale * torch.randn(2, heads, 6 // heads, generator=torch.Generator().manual_seed(0))
+        vectors = scale * torch.randn(
+            2, heads, 6 // heads, generator=torch.Generator().manual_seed(0)
+        )
         want = torch.ones(graph.num_nodes, 6)
         for v in range(graph.num_nodes):
             sources = [v, *(src for src, dst in edges(graph) if dst == v and src != v)]
             for h in range(heads):
                 part = slice(h * (6 // heads), (h + 1) * (6 // heads))
-                scores = torch.stack([rows[u, part] @ vectors[0, h] + rows[v, part] @ vectors[1, h] for u in sources])
+                scores = torch.stack(
+                    [rows[u, part] @ vectors[0, h] + rows[v, part] @ vectors[1, h] for u in sources]
+                )
                 weights = torch.nn.functional.leaky_relu(scores, 0.2).softmax(0)
                 want[v, part] += weights @ rows[sources][:, part]
         got = received(graph, rows, targets, attention=tuple(vectors), room=room)
@@ -117,7 +124,11 @@ def test_a_graph_of_many_chunks_equals_one_matrix_product(dtype):
     before, rows = graph.csc.indptr.clone(), torch.randn(n, 4, generator=g)
     sums = torch.zeros(n, 4).index_add_(0, dst, rows[src])
     want = 1 + sums / graph.in_degrees().clamp(min=1)[:, None]
-    for targets, room in ((slice(0, n), 2**40), (slice(0, n), 1 << 18), (torch.arange(0, n, 3), 1 << 16)):
+    for targets, room in (
+        (slice(0, n), 2**40),
+        (slice(0, n), 1 << 18),
+        (torch.arange(0, n, 3), 1 << 16),
+    ):
         got = received(graph, rows, targets, room=room)
         torch.testing.assert_close(got, want[targets], rtol=1e-4, atol=1e-5)
     assert torch.equal(graph.csc.indptr, before)
@@ -135,7 +146,9 @@ def test_edges_on_disk_come_to_the_same_bits(tmp_path, monkeypatch):
     monkeypatch.setattr(csc_pages.CSCPages, "are_in_memory", lambda self: False)
     need = csc_pages.CSCPages.need_edges
     monkeypatch.setattr(
-        csc_pages.CSCPages, "need_edges", lambda *arguments: (asked.extend(arguments[1]), need(*arguments))
+        csc_pages.CSCPages,
+        "need_edges",
+        lambda *arguments: (asked.extend(arguments[1]), need(*arguments)),
     )
     opened = Graph.open(tmp_path / "graph")
     assert torch.equal(received(opened, rows, targets), want)
@@ -163,11 +176,19 @@ def test_what_outputs_need(case, hops):
 
 
 @settings(max_examples=60)
-@given(marked=st.lists(st.booleans(), min_size=1, max_size=30), places=st.integers(1, 9), most=st.integers(1, 9))
+@given(
+    marked=st.lists(st.booleans(), min_size=1, max_size=30),
+    places=st.integers(1, 9),
+    most=st.integers(1, 9),
+)
 def test_marked_vertices_are_taken_once_and_numbered(marked, places, most):
     mask, end, taken = torch.tensor(marked).numpy(), 0, []
     while end < len(marked):
-        begin, place, found = end, torch.full((places,), -1).numpy(), torch.zeros(most, dtype=torch.int64).numpy()
+        begin, place, found = (
+            end,
+            torch.full((places,), -1).numpy(),
+            torch.zeros(most, dtype=torch.int64).numpy(),
+        )
         end, count = _layer_pass.take_marked(mask, begin, place, found)
         assert begin < end <= begin + places or count == most
         assert [place[v - begin] for v in found[:count]] == list(range(count))

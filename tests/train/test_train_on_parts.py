@@ -27,14 +27,23 @@ from pagraph.train.task import make_task
 pytestmark = pytest.mark.slow
 
 MODELS = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
-FULL = {"fanout": (-1, -1), "batch_size": 1000, "epochs": 4, "hidden": 8, "dropout": 0.0, "lr": 0.05}
+FULL = {
+    "fanout": (-1, -1),
+    "batch_size": 1000,
+    "epochs": 4,
+    "hidden": 8,
+    "dropout": 0.0,
+    "lr": 0.05,
+}
 
 
 def divided(graph, shares, *, evaluated=False, hops=2):
     """A partition with these shares of the training vertices."""
     train_ids = graph.ndata["train_mask"].nonzero().squeeze(1)
     g = torch.Generator().manual_seed(0)
-    parts = torch.multinomial(torch.tensor(shares), len(train_ids), replacement=True, generator=g).int()
+    parts = torch.multinomial(
+        torch.tensor(shares), len(train_ids), replacement=True, generator=g
+    ).int()
     partition = Partition(graph, train_ids, parts, len(shares), hops, "hash")
     if not evaluated:
         return partition
@@ -62,7 +71,12 @@ def folder(whole, tmp_path_factory):
     write_partition(divided(graph, [1.0]), path / "one", source=path / "graph")
     write_partition(divided(graph, [0.8, 0.2]), path / "uneven", source=path / "graph")
     write_partition(divided(graph, [0.5, 0.5], evaluated=True), path / "evaluated")
-    write_partition(divided(graph, [0.4, 0.3, 0.2, 0.1]), path / "four", source=path / "graph", features="reference")
+    write_partition(
+        divided(graph, [0.4, 0.3, 0.2, 0.1]),
+        path / "four",
+        source=path / "graph",
+        features="reference",
+    )
     write_partition(divided(graph, [0.5, 0.5]), path / "lonely")
     return path
 
@@ -82,7 +96,9 @@ class TestInOneProcess:
             assert work.evaluation.is_part
             nodes = torch.cat([work.task.val, work.task.test])
             got = predict(net, work.evaluation, ids=nodes)
-            torch.testing.assert_close(got, everything[part.global_ids[nodes]], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                got, everything[part.global_ids[nodes]], rtol=1e-4, atol=1e-5
+            )
             evaluated += part.global_ids[nodes].tolist()
         assert sorted(evaluated) == sorted(torch.cat([task.val, task.test]).tolist())
 
@@ -97,39 +113,61 @@ class TestInOneProcess:
 
     def test_what_is_wrong_is_said_before_training(self, folder, tmp_path):
         options = TrainOptions(device="cpu")
-        with pytest.raises(ValueError, match=r"as many as the parts of .*, 2, got 1: torchrun --nproc_per_node=2 -m"):
+        with pytest.raises(
+            ValueError,
+            match=r"as many as the parts of .*, 2, got 1: torchrun --nproc_per_node=2 -m",
+        ):
             assign(folder / "uneven", options)
-        with pytest.raises(ValueError, match=r"fanout must be no longer than the hops of the parts, 2, got \[3"):
+        with pytest.raises(
+            ValueError, match=r"fanout must be no longer than the hops of the parts, 2, got \[3"
+        ):
             assign(folder / "one", replace(options, fanout=(3, 3, 3)))
-        with pytest.raises(ValueError, match="split must be chosen when a graph is divided, got 'pub_'"):
+        with pytest.raises(
+            ValueError, match="split must be chosen when a graph is divided, got 'pub_'"
+        ):
             assign(folder / "one", options, split="pub_")
-        with pytest.raises(ValueError, match="folder must hold a partition for 3 processes, got the graph folder"):
+        with pytest.raises(
+            ValueError, match="folder must hold a partition for 3 processes, got the graph folder"
+        ):
             assign(folder / "graph", options, world=Pretended(size=3))
         with pytest.raises(
-            ValueError, match="evaluation needs the graph that was divided, or parts that hold .*--eval"
+            ValueError,
+            match="evaluation needs the graph that was divided, or parts that hold .*--eval",
         ):
             assign(folder / "lonely", options, world=Pretended(size=2))
 
     def test_a_part_without_training_vertices_is_refused_by_all(self, folder, tmp_path):
         graph = Graph.open(folder / "graph")
         idle = replace(
-            divided(graph, [0.5, 0.5]), parts=torch.zeros(int(graph.ndata["train_mask"].sum()), dtype=torch.int32)
+            divided(graph, [0.5, 0.5]),
+            parts=torch.zeros(int(graph.ndata["train_mask"].sum()), dtype=torch.int32),
         )
         write_partition(idle, tmp_path / "idle", source=folder / "graph")
         for rank in range(2):
             with pytest.raises((ValueError, OtherProcessError)) as caught:
-                assign(tmp_path / "idle", TrainOptions(device="cpu"), world=Pretended(rank=rank, size=2))
+                assign(
+                    tmp_path / "idle",
+                    TrainOptions(device="cpu"),
+                    world=Pretended(rank=rank, size=2),
+                )
             error = caught.value if rank == 0 else caught.value.__cause__
-            assert re.fullmatch(r"parts must have at least 1 training vertex each, got \[\d+, 0\]", str(error))
+            assert re.fullmatch(
+                r"parts must have at least 1 training vertex each, got \[\d+, 0\]", str(error)
+            )
 
     def test_machines_that_were_given_different_options_do_not_wait_for_each_other(self, folder):
         class Another(Pretended):
             def gather(self, value):
                 return (
-                    [value, replace(value, batch_size=7, cache="0")] if isinstance(value, TrainOptions) else [value] * 2
+                    [value, replace(value, batch_size=7, cache="0")]
+                    if isinstance(value, TrainOptions)
+                    else [value] * 2
                 )
 
-        with pytest.raises(ValueError, match=r"batch_size must be the same in all processes, got \[1000, 7\] by rank"):
+        with pytest.raises(
+            ValueError,
+            match=r"batch_size must be the same in all processes, got \[1000, 7\] by rank",
+        ):
             assign(folder / "uneven", TrainOptions(device="cpu"), world=Another(size=2))
 
     def test_accuracies_count_over_all_vertices(self, whole):
@@ -142,7 +180,8 @@ class TestInOneProcess:
 
     @pytest.mark.parametrize("size", [2, 3, 7])
     def test_several_processes_count_each_vertex_once_and_by_its_own_score(self, whole, size):
-        """Every vertex counts, those at the ends of the shares too; which ones are right is chosen at random."""
+        """Every vertex counts, those at the ends of the shares too; which ones are right is chosen
+        at random."""
         torch.manual_seed(1)
         net = GraphSAGE([8, 6, 4], framework_of("dgl"), dropout=0.0)
         evaluation = Evaluation(whole, torch.arange(0, 600, 2), torch.arange(599, 0, -2))
@@ -163,7 +202,15 @@ class TestInOneProcess:
 
         with ThreadPoolExecutor(size) as threads:
             got = list(threads.map(count, worlds))
-        assert got == [tuple(float(right[ids].double().mean()) for ids in (evaluation.val, evaluation.test))] * size
+        assert (
+            got
+            == [
+                tuple(
+                    float(right[ids].double().mean()) for ids in (evaluation.val, evaluation.test)
+                )
+            ]
+            * size
+        )
 
 
 class Pretended(World):
@@ -207,11 +254,24 @@ RUNS = {
     "gat": {"folder": "uneven", "model": "gat", **FULL},
     "own": {"folder": "evaluated", "model": "gcn", **FULL},
     "fp16": {"folder": "uneven", "model": "gcn", "grad_compression": "fp16", **FULL},
-    "powersgd": {"folder": "uneven", "grad_compression": "powersgd", **FULL, "hidden": 64, "epochs": 25},
+    "powersgd": {
+        "folder": "uneven",
+        "grad_compression": "powersgd",
+        **FULL,
+        "hidden": 64,
+        "epochs": 25,
+    },
     "plain": {"folder": "uneven", **FULL, "hidden": 64, "epochs": 25},
     "dgl": {"folder": "uneven", "model": "sage", "loader": "dgl", **FULL},
     "pyg": {"folder": "uneven", "model": "gcn", "layers": "pyg", **FULL},
-    "sampled": {"folder": "uneven", "fanout": (5, 5), "batch_size": 50, "epochs": 12, "hidden": 16, "lr": 0.01},
+    "sampled": {
+        "folder": "uneven",
+        "fanout": (5, 5),
+        "batch_size": 50,
+        "epochs": 12,
+        "hidden": 16,
+        "lr": 0.01,
+    },
 }
 
 
@@ -254,7 +314,18 @@ class TestInTwoProcesses:
 
 
 class TestTheCommand:
-    QUICK = ("--epochs", "3", "--hidden", "8", "--fanout", "3,3", "--batch-size", "30", "--device", "cpu")
+    QUICK = (
+        "--epochs",
+        "3",
+        "--hidden",
+        "8",
+        "--fanout",
+        "3,3",
+        "--batch-size",
+        "30",
+        "--device",
+        "cpu",
+    )
 
     @pytest.mark.parametrize("layers", ["dgl", "pyg"])
     def test_four_processes_by_torchrun(self, folder, tmp_path, layers):
@@ -262,17 +333,26 @@ class TestTheCommand:
         done = torchrun(4, folder / "four", *self.QUICK, *more, "--layers", layers)
         assert done.returncode == 0, done.stderr
         lines = done.stdout.splitlines()
-        assert len(lines) == 7  # of one process: two on what is trained on, one of the run, one each epoch, a summary
+        # Of one process: two on what is trained on, one of the run, one each epoch, a summary.
+        assert len(lines) == 7
         assert lines[0].startswith(f"{folder / 'four'}: 4 parts of 2 hops, ")
         assert lines[0].endswith("evaluated on the whole graph")
         assert lines[2] == f"gcn with {layers}'s layers and pagraph's loader on cpu, 4 processes"
         number = r"[\d.]+"
-        spread = rf"loading {number} \({number} to {number}\), computing {number} \({number} to {number}\)"
+        spread = (
+            rf"loading {number} \({number} to {number}\), computing {number} \({number} to "
+            rf"{number}\)"
+        )
         assert all(re.search(spread, line) for line in lines[3:6])
         report = json.loads((tmp_path / "r.json").read_text())
         assert [rank["part"] for rank in report["ranks"]] == [0, 1, 2, 3]
         assert all(len(rank["loading_seconds"]) == 3 for rank in report["ranks"])
-        assert report["partition"] == {"method": "hash", "parts": 4, "hops": 2, "evaluation": "source"}
+        assert report["partition"] == {
+            "method": "hash",
+            "parts": 4,
+            "hops": 2,
+            "evaluation": "source",
+        }
         for rank in range(4):
             assert len(spans(checked(tmp_path / f"t.rank{rank}.json.gz"), "epoch 2")) >= 1
 

@@ -12,7 +12,12 @@ INSTALLED = "dgl" if importlib.util.find_spec("dgl") is not None else "pyg"
 
 def test_defaults_are_valid_and_frozen():
     options = TrainOptions()
-    assert (options.model, options.layers, options.loader, options.fanout) == ("sage", INSTALLED, "pagraph", (10, 10))
+    assert (options.model, options.layers, options.loader, options.fanout) == (
+        "sage",
+        INSTALLED,
+        "pagraph",
+        (10, 10),
+    )
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.epochs = 3
 
@@ -69,7 +74,9 @@ def test_auto_takes_the_gpu_where_there_is_one():
 
 
 def test_boundaries_are_accepted():
-    options = TrainOptions(fanout=(-1,), dropout=0.0, weight_decay=0.0, num_workers=0, prefetch=0, seed=2**32 - 1)
+    options = TrainOptions(
+        fanout=(-1,), dropout=0.0, weight_decay=0.0, num_workers=0, prefetch=0, seed=2**32 - 1
+    )
     assert options.fanout == (-1,)
 
 
@@ -80,13 +87,19 @@ def test_heads_share_the_hidden_width():
 
 
 def test_layers_go_with_the_loader():
-    assert [TrainOptions(loader=name).layers for name in ("pagraph", "dgl", "pyg")] == [INSTALLED, "dgl", "pyg"]
+    assert [TrainOptions(loader=name).layers for name in ("pagraph", "dgl", "pyg")] == [
+        INSTALLED,
+        "dgl",
+        "pyg",
+    ]
     assert TrainOptions(layers="pyg").loader == "pagraph"
     with pytest.raises(ValueError, match="layers must be 'pyg' with pyg's loader, got 'dgl'"):
         TrainOptions(layers="dgl", loader="pyg")
 
 
-@pytest.mark.parametrize(("missing", "expected"), [(["dgl"], "pyg"), (["dgl", "torch_geometric"], "auto")])
+@pytest.mark.parametrize(
+    ("missing", "expected"), [(["dgl"], "pyg"), (["dgl", "torch_geometric"], "auto")]
+)
 def test_layers_are_those_that_are_installed(monkeypatch, missing, expected):
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)

@@ -22,7 +22,8 @@ QUICK = {"batch_size": 100, "epochs": 30, "hidden": 16, "device": "cpu", "lr": 0
 
 @st.composite
 def graphs(draw):
-    """Directed, with self-loops, parallel edges and isolated vertices; every vertex is in every part."""
+    """Directed, with self-loops, parallel edges and isolated vertices; every vertex is in every
+    part."""
     n = draw(st.integers(2, 15))
     ends = st.lists(st.integers(0, n - 1), min_size=(m := draw(st.integers(0, 60))), max_size=m)
     g = torch.Generator().manual_seed(draw(st.integers(0, 99)))
@@ -74,12 +75,17 @@ def test_the_same_parameters_give_the_same_scores(name, kind, graph, row_normali
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_are_the_same_too(graph, name, framework):
     torch.manual_seed(0)
-    ordinary, early = (MODELS[name]([8, 6, 4], framework, dropout=0.0, preaggregated=flag) for flag in (False, True))
+    ordinary, early = (
+        MODELS[name]([8, 6, 4], framework, dropout=0.0, preaggregated=flag)
+        for flag in (False, True)
+    )
     early.load_state_dict(ordinary.state_dict())
     options, seeds = TrainOptions(model=name), torch.arange(0, 600, 7)
     for model, source in ((ordinary, graph), (early, with_sums(graph, name))):
         task = make_task(source, options)
-        loss = torch.nn.functional.cross_entropy(scores(framework, task, model, seeds), graph.ndata["label"][seeds])
+        loss = torch.nn.functional.cross_entropy(
+            scores(framework, task, model, seeds), graph.ndata["label"][seeds]
+        )
         loss.backward()
     for one, other in zip(ordinary.parameters(), early.parameters(), strict=True):
         torch.testing.assert_close(other.grad, one.grad, rtol=1e-3, atol=1e-5)
@@ -94,7 +100,9 @@ def test_layer_wise_prediction(graph, name, layers, framework):
     got = predict(model, Evaluation.of(task))
     assert model.training
     everyone = torch.arange(600)
-    torch.testing.assert_close(got, scores(framework, task, model.eval(), everyone).detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        got, scores(framework, task, model.eval(), everyone).detach(), rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -113,7 +121,9 @@ def test_the_accuracy_is_that_of_one_hop_more(graph, name):
     accuracy = {}
     for source, fanout in ((graph, (5, 5)), (with_sums(graph, name), (5,))):
         runs = [TrainOptions(**QUICK, model=name, fanout=fanout, seed=seed) for seed in range(3)]
-        accuracy[fanout] = sum(train(make_task(source, options), options).test_accuracy for options in runs) / 3
+        accuracy[fanout] = (
+            sum(train(make_task(source, options), options).test_accuracy for options in runs) / 3
+        )
     assert accuracy[(5,)] == pytest.approx(accuracy[(5, 5)], abs=0.06)
 
 
@@ -122,32 +132,44 @@ def test_features_of_half_precision(graph, tmp_path):
     preaggregate(graph, tmp_path / "graph", model="sage")
     options = TrainOptions(**QUICK | {"epochs": 1}, fanout=(5,))
     task = make_task(open_graph(tmp_path / "graph"), options)
-    assert [task.graph.ndata[name].dtype for name in ("feat", "feat_mean")] == [torch.float16, torch.float32]
+    assert [task.graph.ndata[name].dtype for name in ("feat", "feat_mean")] == [
+        torch.float16,
+        torch.float32,
+    ]
     assert train(task, options).epochs[0].loss < 20
 
 
 @pytest.mark.parametrize(("made_for", "asked"), [("sage", "gcn"), ("gcn", "sage"), ("sage", "gat")])
 def test_another_model_is_refused(graph, made_for, asked):
-    message = f"model must be '{made_for}', for which the features are pre-aggregated, got '{asked}'"
+    message = (
+        f"model must be '{made_for}', for which the features are pre-aggregated, got '{asked}'"
+    )
     with pytest.raises(ValueError, match=message):
         make_task(with_sums(graph, made_for), TrainOptions(model=asked))
 
 
 def test_normalising_too_late_is_refused(graph):
     with pytest.raises(
-        ValueError, match="row_normalize must be asked for before features are pre-aggregated, got True"
+        ValueError,
+        match="row_normalize must be asked for before features are pre-aggregated, got True",
     ):
         make_task(with_sums(graph, "gcn"), TrainOptions(model="gcn", row_normalize=True))
 
 
 def test_fields_that_do_not_fit(graph):
     graph.set_field("feat_mean", torch.zeros(600, 7))
-    with pytest.raises(ValueError, match=r"feat_mean must be a 2-D real field 8 wide, got torch.float32 \(600, 7\)"):
+    with pytest.raises(
+        ValueError, match=r"feat_mean must be a 2-D real field 8 wide, got torch.float32 \(600, 7\)"
+    ):
         make_task(graph, TrainOptions())
     del graph.ndata["feat"]
-    with pytest.raises(ValueError, match=r"must have the fields feat, feat_mean, label, .*it lacks feat and has"):
+    with pytest.raises(
+        ValueError, match=r"must have the fields feat, feat_mean, label, .*it lacks feat and has"
+    ):
         make_task(graph, TrainOptions())
 
 
 def test_the_task_says_so(graph):
-    assert "8 pre-aggregated features" in str(make_task(with_sums(graph, "gcn"), TrainOptions(model="gcn")))
+    assert "8 pre-aggregated features" in str(
+        make_task(with_sums(graph, "gcn"), TrainOptions(model="gcn"))
+    )

@@ -1,4 +1,5 @@
-"""Parts of a graph with pre-aggregated features hold one hop less, and train and predict as the whole graph."""
+"""Parts of a graph with pre-aggregated features hold one hop less, and train and predict as the
+whole graph."""
 
 from dataclasses import replace
 
@@ -21,7 +22,15 @@ from pagraph.train.task import make_task
 pytestmark = pytest.mark.slow
 
 MODELS = {"sage": GraphSAGE, "gcn": GCN}
-FULL = {"fanout": (-1,), "batch_size": 1000, "epochs": 4, "hidden": 8, "dropout": 0.0, "lr": 0.05, "device": "cpu"}
+FULL = {
+    "fanout": (-1,),
+    "batch_size": 1000,
+    "epochs": 4,
+    "hidden": 8,
+    "dropout": 0.0,
+    "lr": 0.05,
+    "device": "cpu",
+}
 
 
 class Pretended(World):
@@ -33,7 +42,8 @@ class Pretended(World):
 
 @pytest.fixture(scope="module", params=MODELS)
 def folders(request, tmp_path_factory):
-    """The model's name, the ordinary graph, and a folder of it pre-aggregated and divided in two ways."""
+    """The model's name, the ordinary graph, and a folder of it pre-aggregated and divided in two
+    ways."""
     path = tmp_path_factory.mktemp(request.param)
     ordinary = community_graph(300, degree=3)
     write_graph(ordinary, path / "ordinary")
@@ -66,7 +76,10 @@ def test_parts_predict_for_their_own_what_the_ordinary_graph_does(folders):
     options = TrainOptions(model=name, **FULL)
     torch.manual_seed(1)
     framework = framework_of("dgl")
-    early, late = (MODELS[name]([8, 6, 4], framework, dropout=0.5, preaggregated=flag) for flag in (True, False))
+    early, late = (
+        MODELS[name]([8, 6, 4], framework, dropout=0.5, preaggregated=flag)
+        for flag in (True, False)
+    )
     late.load_state_dict(early.state_dict())
     everything = predict(late, Evaluation.of(make_task(ordinary, options)))
     seen = []
@@ -77,12 +90,17 @@ def test_parts_predict_for_their_own_what_the_ordinary_graph_does(folders):
         got = predict(early, work.evaluation, ids=nodes)
         torch.testing.assert_close(got, everything[part.global_ids[nodes]], rtol=1e-4, atol=1e-5)
         seen += part.global_ids[nodes].tolist()
-    assert sorted(seen) == (ordinary.ndata["val_mask"] | ordinary.ndata["test_mask"]).nonzero().squeeze(1).tolist()
+    assert (
+        sorted(seen)
+        == (ordinary.ndata["val_mask"] | ordinary.ndata["test_mask"]).nonzero().squeeze(1).tolist()
+    )
 
 
 def test_one_hop_more_than_the_parts_have_is_refused(folders):
     name, _, path = folders
-    with pytest.raises(ValueError, match=r"fanout must be no longer than the hops of the parts, 1, got \[5, 5\]"):
+    with pytest.raises(
+        ValueError, match=r"fanout must be no longer than the hops of the parts, 1, got \[5, 5\]"
+    ):
         assign(path / "one", TrainOptions(model=name, fanout=(5, 5)))
     assert default_fanout(path / "one") == (10,)
     assert default_fanout(path) == (10, 10)
@@ -90,5 +108,7 @@ def test_one_hop_more_than_the_parts_have_is_refused(folders):
 
 def test_another_model_is_refused(folders):
     name, _, path = folders
-    with pytest.raises(ValueError, match=f"model must be '{name}', for which the features are pre-aggregated"):
+    with pytest.raises(
+        ValueError, match=f"model must be '{name}', for which the features are pre-aggregated"
+    ):
         assign(path / "one", TrainOptions(model={"sage": "gcn", "gcn": "sage"}[name], fanout=(5,)))

@@ -18,7 +18,13 @@ def result(*records):
 
 
 def test_best_is_the_first_epoch_with_the_highest_validation_accuracy():
-    found = result(record(0, 0.5, 0.9), record(1), record(2, 0.7, 0.6), record(3, 0.7, 0.8), record(4, 0.6, 0.95))
+    found = result(
+        record(0, 0.5, 0.9),
+        record(1),
+        record(2, 0.7, 0.6),
+        record(3, 0.7, 0.8),
+        record(4, 0.6, 0.95),
+    )
     assert found.best.epoch == 2
     assert (found.val_accuracy, found.test_accuracy) == (0.7, 0.6)
 
@@ -29,7 +35,9 @@ def test_an_accuracy_of_zero_counts():
 
 
 def test_median_is_not_moved_by_the_first_epoch():
-    found = result(record(0, 0.1, 0.1, seconds=100.0), record(1, seconds=2.0), record(2, seconds=3.0))
+    found = result(
+        record(0, 0.1, 0.1, seconds=100.0), record(1, seconds=2.0), record(2, seconds=3.0)
+    )
     assert found.median_seconds("seconds") == 3.0
     with pytest.raises(AttributeError):
         found.median_seconds("minutes")
@@ -60,7 +68,9 @@ def test_an_epoch_of_several_processes():
     assert (found.loading_seconds, found.computing_seconds, found.hit_rate) == (1.5, 3.5, 0.25)
     whole = result(found, found)
     assert whole.hit_rate == 0.25
-    report = json.loads(json.dumps(TrainResult(TrainOptions(), (replace(found, val={"accuracy": 0.5}),)).to_json()))
+    report = json.loads(
+        json.dumps(TrainResult(TrainOptions(), (replace(found, val={"accuracy": 0.5}),)).to_json())
+    )
     assert [(r["train"], r["hit_rate"], r["loading_seconds"]) for r in report["ranks"]] == [
         (300, 0.1, [1.0]),
         (100, 0.5, [2.0]),

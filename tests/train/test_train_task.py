@@ -55,12 +55,16 @@ def test_gcn_norm_counts_degrees_by_direction():
 @pytest.mark.parametrize("missing", ["feat", "label", "train_mask", "val_mask", "test_mask"])
 def test_a_missing_field_is_named(graph, missing):
     del graph.ndata[missing]
-    with pytest.raises(ValueError, match=f"must have the fields feat, label, .*it lacks {missing} and has"):
+    with pytest.raises(
+        ValueError, match=f"must have the fields feat, label, .*it lacks {missing} and has"
+    ):
         make_task(graph, SAGE)
 
 
 def test_all_missing_fields_are_named_at_once():
-    with pytest.raises(ValueError, match="it lacks feat, label, train_mask, val_mask, test_mask and has none$"):
+    with pytest.raises(
+        ValueError, match="it lacks feat, label, train_mask, val_mask, test_mask and has none$"
+    ):
         make_task(Graph.from_coo([0], [1]), SAGE)
 
 
@@ -75,12 +79,28 @@ def test_an_empty_mask(graph, part):
     ("name", "value", "message"),
     [
         ("feat", torch.zeros(600), r"feat must be a 2-D real field, got torch.float32 \(600,\)"),
-        ("feat", torch.zeros(600, 2, dtype=torch.complex64), "feat must be a 2-D real field, got torch.complex64"),
+        (
+            "feat",
+            torch.zeros(600, 2, dtype=torch.complex64),
+            "feat must be a 2-D real field, got torch.complex64",
+        ),
         ("label", torch.zeros(600), "label must be a 1-D field of integers, got torch.float32"),
-        ("label", torch.zeros(600, 3, dtype=torch.int64), r"label must be a 1-D field of integers, got .*\(600, 3\)"),
+        (
+            "label",
+            torch.zeros(600, 3, dtype=torch.int64),
+            r"label must be a 1-D field of integers, got .*\(600, 3\)",
+        ),
         ("label", torch.full((600,), -1), "label must be at least 0 where a mask is set, got -1"),
-        ("label", torch.full((600,), 2**40), "label must be below 100000, the numbers of .*, got 1099511627776"),
-        ("val_mask", torch.ones(600, 2), r"val_mask must have one value for each vertex, got shape \(600, 2\)"),
+        (
+            "label",
+            torch.full((600,), 2**40),
+            "label must be below 100000, the numbers of .*, got 1099511627776",
+        ),
+        (
+            "val_mask",
+            torch.ones(600, 2),
+            r"val_mask must have one value for each vertex, got shape \(600, 2\)",
+        ),
     ],
 )
 def test_fields_that_do_not_fit(graph, name, value, message):
@@ -90,7 +110,9 @@ def test_fields_that_do_not_fit(graph, name, value, message):
 
 
 def test_unknown_labels_outside_the_masks_are_allowed(graph):
-    graph.ndata["val_mask"][:5] = graph.ndata["train_mask"][:5] = graph.ndata["test_mask"][:5] = False
+    graph.ndata["val_mask"][:5] = graph.ndata["train_mask"][:5] = graph.ndata["test_mask"][:5] = (
+        False
+    )
     graph.ndata["label"][:5] = -1
     assert make_task(graph, SAGE).num_classes == 4
 

@@ -1,4 +1,5 @@
-"""Training over a network that breaks: two network namespaces of this machine, joined by a virtual cable."""
+"""Training over a network that breaks: two network namespaces of this machine, joined by a virtual
+cable."""
 
 import os
 import re
@@ -19,11 +20,24 @@ from pagraph.partition import partition_graph, write_partition
 pytestmark = pytest.mark.slow
 
 SECONDS = 10
-SETTINGS = ("--epochs", "25", "--hidden", "8", "--fanout", "4,4", "--batch-size", "10", "--device", "cpu")
+SETTINGS = (
+    "--epochs",
+    "25",
+    "--hidden",
+    "8",
+    "--fanout",
+    "4,4",
+    "--batch-size",
+    "10",
+    "--device",
+    "cpu",
+)
 
 
 def ip(*arguments):
-    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True, timeout=60)
+    return subprocess.run(
+        ["ip", *arguments], capture_output=True, text=True, check=True, timeout=60
+    )
 
 
 class Machines:
@@ -78,7 +92,9 @@ class Machines:
         command = [sys.executable, "-m", "torch.distributed.run", *ends, *program(arguments)]
         env = {**environment(), "GLOO_SOCKET_IFNAME": self.links[number], "PYTHONUNBUFFERED": "1"}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(["ip", "netns", "exec", self.names[number], *command], env=env, **pipes)
+        return subprocess.Popen(
+            ["ip", "netns", "exec", self.names[number], *command], env=env, **pipes
+        )
 
 
 @pytest.fixture
@@ -99,18 +115,26 @@ def test_a_link_that_is_cut_ends_both_sides_and_a_restart_goes_on(machines, tmp_
     """Each machine has a folder of checkpoints of its own."""
     write_graph(community_graph(600, degree=4), tmp_path / "graph")
     graph = Graph.open(tmp_path / "graph")
-    write_partition(partition_graph(graph, 2, hops=2, method="hash"), tmp_path / "parts", source=tmp_path / "graph")
+    write_partition(
+        partition_graph(graph, 2, hops=2, method="hash"),
+        tmp_path / "parts",
+        source=tmp_path / "graph",
+    )
 
     def both(name):
         more = ("--timeout", SECONDS, "--checkpoint")
         return [
-            machines.torchrun(number, tmp_path / "parts", *SETTINGS, *more, tmp_path / f"{name}{number}")
+            machines.torchrun(
+                number, tmp_path / "parts", *SETTINGS, *more, tmp_path / f"{name}{number}"
+            )
             for number in range(2)
         ]
 
     def ended(processes):
         try:
-            return [(*process.communicate(timeout=180), process.returncode) for process in processes]
+            return [
+                (*process.communicate(timeout=180), process.returncode) for process in processes
+            ]
         finally:
             for process in processes:
                 process.kill()

@@ -24,10 +24,11 @@ __all__ = ["AcceleratedFeature", "Link"]
 
 
 class AcceleratedFeature(WideFeature):
-    """Rows on an accelerator: hits from the cache, misses from the host, on the stream that is in use.
+    """Rows on an accelerator: hits from the cache, misses from the host, on the stream that is in
+    use.
 
-    Nothing waits for the stream's work. Where rows are reached by zero-copy one kernel reads all of them; else the hits
-    are copied on the device while the CPU sends the misses.
+    Nothing waits for the stream's work. Where rows are reached by zero-copy one kernel reads all of
+    them; else the hits are copied on the device while the CPU sends the misses.
 
     Args:
         source: All the rows, as the cache keeps them. A field on the device itself needs no cache.
@@ -61,24 +62,31 @@ class AcceleratedFeature(WideFeature):
         self._missed = 1.0  # share of the rows, in the last read whose hits are known
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
-        """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature` and :meth:`read_counted`."""
+        """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature` and
+        :meth:`read_counted`."""
         return self.read_counted(ids, out)[0]
 
     def read_counted(
-        self, ids: Tensor, out: Tensor | BufferPool | None = None, bounds: Sequence[int] | None = None
+        self,
+        ids: Tensor,
+        out: Tensor | BufferPool | None = None,
+        bounds: Sequence[int] | None = None,
     ) -> tuple[Tensor, Hits]:
-        """The rows of ``ids``, with the number of rows that the cache served, of each part of the ids.
+        """The rows of ``ids``, with the number of rows that the cache served, of each part of the
+        ids.
 
         Args:
-            ids: 1-D int32 or int64, on the CPU, or on the device. Ids on the device are not checked before their rows
-                are read: those out of range become zeros, or raise IndexError where rows are staged.
+            ids: 1-D int32 or int64, on the CPU, or on the device. Ids on the device are not checked
+                before their rows are read: those out of range become zeros, or raise IndexError
+                where rows are staged.
             out: A contiguous tensor on the device to write to and return.
             bounds: The ends of the parts, such as ``MiniBatch.hop_ends``; see ``part_ends``.
 
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.
             TypeError: ``ids`` is not an int32 or int64 tensor.
-            ValueError: ``ids``, ``out`` or ``bounds`` do not fit, or a value is too large for the cache's dtype.
+            ValueError: ``ids``, ``out`` or ``bounds`` do not fit, or a value is too large for the
+                cache's dtype.
             OutOfMemory: There is not enough memory on the device.
         """
         index: Array | None = None
@@ -109,10 +117,13 @@ class AcceleratedFeature(WideFeature):
             raise TypeError(f"ids must be an int32 or int64 tensor, got {ids.dtype}")
         if ids.dim() != 1 or ids.device != self.device:
             raise ValueError(
-                f"ids must be 1-D and on the CPU or {self.device}, got shape {tuple(ids.shape)} on {ids.device}"
+                f"ids must be 1-D and on the CPU or {self.device}, got shape {tuple(ids.shape)} on "
+                f"{ids.device}"
             )
 
-    def _read_near(self, tensor: Tensor, index: Array | None, there: Tensor | None, out: Tensor) -> None:
+    def _read_near(
+        self, tensor: Tensor, index: Array | None, there: Tensor | None, out: Tensor
+    ) -> None:
         """Read rows of a tensor on the device."""
         self._accelerator.current_stream.owns(tensor)
         there = self._sent(index) if there is None else there
@@ -122,8 +133,11 @@ class AcceleratedFeature(WideFeature):
         else:
             gather(self._accelerator, there, out, num_rows=self.num_rows, rows=rows, cache=None)
 
-    def _read_far(self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor) -> Hits:
-        """Read host and cached rows; one of ``index`` and ``there``, the ids on the device, is given."""
+    def _read_far(
+        self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor
+    ) -> Hits:
+        """Read host and cached rows; one of ``index`` and ``there``, the ids on the device, is
+        given."""
         complete = self._cache is not None and len(self._cache) == self.num_rows
         rows = None if complete else self.transfer.reach(source, self._ring)
         if rows is not None or (complete and self._accelerator.runs_kernels):
@@ -131,7 +145,12 @@ class AcceleratedFeature(WideFeature):
         return self._stage(source, index, there, ends, out)
 
     def _gather(
-        self, index: Array | None, there: Tensor | None, ends: Array, out: Tensor, rows: ReachableRows | None
+        self,
+        index: Array | None,
+        there: Tensor | None,
+        ends: Array,
+        out: Tensor,
+        rows: ReachableRows | None,
     ) -> Hits:
         """Read all rows by one kernel, which counts the hits."""
         if there is None:
@@ -164,7 +183,9 @@ class AcceleratedFeature(WideFeature):
         elif (known := asked[1].now()) is not None:
             self._asked, self._missed = None, 1 - sum(known) / asked[0]
 
-    def _stage(self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor) -> Hits:
+    def _stage(
+        self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor
+    ) -> Hits:
         """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""
         cache, kernels = self._cache, self._accelerator.runs_kernels
         fetched = None if there is None else self._fetch(there)
@@ -204,7 +225,9 @@ class AcceleratedFeature(WideFeature):
 
     def _fetch(self, tensor: Tensor) -> tuple[Tensor, Event]:
         """A copy of a tensor of the device on the CPU, and when it is there; waits for nothing."""
-        memory = self._accelerator.host_memory(tensor.numel() * tensor.element_size()).view(tensor.dtype)
+        memory = self._accelerator.host_memory(tensor.numel() * tensor.element_size()).view(
+            tensor.dtype
+        )
         memory.copy_(tensor, non_blocking=True)
         return memory, self._accelerator.current_stream.record()
 
@@ -212,18 +235,25 @@ class AcceleratedFeature(WideFeature):
 def _check_cache(cache: FeatureCache, source: StoredFeature, accelerator: Accelerator) -> None:
     check_rows(cache, source)
     slots = cache.device_slots
-    if slots is None or slots.device != accelerator.device or cache.rows.device != accelerator.device:
+    if (
+        slots is None
+        or slots.device != accelerator.device
+        or cache.rows.device != accelerator.device
+    ):
         where = None if slots is None else slots.device
         raise ValueError(
-            f"cache must have its rows and device_slots on {accelerator.device}, got {cache.rows.device} and {where}"
+            f"cache must have its rows and device_slots on {accelerator.device}, got "
+            f"{cache.rows.device} and {where}"
         )
     if len(slots) != source.num_rows:
-        raise ValueError(f"cache must have a slot for each of {source.num_rows} rows, got {len(slots)}")
+        raise ValueError(
+            f"cache must have a slot for each of {source.num_rows} rows, got {len(slots)}"
+        )
 
 
 _PATIENCE = 8
-"""Reads of new values before their memory is pinned, which takes longer than to read them: those of a field that is
-replaced at every step never are. The first values of a field are, at once."""
+"""Reads of new values before their memory is pinned, which takes longer than to read them: those of
+a field that is replaced at every step never are. The first values of a field are, at once."""
 
 
 @dataclass(eq=False)
@@ -236,7 +266,8 @@ class _Way:
 
 
 class Link:
-    """Transfer paths (``mode``: see :class:`Transfer`) of a set's fields to one accelerator. Safe from any thread."""
+    """Transfer paths (``mode``: see :class:`Transfer`) of a set's fields to one accelerator. Safe
+    from any thread."""
 
     def __init__(self, accelerator: Accelerator, mode: str = "auto") -> None:
         self.accelerator = accelerator
@@ -268,7 +299,8 @@ class Link:
             return {key: way.transfer for key, way in self._ways.items()}
 
     def transfer(self, key: Hashable, version: FieldVersion) -> Transfer:
-        """Transfer path of a version of a field: the same while the values are in the same memory."""
+        """Transfer path of a version of a field: the same while the values are in the same
+        memory."""
         with self._lock:
             way = self._ways.get(key)
             if way is None:
@@ -276,7 +308,11 @@ class Link:
             old = None
             if not _same_memory(way.version, version):
                 old = way.transfer
-                way.transfer, way.version, way.reads = Transfer(self.accelerator, self._mode), version, 0
+                way.transfer, way.version, way.reads = (
+                    Transfer(self.accelerator, self._mode),
+                    version,
+                    0,
+                )
             way.reads += 1
             transfer = way.transfer if way.reads > _PATIENCE else self._passing
         if old is not None:
@@ -284,10 +320,12 @@ class Link:
         return transfer
 
     def wait_for_writes(self, key: Hashable, version: FieldVersion, caller: Stream) -> None:
-        """Make the first read of a version of a field on the device wait for its writes on the stream ``caller``.
+        """Make the first read of a version of a field on the device wait for its writes on the
+        stream ``caller``.
 
-        The caller's stream is the user's, or in a thread of the loader the default one, on which users compute as long
-        as they choose no other. Later reads do not wait, or reading would follow all computation.
+        The caller's stream is the user's, or in a thread of the loader the default one, on which
+        users compute as long as they choose no other. Later reads do not wait, or reading would
+        follow all computation.
         """
         with self._lock:
             if self._written.get(key) != version:
@@ -299,7 +337,9 @@ class Link:
         transfer = self.transfer(key, path.version)
         known: AcceleratedFeature | None = path.accelerated
         if known is None or known.transfer is not transfer:
-            known = AcceleratedFeature(path.stored, path.cache, self.accelerator, self.ring, transfer)
+            known = AcceleratedFeature(
+                path.stored, path.cache, self.accelerator, self.ring, transfer
+            )
             path.accelerated = known
         return known
 

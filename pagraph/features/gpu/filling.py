@@ -26,7 +26,8 @@ _COMPARED_BYTES = 8 << 20
 
 @dataclass(frozen=True, eq=False)
 class Filling:
-    """Bytes and times of a filling, from when its path was chosen; it may still be under way. Holds no rows."""
+    """Bytes and times of a filling, from when its path was chosen; it may still be under way. Holds
+    no rows."""
 
     nbytes: int
     begun: Event
@@ -38,12 +39,14 @@ class Filling:
         return self.ready.seconds_since(self.begun)
 
 
-def fill_rows(source: HostRows, ids: Tensor, link: Link, transfer: Transfer) -> tuple[Tensor, Filling]:
+def fill_rows(
+    source: HostRows, ids: Tensor, link: Link, transfer: Transfer
+) -> tuple[Tensor, Filling]:
     """The rows of ``ids`` on the accelerator, in that order; waits for nothing on the device.
 
-    Where the device reads host memory itself, a kernel puts each row in place; if all rows are wanted in their own
-    order, that is one plain copy. Else the CPU gathers them into pinned buffers, one while another is copied.
-    ``ids`` are int64, on the CPU, without repeats.
+    Where the device reads host memory itself, a kernel puts each row in place; if all rows are
+    wanted in their own order, that is one plain copy. Else the CPU gathers them into pinned
+    buffers, one while another is copied. ``ids`` are int64, on the CPU, without repeats.
     """
     with link.stream.use():
         reached = transfer.reach(source, link.ring)
@@ -53,8 +56,11 @@ def fill_rows(source: HostRows, ids: Tensor, link: Link, transfer: Transfer) -> 
         return rows, Filling(rows.numel() * rows.element_size(), begun, link.stream.record())
 
 
-def holds_on_device(cache: FeatureCache, source: HostRows, ids: Tensor, link: Link, transfer: Transfer) -> bool:
-    """Whether a cache of ``ids`` has the very bits that the source has now; reads all of these rows."""
+def holds_on_device(
+    cache: FeatureCache, source: HostRows, ids: Tensor, link: Link, transfer: Transfer
+) -> bool:
+    """Whether a cache of ``ids`` has the very bits that the source has now; reads all of these
+    rows."""
     with link.stream.use():
         reached = transfer.reach(source, link.ring)
         same = []  # tensors on the device: nothing waits before the end
@@ -66,7 +72,9 @@ def holds_on_device(cache: FeatureCache, source: HostRows, ids: Tensor, link: Li
         return bool(torch.stack(same).all()) if same else True
 
 
-def _read_into(rows: Tensor, source: HostRows, ids: Tensor, link: Link, reached: ReachableRows | None) -> None:
+def _read_into(
+    rows: Tensor, source: HostRows, ids: Tensor, link: Link, reached: ReachableRows | None
+) -> None:
     if reached is None:
         chosen: Array = ids.numpy()
         order = None
@@ -79,12 +87,23 @@ def _read_into(rows: Tensor, source: HostRows, ids: Tensor, link: Link, reached:
     else:
         for begin, end in _spans(len(ids), source.row_bytes, _CHUNK_BYTES):
             (there,) = link.ring.upload([ids[begin:end]])
-            gather(link.accelerator, there, rows[begin:end], num_rows=source.num_rows, rows=reached, cache=None)
+            gather(
+                link.accelerator,
+                there,
+                rows[begin:end],
+                num_rows=source.num_rows,
+                rows=reached,
+                cache=None,
+            )
 
 
 def _is_all(source: HostRows, ids: Tensor, reached: ReachableRows) -> bool:
     """Whether the ids are all rows, one after the other as they lie in memory."""
-    if len(ids) != source.num_rows or reached.table is not None or reached.stride_bytes != source.row_bytes:
+    if (
+        len(ids) != source.num_rows
+        or reached.table is not None
+        or reached.stride_bytes != source.row_bytes
+    ):
         return False
     return bool(np.array_equal(ids.numpy(), np.arange(len(ids))))
 

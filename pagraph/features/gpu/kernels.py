@@ -1,17 +1,19 @@
-"""The Triton kernel that gathers a batch's rows: hits from the device's memory, misses from reachable memory.
+"""The Triton kernel that gathers a batch's rows: hits from the device's memory, misses from
+reachable memory.
 
 What a row costs, for rows of 512 bytes that begin with a line of 128 bytes:
 
-- looking it up: 8 bytes of the ids (in order), one sector of 32 bytes of the slots, of which 4 are needed; four rows
-  are looked up by each warp, so that their latencies overlap;
+- looking it up: 8 bytes of the ids (in order), one sector of 32 bytes of the slots, of which 4 are
+  needed; four rows are looked up by each warp, so that their latencies overlap;
 - a hit: 512 bytes read in one instruction of a warp, 16 bytes a lane: 4 requests of a line each;
 - a miss: the same 4 requests, which go over the bus as reads of 128 bytes, the largest there are;
 - both: 512 bytes written, 4 lines.
 
-A program has tiles of up to 8 KiB of rows, and asks for all of one before it writes any. Host rows often begin in the
-middle of a line: torch's large tensors 64 bytes after a page, and rows of 400 bytes anywhere. A warp whose quarters
-each read across two lines would send twice as many requests, of half the size. So missed rows are turned in their tile
-until each quarter reads within one line; the one that has a row's begin, in an incomplete line, has its end as well.
+A program has tiles of up to 8 KiB of rows, and asks for all of one before it writes any. Host rows
+often begin in the middle of a line: torch's large tensors 64 bytes after a page, and rows of 400
+bytes anywhere. A warp whose quarters each read across two lines would send twice as many requests,
+of half the size. So missed rows are turned in their tile until each quarter reads within one line;
+the one that has a row's begin, in an incomplete line, has its end as well.
 """
 
 import triton
@@ -21,9 +23,10 @@ __all__ = ["gather_rows"]
 
 
 @triton.jit(
-    do_not_specialize=["count", "num_rows", "num_cached", "limit", "begin"] + [f"end{part}" for part in range(8)]
+    do_not_specialize=["count", "num_rows", "num_cached", "limit", "begin"]
+    + [f"end{part}" for part in range(8)]
 )
-def gather_rows(  # type: ignore[no-untyped-def]
+def gather_rows(
     ids,
     count,
     num_rows,
@@ -68,10 +71,11 @@ def gather_rows(  # type: ignore[no-untyped-def]
         ids: int32 or int64, shape ``(count,)``.
         count: Number of ids.
         num_rows: Ids are below it; the others have no row.
-        slots: int32, shape ``(num_rows,)``: places in the cache; others than ``[0, num_cached)``: not there.
+        slots: int32, shape ``(num_rows,)``: places in the cache; others than ``[0, num_cached)``:
+            not there.
         num_cached: Rows of the cache.
-        cached: Words of the cached rows, row by row; or float16, the bits of bfloat16 as int16, or bytes of int8 rows,
-            for wider floats.
+        cached: Words of the cached rows, row by row; or float16, the bits of bfloat16 as int16, or
+            bytes of int8 rows, for wider floats.
         rows: Words of the rows that are not cached, of the same kind.
         table: int32 or int64, shape ``(num_rows,)``: which of ``rows`` each is.
         limit: Number of ``rows``.
@@ -123,17 +127,26 @@ def gather_rows(  # type: ignore[no-untyped-def]
             turn = (source * STRIDE + LEAD) % LINE
             turn = tl.where(missed, turn, 0).to(tl.int32)
             word = (word + (TOTAL - turn)[:, None]) % TOTAL
-            GROUP: tl.constexpr = 128 // rows.dtype.element_ty.primitive_bitwidth  # words of 16 bytes
+            # Words of 16 bytes.
+            GROUP: tl.constexpr = 128 // rows.dtype.element_ty.primitive_bitwidth
             if STRIDE % GROUP == 0 and LEAD % GROUP == 0 and TOTAL % GROUP == 0:
-                word = tl.max_contiguous(tl.multiple_of(word, [1, GROUP]), [1, GROUP])  # Triton 3.9 does not see it
+                # Triton 3.9 does not see it.
+                word = tl.max_contiguous(tl.multiple_of(word, [1, GROUP]), [1, GROUP])
         in_row = word < WIDTH
-        # Two loads, of which each lane makes one: of a pointer that is chosen Triton 3.9 does not know the alignment.
+        # Two loads, of which each lane makes one: of a pointer that is chosen Triton 3.9 does not
+        # know the alignment.
         if HAS_ROWS:
             found = missed
-            value = tl.load(rows + ((source * STRIDE + HEAD)[:, None] + word), mask=missed[:, None] & in_row, other=0)
+            value = tl.load(
+                rows + ((source * STRIDE + HEAD)[:, None] + word),
+                mask=missed[:, None] & in_row,
+                other=0,
+            )
         if HAS_CACHE:
             first = slot * (WIDTH + HEAD)
-            near = tl.load(cached + ((first + HEAD)[:, None] + word), mask=hit[:, None] & in_row, other=0)
+            near = tl.load(
+                cached + ((first + HEAD)[:, None] + word), mask=hit[:, None] & in_row, other=0
+            )
             if HAS_ROWS:
                 found = hit | missed
                 value = tl.where(hit[:, None], near, value)
@@ -150,9 +163,14 @@ def gather_rows(  # type: ignore[no-untyped-def]
                 if HAS_ROWS:
                     part = tl.load(rows + source * STRIDE + k, mask=missed, other=0).to(tl.int32)
                 if HAS_CACHE:
-                    part += tl.load(cached + slot * (WIDTH + HEAD) + k, mask=hit, other=0).to(tl.int32)
+                    part += tl.load(cached + slot * (WIDTH + HEAD) + k, mask=hit, other=0).to(
+                        tl.int32
+                    )
                 bits |= part << (8 * k)
-            value = value.to(tl.int8, bitcast=True).to(tl.float32) * bits.to(tl.float32, bitcast=True)[:, None]
+            value = (
+                value.to(tl.int8, bitcast=True).to(tl.float32)
+                * bits.to(tl.float32, bitcast=True)[:, None]
+            )
         target = out + ((place * WIDTH)[:, None] + word)
         tl.store(target, value.to(out.dtype.element_ty), mask=written[:, None] & in_row)
         low = begin
@@ -174,5 +192,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
             else:
                 high = end7
             served = tl.sum((hit & (place >= low) & (place < high)).to(tl.int32), axis=0)
-            tl.atomic_add(hits + part, served.to(tl.int64), mask=(served > 0) & (column == 0), sem="relaxed")
+            tl.atomic_add(
+                hits + part, served.to(tl.int64), mask=(served > 0) & (column == 0), sem="relaxed"
+            )
             low = high

@@ -1,4 +1,5 @@
-"""Rows that a device's kernels read where they are: in its memory, or in host memory that is pinned."""
+"""Rows that a device's kernels read where they are: in its memory, or in host memory that is
+pinned."""
 
 from __future__ import annotations
 
@@ -21,24 +22,27 @@ __all__ = ["ReachableRows", "gather"]
 _LINE = 128  # bytes that a device asks the host for at once
 _TILE = 1024  # words of a program, see _gpu
 _ON_THE_BUS = 128
-"""Programs that read host memory at once: their 1 MiB of reads in flight is several times what a bus has on its way
-(64 GB/s times 2 us); more of them would only keep the user's kernels out of the processors while they wait. GraphBolt
-limits such reads to 6144 threads; these are 16 384. On an H100 from 64 to 8192 programs are as fast, 32 by 4 % less."""
+"""Programs that read host memory at once: their 1 MiB of reads in flight is several times what a
+bus has on its way (64 GB/s times 2 us); more of them would only keep the user's kernels out of the
+processors while they wait. GraphBolt limits such reads to 6144 threads; these are 16 384. On an
+H100 from 64 to 8192 programs are as fast, 32 by 4 % less."""
 _WORTH_ORDERING = 16 << 20
-"""Bytes of rows from which host memory is read in its own order: 52 GB/s of random rows instead of 27 (H100, PCIe 5;
-pages of 4 KiB, and 55 GB/s is what a copy has), for a sort of some 0.1 ms."""
+"""Bytes of rows from which host memory is read in its own order: 52 GB/s of random rows instead of
+27 (H100, PCIe 5; pages of 4 KiB, and 55 GB/s is what a copy has), for a sort of some 0.1 ms."""
 _MOST_INT32 = 2**31 - 1
 _MOST_PARTS = 8  # that one launch counts
-_MOST_ROWS = 256  # of a program: 100 000 labels are 400 programs, enough for all processors of a device
+# Of a program: 100 000 labels are 400 programs, enough for all processors of a device.
+_MOST_ROWS = 256
 _WIDEST = 256  # words of a row in one tile
 
 
 @dataclass(frozen=True, eq=False)
 class ReachableRows:
-    """Rows that kernels can read: ``count`` of them in ``memory`` (uint8, 1-D), ``stride_bytes`` apart.
+    """Rows that kernels can read: ``count`` of them in ``memory`` (uint8, 1-D), ``stride_bytes``
+    apart.
 
-    ``table`` (int32 or int64) says which each row of the feature is; None: row ``i``. ``pins`` keep host memory pinned
-    while somebody has this.
+    ``table`` (int32 or int64) says which each row of the feature is; None: row ``i``. ``pins`` keep
+    host memory pinned while somebody has this.
     """
 
     memory: Tensor
@@ -49,8 +53,11 @@ class ReachableRows:
 
     @classmethod
     def of_host(cls, source: HostFeature, accelerator: Accelerator) -> ReachableRows | None:
-        """Rows in host memory, and the table of rows by reference, pinned; None if they cannot be."""
-        if source.rows is None or (source.decoding is not None and source.rows.ctypes.data % source.dtype.itemsize):
+        """Rows in host memory, and the table of rows by reference, pinned; None if they cannot
+        be."""
+        if source.rows is None or (
+            source.decoding is not None and source.rows.ctypes.data % source.dtype.itemsize
+        ):
             return None
         memory = torch.from_numpy(source.rows)
         table = None if source.table is None else torch.from_numpy(source.table)
@@ -92,7 +99,8 @@ def gather(
         num_rows: Ids are below it.
         rows: The uncached rows; None: only the cache is read.
         cache: With ``device_slots``; None: no cache.
-        counting: Where the parts of the ids end, and where to add the hits of each, int64 on the device.
+        counting: Where the parts of the ids end, and where to add the hits of each, int64 on the
+            device.
         leave: Leave rows that are not found as they are in ``out``; else they become zeros.
         decoding: How ``rows`` and those of the cache become those of ``out``; None: they are.
         missed: Estimate of the rows that the cache has not; None: all.
@@ -114,7 +122,8 @@ def gather(
     tiles = -(-len(ids) // block_rows) * columns
     steps = 1
     if rows is not None and rows.memory.device.type == "cpu":
-        steps = 1 << max(0, -(-tiles // _ON_THE_BUS) - 1).bit_length()  # a power of 2: few kernels are compiled
+        # A power of 2: few kernels are compiled.
+        steps = 1 << max(0, -(-tiles // _ON_THE_BUS) - 1).bit_length()
     for first in range(0, max(1, len(ends)), _MOST_PARTS):  # once, but for more than seven hops
         parts = ends[first : first + _MOST_PARTS]
         launch(
@@ -151,7 +160,8 @@ def gather(
             BLOCK_WORDS=block_words,
             COLUMNS=columns,
             STEPS=steps,
-            num_stages=1,  # the tiles of a program overlap with those of others, not with each other
+            # The tiles of a program overlap with those of others, not with each other.
+            num_stages=1,
         )
 
 
@@ -170,11 +180,19 @@ def _order(ids: Tensor, num_rows: int) -> Tensor:
 def _units(
     out: Tensor, rows: ReachableRows | None, cache: FeatureCache | None, decoding: Decoding | None
 ) -> tuple[int, int, int, Tensor]:
-    """Words before the values of a stored row, words that are values, bytes of a word, and ``out`` in words."""
+    """Words before the values of a stored row, words that are values, bytes of a word, and ``out``
+    in words."""
     if decoding is not None:
-        return decoding.form.head, math.prod(out.shape[1:]), decoding.form.dtype.itemsize, out.view(-1)
+        return (
+            decoding.form.head,
+            math.prod(out.shape[1:]),
+            decoding.form.dtype.itemsize,
+            out.view(-1),
+        )
     row_bytes = math.prod(out.shape[1:]) * out.element_size()
-    given = [out] + ([] if cache is None else [cache.rows]) + ([] if rows is None else [rows.memory])
+    given = (
+        [out] + ([] if cache is None else [cache.rows]) + ([] if rows is None else [rows.memory])
+    )
     word = word_bytes(math.gcd(row_bytes, 0 if rows is None else rows.stride_bytes), *given)
     return 0, row_bytes // word, word, as_words(out, word)
 
@@ -187,7 +205,8 @@ def _words(memory: Tensor, word: int, decoding: Decoding | None) -> Tensor:
 
 
 def _turning(rows: ReachableRows | None, row_bytes: int, word: int) -> tuple[int, int]:
-    """Words of a line, and from a line's begin to the rows; (1, 0) where reads need not be turned to lines."""
+    """Words of a line, and from a line's begin to the rows; (1, 0) where reads need not be turned
+    to lines."""
     if rows is None or rows.memory.device.type != "cpu" or row_bytes <= _LINE:
         return 1, 0
     lead = rows.memory.data_ptr() % _LINE

@@ -37,8 +37,8 @@ def send(
 
     While one piece is copied the next is gathered; the device may still be at it when this returns.
 
-    ``places`` are the rows of ``out`` where the rows of ``ids`` go, int64; None: row ``i``. ``out`` is contiguous.
-    Without a ``decoding`` it gets the rows as they are stored.
+    ``places`` are the rows of ``out`` where the rows of ``ids`` go, int64; None: row ``i``. ``out``
+    is contiguous. Without a ``decoding`` it gets the rows as they are stored.
     """
     step = (ring.slot_bytes - _ALIGN) // (source.row_bytes + _PLACE_BYTES)
     if step < 1:  # no buffer of the ring can hold a row: one by one, each in several pieces
@@ -58,7 +58,9 @@ def send(
                 continue
             start = -(-nbytes // _ALIGN) * _ALIGN
             used = start + count * _PLACE_BYTES
-            into = np.arange(begin, begin + count) if places is None else places[begin : begin + count]
+            into = (
+                np.arange(begin, begin + count) if places is None else places[begin : begin + count]
+            )
             memory[start:used].view(torch.int64).copy_(torch.from_numpy(into))
             arrived = ring.accelerator.empty((used,), torch.uint8)
             arrived.copy_(memory[:used], non_blocking=True)
@@ -67,13 +69,21 @@ def send(
 
 
 def place_hits(
-    cache: FeatureCache, slots: Array, places: Array, out: Tensor, ring: StagingRing, decoding: Decoding | None
+    cache: FeatureCache,
+    slots: Array,
+    places: Array,
+    out: Tensor,
+    ring: StagingRing,
+    decoding: Decoding | None,
 ) -> None:
-    """Copy rows ``slots`` (int64) of the cache to ``places`` (int64) of ``out`` by torch, where no kernel runs."""
+    """Copy rows ``slots`` (int64) of the cache to ``places`` (int64) of ``out`` by torch, where no
+    kernel runs."""
     there = ring.upload([torch.from_numpy(slots), torch.from_numpy(places)])
     word = word_bytes(cache.rows[:1].numel() * cache.rows.element_size(), cache.rows)
     rows = as_words(cache.rows, word).view(len(cache), -1).index_select(0, there[0])
-    _put(rows.view(cache.rows.dtype).view(len(slots), *cache.rows.shape[1:]), there[1], out, decoding)
+    _put(
+        rows.view(cache.rows.dtype).view(len(slots), *cache.rows.shape[1:]), there[1], out, decoding
+    )
 
 
 def _put(rows: Tensor, places: Tensor, out: Tensor, decoding: Decoding | None) -> None:
@@ -82,7 +92,9 @@ def _put(rows: Tensor, places: Tensor, out: Tensor, decoding: Decoding | None) -
         out.index_copy_(0, places, decoding.widened(rows))
         return
     word = word_bytes(rows[:1].numel() * rows.element_size(), rows, out)
-    as_words(out, word).view(len(out), -1).index_copy_(0, places, as_words(rows, word).view(len(rows), -1))
+    as_words(out, word).view(len(out), -1).index_copy_(
+        0, places, as_words(rows, word).view(len(rows), -1)
+    )
 
 
 ZERO_COPY, STAGING = "zero-copy", "staging"
@@ -96,14 +108,15 @@ _RUNS = 3
 class Transfer:
     """Transfer path of the missed rows of one field to an accelerator. Safe from any thread.
 
-    "zero-copy": the device reads host memory, which is pinned in place. "staging": the CPU gathers rows into pinned
-    buffers, which are copied. "auto" measures both when rows are first missed, and keeps the faster. Staging is taken
-    where host memory cannot be pinned or no kernel can run; for rows that the CPU rounds (``cache_dtype``), because a
-    value that is too large must be refused before it is delivered (and half the bytes go over the bus); and, unless
-    zero-copy is asked for, for rows on disk, which pinning would read into memory altogether.
+    "zero-copy": the device reads host memory, which is pinned in place. "staging": the CPU gathers
+    rows into pinned buffers, which are copied. "auto" measures both when rows are first missed, and
+    keeps the faster. Staging is taken where host memory cannot be pinned or no kernel can run; for
+    rows that the CPU rounds (``cache_dtype``), because a value that is too large must be refused
+    before it is delivered (and half the bytes go over the bus); and, unless zero-copy is asked for,
+    for rows on disk, which pinning would read into memory altogether.
 
-    Zero-copy delivers rows as they are when the device reads them, shortly after the call; the loaders read batches
-    anew whose fields were written since.
+    Zero-copy delivers rows as they are when the device reads them, shortly after the call; the
+    loaders read batches anew whose fields were written since.
 
     Args:
         accelerator: Where the rows go.
@@ -130,12 +143,13 @@ class Transfer:
     def reach(self, source: HostRows, ring: StagingRing) -> ReachableRows | None:
         """The rows as the device's kernels can read them; None: to be staged.
 
-        Decides at the first call, on the current stream; threads that call meanwhile stage. The result keeps the memory
-        pinned: drop it when the reading has been given to a stream. A source in other memory than before is pinned
-        instead of that.
+        Decides at the first call, on the current stream; threads that call meanwhile stage. The
+        result keeps the memory pinned: drop it when the reading has been given to a stream. A
+        source in other memory than before is pinned instead of that.
 
         Raises:
-            OutOfMemory: There is not enough memory on the device to measure; nothing is decided then.
+            OutOfMemory: There is not enough memory on the device to measure; nothing is decided
+                then.
         """
         if self.chosen == STAGING or self._closed:
             return None
@@ -150,7 +164,8 @@ class Transfer:
             self._deciding.release()
 
     def close(self) -> None:
-        """Unpin; rows are staged from now on. Reads that have begun go on, and then the rows are unpinned."""
+        """Unpin; rows are staged from now on. Reads that have begun go on, and then the rows are
+        unpinned."""
         with self._deciding:
             self._closed = True
             self._reached = None
@@ -194,7 +209,8 @@ class Transfer:
             return None
         if self.mode == ZERO_COPY:
             warnings.warn(
-                f"transfer 'zero-copy' is not possible for a field, because {obstacle}: its rows go through a staging "
+                f"transfer 'zero-copy' is not possible for a field, because {obstacle}: its rows "
+                "go through a staging "
                 "buffer instead",
                 RuntimeWarning,
                 stacklevel=2,
@@ -211,7 +227,15 @@ class Transfer:
 
         def zero_copy(ids: Tensor, out: Tensor) -> None:
             (there,) = ring.upload([ids])
-            gather(accelerator, there, out, num_rows=source.num_rows, rows=rows, cache=None, decoding=source.decoding)
+            gather(
+                accelerator,
+                there,
+                out,
+                num_rows=source.num_rows,
+                rows=rows,
+                cache=None,
+                decoding=source.decoding,
+            )
 
         def staging(ids: Tensor, out: Tensor) -> None:
             send(source, ids.numpy(), None, out, ring, source.decoding)
@@ -226,7 +250,10 @@ class Transfer:
         while max(run(count)) < _LONG and count < most:
             count = min(8 * count, most)
         runs = [run(count) for _ in range(_RUNS)]
-        speeds = [count * source.row_bytes / statistics.median(taken) * 1e-9 for taken in zip(*runs, strict=True)]
+        speeds = [
+            count * source.row_bytes / statistics.median(taken) * 1e-9
+            for taken in zip(*runs, strict=True)
+        ]
         self.reason = f"measured {ZERO_COPY} {speeds[0]:.3g} GB/s, {STAGING} {speeds[1]:.3g} GB/s"
         self.chosen = ZERO_COPY if speeds[0] >= speeds[1] else STAGING
 
@@ -254,5 +281,15 @@ def _memory_of(source: HostRows) -> tuple[int, ...]:
     """Addresses and layout that tell a field's memory from others', as long as it is held."""
     if isinstance(source, NarrowFeature) or source.rows is None:
         return ()
-    table = () if source.table is None else (source.table.ctypes.data, len(source.table), source.table.itemsize)
-    return (source.rows.ctypes.data, len(source.rows), source.stride_bytes, source.source_rows, *table)
+    table = (
+        ()
+        if source.table is None
+        else (source.table.ctypes.data, len(source.table), source.table.itemsize)
+    )
+    return (
+        source.rows.ctypes.data,
+        len(source.rows),
+        source.stride_bytes,
+        source.source_rows,
+        *table,
+    )

@@ -1,18 +1,21 @@
-"""GPU kernels of neighbour sampling: the CPU's algorithm, draw for draw, without the host knowing any size.
+"""GPU kernels of neighbour sampling: the CPU's algorithm, draw for draw, without the host knowing
+any size.
 
-A batch is its ``state``, int64 words in device memory: row ``hop`` (four words) is how many vertices are known when
-the hop begins, how many edges it draws, its random key, and in row 0 a flag that is raised where the graph's arrays
-lead out of the graph. Row ``num_hops`` holds the number of vertices at the end; the seeds follow. Kernels are launched
-for the largest size there can be and look up the real one, so nothing waits for the host. Buffers are as long as whole
-programs, so that what is read and written in order needs no masks, which would keep it from going 16 bytes at a time.
+A batch is its ``state``, int64 words in device memory: row ``hop`` (four words) is how many
+vertices are known when the hop begins, how many edges it draws, its random key, and in row 0 a flag
+that is raised where the graph's arrays lead out of the graph. Row ``num_hops`` holds the number of
+vertices at the end; the seeds follow. Kernels are launched for the largest size there can be and
+look up the real one, so nothing waits for the host. Buffers are as long as whole programs, so that
+what is read and written in order needs no masks, which would keep it from going 16 bytes at a time.
 
-Which vertices are known is told by ``first``, one int32 per vertex of the graph, 0 for a vertex that is not known.
-Places count down from ``2**31 - 1``: a known vertex has ``LAST - local id``, and while a hop is relabelled, edge ``e``
-offers ``LAST - (known + e)`` for its source; the largest number is the earliest place, whatever the order in which
-edges come. Edges that won are numbered by a running sum, which is the order of first occurrence.
+Which vertices are known is told by ``first``, one int32 per vertex of the graph, 0 for a vertex
+that is not known. Places count down from ``2**31 - 1``: a known vertex has ``LAST - local id``, and
+while a hop is relabelled, edge ``e`` offers ``LAST - (known + e)`` for its source; the largest
+number is the earliest place, whatever the order in which edges come. Edges that won are numbered by
+a running sum, which is the order of first occurrence.
 
-What a hop costs, for ``V`` vertices that draw, ``E`` edges drawn and ``N`` vertices found, with ids of ``g`` bytes in
-the graph and of ``s`` bytes in the batch (4 or 8):
+What a hop costs, for ``V`` vertices that draw, ``E`` edges drawn and ``N`` vertices found, with ids
+of ``g`` bytes in the graph and of ``s`` bytes in the batch (4 or 8):
 
 =================  =====================================  =======================================
 kernel             bytes in order                         random requests of 32 bytes
@@ -26,16 +29,26 @@ running sum        ``E * 8``
 ``settle``         ``N * s``                              ``N`` (``first``)
 =================  =====================================  =======================================
 
-So an edge of a graph with int32 ids, for seeds of int64, moves about 50 bytes in order and asks for 3 to 4 sectors;
-only the one of ``indices`` goes to the host where that array is pinned. With fan-out -1 ``pick_all`` searches
-``indptr`` too, ``log2 V`` reads which neighbouring edges share. A hop is 5 launches of these kernels and 2 running sums
-of torch's (2 launches each); a batch of three hops is 30 with its seeds and the copies to and from the device.
+So an edge of a graph with int32 ids, for seeds of int64, moves about 50 bytes in order and asks for
+3 to 4 sectors; only the one of ``indices`` goes to the host where that array is pinned. With
+fan-out -1 ``pick_all`` searches ``indptr`` too, ``log2 V`` reads which neighbouring edges share. A
+hop is 5 launches of these kernels and 2 running sums of torch's (2 launches each); a batch of three
+hops is 30 with its seeds and the copies to and from the device.
 """
 
 import triton
 import triton.language as tl
 
-__all__ = ["enter_seeds", "find_places", "measure", "pick_all", "pick_distinct", "pick_repeated", "relabel", "settle"]
+__all__ = [
+    "enter_seeds",
+    "find_places",
+    "measure",
+    "pick_all",
+    "pick_distinct",
+    "pick_repeated",
+    "relabel",
+    "settle",
+]
 
 LAST = tl.constexpr(2**31 - 1)
 ROW = tl.constexpr(4)  # words of the state for each hop
@@ -48,7 +61,7 @@ _M2 = tl.constexpr(0x94D049BB133111EB)
 
 
 @triton.jit
-def _mix(x):  # type: ignore[no-untyped-def]
+def _mix(x):
     """See ``mix`` of the CPU; uint64."""
     x = (x ^ (x >> 30)) * _M1
     x = (x ^ (x >> 27)) * _M2
@@ -56,20 +69,21 @@ def _mix(x):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _below(counter, bound):  # type: ignore[no-untyped-def]
+def _below(counter, bound):
     """See ``draw_below`` of the CPU; ``counter`` is ``base + j * B``, uint64, ``bound`` int64."""
     return (((_mix(counter) >> 32) * bound.to(tl.uint64)) >> 32).to(tl.int64)
 
 
 @triton.jit
-def _entry(place):  # type: ignore[no-untyped-def]
+def _entry(place):
     """The entry of the table of vertices for a place."""
     return (-place + LAST).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["begin"])
-def enter_seeds(state, begin, nodes, first, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Seeds, in the state from word ``begin`` on, become the first vertices; repeated ones keep their places."""
+def enter_seeds(state, begin, nodes, first, BLOCK: tl.constexpr):
+    """Seeds, in the state from word ``begin`` on, become the first vertices; repeated ones keep
+    their places."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < tl.load(state)
     v = tl.load(state + begin + i, mask=live, other=0)
@@ -78,11 +92,12 @@ def enter_seeds(state, begin, nodes, first, BLOCK: tl.constexpr):  # type: ignor
 
 
 @triton.jit(do_not_specialize=["num_edges", "hop"])
-def measure(  # type: ignore[no-untyped-def]
+def measure(
     indptr, num_edges, nodes, state, hop, starts, degrees, counts, out_indptr,
     FANOUT: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Begin and length of each known vertex's row, and how many to draw; 0 where there is no vertex."""
+    """Begin and length of each known vertex's row, and how many to draw; 0 where there is no
+    vertex."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < tl.load(state + hop * ROW)
     v = tl.load(nodes + i).to(tl.int64)
@@ -102,8 +117,9 @@ def measure(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _drawing(nodes, starts, degrees, out_indptr, state, hop, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """``BLOCK`` vertices that draw: how many are known, which of these are, their random streams, rows and offsets."""
+def _drawing(nodes, starts, degrees, out_indptr, state, hop, BLOCK: tl.constexpr):
+    """``BLOCK`` vertices that draw: how many are known, which of these are, their random streams,
+    rows and offsets."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     known = tl.load(state + hop * ROW)
     live = i < known
@@ -116,7 +132,7 @@ def _drawing(nodes, starts, degrees, out_indptr, state, hop, BLOCK: tl.constexpr
 
 
 @triton.jit
-def _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first):  # type: ignore[no-untyped-def]
+def _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first):
     """Read the sources of drawn edges, and offer each edge as its source's first place."""
     tl.store(positions + e, position, mask=live)
     v = tl.load(indices + position, mask=live, other=0).to(tl.int64)
@@ -127,12 +143,15 @@ def _offer(indices, num_nodes, position, e, known, live, state, positions, neigh
 
 
 @triton.jit(do_not_specialize=["num_nodes", "hop"])
-def pick_distinct(  # type: ignore[no-untyped-def]
+def pick_distinct(
     indices, num_nodes, nodes, starts, degrees, out_indptr, state, hop, positions, neighbors, first,
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Floyd's picks for ``BLOCK`` vertices at once, a row of registers each; ``K`` is a power of two >= ``FANOUT``."""
-    known, live, counter, start, degree, offset = _drawing(nodes, starts, degrees, out_indptr, state, hop, BLOCK)
+    """Floyd's picks for ``BLOCK`` vertices at once, a row of registers each; ``K`` is a power of
+    two >= ``FANOUT``."""
+    known, live, counter, start, degree, offset = _drawing(
+        nodes, starts, degrees, out_indptr, state, hop, BLOCK
+    )
     column = tl.arange(0, K).to(tl.int64)
     chosen = tl.full((BLOCK, K), -1, tl.int64)
     top = degree - FANOUT
@@ -148,30 +167,56 @@ def pick_distinct(  # type: ignore[no-untyped-def]
     count = tl.minimum(degree, FANOUT)
     e = offset[:, None] + column[None, :]
     mask = live[:, None] & (column[None, :] < count[:, None])
-    _offer(indices, num_nodes, start[:, None] + chosen, e, known, mask, state, positions, neighbors, first)
+    _offer(
+        indices,
+        num_nodes,
+        start[:, None] + chosen,
+        e,
+        known,
+        mask,
+        state,
+        positions,
+        neighbors,
+        first,
+    )
 
 
 @triton.jit(do_not_specialize=["num_nodes", "hop"])
-def pick_repeated(  # type: ignore[no-untyped-def]
+def pick_repeated(
     indices, num_nodes, nodes, starts, degrees, out_indptr, state, hop, positions, neighbors, first,
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Picks with replacement for ``BLOCK`` vertices at once; ``K`` is a power of two >= ``FANOUT``."""
-    known, live, counter, start, degree, offset = _drawing(nodes, starts, degrees, out_indptr, state, hop, BLOCK)
+    """Picks with replacement for ``BLOCK`` vertices at once; ``K`` is a power of two >=
+    ``FANOUT``."""
+    known, live, counter, start, degree, offset = _drawing(
+        nodes, starts, degrees, out_indptr, state, hop, BLOCK
+    )
     column = tl.arange(0, K).to(tl.int64)
     counter = counter[:, None] + (column.to(tl.uint64) * _B)[None, :]
     chosen = _below(counter, degree[:, None])
     e = offset[:, None] + column[None, :]
     mask = (live & (degree > 0))[:, None] & (column[None, :] < FANOUT)
-    _offer(indices, num_nodes, start[:, None] + chosen, e, known, mask, state, positions, neighbors, first)
+    _offer(
+        indices,
+        num_nodes,
+        start[:, None] + chosen,
+        e,
+        known,
+        mask,
+        state,
+        positions,
+        neighbors,
+        first,
+    )
 
 
 @triton.jit(do_not_specialize=["num_nodes", "hop"])
-def pick_all(  # type: ignore[no-untyped-def]
+def pick_all(
     indices, num_nodes, starts, out_indptr, state, hop, positions, neighbors, first,
     STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every in-edge. Programs divide the edges, not the vertices: rows may be of very different lengths.
+    """Every in-edge. Programs divide the edges, not the vertices: rows may be of very different
+    lengths.
 
     ``STEPS`` halve the number of vertices to 1, or are more.
     """
@@ -191,10 +236,11 @@ def pick_all(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["num_nodes", "hop"])
-def find_places(  # type: ignore[no-untyped-def]
+def find_places(
     neighbors, num_nodes, out_indptr, state, hop, first, places, flags, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The first place of each edge's source, with a flag if it is the edge itself; 0 where there is no edge."""
+    """The first place of each edge's source, with a flag if it is the edge itself; 0 where there is
+    no edge."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     known = tl.load(state + hop * ROW)
     v = tl.load(neighbors + e).to(tl.int64)
@@ -205,8 +251,9 @@ def find_places(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["hop"])
-def relabel(neighbors, out_indptr, state, hop, ranks, local_ids, nodes, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Places, in ``local_ids``, become local ids; new vertices are appended. ``ranks`` are the flags' running sums."""
+def relabel(neighbors, out_indptr, state, hop, ranks, local_ids, nodes, BLOCK: tl.constexpr):
+    """Places, in ``local_ids``, become local ids; new vertices are appended. ``ranks`` are the
+    flags' running sums."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     known = tl.load(state + hop * ROW)
     place = tl.load(local_ids + e).to(tl.int64)
@@ -220,10 +267,11 @@ def relabel(neighbors, out_indptr, state, hop, ranks, local_ids, nodes, BLOCK: t
 
 
 @triton.jit(do_not_specialize=["hop", "capacity"])
-def settle(  # type: ignore[no-untyped-def]
+def settle(
     nodes, out_indptr, ranks, capacity, state, hop, first, CLEAR: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write down the hop's sizes. New vertices are known by their local ids from now on, or after the last hop none is.
+    """Write down the hop's sizes. New vertices are known by their local ids from now on, or after
+    the last hop none is.
 
     Args:
         capacity: Length of ``ranks``, the running sums whose last is the number of new vertices.

@@ -19,11 +19,13 @@ __all__ = ["RecordedRun"]
 
 
 class RecordedRun:
-    """A batch's whole way through the device in one launch, with its copies in and out, for so many seeds.
+    """A batch's whole way through the device in one launch, with its copies in and out, for so many
+    seeds.
 
-    A batch of three hops is 35 launches and allocations of 1.6 ms of Python (H100, measured), all of which a training
-    step competes with for the interpreter's lock; repeating them takes a tenth. The buffers, for the largest sizes that
-    a batch can have, are kept, and batches are copied out of them: begin a next one when :meth:`batch` has been called.
+    A batch of three hops is 35 launches and allocations of 1.6 ms of Python (H100, measured), all
+    of which a training step competes with for the interpreter's lock; repeating them takes a tenth.
+    The buffers, for the largest sizes that a batch can have, are kept, and batches are copied out
+    of them: begin a next one when :meth:`batch` has been called.
 
     Call where the stream is in use on which it is to be repeated.
 
@@ -36,7 +38,12 @@ class RecordedRun:
     """
 
     def __init__(
-        self, accelerator: Accelerator, topology: Topology, fanouts: Fanouts, count: int, dtype: torch.dtype
+        self,
+        accelerator: Accelerator,
+        topology: Topology,
+        fanouts: Fanouts,
+        count: int,
+        dtype: torch.dtype,
     ) -> None:
         self._accelerator, self._fanouts, self._count = accelerator, fanouts, count
         self._run = DeviceRun(accelerator, topology, fanouts, dtype, keeps=True)
@@ -44,7 +51,11 @@ class RecordedRun:
         self._given = accelerator.host_memory((words + count) * 8).view(torch.int64)
         self._state = accelerator.empty((words + count,), torch.int64)
         self._sizes = accelerator.host_memory(words * 8).view(torch.int64)
-        self._given.copy_(state_words(fanouts, torch.zeros(count, dtype=dtype, device="cpu"), [0] * len(fanouts.picks)))
+        self._given.copy_(
+            state_words(
+                fanouts, torch.zeros(count, dtype=dtype, device="cpu"), [0] * len(fanouts.picks)
+            )
+        )
         self._repeat = accelerator.recorded(self._enqueue)
 
     @staticmethod

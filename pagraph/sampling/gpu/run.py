@@ -1,4 +1,5 @@
-"""Topology, the graph as a device draws from it; DeviceRun, one batch on its way through a device's kernels."""
+"""Topology, the graph as a device draws from it; DeviceRun, one batch on its way through a device's
+kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ _PLACEMENTS = {
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """A graph's edges for the kernels of one device, and its table of vertices; made by :meth:`place`.
+    """A graph's edges for the kernels of one device, and its table of vertices; made by
+    :meth:`place`.
 
     Attributes:
         indptr: Shape ``(num_nodes + 1,)``, on the device or pinned.
@@ -56,19 +58,22 @@ class Topology:
 
     @classmethod
     def place(cls, csc: CSC, accelerator: Accelerator, budget: Budget | None) -> Topology:
-        """Place as much on the device as the budget allows, and pin the rest; call where a stream is in use.
+        """Place as much on the device as the budget allows, and pin the rest; call where a stream
+        is in use.
 
-        The table of vertices is on the device in any case, since kernels write it without order; then comes what an
-        edge drawn reads first, ``indptr``, then ``indices``. Where memory runs out, more is pinned.
+        The table of vertices is on the device in any case, since kernels write it without order;
+        then comes what an edge drawn reads first, ``indptr``, then ``indices``. Where memory runs
+        out, more is pinned.
 
         Args:
             csc: The edges, with as many sources as destinations.
             accelerator: The device.
-            budget: Bytes that the arrays and the table may take; a share means one of the arrays, the table on top;
-                "auto" half of what is free; None pins both arrays.
+            budget: Bytes that the arrays and the table may take; a share means one of the arrays,
+                the table on top; "auto" half of what is free; None pins both arrays.
 
         Raises:
-            ValueError: The budget is above what is free, or host memory that does not fit cannot be pinned.
+            ValueError: The budget is above what is free, or host memory that does not fit cannot be
+                pinned.
             OutOfMemory: Not even the table fits.
         """
         arrays = {"indptr": csc.indptr.contiguous(), "indices": csc.indices.contiguous()}
@@ -86,7 +91,9 @@ class Topology:
                 accelerator.release_memory()
                 continue
             pins = _pinned(arrays, placed, first, accelerator, budget)
-            return cls(**{**arrays, **placed}, first=first, placement=placement, nbytes=nbytes, pins=pins)
+            return cls(
+                **{**arrays, **placed}, first=first, placement=placement, nbytes=nbytes, pins=pins
+            )
         raise AssertionError("the last placement needs no memory")
 
     def close(self) -> None:
@@ -95,25 +102,34 @@ class Topology:
             pin.release()
 
 
-def _limit(arrays: dict[str, Tensor], num_nodes: int, accelerator: Accelerator, budget: Budget | None) -> int:
+def _limit(
+    arrays: dict[str, Tensor], num_nodes: int, accelerator: Accelerator, budget: Budget | None
+) -> int:
     """Bytes that the arrays and the table may take."""
     if budget is None:
         return 0
     free, total = accelerator.free_bytes()
     table = num_nodes * torch.int32.itemsize
-    limit = budget.nbytes([(1, sum(array.nbytes for array in arrays.values()))], free=lambda: free // 2)
+    limit = budget.nbytes(
+        [(1, sum(array.nbytes for array in arrays.values()))], free=lambda: free // 2
+    )
     if not budget.pays_tables:
         limit += table
     if budget.limit is not None and limit > free:
         raise ValueError(
-            f"sampling_budget must be at most the {free} bytes that are free on {accelerator.device} "
+            f"sampling_budget must be at most the {free} bytes that are free on "
+            f"{accelerator.device} "
             f"(of {total}), got {limit}"
         )
     return limit
 
 
 def _pinned(
-    arrays: dict[str, Tensor], placed: dict[str, Tensor], first: Tensor, accelerator: Accelerator, budget: Budget | None
+    arrays: dict[str, Tensor],
+    placed: dict[str, Tensor],
+    first: Tensor,
+    accelerator: Accelerator,
+    budget: Budget | None,
 ) -> tuple[Pin, ...]:
     """Pins of the arrays that are not placed on the device."""
     pins = {name: accelerator.pin(array) for name, array in arrays.items() if name not in placed}
@@ -123,10 +139,16 @@ def _pinned(
             if pin is not None:
                 pin.release()
         # What lies before a refused array is placed on the device with it.
-        needed = first.nbytes + arrays["indptr"].nbytes + ("indices" in refused) * arrays["indices"].nbytes
+        needed = (
+            first.nbytes
+            + arrays["indptr"].nbytes
+            + ("indices" in refused) * arrays["indices"].nbytes
+        )
         raise ValueError(
-            f"sampling_budget must be at least {needed} bytes, because the host memory of the graph's "
-            f"{' and '.join(refused)} cannot be pinned on {accelerator.device}, got {budget}; sampling_device='cpu' "
+            f"sampling_budget must be at least {needed} bytes, because the host memory of the "
+            "graph's "
+            f"{' and '.join(refused)} cannot be pinned on {accelerator.device}, got {budget}; "
+            "sampling_device='cpu' "
             "needs none"
         )
     return tuple(pin for pin in pins.values() if pin is not None)
@@ -134,7 +156,8 @@ def _pinned(
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the sources."""
+    """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the
+    sources."""
 
     indptr: Tensor
     indices: Tensor
@@ -143,7 +166,8 @@ class _Drawn:
 
 
 class DeviceRun:
-    """Enqueues the work of one batch, with room for the largest sizes it can have, in the stream that is in use.
+    """Enqueues the work of one batch, with room for the largest sizes it can have, in the stream
+    that is in use.
 
     What is launched for hops whose size is not read depends on the number of seeds alone.
 
@@ -152,7 +176,8 @@ class DeviceRun:
         topology: What is drawn from.
         fanouts: How many are drawn.
         dtype: Dtype of the batch's ids.
-        keeps: Whether it is begun again, with as many seeds, in the same buffers: batches are copies of them.
+        keeps: Whether it is begun again, with as many seeds, in the same buffers: batches are
+            copies of them.
     """
 
     def __init__(
@@ -166,13 +191,19 @@ class DeviceRun:
     ) -> None:
         from . import kernels
 
-        self._accelerator, self._topology, self._fanouts, self._dtype = accelerator, topology, fanouts, dtype
+        self._accelerator, self._topology, self._fanouts, self._dtype = (
+            accelerator,
+            topology,
+            fanouts,
+            dtype,
+        )
         self._kernels = kernels
         self._head = fanouts.words
         self._kept: list[Tensor] | None = [] if keeps else None
 
     def begin(self, state: Tensor, count: int) -> None:
-        """Enter ``count`` seeds, which follow the sizes and keys in ``state``, on the device; see ``state_words``."""
+        """Enter ``count`` seeds, which follow the sizes and keys in ``state``, on the device; see
+        ``state_words``."""
         self._state, self._drawn, self._made = state, list[_Drawn](), 0
         first = self._topology.first
         self._known = count  # at most so many
@@ -186,7 +217,8 @@ class DeviceRun:
         """Draw the edges of a hop and relabel them.
 
         Returns:
-            Whether to go on: False where the graph has turned out to be damaged; the table is not empty then.
+            Whether to go on: False where the graph has turned out to be damaged; the table is not
+                empty then.
 
         Raises:
             ValueError: Vertices and edges are more than places can tell apart.
@@ -203,12 +235,15 @@ class DeviceRun:
             known, most = sizes.known(number), sizes.edges(number)
             if known + most > _MOST_PLACES:
                 raise ValueError(
-                    f"a hop's vertices and edges must be below 2**31 on the device, got {known} and {most}: use "
+                    f"a hop's vertices and edges must be below 2**31 on the device, got {known} "
+                    f"and {most}: use "
                     "smaller batches or sampling_device='cpu'"
                 )
             self._make_room(number + 1, known, min(known + most, self._limit))
         ids = self._topology.indices.dtype
-        drawn = _Drawn(indptr, self._whole(most, self._dtype), self._whole(most, ids), self._whole(most, ids))
+        drawn = _Drawn(
+            indptr, self._whole(most, self._dtype), self._whole(most, ids), self._whole(most, ids)
+        )
         self._pick(number, known, drawn, starts, degrees)
         self._known = min(known + most, self._limit)
         self._relabel(number, drawn)
@@ -227,9 +262,14 @@ class DeviceRun:
         used = [(self._nodes, known[-1], self._dtype)]
         for hop, drawn in enumerate(self._drawn):
             edges, dtype = sizes.edges(hop), drawn.positions.dtype
-            used += [(drawn.indptr, known[hop] + 1, self._dtype), (drawn.indices, edges, self._dtype)]
+            used += [
+                (drawn.indptr, known[hop] + 1, self._dtype),
+                (drawn.indices, edges, self._dtype),
+            ]
             used += [(drawn.positions, edges, dtype)]
-        nodes, *arrays = [self._cut(*buffer) for buffer in used] if self._kept is None else self._copies(used)
+        nodes, *arrays = (
+            [self._cut(*buffer) for buffer in used] if self._kept is None else self._copies(used)
+        )
         blocks = []
         for hop in range(len(self._drawn)):
             indptr, indices, positions = arrays[3 * hop : 3 * hop + 3]
@@ -254,7 +294,9 @@ class DeviceRun:
         torch.cumsum(counts, 0, dtype=self._dtype, out=indptr[1:])
         return counts, indptr, starts, degrees
 
-    def _pick(self, number: int, known: int, drawn: _Drawn, starts: Tensor, degrees: Tensor) -> None:
+    def _pick(
+        self, number: int, known: int, drawn: _Drawn, starts: Tensor, degrees: Tensor
+    ) -> None:
         """Choose edges, read their sources, and offer them places."""
         topology, picks = self._topology, self._fanouts.picks[number]
         graph = (topology.indices, len(topology.first))
@@ -264,14 +306,17 @@ class DeviceRun:
                 self._kernels.pick_all,
                 _programs(len(drawn.indices)),
                 *(*graph, starts, drawn.indptr, self._state, number, *out),
-                STEPS=known.bit_length() // 8 * 8 + 8,  # the kernel is compiled 4 times at most, not 32 times
+                # The kernel is compiled 4 times at most, not 32 times.
+                STEPS=known.bit_length() // 8 * 8 + 8,
                 BLOCK=_BLOCK,
             )
         elif picks > 0:
             width = 1 << (picks - 1).bit_length()
             block = _TILE // width
             launch(
-                self._kernels.pick_repeated if self._fanouts.replace else self._kernels.pick_distinct,
+                self._kernels.pick_repeated
+                if self._fanouts.replace
+                else self._kernels.pick_distinct,
                 _programs(known, block),
                 *(*graph, self._nodes, starts, degrees, drawn.indptr, self._state, number, *out),
                 FANOUT=picks,
@@ -300,14 +345,16 @@ class DeviceRun:
         last = number + 1 == len(self._fanouts.picks)
         launch(
             self._kernels.settle,
-            max(1, _programs(self._known if last else min(most, len(first)))),  # one writes the sizes
+            # One writes the sizes.
+            max(1, _programs(self._known if last else min(most, len(first)))),
             *(self._nodes, drawn.indptr, ranks, most, self._state, number, first),
             CLEAR=last,
             BLOCK=_BLOCK,
         )
 
     def _make_room(self, hop: int, known: int, most: int) -> None:
-        """Room for the vertices that may be found until a size is read again, at most ``most`` of them by ``hop``."""
+        """Room for the vertices that may be found until a size is read again, at most ``most`` of
+        them by ``hop``."""
         most = self._fanouts.most_nodes(hop, most, self._limit)
         if most > len(self._nodes):
             grown = self._whole(most, self._nodes.dtype)
@@ -315,7 +362,8 @@ class DeviceRun:
             self._nodes = grown
 
     def _copies(self, used: list[tuple[Tensor, int, torch.dtype]]) -> list[Tensor]:
-        """Copies of the beginnings of buffers, in the dtypes asked for: one allocation and one kernel a dtype."""
+        """Copies of the beginnings of buffers, in the dtypes asked for: one allocation and one
+        kernel a dtype."""
         copies: dict[int, Tensor] = {}
         for wanted in {dtype for _, _, dtype in used}:
             places = [i for i, (_, _, dtype) in enumerate(used) if dtype == wanted]
@@ -327,14 +375,16 @@ class DeviceRun:
         return [copies[i] for i in range(len(used))]
 
     def _cut(self, buffer: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-        """The beginning of a buffer, a copy where another dtype is asked for, or where most is unused: batches wait."""
+        """The beginning of a buffer, a copy where another dtype is asked for, or where most is
+        unused: batches wait."""
         used = length * buffer.element_size()
         if buffer.dtype == dtype and (2 * used >= buffer.nbytes or buffer.nbytes - used <= _WASTE):
             return buffer[:length]
         return self._empty(length, dtype).copy_(buffer[:length])
 
     def _whole(self, length: int, dtype: torch.dtype) -> Tensor:
-        """Room for so many numbers, in whole programs, so that kernels need no masks; one at least."""
+        """Room for so many numbers, in whole programs, so that kernels need no masks; one at
+        least."""
         return self._empty(max(1, _programs(length)) * _BLOCK, dtype)
 
     def _empty(self, length: int, dtype: torch.dtype) -> Tensor:

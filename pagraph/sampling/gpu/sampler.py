@@ -47,27 +47,30 @@ class SampledBatch:
 
 
 class DeviceSampler:
-    """Samples a homogeneous graph on an accelerator, uniformly; the batches are those of ``sampler``, bit for bit.
+    """Samples a homogeneous graph on an accelerator, uniformly; the batches are those of
+    ``sampler``, bit for bit.
 
-    Safe from any number of threads: their batches follow each other on the stream "sampling". The host waits once for
-    a batch, for all its sizes at the end, and once more in a hop that takes all neighbours or for which the most edges
-    there can be would need large buffers. Batches without such hops and of the usual number of seeds are recorded.
+    Safe from any number of threads: their batches follow each other on the stream "sampling". The
+    host waits once for a batch, for all its sizes at the end, and once more in a hop that takes all
+    neighbours or for which the most edges there can be would need large buffers. Batches without
+    such hops and of the usual number of seeds are recorded.
 
     Args:
         graph: With one vertex type and one edge type.
         sampler: With fan-outs up to 128, or -1.
         accelerator: The device.
-        budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside it a batch needs
-            20 to 32 bytes for each edge that a hop may draw.
-        usual: Number and dtype of most batches' seeds, whose kernels are recorded now, in buffers that are kept for two
-            batches; None: of no batch. See ``Accelerator.recorded``.
+        budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside
+            it a batch needs 20 to 32 bytes for each edge that a hop may draw.
+        usual: Number and dtype of most batches' seeds, whose kernels are recorded now, in buffers
+            that are kept for two batches; None: of no batch. See ``Accelerator.recorded``.
 
     Attributes:
         placement: Where the graph's arrays are, in words.
         nbytes: Bytes of the device that they and the table of vertices take.
 
     Raises:
-        ValueError: The sampler or the graph is of a kind that only the CPU samples; what ``Topology.place`` refuses.
+        ValueError: The sampler or the graph is of a kind that only the CPU samples; what
+            ``Topology.place`` refuses.
         MissingDependencyError: Triton is missing.
         OutOfMemory: The device has no room for 4 bytes per vertex.
     """
@@ -83,7 +86,8 @@ class DeviceSampler:
         self._fanouts = _fanouts(graph, sampler)
         if not accelerator.runs_kernels:
             raise MissingDependencyError(
-                f"sampling on {accelerator.device} needs Triton for that device (pip install triton); "
+                f"sampling on {accelerator.device} needs Triton for that device (pip install "
+                "triton); "
                 "sampling_device='cpu' needs none"
             )
         self._graph = graph
@@ -104,7 +108,8 @@ class DeviceSampler:
         """Sample one mini-batch; returns when its sizes are known.
 
         Args:
-            seeds: Shape ``(batch,)``, int32 or int64, on the CPU; repeated seeds keep their own rows.
+            seeds: Shape ``(batch,)``, int32 or int64, on the CPU; repeated seeds keep their own
+                rows.
             key: Any 64-bit number; equal keys give equal batches.
 
         Raises:
@@ -140,7 +145,8 @@ class DeviceSampler:
             return None
         runs = queue.SimpleQueue[RecordedRun]()
         try:
-            with torch.inference_mode(False):  # where an evaluation makes the loader, others write to the buffers too
+            # Where an evaluation makes the loader, others write to the buffers too.
+            with torch.inference_mode(False):
                 for _ in range(_RECORDED):
                     runs.put(RecordedRun(self._accelerator, topology, self._fanouts, *usual))
         except OutOfMemory:
@@ -163,13 +169,17 @@ class DeviceSampler:
         if sizes.damaged:
             # The CPU meets the same damage, and says where.
             self._sampler.sample(self._graph, seeds, key)
-            raise FormatError("the graph's arrays lead out of the graph on the device only: was a file changed?")
+            raise FormatError(
+                "the graph's arrays lead out of the graph on the device only: was a file changed?"
+            )
         with self._stream.use():
             batch = run.batch(sizes)
             ready = self._stream.record()
         return SampledBatch(batch, begun, ready)
 
-    def _enqueue(self, topology: Topology, seeds: Tensor, keys: list[int]) -> tuple[DeviceRun, Sizes]:
+    def _enqueue(
+        self, topology: Topology, seeds: Tensor, keys: list[int]
+    ) -> tuple[DeviceRun, Sizes]:
         run = DeviceRun(self._accelerator, topology, self._fanouts, seeds.dtype)
         whole = False
         try:
@@ -186,12 +196,17 @@ def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
     """The picks of a sampler that a device can follow; ValueError if it cannot."""
     instead = "; use sampling_device='cpu'"
     if type(sampler) is not NeighborSampler:  # a subclass may pick otherwise
-        raise ValueError(f"sampling on a device needs a NeighborSampler, got {type(sampler).__name__}{instead}")
+        raise ValueError(
+            f"sampling on a device needs a NeighborSampler, got {type(sampler).__name__}{instead}"
+        )
     if sampler.prob is not None:
-        raise ValueError(f"prob must be None for sampling on a device, got {sampler.prob!r}{instead}")
+        raise ValueError(
+            f"prob must be None for sampling on a device, got {sampler.prob!r}{instead}"
+        )
     if sampler.batch_dependency != 1:
         raise ValueError(
-            f"batch_dependency must be 1 for sampling on a device, got {sampler.batch_dependency}{instead}"
+            "batch_dependency must be 1 for sampling on a device, got "
+            f"{sampler.batch_dependency}{instead}"
         )
     if not graph.is_homogeneous:
         raise ValueError(
@@ -201,6 +216,7 @@ def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
     picks = [sampler.fanout(hop, graph.edge_types[0]) for hop in range(sampler.num_hops)]
     if max(picks) > MOST_PICKS:
         raise ValueError(
-            f"fanouts must be at most {MOST_PICKS} or -1 for sampling on a device, got {max(picks)}{instead}"
+            f"fanouts must be at most {MOST_PICKS} or -1 for sampling on a device, got "
+            f"{max(picks)}{instead}"
         )
     return Fanouts(picks, sampler.replace)

@@ -17,7 +17,8 @@ __all__ = ["ROW", "Fanouts", "Sizes", "state_words"]
 ROW = 4
 """Words of the state for each hop, see kernels.py."""
 _DAMAGED = 3
-_SIZE_FIRST = 1 << 22  # edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal
+# Edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal.
+_SIZE_FIRST = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Fanouts:
     replace: bool
 
     def most_edges(self, hop: int, known: int) -> int | None:
-        """Edges that ``known`` vertices may draw, if buffers are to be made for so many; None: the size is read."""
+        """Edges that ``known`` vertices may draw, if buffers are to be made for so many; None: the
+        size is read."""
         most = known * self.picks[hop]
         return most if self.picks[hop] >= 0 and most <= _SIZE_FIRST else None
 
@@ -38,7 +40,8 @@ class Fanouts:
         return (len(self.picks) + 1) * ROW
 
     def most_nodes(self, hop: int, known: int, limit: int) -> int:
-        """Vertices that may be known when a size is read next, with ``known`` before ``hop`` and ``limit`` in all."""
+        """Vertices that may be known when a size is read next, with ``known`` before ``hop`` and
+        ``limit`` in all."""
         return self._until_read(hop, known, limit)[1]
 
     def reads_no_size(self, known: int, limit: int) -> bool:
@@ -56,7 +59,8 @@ class Fanouts:
 
 
 def state_words(fanouts: Fanouts, seeds: Tensor, keys: Sequence[int]) -> Tensor:
-    """A batch's state on the CPU, int64: what its kernels begin with, by seeds and the key of each hop."""
+    """A batch's state on the CPU, int64: what its kernels begin with, by seeds and the key of each
+    hop."""
     head = [0] * fanouts.words
     head[0] = len(seeds)
     for hop, key in enumerate(keys):
@@ -65,7 +69,8 @@ def state_words(fanouts: Fanouts, seeds: Tensor, keys: Sequence[int]) -> Tensor:
 
 
 class Sizes:
-    """Sizes of a batch (state without seeds) on their way to the host, there after ``event``; :meth:`wait` first."""
+    """Sizes of a batch (state without seeds) on their way to the host, there after ``event``;
+    :meth:`wait` first."""
 
     def __init__(self, words: Tensor, event: Event) -> None:
         self._words, self._event = words, event

@@ -1,21 +1,24 @@
-"""Kernels that sample a whole mini-batch: every hop of uniform picks along all edge types, in one call.
+"""Kernels that sample a whole mini-batch: every hop of uniform picks along all edge types, in one
+call.
 
-They compose the kernels of single hops, so that passes, prefetching and results are theirs; what is saved is the way
-from Python into each of them, and the interpreter's lock that every call gives back and takes again. :func:`draw` works
-in scratch memory alone; then the result is as large as it has to be, and :func:`put_blocks` or :func:`put_subgraph`
-writes it.
+They compose the kernels of single hops, so that passes, prefetching and results are theirs; what is
+saved is the way from Python into each of them, and the interpreter's lock that every call gives
+back and takes again. :func:`draw` works in scratch memory alone; then the result is as large as it
+has to be, and :func:`put_blocks` or :func:`put_subgraph` writes it.
 
 The arguments that all share:
 
-- ``csc``: for each edge type the addresses of ``indptr``, ``indices`` and ``edge_ids`` (0: none), and the numbers of
-  edges, destinations and sources; ``like`` is an array of the dtype of the first two, ``like_ids`` of the third.
-- ``fanouts`` by hop and edge type; ``ends``: the numbers of the vertex types of both ends of each edge type.
-- ``of_types``: for each vertex type, and one more, the number of vertices, and where its nodes, its hash table and its
-  places begin in scratch; a place of -1 says that it has a hash table.
+- ``csc``: for each edge type the addresses of ``indptr``, ``indices`` and ``edge_ids`` (0: none),
+  and the numbers of edges, destinations and sources; ``like`` is an array of the dtype of the first
+  two, ``like_ids`` of the third.
+- ``fanouts`` by hop and edge type; ``ends``: the numbers of the vertex types of both ends of each
+  edge type.
+- ``of_types``: for each vertex type, and one more, the number of vertices, and where its nodes, its
+  hash table and its places begin in scratch; a place of -1 says that it has a hash table.
 - ``room``: where scratch is divided; see ``uniform_batch``.
-- ``work``: scratch of int64, which begins with what is reported: the status, the id and the edge type that an error is
-  about, and the bytes of the result; the nodes of each type before and after each hop; the edges of each hop and type;
-  and where the parts of the result begin, in elements.
+- ``work``: scratch of int64, which begins with what is reported: the status, the id and the edge
+  type that an error is about, and the bytes of the result; the nodes of each type before and after
+  each hop; the edges of each hop and type; and where the parts of the result begin, in elements.
 """
 
 import numpy as np
@@ -47,8 +50,9 @@ _VERTICES, _NODES, _TABLE, _PLACES = 0, 1, 2, 3
 
 
 @kernel
-def hop_key(key, hop, edge_type):  # type: ignore[no-untyped-def]
-    """``derive_key(key, hop)``, or for all edge types but the first ``derive_key(key, hop, edge_type)``."""
+def hop_key(key, hop, edge_type):
+    """``derive_key(key, hop)``, or for all edge types but the first
+    ``derive_key(key, hop, edge_type)``."""
     derived = mix((mix(key + _GOLDEN) ^ mix(np.uint64(hop) + _GOLDEN)) + _GOLDEN)
     if edge_type == 0:
         return derived
@@ -56,19 +60,19 @@ def hop_key(key, hop, edge_type):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _aligned(at):  # type: ignore[no-untyped-def]
+def _aligned(at):
     return (at + _LINE - 1) // _LINE * _LINE
 
 
 @kernel
-def _fill(nodes, count, tables, bits):  # type: ignore[no-untyped-def]
+def _fill(nodes, count, tables, bits):
     table = tables[: 1 << bits]
     table[:] = -1
     insert_nodes(nodes, count, table, np.uint64(64 - bits))
 
 
 @kernel
-def _measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets):  # type: ignore[no-untyped-def]
+def _measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets):
     if fanout > 0:
         return measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets)
     offsets[:] = 0  # a hop that draws nothing reads no row
@@ -76,7 +80,7 @@ def _measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offs
 
 
 @kernel
-def _pick(  # type: ignore[no-untyped-def]
+def _pick(
     frontier, fanout, replace, key, renewal, counters, starts, degrees, offsets, seen, positions
 ):
     if len(positions) == 0:
@@ -90,7 +94,7 @@ def _pick(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions):  # type: ignore[no-untyped-def]
+def _pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions):
     if replace:
         pick_repeated(frontier, starts, degrees, offsets, key, positions)
         return
@@ -103,8 +107,9 @@ def _pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, pos
 
 
 @kernel
-def _relabel(neighbors, num_vertices, nodes, count, tables, bits, local_ids):  # type: ignore[no-untyped-def]
-    """``relabel`` to its end, in a table that grows; returns where it ended, the number of nodes, and the bits."""
+def _relabel(neighbors, num_vertices, nodes, count, tables, bits, local_ids):
+    """``relabel`` to its end, in a table that grows; returns where it ended, the number of nodes,
+    and the bits."""
     at = 0
     while True:
         table, shift = tables[: 1 << bits], np.uint64(64 - bits)
@@ -116,8 +121,9 @@ def _relabel(neighbors, num_vertices, nodes, count, tables, bits, local_ids):  #
 
 
 @kernel
-def _bits_next(bits, count):  # type: ignore[no-untyped-def]
-    """Bits for the next batch: room for half as many vertices again, but at most one bit fewer than this time."""
+def _bits_next(bits, count):
+    """Bits for the next batch: room for half as many vertices again, but at most one bit fewer than
+    this time."""
     need = 4
     while 1 << need < 3 * count:
         need += 1
@@ -125,13 +131,13 @@ def _bits_next(bits, count):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _part(array, of_types, column, t):  # type: ignore[no-untyped-def]
+def _part(array, of_types, column, t):
     """The part of an array that vertex type ``t`` has."""
     return array[of_types[t, column] : of_types[t + 1, column]]
 
 
 @kernel
-def _are_vertices(of_types, counts, nodes):  # type: ignore[no-untyped-def]
+def _are_vertices(of_types, counts, nodes):
     """Whether all seeds are in the graph."""
     for t in range(len(counts)):
         limit, seeds = of_types[t, _VERTICES], _part(nodes, of_types, _NODES, t)
@@ -142,7 +148,7 @@ def _are_vertices(of_types, counts, nodes):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _plant(of_types, counts, nodes, tables, places, bits):  # type: ignore[no-untyped-def]
+def _plant(of_types, counts, nodes, tables, places, bits):
     """Enter the seeds into fresh hash tables, or as places; of a repeated one the first copy."""
     for t in range(len(counts)):
         n, seeds = counts[t], _part(nodes, of_types, _NODES, t)
@@ -160,18 +166,21 @@ def _plant(of_types, counts, nodes, tables, places, bits):  # type: ignore[no-un
 
 
 @kernel
-def _end(of_types, counts, nodes, places, bits):  # type: ignore[no-untyped-def]
+def _end(of_types, counts, nodes, places, bits):
     """Leave no place behind, and sizes of hash tables for the next batch."""
     for t in range(len(counts)):
         if of_types[t, _PLACES] < 0:
             bits[t] = _bits_next(bits[t], counts[t])
         else:
-            clear_places(_part(nodes, of_types, _NODES, t)[: counts[t]], places[of_types[t, _PLACES] :])
+            clear_places(
+                _part(nodes, of_types, _NODES, t)[: counts[t]], places[of_types[t, _PLACES] :]
+            )
 
 
 @kernel
-def _report(work, fanouts, of_types):  # type: ignore[no-untyped-def]
-    """Parts of ``work``: the nodes of each type by hop, the edges of each hop and type, where parts begin."""
+def _report(work, fanouts, of_types):
+    """Parts of ``work``: the nodes of each type by hop, the edges of each hop and type, where parts
+    begin."""
     num_hops, num_types = fanouts.shape
     num_node_types = len(of_types) - 1
     begin, end = REPORT, REPORT + (num_hops + 1) * num_node_types
@@ -181,13 +190,29 @@ def _report(work, fanouts, of_types):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draw(  # type: ignore[no-untyped-def]
-    csc, like, fanouts, ends, of_types, room, replace, once, key, renewal, bits, nodes, ids, local_ids, places, work
+def draw(
+    csc,
+    like,
+    fanouts,
+    ends,
+    of_types,
+    room,
+    replace,
+    once,
+    key,
+    renewal,
+    bits,
+    nodes,
+    ids,
+    local_ids,
+    places,
+    work,
 ):
     """Draw all hops; each expands all known vertices, or with ``once`` what the hop before found.
 
-    ``nodes`` begins with the seeds of each type, as many as are reported before the first hop; ``bits`` are those of
-    the hash tables. ``ids`` gets the positions of all edges, behind room for the neighbours of one hop.
+    ``nodes`` begins with the seeds of each type, as many as are reported before the first hop;
+    ``bits`` are those of the hash tables. ``ids`` gets the positions of all edges, behind room for
+    the neighbours of one hop.
     """
     rows_at, num_rows, offsets_at, seen_at, tables_at, kept_at = room
     counts, drawn, _ = _report(work, fanouts, of_types)
@@ -196,7 +221,10 @@ def draw(  # type: ignore[no-untyped-def]
         work[0] = BAD_SEED
         return
     _plant(of_types, counts[0], nodes, tables, places, bits)
-    starts, degrees = work[rows_at : rows_at + num_rows], work[rows_at + num_rows : rows_at + 2 * num_rows]
+    starts, degrees = (
+        work[rows_at : rows_at + num_rows],
+        work[rows_at + num_rows : rows_at + 2 * num_rows],
+    )
     counters, seen = work[rows_at + 2 * num_rows : rows_at + 3 * num_rows], work[seen_at:tables_at]
     work[0], edge, row, last = DONE, 0, offsets_at, 0
     for hop in range(len(fanouts)):
@@ -211,20 +239,42 @@ def draw(  # type: ignore[no-untyped-def]
             row += len(offsets)
             indptr = carray(pointer_to(like, csc[t, _INDPTR]), (csc[t, _DST] + 1,))
             indices = carray(pointer_to(like, csc[t, _INDICES]), (csc[t, _EDGES],))
-            total = _measure(indptr, csc[t, _EDGES], frontier, fanout, replace, starts, degrees, offsets)
+            total = _measure(
+                indptr, csc[t, _EDGES], frontier, fanout, replace, starts, degrees, offsets
+            )
             if total < 0:
                 work[0], work[1], work[2] = BAD_ROW, frontier[-1 - total], t
                 break
             positions, neighbors = ids[kept_at + edge : kept_at + edge + total], ids[:total]
             hop_and_type = hop_key(key, hop, t)
-            _pick(frontier, fanout, replace, hop_and_type, renewal, counters, starts, degrees, offsets, seen, positions)
+            _pick(
+                frontier,
+                fanout,
+                replace,
+                hop_and_type,
+                renewal,
+                counters,
+                starts,
+                degrees,
+                offsets,
+                seen,
+                positions,
+            )
             read_neighbors(indices, positions, neighbors)
-            found, limit, out = _part(nodes, of_types, _NODES, src), csc[t, _SRC], local_ids[edge : edge + total]
+            found, limit, out = (
+                _part(nodes, of_types, _NODES, src),
+                csc[t, _SRC],
+                local_ids[edge : edge + total],
+            )
             if of_types[src, _PLACES] < 0:
                 table = _part(tables, of_types, _TABLE, src)
-                at, now[src], bits[src] = _relabel(neighbors, limit, found, now[src], table, bits[src], out)
+                at, now[src], bits[src] = _relabel(
+                    neighbors, limit, found, now[src], table, bits[src], out
+                )
             else:
-                at, now[src] = number(neighbors, limit, found, now[src], places[of_types[src, _PLACES] :], out)
+                at, now[src] = number(
+                    neighbors, limit, found, now[src], places[of_types[src, _PLACES] :], out
+                )
             if at < 0:
                 work[0], work[1], work[2] = BAD_SOURCE, neighbors[-1 - at], t
                 break
@@ -238,11 +288,11 @@ def draw(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _lay_out(work, fanouts, ends, of_types, once, width, place_width):  # type: ignore[no-untyped-def]
+def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
     """Say where the parts of the result begin, in elements; returns its bytes.
 
-    The nodes of each type come first; then both ends of all edges of each type and their ids, or of each hop and type
-    the indptr, the indices and the positions.
+    The nodes of each type come first; then both ends of all edges of each type and their ids, or of
+    each hop and type the indptr, the indices and the positions.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
     at, part = 0, 0
@@ -267,8 +317,9 @@ def _lay_out(work, fanouts, ends, of_types, once, width, place_width):  # type: 
 
 
 @kernel
-def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):  # type: ignore[no-untyped-def]
-    """Write the nodes of each type, and of each hop and edge type the indptr, the local ids and the positions."""
+def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):
+    """Write the nodes of each type, and of each hop and edge type the indptr, the local ids and the
+    positions."""
     counts, drawn, parts = _report(work, fanouts, of_types)
     local, positions = out.view(nodes.dtype), out.view(ids.dtype)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
@@ -283,22 +334,21 @@ def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):
 
 
 @kernel
-def _put_nodes(of_types, counts, parts, nodes, out):  # type: ignore[no-untyped-def]
+def _put_nodes(of_types, counts, parts, nodes, out):
     for t in range(len(counts)):
         _copy(_part(nodes, of_types, _NODES, t)[: counts[t]], out, parts[t])
 
 
 @kernel
-def _copy(values, out, begin):  # type: ignore[no-untyped-def]
+def _copy(values, out, begin):
     for i in range(len(values)):
         out[begin + i] = values[i]
 
 
 @kernel
-def put_subgraph(  # type: ignore[no-untyped-def]
-    csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local_ids, work, out
-):
-    """Write the nodes of each type, and of each edge type both ends of all edges and the edges' ids."""
+def put_subgraph(csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):
+    """Write the nodes of each type, and of each edge type both ends of all edges and the edges'
+    ids."""
     counts, drawn, parts = _report(work, fanouts, of_types)
     local, edge_ids = out.view(nodes.dtype), out.view(np.int64)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
@@ -309,8 +359,12 @@ def put_subgraph(  # type: ignore[no-untyped-def]
             first = counts[hop - 1, dst] if hop > 0 else 0
             offsets = work[row : row + counts[hop, dst] - first + 1]
             before, of_type = drawn[:hop, t].sum(), drawn[:, t].sum()
-            known = carray(pointer_to(like_ids, csc[t, _IDS]), (csc[t, _EDGES] if csc[t, _IDS] else 0,))
+            known = carray(
+                pointer_to(like_ids, csc[t, _IDS]), (csc[t, _EDGES] if csc[t, _IDS] else 0,)
+            )
             edges = offsets, local_ids[edge : edge + total], ids[kept + edge : kept + edge + total]
             sources, destinations = local[parts[part] :], local[parts[part] + of_type :]
-            put_edges(*edges, known, first, before, sources, destinations, edge_ids[parts[part + 1] :])
+            put_edges(
+                *edges, known, first, before, sources, destinations, edge_ids[parts[part + 1] :]
+            )
             row, edge = row + len(offsets), edge + total

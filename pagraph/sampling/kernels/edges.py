@@ -11,8 +11,9 @@ _S3, _LOW3 = np.uint64(3), np.uint64(7)
 
 
 @kernel
-def insert(positions, table, shift, marks, marks_shift):  # type: ignore[no-untyped-def]
-    """Enter positions into an empty table (-1 is free) of at least twice their number, and mark a bit for each."""
+def insert(positions, table, shift, marks, marks_shift):
+    """Enter positions into an empty table (-1 is free) of at least twice their number, and mark a
+    bit for each."""
     mask = len(table) - 1
     for i in range(len(positions)):
         p = np.int64(positions[i])
@@ -26,8 +27,9 @@ def insert(positions, table, shift, marks, marks_shift):  # type: ignore[no-unty
 
 
 @kernel
-def _holds(p, table, mask, shift, marks, marks_shift):  # type: ignore[no-untyped-def]
-    """Whether a position is in the table: one bit, in the innermost cache, answers for nearly every edge."""
+def _holds(p, table, mask, shift, marks, marks_shift):
+    """Whether a position is in the table: one bit, in the innermost cache, answers for nearly every
+    edge."""
     hashed = np.uint64(p) * _A
     bit = hashed >> marks_shift
     if not (marks[np.int64(bit >> _S3)] >> np.int64(bit & _LOW3)) & 1:
@@ -39,8 +41,9 @@ def _holds(p, table, mask, shift, marks, marks_shift):  # type: ignore[no-untype
 
 
 @kernel
-def drop(indptr, positions, weights, table, shift, marks, marks_shift):  # type: ignore[no-untyped-def]
-    """Close up the gaps that the table's positions leave; ``weights`` may be empty. Returns the edges that are left."""
+def drop(indptr, positions, weights, table, shift, marks, marks_shift):
+    """Close up the gaps that the table's positions leave; ``weights`` may be empty. Returns the
+    edges that are left."""
     mask = len(table) - 1
     has_weights = len(weights) > 0
     kept = np.int64(0)
@@ -61,8 +64,9 @@ def drop(indptr, positions, weights, table, shift, marks, marks_shift):  # type:
 
 
 @kernel
-def left(positions, table, shift, marks, marks_shift, places):  # type: ignore[no-untyped-def]
-    """Write the places of the positions that are not in the table to ``places``; returns how many there are."""
+def left(positions, table, shift, marks, marks_shift, places):
+    """Write the places of the positions that are not in the table to ``places``; returns how many
+    there are."""
     mask = len(table) - 1
     kept = np.int64(0)
     for e in range(len(positions)):
@@ -73,7 +77,7 @@ def left(positions, table, shift, marks, marks_shift, places):  # type: ignore[n
 
 
 @kernel
-def uniform_ends(key, k, bound, out):  # type: ignore[no-untyped-def]
+def uniform_ends(key, k, bound, out):
     """``out[i * k + j]``: draw ``j`` for edge ``i``, uniform in ``[0, bound)``."""
     for i in range(len(out) // k):
         base = key + np.uint64(i) * _A
@@ -82,18 +86,18 @@ def uniform_ends(key, k, bound, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_ends(key, num_dst, out):  # type: ignore[no-untyped-def]
+def first_ends(key, num_dst, out):
     """The destination of the first draw of each pair of ``global_pairs``."""
     for i in range(len(out)):
         out[i] = draw_below(key + np.uint64(i) * _A, 1, num_dst)
 
 
 @kernel
-def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst):  # type: ignore[no-untyped-def]
+def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst):
     """Fill ``src`` and ``dst`` with uniform pairs that are not edges; returns how many were found.
 
-    ``seen``: an empty set (-1 is free) of at least twice the pairs, for pairs that are all different; empty for pairs
-    that may repeat. A pair is given up after ``tries`` draws.
+    ``seen``: an empty set (-1 is free) of at least twice the pairs, for pairs that are all
+    different; empty for pairs that may repeat. A pair is given up after ``tries`` draws.
     """
     num_dst = len(indptr) - 1
     mask = len(seen) - 1

@@ -1,4 +1,5 @@
-"""Kernels of HGSampling: shares of vertices in a budget, and draws in proportion to their squares."""
+"""Kernels of HGSampling: shares of vertices in a budget, and draws in proportion to their
+squares."""
 
 import math
 
@@ -10,8 +11,9 @@ from .weighted import draw_unit
 
 
 @kernel
-def add_shares(indptr, places, shares):  # type: ignore[no-untyped-def]
-    """Divide 1 among the edges of each row, and add each part to its source's share; -1 stays: a vertex taken."""
+def add_shares(indptr, places, shares):
+    """Divide 1 among the edges of each row, and add each part to its source's share; -1 stays: a
+    vertex taken."""
     for i in range(len(indptr) - 1):
         count = indptr[i + 1] - indptr[i]
         for e in range(indptr[i], indptr[i + 1]):
@@ -20,10 +22,12 @@ def add_shares(indptr, places, shares):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def keep_known(offsets, positions, sources, nodes, table, shift, indptr):  # type: ignore[no-untyped-def]
-    """Keep, in place, the drawn edges whose sources are among ``nodes``; ``sources`` become places there.
+def keep_known(offsets, positions, sources, nodes, table, shift, indptr):
+    """Keep, in place, the drawn edges whose sources are among ``nodes``; ``sources`` become places
+    there.
 
-    ``offsets`` bound the edges of each row, ``indptr`` gets the bounds of those that are kept; returns their number.
+    ``offsets`` bound the edges of each row, ``indptr`` gets the bounds of those that are kept;
+    returns their number.
     """
     mask = len(table) - 1
     at = np.int64(0)
@@ -40,11 +44,12 @@ def keep_known(offsets, positions, sources, nodes, table, shift, indptr):  # typ
 
 
 @kernel
-def take_shares(nodes, shares, size, key, keys, out):  # type: ignore[no-untyped-def]
-    """Draw ``size`` vertices without replacement, each in proportion to the squares of the shares that are left.
+def take_shares(nodes, shares, size, key, keys, out):
+    """Draw ``size`` vertices without replacement, each in proportion to the squares of the shares
+    that are left.
 
-    Those with the smallest ``-log(u) / share**2`` (Efraimidis and Spirakis, IPL 2006), in the order of ``nodes``; all
-    where there are no more. The shares of those taken become -1.
+    Those with the smallest ``-log(u) / share**2`` (Efraimidis and Spirakis, IPL 2006), in the order
+    of ``nodes``; all where there are no more. The shares of those taken become -1.
 
     Args:
         nodes, shares: The vertices with their shares; those of 0 and less are not drawn.

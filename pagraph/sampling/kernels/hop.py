@@ -1,11 +1,14 @@
-"""CPU kernels of neighbour sampling: separate passes, so that the cache misses of many edges overlap.
+"""CPU kernels of neighbour sampling: separate passes, so that the cache misses of many edges
+overlap.
 
-One hop is ``measure`` (degrees, how many to draw), ``pick_*`` (which positions of the CSC), ``read_neighbors`` (the ids
-there) and ``relabel`` (local ids, by a small hash table). Nothing is shared between threads.
+One hop is ``measure`` (degrees, how many to draw), ``pick_*`` (which positions of the CSC),
+``read_neighbors`` (the ids there) and ``relabel`` (local ids, by a small hash table). Nothing is
+shared between threads.
 
-Randomness is counter-based: draw ``j`` of vertex ``v`` is ``mix(key + v * A + j * B)``, with SplitMix64's finaliser
-(Steele, Lea and Flood, OOPSLA 2014) as ``mix``. It depends on nothing else, so neither the number of threads nor the
-order in which vertices are visited matters, and a GPU kernel can repeat it.
+Randomness is counter-based: draw ``j`` of vertex ``v`` is ``mix(key + v * A + j * B)``, with
+SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014) as ``mix``. It depends on nothing else,
+so neither the number of threads nor the order in which vertices are visited matters, and a GPU
+kernel can repeat it.
 """
 
 import numpy as np
@@ -20,13 +23,14 @@ _S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _LOW6 = np.uint64(1), np.uint64(63)
 
-_AHEAD = 128  # elements between asking for a cache line and using it; 24 and 64 took 12 % and 6 % longer
+# Elements between asking for a cache line and using it; 24 and 64 took 12 % and 6 % longer.
+_AHEAD = 128
 SCAN_LIMIT = 64  # up to here a linear scan finds a repeated pick faster than a hash set
 EMPTY = np.int64(-1)  # a free slot of the hash table
 
 
 @kernel
-def mix(x):  # type: ignore[no-untyped-def]
+def mix(x):
     """SplitMix64's finaliser: 64 well-mixed bits from a 64-bit counter."""
     x = (x ^ (x >> _S30)) * _M1
     x = (x ^ (x >> _S27)) * _M2
@@ -34,21 +38,22 @@ def mix(x):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draw_below(base, j, bound):  # type: ignore[no-untyped-def]
-    """Draw ``j`` of the stream ``base``: uniform in ``[0, bound)``, bias below ``bound / 2**32``."""
+def draw_below(base, j, bound):
+    """Draw ``j`` of the stream ``base``: uniform in ``[0, bound)``, bias below
+    ``bound / 2**32``."""
     x = mix(base + np.uint64(j) * _B)
     return np.int64(((x >> _S32) * np.uint64(bound)) >> _S32)
 
 
 @kernel
-def counter_of(v, phase, renewed, step):  # type: ignore[no-untyped-def]
+def counter_of(v, phase, renewed, step):
     """The counter of a vertex whose random numbers batches share; see ``Renewal``."""
     counter = np.uint64(v)
     return counter + step if mix(phase + counter * _A) < renewed else counter
 
 
 @kernel
-def renew(frontier, renewal, counters):  # type: ignore[no-untyped-def]
+def renew(frontier, renewal, counters):
     """The counter of each frontier vertex, as int64; ``renewal`` as in ``Hop``, not empty."""
     phase, renewed, step = renewal[0], renewal[1], renewal[2]
     for i in range(len(frontier)):
@@ -56,14 +61,15 @@ def renew(frontier, renewal, counters):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def num_draws(degree, fanout, replace):  # type: ignore[no-untyped-def]
+def num_draws(degree, fanout, replace):
     """Edges that a vertex draws; a negative ``fanout`` takes all."""
     return fanout if fanout >= 0 and degree > 0 and (replace or degree > fanout) else degree
 
 
 @kernel
-def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
-    """Degree and number of draws of each frontier vertex; returns the total, or ``-1 - i`` if vertex ``i`` is bad."""
+def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_indptr):
+    """Degree and number of draws of each frontier vertex; returns the total, or ``-1 - i`` if
+    vertex ``i`` is bad."""
     n = len(frontier)
     num_dst = len(indptr) - 1
     out_indptr[0] = 0
@@ -86,10 +92,12 @@ def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_i
 
 
 @kernel
-def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):  # type: ignore[no-untyped-def]
-    """Uniform picks without replacement by Floyd's algorithm (Bentley and Floyd, CACM 1987); all where they fit.
+def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):
+    """Uniform picks without replacement by Floyd's algorithm (Bentley and Floyd, CACM 1987); all
+    where they fit.
 
-    ``seen`` is scratch of a power-of-two length, at least twice the largest number of draws, filled with -1.
+    ``seen`` is scratch of a power-of-two length, at least twice the largest number of draws, filled
+    with -1.
     """
     for i in range(len(frontier)):
         start = starts[i]
@@ -101,7 +109,8 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions): 
                 positions[begin + j] = start + j
         elif k <= SCAN_LIMIT:
             base = key + np.uint64(frontier[i]) * _A
-            met = np.uint64(0)  # one bit for each remainder by 64 of a pick: most picks need no scan (12 % less time)
+            # One bit for each remainder by 64 of a pick: most picks need no scan (12 % less time).
+            met = np.uint64(0)
             for j in range(k):
                 top = degree - k + j
                 pick = start + draw_below(base, j, top + 1)
@@ -117,7 +126,7 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions): 
 
 
 @kernel
-def _pick_many(base, start, degree, begin, k, seen, positions):  # type: ignore[no-untyped-def]
+def _pick_many(base, start, degree, begin, k, seen, positions):
     """The same picks as the scan in ``pick_distinct``, kept in a hash set instead."""
     mask = len(seen) - 1
     for j in range(k):
@@ -137,7 +146,7 @@ def _pick_many(base, start, degree, begin, k, seen, positions):  # type: ignore[
 
 
 @kernel
-def pick_repeated(frontier, starts, degrees, out_indptr, key, positions):  # type: ignore[no-untyped-def]
+def pick_repeated(frontier, starts, degrees, out_indptr, key, positions):
     """Uniform picks with replacement."""
     for i in range(len(frontier)):
         base = key + np.uint64(frontier[i]) * _A
@@ -147,7 +156,7 @@ def pick_repeated(frontier, starts, degrees, out_indptr, key, positions):  # typ
 
 
 @kernel
-def pick_all(starts, out_indptr, positions):  # type: ignore[no-untyped-def]
+def pick_all(starts, out_indptr, positions):
     """Every in-edge, in CSC order."""
     for i in range(len(out_indptr) - 1):
         begin = np.int64(out_indptr[i])
@@ -156,7 +165,7 @@ def pick_all(starts, out_indptr, positions):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def read_neighbors(indices, positions, out):  # type: ignore[no-untyped-def]
+def read_neighbors(indices, positions, out):
     """``out[e] = indices[positions[e]]``."""
     n = len(positions)
     for e in range(n):
@@ -166,12 +175,12 @@ def read_neighbors(indices, positions, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _slot_of(v, shift):  # type: ignore[no-untyped-def]
+def _slot_of(v, shift):
     return np.int64((np.uint64(v) * _A) >> shift)
 
 
 @kernel
-def insert_one(local, nodes, table, shift):  # type: ignore[no-untyped-def]
+def insert_one(local, nodes, table, shift):
     """Enter ``nodes[local]`` into a table; of a repeated vertex the first copy stays."""
     mask = len(table) - 1
     v = np.int64(nodes[local])
@@ -186,22 +195,24 @@ def insert_one(local, nodes, table, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def insert_nodes(nodes, count, table, shift):  # type: ignore[no-untyped-def]
+def insert_nodes(nodes, count, table, shift):
     """Enter the first ``count`` nodes into an empty table."""
     for local in range(count):
         insert_one(local, nodes, table, shift)
 
 
 @kernel
-def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):  # type: ignore[no-untyped-def]
-    """Give each neighbour from edge ``begin`` on its local id; new vertices are appended to ``nodes``.
+def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):
+    """Give each neighbour from edge ``begin`` on its local id; new vertices are appended to
+    ``nodes``.
 
-    A table entry is the low half of the vertex id above the local id, so that one cache line answers; the full id
-    is compared too, for graphs with 2**32 vertices and more. Stops when the table is half full.
+    A table entry is the low half of the vertex id above the local id, so that one cache line
+    answers; the full id is compared too, for graphs with 2**32 vertices and more. Stops when the
+    table is half full.
 
     Returns:
-        The edge to go on from (``len(neighbors)`` when done, ``-1 - e`` where edge ``e`` leads out of the graph), and
-        the number of nodes.
+        The edge to go on from (``len(neighbors)`` when done, ``-1 - e`` where edge ``e`` leads out
+        of the graph), and the number of nodes.
     """
     mask = len(table) - 1
     limit = len(table) >> 1
@@ -234,10 +245,12 @@ def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):  
 
 
 @kernel
-def number(neighbors, num_src, nodes, count, places, local_ids):  # type: ignore[no-untyped-def]
-    """:func:`relabel` with the place of each vertex of the graph in ``places`` (-1: none) instead of a hash table.
+def number(neighbors, num_src, nodes, count, places, local_ids):
+    """:func:`relabel` with the place of each vertex of the graph in ``places`` (-1: none) instead
+    of a hash table.
 
-    There is no branch to guess wrong: what follows the last node is written whether a neighbour is new or not.
+    There is no branch to guess wrong: what follows the last node is written whether a neighbour is
+    new or not.
     """
     n = len(neighbors)
     for e in range(n):
@@ -258,7 +271,7 @@ def number(neighbors, num_src, nodes, count, places, local_ids):  # type: ignore
 
 
 @kernel
-def clear_places(nodes, places):  # type: ignore[no-untyped-def]
+def clear_places(nodes, places):
     """Make ``places`` empty again, after :func:`number`."""
     n = len(nodes)
     for i in range(n):
@@ -268,8 +281,9 @@ def clear_places(nodes, places):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def place_of(v, nodes, table, mask, shift):  # type: ignore[no-untyped-def]
-    """The first place of a vertex in ``nodes``, or -1; ``table`` is what ``relabel`` made of ``nodes``."""
+def place_of(v, nodes, table, mask, shift):
+    """The first place of a vertex in ``nodes``, or -1; ``table`` is what ``relabel`` made of
+    ``nodes``."""
     tag = np.uint64(v) & _LOW
     slot = _slot_of(v, shift)
     while table[slot] != EMPTY:
@@ -283,8 +297,9 @@ def place_of(v, nodes, table, mask, shift):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_above(values, x, low, high):  # type: ignore[no-untyped-def]
-    """The first index in ``[low, high)`` of ascending values whose value is above ``x``, or ``high``."""
+def first_above(values, x, low, high):
+    """The first index in ``[low, high)`` of ascending values whose value is above ``x``, or
+    ``high``."""
     while low < high:
         middle = (low + high) >> 1
         if values[middle] > x:
@@ -295,8 +310,9 @@ def first_above(values, x, low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def first_from(values, x, low, high):  # type: ignore[no-untyped-def]
-    """The first index in ``[low, high)`` of ascending values whose value is not below ``x``, or ``high``."""
+def first_from(values, x, low, high):
+    """The first index in ``[low, high)`` of ascending values whose value is not below ``x``, or
+    ``high``."""
     while low < high:
         middle = (low + high) >> 1
         if values[middle] < x:
@@ -307,7 +323,7 @@ def first_from(values, x, low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def is_among(values, x, low, high):  # type: ignore[no-untyped-def]
+def is_among(values, x, low, high):
     """Whether ``x`` is among the ascending ``values[low:high]``."""
     place = first_from(values, x, low, high)
     return place < high and values[place] == x

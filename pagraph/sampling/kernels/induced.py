@@ -1,12 +1,14 @@
 """Kernels of induced edges: those whose source is among given vertices, found and written.
 
-The vertices are a set of bits, 32 in a word beside the number of those in the words before it, in the order that the
-words were first written to: one word tells whether a vertex is there, and its number. In graphs of up to
-``MOST_DIRECT`` vertices a vertex has the bit of its id; in larger ones, where as many bits would not stay in the
-processor's cache, one of 32 to 64 for each vertex given, by a hash. The words are 0 before and after.
+The vertices are a set of bits, 32 in a word beside the number of those in the words before it, in
+the order that the words were first written to: one word tells whether a vertex is there, and its
+number. In graphs of up to ``MOST_DIRECT`` vertices a vertex has the bit of its id; in larger ones,
+where as many bits would not stay in the processor's cache, one of 32 to 64 for each vertex given,
+by a hash. The words are 0 before and after.
 
-Edges are looked at 64 at a time, by gathers into the set, and the few that were found one by one. Of 4.2 M edges, of
-which 0.75 M were found: 7.7 ms (4.5 to read them), with a hash 10.7; a filter of bits and a hash table took 12.2.
+Edges are looked at 64 at a time, by gathers into the set, and the few that were found one by one.
+Of 4.2 M edges, of which 0.75 M were found: 7.7 ms (4.5 to read them), with a hash 10.7; a filter of
+bits and a hash table took 12.2.
 """
 
 import numpy as np
@@ -16,30 +18,33 @@ from .hop import _A
 
 MOST_DIRECT = 2**22
 CHUNK = 64  # edges that are looked at in one go
-_ROWS_AHEAD, _EDGES_AHEAD, _LINE = 12, 256, 16  # rows, edges of each; edges that a cache line has at least
+# Rows, edges of each; edges that a cache line has at least.
+_ROWS_AHEAD, _EDGES_AHEAD, _LINE = 12, 256, 16
 _S5, _S32 = np.uint64(5), np.uint64(32)
 _LOW5, _LOW32 = np.uint64(31), np.uint64(2**32 - 1)
 _ONE = np.uint64(1)
 
 
 @kernel
-def _bit_of(v, last, shift):  # type: ignore[no-untyped-def]
-    """The bit of a vertex, which may be any number; ``shift`` is None where vertices have the bits of their ids."""
+def _bit_of(v, last, shift):
+    """The bit of a vertex, which may be any number; ``shift`` is None where vertices have the bits
+    of their ids."""
     if shift is None:
         return min(v, last)
     return (v * _A) >> shift
 
 
 @kernel
-def _number_of(bit, words):  # type: ignore[no-untyped-def]
+def _number_of(bit, words):
     """The number of a bit that is set."""
     word = words[bit >> _S5]
     return (word >> _S32) - _ONE + popcount(word & ((_ONE << (bit & _LOW5)) - _ONE))
 
 
 @kernel
-def _enter(nodes, last, shift, words, first, after):  # type: ignore[no-untyped-def]
-    """Enter vertices: ``first`` gets the first place of each bit's number, ``after`` the next place of the same bit."""
+def _enter(nodes, last, shift, words, first, after):
+    """Enter vertices: ``first`` gets the first place of each bit's number, ``after`` the next place
+    of the same bit."""
     for i in range(len(nodes)):
         bit = _bit_of(np.uint64(np.int64(nodes[i])), last, shift)
         words[bit >> _S5] |= _ONE << (bit & _LOW5)
@@ -58,8 +63,9 @@ def _enter(nodes, last, shift, words, first, after):  # type: ignore[no-untyped-
 
 
 @kernel
-def _place_of(v, number, nodes, first, after, shift):  # type: ignore[no-untyped-def]
-    """The place of a vertex whose bit has this number; some place where another vertex alone has the bit."""
+def _place_of(v, number, nodes, first, after, shift):
+    """The place of a vertex whose bit has this number; some place where another vertex alone has
+    the bit."""
     place = first[number]
     if shift is not None:
         while after[place] >= 0 and np.int64(nodes[place]) != v:
@@ -68,16 +74,18 @@ def _place_of(v, number, nodes, first, after, shift):  # type: ignore[no-untyped
 
 
 @kernel
-def find_members(nodes, shift, room, edges, state, out_indptr, out, places):  # type: ignore[no-untyped-def]
-    """Find the edges of rows whose sources are among ``nodes``; returns -1, or the first position out of the graph.
+def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
+    """Find the edges of rows whose sources are among ``nodes``; returns -1, or the first position
+    out of the graph.
 
     Args:
         nodes: Vertices, of which a repeated one has its first place.
         shift: See :func:`_bit_of`.
         room: The words, all of them 0, and room for two numbers for each vertex.
-        edges: The graph's indices and number of sources, and where each row starts and how many edges it has.
-        state: Row and position to go on from, and how many edges were found; ends before the last row where ``out``
-            has no room for another chunk, to be called again.
+        edges: The graph's indices and number of sources, and where each row starts and how many
+            edges it has.
+        state: Row and position to go on from, and how many edges were found; ends before the last
+            row where ``out`` has no room for another chunk, to be called again.
         out_indptr: The ``indptr`` of the edges found.
         out, places: Positions of the edges found, and places of their sources.
     """
@@ -127,7 +135,7 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):  # 
 
 
 @kernel
-def put_found(indptr, positions, places, far, near, out):  # type: ignore[no-untyped-def]
+def put_found(indptr, positions, places, far, near, out):
     """Write edges that were found: places of both ends, the second by row, and positions."""
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):

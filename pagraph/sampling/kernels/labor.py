@@ -1,7 +1,7 @@
 """CPU kernels of LABOR: one random number for each source vertex, shared by the whole frontier.
 
-Rows, weights (``A`` in the paper) and the arrays behind them are as in ``layerwise.py``; ``scales`` are the paper's
-``c``, ``pi`` its importance of each candidate.
+Rows, weights (``A`` in the paper) and the arrays behind them are as in ``layerwise.py``; ``scales``
+are the paper's ``c``, ``pi`` its importance of each candidate.
 """
 
 import math
@@ -19,18 +19,21 @@ _MOST_STEPS = 1000
 
 
 @kernel
-def _turn(renewal):  # type: ignore[no-untyped-def]
-    """Whether batches share the sources' numbers, and the arguments of ``counter_of``; ``renewal`` as in ``Hop``."""
+def _turn(renewal):
+    """Whether batches share the sources' numbers, and the arguments of ``counter_of``; ``renewal``
+    as in ``Hop``."""
     if len(renewal) == 0:
         return False, (np.uint64(0), np.uint64(0), np.uint64(0))
     return True, (renewal[0], renewal[1], renewal[2])
 
 
 @kernel
-def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, positions):  # type: ignore[no-untyped-def]
-    """LABOR-0 without weights: an in-edge of a vertex of degree d is taken if its source's number is below fanout / d.
+def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, positions):
+    """LABOR-0 without weights: an in-edge of a vertex of degree d is taken if its source's number
+    is below fanout / d.
 
-    All are taken where ``fanout`` is not below the degree, or is -1. ``positions`` has room for all in-edges.
+    All are taken where ``fanout`` is not below the degree, or is -1. ``positions`` has room for all
+    in-edges.
     """
     n = len(starts)
     shares, turn = _turn(renewal)
@@ -45,7 +48,8 @@ def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, po
                 positions[total] = p
                 total += 1
         else:
-            # An edge is written first and kept if its number is low: the outcome cannot be predicted.
+            # An edge is written first and kept if its number is low: the outcome cannot be
+            # predicted.
             limit = np.uint64(math.ceil(fanout / degree * _ONE))
             if not shares:
                 for p in range(start, start + degree):
@@ -59,7 +63,7 @@ def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, po
 
 
 @kernel
-def row_sums(weights, starts, offsets, sums):  # type: ignore[no-untyped-def]
+def row_sums(weights, starts, offsets, sums):
     """The sum of each row's weights."""
     for i in range(len(starts)):
         degree = offsets[i + 1] - offsets[i]
@@ -72,10 +76,12 @@ def row_sums(weights, starts, offsets, sums):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def scales_by_weight(frontier, starts, offsets, weights, fanout, known, scales, room):  # type: ignore[no-untyped-def]
-    """The scales where weights stand for ``pi``: they depend on the vertex alone, and are kept in ``known``.
+def scales_by_weight(frontier, starts, offsets, weights, fanout, known, scales, room):
+    """The scales where weights stand for ``pi``: they depend on the vertex alone, and are kept in
+    ``known``.
 
-    ``known`` is 0 where there is none yet. Threads may fill it at once: whoever does writes the same number.
+    ``known`` is 0 where there is none yet. Threads may fill it at once: whoever does writes the
+    same number.
     """
     for i in range(len(starts)):
         scales[i] = known[frontier[i]]
@@ -99,8 +105,9 @@ def scales_by_weight(frontier, starts, offsets, weights, fanout, known, scales, 
 
 
 @kernel
-def largest_scales(local_ids, offsets, starts, weights, scales, out):  # type: ignore[no-untyped-def]
-    """For each candidate the largest scale (times weight, if there are any) over its edges to the frontier."""
+def largest_scales(local_ids, offsets, starts, weights, scales, out):
+    """For each candidate the largest scale (times weight, if there are any) over its edges to the
+    frontier."""
     out[:] = 0.0
     for i in range(len(starts)):
         shift = starts[i] - offsets[i]
@@ -110,11 +117,13 @@ def largest_scales(local_ids, offsets, starts, weights, scales, out):  # type: i
 
 
 @kernel
-def solve_scales(local_ids, starts, offsets, weights, reciprocals, fanout, sums, scales, room):  # type: ignore[no-untyped-def]
-    """Scale each row so that its estimate's variance is that of ``fanout`` uniform draws (the paper's equation 22).
+def solve_scales(local_ids, starts, offsets, weights, reciprocals, fanout, sums, scales, room):
+    """Scale each row so that its estimate's variance is that of ``fanout`` uniform draws (the
+    paper's equation 22).
 
-    Weights are divided by their row's sum, lest the squares of very large or small ones leave the range of float64.
-    ``reciprocals`` are those of ``pi`` (0 where that is 0); ``room`` is scratch, twice the largest row.
+    Weights are divided by their row's sum, lest the squares of very large or small ones leave the
+    range of float64. ``reciprocals`` are those of ``pi`` (0 where that is 0); ``room`` is scratch,
+    twice the largest row.
     """
     for i in range(len(starts)):
         begin, degree = offsets[i], offsets[i + 1] - offsets[i]
@@ -134,8 +143,9 @@ def solve_scales(local_ids, starts, offsets, weights, reciprocals, fanout, sums,
 
 
 @kernel
-def _solve_row(squares, inverses, target, scale):  # type: ignore[no-untyped-def]
-    """The scale at which the sum of ``A * A / min(1, scale * pi)`` is ``target``, as DGL's iteration would leave it."""
+def _solve_row(squares, inverses, target, scale):
+    """The scale at which the sum of ``A * A / min(1, scale * pi)`` is ``target``, as DGL's
+    iteration would leave it."""
     goal = target / (1.0 - _TOLERANCE)
     for step in range(_MOST_STEPS):
         variance = _sum_at_least(squares, inverses, scale) / scale
@@ -150,8 +160,9 @@ def _solve_row(squares, inverses, target, scale):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _sum_at_least(squares, inverses, least):  # type: ignore[no-untyped-def]
-    """The sum of ``squares * max(inverses, least)``; four at a time, since one sum would wait for each addition."""
+def _sum_at_least(squares, inverses, least):
+    """The sum of ``squares * max(inverses, least)``; four at a time, since one sum would wait for
+    each addition."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     whole = len(squares) & ~3
     for j in range(0, whole, 4):
@@ -165,8 +176,9 @@ def _sum_at_least(squares, inverses, least):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _jump(squares, inverses, goal, scale, plain):  # type: ignore[no-untyped-def]
-    """Where the variance is ``goal`` if the same probabilities stay below 1: small steps end there as well."""
+def _jump(squares, inverses, goal, scale, plain):
+    """Where the variance is ``goal`` if the same probabilities stay below 1: small steps end there
+    as well."""
     sure, other = 0.0, 0.0
     for j in range(len(squares)):
         if inverses[j] <= scale:
@@ -177,7 +189,7 @@ def _jump(squares, inverses, goal, scale, plain):  # type: ignore[no-untyped-def
 
 
 @kernel
-def expected_vertices(pi):  # type: ignore[no-untyped-def]
+def expected_vertices(pi):
     """The sum of ``min(1, pi)``."""
     total = 0.0
     for p in pi:
@@ -186,13 +198,26 @@ def expected_vertices(pi):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def pick_weighted(  # type: ignore[no-untyped-def]
-    indices, local_ids, starts, offsets, weights, pi, scales, key, renewal, out_offsets, positions, out
+def pick_weighted(
+    indices,
+    local_ids,
+    starts,
+    offsets,
+    weights,
+    pi,
+    scales,
+    key,
+    renewal,
+    out_offsets,
+    positions,
+    out,
 ):
-    """Take each edge whose source's number is below ``min(1, scale * pi)``; weigh it with ``A`` over that probability.
+    """Take each edge whose source's number is below ``min(1, scale * pi)``; weigh it with ``A``
+    over that probability.
 
-    The weights of each vertex are scaled to average 1, so that a mean over the edges is the estimate. Edges of
-    weight 0 are left out. ``pi`` may be empty: then each edge's weight stands for it.
+    The weights of each vertex are scaled to average 1, so that a mean over the edges is the
+    estimate. Edges of weight 0 are left out. ``pi`` may be empty: then each edge's weight stands
+    for it.
     """
     weighted = len(weights) > 0
     shares, turn = _turn(renewal)

@@ -1,7 +1,9 @@
-"""CPU kernels of layer-wise sampling: passes over the in-edges of a frontier, whose rows lie one after the other.
+"""CPU kernels of layer-wise sampling: passes over the in-edges of a frontier, whose rows lie one
+after the other.
 
-Row ``i`` of a frontier is ``offsets[i]:offsets[i + 1]`` of such an array and begins at ``starts[i]`` of the CSC. Where
-edges have weights they are an array in CSC order; an empty one stands for weights of 1.
+Row ``i`` of a frontier is ``offsets[i]:offsets[i + 1]`` of such an array and begins at
+``starts[i]`` of the CSC. Where edges have weights they are an array in CSC order; an empty one
+stands for weights of 1.
 """
 
 import numpy as np
@@ -17,13 +19,13 @@ _TO_UNIT = 2.0**-53
 
 
 @kernel
-def unit(x):  # type: ignore[no-untyped-def]
+def unit(x):
     """A uniform number in [0, 1) of 53 bits from 64 random bits."""
     return np.float64(x >> _S11) * _TO_UNIT
 
 
 @kernel
-def read_rows(indices, starts, offsets, out):  # type: ignore[no-untyped-def]
+def read_rows(indices, starts, offsets, out):
     """The sources of all in-edges of the frontier."""
     n = len(starts)
     for i in range(n):
@@ -35,11 +37,12 @@ def read_rows(indices, starts, offsets, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def number_sources(indices, starts, offsets, places, local_ids):  # type: ignore[no-untyped-def]
-    """Number the sources of all in-edges in the order of their discovery, by a table of all vertices filled with -1.
+def number_sources(indices, starts, offsets, places, local_ids):
+    """Number the sources of all in-edges in the order of their discovery, by a table of all
+    vertices filled with -1.
 
-    Without a branch on whether a source is new, which cannot be predicted. Returns how many there are, or ``-1 - p``
-    where position ``p`` leads out of the graph.
+    Without a branch on whether a source is new, which cannot be predicted. Returns how many there
+    are, or ``-1 - p`` where position ``p`` leads out of the graph.
     """
     n = len(starts)
     count = np.int64(0)
@@ -60,7 +63,7 @@ def number_sources(indices, starts, offsets, places, local_ids):  # type: ignore
 
 
 @kernel
-def row_scales(weights, starts, offsets, out):  # type: ignore[no-untyped-def]
+def row_scales(weights, starts, offsets, out):
     """The factor that makes the weights of each row add up to 1; 0 for rows without any weight."""
     for i in range(len(starts)):
         total = np.float64(offsets[i + 1] - offsets[i])
@@ -72,8 +75,9 @@ def row_scales(weights, starts, offsets, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def add_squares(local_ids, starts, offsets, scales, weights, out):  # type: ignore[no-untyped-def]
-    """Add the square of each normalised edge weight to its source's importance (``out``, zeroed here)."""
+def add_squares(local_ids, starts, offsets, scales, weights, out):
+    """Add the square of each normalised edge weight to its source's importance (``out``, zeroed
+    here)."""
     out[:] = 0.0
     for i in range(len(starts)):
         scale = scales[i]
@@ -87,7 +91,7 @@ def add_squares(local_ids, starts, offsets, scales, weights, out):  # type: igno
 
 
 @kernel
-def column_squares(indptr, indices, weights, out):  # type: ignore[no-untyped-def]
+def column_squares(indptr, indices, weights, out):
     """``add_squares`` for all rows of a graph, by vertex."""
     for v in range(len(indptr) - 1):
         begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
@@ -108,11 +112,12 @@ def column_squares(indptr, indices, weights, out):  # type: ignore[no-untyped-de
 
 
 @kernel
-def _cap(importance, size):  # type: ignore[no-untyped-def]
+def _cap(importance, size):
     """The ``c`` with which ``min(1, c * p)`` adds up to ``size``, and how many reach 1.
 
-    Starts below and only grows: each round counts those that reach 1 and shares the rest out among the others. Where
-    one is at 1 to the last bit, rounding may take it away again: a round without a new one is the last.
+    Starts below and only grows: each round counts those that reach 1 and shares the rest out among
+    the others. Where one is at 1 to the last bit, rounding may take it away again: a round without
+    a new one is the last.
     """
     c, certain = 0.0, np.int64(0)
     while True:
@@ -130,12 +135,14 @@ def _cap(importance, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def choose(importance, size, key, out):  # type: ignore[no-untyped-def]
-    """Draw ``size`` vertices with probabilities ``pi = min(1, c * p)``; ``out`` is 1 / pi of them, 0 of the others.
+def choose(importance, size, key, out):
+    """Draw ``size`` vertices with probabilities ``pi = min(1, c * p)``; ``out`` is 1 / pi of them,
+    0 of the others.
 
-    The pivotal method in the given order (Deville and Tille, Biometrika 1998): one vertex at a time meets the one that
-    is still undecided, and a draw moves as much probability from one to the other as makes one of them certain or
-    impossible. Exact in every ``pi`` and in the number drawn, and of each stretch of vertices the share that is due.
+    The pivotal method in the given order (Deville and Tille, Biometrika 1998): one vertex at a time
+    meets the one that is still undecided, and a draw moves as much probability from one to the
+    other as makes one of them certain or impossible. Exact in every ``pi`` and in the number drawn,
+    and of each stretch of vertices the share that is due.
     """
     positive = np.int64(0)
     for p in importance:
@@ -148,7 +155,8 @@ def choose(importance, size, key, out):  # type: ignore[no-untyped-def]
     left = size - certain
     open_, chance = np.int64(-1), 0.0  # the undecided vertex, and its probability by now
     for u in range(len(importance)):
-        pi = c * importance[u] if importance[u] > 0.0 else 0.0  # c is infinite where the others' squares vanish
+        # C is infinite where the others' squares vanish.
+        pi = c * importance[u] if importance[u] > 0.0 else 0.0
         out[u] = 1.0 if pi >= 1.0 else 0.0
         if pi <= 0.0 or pi >= 1.0:
             continue
@@ -171,8 +179,9 @@ def choose(importance, size, key, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draw_repeated(sums, size, key, out):  # type: ignore[no-untyped-def]
-    """``size`` independent draws from the distribution with these running sums, the last of which is positive."""
+def draw_repeated(sums, size, key, out):
+    """``size`` independent draws from the distribution with these running sums, the last of which
+    is positive."""
     last = len(sums) - 1
     while last > 0 and sums[last - 1] == sums[last]:
         last -= 1
@@ -182,18 +191,21 @@ def draw_repeated(sums, size, key, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mark(vertices, marks, shift):  # type: ignore[no-untyped-def]
-    """Set the byte of each vertex's hash in ``marks``, of a power-of-two length ``2**(64 - shift)``."""
+def mark(vertices, marks, shift):
+    """Set the byte of each vertex's hash in ``marks``, of a power-of-two length
+    ``2**(64 - shift)``."""
     marks[:] = 0
     for v in vertices:
         marks[_slot_of(v, shift)] = 1
 
 
 @kernel
-def filter_rows(indices, starts, offsets, marks, shift, out_offsets, positions):  # type: ignore[no-untyped-def]
-    """Positions of the in-edges whose source is marked (or shares its hash); there is room for all in-edges.
+def filter_rows(indices, starts, offsets, marks, shift, out_offsets, positions):
+    """Positions of the in-edges whose source is marked (or shares its hash); there is room for all
+    in-edges.
 
-    Without a branch: which edges come from few drawn vertices cannot be predicted, and is asked of every in-edge.
+    Without a branch: which edges come from few drawn vertices cannot be predicted, and is asked of
+    every in-edge.
     """
     n = len(starts)
     total = np.int64(0)
@@ -208,8 +220,9 @@ def filter_rows(indices, starts, offsets, marks, shift, out_offsets, positions):
 
 
 @kernel
-def find(sources, nodes, table, shift, local_ids):  # type: ignore[no-untyped-def]
-    """The place of each source in ``nodes``, or one past the last; ``table`` is what ``relabel`` made of ``nodes``."""
+def find(sources, nodes, table, shift, local_ids):
+    """The place of each source in ``nodes``, or one past the last; ``table`` is what ``relabel``
+    made of ``nodes``."""
     mask = len(table) - 1
     for e in range(len(sources)):
         place = place_of(np.int64(sources[e]), nodes, table, mask, shift)
@@ -217,11 +230,15 @@ def find(sources, nodes, table, shift, local_ids):  # type: ignore[no-untyped-de
 
 
 @kernel
-def take_rows(local_ids, starts, offsets, scales, weights, factors, chosen, out_offsets, positions, out):  # type: ignore[no-untyped-def]
-    """Positions and weights of the in-edges that come from chosen vertices: their share of the row times the factor.
+def take_rows(
+    local_ids, starts, offsets, scales, weights, factors, chosen, out_offsets, positions, out
+):
+    """Positions and weights of the in-edges that come from chosen vertices: their share of the row
+    times the factor.
 
-    There is room for all in-edges: an edge is written first and counted if it is wanted, which costs less than a branch
-    that cannot be predicted. ``chosen`` is scratch, a byte for each candidate: smaller than the factors.
+    There is room for all in-edges: an edge is written first and counted if it is wanted, which
+    costs less than a branch that cannot be predicted. ``chosen`` is scratch, a byte for each
+    candidate: smaller than the factors.
     """
     for u in range(len(factors)):
         chosen[u] = factors[u] > 0.0
@@ -244,8 +261,9 @@ def take_rows(local_ids, starts, offsets, scales, weights, factors, chosen, out_
 
 
 @kernel
-def take_marked(local_ids, positions, offsets, scales, weights, factors, out):  # type: ignore[no-untyped-def]
-    """``take_rows`` for the in-edges that ``filter_rows`` let through; positions and offsets change in place."""
+def take_marked(local_ids, positions, offsets, scales, weights, factors, out):
+    """``take_rows`` for the in-edges that ``filter_rows`` let through; positions and offsets change
+    in place."""
     total = np.int64(0)
     begin = np.int64(0)
     for i in range(len(scales)):

@@ -1,4 +1,5 @@
-"""Kernel of hard negatives: destinations for given sources, by weight, that are no neighbours of them."""
+"""Kernel of hard negatives: destinations for given sources, by weight, that are no neighbours of
+them."""
 
 import numpy as np
 
@@ -8,8 +9,9 @@ from .weighted import draw_unit
 
 
 @kernel
-def _rest(u, ids, sums, count, indices, begin, end, own):  # type: ignore[no-untyped-def]
-    """The candidate at the share ``u`` of the weight of all that are allowed, or -1 where none is; looks at all."""
+def _rest(u, ids, sums, count, indices, begin, end, own):
+    """The candidate at the share ``u`` of the weight of all that are allowed, or -1 where none is;
+    looks at all."""
     total, last = 0.0, np.int64(-1)
     for _ in range(2):  # the weight of those allowed, then the place in it
         point, before = u * total, 0.0
@@ -28,13 +30,14 @@ def _rest(u, ids, sums, count, indices, begin, end, own):  # type: ignore[no-unt
 
 
 @kernel
-def hard_ends(key, src, own, indptr, indices, ids, sums, count, tries, out):  # type: ignore[no-untyped-def]
-    """``out[i]``: a destination for ``src[i]``, neither ``own[i]`` nor in its row; -1 where there is none.
+def hard_ends(key, src, own, indptr, indices, ids, sums, count, tries, out):
+    """``out[i]``: a destination for ``src[i]``, neither ``own[i]`` nor in its row; -1 where there
+    is none.
 
-    ``ids`` are the candidates (empty: all numbers below ``count``), ``sums`` the running sums of their positive weights
-    (empty: all are as likely). Rows ascend; ``indptr`` is empty where no edge is excluded. Draws are thrown away until
-    one is allowed, ``tries`` of them; then all candidates are looked at. Both give the weights' distribution among
-    those that are allowed.
+    ``ids`` are the candidates (empty: all numbers below ``count``), ``sums`` the running sums of
+    their positive weights (empty: all are as likely). Rows ascend; ``indptr`` is empty where no
+    edge is excluded. Draws are thrown away until one is allowed, ``tries`` of them; then all
+    candidates are looked at. Both give the weights' distribution among those that are allowed.
     """
     for i in range(len(src)):
         base, begin, end = key + np.uint64(i) * _A, np.int64(0), np.int64(0)

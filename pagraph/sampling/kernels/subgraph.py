@@ -8,8 +8,9 @@ _SUBGRAPH_AHEAD = 64
 
 
 @kernel
-def split_trees(ids, num_nodes, vertices, trees):  # type: ignore[no-untyped-def]
-    """The graph's id and the tree of vertices in trees, whose ids are ``tree * num_nodes + vertex``."""
+def split_trees(ids, num_nodes, vertices, trees):
+    """The graph's id and the tree of vertices in trees, whose ids are
+    ``tree * num_nodes + vertex``."""
     for i in range(len(ids)):
         tree = ids[i] // num_nodes
         trees[i] = tree
@@ -17,15 +18,16 @@ def split_trees(ids, num_nodes, vertices, trees):  # type: ignore[no-untyped-def
 
 
 @kernel
-def limits_of(trees, limits, out):  # type: ignore[no-untyped-def]
+def limits_of(trees, limits, out):
     """``out[i] = limits[trees[i]]``."""
     for i in range(len(trees)):
         out[i] = limits[trees[i]]
 
 
 @kernel
-def in_trees(neighbors, indptr, trees, num_src, out):  # type: ignore[no-untyped-def]
-    """Source vertices in the trees of the frontier that drew them; returns -1, or the first edge out of the graph.
+def in_trees(neighbors, indptr, trees, num_src, out):
+    """Source vertices in the trees of the frontier that drew them; returns -1, or the first edge
+    out of the graph.
 
     A pass of its own: reading the neighbours in it took twice as long as both, as rows are short.
     """
@@ -40,8 +42,9 @@ def in_trees(neighbors, indptr, trees, num_src, out):  # type: ignore[no-untyped
 
 
 @kernel
-def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out_ids):  # type: ignore[no-untyped-def]
-    """Write a hop's edges from ``at`` on: both ends' local ids, and the graph's edge ids (empty: the positions)."""
+def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out_ids):
+    """Write a hop's edges from ``at`` on: both ends' local ids, and the graph's edge ids (empty:
+    the positions)."""
     n = len(positions)
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):

@@ -1,4 +1,5 @@
-"""Kernels of edge times: sorting rows by time, and cutting them down to what lies between two times."""
+"""Kernels of edge times: sorting rows by time, and cutting them down to what lies between two
+times."""
 
 import numpy as np
 
@@ -16,8 +17,9 @@ _SHORT = 32  # rows up to here are sorted by insertion
 
 
 @kernel
-def sort_rows(indptr, times, order):  # type: ignore[no-untyped-def]
-    """Sort each row by time and write where its edges were to ``order``; equal times stay in order."""
+def sort_rows(indptr, times, order):
+    """Sort each row by time and write where its edges were to ``order``; equal times stay in
+    order."""
     for v in range(len(indptr) - 1):
         start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
         check_row(start, end, len(times))
@@ -32,7 +34,7 @@ def sort_rows(indptr, times, order):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _insert(start, end, times, order):  # type: ignore[no-untyped-def]
+def _insert(start, end, times, order):
     for e in range(start, end):
         time = times[e]
         at = e
@@ -45,13 +47,13 @@ def _insert(start, end, times, order):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_until(times, marks, limits, starts, degrees, counts):  # type: ignore[no-untyped-def]
+def count_until(times, marks, limits, starts, degrees, counts):
     """The number of times in each sorted row that are not above the row's limit.
 
-    ``marks`` are every 32nd of all ``times``: halving these finds the block of 32 in which the row's times begin to be
-    above the limit, and the whole block is compared without a branch. The block comes from memory while other rows are
-    searched for. Per row of an RMAT graph with 20 M edges: 40 ns, where halving the row itself took 94, and 60 where
-    the block was halved, too.
+    ``marks`` are every 32nd of all ``times``: halving these finds the block of 32 in which the
+    row's times begin to be above the limit, and the whole block is compared without a branch. The
+    block comes from memory while other rows are searched for. Per row of an RMAT graph with 20 M
+    edges: 40 ns, where halving the row itself took 94, and 60 where the block was halved, too.
     """
     n = len(limits)
     if len(times) < BLOCK:
@@ -85,11 +87,12 @@ def count_until(times, marks, limits, starts, degrees, counts):  # type: ignore[
 
 
 @kernel
-def cut_rows(upto, before, fanout, replace, latest, starts, degrees, out_indptr):  # type: ignore[no-untyped-def]
-    """Cut rows down to their first ``upto`` edges without the first ``before``, or to the last ``fanout`` of these.
+def cut_rows(upto, before, fanout, replace, latest, starts, degrees, out_indptr):
+    """Cut rows down to their first ``upto`` edges without the first ``before``, or to the last
+    ``fanout`` of these.
 
-    ``before`` is empty where none are left out. ``starts`` and ``degrees`` of the whole rows are overwritten;
-    ``out_indptr`` counts the draws, as ``hop.measure`` makes it.
+    ``before`` is empty where none are left out. ``starts`` and ``degrees`` of the whole rows are
+    overwritten; ``out_indptr`` counts the draws, as ``hop.measure`` makes it.
     """
     total = np.int64(0)
     out_indptr[0] = 0
@@ -105,7 +108,7 @@ def cut_rows(upto, before, fanout, replace, latest, starts, degrees, out_indptr)
 
 
 @kernel
-def read_edges(edges, positions, sources, ids):  # type: ignore[no-untyped-def]
+def read_edges(edges, positions, sources, ids):
     """The source and the id of the edges at ``positions``, of which ``edges`` has two numbers each.
 
     ``ids`` may be the positions themselves.

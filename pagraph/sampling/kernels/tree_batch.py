@@ -1,7 +1,9 @@
-"""Kernels that sample whole batches of disjoint trees: all hops of a few trees, then of the next few.
+"""Kernels that sample whole batches of disjoint trees: all hops of a few trees, then of the next
+few.
 
-They compose the kernels of single hops. What the hops of a few trees need stays in the processor's inner caches, above
-all the hash table that tells vertices of a tree apart; an epoch's batches of 1000 trees need one of megabytes.
+They compose the kernels of single hops. What the hops of a few trees need stays in the processor's
+inner caches, above all the hash table that tells vertices of a tree apart; an epoch's batches of
+1000 trees need one of megabytes.
 """
 
 import numpy as np
@@ -15,8 +17,9 @@ DONE, BAD_ROW, BAD_SOURCE = 0, 1, 2
 
 
 @kernel
-def _split(ids, num_nodes, tree, vertices, trees):  # type: ignore[no-untyped-def]
-    """The vertices and trees of ids, which are in the order of trees from ``tree`` on; see ``split_trees``."""
+def _split(ids, num_nodes, tree, vertices, trees):
+    """The vertices and trees of ids, which are in the order of trees from ``tree`` on; see
+    ``split_trees``."""
     first = tree * num_nodes
     for i in range(len(ids)):
         while ids[i] >= first + num_nodes:
@@ -27,8 +30,9 @@ def _split(ids, num_nodes, tree, vertices, trees):  # type: ignore[no-untyped-de
 
 
 @kernel
-def _limit(trees, of_trees, times, marks, starts, degrees, limits, counts):  # type: ignore[no-untyped-def]
-    """``count_until`` by the limits of the rows' trees; the counts, or none where trees have no limits."""
+def _limit(trees, of_trees, times, marks, starts, degrees, limits, counts):
+    """``count_until`` by the limits of the rows' trees; the counts, or none where trees have no
+    limits."""
     if len(of_trees) == 0:
         return counts[:0]
     for i in range(len(trees)):
@@ -38,7 +42,7 @@ def _limit(trees, of_trees, times, marks, starts, degrees, limits, counts):  # t
 
 
 @kernel
-def _lift(sources, offsets, trees, num_src, first, lifted, rows):  # type: ignore[no-untyped-def]
+def _lift(sources, offsets, trees, num_src, first, lifted, rows):
     """``in_trees``, and the places of the destinations, which begin at ``first``."""
     for i in range(len(trees)):
         for e in range(offsets[i], offsets[i + 1]):
@@ -47,8 +51,9 @@ def _lift(sources, offsets, trees, num_src, first, lifted, rows):  # type: ignor
 
 
 @kernel
-def _plant(seeds, num_nodes, tree, nodes, tables, bits):  # type: ignore[no-untyped-def]
-    """Enter a seed for each tree from ``tree`` on into an empty table; returns their number, and the table's bits."""
+def _plant(seeds, num_nodes, tree, nodes, tables, bits):
+    """Enter a seed for each tree from ``tree`` on into an empty table; returns their number, and
+    the table's bits."""
     for i in range(len(seeds)):
         nodes[i] = (tree + i) * num_nodes + seeds[i]
     while 1 << bits < 4 * len(seeds):
@@ -59,8 +64,9 @@ def _plant(seeds, num_nodes, tree, nodes, tables, bits):  # type: ignore[no-unty
 
 
 @kernel
-def _number(ids, nodes, count, tables, bits, local_ids):  # type: ignore[no-untyped-def]
-    """``relabel`` to its end, in a table that grows; returns the number of nodes, and the table's bits."""
+def _number(ids, nodes, count, tables, bits, local_ids):
+    """``relabel`` to its end, in a table that grows; returns the number of nodes, and the table's
+    bits."""
     at = 0
     while True:
         table, shift = tables[: 1 << bits], np.uint64(64 - bits)
@@ -73,8 +79,9 @@ def _number(ids, nodes, count, tables, bits, local_ids):  # type: ignore[no-unty
 
 
 @kernel
-def _measure(graph, num_edges, timed, found, tree, fanout, replace, latest, room):  # type: ignore[no-untyped-def]
-    """Rows of the nodes found, cut down to the edges that may be drawn; returns the draws, or as ``measure``."""
+def _measure(graph, num_edges, timed, found, tree, fanout, replace, latest, room):
+    """Rows of the nodes found, cut down to the edges that may be drawn; returns the draws, or as
+    ``measure``."""
     indptr, num_nodes = graph
     times, marks, until, since = timed
     vertices, trees, starts, degrees, limits, upto, before, offsets = room
@@ -90,7 +97,7 @@ def _measure(graph, num_edges, timed, found, tree, fanout, replace, latest, room
 
 
 @kernel
-def _read(edges, positions, sources, ids):  # type: ignore[no-untyped-def]
+def _read(edges, positions, sources, ids):
     """The sources and the ids of the edges at ``positions``."""
     indices, edge_ids, pairs = edges
     if len(pairs) > 0:
@@ -104,25 +111,43 @@ def _read(edges, positions, sources, ids):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sample_trees(  # type: ignore[no-untyped-def]
-    graph, edges, timed, seeds, fanouts, replace, latest, keys, group, rows, room, drawn, ends, edge_ends
+def sample_trees(
+    graph,
+    edges,
+    timed,
+    seeds,
+    fanouts,
+    replace,
+    latest,
+    keys,
+    group,
+    rows,
+    room,
+    drawn,
+    ends,
+    edge_ends,
 ):
-    """Sample the trees of all seeds, ``group`` at a time; returns a status and the id that it is about.
+    """Sample the trees of all seeds, ``group`` at a time; returns a status and the id that it is
+    about.
 
     Args:
         graph: ``indptr``, and the number of vertices.
-        edges: Sources and ids of the edges of its rows (no ids: their places), and both side by side, or none there.
-        timed: Times and marks, see ``count_until``; the last time of each tree, and the one that all must be above
-            (empty: no limit).
+        edges: Sources and ids of the edges of its rows (no ids: their places), and both side by
+            side, or none there.
+        timed: Times and marks, see ``count_until``; the last time of each tree, and the one that
+            all must be above (empty: no limit).
         seeds: The root of each tree.
         fanouts, keys: Of each hop.
         replace, latest: See ``SubgraphSampler``.
         group: Trees to sample together.
-        rows: Scratch for the rows of a hop of a group: vertices, trees, starts, degrees, limits, the counts up to
-            either limit, offsets.
-        room: Scratch for its edges: positions, sources, lifted ones; the set of picks, the hash table.
-        drawn: Gets the ids of all nodes in trees, and of all edges both ends, as places in the group, and ids.
-        ends, edge_ends: Get the nodes and edges of each group up to each hop, shapes ``(groups, hops + 1)``.
+        rows: Scratch for the rows of a hop of a group: vertices, trees, starts, degrees, limits,
+            the counts up to either limit, offsets.
+        room: Scratch for its edges: positions, sources, lifted ones; the set of picks, the hash
+            table.
+        drawn: Gets the ids of all nodes in trees, and of all edges both ends, as places in the
+            group, and ids.
+        ends, edge_ends: Get the nodes and edges of each group up to each hop, shapes
+            ``(groups, hops + 1)``.
     """
     trees, starts, degrees, offsets = rows[1], rows[2], rows[3], rows[7]
     positions, sources, lifted, seen, tables = room
@@ -135,7 +160,9 @@ def sample_trees(  # type: ignore[no-untyped-def]
         ends[g, 0], edge_ends[g, 0] = count, 0
         for hop in range(len(fanouts)):
             found = nodes[first:count]
-            total = _measure(graph, len(edges[0]), timed, found, tree, fanouts[hop], replace, latest, rows)
+            total = _measure(
+                graph, len(edges[0]), timed, found, tree, fanouts[hop], replace, latest, rows
+            )
             if total < 0:
                 return BAD_ROW, np.int64(rows[0][-1 - total])
             picked = positions[:total]
@@ -144,7 +171,9 @@ def sample_trees(  # type: ignore[no-untyped-def]
             else:
                 pick_distinct(found, starts, degrees, offsets, keys[hop], seen, picked)
             _read(edges, picked, sources[:total], all_ids[at:])
-            bad = _lift(sources, offsets, trees[: len(found)], graph[1], first, lifted, all_dst[at:])
+            bad = _lift(
+                sources, offsets, trees[: len(found)], graph[1], first, lifted, all_dst[at:]
+            )
             if bad >= 0:
                 return BAD_SOURCE, np.int64(sources[bad])
             first = count
@@ -153,13 +182,14 @@ def sample_trees(  # type: ignore[no-untyped-def]
             num_edges += total
             ends[g, hop + 1], edge_ends[g, hop + 1] = count, num_edges
         begin += count
-        while 1 << bits > max(1024, 8 * count):  # the next group has about as many; a larger table would be cleared
+        # The next group has about as many; a larger table would be cleared.
+        while 1 << bits > max(1024, 8 * count):
             bits -= 1
     return DONE, np.int64(0)
 
 
 @kernel
-def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, ids):  # type: ignore[no-untyped-def]
+def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, ids):
     """Write what ``sample_trees`` drew hop by hop, over all groups; the last five are the result.
 
     Args:
@@ -169,11 +199,14 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
     """
     all_nodes, all_src, all_dst, all_ids = drawn
     num_groups, levels = ends.shape
-    places, edge_places = np.zeros(levels + 1, np.int64), np.zeros(levels + 1, np.int64)  # where the next group's go
+    # Where the next group's go.
+    places, edge_places = np.zeros(levels + 1, np.int64), np.zeros(levels + 1, np.int64)
     for level in range(levels):
         for g in range(num_groups):
             places[level + 1] += ends[g, level] - (ends[g, level - 1] if level else 0)
-            edge_places[level + 1] += edge_ends[g, level] - (edge_ends[g, level - 1] if level else 0)
+            edge_places[level + 1] += edge_ends[g, level] - (
+                edge_ends[g, level - 1] if level else 0
+            )
         places[level + 1] += places[level]
         edge_places[level + 1] += edge_places[level]
     shifts = np.empty(levels, np.int64)  # from a place in the group to one in the batch
@@ -184,7 +217,13 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
             end, place = ends[g, level], places[level]
             shifts[level] = place - begin
             found = all_nodes[node_begin + begin : node_begin + end]
-            _split(found, num_nodes, g * group, nodes[place : place + end - begin], trees[place : place + end - begin])
+            _split(
+                found,
+                num_nodes,
+                g * group,
+                nodes[place : place + end - begin],
+                trees[place : place + end - begin],
+            )
             places[level] += end - begin
             begin = end
         begin = 0

@@ -1,8 +1,8 @@
 """Kernels of disjoint trees: all edges within each, and rows drawn whole or with replacement.
 
-Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. A vertex with a long row is in many trees: its row is read
-once for all of them (in an RMAT graph with 4 M edges, 500 trees of 33 vertices: 2.4 M edges in place of 17 M), and an
-edge is in the trees that both ends are in.
+Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. A vertex with a long row is in many
+trees: its row is read once for all of them (in an RMAT graph with 4 M edges, 500 trees of 33
+vertices: 2.4 M edges in place of 17 M), and an edge is in the trees that both ends are in.
 """
 
 import numpy as np
@@ -18,11 +18,12 @@ _SCANNED = 8  # trees that are looked through in the time that one takes to be s
 
 
 @kernel
-def group(keys, items, begins, out):  # type: ignore[no-untyped-def]
-    """Stable counting sort: the items ``i`` with key ``keys[i]`` are ``out[begins[key]:begins[key + 1]]``.
+def group(keys, items, begins, out):
+    """Stable counting sort: the items ``i`` with key ``keys[i]`` are
+    ``out[begins[key]:begins[key + 1]]``.
 
-    ``items`` are the numbers to sort (empty: all, in order). ``begins`` has two elements more than there are keys, and
-    comes filled with zeros.
+    ``items`` are the numbers to sort (empty: all, in order). ``begins`` has two elements more than
+    there are keys, and comes filled with zeros.
     """
     for i in range(len(keys)):
         begins[keys[i] + 2] += 1
@@ -36,8 +37,9 @@ def group(keys, items, begins, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mark_trees(begins, trees, out):  # type: ignore[no-untyped-def]
-    """A set of 64 bits of the trees of each vertex: two vertices without a common bit have no common tree."""
+def mark_trees(begins, trees, out):
+    """A set of 64 bits of the trees of each vertex: two vertices without a common bit have no
+    common tree."""
     for g in range(len(out)):
         bits = np.uint64(0)
         for j in range(begins[g], begins[g + 1]):
@@ -46,27 +48,32 @@ def mark_trees(begins, trees, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def find_in_trees(begin, at, src, dst, rows, indices, room, found):  # type: ignore[no-untyped-def]
-    """Find the edges whose ends are in the same tree, for the distinct destinations from number ``begin`` on.
+def find_in_trees(begin, at, src, dst, rows, indices, room, found):
+    """Find the edges whose ends are in the same tree, for the distinct destinations from number
+    ``begin`` on.
 
-    Few edges of a hub come from a vertex of its trees. Those vertices are marked in a table that stays in the innermost
-    cache, and only edges from marked ones are looked at closely.
+    Few edges of a hub come from a vertex of its trees. Those vertices are marked in a table that
+    stays in the innermost cache, and only edges from marked ones are looked at closely.
 
     Args:
         begin: Where to go on.
         at: Edges found so far.
-        src: Of the sources: the distinct ones' ids, hash table and its shift, ``num_nodes`` of their type; where the
-            trees of each begin, these trees, ascending, the places there; what :func:`mark_trees` makes of them; where
-            the vertices of each tree begin, and these vertices.
+        src: Of the sources: the distinct ones' ids, hash table and its shift, ``num_nodes`` of
+            their type; where the trees of each begin, these trees, ascending, the places there;
+            what :func:`mark_trees` makes of them; where the vertices of each tree begin, and these
+            vertices.
         dst: Of the destinations, the four from where the trees of each begin on.
-        rows: Start and length of the row of each of these places: edges that it may have in its tree.
+        rows: Start and length of the row of each of these places: edges that it may have in its
+            tree.
         indices: The graph's.
-        room: Scratch: an element for each tree, filled with -1; ``MARKS`` zeros; numbers for the longest row.
-        found: Gets three numbers for each edge: its position, and the places of source and destination.
+        room: Scratch: an element for each tree, filled with -1; ``MARKS`` zeros; numbers for the
+            longest row.
+        found: Gets three numbers for each edge: its position, and the places of source and
+            destination.
 
     Returns:
-        Where to go on, as ``found`` is full (the number of distinct destinations when done; ``-1 - p`` where the edge
-        at ``p`` leads out of the graph), and the number of edges found.
+        Where to go on, as ``found`` is full (the number of distinct destinations when done;
+        ``-1 - p`` where the edge at ``p`` leads out of the graph), and the number of edges found.
     """
     begins, trees, places, marks = dst
     (starts, degrees), (place_in, marked, some) = rows, room
@@ -104,7 +111,7 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):  # type: ign
 
 
 @kernel
-def _first_outside(row, num_src):  # type: ignore[no-untyped-def]
+def _first_outside(row, num_src):
     """The first source that is not in the graph, or -1; a pass of its own looks at many at once."""
     outside, limit = False, np.uint64(num_src)
     for i in range(len(row)):
@@ -117,7 +124,7 @@ def _first_outside(row, num_src):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _mark(vertices, tree_begins, trees, marked, mark):  # type: ignore[no-untyped-def]
+def _mark(vertices, tree_begins, trees, marked, mark):
     """Set the marks of all vertices of some trees."""
     for t in trees:
         for v in vertices[tree_begins[t] : tree_begins[t + 1]]:
@@ -125,15 +132,16 @@ def _mark(vertices, tree_begins, trees, marked, mark):  # type: ignore[no-untype
 
 
 @kernel
-def _mark_of(v):  # type: ignore[no-untyped-def]
+def _mark_of(v):
     return (np.uint64(np.int64(v)) * _A) >> _MARK_SHIFT
 
 
 @kernel
-def _collect_marked(row, marked, some):  # type: ignore[no-untyped-def]
+def _collect_marked(row, marked, some):
     """Write the places in a row of sources that may be marked; their number.
 
-    They are few, so that one jump for eight sources is seldom taken: 0.5 ns a source, for 1.2 without jumps.
+    They are few, so that one jump for eight sources is seldom taken: 0.5 ns a source, for 1.2
+    without jumps.
     """
     count, whole = 0, len(row) >> 3
     for b in range(whole):
@@ -151,8 +159,9 @@ def _collect_marked(row, marked, some):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _join(some, at, src, dst, rows, place_in, found):  # type: ignore[no-untyped-def]
-    """Write ``some`` edges of a row whose source is in a tree of the destination; edges in all, or -1: no room."""
+def _join(some, at, src, dst, rows, place_in, found):
+    """Write ``some`` edges of a row whose source is in a tree of the destination; edges in all, or
+    -1: no room."""
     nodes, table, shift, _, begins, src_trees, src_places, marks = src
     row, low, trees, places, mark = dst
     starts, degrees = rows
@@ -178,15 +187,21 @@ def _join(some, at, src, dst, rows, place_in, found):  # type: ignore[no-untyped
             for t in range(n):
                 j = first_from(src_trees, trees[t], j, end)
                 i = places[t]
-                if j < end and src_trees[j] == trees[t] and starts[i] <= e and e < starts[i] + degrees[i]:
+                if (
+                    j < end
+                    and src_trees[j] == trees[t]
+                    and starts[i] <= e
+                    and e < starts[i] + degrees[i]
+                ):
                     found[3 * at], found[3 * at + 1], found[3 * at + 2] = e, src_places[j], i
                     at += 1
     return np.int64(at)
 
 
 @kernel
-def put_found(found, order, edge_ids, src, dst, out_ids):  # type: ignore[no-untyped-def]
-    """Write the edges that ``find_in_trees`` found in this order; ``edge_ids`` are the graph's (empty: positions)."""
+def put_found(found, order, edge_ids, src, dst, out_ids):
+    """Write the edges that ``find_in_trees`` found in this order; ``edge_ids`` are the graph's
+    (empty: positions)."""
     for n in range(len(order)):
         e = 3 * order[n]
         src[n] = found[e + 1]
@@ -195,11 +210,13 @@ def put_found(found, order, edge_ids, src, dst, out_ids):  # type: ignore[no-unt
 
 
 @kernel
-def pick_all_or_repeated(counters, starts, degrees, out_indptr, key, positions):  # type: ignore[no-untyped-def]
+def pick_all_or_repeated(counters, starts, degrees, out_indptr, key, positions):
     """Rows that fit whole, and uniform picks with replacement from the others."""
     for i in range(len(counters)):
         base = key + np.uint64(counters[i]) * _A
         begin = np.int64(out_indptr[i])
         count = np.int64(out_indptr[i + 1]) - begin
         for j in range(count):
-            positions[begin + j] = starts[i] + (j if count == degrees[i] else draw_below(base, j, degrees[i]))
+            positions[begin + j] = starts[i] + (
+                j if count == degrees[i] else draw_below(base, j, degrees[i])
+            )

@@ -1,20 +1,24 @@
 """Kernels of random walks: walks advance step by step together, so that their cache misses overlap.
 
-A step goes through a group of walks several times: it reads the rows, draws an edge of each, and follows it. Each pass
-asks for what the next one reads, and a group's part of the traces stays in the innermost caches.
+A step goes through a group of walks several times: it reads the rows, draws an edge of each, and
+follows it. Each pass asks for what the next one reads, and a group's part of the traces stays in
+the innermost caches.
 
-Randomness is as in ``hop.py``: step ``t`` of the walk at place ``i`` draws ``mix(key + i * A + t * B)``. A step that
-looks back takes this number as the key of a stream, for it may have to draw several times.
+Randomness is as in ``hop.py``: step ``t`` of the walk at place ``i`` draws
+``mix(key + i * A + t * B)``. A step that looks back takes this number as the key of a stream, for
+it may have to draw several times.
 
 Arguments that kernels share are tuples:
 
-* ``edges``: ``(indptr, indices, num_src)``, the edges by the vertex that they are left from, and the vertices that
-  they lead to, below ``num_src``.
-* ``rows``: ``(indptr, num_edges, kept)``, the rows to draw from and their edges in all; ``kept`` has the position in
-  ``indices`` of each of these, or is empty where it is the same.
-* ``weights``: ``(values, sums, guide)`` of ``rows``, see ``weighted.py``; empty where the edges of a row are as likely.
-* ``group``: ``(starts, degrees, positions, streams)``, for each walk of a group the row to draw from, the position in
-  ``indices`` that was drawn (-1: the walk does not move), and the random stream.
+* ``edges``: ``(indptr, indices, num_src)``, the edges by the vertex that they are left from, and
+  the vertices that they lead to, below ``num_src``.
+* ``rows``: ``(indptr, num_edges, kept)``, the rows to draw from and their edges in all; ``kept``
+  has the position in ``indices`` of each of these, or is empty where it is the same.
+* ``weights``: ``(values, sums, guide)`` of ``rows``, see ``weighted.py``; empty where the edges of
+  a row are as likely.
+* ``group``: ``(starts, degrees, positions, streams)``, for each walk of a group the row to draw
+  from, the position in ``indices`` that was drawn (-1: the walk does not move), and the random
+  stream.
 * ``listed``: the walks of the group that are to draw, ``count`` of them.
 """
 
@@ -27,8 +31,10 @@ from .weighted import SHIFT, draw_edge, draw_unit, groups
 
 GROUP = 256  # walks that advance together
 SOUND, BAD_ROW, BAD_SOURCE = 0, 1, 2
-"""Outcomes of :func:`walk`: done, a row that does not end in the edges, an edge that leads out of the graph."""
-# A row is searched for each try, or for each of its edges; so many tries, and more in longer rows, before the latter.
+"""Outcomes of :func:`walk`: done, a row that does not end in the edges, an edge that leads out of
+the graph."""
+# A row is searched for each try, or for each of its edges; so many tries, and more in longer rows,
+# before the latter.
 _LEAST_TRIES = 4
 FEW = 64  # visits of a start
 _LANES, _COUNT = 8, 56  # numbers that are compared at a time; bits of a rank below the count
@@ -36,28 +42,39 @@ _VERTEX = (1 << _COUNT) - 1
 
 
 @kernel
-def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, taken):  # type: ignore[no-untyped-def]
+def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, taken):
     """Take the steps ``first`` to ``stop - 1`` of all walks along one edge type.
 
     Args:
         edges: See above.
         rows: See above.
         weights: See above.
-        chances: How likely a drawn edge is taken that leads back, to a vertex with an edge to where the walk was
-            before, and to any other; the largest is 1.
+        chances: How likely a drawn edge is taken that leads back, to a vertex with an edge to where
+            the walk was before, and to any other; the largest is 1.
         ends: Probability to end before each step, shape ``(num_steps,)``, or ``(0,)`` for never.
         keys: Random keys of the steps and of the ends.
         stay: Whether a walk stays at a vertex without edges, and does not end.
         first: The first step.
         stop: The step after the last.
-        traces: Shape ``(n, num_steps + 1)``, int64, filled up to column ``first``; -1 after a walk's end.
-        taken: Shape ``(n, num_steps)``, int64: positions of the edges taken, or -1; ``(0, 0)``: not wanted.
+        traces: Shape ``(n, num_steps + 1)``, int64, filled up to column ``first``; -1 after a
+            walk's end.
+        taken: Shape ``(n, num_steps)``, int64: positions of the edges taken, or -1; ``(0, 0)``: not
+            wanted.
 
     Returns:
         An outcome, and the vertex that it is about.
     """
-    group = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.uint64)
-    listed, searched, living = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
+    group = (
+        np.empty(GROUP, np.int64),
+        np.empty(GROUP, np.int64),
+        np.empty(GROUP, np.int64),
+        np.empty(GROUP, np.uint64),
+    )
+    listed, searched, living = (
+        np.empty(GROUP, np.int64),
+        np.empty(GROUP, np.int64),
+        np.empty(GROUP, np.int64),
+    )
     looks_back = min(chances) < 1.0
     for low in range(0, len(traces), GROUP):
         part, alive = traces[low : low + GROUP], 0
@@ -69,11 +86,15 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
             for t in range(first + 1, stop + 1):
                 part[i, t] = -1
         for t in range(first, stop):
-            count, alive = _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive)
+            count, alive = _begin(
+                rows, ends, keys, low, stay, t, part, group, listed, living, alive
+            )
             if count < 0:
                 return BAD_ROW, -1 - count
             if looks_back and t > 0:
-                bad = _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, count, searched)
+                bad = _draw_looking_back(
+                    edges, rows, weights, chances, t, part, group, listed, count, searched
+                )
             else:
                 _draw(edges, rows, weights, 0, group, listed, count)
                 bad = np.int64(-1)
@@ -87,8 +108,9 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
 
 
 @kernel
-def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive):  # type: ignore[no-untyped-def]
-    """Read the rows of step ``t`` and list the walks that have any edge, of the first ``alive`` in ``living``.
+def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive):
+    """Read the rows of step ``t`` and list the walks that have any edge, of the first ``alive`` in
+    ``living``.
 
     Returns:
         The number of walks listed, or -1 - a bad vertex, and of those that have not ended.
@@ -121,7 +143,7 @@ def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive): 
 
 
 @kernel
-def _draw(edges, rows, weights, j, group, listed, count):  # type: ignore[no-untyped-def]
+def _draw(edges, rows, weights, j, group, listed, count):
     """Draw ``j`` of the listed walks: the position of an edge of the row of each."""
     indices, kept = edges[1], rows[2]
     values, sums, guide = weights
@@ -135,7 +157,9 @@ def _draw(edges, rows, weights, j, group, listed, count):  # type: ignore[no-unt
         _ask_for_weights(weights, j, group, listed, count)
         for c in range(count):
             i = listed[c]
-            positions[i] = draw_edge(streams[i], j, starts[i], starts[i] + degrees[i], values, sums, guide)
+            positions[i] = draw_edge(
+                streams[i], j, starts[i], starts[i] + degrees[i], values, sums, guide
+            )
             prefetch(indices, positions[i])
     if len(kept) > 0:
         for c in range(count):
@@ -147,7 +171,7 @@ def _draw(edges, rows, weights, j, group, listed, count):  # type: ignore[no-unt
 
 
 @kernel
-def _ask_for_weights(weights, j, group, listed, count):  # type: ignore[no-untyped-def]
+def _ask_for_weights(weights, j, group, listed, count):
     """Ask for what ``draw_edge`` will read."""
     values, sums, guide = weights
     starts, degrees, _, streams = group
@@ -170,8 +194,9 @@ def _ask_for_weights(weights, j, group, listed, count):  # type: ignore[no-untyp
 
 
 @kernel
-def _follow(edges, rows, t, part, group, living):  # type: ignore[no-untyped-def]
-    """Go along the edges drawn in step ``t``; returns the position of one that leads out of the graph, or -1."""
+def _follow(edges, rows, t, part, group, living):
+    """Go along the edges drawn in step ``t``; returns the position of one that leads out of the
+    graph, or -1."""
     _, indices, num_src = edges
     positions = group[2]
     for i in living:
@@ -185,11 +210,12 @@ def _follow(edges, rows, t, part, group, living):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, count, searched):  # type: ignore[no-untyped-def]
-    """Draw the edges of step ``t`` by rejection: draw one, and take it by its chance, else draw again.
+def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, count, searched):
+    """Draw the edges of step ``t`` by rejection: draw one, and take it by its chance, else draw
+    again.
 
-    Where that goes on for long, all edges are weighed. When that is depends on the row alone and not on what was drawn,
-    so the distribution is the same. Rows must ascend.
+    Where that goes on for long, all edges are weighed. When that is depends on the row alone and
+    not on what was drawn, so the distribution is the same. Rows must ascend.
 
     Returns:
         The position of an edge that leads out of the graph, or -1.
@@ -232,14 +258,16 @@ def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, co
                 listed[count] = i
                 count += 1
             else:
-                positions[i] = _weigh_all(edges, rows, weights, chances, part[i, t - 1], group, i, 2 * tries)
+                positions[i] = _weigh_all(
+                    edges, rows, weights, chances, part[i, t - 1], group, i, 2 * tries
+                )
                 if positions[i] < 0:
                     return -1 - positions[i]
     return np.int64(-1)
 
 
 @kernel
-def _find_rows(edges, positions, searched, count):  # type: ignore[no-untyped-def]
+def _find_rows(edges, positions, searched, count):
     """Ask for the middles of the rows that will be searched."""
     indptr, indices, _ = edges
     for c in range(count):
@@ -249,7 +277,7 @@ def _find_rows(edges, positions, searched, count):  # type: ignore[no-untyped-de
 
 
 @kernel
-def has_edge(edges, v, w):  # type: ignore[no-untyped-def]
+def has_edge(edges, v, w):
     """Whether one of the edges of ``v``, which ascend, leads to ``w``."""
     indptr, indices, _ = edges
     check_id(v, len(indptr) - 1)
@@ -258,8 +286,9 @@ def has_edge(edges, v, w):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _weigh_all(edges, rows, weights, chances, before, group, i, j):  # type: ignore[no-untyped-def]
-    """Draw an edge in proportion to weight and chance, in one pass (Chao, Biometrika 1982); draws count from ``j`` on.
+def _weigh_all(edges, rows, weights, chances, before, group, i, j):
+    """Draw an edge in proportion to weight and chance, in one pass (Chao, Biometrika 1982); draws
+    count from ``j`` on.
 
     Returns:
         Its position, or -1 - the position of an edge that leads out of the graph.
@@ -274,7 +303,9 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):  # type: ign
         if x < 0 or x >= num_src:
             return -1 - e
         share = np.float64(values[r]) if len(values) > 0 else 1.0
-        share *= chances[0] if x == before else chances[1] if has_edge(edges, x, before) else chances[2]
+        share *= (
+            chances[0] if x == before else chances[1] if has_edge(edges, x, before) else chances[2]
+        )
         total += share
         if draw_unit(streams[i], j + r - starts[i]) * total < share:
             pick = e
@@ -282,11 +313,13 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):  # type: ign
 
 
 @kernel
-def most_visited(traces, per_start, every, most, sources, starts, counts):  # type: ignore[no-untyped-def]
-    """The vertices that the walks of each start came to most often, the most frequent first, then the largest id.
+def most_visited(traces, per_start, every, most, sources, starts, counts):
+    """The vertices that the walks of each start came to most often, the most frequent first, then
+    the largest id.
 
     Args:
-        traces: Shape ``(n * per_start, num_steps + 1)``: walks, those of one start behind each other.
+        traces: Shape ``(n * per_start, num_steps + 1)``: walks, those of one start behind each
+            other.
         per_start: Walks of each start.
         every: Steps between the visits that count.
         most: Vertices taken of each start.
@@ -336,12 +369,14 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):  # ty
 
 
 @kernel
-def _most_of_few(traces, per_start, every, most, sources, starts, counts):  # type: ignore[no-untyped-def]
-    """:func:`most_visited` of up to ``FEW`` visits a start: each is compared with all, without a branch to guess wrong.
+def _most_of_few(traces, per_start, every, most, sources, starts, counts):
+    """:func:`most_visited` of up to ``FEW`` visits a start: each is compared with all, without a
+    branch to guess wrong.
 
     1000 starts of up to 20 visits took 0.24 ms, by a hash table 0.55.
     """
-    visited, ranks = np.empty(FEW, np.int64), np.empty(FEW, np.int64)  # a rank: the count above the vertex
+    # A rank: the count above the vertex.
+    visited, ranks = np.empty(FEW, np.int64), np.empty(FEW, np.int64)
     begin = np.int64(0)
     for low in range(0, len(traces), per_start):
         n = 0
@@ -371,10 +406,13 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):  # ty
 
 
 @kernel
-def _enter(sources, counts, begin, end, most, v, count):  # type: ignore[no-untyped-def]
-    """Enter a vertex into a list of at most ``most``, ordered by count and id; returns the list's end."""
+def _enter(sources, counts, begin, end, most, v, count):
+    """Enter a vertex into a list of at most ``most``, ordered by count and id; returns the list's
+    end."""
     at = end
-    while at > begin and (counts[at - 1] < count or (counts[at - 1] == count and sources[at - 1] < v)):
+    while at > begin and (
+        counts[at - 1] < count or (counts[at - 1] == count and sources[at - 1] < v)
+    ):
         at -= 1
     if at == begin + most:
         return end

@@ -1,22 +1,25 @@
 """Weighted draws: running sums, exponential keys, ends of negative pairs.
 
-A row is cut where the position is a multiple of ``CHUNK`` (a cache line of float32). Each full chunk is a group; the
-ends of the row belong to its first and its last group. ``sums`` holds a row's running sums by group, ``guide`` where to
-begin looking in them for each of as many equal parts of the total (indexed search: Chen and Asau, AIIE Transactions
-1974). Both are indexed by chunk, so that rows never meet; a row without a full chunk has no groups.
+A row is cut where the position is a multiple of ``CHUNK`` (a cache line of float32). Each full
+chunk is a group; the ends of the row belong to its first and its last group. ``sums`` holds a row's
+running sums by group, ``guide`` where to begin looking in them for each of as many equal parts of
+the total (indexed search: Chen and Asau, AIIE Transactions 1974). Both are indexed by chunk, so
+that rows never meet; a row without a full chunk has no groups.
 
-Without replacement the picks of a vertex are those of successive sampling: each in proportion to the weights that are
-left. Two ways give that distribution. *Keys*: the edges with the smallest ``-log(u) / weight`` (Efraimidis and
-Spirakis, IPL 2006), one pass over the row. *Draws*: in proportion to all weights, an edge that comes again not being
-counted. What comes next depends on the set picked so far and on nothing else, so that draws may stop at any time and
-keys of the other edges choose the rest: where a few heavy edges take nearly all draws, the work is bounded by that of
+Without replacement the picks of a vertex are those of successive sampling: each in proportion to
+the weights that are left. Two ways give that distribution. *Keys*: the edges with the smallest
+``-log(u) / weight`` (Efraimidis and Spirakis, IPL 2006), one pass over the row. *Draws*: in
+proportion to all weights, an edge that comes again not being counted. What comes next depends on
+the set picked so far and on nothing else, so that draws may stop at any time and keys of the other
+edges choose the rest: where a few heavy edges take nearly all draws, the work is bounded by that of
 the one pass.
 
-A draw looks its group up in the tables (see ``EdgeWeights``), goes on by one step on average, and scans the group. The
-first draws of all vertices go through these steps together, so that cache misses overlap.
+A draw looks its group up in the tables (see ``EdgeWeights``), goes on by one step on average, and
+scans the group. The first draws of all vertices go through these steps together, so that cache
+misses overlap.
 
-All weights are positive. Random numbers are as in ``hop.py``; keys count from ``KEYS`` on, where draws never come. A
-draw is right within 2**-52 of the row's total, the grain of its random number.
+All weights are positive. Random numbers are as in ``hop.py``; keys count from ``KEYS`` on, where
+draws never come. A draw is right within 2**-52 of the row's total, the grain of its random number.
 """
 
 import math
@@ -32,7 +35,7 @@ CHUNK = 1 << SHIFT
 
 
 @kernel
-def keep_positive(indptr, weights, out_indptr, positions):  # type: ignore[no-untyped-def]
+def keep_positive(indptr, weights, out_indptr, positions):
     """Move the positive weights to the front, row by row; ``positions`` says where they were."""
     kept = np.int64(0)
     for v in range(len(indptr) - 1):
@@ -48,20 +51,20 @@ def keep_positive(indptr, weights, out_indptr, positions):  # type: ignore[no-un
 
 
 @kernel
-def groups(start, end):  # type: ignore[no-untyped-def]
+def groups(start, end):
     """The full chunks of a row: the first, and one past the last."""
     return (start + CHUNK - 1) >> SHIFT, end >> SHIFT
 
 
 @kernel
-def group_ends(start, end, g):  # type: ignore[no-untyped-def]
+def group_ends(start, end, g):
     """The edges of group ``g`` of a row."""
     first, last = groups(start, end)
     return start if g == first else g << SHIFT, end if g == last - 1 else (g + 1) << SHIFT
 
 
 @kernel
-def fill_tables(indptr, weights, sums, guide):  # type: ignore[no-untyped-def]
+def fill_tables(indptr, weights, sums, guide):
     """Running sums and guide of every row that has groups."""
     for v in range(len(indptr) - 1):
         start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
@@ -84,26 +87,30 @@ def fill_tables(indptr, weights, sums, guide):  # type: ignore[no-untyped-def]
 _S12 = np.uint64(12)
 _UNIT = 2.0**-52
 KEYS = np.int64(1) << 40
-# A draw costs as much as the keys of 5 to 20 edges: so many wasted ones that keys would not have cost more.
+# A draw costs as much as the keys of 5 to 20 edges: so many wasted ones that keys would not have
+# cost more.
 EDGES_PER_DRAW = 16
 
 
 @kernel
-def draw_unit(base, j):  # type: ignore[no-untyped-def]
-    """Draw ``j`` of the stream ``base``, uniform in (0, 1): the middle of one of 2**52 intervals."""
+def draw_unit(base, j):
+    """Draw ``j`` of the stream ``base``, uniform in (0, 1): the middle of one of 2**52
+    intervals."""
     return (np.float64(np.int64(mix(base + np.uint64(j) * _B) >> _S12)) + 0.5) * _UNIT
 
 
 @kernel
-def _draws(start, degree, k, replace):  # type: ignore[no-untyped-def]
-    """Whether a row's ``k`` picks are drawn: it has groups, and not so few edges that most would come again."""
+def _draws(start, degree, k, replace):
+    """Whether a row's ``k`` picks are drawn: it has groups, and not so few edges that most would
+    come again."""
     first, last = groups(start, start + degree)
     return first < last and k > 0 and (replace or (2 * k <= degree and k <= SCAN_LIMIT))
 
 
 @kernel
-def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, slots, points):  # type: ignore[no-untyped-def]
-    """List the rows to draw from, and the first draws (slot of the guide, point in the total); returns both counts."""
+def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, slots, points):
+    """List the rows to draw from, and the first draws (slot of the guide, point in the total);
+    returns both counts."""
     n, listed, drawn = len(frontier), 0, 0
     for i in range(n):
         if i + _AHEAD < n:
@@ -124,8 +131,9 @@ def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, 
 
 
 @kernel
-def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):  # type: ignore[no-untyped-def]
-    """Make of each draw's slot its group, and of its point the distance from the group's beginning."""
+def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):
+    """Make of each draw's slot its group, and of its point the distance from the group's
+    beginning."""
     at, drawn = 0, len(slots)
     for i in rows:
         first, _ = groups(starts[i], starts[i] + degrees[i])
@@ -145,8 +153,9 @@ def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points): 
 
 
 @kernel
-def _group_at(sums, first, last, g, x):  # type: ignore[no-untyped-def]
-    """The group at ``x`` in the total, sought from ``g`` on, and how far above its beginning ``x`` is."""
+def _group_at(sums, first, last, g, x):
+    """The group at ``x`` in the total, sought from ``g`` on, and how far above its beginning ``x``
+    is."""
     g = min(g, last - 1)  # beyond only if the row is no longer the one that the guide was made for
     while g < last - 1 and sums[g] <= x:
         g += 1
@@ -154,7 +163,7 @@ def _group_at(sums, first, last, g, x):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _scan(weights, lo, hi, x):  # type: ignore[no-untyped-def]
+def _scan(weights, lo, hi, x):
     """The edge of ``lo:hi`` at which the running sum of the weights exceeds ``x``."""
     for e in range(lo, hi - 1):
         x -= np.float64(weights[e])
@@ -164,7 +173,7 @@ def _scan(weights, lo, hi, x):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, positions):  # type: ignore[no-untyped-def]
+def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, positions):
     """The edges of the draws: picks with replacement."""
     at, drawn = 0, len(slots)
     for i in rows:
@@ -177,10 +186,23 @@ def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, pos
 
 
 @kernel
-def take_distinct(  # type: ignore[no-untyped-def]
-    frontier, rows, starts, degrees, out_indptr, key, weights, sums, guide, slots, points, keys, positions
+def take_distinct(
+    frontier,
+    rows,
+    starts,
+    degrees,
+    out_indptr,
+    key,
+    weights,
+    sums,
+    guide,
+    slots,
+    points,
+    keys,
+    positions,
 ):
-    """The edges of the draws, each once, and then as many more as are wanted; ``keys`` is scratch."""
+    """The edges of the draws, each once, and then as many more as are wanted; ``keys`` is
+    scratch."""
     at, drawn = 0, len(slots)
     for i in rows:
         start, end = starts[i], starts[i] + degrees[i]
@@ -201,7 +223,7 @@ def take_distinct(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _add(positions, begin, free, e):  # type: ignore[no-untyped-def]
+def _add(positions, begin, free, e):
     """Write ``e`` to ``positions[free]`` unless it is before; returns the next free place."""
     for t in range(begin, free):
         if positions[t] == e:
@@ -211,8 +233,9 @@ def _add(positions, begin, free, e):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _draw_more(base, start, end, weights, sums, guide, begin, free, stop, positions):  # type: ignore[no-untyped-def]
-    """Go on drawing until ``stop`` or until it would cost more than keys; returns how far it came."""
+def _draw_more(base, start, end, weights, sums, guide, begin, free, stop, positions):
+    """Go on drawing until ``stop`` or until it would cost more than keys; returns how far it
+    came."""
     for j in range(stop - begin, 2 * (stop - begin) + (end - start) // EDGES_PER_DRAW):
         free = _add(positions, begin, free, draw_edge(base, j, start, end, weights, sums, guide))
         if free == stop:
@@ -221,7 +244,7 @@ def _draw_more(base, start, end, weights, sums, guide, begin, free, stop, positi
 
 
 @kernel
-def draw_edge(base, j, start, end, weights, sums, guide):  # type: ignore[no-untyped-def]
+def draw_edge(base, j, start, end, weights, sums, guide):
     """Draw ``j`` of the stream ``base``: an edge of a row in proportion to its weight."""
     first, last = groups(start, end)
     u = draw_unit(base, j)
@@ -234,7 +257,7 @@ def draw_edge(base, j, start, end, weights, sums, guide):  # type: ignore[no-unt
 
 
 @kernel
-def _total(weights, start, end):  # type: ignore[no-untyped-def]
+def _total(weights, start, end):
     """The sum of the weights of a row."""
     total = 0.0
     for e in range(start, end):
@@ -243,7 +266,7 @@ def _total(weights, start, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _sort(values, begin, end):  # type: ignore[no-untyped-def]
+def _sort(values, begin, end):
     """Insertion sort of a few values."""
     for i in range(begin + 1, end):
         value, at = values[i], i
@@ -254,8 +277,9 @@ def _sort(values, begin, end):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positions):  # type: ignore[no-untyped-def]
-    """The rows that ``plan_draws`` leaves out, without replacement: all edges where they fit, else by keys."""
+def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positions):
+    """The rows that ``plan_draws`` leaves out, without replacement: all edges where they fit, else
+    by keys."""
     n = len(frontier)
     for i in range(n):
         if i + _AHEAD < n:
@@ -271,8 +295,9 @@ def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positi
 
 
 @kernel
-def pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, positions):  # type: ignore[no-untyped-def]
-    """The rows that ``plan_draws`` leaves out, with replacement: a scan of the row for each draw."""
+def pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, positions):
+    """The rows that ``plan_draws`` leaves out, with replacement: a scan of the row for each
+    draw."""
     for i in range(len(frontier)):
         start, end = starts[i], starts[i] + degrees[i]
         begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
@@ -285,11 +310,12 @@ def pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, pos
 
 
 @kernel
-def _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions):  # type: ignore[no-untyped-def]
-    """Fill ``positions[free:stop]`` by smallest keys from the edges not in ``positions[begin:free]`` (ascending).
+def _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions):
+    """Fill ``positions[free:stop]`` by smallest keys from the edges not in
+    ``positions[begin:free]`` (ascending).
 
-    ``keys`` and the places filled are one heap. Since ``-log(1 - u) >= u``, most edges are refused without a logarithm
-    once it is full.
+    ``keys`` and the places filled are one heap. Since ``-log(1 - u) >= u``, most edges are refused
+    without a logarithm once it is full.
     """
     want = stop - free
     count = np.int64(0)
@@ -310,8 +336,9 @@ def _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions)
 
 
 @kernel
-def _push(keys, positions, free, i, key, e):  # type: ignore[no-untyped-def]
-    """Enter a key at the end of a heap of ``i``, largest first; its edge goes to the same place after ``free``."""
+def _push(keys, positions, free, i, key, e):
+    """Enter a key at the end of a heap of ``i``, largest first; its edge goes to the same place
+    after ``free``."""
     while i > 0 and keys[(i - 1) >> 1] < key:
         up = (i - 1) >> 1
         keys[i], positions[free + i] = keys[up], positions[free + up]
@@ -320,7 +347,7 @@ def _push(keys, positions, free, i, key, e):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _replace_largest(keys, positions, free, count, key, e):  # type: ignore[no-untyped-def]
+def _replace_largest(keys, positions, free, count, key, e):
     """Enter a key in place of the largest."""
     i = 0
     while 2 * i + 1 < count:
@@ -335,15 +362,16 @@ def _replace_largest(keys, positions, free, count, key, e):  # type: ignore[no-u
 
 
 @kernel
-def draw_places(count, key, out):  # type: ignore[no-untyped-def]
+def draw_places(count, key, out):
     """``out[j]``: independent draws, uniform in ``[0, count)`` up to ``count / 2**52``."""
     for j in range(len(out)):
         out[j] = min(np.int64(draw_unit(key, j) * np.float64(count)), count - 1)
 
 
 @kernel
-def uniform_places(key, begins, ends, out):  # type: ignore[no-untyped-def]
-    """``out[i]``: uniform in ``[begins[i], ends[i])``; where that is empty the last before it, or 0."""
+def uniform_places(key, begins, ends, out):
+    """``out[i]``: uniform in ``[begins[i], ends[i])``; where that is empty the last before it, or
+    0."""
     for i in range(len(out)):
         if begins[i] < ends[i]:
             out[i] = begins[i] + np.int64(draw_unit(key, i) * np.float64(ends[i] - begins[i]))
@@ -352,7 +380,7 @@ def uniform_places(key, begins, ends, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def weighted_places(key, begins, ends, sums, out):  # type: ignore[no-untyped-def]
+def weighted_places(key, begins, ends, sums, out):
     """``out[i]``: a place in ``[begins[i], ends[i])`` in proportion to the steps of ``sums``.
 
     Where there is no weight it is the last before that has any, or 0.

@@ -1,11 +1,13 @@
-"""Kernels that read scattered ranges of a file: which rows make one request, and the loops that keep a queue full.
+"""Kernels that read scattered ranges of a file: which rows make one request, and the loops that
+keep a queue full.
 
-A *job* is a tuple of integers: (descriptor, first byte of row 0, bytes from row to row, bytes of a row to copy,
-alignment of requests, alignment of a read's begin, address of row 0 of the result, bytes from row to row there).
-``edges[r]`` is the first row of request ``r``. Each request is read into a slot, and its rows are copied from there.
+A *job* is a tuple of integers: (descriptor, first byte of row 0, bytes from row to row, bytes of a
+row to copy, alignment of requests, alignment of a read's begin, address of row 0 of the result,
+bytes from row to row there). ``edges[r]`` is the first row of request ``r``. Each request is read
+into a slot, and its rows are copied from there.
 
-*state* is shared with the caller: see the names below. *log*, which may be empty, takes samples: time and
-depth of the queue. Structures are those of ``linux/aio_abi.h``, as arrays of words.
+*state* is shared with the caller: see the names below. *log*, which may be empty, takes samples:
+time and depth of the queue. Structures are those of ``linux/aio_abi.h``, as arrays of words.
 """
 
 import numpy as np
@@ -13,12 +15,24 @@ from numba import types
 
 from ..._jit import add_atomic, int32_at, kernel
 
-_ARGUMENTS = (types.intp, types.uintp, types.uintp, types.uintp, types.uintp, types.uintp, types.uintp)
-# Found in the C library of the running process. `syscall` takes any number of arguments; both x86-64 and ARM pass
-# them where a function of seven expects them.
+_ARGUMENTS = (
+    types.intp,
+    types.uintp,
+    types.uintp,
+    types.uintp,
+    types.uintp,
+    types.uintp,
+    types.uintp,
+)
+# Found in the C library of the running process. `syscall` takes any number of arguments; both
+# x86-64 and ARM pass them where a function of seven expects them.
 syscall = types.ExternalFunction("syscall", types.intp(*_ARGUMENTS))
-pread = types.ExternalFunction("pread", types.intp(types.intc, types.uintp, types.uintp, types.int64))
-fadvise = types.ExternalFunction("posix_fadvise", types.intc(types.intc, types.int64, types.int64, types.intc))
+pread = types.ExternalFunction(
+    "pread", types.intp(types.intc, types.uintp, types.uintp, types.int64)
+)
+fadvise = types.ExternalFunction(
+    "posix_fadvise", types.intc(types.intc, types.int64, types.int64, types.intc)
+)
 errno_place = types.ExternalFunction("__errno_location", types.uintp())
 clock_gettime = types.ExternalFunction("clock_gettime", types.intc(types.intc, types.uintp))
 memcpy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
@@ -44,7 +58,7 @@ SHORT = -1
 
 
 @kernel
-def check_rows(rows, num_rows):  # type: ignore[no-untyped-def]
+def check_rows(rows, num_rows):
     """Index of the first row that is out of range or not above the one before; -1: none."""
     before = np.int64(-1)
     for i in range(len(rows)):
@@ -55,7 +69,7 @@ def check_rows(rows, num_rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def check_places(places, num_places):  # type: ignore[no-untyped-def]
+def check_places(places, num_places):
     """Index of the first place that is out of range; -1: none."""
     for i in range(len(places)):
         if places[i] < 0 or places[i] >= num_places:
@@ -64,8 +78,9 @@ def check_places(places, num_places):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def span(rows, first, behind, job):  # type: ignore[no-untyped-def]
-    """First byte and number of bytes, in whole blocks, of a request for rows ``first`` to ``behind``."""
+def span(rows, first, behind, job):
+    """First byte and number of bytes, in whole blocks, of a request for rows ``first`` to
+    ``behind``."""
     _, base, stride, row_bytes, align, _, _, _ = job
     low = (base + rows[first] * stride) // align * align
     high = -(-(base + rows[behind - 1] * stride + row_bytes) // align) * align
@@ -73,8 +88,9 @@ def span(rows, first, behind, job):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_gaps(rows, job, counts):  # type: ignore[no-untyped-def]
-    """Count neighbours with ``b`` unread blocks between them in ``counts[b]``, those that touch or share one in [0].
+def count_gaps(rows, job, counts):
+    """Count neighbours with ``b`` unread blocks between them in ``counts[b]``, those that touch or
+    share one in [0].
 
     Returns the blocks that the rows lie on.
     """
@@ -93,8 +109,9 @@ def count_gaps(rows, job, counts):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def make_requests(rows, job, gap, most, edges):  # type: ignore[no-untyped-def]
-    """Merge rows over at most ``gap`` blocks into requests of at most ``most`` bytes; how many, and the largest."""
+def make_requests(rows, job, gap, most, edges):
+    """Merge rows over at most ``gap`` blocks into requests of at most ``most`` bytes; how many, and
+    the largest."""
     _, base, stride, row_bytes, align, _, _, _ = job
     requests = 0
     largest = np.int64(0)
@@ -118,8 +135,9 @@ def make_requests(rows, job, gap, most, edges):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def deliver(rows, places, first, behind, job, slot, low):  # type: ignore[no-untyped-def]
-    """Copy the rows of a request, which begins at byte ``low`` of the file, from its slot to their places."""
+def deliver(rows, places, first, behind, job, slot, low):
+    """Copy the rows of a request, which begins at byte ``low`` of the file, from its slot to their
+    places."""
     _, base, stride, row_bytes, _, _, out, out_stride = job
     for i in range(first, behind):
         place = places[i] if len(places) else i
@@ -128,14 +146,14 @@ def deliver(rows, places, first, behind, job, slot, low):  # type: ignore[no-unt
 
 
 @kernel
-def needed(rows, behind, job, low):  # type: ignore[no-untyped-def]
+def needed(rows, behind, job, low):
     """Bytes that a request must bring: up to the end of its last row."""
     _, base, stride, row_bytes, _, _, _, _ = job
     return base + rows[behind - 1] * stride + row_bytes - low
 
 
 @kernel
-def note_depth(state, log, in_flight):  # type: ignore[no-untyped-def]
+def note_depth(state, log, in_flight):
     """Say how many requests the disk has, and sample it now and then."""
     state[IN_FLIGHT] = in_flight
     if state[SAMPLES] < len(log) - (in_flight > 0):  # the last place is for the end
@@ -149,7 +167,7 @@ def note_depth(state, log, in_flight):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fail(state, error, place):  # type: ignore[no-untyped-def]
+def fail(state, error, place):
     """Keep the first error, and let no other request begin."""
     if add_atomic(state, STOP, 1) == 0:
         state[PLACE] = place
@@ -157,12 +175,15 @@ def fail(state, error, place):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def read_whole(job, slot, low, nbytes, got, need, state):  # type: ignore[no-untyped-def]
-    """Read what is missing of a request of which ``got`` bytes are there; whether all that is needed came."""
+def read_whole(job, slot, low, nbytes, got, need, state):
+    """Read what is missing of a request of which ``got`` bytes are there; whether all that is
+    needed came."""
     descriptor, _, _, _, _, block, _, _ = job
     while got < need:
         got = got // block * block
-        more = pread(np.int32(descriptor), np.uint64(slot + got), np.uint64(nbytes - got), low + got)
+        more = pread(
+            np.int32(descriptor), np.uint64(slot + got), np.uint64(nbytes - got), low + got
+        )
         if more < 0:
             fail(state, int32_at(errno_place()), low + got)
             return False
@@ -175,8 +196,9 @@ def read_whole(job, slot, low, nbytes, got, need, state):  # type: ignore[no-unt
 
 
 @kernel
-def read_by_pread(rows, places, edges, requests, job, slot, state, log):  # type: ignore[no-untyped-def]
-    """Read requests one after the other, beside other threads that share the cursor; the slot is this thread's own."""
+def read_by_pread(rows, places, edges, requests, job, slot, state, log):
+    """Read requests one after the other, beside other threads that share the cursor; the slot is
+    this thread's own."""
     while state[STOP] == 0:
         request = add_atomic(state, CURSOR, 1)
         if request >= requests:
@@ -193,7 +215,7 @@ def read_by_pread(rows, places, edges, requests, job, slot, state, log):  # type
 
 
 @kernel
-def read_behind_advice(rows, places, edges, requests, job, slot, depth, state, log):  # type: ignore[no-untyped-def]
+def read_behind_advice(rows, places, edges, requests, job, slot, depth, state, log):
     """Read requests one after the other, each asked of the system ``depth`` requests before."""
     descriptor = np.int32(job[0])
     asked = 0
@@ -213,8 +235,9 @@ def read_behind_advice(rows, places, edges, requests, job, slot, depth, state, l
 
 
 @kernel
-def finish(rows, places, edges, request, job, slot, result, state):  # type: ignore[no-untyped-def]
-    """Deliver the rows of a request that ended with ``result``: a number of bytes, or minus an errno."""
+def finish(rows, places, edges, request, job, slot, result, state):
+    """Deliver the rows of a request that ended with ``result``: a number of bytes, or minus an
+    errno."""
     first, behind = edges[request], edges[request + 1]
     low, nbytes = span(rows, first, behind, job)
     if result < 0 and result != -_EINTR and result != -_EAGAIN:
@@ -222,21 +245,39 @@ def finish(rows, places, edges, request, job, slot, result, state):  # type: ign
         return
     got = max(result, 0)
     add_atomic(state, BYTES, got)
-    if state[STOP] == 0 and read_whole(job, slot, low, nbytes, got, needed(rows, behind, job, low), state):
+    if state[STOP] == 0 and read_whole(
+        job, slot, low, nbytes, got, needed(rows, behind, job, low), state
+    ):
         deliver(rows, places, first, behind, job, slot, low)
 
 
 @kernel
-def read_by_aio(  # type: ignore[no-untyped-def]
-    rows, places, edges, requests, job, slots, slot_bytes, depth, wait, submit, get_events, context, blocks, state, log
+def read_by_aio(
+    rows,
+    places,
+    edges,
+    requests,
+    job,
+    slots,
+    slot_bytes,
+    depth,
+    wait,
+    submit,
+    get_events,
+    context,
+    blocks,
+    state,
+    log,
 ):
-    """Read requests through a context of Linux AIO; False if it failed so that reads may still be under way.
+    """Read requests through a context of Linux AIO; False if it failed so that reads may still be
+    under way.
 
     Args:
         slots, slot_bytes, wait: As of a ring.
         submit, get_events: Numbers of the system calls.
         context: The queue.
-        blocks: Scratch of uint64: for each slot eight words of its control block, one of a pointer, four of an event.
+        blocks: Scratch of uint64: for each slot eight words of its control block, one of a pointer,
+            four of an event.
     """
     free = np.arange(depth)
     request_of = np.zeros(depth, dtype=np.int64)
@@ -273,7 +314,9 @@ def read_by_aio(  # type: ignore[no-untyped-def]
             ):  # or none is there to wait for
                 fail(state, int32_at(errno_place()), 0)
                 for i in range(sent, filled):  # these never went
-                    free[num_free] = (np.int64(blocks[pointers + i]) - np.int64(blocks.ctypes.data)) // 64
+                    free[num_free] = (
+                        np.int64(blocks[pointers + i]) - np.int64(blocks.ctypes.data)
+                    ) // 64
                     num_free += 1
                 sent = filled
         flying = depth - num_free - (filled - sent)
@@ -288,6 +331,8 @@ def read_by_aio(  # type: ignore[no-untyped-def]
             event = events + i * 4
             slot = np.int64(blocks[event])
             result = np.int64(blocks[event + 2])
-            finish(rows, places, edges, request_of[slot], job, slots + slot * slot_bytes, result, state)
+            finish(
+                rows, places, edges, request_of[slot], job, slots + slot * slot_bytes, result, state
+            )
             free[num_free] = slot
             num_free += 1

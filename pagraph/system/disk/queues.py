@@ -16,14 +16,26 @@ import numpy as np
 
 from ..threads import THREAD_NAME
 
-__all__ = ["DEPTH", "REQUEST_BYTES", "Advice", "Aio", "Queue", "Requests", "Threads", "unwatch", "watch"]
+__all__ = [
+    "DEPTH",
+    "REQUEST_BYTES",
+    "Advice",
+    "Aio",
+    "Queue",
+    "Requests",
+    "Threads",
+    "unwatch",
+    "watch",
+]
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
-DEPTH = 128  # requests/s of 1 KiB past the page cache by AIO at 64, 128, 256: 111,000, 151,000, 140,000
+# Requests/s of 1 KiB past the page cache by AIO at 64, 128, 256: 111,000, 151,000, 140,000.
+DEPTH = 128
 REQUEST_BYTES = 128 << 10
 QUEUE_BYTES = 8 << 20
-"""Memory of a queue. Requests of ``REQUEST_BYTES`` fill the disk's queue with fewer of them than small ones do."""
+"""Memory of a queue. Requests of ``REQUEST_BYTES`` fill the disk's queue with fewer of them than
+small ones do."""
 
 
 _ANYWHERE: Array = np.empty(0, dtype=np.int64)
@@ -37,9 +49,11 @@ _watchers: list[Watcher] = []
 
 
 def watch(watcher: Watcher) -> None:
-    """Have a function called after each read from now on, with samples of its queue: (n, 2), ns and depth.
+    """Have a function called after each read from now on, with samples of its queue: (n, 2), ns and
+    depth.
 
-    Times are those of ``time.perf_counter_ns``, half a millisecond apart; the last sample has depth 0.
+    Times are those of ``time.perf_counter_ns``, half a millisecond apart; the last sample has depth
+    0.
     """
     _watchers.append(watcher)
 
@@ -57,8 +71,8 @@ def _new_log() -> Array:
 class Requests(NamedTuple):
     """Requests of one call: see ``_reads``.
 
-    ``slot_bytes`` is what the largest takes, in whole pages; ``log`` has room for samples of the queue's depth, if
-    someone wants them; ``out`` is only kept alive for the address in ``job``.
+    ``slot_bytes`` is what the largest takes, in whole pages; ``log`` has room for samples of the
+    queue's depth, if someone wants them; ``out`` is only kept alive for the address in ``job``.
     """
 
     rows: Array
@@ -72,7 +86,9 @@ class Requests(NamedTuple):
     out: Array
 
     @classmethod
-    def of(cls, rows: Array, out: Array, job: tuple[int, ...], gap: int, places: Array = _ANYWHERE) -> Requests:
+    def of(
+        cls, rows: Array, out: Array, job: tuple[int, ...], gap: int, places: Array = _ANYWHERE
+    ) -> Requests:
         """Requests for ascending rows, merged over at most ``gap`` blocks that nobody needs."""
         from . import _reads
 
@@ -80,7 +96,15 @@ class Requests(NamedTuple):
         number, largest = _reads.make_requests(rows, job, gap, REQUEST_BYTES, edges)
         slot_bytes = -(-largest // mmap.PAGESIZE) * mmap.PAGESIZE
         return cls(
-            rows, places, edges, number, slot_bytes, job, np.zeros(_reads.WORDS, dtype=np.int64), _new_log(), out
+            rows,
+            places,
+            edges,
+            number,
+            slot_bytes,
+            job,
+            np.zeros(_reads.WORDS, dtype=np.int64),
+            _new_log(),
+            out,
         )
 
     def tell(self) -> None:
@@ -119,8 +143,8 @@ class Queue:
 
     def __init__(self, depth: int = DEPTH) -> None:
         self.depth, self.is_lost = depth, False
-        # Shared, though with nobody: a fork would make copies of private pages, and reads that are under way could then
-        # end in the child's.
+        # Shared, though with nobody: a fork would make copies of private pages, and reads that are
+        # under way could then end in the child's.
         self._memory = mmap.mmap(-1, QUEUE_BYTES)
         self._slots: int = np.frombuffer(self._memory, dtype=np.uint8).ctypes.data
 
@@ -133,7 +157,8 @@ class Queue:
         return self._slots, requests.slot_bytes, min(self.depth, QUEUE_BYTES // requests.slot_bytes)
 
     def read(self, requests: Requests) -> None:
-        """Read all requests into their places; an error is in ``state``. Nothing is under way when it returns."""
+        """Read all requests into their places; an error is in ``state``. Nothing is under way when
+        it returns."""
         raise NotImplementedError
 
 
@@ -146,7 +171,8 @@ class Threads(Queue):
     way = "threads"
 
     def read(self, requests: Requests) -> None:
-        """Read, see :meth:`Queue.read`; a system that allows no more threads gets by with those that it allowed."""
+        """Read, see :meth:`Queue.read`; a system that allows no more threads gets by with those
+        that it allowed."""
         from ..._jit import signals_later
         from . import _reads
 
@@ -156,7 +182,9 @@ class Threads(Queue):
         with signals_later():  # an interrupt could lose a thread that writes into our slots
             for slot in range(1, min(most, _MOST_THREADS, requests.number // 4)):
                 place = address + slot * slot_bytes
-                thread = threading.Thread(target=_work, args=(others, place), name=f"{THREAD_NAME}-reads")
+                thread = threading.Thread(
+                    target=_work, args=(others, place), name=f"{THREAD_NAME}-reads"
+                )
                 try:
                     thread.start()
                 except RuntimeError:  # no more threads, or the interpreter ends
@@ -176,7 +204,8 @@ def _work(requests: Requests, slot: int) -> None:
 
 
 class Advice(Queue):
-    """One thread, which tells the system what it will read ``DEPTH`` requests later; through the page cache only."""
+    """One thread, which tells the system what it will read ``DEPTH`` requests later; through the
+    page cache only."""
 
     way, direct = "readahead", False
 
@@ -185,11 +214,13 @@ class Advice(Queue):
         from . import _reads
 
         rows, places, edges, number, _, job, state, log, _ = requests
-        _reads.read_behind_advice(rows, places, edges, number, job, self._slots, self.depth, state, log)
+        _reads.read_behind_advice(
+            rows, places, edges, number, job, self._slots, self.depth, state, log
+        )
 
 
-# Reads to wait for at a time, so that one system call serves several: with 32 a queue of 128 ran dry (65,700 requests/s
-# of 4 KiB, with 8 105,800; of 64 KiB 11,200 and 14,300).
+# Reads to wait for at a time, so that one system call serves several: with 32 a queue of 128 ran
+# dry (65,700 requests/s of 4 KiB, with 8 105,800; of 64 KiB 11,200 and 14,300).
 WAIT = 8
 _AIO = {  # io_setup, io_destroy, io_getevents, io_submit
     "x86_64": (206, 207, 208, 209),

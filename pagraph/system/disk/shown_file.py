@@ -15,7 +15,8 @@ from ..memory import is_disk_file
 __all__ = ["ShownFile"]
 
 _SMAPS = Path("/proc/self/smaps")
-_WRITTEN = ("Anonymous:", "Swap:")  # pages of a private mapping that are no longer the file's, in memory or swapped out
+# Pages of a private mapping that are no longer the file's, in memory or swapped out.
+_WRITTEN = ("Anonymous:", "Swap:")
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,12 @@ class ShownFile:
 
     @classmethod
     def open(cls, address: int, nbytes: int) -> ShownFile | None:
-        """Open the file on disk that a range of addresses shows, through a shared or a private mapping.
+        """Open the file on disk that a range of addresses shows, through a shared or a private
+        mapping.
 
-        None where there is no such file, where pages of a private mapping were written (what they hold is not in the
-        file), where the path leads to another file by now, where it may not be opened, or the system does not tell.
+        None where there is no such file, where pages of a private mapping were written (what they
+        hold is not in the file), where the path leads to another file by now, where it may not be
+        opened, or the system does not tell.
         """
         first = _file_of(address, nbytes)
         if first is None:
@@ -56,7 +59,8 @@ class ShownFile:
         return cls(path, first.offset + address - first.begin, descriptor, address, nbytes)
 
     def is_current(self) -> bool:
-        """Whether the addresses still show the file and none of their pages was written; 10 to 200 ms."""
+        """Whether the addresses still show the file and none of their pages was written; 10 to 200
+        ms."""
         first = _file_of(self.address, self.nbytes)
         if first is None or first.offset + self.address - first.begin != self.offset:
             return False
@@ -64,23 +68,33 @@ class ShownFile:
 
 
 def _file_of(address: int, nbytes: int) -> _Mapping | None:
-    """The first of the mappings of a range of addresses, if all show one file on disk, and no pages of their own."""
+    """The first of the mappings of a range of addresses, if all show one file on disk, and no pages
+    of their own."""
     parts = _mappings_of(address, address + nbytes)
     if not parts or any(part.written for part in parts):
         return None
     first, last = parts[0], parts[-1]
-    if first.begin > address or last.end < address + nbytes or not is_disk_file(first.path, first.device):
+    if (
+        first.begin > address
+        or last.end < address + nbytes
+        or not is_disk_file(first.path, first.device)
+    ):
         return None
     for before, part in zip(parts, parts[1:], strict=False):  # madvise and mprotect split a mapping
         same_file = (part.device, part.inode) == (first.device, first.inode)
-        if not same_file or before.end != part.begin or part.offset - before.offset != part.begin - before.begin:
+        if (
+            not same_file
+            or before.end != part.begin
+            or part.offset - before.offset != part.begin - before.begin
+        ):
             return None
     return first
 
 
 @dataclass
 class _Mapping:
-    """An entry of ``/proc/self/smaps``; ``written`` counts KiB of pages that are copies of this process."""
+    """An entry of ``/proc/self/smaps``; ``written`` counts KiB of pages that are copies of this
+    process."""
 
     begin: int
     end: int
@@ -92,7 +106,8 @@ class _Mapping:
 
 
 def _mappings() -> Iterator[_Mapping]:
-    """All mappings of this process, in the order of their addresses; none where the system does not tell."""
+    """All mappings of this process, in the order of their addresses; none where the system does not
+    tell."""
     try:
         lines = _SMAPS.read_text(errors="surrogateescape").split("\n")
     except OSError:
@@ -117,7 +132,8 @@ def _mappings_of(begin: int, end: int) -> list[_Mapping]:
 
 
 def _shown_as(descriptor: int) -> tuple[str, str] | None:
-    """Device and inode by which a mapping of the file is shown; on btrfs and overlays ``fstat`` tells others."""
+    """Device and inode by which a mapping of the file is shown; on btrfs and overlays ``fstat``
+    tells others."""
     try:
         with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as memory:
             address = np.frombuffer(memory, dtype=np.uint8).ctypes.data

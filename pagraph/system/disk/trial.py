@@ -18,15 +18,17 @@ Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 _BLOCK = 4096  # aligned for every disk
 _ROUNDS = 3
-_LEAST_BYTES = 64 << 20  # of a file that is tried: in a smaller one the trial costs more than it saves
+# Of a file that is tried: in a smaller one the trial costs more than it saves.
+_LEAST_BYTES = 64 << 20
 
 
 class Rates(NamedTuple):
     """Rates of a disk with its queue full.
 
-    A request takes its own time and that of its bytes. On a virtual disk 40,000 rows of 1 KiB, merged over 0 to 31
-    blocks, took 0.19 to 0.25 seconds, each within 6 % of 5.8 us a request and 0.66 ns a byte. As two limits, whichever
-    is reached first, the rates promised a third of the time for five times the bytes, which took as long.
+    A request takes its own time and that of its bytes. On a virtual disk 40,000 rows of 1 KiB,
+    merged over 0 to 31 blocks, took 0.19 to 0.25 seconds, each within 6 % of 5.8 us a request and
+    0.66 ns a byte. As two limits, whichever is reached first, the rates promised a third of the
+    time for five times the bytes, which took as long.
 
     Attributes:
         request: Seconds of a request of no bytes.
@@ -47,13 +49,16 @@ _one_at_a_time = ForkLock()
 def rates_of(descriptor: int) -> Rates:
     """Rates of the disk that an open file is on, tried once for each disk in a process; 0.1 s.
 
-    Read past the page cache, from places spread over the file. ``USUAL`` where that cannot be, or for small files.
+    Read past the page cache, from places spread over the file. ``USUAL`` where that cannot be, or
+    for small files.
     """
     found = os.fstat(descriptor)
     with _one_at_a_time:
         if found.st_dev not in _known and found.st_size >= _LEAST_BYTES:
             try:
-                direct = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+                direct = os.open(
+                    f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT
+                )
             except OSError:
                 return USUAL
             try:
@@ -74,7 +79,8 @@ def _try(descriptor: int, size: int) -> Rates:
 
 
 def _seconds_of(descriptor: int, way: str, size: int, nbytes: int) -> float:
-    """Seconds of a request of ``nbytes``, the least of some rounds: others may use the disk; infinite if one failed."""
+    """Seconds of a request of ``nbytes``, the least of some rounds: others may use the disk;
+    infinite if one failed."""
     from . import _reads
 
     generator = np.random.default_rng(0)
@@ -96,11 +102,13 @@ def _seconds_of(descriptor: int, way: str, size: int, nbytes: int) -> float:
 
 
 def best_gap(rows: Array, job: tuple[int, ...], rates: Rates, most: int) -> int:
-    """Blocks between neighbouring rows that are better read than left out, at most ``most`` bytes of them.
+    """Blocks between neighbouring rows that are better read than left out, at most ``most`` bytes
+    of them.
 
-    Time counts in full, by ``Rates``, and bytes by their cube root, as they take room in memory and the disk's time
-    from others: twice the bytes must save a fifth of the time. No share of the bytes bounds them: rows of 400
-    bytes, a fifth of them wanted, took 0.103 seconds with a tenth more bytes than their blocks, 0.045 with twice those.
+    Time counts in full, by ``Rates``, and bytes by their cube root, as they take room in memory and
+    the disk's time from others: twice the bytes must save a fifth of the time. No share of the
+    bytes bounds them: rows of 400 bytes, a fifth of them wanted, took 0.103 seconds with a tenth
+    more bytes than their blocks, 0.045 with twice those.
     """
     from . import _reads
 

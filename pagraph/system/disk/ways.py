@@ -13,10 +13,10 @@ __all__ = ["WAYS", "queue", "refusal", "usable_way"]
 WAYS: dict[str, type[Queue]] = {kind.way: kind for kind in (Aio, Advice, Threads)}
 """Ways by name, the best first.
 
-Cold requests/s of 1, 4 and 16 KiB, 128 at once, and microseconds of processor for one of 4 KiB, on a
-virtual disk, past the page cache: AIO 151,000, 120,000, 53,000, 2.8; threads 131,000, 108,000, 57,000,
-7.9. io_uring, which containers often forbid, gave 125,000, 94,000, 43,000, 4.3. Through the page cache:
-advice 141,000, 122,000, 52,000, 4.0; threads 114,000, 96,000, 45,000, 9.5.
+Cold requests/s of 1, 4 and 16 KiB, 128 at once, and microseconds of processor for one of 4 KiB, on
+a virtual disk, past the page cache: AIO 151,000, 120,000, 53,000, 2.8; threads 131,000, 108,000,
+57,000, 7.9. io_uring, which containers often forbid, gave 125,000, 94,000, 43,000, 4.3. Through the
+page cache: advice 141,000, 122,000, 52,000, 4.0; threads 114,000, 96,000, 45,000, 9.5.
 """
 
 
@@ -44,11 +44,17 @@ def usable_way(way: str | None = None, *, direct: bool) -> str:
     if way is not None:
         kind = WAYS[way]
         if kind.direct not in (None, direct):
-            raise ValueError(f"way must be one of reads that are {'' if direct else 'not '}direct, got {way!r}")
+            raise ValueError(
+                f"way must be one of reads that are {'' if direct else 'not '}direct, got {way!r}"
+            )
         if error := refusal(way):
             raise error
         return way
-    return next(name for name, kind in WAYS.items() if kind.direct in (None, direct) and refusal(name) is None)
+    return next(
+        name
+        for name, kind in WAYS.items()
+        if kind.direct in (None, direct) and refusal(name) is None
+    )
 
 
 _MOST_IDLE = 8
@@ -57,7 +63,8 @@ _idle: dict[str, list[Queue]] = {way: [] for way in WAYS}
 
 @contextmanager
 def queue(way: str) -> Iterator[Queue]:
-    """A queue for the time of the ``with`` block, from those that are idle or a new one; safe from any thread.
+    """A queue for the time of the ``with`` block, from those that are idle or a new one; safe from
+    any thread.
 
     Threads serve where the system has no more descriptors or contexts.
     """
@@ -70,7 +77,8 @@ def queue(way: str) -> Iterator[Queue]:
             taken = Threads()
     yield taken
     idle = _idle[taken.way]
-    if not taken.is_lost and len(idle) < _MOST_IDLE:  # not after an exception: who knows what still uses it
+    # Not after an exception: who knows what still uses it.
+    if not taken.is_lost and len(idle) < _MOST_IDLE:
         idle.append(taken)
 
 
