@@ -20,8 +20,6 @@ from pagraph.train.loop import train
 from pagraph.train.preaggregation import preaggregate
 from pagraph.train.task import make_task
 
-from . import hostile
-
 
 def sample_graph() -> Graph:
     """300 vertices, edges in any order, with fields of vertices and edges."""
@@ -52,6 +50,8 @@ def build(folder: Path) -> None:
     _write_foreign(graph, folder)
     _write_arrays(graph, folder, ends)
     _write_tables(folder / "tables", ends)
+    from . import hostile  # which needs this module
+
     hostile.build(graph, citation(60, num_features=4, num_author_features=3, seed=1), folder / "hostile")
     train_a_little(graph, folder / "saved")
     for name in ("trace.json", "trace.json.gz"):
