@@ -25,7 +25,9 @@ def sample_graph() -> Graph:
     """300 vertices, edges in any order, with fields of vertices and edges."""
     graph = sbm(300, num_features=6, num_classes=4, seed=1)
     order = torch.randperm(graph.num_edges, generator=torch.Generator().manual_seed(1))
-    mixed = Graph.from_coo(graph.csc.indices[order], graph.csc.destinations()[order], 300, ndata=dict(graph.ndata))
+    mixed = Graph.from_coo(
+        graph.csc.indices[order], graph.csc.destinations()[order], 300, ndata=dict(graph.ndata)
+    )
     mixed.set_field("w", torch.rand(graph.num_edges), edge_type=mixed.edge_types[0])
     mixed.set_field("half", torch.rand(300, 2).bfloat16())
     return mixed
@@ -44,7 +46,9 @@ def build(folder: Path) -> None:
     write_pagraph_partition(partition, folder / "pagraph-parts")
     _write_pagraph_form(graph, folder / "pagraph-form", ends)
     for form in ("csr", "csc", "coo"):
-        matrix = scipy.sparse.coo_matrix((np.ones(len(ends[0])), ends), shape=(300, 300)).asformat(form)
+        matrix = scipy.sparse.coo_matrix((np.ones(len(ends[0])), ends), shape=(300, 300)).asformat(
+            form
+        )
         scipy.sparse.save_npz(folder / f"{form}.npz", matrix)
     _write_edges(folder, ends)
     _write_foreign(graph, folder)
@@ -52,7 +56,9 @@ def build(folder: Path) -> None:
     _write_tables(folder / "tables", ends)
     from . import hostile  # which needs this module
 
-    hostile.build(graph, citation(60, num_features=4, num_author_features=3, seed=1), folder / "hostile")
+    hostile.build(
+        graph, citation(60, num_features=4, num_author_features=3, seed=1), folder / "hostile"
+    )
     train_a_little(graph, folder / "saved")
     for name in ("trace.json", "trace.json.gz"):
         loader = Loader(graph, range(50), NeighborSampler([3]), fields=["feat"], batch_size=10)
@@ -62,7 +68,9 @@ def build(folder: Path) -> None:
 
 def _write_pagraph_form(graph: Graph, folder: Path, ends: list[list[int]]) -> None:
     folder.mkdir()
-    scipy.sparse.save_npz(folder / "adj.npz", scipy.sparse.coo_matrix((np.ones(len(ends[0])), ends), shape=(300, 300)))
+    scipy.sparse.save_npz(
+        folder / "adj.npz", scipy.sparse.coo_matrix((np.ones(len(ends[0])), ends), shape=(300, 300))
+    )
     np.save(folder / "feat.npy", graph.ndata["feat"].numpy())
     np.save(folder / "labels.npy", graph.ndata["label"].numpy())
     for name in ("train", "val", "test"):
@@ -76,11 +84,17 @@ def _write_edges(folder: Path, ends: list[list[int]]) -> None:
     pairs = list(zip(*ends, strict=True))
     (folder / "edges.txt").write_text("".join(f"{a} {b}\n" for a, b in pairs))
     (folder / "edges.tsv").write_text("# a comment\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
-    (folder / "edges.csv").write_text("source,target,w\n" + "".join(f"{a},{b},{a / 7:.3f}\n" for a, b in pairs))
+    (folder / "edges.csv").write_text(
+        "source,target,w\n" + "".join(f"{a},{b},{a / 7:.3f}\n" for a, b in pairs)
+    )
     (folder / "words.csv").write_text("source,target\n" + "".join(f"v{a},{b}é\n" for a, b in pairs))
     for pack, ending in ((gzip, "gz"), (lzma, "xz"), (bz2, "bz2")):
-        (folder / f"edges.txt.{ending}").write_bytes(pack.compress((folder / "edges.txt").read_bytes()))
-    (folder / "out.edges").write_text("% asym weighted\n" + "".join(f"{a + 1} {b + 1} 1 {a}\n" for a, b in pairs))
+        (folder / f"edges.txt.{ending}").write_bytes(
+            pack.compress((folder / "edges.txt").read_bytes())
+        )
+    (folder / "out.edges").write_text(
+        "% asym weighted\n" + "".join(f"{a + 1} {b + 1} 1 {a}\n" for a, b in pairs)
+    )
     table = pa.table({"source": ends[0], "target": ends[1], "w": np.ones(len(pairs))})
     parquet.write_table(table, folder / "edges.parquet")
 
@@ -99,9 +113,19 @@ def _write_foreign(graph: Graph, folder: Path) -> None:
 def _write_arrays(graph: Graph, folder: Path, ends: list[list[int]]) -> None:
     matrix = scipy.sparse.csr_matrix((np.ones(len(ends[0])), ends), shape=(300, 300))
     scipy.io.mmwrite(folder / "edges.mtx", matrix)
-    benchmark = {"adj_data": matrix.data, "adj_indices": matrix.indices, "adj_indptr": matrix.indptr}
+    benchmark = {
+        "adj_data": matrix.data,
+        "adj_indices": matrix.indices,
+        "adj_indptr": matrix.indptr,
+    }
     labels, features = graph.ndata["label"].numpy(), graph.ndata["feat"].numpy()
-    np.savez(folder / "benchmark.npz", **benchmark, adj_shape=matrix.shape, attr_matrix=features, labels=labels)
+    np.savez(
+        folder / "benchmark.npz",
+        **benchmark,
+        adj_shape=matrix.shape,
+        attr_matrix=features,
+        labels=labels,
+    )
     np.savez(folder / "index.npz", edge_index=np.array(ends), x=features, y=labels)
     np.save(folder / "index.npy", np.array(ends))
     np.save(folder / "feat.npy", features)
@@ -109,14 +133,18 @@ def _write_arrays(graph: Graph, folder: Path, ends: list[list[int]]) -> None:
     small = networkx.DiGraph(list(zip(*ends, strict=True))[:200])
     networkx.write_graphml(small, folder / "edges.graphml")
     networkx.write_gml(small, folder / "edges.gml")
-    plain = Graph(graph.csc, ndata={name: graph.ndata[name] for name in ("feat", "label", "train_mask")})
+    plain = Graph(
+        graph.csc, ndata={name: graph.ndata[name] for name in ("feat", "label", "train_mask")}
+    )
     write_graph(plain, folder / "plain")
     export_graph(plain, folder / "ogb", form="ogb")
 
 
 def _write_tables(folder: Path, ends: list[list[int]]) -> None:
     folder.mkdir()
-    (folder / "people.csv").write_text("name,age\n" + "".join(f"p{i},{i % 90}\n" for i in range(300)))
+    (folder / "people.csv").write_text(
+        "name,age\n" + "".join(f"p{i},{i % 90}\n" for i in range(300))
+    )
     rows = "".join(f"p{a},s{b},{a / 7:.2f}\n" for a, b in zip(*ends, strict=True))
     (folder / "bought.csv").write_text("who,what,price\n" + rows)
     (folder / "graph.yaml").write_text(
