@@ -16,6 +16,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATTERNS = (
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "CHANGELOG.md",
     "benchmarks/NOTES.md",
     "examples/*.py",
