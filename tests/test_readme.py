@@ -212,3 +212,10 @@ def test_the_script_is_short():
     language, text = next(block for block in blocks("README.md") if block[0] == "python")
     assert language == "python"
     assert len([line for line in text.splitlines() if line.strip()]) <= 22
+
+
+def test_the_tests_that_the_security_page_names_are_there():
+    text = (ROOT / "SECURITY.md").read_text()
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", text))
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
