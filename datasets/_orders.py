@@ -121,9 +121,9 @@ def edge_places(indptr, place, offsets, vertex, begin, out):
     v = vertex
     for i in range(len(out)):
         edge = begin + i
-        check_row(edge, edge + 1, indptr[len(indptr) - 1])
         while edge >= indptr[v + 1]:
             v += 1
+            check_id(v, len(place))
         out[i] = np.int64(offsets[place[v]]) + edge - indptr[v]
 
 

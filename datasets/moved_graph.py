@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..graph.csc import check_range
 from ..graph.field_value import FieldValue
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.indexed_rows import IndexedRows
@@ -330,10 +331,13 @@ class _Writer:
         csc, fields = self._graph.csc_of(etype), self._graph.edge_fields(etype)
         where = _edge_places(csc.indptr.numpy(), self._places[etype[2]], self._offsets[etype])
         sources, read = torch.from_numpy(self._places[etype[0]]), source_rows(csc.indices)
-        indices = self._moved(
-            lambda begin, end: sources[read(begin, end).long()].to(csc.indices.dtype),
-            *(where, (csc.num_edges,), csc.indices.dtype, "edges"),
-        )
+
+        def moved_sources(begin: int, end: int) -> Tensor:
+            ids = read(begin, end)
+            check_range("indices", ids, csc.num_src)
+            return sources[ids.long()].to(csc.indices.dtype)
+
+        indices = self._moved(moved_sources, where, (csc.num_edges,), csc.indices.dtype, "edges")
         inverse = (
             self._inverse(csc.edge_ids, where) if csc.edge_ids is not None and fields else None
         )

@@ -9,6 +9,7 @@ import torch
 
 from pagraph import CSC, FormatError, Graph
 from pagraph.datasets import _edge_sort, _orders, open_graph, rmat, write_graph
+from pagraph.datasets.moved_graph import new_indptr, write_moved
 from pagraph.graph import _csc
 from pagraph.partition import _kernels as parts
 from pagraph.partition.methods import _halo, _paper
@@ -18,6 +19,7 @@ from pagraph.sampling import GlobalUniformNegatives, NeighborSampler
 from pagraph.sampling.edge_values import edge_weights
 from pagraph.sampling.kernels import edges, layerwise, times, walks, weighted
 from pagraph.train import _layer_pass, _preaggregation, _windows
+from pagraph.train.preaggregation import NeighborSums
 
 COUNT = 64
 ALL = np.arange(COUNT)
@@ -324,7 +326,7 @@ def test_a_source_that_was_not_marked_has_no_row(arrays):
 def opened(tmp_path):
     """A graph whose ids were checked, and a function that writes its files as another process
     might."""
-    write_graph(rmat(8, edge_factor=8, seed=2), tmp_path / "graph")
+    write_graph(rmat(8, edge_factor=8, num_features=3, seed=2), tmp_path / "graph")
     graph = open_graph(tmp_path / "graph", verify=True)
     graph.csc.validate()
 
@@ -345,6 +347,7 @@ USES = {
     "source_counts": lambda graph: graph.csc.source_counts,
     "loop_counts": lambda graph: graph.csc.loop_counts,
     "without_directions": without_directions,
+    "sums": lambda graph: NeighborSums(graph, model="sage")[:],
     "sample": lambda graph: NeighborSampler([-1]).sample(graph, torch.arange(graph.num_nodes)),
     "global pairs": lambda graph: GlobalUniformNegatives(1).draw(
         graph.csc, graph.edge_types[0], (torch.arange(3000), torch.arange(3000)), 1
@@ -357,14 +360,26 @@ USES = {
 def test_a_file_that_is_written_while_open(use, value, opened):
     graph, write = opened
     write("indptr", 100, value)
-    if use != "source_counts":
+    if use not in ("source_counts", "sums"):  # which read no row, or count it before
         with pytest.raises(ValueError, match="damaged file|must be non-decreasing"):
             USES[use](graph)
     write("indptr", 100, int(graph.csc.indptr[99]))
-    if use in ("reverse", "source_counts", "without_directions", "sample"):
+    if use in ("reverse", "source_counts", "without_directions", "sums", "sample"):
         write("indices", 100, value)
         with pytest.raises(ValueError, match=r"damaged file|must be in \[0, 256\)"):
             USES[use](graph)
+
+
+@pytest.mark.parametrize("value", [-1, FAR])
+def test_edges_are_moved_by_ids_of_the_graph(value, opened, tmp_path):
+    graph, write = opened
+    place = {graph.only_node_type: np.arange(graph.num_nodes)[::-1].copy()}
+    offsets = {
+        graph.edge_types[0]: new_indptr(graph, graph.edge_types[0], place[graph.only_node_type])
+    }
+    write("indices", 100, value)
+    with pytest.raises(ValueError, match=r"indices must be in \[0, 256\)"):
+        write_moved(graph, tmp_path / "moved", place, offsets, bucket_bytes=2**20)
 
 
 def test_a_guide_of_other_rows_leads_to_an_edge_of_the_row():

@@ -12,8 +12,14 @@ from ..errors import FormatError
 
 
 @kernel
+def is_row(begin, end, num_edges):
+    """Whether ``begin`` to ``end`` is a run of an array of ``num_edges``."""
+    return 0 <= begin <= end <= num_edges
+
+
+@kernel
 def check_row(begin, end, num_edges):
-    """Raise FormatError unless ``begin`` to ``end`` is a run of an array of ``num_edges``."""
+    """Raise FormatError unless :func:`is_row`."""
     if begin < 0 or begin > end or end > num_edges:
         raise FormatError(
             "the graph's indptr must be non-decreasing, up to the number of edges: damaged file?"
@@ -25,6 +31,15 @@ def check_id(v, limit):
     """Raise FormatError unless ``v`` is in ``[0, limit)``."""
     if v < 0 or v >= limit:
         raise FormatError("the graph's ids must be below the number of its vertices: damaged file?")
+
+
+@kernel
+def check_sound(is_sound):
+    """Raise FormatError where a kernel has found that rows or ids are not."""
+    if not is_sound:
+        raise FormatError(
+            "the graph's rows must follow each other and hold ids of its vertices: damaged file?"
+        )
 
 
 @kernel
@@ -147,9 +162,9 @@ def score_edges(indptr, visits, picks, before, per_page, scores):
     for v in range(len(indptr) - 1):
         start = np.int64(indptr[v])
         end = np.int64(indptr[v + 1])
-        check_row(start, end, len(scores) * per_page - before)
         if start == end:
             continue
+        check_row(start, end, len(scores) * per_page - before)
         weight = weight_of(indptr, visits, v)
         each = picks / np.float64(end - start)
         at = start

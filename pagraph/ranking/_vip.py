@@ -141,9 +141,9 @@ def push_uniform(
                     prefetch(back_unknown, indices[e + _AHEAD] * back_unknown.shape[1])
                     prefetch(back_indptr, indices[e + _AHEAD])
             v = indices[e]
-            check_id(v, len(out))
             if loops and v == u:
                 continue
+            check_id(v, len(out))
             if hops > 1 and len(mutual) and mutual[e]:
                 degree = np.int64(back_indptr[v + 1]) - np.int64(back_indptr[v])
                 keep_chances(degree, back_fanouts, replace, later, back_keep, back_again)

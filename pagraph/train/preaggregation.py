@@ -13,6 +13,7 @@ from torch import Tensor
 from ..datasets.native import Progress, write_graph
 from ..features.disk import on_disk
 from ..features.field import row_reader
+from ..graph.csc import check_range
 from ..graph.field_value import FieldValue
 from ..graph.graph import Graph
 from ..graph.narrow_rows import NarrowRows
@@ -213,7 +214,8 @@ class NeighborSums:
         """Add the rows of a run of edges to the sums, which begin at vertex ``begin``."""
         from . import _preaggregation
 
-        ids = self._csc.indices[edges]
+        ids = self._csc.indices[edges].clone()
+        check_range("indices", ids, self._csc.num_src)
         weights = self._from.index_select(0, ids)
         if self._model == "gcn":
             targets = torch.repeat_interleave(

@@ -11,7 +11,7 @@ vertex already followed as far is not followed again, so that all parts together
 import numpy as np
 
 from ..._jit import kernel
-from ...graph._csc import check_id, check_row
+from ...graph._csc import check_id, check_row, check_sound, is_row
 
 
 @kernel
@@ -54,7 +54,11 @@ def fill_train_sources(indptr, indices, rank, row_ptr, rows):
 @kernel
 def follow(indptr, indices, start, depth, stamp, reached, queue):
     """Put ``start`` and all that it reaches within ``depth`` hops into ``queue``, each once;
-    returns how many."""
+    returns how many.
+
+    Returns -1 where an edge leads out of the graph: a function of arrays that may raise costs 90 ns
+    a call more.
+    """
     queue[0] = start
     head, tail = np.int64(0), np.int64(1)
     if depth > 0:
@@ -65,10 +69,12 @@ def follow(indptr, indices, start, depth, stamp, reached, queue):
             u = queue[head]
             head += 1
             first, last = indptr[u], indptr[u + 1]
-            check_row(first, last, len(indices))
+            if not is_row(first, last, len(indices)):
+                return np.int64(-1)
             for e in range(first, last):
                 v = indices[e]
-                check_id(v, len(reached))
+                if v < 0 or v >= len(reached):
+                    return np.int64(-1)
                 if reached[v] != stamp:
                     reached[v] = stamp
                     queue[tail] = v
@@ -79,16 +85,17 @@ def follow(indptr, indices, start, depth, stamp, reached, queue):
 @kernel
 def count_row(rows, begin, end, limit, stamp, counted, owners, counts):
     """Add those of ``rows[begin:end]`` below ``limit`` that do not bear the stamp yet to the counts
-    of their owners."""
-    check_row(begin, end, len(rows))
+    of their owners; returns whether all are in range."""
+    if not is_row(begin, end, len(rows)):
+        return False
     for e in range(begin, end):
-        v = rows[e]
-        if v >= limit:
-            break
-        check_id(v, len(counted))
+        v = np.uint64(np.int64(rows[e]))
+        if v >= np.uint64(limit):  # the one branch asks for ids below 0 as well
+            return v < len(counted)
         # Adding 0 or 1 takes half the time of a branch that nobody can predict.
         counts[owners[v]] += counted[v] != stamp
         counted[v] = stamp
+    return True
 
 
 @kernel
@@ -108,8 +115,8 @@ def choose(counts, average, floor, spare, sizes, held):
 @kernel
 def absorb(indptr, indices, start, part, queue, members):
     """Give ``start`` and what it reaches to ``part``; returns how many of these vertices are new
-    there; bit ``part`` of ``members[v, h]`` says that the part holds ``v`` and all that it reaches
-    in ``h`` hops."""
+    there, or -1 as above; bit ``part`` of ``members[v, h]`` says that the part holds ``v`` and all
+    that it reaches in ``h`` hops."""
     hops = members.shape[1]
     byte, bit = part >> 3, np.uint8(1 << (part & 7))
     new = np.int64(members[start, 0, byte] & bit == 0)
@@ -123,10 +130,12 @@ def absorb(indptr, indices, start, part, queue, members):
             u = queue[head]
             head += 1
             first, last = indptr[u], indptr[u + 1]
-            check_row(first, last, len(indices))
+            if not is_row(first, last, len(indices)):
+                return np.int64(-1)
             for e in range(first, last):
                 v = indices[e]
-                check_id(v, len(members))
+                if v < 0 or v >= len(members):
+                    return np.int64(-1)
                 if members[v, left, byte] & bit == 0:
                     new += members[v, 0, byte] & bit == 0
                     for h in range(left + 1):
@@ -156,13 +165,17 @@ def assign(
             counted[:] = 0
         counts[:] = 0
         near = follow(indptr, indices, t, hops - 1, i + 1, reached, queue)
-        limit = i if by_rank else len(indptr) - 1
+        limit, is_sound = i if by_rank else len(indptr) - 1, near >= 0
         for j in range(near):
             u = queue[j]
-            count_row(rows, row_ptr[u], row_ptr[u + 1], limit, stamp, counted, owners, counts)
+            is_sound &= count_row(
+                rows, row_ptr[u], row_ptr[u + 1], limit, stamp, counted, owners, counts
+            )
         part = choose(counts, average, floor, spare, sizes, held)
         spare -= sizes[part] == floor
         sizes[part] += 1
-        held[part] += absorb(indptr, indices, t, part, queue, members)
+        new = absorb(indptr, indices, t, part, queue, members)
+        check_sound(is_sound and new >= 0)
+        held[part] += new
         owners[i if by_rank else t] = part + 1
         parts[i] = part

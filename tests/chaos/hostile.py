@@ -449,11 +449,12 @@ KINDS: dict[str, dict[str, Use]] = {
 }
 FOLDERS_OF_PARTS = ("parts", "lean")
 """Of parts of ``graph``: with fields of their own, and by reference."""
+_USES = 3  # of a folder that was damaged once
 _WHOLE = ("parts", "form", "sums", "reorder")
 """Words in the names of uses that take whole graphs alone."""
 
 
-def use_parts(case: Case, path: Path) -> None:
+def use_parts(case: Case, path: Path, out: Path) -> None:
     """Verify parts, open one, and work with its graph, but for what takes whole graphs alone."""
     uses = {
         name: use for name, use in (ANY | PLAIN).items() if not any(word in name for word in _WHOLE)
@@ -480,7 +481,7 @@ def use_parts(case: Case, path: Path) -> None:
             )
         )
     else:
-        uses[step](part.graph, case.folder)
+        uses[step](part.graph, out)
 
 
 def trial(case: Case) -> None:
@@ -501,14 +502,17 @@ def trial(case: Case) -> None:
         damage(case.rng, path, case.done)
     if not late:
         seal(path)
-    with expecting(case, sound=not some):
-        if kind in FOLDERS_OF_PARTS:
-            use_parts(case, path)
-            return
-        if graph is None:
-            graph = open_graph(path, verify=case.rng.random() < 0.5)
-        name = case.choose("use", KINDS[kind])
-        KINDS[kind][name](graph, case.folder)
+    for number in range(_USES):
+        out = case.folder / f"out-{number}"
+        out.mkdir()
+        with expecting(case, sound=not some):
+            if kind in FOLDERS_OF_PARTS:
+                use_parts(case, path, out)
+                continue
+            if graph is None:
+                graph = open_graph(path, verify=case.rng.random() < 0.5)
+            name = case.choose("use", KINDS[kind])
+            KINDS[kind][name](graph, out)
     gc.collect()
 
 

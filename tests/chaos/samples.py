@@ -35,6 +35,8 @@ def sample_graph() -> Graph:
 
 def build(folder: Path) -> None:
     """Write the samples into ``folder``, which is made."""
+    from . import hostile  # which needs ``files``, and that this module
+
     folder.mkdir()
     graph = sample_graph()
     ends = [graph.csc.indices.tolist(), graph.csc.destinations().tolist()]
@@ -54,7 +56,6 @@ def build(folder: Path) -> None:
     _write_foreign(graph, folder)
     _write_arrays(graph, folder, ends)
     _write_tables(folder / "tables", ends)
-    from . import hostile  # which needs this module
 
     hostile.build(
         graph, citation(60, num_features=4, num_author_features=3, seed=1), folder / "hostile"
