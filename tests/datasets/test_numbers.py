@@ -275,7 +275,7 @@ class TestMatrices:
     def market(self, folder, field, *values):
         lines = [f"{i + 1} {i + 2} {value}\n" for i, value in enumerate(values)]
         text = (
-            f"%%MatrixMarket matrix coordinate {field} general\n% c\n30000000 30000000 "
+            f"%%MatrixMarket matrix coordinate {field} general\n% c\n9000000 9000000 "
             f"{len(values)}\n"
         )
         (folder / "m.mtx").write_text(text + "".join(lines))
