@@ -5,7 +5,7 @@ from faces import NAMES, whole_block
 from pagraph import Graph
 from pagraph.datasets import open_graph, write_graph
 from pagraph.train import Reporter, TrainOptions
-from pagraph.train.evaluate import Evaluation, predict
+from pagraph.train.evaluate import predict
 from pagraph.train.loop import train
 from pagraph.train.models import GAT, GCN, NORM, GraphSAGE
 from pagraph.train.task import make_task
@@ -130,7 +130,7 @@ def test_layer_wise_prediction_equals_the_whole_graph(graph, name, row_normalize
     model = MODELS[name]([8, 9, 6, 4], framework, dropout=0.5, row_normalize=row_normalize, heads=3)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
-    got = predict(model, Evaluation.of(task))
+    got = predict(model, task.evaluation())
     assert model.training
     model.eval()
     x = task.graph.ndata["feat"]
@@ -145,7 +145,7 @@ def test_prediction_cleans_up_after_a_failure(graph, framework):
     task = make_task(graph, TrainOptions())
     model = GraphSAGE([7, 4, 4], framework, dropout=0.5)
     with pytest.raises(RuntimeError, match="shapes"):
-        predict(model, Evaluation.of(task))
+        predict(model, task.evaluation())
     assert model.training
 
 

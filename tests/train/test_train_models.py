@@ -9,7 +9,7 @@ from faces import all_frameworks, loader_of, read, sampled, whole_block
 
 from pagraph import Graph
 from pagraph.train import TrainOptions
-from pagraph.train.evaluate import Evaluation, predict
+from pagraph.train.evaluate import predict
 from pagraph.train.models import GAT, GCN, NORM, GraphSAGE
 from pagraph.train.task import make_task
 
@@ -124,7 +124,7 @@ def test_gat_with_all_neighbours_and_layer_wise_is_the_frameworks_own_on_the_who
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     want = reference_gat(framework, graph, model)
-    got = predict(model, Evaluation.of(task))
+    got = predict(model, task.evaluation())
     torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
     blocks, rows, seeds = sampled(
         framework, task.graph, [-1, -1, -1], torch.tensor([3, 500, 7]), model.fields

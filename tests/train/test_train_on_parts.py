@@ -88,7 +88,7 @@ class TestInOneProcess:
         task = make_task(whole, options)
         torch.manual_seed(1)
         net = MODELS[model]([8, 6, 4], framework_of("pyg"), dropout=0.5, heads=2)
-        everything = predict(net, Evaluation.of(task))
+        everything = predict(net, task.evaluation())
         evaluated = []
         for index in range(2):
             part = open_partition(folder / "evaluated", index)
@@ -173,8 +173,8 @@ class TestInOneProcess:
     def test_accuracies_count_over_all_vertices(self, whole):
         task = make_task(whole, TrainOptions())
         net = GraphSAGE([8, 4], framework_of("dgl"), dropout=0.0)
-        val, test = accuracies(net, Evaluation.of(task))
-        right = predict(net, Evaluation.of(task)).argmax(1) == task.graph.ndata["label"]
+        val, test = accuracies(net, task.evaluation())
+        right = predict(net, task.evaluation()).argmax(1) == task.graph.ndata["label"]
         assert val == float(right[task.val].double().mean())
         assert test == float(right[task.test].double().mean())
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pagraph import Graph
 from pagraph.datasets import open_graph
 from pagraph.train import TrainOptions
-from pagraph.train.evaluate import Evaluation, predict
+from pagraph.train.evaluate import predict
 from pagraph.train.loop import train
 from pagraph.train.models import GCN, GraphSAGE, framework_of
 from pagraph.train.preaggregation import SUMS, NeighborSums, preaggregate
@@ -97,7 +97,7 @@ def test_layer_wise_prediction(graph, name, layers, framework):
     torch.manual_seed(1)
     model = MODELS[name]([8, *[6] * (layers - 1), 4], framework, dropout=0.5, preaggregated=True)
     task = make_task(with_sums(graph, name), TrainOptions(model=name))
-    got = predict(model, Evaluation.of(task))
+    got = predict(model, task.evaluation())
     assert model.training
     everyone = torch.arange(600)
     torch.testing.assert_close(

@@ -13,7 +13,7 @@ from pagraph.partition import open_partition, partition_graph, write_partition
 from pagraph.train import TrainOptions
 from pagraph.train.assignment import assign, default_fanout
 from pagraph.train.distributed import World
-from pagraph.train.evaluate import Evaluation, predict
+from pagraph.train.evaluate import predict
 from pagraph.train.loop import train
 from pagraph.train.models import GCN, GraphSAGE, framework_of
 from pagraph.train.preaggregation import preaggregate
@@ -81,7 +81,7 @@ def test_parts_predict_for_their_own_what_the_ordinary_graph_does(folders):
         for flag in (True, False)
     )
     late.load_state_dict(early.state_dict())
-    everything = predict(late, Evaluation.of(make_task(ordinary, options)))
+    everything = predict(late, make_task(ordinary, options).evaluation())
     seen = []
     for rank in range(2):
         part = open_partition(path / "two", rank)
