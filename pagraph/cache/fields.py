@@ -300,6 +300,7 @@ class FieldSet:
         """
         current = []
         for read, known in zip(reads, rows, strict=True):
+            # As is_current has it, without the call: this is done for each field of each batch.
             if known is None or (
                 known.version is not None
                 and not self._fields[read.key].is_current(known.version, known.generation)
