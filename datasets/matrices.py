@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph.field_value import is_single
+from ..graph.fields import is_single
 from ..graph.graph import Graph
 from ..system.budget import check_fits
 from .arrays import (

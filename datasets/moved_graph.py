@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import check_range
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
-from ..graph.indexed_rows import IndexedRows
-from ..graph.narrow_rows import NarrowRows
 from ..graph.row_form import Decoding
+from ..graph.stored_rows import IndexedRows, NarrowRows
 from ..system.atomic import new_folder
 from ..system.paging import GAP_IN_ORDER, Pages
 from .manifest import EdgeEntry, Manifest, NodeEntry

@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
-from ..graph.indexed_rows import IndexedRows
 from ..graph.mapped import map_npy
-from ..graph.narrow_rows import NarrowingRows, NarrowRows
 from ..graph.row_form import WIDE, Decoding
+from ..graph.stored_rows import IndexedRows, NarrowingRows, NarrowRows
 from ..system.atomic import is_unfinished, new_folder
 from ..system.files import named_path, open_plain
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..graph.field_value import FieldValue, stored_row_bytes
+from ..graph.fields import FieldValue, stored_row_bytes
 from ..graph.graph import Graph
 from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import num_seeds

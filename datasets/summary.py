@@ -23,7 +23,7 @@ from .manifest import MANIFEST, ArrayEntry, Manifest, stored_dtype
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ..graph.field_value import FieldValue
+    from ..graph.fields import FieldValue
     from ..graph.graph import Graph
 
     Array = npt.NDArray[Any]
@@ -311,8 +311,8 @@ def _mapped(
 
 def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary:
     from ..features.disk import on_disk
-    from ..graph.field_value import stored_row_bytes
-    from ..graph.narrow_rows import NarrowRows
+    from ..graph.fields import stored_row_bytes
+    from ..graph.stored_rows import NarrowRows
 
     dtype, size = str(value.dtype).removeprefix("torch."), len(value) * stored_row_bytes(value)
     where = "disk" if on_disk(value) else "memory"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.csc import check_range
-from ..graph.field_value import is_single
+from ..graph.fields import is_single
 from ..graph.graph import Graph
 from ..system.torch_file import load_saved
 from .arrays import array_tensor, left_behind, load_npz, map_or_read, one_column, unread_npz

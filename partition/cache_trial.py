@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..cache.division import Demand, divide
-from ..graph.field_value import stored_row_bytes
+from ..graph.fields import stored_row_bytes
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
 from ..ranking.policy import apply_policy

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC, id_dtype
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..graph.graph import EdgeType, Graph
 from .methods.balancing import deal_out
 from .numbering import Numbering

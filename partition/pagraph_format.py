@@ -26,7 +26,7 @@ from torch import Tensor
 from ..datasets.matrices import load_sparse
 from ..datasets.opening import open_graph
 from ..errors import FormatError
-from ..graph.field_value import mask_of
+from ..graph.fields import mask_of
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy
 from ..system.atomic import is_unfinished, new_folder

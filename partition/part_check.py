@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..graph.graph import CSC, EdgeType, Graph
-from ..graph.narrow_rows import NarrowRows
+from ..graph.stored_rows import NarrowRows
 from .extract import SelectedRows
 from .manifest import SPLITS
 from .numbering import of_type

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ..graph.field_value import mask_of
+from ..graph.fields import mask_of
 from ..graph.graph import Graph
 from ..system.checks import as_integer
 from .limit import limit_replication

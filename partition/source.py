@@ -12,9 +12,9 @@ from ..datasets.manifest import MANIFEST, ArrayEntry, Manifest, take, take_diges
 from ..datasets.native import file_digest
 from ..datasets.opening import ADJACENCY, folder_form, open_graph
 from ..errors import FormatError
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..graph.graph import Graph
-from ..graph.narrow_rows import NarrowRows
+from ..graph.stored_rows import NarrowRows
 
 __all__ = ["SourceEntry", "describe_source", "locate_source", "open_source"]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..datasets.native import check_sum
 from ..datasets.opening import open_graph
 from ..errors import FormatError
-from ..graph.field_value import mask_of
+from ..graph.fields import mask_of
 from ..graph.graph import Graph
 from .manifest import SPLITS, PartitionManifest, train_digest
 from .opening import Part, open_manifest, open_part

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..datasets.manifest import MANIFEST, ArrayEntry, EdgeEntry, Manifest, NodeEntry
 from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
 from ..datasets.opening import folder_form
-from ..graph.field_value import mask_of, stored_row_bytes
+from ..graph.fields import mask_of, stored_row_bytes
 from ..graph.graph import EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
 from .extract import PartEdges, PartStructure, SelectedRows, extract_part, nearest_part

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pagraph import Graph
 from pagraph.features import FieldVersion, IndexedRows, NarrowRows
-from pagraph.graph.field_value import stored_row_bytes
+from pagraph.graph.fields import stored_row_bytes
 from pagraph.graph.row_form import FORMS, form_of
 
 NAMES = list(FORMS)

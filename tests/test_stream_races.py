@@ -13,7 +13,7 @@ from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import HostAccelerator, StagingRing
 from pagraph.accelerator.triton_kernels import launch
 from pagraph.features.gpu.accelerated import Link
-from pagraph.graph.field_version import FieldVersion
+from pagraph.graph.fields import FieldVersion
 
 pytest.importorskip("triton")
 

@@ -20,7 +20,7 @@ from ..features.gpu.accelerated import Link
 from ..features.gpu.transfer import Transfer, check_mode
 from ..features.narrow import stored_as
 from ..features.store import read_counted
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..graph.graph import NODE_TYPE
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import FirstEpoch, Share

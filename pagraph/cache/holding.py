@@ -16,7 +16,7 @@ from ..features.gpu.accelerated import Link
 from ..features.gpu.filling import Filling, fill_rows, holds_on_device
 from ..features.narrow import NarrowFeature, stored_as
 from ..features.store import FeatureCache, fill_cache, growing_cache, holds
-from ..graph.field_version import FieldVersion
+from ..graph.fields import FieldVersion
 from ..ranking.policy import RowType
 from .choice import Candidate, Choice, Outputs, Role
 from .plan import CachePlan, CachePlans, FieldPlan

@@ -18,8 +18,7 @@ from ..features.feature import PlainFeature
 from ..features.field import Field, ReadPath, Snapshot, host_feature
 from ..features.gpu.accelerated import Link
 from ..features.store import FeatureCache
-from ..graph.field_value import FieldValue
-from ..graph.field_version import FieldVersion
+from ..graph.fields import FieldValue, FieldVersion
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import Share
 from ..system.budget import SLOT_BYTES, Budget, rows_that_fit

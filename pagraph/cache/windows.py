@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..features.disk import DiskFeature
+from ..features.disk import DiskFeature, RowsAhead
 from ..features.store import GrowingCache, read_counted
-from ..features.window import RowWindow
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +37,7 @@ class Windows:
         holds_rows: Callable[[int], bool],
     ) -> None:
         self._reading, self._pool_of, self._holds_rows = reading, pool_of, holds_rows
-        self._known: dict[Hashable, tuple[Reading, RowWindow] | None] = {}
+        self._known: dict[Hashable, tuple[Reading, RowsAhead] | None] = {}
 
     def add(self, reads: Iterable[Read]) -> None:
         """Add the reads of a batch, by ids on the CPU."""
@@ -50,7 +49,7 @@ class Windows:
                 (_, _, path), window = known
                 window.add(ids, path.cache)
 
-    def _begin(self, key: Hashable) -> tuple[Reading, RowWindow] | None:
+    def _begin(self, key: Hashable) -> tuple[Reading, RowsAhead] | None:
         reading = self._reading(key)
         base = None if reading is None else reading[2].base
         if (
@@ -61,7 +60,7 @@ class Windows:
         ):
             return None
         holds = self._holds_rows(base.source_rows * base.stride_bytes)
-        return reading, RowWindow(base, holds_rows=holds)
+        return reading, RowsAhead(base, holds_rows=holds)
 
     @property
     def nbytes(self) -> int:
@@ -111,7 +110,7 @@ class Windows:
             path.elsewhere(rows, cache), torch.arange(len(ids), device="cpu"), pool, bounds
         )
 
-    def _of(self, key: Hashable, path: ReadPath) -> RowWindow | None:
+    def _of(self, key: Hashable, path: ReadPath) -> RowsAhead | None:
         """The window of a field if it has the values that ``path`` reads."""
         known = self._known.get(key)
         if (

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..cache.choice import Role
 from ..features.field import Read
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..ranking.policy import RowType
 from .deferred import column_values, frame_of
 from .graphbolt import import_dgl

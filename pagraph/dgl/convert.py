@@ -13,10 +13,9 @@ from torch import Tensor
 
 from .._late import call_late
 from ..graph.csc import as_ids
-from ..graph.field_value import FieldValue
-from ..graph.field_version import FieldVersion
+from ..graph.fields import FieldValue, FieldVersion
 from ..graph.graph import EdgeType, Graph
-from ..graph.narrow_rows import NarrowRows
+from ..graph.stored_rows import NarrowRows
 from ..sampling.block_sampler import ExcludedEdges
 from ..system.atomic import new_file
 from ..system.threads import ForkLock

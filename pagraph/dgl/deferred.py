@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..graph.field_value import FieldValue
-from ..graph.indexed_rows import IndexedRows
-from ..graph.narrow_rows import NarrowRows
+from ..graph.fields import FieldValue
+from ..graph.stored_rows import IndexedRows, NarrowRows
 from .graphbolt import import_dgl
 
 dgl = import_dgl()

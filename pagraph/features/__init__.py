@@ -1,8 +1,7 @@
 """Feature rows by id: from memory, from disk, narrowed, from a cache or a device."""
 
-from ..graph.field_version import FieldVersion
-from ..graph.indexed_rows import IndexedRows
-from ..graph.narrow_rows import NarrowRows
+from ..graph.fields import FieldVersion
+from ..graph.stored_rows import IndexedRows, NarrowRows
 from .disk import DiskFeature, on_disk
 from .feature import DeviceFeature, Feature, HostFeature
 from .store import CachedFeature, FeatureCache, Hits

@@ -1,5 +1,5 @@
-"""Kernels that gather rows by id, from memory, a cache and mapped files, and look them up in
-windows.
+"""Kernels that gather rows by id, from memory, a cache and mapped files, and look them up among
+rows read ahead.
 
 Distances were measured on a table of 1 M rows of 128 float32, 100 000 random ids, one thread (ms):
 torch 4.6, no prefetch 4.5, 8 rows ahead 2.8, 16 ahead 2.6, 32 ahead 3.0; rows of 128 bytes: 0.74 at
@@ -42,6 +42,7 @@ def copy_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count
     library's memcpy, which beats a loop over words by 10-20 % on 512-byte rows, and needs one
     compiled kernel instead of one per width.
     """
+    # A literal count is known when this is compiled; others arrive as the fifth argument.
     literal = count.literal_value if isinstance(count, types.IntegerLiteral) else None
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -89,10 +90,16 @@ def _end_stream(typingctx: Any) -> Any:
     return types.void(), lambda context, builder, signature, args: builder.fence("seq_cst")
 
 
-_SLOTS_AHEAD = _ROWS_AHEAD = 32
-_LINE, _WORD = 64, 16
+# How far ahead of the copy slots and rows are prefetched: measured, see above.
+_SLOTS_AHEAD = 32
+_ROWS_AHEAD = 32
+# Bytes of a cache line, and of a store that every x86-64 (SSE2) and ARM (NEON) has.
+_LINE = 64
+_WORD = 16
+# Bytes of a row from which the gain of stores past the caches was measured.
 _NARROW = 128
-_MANY = 1 << 22  # bytes
+# Output in bytes from which stores go past the caches; below, readers find it there.
+_MANY = 1 << 22
 
 
 @kernel
@@ -101,8 +108,13 @@ def stream_width(out, row_bytes):
     aligned; else 0."""
     if len(out) < _MANY or row_bytes < _NARROW:
         return 0
+    # A number that divides both divides their bitwise or, if it is a power of 2.
     address = out.ctypes.data | row_bytes
-    return _LINE if address % _LINE == 0 else _WORD if address % _WORD == 0 else 0
+    if address % _LINE == 0:
+        return _LINE
+    if address % _WORD == 0:
+        return _WORD
+    return 0
 
 
 @kernel
@@ -128,12 +140,15 @@ def copy_row(out, to, rows, start, row_bytes, width):
 @kernel
 def prefetch_run(array, start, count, line):
     """Ask for a run of elements, ``line`` of which make a cache line."""
+    # Rows of more than two lines stay out of the innermost cache, which they would empty.
     if count <= 2 * line:
         for offset in range(0, count, line):
             prefetch(array, start + offset)
     else:
         for offset in range(0, count, line):
             prefetch_outer(array, start + offset)
+    # A run that begins within a line may end in one more, see above; one of a quarter line seldom
+    # does.
     if 4 * count > line:
         prefetch(array, start + count - 1)
 
@@ -159,7 +174,8 @@ def count_rows(table, limit):
 
 @kernel
 def aimed(table, row):
-    """Place of a row, to prefetch it; any place for a wrong row."""
+    """Place of a row, to prefetch it; any place for a wrong row, which is refused when it is
+    read."""
     if table is None:
         return np.int64(row)
     if row < 0 or row >= len(table):
@@ -177,7 +193,8 @@ def prefetch_entry(table, row):
 @kernel
 def gather(rows, stride, row_bytes, limit, table, ids, out):
     """Copy row ``ids[i]`` to place ``i``; returns -1, or the position of a bad id."""
-    count, width = len(ids), stream_width(out, row_bytes)
+    count = len(ids)
+    width = stream_width(out, row_bytes)
     for i in range(count):
         if i + 2 * _ROWS_AHEAD < count:
             prefetch_entry(table, np.int64(ids[i + 2 * _ROWS_AHEAD]))
@@ -214,6 +231,7 @@ def gather_each(fields, ids, like):
 @kernel
 def find_slot(slots, num_cached, row):
     """The cache's place of a row, or -1; ``row`` may be any number."""
+    # Tables are shared by fields with fewer rows in their caches: a place beyond is none.
     if row < 0 or row >= len(slots):
         return np.int64(-1)
     slot = np.int64(slots[row])
@@ -222,8 +240,10 @@ def find_slot(slots, num_cached, row):
 
 @kernel
 def publish(slots, ids, places):
-    """Set ``slots[ids[i]]`` to ``places[i]``: who reads a place there finds the row that was
+    """Set ``slots[ids[i]]`` to ``places[i]``: whoever reads a place there finds the row that was
     written before."""
+    # Readers take no lock. The release keeps the processor (ARM's, above all) from showing them
+    # the place before the row.
     for i in range(len(ids)):
         store_release(slots, np.int64(ids[i]), places[i])
 
@@ -249,6 +269,7 @@ def gather_part(
             else:
                 prefetch_run(rows, aimed(table, row) * stride, row_bytes, _LINE)
         row = np.int64(ids[i])
+        # Before the cache is asked: its table may be longer than the rows, for it is shared.
         if row < 0 or row >= count_rows(table, limit):
             return -1 - i
         slot = find_slot(slots, num_cached, row)
@@ -273,7 +294,8 @@ def gather_cached(
     # A call for each part, whose loop begins at 0, costs nothing (100 000 rows of 4 bytes: 0.83 ms,
     # as without parts). Loops from one end to the next, or one that looks for the next end, took
     # 0.95; for rows of 512 bytes all take 2.3.
-    begin, width = 0, stream_width(out, row_bytes)
+    begin = 0
+    width = stream_width(out, row_bytes)
     for part in range(len(ends)):
         found = gather_part(
             cached,
@@ -357,8 +379,8 @@ def count_cold(base, stride, limit, table, page, slots, num_cached, ids, samples
 
 @kernel
 def locate(ids, slots, num_cached, nodes, table, shift, local_slots, places):
-    """The cache's slot (else -1) and the window's place (else 0) of each row; returns how many are
-    in neither."""
+    """The cache's slot (else -1) of each row, and its place among rows read ahead (else 0); returns
+    how many are in neither."""
     absent = 0
     mask = len(table) - 1
     for i in range(len(ids)):
@@ -379,8 +401,8 @@ def locate(ids, slots, num_cached, nodes, table, shift, local_slots, places):
 
 @kernel
 def keep(nodes, old_nodes, old_table, old_shift, old_rows, row_bytes, rows, missing):
-    """Copy rows that an older window has; the places of the others go to ``missing``, whose count
-    is returned."""
+    """Copy rows that an earlier group of batches has read; the places of the others go to
+    ``missing``, whose count is returned."""
     count = 0
     mask = len(old_table) - 1
     for place in range(len(nodes)):
@@ -397,6 +419,7 @@ def keep(nodes, old_nodes, old_table, old_shift, old_rows, row_bytes, rows, miss
 def scatter(source, stride, row_bytes, ids, places, rows):
     """Copy row ``ids[i]`` of the source to place ``places[i]`` of ``rows``; ids are in range."""
     for i in range(len(ids)):
+        # Rows on disk are wide: 16 ahead is enough, see above.
         if i + 16 < len(ids):
             prefetch_run(source, ids[i + 16] * stride, row_bytes, _LINE)
         copy_row(rows, places[i] * row_bytes, source, ids[i] * stride, row_bytes, 0)

@@ -1,4 +1,4 @@
-"""Rows of memory-mapped files."""
+"""Rows of memory-mapped files: read by a batch, or for a group of batches ahead of them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..graph.field_value import FieldValue, stored_tensor
+from ..graph.fields import stored_tensor
 from ..graph.mapped import MappedFile
+from ..graph.stored_rows import StoredRows
+from ..sampling.hop import VertexTable
+from ..system.buffers import BufferPool
 from ..system.disk_reads import FileReader
 from ..system.memory import address_on_disk
 from ..system.paging import GAP, GAP_IN_ORDER, Pages
-from .feature import Array, HostFeature
-
-__all__ = ["DiskFeature", "on_disk"]
+from .feature import Array, Feature, HostFeature, byte_view, id_array
+from .store import FeatureCache, GrowingCache
 
 # A storage is never moved from memory to disk, so one look is enough; the entry dies with the
 # storage.
@@ -26,7 +29,7 @@ _known: weakref.WeakKeyDictionary[torch.UntypedStorage, bool] = weakref.WeakKeyD
 _lock = threading.Lock()
 
 
-def on_disk(values: FieldValue) -> bool:
+def on_disk(values: Tensor | StoredRows) -> bool:
     """Whether the memory of a CPU tensor, or of the one that rows are read from, is a mapped file
     (``numpy.memmap``).
 
@@ -47,7 +50,8 @@ def on_disk(values: FieldValue) -> bool:
 
 
 _SAMPLES = 128
-_WARM = 10  # a file of which at most a tenth is missing is read as it is
+# A file of which at most a tenth is missing is read as it is.
+_WARM = 10
 _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
@@ -62,13 +66,11 @@ class DiskFeature(HostFeature):
     tier = "disk"
     announces = True
 
-    def __init__(self, tensor: FieldValue) -> None:
+    def __init__(self, tensor: Tensor | StoredRows) -> None:
         super().__init__(tensor)
         file = MappedFile.of(self._tensor)
-        # Not owned: values that were replaced are freed.
-        self._file: Callable[[], MappedFile | None] = (
-            (lambda: None) if file is None else weakref.ref(file)
-        )
+        # A weak reference, so that values that were replaced are freed.
+        self._file = None if file is None else weakref.ref(file)
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
         """Ask the system to read the pages of ``ids`` that a cache does not hold."""
@@ -77,15 +79,11 @@ class DiskFeature(HostFeature):
 
         if self.rows is None or len(ids) == 0 or self.num_rows == 0:
             return
-        file = self._file()
+        file = None if self._file is None else self._file()
         if file is not None:
-            file.check_size()  # to touch what is gone would end the process
-        state = np.zeros(1, dtype=np.uint8)
+            file.check_size()  # touching a page that is gone would kill the process
         asked = (_NO_SLOTS if slots is None else slots, num_cached, ids)
-        base, stride, limit = self.rows.ctypes.data, self.stride_bytes, self.source_rows
-        if not _gather.count_cold(
-            base, stride, limit, self.table, mmap.PAGESIZE, *asked, _SAMPLES, state
-        ):
+        if not self._count_cold(*asked):
             return
         gap = GAP_IN_ORDER if _csc.is_sorted(ids) else GAP
         misses = np.empty(len(ids), dtype=ids.dtype)
@@ -96,19 +94,29 @@ class DiskFeature(HostFeature):
 
     @property
     def is_cold(self) -> bool:
-        """Whether much of the file, by a sample of its rows, is not in memory."""
-        from . import _gather
-
+        """Whether much of the file, judged by a sample of its rows, is not in memory."""
         if self.rows is None or self.num_rows == 0 or self.row_bytes == 0:
             return False
-        ids, state = (
-            np.linspace(0, self.num_rows - 1, _SAMPLES).astype(np.int64),
-            np.zeros(1, dtype=np.uint8),
-        )
-        asked = self.source_rows, self.table, mmap.PAGESIZE, _NO_SLOTS, 0, ids, _SAMPLES, state
-        return (
-            int(_gather.count_cold(self.rows.ctypes.data, self.stride_bytes, *asked))
-            > _SAMPLES // _WARM
+        ids = np.linspace(0, self.num_rows - 1, _SAMPLES).astype(np.int64)
+        return self._count_cold(_NO_SLOTS, 0, ids) > _SAMPLES // _WARM
+
+    def _count_cold(self, slots: Array, num_cached: int, ids: Array) -> int:
+        """How many of a sample of ``ids`` are neither cached nor in memory."""
+        from . import _gather
+
+        return int(
+            _gather.count_cold(
+                self.address,
+                self.stride_bytes,
+                self.source_rows,
+                self.table,
+                mmap.PAGESIZE,
+                slots,
+                num_cached,
+                ids,
+                _SAMPLES,
+                np.zeros(1, dtype=np.uint8),
+            )
         )
 
     def read_into(self, ids: Array, places: Array, out: Array) -> None:
@@ -132,7 +140,9 @@ class DiskFeature(HostFeature):
         assert self.rows is not None
         rows = ids if self.table is None else self.table[ids].astype(np.int64)
         order = np.argsort(rows)
-        rows, places = rows[order], places[order]
+        rows = rows[order]
+        places = places[order]
+        # Ids of rows by reference may have been written since they were checked.
         if len(rows) and not (rows[0] >= 0 and rows[-1] < self.source_rows):
             bad = order[0 if rows[0] < 0 else -1]
             self.raise_bad(ids, int(bad))
@@ -145,7 +155,8 @@ class DiskFeature(HostFeature):
         if is_new.all():
             reader.read(rows, out, places)
             return
-        distinct = rows[is_new]  # rows by reference may be the same row
+        # Several ids of rows by reference may be the same row of the file, which is read once.
+        distinct = rows[is_new]
         once = np.empty((len(distinct), self.row_bytes), dtype=np.uint8)
         reader.read(distinct, once)
         out.reshape(-1, self.row_bytes)[places] = once[np.cumsum(is_new) - 1]
@@ -160,8 +171,126 @@ class DiskFeature(HostFeature):
         return FileReader.of(self._tensor, direct=True)
 
     def renew(self) -> None:
-        """Look whether the mapping was written where torch does not see it, through a NumPy view,
-        say."""
+        """Check whether the mapping was written where torch does not see it, such as through a NumPy
+        view.
+
+        The reader gets its rows from the file, where such writes are not: it is given up then.
+        """
         reader = self.__dict__.get("_reader")
         if reader is not None and not reader.is_current():
             self.__dict__.pop("_reader", None)
+
+
+class RowsAhead:
+    """The rows of one field on disk that a group of batches needs and no cache holds.
+
+    Rows are added by id while batches are sampled ahead. They are loaded together, each once, in
+    the file's order. Where the file fits into memory the system is asked for all their pages
+    instead, and every row is read from the mapping (``holds_rows=False``).
+
+    Args:
+        source: The field's rows; :meth:`load` reads them.
+        holds_rows: Whether rows are copied into recycled memory.
+    """
+
+    def __init__(self, source: DiskFeature, *, holds_rows: bool) -> None:
+        self._source = source
+        self._holds_rows = holds_rows
+        # Ids to places in `_rows`, in the order in which they were added.
+        self._table = VertexTable()
+        self._table.reset(None, source.num_rows, np.int64)
+        self._rows: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self._table.count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        return len(self) * self._source.row_bytes
+
+    def add(self, ids: Tensor, cache: FeatureCache | None) -> None:
+        """Add the rows that a batch needs, except those that are cached, were added already or do
+        not exist."""
+        from . import _gather
+
+        index = id_array(ids)
+        slots, count = _slots_of(cache)
+        misses = np.empty(len(index), dtype=np.int64)
+        misses = misses[: _gather.find_misses(slots, count, index, misses)]
+        # A bad id is refused when its batch reads it, where the user sees which batch it was.
+        misses = misses[(misses >= 0) & (misses < self._source.num_rows)]
+        self._table.relabel(misses, np.empty(len(misses), dtype=np.int64))
+
+    def load(self, earlier: RowsAhead | None, pool: BufferPool) -> int:
+        """Get the rows: from those of an earlier group of the same values if it has them, else from
+        the disk.
+
+        Returns:
+            Number of rows that were read.
+        """
+        from . import _gather
+
+        source = self._source
+        nodes = self._table.nodes
+        if not self._holds_rows:
+            if len(nodes):
+                source.announce(nodes)
+            return len(nodes)
+        out = pool.take((max(1, len(nodes)), *source.row_shape), source.dtype)
+        rows = byte_view(out)
+        missing = np.arange(len(nodes))
+        if earlier is not None and earlier._rows is not None:
+            old = byte_view(earlier._rows)
+            lookup = earlier._table.lookup
+            count = _gather.keep(nodes, *lookup, old, source.row_bytes, rows, missing)
+            missing = missing[:count]
+        source.read_into(nodes[missing], missing, rows)
+        self._rows = out
+        return len(missing)
+
+    def feed(self, cache: GrowingCache, stored: Callable[[HostFeature], Feature]) -> None:
+        """Give a cache the rows here that it wants; ``stored`` turns a feature's rows into the form
+        in which the cache keeps them."""
+        nodes = self._table.nodes
+        wanted = cache.wanted(nodes)
+        if not len(wanted):
+            return
+        if self._rows is None:
+            rows: HostFeature = self._source
+            places = nodes[wanted]
+        else:
+            rows = HostFeature(self._rows)
+            places = wanted
+        cache.absorb(nodes[wanted], stored(rows).read(torch.from_numpy(places)))
+
+    def read(
+        self, ids: Tensor, cache: FeatureCache | None
+    ) -> tuple[HostFeature, FeatureCache | None] | None:
+        """The rows of ``ids`` as a feature of ``len(ids)`` rows, and the cache of some of them;
+        None if one is absent.
+
+        Row ``i`` of the feature is that of ``ids[i]``. It is valid as long as this object is.
+        """
+        from . import _gather
+
+        if self._rows is None:
+            return None
+        index = id_array(ids)
+        slots, count = _slots_of(cache)
+        local_slots = np.empty(len(index), dtype=np.int32)
+        places = np.empty(len(index), dtype=np.int64)
+        if _gather.locate(index, slots, count, *self._table.lookup, local_slots, places):
+            return None
+        # Places of the look-up are in range: StoredRows checks none.
+        feature = HostFeature(StoredRows(self._rows, torch.from_numpy(places)))
+        if cache is None:
+            return feature, None
+        return feature, FeatureCache(cache.rows, torch.from_numpy(local_slots))
+
+
+def _slots_of(cache: FeatureCache | None) -> tuple[Array, int]:
+    """A cache's table and its number of rows, for kernels; an empty table if there is no cache."""
+    if cache is None:
+        return _NO_SLOTS, 0
+    return cache.slots.numpy(), len(cache)

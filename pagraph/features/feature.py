@@ -1,4 +1,4 @@
-"""Feature interface; rows in host memory and on a device."""
+"""Feature interface; rows in host memory and on a device; tensors as bytes and as words."""
 
 from __future__ import annotations
 
@@ -9,28 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.field_value import FieldValue
-from ..graph.indexed_rows import IndexedRows, check_dense
-from ..graph.narrow_rows import NarrowRows
 from ..graph.row_form import Decoding
+from ..graph.stored_rows import StoredRows, check_dense
 from ..system.buffers import BufferPool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-__all__ = [
-    "DeviceFeature",
-    "Feature",
-    "HostFeature",
-    "PlainFeature",
-    "byte_tensor",
-    "byte_view",
-    "check_ids",
-    "id_array",
-    "output_for",
-    "raise_bad_id",
-    "read_each",
-]
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 _BYTES: Array = np.empty(0, dtype=np.uint8)
@@ -116,8 +100,7 @@ def output_for(feature: Feature, count: int, out: Tensor | BufferPool | None) ->
     if out.device != feature.device or not out.is_contiguous() or out.requires_grad:
         raise ValueError(
             f"out must be contiguous, on {feature.device} and without gradient, got strides "
-            f"{out.stride()} "
-            f"on {out.device} with requires_grad={out.requires_grad}"
+            f"{out.stride()} on {out.device} with requires_grad={out.requires_grad}"
         )
     return out
 
@@ -131,8 +114,11 @@ def byte_tensor(tensor: Tensor) -> Tensor:
     """The memory from the first to the last of contiguous rows as a 1-D uint8 tensor that shares
     it, for any dtype."""
     size = tensor.element_size()
-    num_rows, width = tensor.shape[0], math.prod(tensor.shape[1:]) * size
-    span = (num_rows - 1) * tensor.stride(0) * size + width if num_rows and width else 0
+    num_rows = tensor.shape[0]
+    width = math.prod(tensor.shape[1:]) * size
+    span = 0
+    if num_rows and width:
+        span = (num_rows - 1) * tensor.stride(0) * size + width
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return flat.set_(tensor.untyped_storage(), tensor.storage_offset() * size, (span,), (1,))
 
@@ -142,14 +128,51 @@ def byte_view(tensor: Tensor) -> Array:
     return byte_tensor(tensor).numpy()
 
 
+_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+
+
+def word_bytes(row_bytes: int, *tensors: Tensor) -> int:
+    """The widest word, 8, 4, 2 or 1 bytes, that divides rows and the tensors' first addresses.
+
+    >>> word_bytes(400), word_bytes(12), word_bytes(7)
+    (8, 4, 1)
+    >>> word_bytes(8, torch.zeros(4, dtype=torch.int16)[1:])
+    2
+    """
+    begins = [tensor.data_ptr() for tensor in tensors]
+    # as_words counts words from the begin of the storage, which may lie anywhere itself.
+    offsets = [int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors]
+    return math.gcd(8, row_bytes, *begins, *offsets)
+
+
+def as_words(tensor: Tensor, word: int) -> Tensor:
+    """The memory of a contiguous tensor as words of ``word`` bytes, shape ``(nbytes // word,)``."""
+    flat = torch.empty(0, dtype=_WORDS[word], device=tensor.device)
+    size = tensor.element_size()
+    offset = tensor.storage_offset() * size // word
+    return flat.set_(tensor.untyped_storage(), offset, (tensor.numel() * size // word,), (1,))
+
+
+def word_view(tensor: Tensor, *others: Tensor) -> Tensor:
+    """A contiguous tensor as rows of the widest words, which ``others`` allow too: indexing works
+    for every dtype.
+
+    >>> word_view(torch.zeros(3, 2, 2, dtype=torch.bfloat16)).shape
+    torch.Size([3, 1])
+    """
+    row_bytes = math.prod(tensor.shape[1:]) * tensor.element_size()
+    word = word_bytes(row_bytes, tensor, *others)
+    return as_words(tensor, word).view(tensor.shape[0], row_bytes // word)
+
+
 class HostFeature:
     """Rows of a CPU tensor, read where they are: nothing is copied up front, and later writes are
     seen.
 
     Args:
         tensor: Shape ``(num_rows, ...)``, any dtype and strides, or rows by reference: one pass
-            looks up where a row is and copies it. Of rows in fewer bytes these are the stored rows;
-            a ``WideFeature`` reads the values. Gradients are not followed.
+            looks up where a row is and copies it. Rows in fewer bytes are read as they are stored;
+            a ``WideFeature`` reads their values. Gradients are not followed.
 
     Attributes:
         source_rows: Rows of the tensor that they are read from.
@@ -170,13 +193,14 @@ class HostFeature:
     tier = "host"
     announces = False
 
-    def __init__(self, tensor: FieldValue) -> None:
+    def __init__(self, tensor: Tensor | StoredRows) -> None:
         self.table: Array | None = None
         self.decoding: Decoding | None = None
-        if isinstance(tensor, NarrowRows):
-            self.decoding, tensor = tensor.decoding, tensor.stored
-        if isinstance(tensor, IndexedRows):
-            self.table, tensor = id_array(tensor.ids), tensor.source
+        if isinstance(tensor, StoredRows):
+            self.decoding = tensor.decoding
+            if tensor.ids is not None:
+                self.table = id_array(tensor.ids)
+            tensor = tensor.tensor
         check_dense("tensor", tensor)
         if tensor.dim() == 0:
             raise ValueError("tensor must have at least 1 dimension, got a scalar")
@@ -203,8 +227,8 @@ class HostFeature:
         )
 
     def announce(self, ids: Array, slots: Array | None = None, num_cached: int = 0) -> None:
-        """Prefetch hook, called before ``ids`` are read that a cache does not hold; rows in memory
-        need nothing."""
+        """Prefetch hook, called before ``ids`` that a cache does not hold are read; rows in memory
+        need none."""
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
@@ -216,8 +240,10 @@ class HostFeature:
         else:
             out = output_for(self, len(index), out)
         if self.rows is None or self.row_bytes == 0:
+            # The kernel copies rows of bytes only. A transposed matrix is left to torch, and ids of
+            # rows without bytes must be checked all the same.
             check_ids(index, self.num_rows)
-            if math.prod(out.shape):
+            if out.numel():
                 where = index if self.table is None else self.table[index]
                 out.copy_(self._tensor.index_select(0, torch.from_numpy(where)))
             return out
@@ -239,7 +265,7 @@ class HostFeature:
     def raise_bad(self, index: Array, position: int) -> NoReturn:
         """Raise the error for the id at ``position``, which a kernel did not find."""
         row = int(index[position])
-        # Its ids were written since they were checked.
+        # The user wrote to the ids of rows by reference after they were checked.
         if self.table is not None and 0 <= row < self.num_rows:
             raise IndexError(
                 f"ids of rows must be in [0, {self.source_rows}), got {self.table[row]} for row "
@@ -262,24 +288,20 @@ def read_each(
     from . import _gather
 
     index = id_array(ids)
-    read, fields = [], []
+    read = []
+    fields = []
     for feature, pool in features:
-        shape = len(index), *feature.row_shape
+        shape = (len(index), *feature.row_shape)
+        dtype = feature.dtype
         out = (
-            torch.empty(shape, dtype=feature.dtype, device="cpu")
+            torch.empty(shape, dtype=dtype, device="cpu")
             if pool is None
-            else pool.take(shape, feature.dtype)
+            else pool.take(shape, dtype)
         )
         read.append(out)
-        fields.append(
-            (
-                feature.address,
-                feature.stride_bytes,
-                feature.row_bytes,
-                feature.source_rows,
-                out.data_ptr(),
-            )
-        )
+        # As gather_each in _gather unpacks it.
+        source = feature.address, feature.stride_bytes, feature.row_bytes, feature.source_rows
+        fields.append((*source, out.data_ptr()))
     field, bad = _gather.gather_each(np.array(fields, dtype=np.int64), index, _BYTES)
     if bad >= 0:
         features[field][0].raise_bad(index, bad)
@@ -287,7 +309,7 @@ def read_each(
 
 
 class DeviceFeature:
-    """Rows of a tensor that is on a device already. A loader that delivers there reads them without
+    """Rows of a tensor that is already on a device. A loader that delivers there reads them without
     the CPU.
 
     Args:
@@ -313,11 +335,11 @@ class DeviceFeature:
         index = id_array(ids)
         check_ids(index, self.num_rows)  # on a GPU a bad id would end the process
         picked = self.tensor.index_select(0, ids.to(self.tensor.device, non_blocking=True))
+        # A copy to the CPU is waited for: whoever gets it may read it at once.
+        non_blocking = self.device.type != "cpu"
         if not isinstance(out, Tensor):
-            return picked.to(self.device, non_blocking=self.device.type != "cpu")
-        return output_for(self, len(index), out).copy_(
-            picked, non_blocking=self.device.type != "cpu"
-        )
+            return picked.to(self.device, non_blocking=non_blocking)
+        return output_for(self, len(index), out).copy_(picked, non_blocking=non_blocking)
 
 
 PlainFeature = HostFeature | DeviceFeature

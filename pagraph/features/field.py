@@ -15,27 +15,13 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Event
-from ..graph.field_value import FieldValue
-from ..graph.field_version import FieldVersion
-from ..graph.indexed_rows import IndexedRows
-from ..graph.narrow_rows import NarrowRows
+from ..graph.fields import FieldValue, FieldVersion, stored_tensor
+from ..graph.stored_rows import StoredRows
 from ..system.buffers import BufferPool
 from .disk import DiskFeature, on_disk
 from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
 from .narrow import NarrowFeature, StoredFeature, WideFeature
 from .store import CachedFeature, FeatureCache
-
-__all__ = [
-    "Field",
-    "FieldRows",
-    "Read",
-    "ReadPath",
-    "Reading",
-    "Snapshot",
-    "can_cache",
-    "host_feature",
-    "row_reader",
-]
 
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
@@ -146,40 +132,37 @@ def _delivered(stored: StoredFeature, cache: FeatureCache | None) -> Feature:
 
 
 def _marked(values: FieldValue) -> tuple[object, tuple[object, ...]]:
-    """The values' memory, and a mark that changes when the same tensor object is written or laid
-    out anew.
+    """The values' memory, and a mark that changes when the same tensor object is written or gets
+    other memory or strides.
 
-    The latter through ``.data`` too, which is not counted, and may free the memory in the middle of
-    a read. The address alone would not do: memory that takes the place of other memory is often
-    where memory before that had been.
+    It sees assignments to ``.data`` too, which torch does not count as writes, and which may free
+    the memory in the middle of a read. The address alone would not do: memory that takes the place
+    of other memory is often where memory before that had been.
     """
-    if isinstance(values, NarrowRows):
-        held, mark = _marked(values.stored)
-        return held, (*mark, values.dtype)
-    if isinstance(values, IndexedRows):
-        (source, mark), (ids, more) = _marked(values.source), _marked(values.ids)
-        return (source, ids), (*mark, *more)
+    if isinstance(values, StoredRows):
+        return _marked_rows(values)
     held = values.untyped_storage()
-    layout = values.storage_offset(), values.shape, values.stride(), values.dtype
     return held, (
         None if values.is_inference() else values._version,
         weakref.ref(held),
         held.data_ptr(),
-        *layout,
+        values.storage_offset(),
+        values.shape,
+        values.stride(),
+        values.dtype,
     )
 
 
-def _borrowed(values: FieldValue) -> FieldValue:
+def _marked_rows(rows: StoredRows) -> tuple[object, tuple[object, ...]]:
+    held, mark = _marked(rows.tensor)
+    if rows.ids is None:
+        return held, (*mark, rows.dtype)
+    held_ids, mark_of_ids = _marked(rows.ids)
+    return (held, held_ids), (*mark, *mark_of_ids, rows.dtype)
+
+
+def _borrowed(values: Tensor) -> Tensor:
     """The same values over the same CPU memory, which this does not keep alive."""
-    if isinstance(values, NarrowRows):
-        stored = _borrowed(values.stored)
-        assert not isinstance(stored, NarrowRows)
-        return NarrowRows(stored, values.dtype)
-    if isinstance(values, IndexedRows):
-        alias = object.__new__(IndexedRows)  # its ids were checked
-        object.__setattr__(alias, "source", _borrowed(values.source))
-        object.__setattr__(alias, "ids", _borrowed(values.ids))
-        return alias
     storage = values.untyped_storage()
     size = storage.nbytes()
     if not size:
@@ -194,6 +177,13 @@ def _borrowed(values: FieldValue) -> FieldValue:
     )
 
 
+def _borrowed_value(values: FieldValue) -> Tensor | StoredRows:
+    if not isinstance(values, StoredRows):
+        return _borrowed(values)
+    ids = None if values.ids is None else _borrowed(values.ids)
+    return StoredRows(_borrowed(values.tensor), ids, values.decoding)
+
+
 def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True) -> PlainFeature:
     """The rows of a field where they are: on disk, in host memory or on a device; stored rows of
     ``NarrowRows``.
@@ -204,10 +194,15 @@ def host_feature(tensor: FieldValue, device: torch.device, *, owned: bool = True
     if isinstance(tensor, Tensor) and tensor.device.type != "cpu":
         return DeviceFeature(tensor, device)
     kind = DiskFeature if on_disk(tensor) else HostFeature
-    plain = not isinstance(tensor, Tensor) or (
-        tensor.layout == torch.strided and not tensor.is_conj() and not tensor.is_neg()
-    )
-    return kind(tensor if owned or not plain else _borrowed(tensor))
+    if owned or not _has_plain_memory(tensor):
+        return kind(tensor)
+    return kind(_borrowed_value(tensor))
+
+
+def _has_plain_memory(values: FieldValue) -> bool:
+    """Whether :func:`_borrowed` gives the same values: it knows addresses and strides alone."""
+    tensor = stored_tensor(values)
+    return tensor.layout == torch.strided and not tensor.is_conj() and not tensor.is_neg()
 
 
 def row_reader(values: FieldValue) -> Feature:

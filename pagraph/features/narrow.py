@@ -1,5 +1,5 @@
-"""Rows in fewer bytes: stored so, or made so for a cache; and the rows that are delivered from
-them."""
+"""Rows in fewer bytes: rounded when they are read for a cache, and widened when they are
+delivered."""
 
 from __future__ import annotations
 
@@ -12,31 +12,20 @@ import torch
 from torch import Tensor
 
 from ..graph.row_form import WIDE, Decoding, form_of
+from ..graph.stored_rows import decode, encode
 from ..system.buffers import BufferPool
 from .feature import Array, Feature, HostFeature, PlainFeature, byte_view, id_array, output_for
-
-__all__ = [
-    "HostRows",
-    "NarrowFeature",
-    "StoredFeature",
-    "WideFeature",
-    "gather_wide",
-    "is_direct",
-    "parse_cache_dtype",
-    "source_of",
-    "stored_as",
-]
 
 
 def parse_cache_dtype(cache_dtype: Any) -> torch.dtype | None:
     """The form of cached rows of float32 and float64 fields, from the argument ``cache_dtype`` of a
     loader.
 
-    Twice as many rows of float32 fit as float16 or bfloat16, nearly four times as many as int8; of
-    float64 twice these. Values become the nearest that the form has: see
-    :class:`~pagraph.features.NarrowRows`. What it cannot hold (65520 and more for float16;
-    infinities and NaN for int8) is refused when it is cached or read; a warning says so if all that
-    is cached of a field as float16 is below ``2**-14``.
+    A cache holds twice as many float32 rows as float16 or bfloat16, and nearly four times as many
+    as int8; of float64 twice these. Values become the nearest that the form has: see
+    :class:`~pagraph.features.NarrowRows`. A value that it cannot hold (65520 and more for float16;
+    infinities and NaN for int8) raises ValueError when it is cached or read. A warning is given if
+    everything that is cached of a field as float16 is below ``2**-14``.
 
     Args:
         cache_dtype: ``torch.float16``, ``torch.bfloat16``, ``torch.int8``, or a name: "float16",
@@ -53,39 +42,46 @@ def parse_cache_dtype(cache_dtype: Any) -> torch.dtype | None:
 
 
 _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
+_NO_BYTES: Array = np.empty(0, dtype=np.uint8)
 
 
 def stored_as(
     feature: PlainFeature, cache_dtype: torch.dtype | None, name: Hashable
 ) -> StoredFeature:
-    """The rows of a field as a cache keeps them: of float32 and float64 in a form, where it takes
-    fewer bytes."""
+    """The rows of a field as a cache keeps them: float32 and float64 in the form ``cache_dtype``,
+    if that takes fewer bytes."""
     if cache_dtype is None or not isinstance(feature, HostFeature) or feature.dtype not in WIDE:
         return feature
     narrow = NarrowFeature(feature, cache_dtype, name)
+    # int8 rows of one or two values, with their scale, are as wide as float32's or wider.
     return narrow if narrow.row_bytes < feature.row_bytes else feature
 
 
 class NarrowFeature:
-    """Rows of a float32 or float64 field, stored in a form when they are read; all are rounded
-    alike, cached or not."""
+    """Rows of a float32 or float64 field, rounded to a form when they are read.
+
+    All rows are rounded alike, whether a cache holds them or not: a batch has the same bits with
+    any cache.
+    """
 
     def __init__(self, source: HostFeature, cache_dtype: torch.dtype, name: Hashable) -> None:
         form = form_of("cache_dtype", cache_dtype)
         assert form is not None
         self.source = source
         self.decoding: Decoding | None = Decoding(form, source.dtype, source.row_shape)
-        self.form, self.dtype = form, form.dtype
+        self.form = form
+        self.dtype = form.dtype
         self.num_rows = source.num_rows
         self.row_shape = form.row_shape(source.row_shape)
         self.row_bytes = form.row_bytes(source.row_shape)
         self.device = source.device
         self.tier = source.tier
         self._name = name
+        # Of all values read so far. Threads may lose each other's: it only decides a warning.
         self._largest = 0.0
 
     def over(self, source: HostFeature) -> NarrowFeature:
-        """The same of copies of the source's rows."""
+        """The same for copies of the source's rows."""
         return NarrowFeature(source, self.form.value_dtype, self._name)
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
@@ -95,7 +91,7 @@ class NarrowFeature:
         index = id_array(ids)
         out = output_for(self, len(index), out)
         if not is_direct(self):
-            _, bad, largest = self.form.encode(self.source.read(ids), out)
+            _, bad, largest = encode(self.form, self.source.read(ids), out)
             if bad >= 0:
                 raise self._refusal(largest)
             self._largest = max(self._largest, largest)
@@ -125,8 +121,7 @@ class NarrowFeature:
         ):
             warnings.warn(
                 f"cache_dtype float16 loses most of field {self._name!r}, whose cached values are "
-                "below 2**-14: use "
-                "bfloat16",
+                "below 2**-14: use bfloat16",
                 stacklevel=2,
             )
 
@@ -168,15 +163,12 @@ def _located(source: HostFeature) -> tuple[Any, ...]:
 def is_direct(stored: Feature) -> TypeGuard[HostRows]:
     """Whether :func:`gather_wide` can deliver the rows; else stored rows are copied first, and then
     decoded."""
-    source, decoding = source_of(stored), stored.decoding
-    if (
-        decoding is None
-        or not isinstance(source, HostFeature)
-        or source.rows is None
-        or not decoding.row_bytes
-    ):
+    source = source_of(stored)
+    decoding = stored.decoding
+    if decoding is None or not isinstance(source, HostFeature) or source.rows is None:
         return False
-    return decoding.dtype == torch.float32
+    # The kernel writes the bits of float32, and addresses at least one value.
+    return decoding.row_bytes > 0 and decoding.dtype == torch.float32
 
 
 def gather_wide(
@@ -201,12 +193,14 @@ def gather_wide(
     """
     from . import _precision
 
-    source, decoding = source_of(stored), stored.decoding
+    source = source_of(stored)
+    decoding = stored.decoding
     assert isinstance(source, HostFeature) and decoding is not None
     source.announce(index, slots, count)
-    hits, worst = np.zeros(len(ends), dtype=np.int64), np.zeros(1, dtype=np.uint32)
+    hits = np.zeros(len(ends), dtype=np.int64)
+    worst = np.zeros(1, dtype=np.uint32)
     bad = _precision.gather_wide(
-        stored_words(stored, np.empty(0, dtype=np.uint8) if cached is None else cached),
+        stored_words(stored, _NO_BYTES if cached is None else cached),
         count,
         slots,
         *_located(source),
@@ -227,24 +221,29 @@ def gather_wide(
 
 
 class WideFeature:
-    """Rows of a field as they are delivered, from ``stored`` ones; on the CPU, or with another
-    ``read`` elsewhere."""
+    """Rows of a field as they are delivered: ``stored`` rows, decoded where that is needed.
 
+    Here on the CPU; subclasses read from a cache first, or deliver on a device.
+    """
+
+    # Of the rows that :meth:`read` delivers, which are values.
     decoding: Decoding | None = None
 
     def __init__(self, stored: Feature, device: torch.device | None = None) -> None:
         self._stored = stored
         self.device = stored.device if device is None else device
-        self.num_rows, self.tier = stored.num_rows, stored.tier
-        decoding = stored.decoding
-        self._decoding = decoding
-        self.row_shape = stored.row_shape if decoding is None else decoding.row_shape
-        self.dtype = stored.dtype if decoding is None else decoding.dtype
-        self.row_bytes = stored.row_bytes if decoding is None else decoding.row_bytes
+        self.num_rows = stored.num_rows
+        self.tier = stored.tier
+        self._decoding = stored.decoding
+        delivered = stored if stored.decoding is None else stored.decoding
+        self.row_shape = delivered.row_shape
+        self.dtype = delivered.dtype
+        self.row_bytes = delivered.row_bytes
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; ValueError where a form cannot hold a value."""
-        stored, decoding = self._stored, self._decoding
+        stored = self._stored
+        decoding = self._decoding
         if decoding is None:
             return stored.read(ids, out)
         index = id_array(ids)
@@ -252,4 +251,4 @@ class WideFeature:
         if is_direct(stored):
             gather_wide(stored, index, np.array([len(index)]), out)
             return out
-        return decoding.decode(stored.read(ids), out)
+        return decode(decoding, stored.read(ids), out)

@@ -13,27 +13,19 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Event
+from ..graph.stored_rows import decode, rows_per_chunk
 from ..system.buffers import BufferPool
-from .feature import Array, Feature, HostFeature, byte_view, id_array, output_for, raise_bad_id
+from .feature import (
+    Array,
+    Feature,
+    HostFeature,
+    byte_view,
+    id_array,
+    output_for,
+    raise_bad_id,
+    word_view,
+)
 from .narrow import WideFeature, gather_wide, is_direct
-
-__all__ = [
-    "CachedFeature",
-    "FeatureCache",
-    "GrowingCache",
-    "Hits",
-    "as_words",
-    "check_rows",
-    "fill_cache",
-    "growing_cache",
-    "holds",
-    "part_ends",
-    "read_counted",
-    "slots_for",
-    "split_ids",
-    "word_bytes",
-    "word_view",
-]
 
 
 def slots_for(ids: Tensor, num_nodes: int) -> Tensor:
@@ -132,43 +124,6 @@ class GrowingCache(FeatureCache):
             _gather.publish(self.slots.numpy(), ids, slots)
 
 
-_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
-
-
-def word_bytes(row_bytes: int, *tensors: Tensor) -> int:
-    """The widest word, 8, 4, 2 or 1 bytes, that divides rows and the tensors' first addresses.
-
-    >>> word_bytes(400), word_bytes(12), word_bytes(7), word_bytes(8, torch.zeros(4, dtype=torch.int16)[1:])
-    (8, 4, 1, 2)
-    """
-    begins = (
-        part for t in tensors for part in (t.data_ptr(), t.storage_offset() * t.element_size())
-    )
-    return math.gcd(8, row_bytes, *begins)
-
-
-def as_words(tensor: Tensor, word: int) -> Tensor:
-    """The memory of a contiguous tensor as words of ``word`` bytes, shape ``(nbytes // word,)``."""
-    flat = torch.empty(0, dtype=_WORDS[word], device=tensor.device)
-    nbytes, offset = (
-        tensor.numel() * tensor.element_size(),
-        tensor.storage_offset() * tensor.element_size(),
-    )
-    return flat.set_(tensor.untyped_storage(), offset // word, (nbytes // word,), (1,))
-
-
-def word_view(tensor: Tensor, *others: Tensor) -> Tensor:
-    """A contiguous tensor as rows of the widest words, which ``others`` allow too: indexing works
-    for every dtype.
-
-    >>> word_view(torch.zeros(3, 2, 2, dtype=torch.bfloat16)).shape
-    torch.Size([3, 1])
-    """
-    row_bytes = math.prod(tensor.shape[1:]) * tensor.element_size()
-    word = word_bytes(row_bytes, tensor, *others)
-    return as_words(tensor, word).view(tensor.shape[0], row_bytes // word)
-
-
 class Hits:
     """Cache hits of each part of a read, which a device may still be counting.
 
@@ -252,9 +207,10 @@ class CachedFeature(WideFeature):
         elif is_direct(stored):
             hits = gather_wide(stored, index, ends, out, self._near, self._slots, len(self._cache))
         else:
+            # float64, or rows that are no run of bytes: the kernel does not decode these.
             rows = torch.empty((len(index), *stored.row_shape), dtype=stored.dtype, device="cpu")
             hits = self._read_stored(index, ends, rows)
-            self._decoding.decode(rows, out)
+            decode(self._decoding, rows, out)
         return out, tuple(hits.tolist())
 
     def _read_stored(self, index: Array, ends: Array, out: Tensor) -> Array:
@@ -347,7 +303,6 @@ def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
     return np.array(known[1:], dtype=np.int64)
 
 
-_CHUNK_BYTES = 16 << 20
 _LINE = 64
 
 
@@ -385,7 +340,7 @@ def growing_cache(
     if before is not None:
         old = before.slots[ids]
         kept = ((old >= 0) & (old < len(before))).nonzero().squeeze(1)
-        step = max(1, _CHUNK_BYTES // max(1, source.row_bytes))
+        step = rows_per_chunk(source.row_bytes)
         for begin in range(0, len(kept), step):
             part = kept[begin : begin + step]
             cache.absorb(ids[part].numpy(), before.rows[old[part].long()])
@@ -408,7 +363,7 @@ def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tupl
     # order. (NumPy sorts: torch wakes its thread pool first, 0.15 s for 100 000 ids on a busy
     # machine.)
     places = torch.from_numpy(np.argsort(ids.numpy()))
-    step = max(1, _CHUNK_BYTES // max(1, source.row_bytes))
+    step = rows_per_chunk(source.row_bytes)
     for start in range(0, len(ids), step):
         chunk = places[start : start + step]
         yield chunk.to(device), word_view(source.read(ids[chunk])).to(device)

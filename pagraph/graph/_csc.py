@@ -1,4 +1,4 @@
-"""Kernels over the offsets of a CSC, and the reads of its pages that they let expect."""
+"""Kernels over the offsets of a CSC, and the reads of its pages that are expected from them."""
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def fill_csc(src, dst, cursor, indices, edge_ids):
 
 @kernel
 def expand_indptr(indptr, out):
-    """Write the destination of every edge of a CSC: the inverse of compressing."""
+    """Write the destination of every edge of a CSC: the inverse of compression."""
     for v in range(len(indptr) - 1):
         begin, end = indptr[v], indptr[v + 1]
         check_row(begin, end, len(out))
@@ -108,8 +108,8 @@ def count_loops(indptr, indices, counts):
 
 @kernel
 def count_up(out):
-    """``out[i] = i``; on one thread, while ``torch.arange`` starts others beside the loader's
-    own."""
+    """``out[i] = i``, on one thread: ``torch.arange`` would start more, which compete with the
+    loader's."""
     for i in range(len(out)):
         out[i] = i
 
@@ -118,6 +118,7 @@ def count_up(out):
 def find_rows(indptr, positions, begins, length, out):
     """The row that each edge is in, given a row at most ``length`` before it, where a block of rows
     begins."""
+    # Bisection for the first row that begins behind the edge; the edge is in the one before.
     for i in range(len(positions)):
         low = max(begins[i], 0) + 1
         high = min(begins[i] + length, len(indptr))
@@ -132,8 +133,8 @@ def find_rows(indptr, positions, begins, length, out):
 
 @kernel
 def weight_of(indptr, visits, v):
-    """Reads of the row of ``v`` is read: as ``visits`` says, or if that is empty in proportion to
-    its length."""
+    """How often the row of ``v`` is expected to be read: ``visits[v]``, or if ``visits`` is empty
+    its length, plus one for a vertex that is only a seed."""
     if len(visits) > 0:
         return np.float64(visits[v])
     return np.float64(indptr[v + 1] - indptr[v]) + 1.0
@@ -141,8 +142,9 @@ def weight_of(indptr, visits, v):
 
 @kernel
 def score_offsets(indptr, visits, before, per_page, scores):
-    """Add to ``scores`` the reads of each page of ``indptr``, whose first has ``before`` elements
-    less of it."""
+    """Add to ``scores`` the reads of each page of ``indptr``, which begins ``before`` elements
+    after the first page does."""
+    # A row is found by two offsets, its own and the next; they may lie on two pages.
     for v in range(len(indptr) - 1):
         weight = weight_of(indptr, visits, v)
         first = (before + v) // per_page

@@ -9,7 +9,7 @@ or not it went through a cache.
 import numpy as np
 
 from .._jit import kernel
-from .row_code import BFLOAT16, FLOAT16, HEAD, INT8
+from .row_form import BFLOAT16, FLOAT16, HEAD, INT8
 
 _ABS = np.uint32(0x7FFFFFFF)
 _SIGN = np.uint32(0x80000000)
@@ -19,7 +19,7 @@ _HALF_NORMAL = np.uint32(0x38800000)  # 2 ** -14, float16's smallest normal numb
 _HALF_LEAST = np.float32(2.0**-14)
 _HALF_OVER = np.uint32(0x47800000)  # 2 ** 16
 _HALF_SHIFT = np.uint32(0x38000000)  # 112 << 23: the difference of the two exponents' biases
-_BELOW = np.float32(0.5)  # numbers beside it are 2 ** -24 apart, as float16's subnormals are
+_BELOW = np.float32(0.5)  # numbers above it are 2 ** -24 apart, as float16's subnormals are
 _BELOW_BITS = np.uint32(0x3F000000)
 _LEVELS = 127.0  # of int8, on each side of 0
 
@@ -28,9 +28,12 @@ _LEVELS = 127.0  # of int8, on each side of 0
 def to_half(u):
     """Bits of a float32, rounded to float16's numbers, ties to even."""
     a = np.uint32(u & _ABS)
+    # Half a unit of the last place that stays, less one, and that place's own bit: a tie goes up
+    # only from an odd number. 13 bits of the fraction go.
     normal = np.uint32(
         (a + np.uint32(0xFFF) + ((a >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
     )
+    # The addition rounds to the units of numbers near 0.5, and the subtraction is exact.
     tiny = np.float32(np.float32(a.view(np.float32) + _BELOW) - _BELOW).view(np.uint32)
     r = normal if a >= _HALF_NORMAL else tiny
     r = _INF if r >= _HALF_OVER else r
@@ -42,6 +45,7 @@ def to_half(u):
 def to_brain(u):
     """Bits of a float32, rounded to bfloat16's numbers, ties to even."""
     a = np.uint32(u & _ABS)
+    # As in to_half, with 16 bits to go; bfloat16 has float32's exponents.
     r = np.uint32(
         (a + np.uint32(0x7FFF) + ((a >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     )
@@ -65,6 +69,8 @@ def narrow_half(u):
 def widen_half(h):
     """Bits of the float32 that equals a float16."""
     m = np.uint32((np.uint32(h) & np.uint32(0x7FFF)) << np.uint32(13))
+    # The exponent is 31 of float16 for infinities and NaN, which is twice the shift from float32's
+    # 255, and 0 for subnormals, from which the implicit 1 that they lack is taken off again.
     exponent = np.uint32(m & np.uint32(0x0F800000))
     tiny = np.float32(np.uint32(m + _HALF_NORMAL).view(np.float32) - _HALF_LEAST).view(np.uint32)
     r = (
@@ -85,7 +91,11 @@ def widen_half(h):
 def largest(bits, start, count, form):
     """The largest magnitude in a run of float32 bits, as bits: of the finite values, or for int8 of
     all."""
-    worst, limit = np.uint32(0), np.uint32(0xFFFFFFFF) if form == INT8 else _INF
+    worst = np.uint32(0)
+    limit = _INF
+    if form == INT8:
+        # An int8 row has no infinities and NaN: they are to be found, and refused.
+        limit = np.uint32(0xFFFFFFFF)
     for j in range(count):
         a = np.uint32(bits[start + np.uint64(j)] & _ABS)
         worst = np.uint32(max(worst, a if a < limit else np.uint32(0)))
@@ -113,6 +123,8 @@ def scale_for(worst):
 def to_level(u, scale):
     """The int8 of the bits of a float32: multiples of the scale, ties to even; the scale is not
     0."""
+    # The quotient in float64 is exact enough for a tie to be one; the limit is for a scale that was
+    # rounded down.
     steps = np.rint(np.float64(np.uint32(u).view(np.float32)) / scale)
     return np.int32(min(max(steps, -_LEVELS), _LEVELS))
 

@@ -1,8 +1,12 @@
-"""Fields of one type of vertices or edges by name, with a row for each."""
+"""Fields of vertices and edges: their values by name, what may be one, and whether one was
+written."""
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,18 +15,18 @@ from torch import Tensor
 
 from ..system.units import shortened
 from .csc import writeable
-from .indexed_rows import IndexedRows
-from .narrow_rows import NarrowRows
+from .stored_rows import IndexedRows, NarrowRows, StoredRows
 
-__all__ = ["Fields"]
+FieldValue = Tensor | IndexedRows | NarrowRows
+"""Values of a field."""
 
 
 class Fields(dict[str, Any]):
-    """A dictionary from name to rows: tensors, ``IndexedRows`` or ``NarrowRows``; others are made
-    tensors.
+    """A dictionary from name to rows: tensors, ``IndexedRows`` or ``NarrowRows``; anything else
+    becomes a tensor.
 
     Args:
-        owner: Whose rows they are, for errors: "vertex" or "edge".
+        owner: What has the rows, for errors: "vertex" or "edge".
         rows: How many rows each field must have.
         fields: The first fields.
 
@@ -33,33 +37,40 @@ class Fields(dict[str, Any]):
 
     def __init__(self, owner: str, rows: int, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        self._owner, self._rows = owner, rows
+        self._owner = owner
+        self._rows = rows
         self.update(fields or {})
 
     def __setitem__(self, name: str, value: Any) -> None:
-        value = writeable(value) if isinstance(value, np.ndarray) else value
-        try:
-            kept = isinstance(value, Tensor | IndexedRows | NarrowRows)
-            rows = value if kept else torch.as_tensor(value, device="cpu")
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise TypeError(
-                f"field {shortened(repr(name))} must be a tensor or rows of numbers: {error}"
-            ) from None
+        rows = value
+        if not isinstance(value, FieldValue):
+            rows = self._as_tensor(name, value)
         got = rows.shape[0] if rows.dim() else "a scalar"
         if got != self._rows:
             rule = f"one row per {self._owner} ({self._rows})"
             raise ValueError(f"field {shortened(repr(name))} must have {rule}, got {got}")
         super().__setitem__(name, rows)
 
-    # dict's own methods would put values in without asking __setitem__.
+    @staticmethod
+    def _as_tensor(name: str, value: Any) -> Tensor:
+        if isinstance(value, np.ndarray):
+            value = writeable(value)
+        try:
+            return torch.as_tensor(value, device="cpu")
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise TypeError(
+                f"field {shortened(repr(name))} must be a tensor or rows of numbers: {error}"
+            ) from None
+
+    # dict's own methods would put values in without calling __setitem__, which checks them.
 
     def update(self, *fields: Any, **more: Any) -> None:
-        """As of a dictionary; what is wrong is refused, what stands before it is kept."""
+        """Like ``dict.update``; entries before an invalid one are kept."""
         for name, value in dict(*fields, **more).items():
             self[name] = value
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """As of a dictionary."""
+        """Like ``dict.setdefault``."""
         if name not in self:
             self[name] = default
         return self[name]
@@ -69,4 +80,112 @@ class Fields(dict[str, Any]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # dict's own would fill an object that __init__ has not told its number of rows.
         return type(self), (self._owner, self._rows, dict(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FieldVersion:
+    """A tensor's memory, layout and write count at one moment, to be compared with a later moment.
+
+    Equal versions mean that the values are the same, unless they were written behind torch's back
+    (through a NumPy view, ``tensor.data``, or by another process). The memory is known by a weak
+    reference: a version keeps no replaced tensor alive, and a new tensor at the same address is not
+    taken for the old one. Tensors made in inference mode count no writes: their versions equal
+    nothing, not even themselves. ``ids`` is the version of the ids of rows by reference, None for
+    others.
+    """
+
+    storage: weakref.ref[torch.UntypedStorage]
+    layout: tuple[object, ...]
+    writes: int | None
+    ids: FieldVersion | None = None
+
+    @classmethod
+    def of(cls, values: FieldValue) -> FieldVersion:
+        """The version of a field's values now."""
+        if isinstance(values, Tensor):
+            return cls._of(values)
+        ids = None if values.ids is None else cls._of(values.ids)
+        # The same stored rows may be read in float32 and in float64.
+        read_as = () if values.decoding is None else (values.dtype,)
+        return cls._of(values.tensor, read_as, ids)
+
+    @classmethod
+    def _of(
+        cls, tensor: Tensor, read_as: tuple[object, ...] = (), ids: FieldVersion | None = None
+    ) -> FieldVersion:
+        storage = tensor.untyped_storage()
+        layout = (
+            storage.data_ptr(),
+            tensor.storage_offset(),
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.dtype,
+            tensor.device,
+            tensor.is_conj(),
+            tensor.is_neg(),
+            *read_as,
+        )
+        writes = None if tensor.is_inference() else tensor._version
+        return cls(weakref.ref(storage), layout, writes, ids)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FieldVersion):
+            return NotImplemented
+        if self.writes is None or self.writes != other.writes or self.layout != other.layout:
+            return False
+        if self.ids != other.ids:
+            return False
+        # Dead references are equal to nothing: another storage may be where that one was.
+        storage = self.storage()
+        return storage is not None and storage is other.storage()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"FieldVersion(shape={self.layout[2]}, dtype={self.layout[4]}, writes={self.writes})"
+
+
+def stored_tensor(values: Tensor | StoredRows) -> Tensor:
+    """The tensor in whose memory the rows are."""
+    return values if isinstance(values, Tensor) else values.tensor
+
+
+def stored_row_bytes(values: FieldValue) -> int:
+    """Bytes of a row where it is kept: on disk, in a cache, over a bus."""
+    stored = stored_tensor(values)
+    return math.prod(stored.shape[1:]) * stored.element_size()
+
+
+def materialized(values: FieldValue) -> Tensor:
+    """The values as a tensor; rows by reference and rows in fewer bytes are copied."""
+    return values if isinstance(values, Tensor) else values.materialize()
+
+
+def is_single(value: Any) -> bool:
+    """Whether a value is None, one number or one word: it describes a whole graph and is no
+    field."""
+    if isinstance(value, Tensor):
+        return value.numel() <= 1
+    if isinstance(value, np.ndarray):
+        return value.size <= 1
+    return value is None or isinstance(
+        value, str | bytes | bool | int | float | complex | np.generic
+    )
+
+
+def mask_of(fields: Mapping[str, FieldValue], name: str) -> Tensor | None:
+    """The mask ``name`` among the fields of vertices as booleans, whatever its dtype; None if
+    there is no such field.
+
+    Raises:
+        ValueError: It is not 1-D.
+    """
+    values = fields.get(name)
+    if values is None:
+        return None
+    if values.dim() != 1:
+        shape = tuple(values.shape)
+        raise ValueError(f"{name} must have one value for each vertex, got shape {shape}")
+    return materialized(values).bool()

@@ -1,5 +1,14 @@
-"""Rows in fewer bytes: the forms, how values are rounded to them, and how they become values
-again."""
+"""The forms in which rows take fewer bytes: their layouts and limits, and how they become values
+again by torch.
+
+A stored row of ``d`` values::
+
+    float16, bfloat16   | v0 v1 ... |                       d elements of 2 bytes
+    int8 (as uint8)     | scale, float32 | q0 q1 ... |      4 + d bytes; value j is scale * qj
+
+Kernels that round and widen are in ``_row_form``; :func:`~pagraph.graph.stored_rows.encode` and
+:func:`~pagraph.graph.stored_rows.decode` call them.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +16,18 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .row_code import BFLOAT16, FLOAT16, HEAD, INT8
-
-__all__ = ["FORMS", "WIDE", "Decoding", "RowForm", "form_of"]
+# Codes of the forms: kernels take numbers.
+FLOAT16 = 0
+BFLOAT16 = 1
+INT8 = 2
+HEAD = 4
+"""Bytes before the values of an int8 row: its scale, a float32, little-endian."""
 
 WIDE = (torch.float32, torch.float64)
 """Dtypes of fields that may be stored in fewer bytes."""
-_WORDS = {torch.float16: np.uint16, torch.bfloat16: np.uint16, torch.uint8: np.uint8}
 
 
 @dataclass(frozen=True)
@@ -52,36 +62,18 @@ class RowForm:
         """Bytes of a stored row of values of shape ``wide``."""
         return math.prod(self.row_shape(wide)) * self.dtype.itemsize
 
-    def encode(self, rows: Tensor, out: Tensor | None = None) -> tuple[Tensor, int, float]:
-        """Store float32 or float64 rows, each value as the nearest, ties to even; float64 by way of
-        float32.
-
-        Args:
-            rows: Shape ``(n, ...)``, on the CPU.
-            out: Contiguous memory for the stored rows. Default: new.
-
-        Returns:
-            The stored rows; -1, or the first row with a value that the form cannot hold (those from
-            it on are not written); the largest magnitude up to there: that value, if there is one.
-        """
-        from . import _row_form
-
-        width = math.prod(rows.shape[1:])
-        shape = (len(rows), *self.row_shape(tuple(rows.shape[1:])))
-        out = torch.empty(shape, dtype=self.dtype, device="cpu") if out is None else out
-        if not len(rows) or not width:
-            return out.zero_(), -1, 0.0  # int8 rows of no values have a scale
-        single = rows.detach().to(torch.float32).contiguous()
-        over = (single.isinf() & ~rows.isinf()).view(len(rows), -1).any(1).nonzero()
-        worst = np.zeros(1, dtype=np.uint32)
-        bits = single.view(-1).view(torch.int32).numpy().view(np.uint32)
-        bad = _row_form.narrow_rows(
-            bits, width, self.code, _flat(out), width + self.head, np.uint32(self.limit), worst
-        )
-        if len(over) and (bad < 0 or int(over[0]) <= bad):
-            bad = int(over[0])
-            return out, bad, float(rows[bad].abs().nan_to_num(0.0, math.inf).max())
-        return out, int(bad), float(worst.view(np.float32)[0])
+    def wide_shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one row's values, given the shape of all stored rows; ValueError where they
+        are not of this form."""
+        if self.head:
+            if len(stored) != 2 or stored[1] < self.head:
+                raise ValueError(
+                    f"stored must be of shape (n, {self.head} + d) for {self.name}, got {stored}"
+                )
+            return (stored[1] - self.head,)
+        if not stored:
+            raise ValueError(f"stored must be of shape (n, ...), got {stored}")
+        return stored[1:]
 
     def refusal(self, rule: str, value: float) -> ValueError:
         """The error for a value that the form cannot hold; ``rule`` says where it is."""
@@ -93,32 +85,35 @@ class RowForm:
         )
 
 
-FORMS = {
-    form.name: form
-    for form in (
-        RowForm(
-            "float16",
-            torch.float16,
-            0,
-            torch.float16,
-            FLOAT16,
-            0x477FF000,
-            torch.finfo(torch.float16).max,
-        ),
-        RowForm(
-            "bfloat16",
-            torch.bfloat16,
-            0,
-            torch.bfloat16,
-            BFLOAT16,
-            0x7F7F8000,
-            torch.finfo(torch.bfloat16).max,
-        ),
-        RowForm(
-            "int8", torch.uint8, HEAD, torch.int8, INT8, 0x7F800000, torch.finfo(torch.float32).max
-        ),
-    )
-}
+# The limit is the least float32 that rounds beyond the largest number: half a step above it.
+_HALF = RowForm(
+    "float16",
+    torch.float16,
+    head=0,
+    value_dtype=torch.float16,
+    code=FLOAT16,
+    limit=0x477FF000,  # 65520
+    largest=torch.finfo(torch.float16).max,
+)
+_BRAIN = RowForm(
+    "bfloat16",
+    torch.bfloat16,
+    head=0,
+    value_dtype=torch.bfloat16,
+    code=BFLOAT16,
+    limit=0x7F7F8000,
+    largest=torch.finfo(torch.bfloat16).max,
+)
+_SCALED = RowForm(
+    "int8",
+    torch.uint8,
+    head=HEAD,
+    value_dtype=torch.int8,
+    code=INT8,
+    limit=0x7F800000,  # infinity: a scale exists for every finite row
+    largest=torch.finfo(torch.float32).max,
+)
+FORMS = {form.name: form for form in (_HALF, _BRAIN, _SCALED)}
 """The forms by name."""
 
 _ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16"}
@@ -133,10 +128,14 @@ def form_of(argument: str, given: Any) -> RowForm | None:
     """
     if given is None:
         return None
-    name = str(given).removeprefix("torch.") if isinstance(given, torch.dtype) else given
-    name = _ALIASES.get(name.lower(), name.lower()) if isinstance(name, str) else name
-    if isinstance(name, str) and name in FORMS:
-        return FORMS[name]
+    name = ""
+    if isinstance(given, torch.dtype):
+        name = str(given).removeprefix("torch.")
+    elif isinstance(given, str):
+        name = given.lower()
+    form = FORMS.get(_ALIASES.get(name, name))
+    if form is not None:
+        return form
     raise ValueError(
         f"{argument} must be None, torch.float16, torch.bfloat16, torch.int8 or their names, got "
         f"{given!r}"
@@ -162,40 +161,9 @@ class Decoding:
         shape = (len(stored), *self.row_shape)
         if not self.form.head:
             return stored.to(self.dtype).view(shape)
-        # A copy in any case: one row of a slice counts as contiguous, wherever it begins.
-        scales = (
-            stored[:, : self.form.head]
-            .clone(memory_format=torch.contiguous_format)
-            .view(torch.float32)
-        )
-        return (
-            (stored[:, self.form.head :].view(torch.int8).to(torch.float32) * scales)
-            .to(self.dtype)
-            .view(shape)
-        )
-
-    def decode(self, stored: Tensor, out: Tensor | None = None) -> Tensor:
-        """Stored rows, contiguous and on the CPU, as values, in new memory or in ``out``; safe from
-        any thread."""
-        from . import _row_form
-
-        if out is None:
-            out = torch.empty((len(stored), *self.row_shape), dtype=self.dtype, device="cpu")
-        if not out.numel():
-            return out
-        if self.dtype != torch.float32 or not out.is_contiguous():
-            return out.copy_(self.widened(stored))
-        width = math.prod(self.row_shape)
-        bits = out.view(-1).view(torch.int32).numpy().view(np.uint32)
-        _row_form.widen_rows(_flat(stored), width + self.form.head, self.form.code, bits, width)
-        return out
-
-
-def _flat(stored: Tensor) -> Any:
-    """Contiguous stored rows as NumPy's integers of their width."""
-    flat = stored.reshape(-1)
-    return (
-        (flat.view(torch.int16) if flat.dtype != torch.uint8 else flat)
-        .numpy()
-        .view(_WORDS[stored.dtype])
-    )
+        # A copy in any case: one row of a slice counts as contiguous, wherever it begins, and the
+        # view as float32 needs an address that is a multiple of 4.
+        head = stored[:, : self.form.head].clone(memory_format=torch.contiguous_format)
+        levels = stored[:, self.form.head :].view(torch.int8)
+        values = levels.to(torch.float32) * head.view(torch.float32)
+        return values.to(self.dtype).view(shape)

@@ -263,7 +263,7 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
         check_fields(
             graph, of_type, ntype if len(graph.node_types) > 1 else None, argument=argument
         )
-    from ..graph.field_value import stored_row_bytes  # it imports torch
+    from ..graph.fields import stored_row_bytes  # it imports torch
 
     widths: dict[str, dict[str, int]] = {ntype: {} for ntype in names}
     for ntype, of_type in names.items():

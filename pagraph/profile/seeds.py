@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import check_range
-from ..graph.field_value import materialized
+from ..graph.fields import materialized
 from ..seeds.keys import derive_key
 
 if TYPE_CHECKING:

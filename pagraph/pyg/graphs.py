@@ -15,8 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import FormatError
 from ..graph.csc import CSC, check_range, id_dtype, writeable
-from ..graph.field_value import is_single, materialized
-from ..graph.field_version import FieldVersion
+from ..graph.fields import FieldVersion, is_single, materialized
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
 from ..system.atomic import new_file

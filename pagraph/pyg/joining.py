@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..cache.fields import FieldSet, Read
-from ..graph.field_version import FieldVersion
+from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE
 from .package import import_pyg
 from .stand_ins import ends_apart, standing_in

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import check_range
-from ..graph.field_version import FieldVersion
+from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE, Graph
 from ..sampling.batches import PairNegatives, PairSeeds
 from ..sampling.hard_negatives import HardPairs

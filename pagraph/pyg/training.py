@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..errors import MissingDependencyError
 from ..graph.csc import CSC
-from ..graph.field_value import materialized
+from ..graph.fields import materialized
 from ..graph.graph import EdgeType, Graph
 from ..graph.minibatch import Block
 from .graphs import to_pyg

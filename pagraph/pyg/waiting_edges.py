@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from ..graph.csc import CSC
-from ..graph.field_version import FieldVersion
+from ..graph.fields import FieldVersion
 from ..system.threads import ForkLock
 
 __all__ = ["WaitingEdges"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import CSC, check_range
-from ..graph.field_version import FieldVersion
+from ..graph.fields import FieldVersion
 from ..system.threads import ForkLock
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding_bag
 
 from ..graph.csc import CSC
-from ..graph.field_value import materialized
+from ..graph.fields import materialized
 from ..graph.graph import Graph
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation, shares_right

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..datasets.native import Progress, Ticks, check_storable
 from ..features.field import row_reader
 from ..graph.csc import CSC
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy
 from ..graph.minibatch import Block

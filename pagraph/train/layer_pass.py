@@ -16,7 +16,7 @@ from torch import Tensor
 from ..features.disk import on_disk
 from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..system.spill import spilled
 from .distributed import ALONE, World
 from .windows import pieces

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from ..graph.csc import CSC
-from ..graph.field_value import materialized
+from ..graph.fields import materialized
 from ..graph.graph import Graph
 from .distributed import ALONE, World
 from .evaluate import Evaluation, predict

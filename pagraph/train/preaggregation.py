@@ -14,9 +14,9 @@ from ..datasets.native import Progress, write_graph
 from ..features.disk import on_disk
 from ..features.field import row_reader
 from ..graph.csc import check_range
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..graph.graph import Graph
-from ..graph.narrow_rows import NarrowRows
+from ..graph.stored_rows import NarrowRows
 from ..system.atomic import check_absent
 from ..system.budget import work_memory
 from ..system.units import shortened

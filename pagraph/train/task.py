@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from ..graph.csc import CSC
-from ..graph.field_value import mask_of, materialized
+from ..graph.fields import mask_of, materialized
 from ..graph.graph import Graph
 from ..system.units import shortened
 from .evaluate import LABELS, Evaluation

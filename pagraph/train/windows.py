@@ -13,7 +13,7 @@ from ..features.disk import on_disk
 from ..features.feature import Feature, HostFeature
 from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC, id_dtype
-from ..graph.field_value import FieldValue
+from ..graph.fields import FieldValue
 from ..system.units import in_mebibytes
 
 __all__ = ["SourceWindows", "Window", "least_room", "most_in_edges", "piece_rows", "pieces"]

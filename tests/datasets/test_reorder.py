@@ -15,8 +15,7 @@ from pagraph.datasets.moved_graph import new_indptr, write_moved
 from pagraph.datasets.orders import ORDERS
 from pagraph.datasets.original_ids import word_rows
 from pagraph.graph.graph import CSC
-from pagraph.graph.indexed_rows import IndexedRows
-from pagraph.graph.narrow_rows import NarrowRows
+from pagraph.graph.stored_rows import IndexedRows, NarrowRows
 from pagraph.sampling import LayerSampler
 
 DTYPES = [torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.complex64, torch.uint8]

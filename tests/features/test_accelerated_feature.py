@@ -14,7 +14,7 @@ from pagraph.features.gpu.accelerated import AcceleratedFeature
 from pagraph.features.gpu.transfer import Transfer
 from pagraph.features.narrow import NarrowFeature, WideFeature
 from pagraph.features.store import CachedFeature, FeatureCache, slots_for
-from pagraph.graph.indexed_rows import IndexedRows
+from pagraph.graph.stored_rows import IndexedRows
 
 DTYPES = [
     torch.bool,

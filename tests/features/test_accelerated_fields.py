@@ -20,8 +20,8 @@ from accelerated_sets import (
 )
 
 from pagraph.accelerator import HostAccelerator
-from pagraph.graph.indexed_rows import IndexedRows
 from pagraph.graph.mapped import map_npy
+from pagraph.graph.stored_rows import IndexedRows
 from pagraph.ranking.workload import Share
 
 N = 120

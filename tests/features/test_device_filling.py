@@ -14,8 +14,8 @@ from pagraph.features.gpu.filling import fill_rows, holds_on_device
 from pagraph.features.gpu.transfer import Transfer
 from pagraph.features.narrow import NarrowFeature
 from pagraph.features.store import FeatureCache, slots_for
-from pagraph.graph.indexed_rows import IndexedRows
 from pagraph.graph.mapped import map_npy
+from pagraph.graph.stored_rows import IndexedRows
 
 N = 90
 WAYS = [pytest.param("zero-copy", marks=needs_interpreter), "staging", "no kernels"]

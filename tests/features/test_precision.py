@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pagraph.features.narrow import parse_cache_dtype
 from pagraph.graph import _row_form
 from pagraph.graph.row_form import FORMS, Decoding
+from pagraph.graph.stored_rows import decode, encode
 
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -39,8 +40,8 @@ def rounded(values, dtype):
     """By the kernels, into the form and out of it; with the largest finite magnitude."""
     form = FORMS[str(dtype).removeprefix("torch.")]
     rows = values.view(-1, 1)
-    stored, bad, _ = form.encode(rows)
-    result = Decoding(form, torch.float32, (1,)).decode(stored)
+    stored, bad, _ = encode(form, rows)
+    result = decode(Decoding(form, torch.float32, (1,)), stored)
     bits, shut = values.numpy().view(np.uint32), np.uint32(form.limit)
     worst = _row_form.largest(bits, np.uint64(0), len(values), form.code)
     assert bad == -1 or worst >= shut

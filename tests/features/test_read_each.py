@@ -8,7 +8,7 @@ from plain_rows import dtypes
 from test_field_set import N, field_set, ids_of
 
 from pagraph.cache.fields import Read
-from pagraph.graph.indexed_rows import IndexedRows
+from pagraph.graph.stored_rows import IndexedRows
 from pagraph.system.buffers import BufferPool
 
 DTYPES = dtypes("float32", "float64", "int64", "int8", "bool", "bfloat16", "complex64")

@@ -17,7 +17,7 @@ from pagraph.features.gpu.accelerated import AcceleratedFeature
 from pagraph.features.gpu.reachable import ReachableRows
 from pagraph.features.gpu.transfer import Transfer
 from pagraph.features.narrow import NarrowFeature
-from pagraph.graph.indexed_rows import IndexedRows
+from pagraph.graph.stored_rows import IndexedRows
 
 IDS = torch.tensor([3, 0, 3])
 needs_interpreter = pytest.mark.skipif(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pagraph.features.store import as_words, word_bytes, word_view
+from pagraph.features.feature import as_words, word_bytes, word_view
 
 
 @pytest.mark.parametrize(

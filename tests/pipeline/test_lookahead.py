@@ -15,8 +15,8 @@ import pagraph.engine.engine as engine
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator.host import HostAccelerator
 from pagraph.features import DiskFeature, IndexedRows, NarrowRows
+from pagraph.features.disk import RowsAhead
 from pagraph.features.store import FeatureCache, GrowingCache, slots_for
-from pagraph.features.window import RowWindow
 from pagraph.graph.mapped import map_npy
 from pagraph.system.buffers import BufferPool
 
@@ -238,7 +238,7 @@ def test_windows_have_the_rows(tmp_path_factory, data):
     for _ in range(data.draw(st.integers(1, 3))):
         cache = data.draw(st.sampled_from([None, full, growing]))
         ids = torch.from_numpy(rng.integers(0, feature.num_rows, data.draw(st.integers(0, 30))))
-        window = RowWindow(feature, holds_rows=True)
+        window = RowsAhead(feature, holds_rows=True)
         window.add(ids, cache)
         cached = torch.zeros(0) if cache is None else chosen[cache.slots[chosen] >= 0]
         missing = set(ids.tolist()) - set(cached.tolist())

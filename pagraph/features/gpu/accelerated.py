@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...accelerator import Accelerator, Event, StagingRing, Stream
-from ...graph.field_version import FieldVersion
+from ...graph.fields import FieldVersion
 from ...system.buffers import BufferPool
 from ..feature import Array, DeviceFeature, HostFeature, check_ids, id_array, output_for
 from ..field import ReadPath

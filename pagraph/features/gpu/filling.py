@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ...accelerator import Event
 from ..disk import DiskFeature
-from ..feature import Array
+from ..feature import Array, as_words, word_view
 from ..narrow import HostRows, source_of
-from ..store import FeatureCache, as_words, word_view
+from ..store import FeatureCache
 from .accelerated import Link
 from .reachable import ReachableRows, gather
 from .transfer import Transfer, send

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from ...accelerator import Accelerator, Pin
 from ...accelerator.triton_kernels import launch
-from ...graph.row_code import BFLOAT16
 from ...graph.row_form import Decoding
-from ..feature import HostFeature, byte_tensor, rows_are_contiguous
-from ..store import FeatureCache, as_words, word_bytes
+from ..feature import HostFeature, as_words, byte_tensor, rows_are_contiguous, word_bytes
+from ..store import FeatureCache
 
 __all__ = ["ReachableRows", "gather"]
 
@@ -155,7 +154,7 @@ def gather(
             HAS_TABLE=table is not None,
             HAS_ORDER=order is not None,
             LEAVE=leave,
-            BRAIN=decoding is not None and decoding.form.code == BFLOAT16,
+            BRAIN=decoding is not None and decoding.form.dtype == torch.bfloat16,
             BLOCK_ROWS=block_rows,
             BLOCK_WORDS=block_words,
             COLUMNS=columns,

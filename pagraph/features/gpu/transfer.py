@@ -14,9 +14,9 @@ from torch import Tensor
 from ...accelerator import Accelerator, StagingRing
 from ...graph.row_form import Decoding
 from ..disk import DiskFeature
-from ..feature import Array, HostFeature
+from ..feature import Array, HostFeature, as_words, word_bytes
 from ..narrow import HostRows, NarrowFeature
-from ..store import FeatureCache, as_words, word_bytes
+from ..store import FeatureCache
 from .reachable import ReachableRows, gather
 
 __all__ = ["Transfer", "check_mode", "place_hits", "send"]
