@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import FormatError
-from ..graph.attributes import number_attributes
+from ..graph.conversion import number_attributes
 from ..graph.graph import Graph
 from ..system.budget import reading_room
 from ..system.files import bounded, open_plain

@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _INT32_MAX = 2**31 - 1
+# Guards the making of every CSC's _scattered. Held while files are mapped again, which takes the
+# lock of `mapped` and no other.
 _lock = ForkLock()
-# Files below 64 MiB, which batches do not ask for, are looked at as often: 5 us, beside batches of
-# 50 us.
+# How often a CSC looks whether its files were changed: the look takes 5 us, a small batch 50 us.
 _CHECK_SECONDS = 0.05
+# Rows of a block whose first edge is kept: of int32, one page of offsets.
 _ROWS_PER_BLOCK = 1024
 _ID_DTYPES = (torch.int32, torch.int64)
+# Attributes that can be made again, or that are of this process's mappings.
+_NOT_PICKLED = ("_ascending", "_files", "_in_memory", "_page_starts", "_scattered", "pages")
 _NO_IDS = {
     torch.bool,
     torch.float16,
@@ -35,8 +39,6 @@ _NO_IDS = {
     torch.complex64,
     torch.complex128,
 }
-
-__all__ = ["CSC", "as_ids", "check_range", "id_dtype", "writeable"]
 
 
 def id_dtype(num_nodes: int, num_edges: int) -> torch.dtype:
@@ -156,7 +158,9 @@ class CSC:
         own = self._scattered
         if own is None:
             return self
-        return own._in_memory if own.pages is not None and own.pages.are_in_memory() else own
+        if own.pages is not None and own.pages.are_in_memory():
+            return own._in_memory  # without pages, which hops would ask for in vain
+        return own
 
     @property
     def disk_pages(self) -> CSCPages | None:
@@ -169,7 +173,7 @@ class CSC:
     def _in_memory(self) -> CSC:
         """The same arrays while all of their pages are in memory."""
         csc = CSC(self.indptr, self.indices, self.num_src, self.edge_ids)
-        vars(csc)["_scattered"] = None
+        vars(csc)["_scattered"] = None  # or it would map its files once more
         return csc
 
     @cached_property
@@ -186,30 +190,32 @@ class CSC:
 
     @cached_property
     def _scattered(self) -> CSC | None:
-        with _lock:  # one for all threads: what is kept in memory belongs to it
+        with _lock:
+            # cached_property takes no lock itself. All threads must get the same one: pages that
+            # are kept in memory belong to it.
             if "_scattered" not in vars(self):
-                found = (
-                    None
-                    if self.pages is not None
-                    else scattered(self.indptr, self.indices, self.edge_ids)
-                )
-                vars(self)["_scattered"] = (
-                    None if found is None else CSC(*found[:2], self.num_src, *found[2:])
-                )
+                vars(self)["_scattered"] = self._map_scattered()
             made: CSC | None = vars(self)["_scattered"]
             return made
 
+    def _map_scattered(self) -> CSC | None:
+        if self.pages is not None:
+            return None  # it is one
+        found = scattered(self.indptr, self.indices, self.edge_ids)
+        if found is None:
+            return None
+        indptr, indices, edge_ids, pages = found
+        return CSC(indptr, indices, self.num_src, edge_ids, pages)
+
     def __getstate__(self) -> dict[str, Any]:
-        """State to pickle: mapped arrays go along once, as plain memory."""
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if name
-            not in ("_ascending", "_files", "_in_memory", "_page_starts", "_scattered", "pages")
-        }
+        """State to pickle: mapped arrays are pickled once, as plain memory."""
+        state = dict(vars(self))
+        for name in _NOT_PICKLED:
+            state.pop(name, None)
+        return state
 
     def validate(self) -> None:
-        """Check every id, the first time only; called before all edges are counted or moved.
+        """Check every id, at the first call only; called before all edges are counted or moved.
 
         Raises:
             FormatError: A file of the arrays was changed since it was opened.
@@ -219,8 +225,8 @@ class CSC:
         _ = self._is_valid
 
     def check_rows(self) -> None:
-        """Raise FormatError if ``indptr`` decreases: read every time, for passes over a file that
-        may be damaged."""
+        """Raise FormatError if ``indptr`` decreases; reads it at every call, for passes over a file
+        that may be damaged."""
         from . import _csc
 
         self.check_files()
@@ -229,9 +235,9 @@ class CSC:
 
     @cached_property
     def _is_valid(self) -> bool:
-        # Once: kernels that index by id would otherwise write anywhere for a corrupt mapped file.
         from . import _csc
 
+        # Kernels index by ids: with those of a corrupt file they would write anywhere.
         if not _csc.is_sorted(self.indptr.numpy()):
             raise ValueError("indptr must be non-decreasing, got a decreasing entry")
         check_range("indices", self.indices, self.num_src)
@@ -257,7 +263,7 @@ class CSC:
 
     @property
     def with_ascending_rows(self) -> CSC:
-        """The same edges, each row in the order of its sources; made when first asked for, and
+        """The same edges, each row in the order of its sources; made at the first call, and
         kept."""
         made = self._ascending
         return self if made is None else made
@@ -269,7 +275,7 @@ class CSC:
         self.validate()
         if _csc.rows_are_sorted(self.indptr.numpy(), self.indices.numpy()):
             return None  # not itself: that would be a reference to itself
-        return self.transpose().transpose()
+        return self.transpose().transpose()  # two stable counting sorts, by destination and source
 
     def positions_of(self, edge_ids: Tensor) -> Tensor:
         """Positions of edges in ``indices``, given their ids: shape ``(n,)``, the dtype of
@@ -320,20 +326,20 @@ class CSC:
         """
         ends = torch.empty((2, self.num_edges), dtype=torch.int64, device="cpu")
         places = slice(None) if self.edge_ids is None else self.places()
-        ends[0, places], ends[1, places] = self.indices.long(), self.destinations().long()
+        ends[0, places] = self.indices.long()
+        ends[1, places] = self.destinations().long()
         return ends
 
     def copy(self, dtype: torch.dtype | None = None) -> CSC:
-        """The same edges, without ids, in memory of their own: for libraries that write by offsets
+        """The same edges, without ids, in new memory: for libraries that write by offsets which
         they do not check.
 
         Raises:
             ValueError: As :meth:`validate`.
         """
-        arrays = [
-            array.to(dtype or array.dtype, copy=True) for array in (self.indptr, self.indices)
-        ]
-        made = CSC(arrays[0], arrays[1], self.num_src)
+        dtype = self.indptr.dtype if dtype is None else dtype
+        indptr = self.indptr.to(dtype, copy=True)
+        made = CSC(indptr, self.indices.to(dtype, copy=True), self.num_src)
         made.validate()
         return made
 
@@ -349,15 +355,16 @@ class CSC:
     def ends_at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Source and destination ids of the edges at ``positions``, both in the dtype of
         ``indices``."""
-        positions, own = positions.to(self.indptr.dtype), self.scattered
+        positions = positions.to(self.indptr.dtype)
+        own = self.scattered
         if own.pages is not None:
             return self._ends_on_disk(own, own.pages, positions)
         dst = torch.searchsorted(self.indptr, positions, right=True) - 1
         return self.indices[positions.long()], dst.to(self.indices.dtype)
 
     def _ends_on_disk(self, own: CSC, pages: CSCPages, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """The same where a bisection of all rows would read a dozen pages for each edge, one after
-        the other."""
+        """The same from disk, where a bisection of all rows would read a dozen pages for each edge,
+        one after the other: bisect the first edges of blocks, in memory, then one block."""
         from . import _csc
 
         pages.need_edges(positions.numpy())
@@ -370,7 +377,7 @@ class CSC:
 
     @cached_property
     def _page_starts(self) -> Tensor:
-        """First edge of the rows of each page of ``indptr``."""
+        """First edge of each block of rows."""
         return self.indptr[::_ROWS_PER_BLOCK].clone()
 
     @cached_property
@@ -466,10 +473,10 @@ def _compress(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> CSC:
     dtype = id_dtype(max(num_src, num_dst), len(src))
     indptr = torch.zeros(num_dst + 1, dtype=dtype, device="cpu")
     indptr[1:] = torch.cumsum(_count(dst, num_dst), 0)
+    cursor = indptr[:-1].clone()
     indices = torch.empty(len(src), dtype=dtype, device="cpu")
     edge_ids = torch.empty(len(src), dtype=dtype, device="cpu")
-    _csc.fill_csc(
-        src.numpy(), dst.numpy(), indptr[:-1].clone().numpy(), indices.numpy(), edge_ids.numpy()
-    )
+    _csc.fill_csc(src.numpy(), dst.numpy(), cursor.numpy(), indices.numpy(), edge_ids.numpy())
+    # The ids of sorted edges would only count 0, 1, 2...
     in_order = bool(_csc.is_sorted(dst.numpy()))
     return CSC(indptr, indices, num_src, None if in_order else edge_ids)

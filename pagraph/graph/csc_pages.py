@@ -15,17 +15,16 @@ from ..system.memory import address_on_disk
 from ..system.paging import Pages
 from .mapped import MappedFile
 
-__all__ = ["CSCPages", "FilePages", "scattered"]
-
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 LEAST_BYTES = 64 * 2**20
-"""Smaller arrays stay as they are: the system's read-ahead has brought them in after a few
+"""Smaller arrays are read as they are: the system's read-ahead brings them in within a few
 batches."""
 
+# How long an answer of CSCPages.are_in_memory holds. A look takes some 100 us.
 _LOOK_SECONDS = 0.05
-_CALM = 16  # hops
-_LOOKS = 128  # pages of an array
+_CALM = 16  # hops without a read, after which the pages of batches count as in memory
+_LOOKS = 128  # pages of an array in a sample
 
 _ONE: Array = np.array([1], dtype=np.int64)
 
@@ -35,23 +34,21 @@ class FilePages:
 
     Args:
         array: 1-D, contiguous.
-        file: The mapping that it lies in; None where it is somebody else's, whose file is not
-            watched.
+        file: The mapping that it lies in; None if the user mapped it: its file is not watched.
     """
 
     def __init__(self, array: Tensor, file: MappedFile | None) -> None:
-        self.array, self.file = array, file
+        self.array = array
+        self.file = file
         told = file is None or file.tells_pages
-        self.pages = Pages(
-            array.data_ptr(), array.element_size(), array.element_size(), len(array), told=told
-        )
+        size = array.element_size()
+        self.pages = Pages(array.data_ptr(), size, size, len(array), told=told)
 
     @property
     def is_in_memory(self) -> bool:
         """Whether all pages of a sample are in memory."""
-        return self.pages.told and not self.pages.are_cold(
-            np.linspace(0, len(self.array) - 1, _LOOKS).astype(np.int64)
-        )
+        sample = np.linspace(0, len(self.array) - 1, _LOOKS).astype(np.int64)
+        return self.pages.told and not self.pages.are_cold(sample)
 
     def need(self, starts: Array, lengths: Array = _ONE) -> int:
         """Begin to read runs of elements, in any order; returns the pages that were not in memory.
@@ -76,19 +73,23 @@ class CSCPages:
         self, indptr: FilePages | None, indices: FilePages | None, edge_ids: FilePages | None
     ) -> None:
         self.indptr, self.indices, self.edge_ids = indptr, indices, edge_ids
-        self._looked, self._in_memory, self._calm = -_LOOK_SECONDS, False, 0
+        # Written by all threads without a lock: a lost count or look only comes a little later.
+        self._looked = -_LOOK_SECONDS
+        self._in_memory = False
+        self._calm = 0  # hops since pages were last read from disk
 
     def are_in_memory(self) -> bool:
-        """Whether all pages that batches read now are, so that nothing need be asked for; looks now
-        and then.
+        """Whether all pages that batches read now are in memory, so that none need be asked for.
 
-        Either all pages of a sample are, or none had to be read for some hops. Batches of 200 seeds
-        of fan-out 10,5 took 2 ms where each hop looked for itself.
+        That is so if all pages of a sample are, or if none had to be read for some hops. The answer
+        is kept for a while: batches of 200 seeds with fan-out 10,5 took 2 ms where each hop looked
+        again.
         """
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
             self._in_memory = self._calm >= _CALM or all(pages.is_in_memory for pages in self.files)
-            self._looked, self._calm = now, 0
+            self._looked = now
+            self._calm = 0
         return self._in_memory
 
     def _need(self, pages: FilePages | None, starts: Array, lengths: Array = _ONE) -> None:
@@ -120,9 +121,9 @@ def scattered(
     """The same arrays for reads here and there, with their pages; None where no large one is on
     disk.
 
-    Each fault of a mapping brings the system's read-ahead, some megabytes where a batch wants a
-    page: good for passes in order, which keep the mapping that they have. Batches get one of their
-    own.
+    Each page fault of a mapping brings the system's read-ahead, some megabytes where a batch wants a
+    page. That suits passes in order, which keep the mapping that they have. Batches get another one,
+    without read-ahead.
     """
     arrays = [_mapped_again(array) for array in (indptr, indices, edge_ids)]
     files = [pages for _, pages in arrays]
@@ -142,7 +143,8 @@ def _mapped_again(array: Tensor | None) -> tuple[Tensor | None, FilePages | None
     ):
         return array, None
     known = MappedFile.of(array)
-    if known is None:  # mapped by the user, who may write to it: asked for where it is
+    if known is None:
+        # The user mapped it and may write to it; another mapping would not show that.
         return array, FilePages(array, None)
     file = known.again()
     file.madvise(mmap.MADV_RANDOM)

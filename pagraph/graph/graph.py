@@ -15,8 +15,8 @@ from torch import Tensor
 from .._late import call_late
 from ..system.checks import as_integer
 from ..system.units import shortened
-from .attributes import number_attributes
-from .csc import CSC, check_range, id_dtype
+from .conversion import dgl_csc, networkx_edges, number_attributes
+from .csc import CSC, id_dtype
 from .fields import Fields
 
 EdgeType = tuple[str, str, str]
@@ -71,9 +71,8 @@ class Graph:
                 raise TypeError(f"{name} must be a mapping from name to rows, got {fields!r}"[:300])
         self._csc: dict[EdgeType, CSC] = {EDGE_TYPE: csc} if isinstance(csc, CSC) else dict(csc)
         for edge_type, arrays in self._csc.items():
-            if not (
-                isinstance(edge_type, tuple) and len(edge_type) == 3 and isinstance(arrays, CSC)
-            ):
+            is_type = isinstance(edge_type, tuple) and len(edge_type) == 3
+            if not is_type or not isinstance(arrays, CSC):
                 got = f"{edge_type!r}: {type(arrays).__name__}"
                 raise TypeError(
                     f"csc must map edge types, such as ('a', 'to', 'b'), to a CSC each, got {got}"
@@ -81,6 +80,8 @@ class Graph:
         if not self._csc and not (isinstance(num_nodes, Mapping) and num_nodes):
             raise ValueError("csc must hold at least 1 edge type, got 0")
         self._out_csc: dict[EdgeType, CSC] = {}
+        # Guards _out_csc. Held while out-edges are built, so that no two threads build the same.
+        # Building takes at most the lock of `mapped`, whose holder takes no other.
         self._lock = threading.Lock()
         self._num_nodes = self._node_counts(num_nodes)
         self._check_counts()
@@ -91,8 +92,7 @@ class Graph:
             {self.edge_types[0]: edata} if len(self._csc) == 1 else edata or {},
         )
 
-    # -- construction
-    # -------------------------------------------------------------------------------------
+    # -- construction ------------------------------------------------------------------------------
 
     @classmethod
     def from_coo(
@@ -131,8 +131,7 @@ class Graph:
         Args:
             matrix: The matrix.
             ndata: Vertex fields.
-            weight: Name of an edge field that keeps the entries' values, which stay behind without
-                it.
+            weight: Name of an edge field for the entries' values. Default: they are left out.
 
         Raises:
             TypeError: It is no sparse matrix.
@@ -151,27 +150,25 @@ class Graph:
         """Build from a networkx graph; vertex ``i`` is the ``i``-th of ``graph.nodes``.
 
         Attributes that are numbers on all vertices, or on all edges, become fields of bools, int64
-        or float64 (NumPy's numbers keep their dtype); one warning in the log names the others,
-        which stay behind. An undirected edge becomes two with the same fields, one in each
+        or float64 (NumPy's numbers keep their dtype); the others are left out, and one warning in
+        the log names them. An undirected edge becomes two with the same fields, one in each
         direction (a self-loop stays one).
 
         Args:
             graph: The graph, of any of networkx's classes.
             ndata: Further vertex fields; they stand in for attributes of the same names.
         """
-        index = {node: i for i, node in enumerate(graph.nodes)}
-        ends = [(index[u], index[v]) for u, v in graph.edges()]
-        pairs = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
-        src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
+        src, dst = networkx_edges(graph)
         vertices, edges = number_attributes(graph, "Graph.from_networkx")
         if not graph.is_directed():
             turned = np.flatnonzero(src != dst)
-            src, dst = np.concatenate([src, dst[turned]]), np.concatenate([dst, src[turned]])
-            edges = {
-                name: torch.cat([values, values[torch.from_numpy(turned)]])
-                for name, values in edges.items()
-            }
-        return cls.from_coo(src, dst, len(index), ndata={**vertices, **(ndata or {})}, edata=edges)
+            back = dst[turned], src[turned]
+            src = np.concatenate([src, back[0]])
+            dst = np.concatenate([dst, back[1]])
+            for name, values in edges.items():
+                edges[name] = torch.cat([values, values[torch.from_numpy(turned)]])
+        ndata = {**vertices, **(ndata or {})}
+        return cls.from_coo(src, dst, len(graph.nodes), ndata=ndata, edata=edges)
 
     @classmethod
     def from_dgl(cls, graph: Any) -> Graph:
@@ -226,21 +223,7 @@ class Graph:
             ValueError: An id is outside the graph, as in one that ``dgl.load_graphs`` read from a
                 damaged file.
         """
-        from . import _csc
-
-        _check_dgl_edges(graph, etype, layout)
-        formats = graph.formats()
-        if layout not in [*formats["created"], *formats["not created"]]:
-            # The user restricted the formats: convert a copy of the structure.
-            graph = graph.formats(layout)
-        indptr, indices, edge_ids = graph.adj_tensors(layout, etype=etype)
-        far = etype[0] if layout == "csc" else etype[2]
-        num_src = int(graph.num_nodes(far))
-        dtype = id_dtype(max(num_src, len(indptr) - 1), len(indices))
-        # DGL writes out ids that only count; without them an edge costs one random read less.
-        counting = len(edge_ids) < len(indices) or bool(_csc.is_sorted(edge_ids.numpy()))
-        ids = None if counting else edge_ids.to(dtype, copy=True)
-        return CSC(indptr.to(dtype, copy=True), indices.to(dtype, copy=True), num_src, ids)
+        return dgl_csc(graph, etype, layout)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
@@ -249,8 +232,7 @@ class Graph:
         graph: Graph = call_late("open_graph", folder, verify=verify)
         return graph
 
-    # -- structure
-    # ----------------------------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------------------
 
     @property
     def node_types(self) -> list[str]:
@@ -269,8 +251,8 @@ class Graph:
 
     @cached_property
     def types(self) -> tuple[tuple[str, ...], tuple[EdgeType, ...], tuple[int, ...]]:
-        """The vertex types, the edge types, and the numbers of vertices; kept, for every batch
-        asks."""
+        """The vertex types, the edge types, and the numbers of vertices; kept, since every batch
+        asks for them."""
         return tuple(self._num_nodes), tuple(self._csc), tuple(self._num_nodes.values())
 
     @property
@@ -312,8 +294,8 @@ class Graph:
         return str(self._only("vertex", self.node_types))
 
     def adjacency(self, edge_dir: str, edge_type: EdgeType | None = None) -> CSC:
-        """The in-edges, or for "out" the out-edges reversed, which are built when first asked for,
-        and kept.
+        """The in-edges, or for "out" the out-edges reversed, which are built at the first call and
+        kept.
 
         Raises:
             ValueError: "out" along an edge type whose two ends are of different types, or no
@@ -330,8 +312,8 @@ class Graph:
         return self.out_csc_of(etype)
 
     def out_csc_of(self, edge_type: EdgeType) -> CSC:
-        """The out-edges of ``edge_type`` as a CSC of the reversed graph, built when first asked
-        for, and kept."""
+        """The out-edges of ``edge_type`` as a CSC of the reversed graph; built at the first call,
+        and kept."""
         csc = self.csc_of(edge_type)
         with self._lock:
             if edge_type not in self._out_csc:
@@ -339,17 +321,15 @@ class Graph:
             return self._out_csc[edge_type]
 
     def set_out_csc(self, edge_type: EdgeType, csc: CSC) -> None:
-        """Let :meth:`out_csc_of` return these, the same edges in an order of one's own; copies of
-        the graph forget it.
+        """Let :meth:`out_csc_of` return these, the same edges in another order; copies of the graph
+        forget it.
 
         Raises:
             ValueError: There are not as many vertices and edges.
         """
         own = self.csc_of(edge_type)
-        got, want = (
-            (csc.num_src, csc.num_dst, csc.num_edges),
-            (own.num_dst, own.num_src, own.num_edges),
-        )
+        got = (csc.num_src, csc.num_dst, csc.num_edges)
+        want = (own.num_dst, own.num_src, own.num_edges)
         if got != want:
             raise ValueError(
                 f"csc must have {want} sources, destinations and edges for {edge_type}, got {got}"
@@ -368,16 +348,14 @@ class Graph:
     def reverse(self) -> Graph:
         """The graph with every edge reversed (edge ids and fields kept), for sampling
         out-neighbours."""
-        reversed_ = Graph(
-            {(d, r, s): csc.transpose() for (s, r, d), csc in self._csc.items()}, self._num_nodes
-        )
+        transposed = {etype[::-1]: csc.transpose() for etype, csc in self._csc.items()}
+        reversed_ = Graph(transposed, self._num_nodes)
         reversed_._set_fields(
-            self._ndata, {(d, r, s): self._edata[s, r, d] for s, r, d in self._csc}
+            self._ndata, {etype[::-1]: fields for etype, fields in self._edata.items()}
         )
         return reversed_
 
-    # -- fields
-    # -------------------------------------------------------------------------------------------
+    # -- fields ------------------------------------------------------------------------------------
 
     @property
     def ndata(self) -> Fields:
@@ -424,13 +402,12 @@ class Graph:
         """
         if edge_type is not None:
             self.edge_fields(edge_type)[name] = value
-        else:
-            self.node_fields(
-                self._only("vertex", self.node_types) if node_type is None else node_type
-            )[name] = value
+            return
+        if node_type is None:
+            node_type = self._only("vertex", self.node_types)
+        self.node_fields(node_type)[name] = value
 
-    # -- helpers
-    # ------------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def _set_fields(
         self,
@@ -438,12 +415,12 @@ class Graph:
         edata: Mapping[EdgeType, Mapping[str, Any] | None],
     ) -> None:
         """Attach the fields of each vertex and edge type."""
-        for ntype, fields in ndata.items():
-            for name, value in (fields or {}).items():
-                self.set_field(name, value, node_type=ntype)
-        for etype, fields in edata.items():
-            for name, value in (fields or {}).items():
-                self.set_field(name, value, edge_type=etype)
+        for ntype, of_nodes in ndata.items():
+            if of_nodes:
+                self.node_fields(ntype).update(of_nodes)
+        for etype, of_edges in edata.items():
+            if of_edges:
+                self.edge_fields(etype).update(of_edges)
 
     def _node_counts(self, num_nodes: int | Mapping[str, int] | None) -> dict[str, int]:
         if isinstance(num_nodes, Mapping):
@@ -459,16 +436,16 @@ class Graph:
 
     def _check_counts(self) -> None:
         for (src_type, _, dst_type), csc in self._csc.items():
-            for ntype, got, what in (
-                (src_type, csc.num_src, "num_src"),
-                (dst_type, csc.num_dst, "num_dst"),
-            ):
-                if self._num_nodes.get(ntype) != got:
-                    raise ValueError(
-                        f"num_nodes must agree with every CSC: {ntype!r} has "
-                        f"{self._num_nodes.get(ntype)}, "
-                        f"a CSC has {what}={got}"
-                    )
+            self._check_count(src_type, "num_src", csc.num_src)
+            self._check_count(dst_type, "num_dst", csc.num_dst)
+
+    def _check_count(self, node_type: str, what: str, got: int) -> None:
+        own = self._num_nodes.get(node_type)
+        if own != got:
+            raise ValueError(
+                f"num_nodes must agree with every CSC: {node_type!r} has {own}, a CSC has "
+                f"{what}={got}"
+            )
 
     @staticmethod
     def _only(what: str, names: list[Any]) -> Any:
@@ -494,34 +471,9 @@ class Graph:
         if self.is_homogeneous:
             return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, ids={dtype})"
         edges = {"/".join(t): c.num_edges for t, c in self._csc.items()}
-        nodes, edges_text = (
-            shortened(counts, _LONGEST_REPR) for counts in (self._num_nodes, edges)
-        )
+        nodes = shortened(self._num_nodes, _LONGEST_REPR)
+        edges_text = shortened(edges, _LONGEST_REPR)
         return f"Graph(num_nodes={nodes}, num_edges={edges_text}, ids={dtype})"
 
     def __iter__(self) -> Iterator[EdgeType]:
         raise TypeError("a Graph is not iterable; use graph.edge_types")
-
-
-def _check_dgl_edges(graph: Any, etype: EdgeType, layout: str) -> None:
-    """Check the edges that a layout of a DGL graph is made of, as wide as they are.
-
-    DGL itself looks at no id when it makes one layout of another: wrong ones let it write anywhere.
-    """
-    made = graph._graph.get_relation_graph(graph.get_etype_id(etype)).formats()["created"]
-    num_src, num_dst = int(graph.num_nodes(etype[0])), int(graph.num_nodes(etype[2]))
-    for each in [layout] if layout in made else made:
-        arrays = graph.adj_tensors(each, etype=etype)
-        if each == "coo":
-            check_range(f"sources of {etype}", arrays[0], num_src)
-            check_range(f"destinations of {etype}", arrays[1], num_dst)
-            continue
-        rows, cols = (num_dst, num_src) if each == "csc" else (num_src, num_dst)
-        csc = CSC(arrays[0], arrays[1], cols, arrays[2] if len(arrays[2]) else None)
-        csc.validate()
-        if csc.num_dst != rows:
-            raise ValueError(
-                f"indptr of {etype} must have {rows + 1} entries, got {csc.num_dst + 1}"
-            )
-        if csc.edge_ids is not None:
-            check_range(f"edge ids of {etype}", csc.edge_ids, csc.num_edges)

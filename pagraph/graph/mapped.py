@@ -17,9 +17,9 @@ from ..errors import FormatError
 from ..system.files import open_plain, read_npy_header
 from ..system.threads import ForkLock
 
-__all__ = ["MappedFile", "map_npy"]
-
-# Python names it from 3.13 on; the value is the same on x86-64 and ARM.
+# The system reserves no swap for the pages that a private mapping might copy, so that files larger
+# than memory can be mapped. Python names the flag from 3.13 on; its value is the same on x86-64 and
+# ARM.
 _NORESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000)
 # Below this the kernel's read-ahead brings a whole array in faster than rows asked for one at a
 # time.
@@ -43,9 +43,10 @@ class MappedFile(mmap.mmap):
     @classmethod
     def open(cls, file: IO[bytes]) -> MappedFile:
         """Map an open file, which must not be empty."""
-        flags, rights = mmap.MAP_PRIVATE | _NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
-        mapped = cls(file.fileno(), 0, flags=flags, prot=rights)
-        mapped.path, mapped._seen = os.path.abspath(file.name), _identity(os.fstat(file.fileno()))
+        flags = mmap.MAP_PRIVATE | _NORESERVE
+        mapped = cls(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        mapped.path = os.path.abspath(file.name)
+        mapped._seen = _identity(os.fstat(file.fileno()))
         mapped.address = np.frombuffer(mapped, np.uint8).ctypes.data
         with _lock:
             _mapped.add(mapped)
@@ -53,8 +54,8 @@ class MappedFile(mmap.mmap):
 
     @classmethod
     def of(cls, tensor: Tensor) -> MappedFile | None:
-        """The mapping that a CPU tensor lies in; None where it is in memory, or was mapped by
-        somebody else."""
+        """The mapping that a CPU tensor lies in; None if it is in memory, or was mapped by the
+        user."""
         address = tensor.data_ptr()
         with _lock:
             return next((m for m in _mapped if m.address <= address < m.address + len(m)), None)
@@ -69,10 +70,9 @@ class MappedFile(mmap.mmap):
         return other
 
     def check(self) -> None:
-        """Raise FormatError where the file was shortened, written or replaced since: one look at
-        its name (2 us).
+        """Raise FormatError if the file was shortened, written or replaced since; takes 2 us.
 
-        Touching a page beyond a file's new end kills the process.
+        Called before pages are touched: one beyond a file's new end kills the process.
         """
         self.checked = time.monotonic()
         try:
@@ -83,8 +83,8 @@ class MappedFile(mmap.mmap):
             self._raise_changed()
 
     def check_size(self) -> None:
-        """Raise FormatError where the file was shortened since, whatever else was done to it (1
-        us)."""
+        """Raise FormatError if the file was shortened since, whatever else was done to it; takes 1
+        us."""
         size = self.size()
         if size < len(self):
             raise FormatError(
@@ -93,8 +93,8 @@ class MappedFile(mmap.mmap):
 
     @property
     def tells_pages(self) -> bool:
-        """Whether the system tells which pages are in memory: of one's own files, and those that
-        one may write."""
+        """Whether the system tells which pages are in memory."""
+        # mincore() does only for files that the process owns or may write.
         return os.access(self.path, os.W_OK) or os.stat(self.path).st_uid == os.geteuid()
 
     def _raise_changed(self) -> NoReturn:
@@ -105,7 +105,7 @@ class MappedFile(mmap.mmap):
 
 
 _mapped: weakref.WeakSet[MappedFile] = weakref.WeakSet()
-_lock = ForkLock()
+_lock = ForkLock()  # guards _mapped; its holder takes no other
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:

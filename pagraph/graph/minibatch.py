@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,18 +14,6 @@ from .csc import check_range
 
 if TYPE_CHECKING:
     from .graph import EdgeType, Graph
-
-__all__ = [
-    "Block",
-    "HeteroBlock",
-    "HeteroMiniBatch",
-    "Links",
-    "MiniBatch",
-    "Relation",
-    "compressed",
-    "edge_pairs",
-    "plain_tensor",
-]
 
 
 def edge_pairs(indptr: Tensor, indices: Tensor) -> Tensor:
@@ -53,19 +40,38 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
     check_range("edge_index[0]", src, num_src)
     check_range("edge_index[1]", dst, num_dst)
     dst, order = torch.sort(dst, stable=True)
+    # The first edge of each destination; a stable sort kept those of one destination in their order.
     bounds = torch.arange(num_dst + 1, dtype=dst.dtype, device=dst.device)
     return torch.searchsorted(dst, bounds).to(dst.dtype), src[order], order
 
 
 def plain_tensor(edge_index: Tensor) -> Tensor:
-    """An ``edge_index`` as a plain tensor, also PyG's ``EdgeIndex``, which from 2.6 on has no
-    memory known to torch."""
-    plain: Tensor = (
-        edge_index.as_tensor()
-        if hasattr(edge_index, "as_tensor")
-        else edge_index.as_subclass(Tensor)
-    )
-    return plain
+    """An ``edge_index`` as a plain tensor; also PyG's ``EdgeIndex``."""
+    if hasattr(edge_index, "as_tensor"):
+        # An EdgeIndex from PyG 2.6 on: a wrapper, whose own memory torch does not know.
+        plain: Tensor = edge_index.as_tensor()
+        return plain
+    return edge_index.as_subclass(Tensor)
+
+
+def _moved(value: Any, device: torch.device | str) -> Any:
+    """A batch, or a part of one, with all tensors in it on ``device``.
+
+    Copies from the CPU to an accelerator are not waited for: the stream orders them before what is
+    computed there. Those to the CPU are, for the next line may read the values.
+    """
+    moved = value
+    if isinstance(value, Tensor):
+        moved = value.to(device, non_blocking=torch.device(device).type != "cpu")
+    elif isinstance(value, dict):
+        moved = {key: _moved(part, device) for key, part in value.items()}
+    elif isinstance(value, list):
+        moved = [_moved(part, device) for part in value]
+    elif is_dataclass(value):
+        names = [part.name for part in fields(value)]
+        made: Any = type(value)
+        moved = made(**{name: _moved(getattr(value, name), device) for name in names})
+    return moved
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,12 +114,8 @@ class Block:
 
     def to(self, device: torch.device | str) -> Block:
         """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
-        move = partial(_moved, device)
-        weights = None if self.weights is None else move(self.weights)
-        indptr, indices, src_nodes, positions = map(
-            move, (self.indptr, self.indices, self.src_nodes, self.positions)
-        )
-        return Block(indptr, indices, src_nodes, positions, self.num_dst, weights)
+        moved: Block = _moved(self, device)
+        return moved
 
     def to_pyg(self) -> Tensor:
         """The edges as an ``edge_index`` for PyG's layers, on the block's device; PyG itself is not
@@ -177,14 +179,9 @@ class Block:
                     f"{name} must have one entry per edge ({len(order)}), got {len(values)}"
                 )
         positions = order.to(indices.dtype) if positions is None else positions[order]
-        return cls(
-            indptr,
-            indices,
-            src_nodes,
-            positions,
-            num_dst,
-            None if weights is None else weights[order],
-        )
+        if weights is not None:
+            weights = weights[order]
+        return cls(indptr, indices, src_nodes, positions, num_dst, weights)
 
     def to_dgl(self, graph: Graph | None = None) -> Any:
         """The block as one of DGL's, for its layers; needs DGL, and on a GPU one that was built
@@ -213,7 +210,7 @@ class Links:
 
     Attributes:
         positive: Shape ``(2, p)``: sources and destinations of the seeds, in order.
-        negative: Shape ``(2, q)``: those of the pairs drawn beside them.
+        negative: Shape ``(2, q)``: those of the negative pairs that were drawn.
         edge_ids: The graph's id of each positive edge, shape ``(p,)``; None where the seeds were
             pairs of vertices.
     """
@@ -225,19 +222,11 @@ class Links:
     def to(self, device: torch.device | str) -> Links:
         """The links with their tensors on ``device``; copies to an accelerator are not waited
         for."""
-        move = partial(_moved, device)
-        return Links(
-            move(self.positive),
-            move(self.negative),
-            None if self.edge_ids is None else move(self.edge_ids),
-        )
+        moved: Links = _moved(self, device)
+        return moved
 
     def __repr__(self) -> str:
         return f"Links(positive={self.positive.shape[1]}, negative={self.negative.shape[1]})"
-
-
-def _moved(device: torch.device | str, tensor: Tensor) -> Tensor:
-    return tensor.to(device, non_blocking=torch.device(device).type != "cpu")
 
 
 @dataclass(eq=False, repr=False)
@@ -272,14 +261,8 @@ class MiniBatch:
     def to(self, device: torch.device | str) -> MiniBatch:
         """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited
         for."""
-        move = partial(_moved, device)
-        return MiniBatch(
-            move(self.output_nodes),
-            [block.to(device) for block in self.blocks],
-            {name: move(rows) for name, rows in self.features.items()},
-            {name: move(rows) for name, rows in self.labels.items()},
-            None if self.links is None else self.links.to(device),
-        )
+        moved: MiniBatch = _moved(self, device)
+        return moved
 
     def __repr__(self) -> str:
         return (
@@ -312,9 +295,8 @@ class Relation:
     def to(self, device: torch.device | str) -> Relation:
         """The edges with their tensors on ``device``; copies to an accelerator are not waited
         for."""
-        move = partial(_moved, device)
-        weights = None if self.weights is None else move(self.weights)
-        return Relation(move(self.indptr), move(self.indices), move(self.positions), weights)
+        moved: Relation = _moved(self, device)
+        return moved
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -353,23 +335,16 @@ class HeteroBlock:
 
     def to(self, device: torch.device | str) -> HeteroBlock:
         """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
-        relations = {etype: relation.to(device) for etype, relation in self.relations.items()}
-        return HeteroBlock(
-            relations, {t: _moved(device, ids) for t, ids in self.src_nodes.items()}, self.num_dst
-        )
+        moved: HeteroBlock = _moved(self, device)
+        return moved
 
     def only(self) -> Block:
         """The block of a graph with one vertex type and one edge type."""
         (relation,) = self.relations.values()
-        (src_nodes,), (num_dst,) = self.src_nodes.values(), self.num_dst.values()
-        return Block(
-            relation.indptr,
-            relation.indices,
-            src_nodes,
-            relation.positions,
-            num_dst,
-            relation.weights,
-        )
+        (src_nodes,) = self.src_nodes.values()
+        (num_dst,) = self.num_dst.values()
+        indptr, indices = relation.indptr, relation.indices
+        return Block(indptr, indices, src_nodes, relation.positions, num_dst, relation.weights)
 
     def __repr__(self) -> str:
         edges = {"-".join(etype): relation.num_edges for etype, relation in self.relations.items()}
@@ -401,13 +376,11 @@ class HeteroMiniBatch:
     def hop_ends(self) -> dict[str, list[int]]:
         """Vertex type to how many of its ``input_nodes`` are known after each hop; see
         ``MiniBatch.hop_ends``."""
-        return {
-            ntype: [
-                len(self.output_nodes.get(ntype, ())),
-                *(len(b.src_nodes[ntype]) for b in reversed(self.blocks)),
-            ]
-            for ntype in self.input_nodes
-        }
+        ends = {ntype: [len(self.output_nodes.get(ntype, ()))] for ntype in self.input_nodes}
+        for block in reversed(self.blocks):
+            for ntype, of_type in ends.items():
+                of_type.append(len(block.src_nodes[ntype]))
+        return ends
 
     def only(self) -> MiniBatch:
         """The mini-batch of a graph with one vertex type and one edge type."""
@@ -418,28 +391,10 @@ class HeteroMiniBatch:
     def to(self, device: torch.device | str) -> HeteroMiniBatch:
         """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited
         for."""
-        move = partial(_moved, device)
-        features, labels = (
-            {
-                ntype: {name: move(rows) for name, rows in fields.items()}
-                for ntype, fields in by_type.items()
-            }
-            for by_type in (self.features, self.labels)
-        )
-        return HeteroMiniBatch(
-            {ntype: move(ids) for ntype, ids in self.output_nodes.items()},
-            [block.to(device) for block in self.blocks],
-            {ntype: move(ids) for ntype, ids in self.input_nodes.items()},
-            features,
-            labels,
-            None
-            if self.links is None
-            else {etype: links.to(device) for etype, links in self.links.items()},
-        )
+        moved: HeteroMiniBatch = _moved(self, device)
+        return moved
 
     def __repr__(self) -> str:
-        output, inputs = (
-            {t: len(ids) for t, ids in nodes.items()}
-            for nodes in (self.output_nodes, self.input_nodes)
-        )
+        output = {ntype: len(ids) for ntype, ids in self.output_nodes.items()}
+        inputs = {ntype: len(ids) for ntype, ids in self.input_nodes.items()}
         return f"HeteroMiniBatch(output={output}, input={inputs}, blocks={self.blocks})"

@@ -1,5 +1,5 @@
 """The part of a graph's edges that stays in memory while the rest is read from disk: the pages that
-are read most."""
+are read most often."""
 
 from __future__ import annotations
 
@@ -18,38 +18,37 @@ if TYPE_CHECKING:
     from .csc_pages import FilePages
     from .graph import EdgeType, Graph
 
-__all__ = ["keep_resident", "release_resident", "resident_bytes", "topology_bytes"]
-
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 _PAGE = mmap.PAGESIZE
 _CHUNK = 4096  # pages asked for while the ones before are taken: 16 MiB
-_PICKS = 10.0
+_PICKS = 10.0  # edges of a visit if the sampler does not say: a common fan-out
 _NO_VISITS: Array = np.empty(0, dtype=np.float32)
+# One call at a time: two would share the budget between them without knowing. Held over reads of the
+# disk, and only by callers of keep_resident; batches never take it.
 _lock = ForkLock()
 
 
 def topology_bytes(graph: Graph) -> int:
-    """Bytes of the arrays of the graph's edges that batches read from disk: as much as could be
+    """Bytes of the arrays of the graph's edges that batches read from disk: the most that can be
     kept in memory."""
     return sum(pages.pages.num_pages * _PAGE for _, _, pages in _files(graph))
 
 
 def resident_bytes(graph: Graph) -> int:
-    """Bytes of these arrays that :func:`keep_resident` keeps in memory now."""
+    """Bytes of the graph's edges that :func:`keep_resident` keeps in memory now."""
     return sum(int(pages.pages.held.sum()) * _PAGE for _, _, pages in _files(graph))
 
 
 def keep_resident(
     graph: Graph, nbytes: int, visits: Mapping[str, Tensor] | None = None, *, picks: float = _PICKS
 ) -> int:
-    """Keep the pages of the graph's edges that batches read most in memory, up to ``nbytes`` of
-    them.
+    """Keep the pages of the graph's edges that batches read most in memory, up to ``nbytes``.
 
-    They are private memory of this process from then on, at the same addresses: the system never
-    drops them, and all loaders of the graph share them. What is kept already counts; a call with
-    less than that changes nothing. Batches may be sampled meanwhile. Reads the offsets of all rows,
-    and the pages in the order of the file.
+    They become private memory of this process, at the same addresses: the system never drops them,
+    and all loaders of the graph share them. Pages that are kept already count towards ``nbytes``; a
+    call with less than these changes nothing. Batches may be sampled meanwhile. The call reads the
+    offsets of all rows, and the chosen pages in the order of the file.
 
     Args:
         graph: The graph; nothing is done for arrays in memory, or that the user has mapped.
@@ -115,12 +114,15 @@ def _scores(
     csc.check_rows()  # kernels that index by it would write anywhere
     weights = _NO_VISITS if visits is None else _weights(edge_type[2], visits, csc.num_dst)
     scores = np.zeros(pages.pages.num_pages, dtype=np.float32)
-    array, indptr = pages.array, csc.indptr.numpy()
-    place = array.data_ptr() % _PAGE // array.element_size(), _PAGE // array.element_size()
+    array = pages.array
+    indptr = csc.indptr.numpy()
+    # The array begins somewhere within its first page: behind the file's header.
+    before = array.data_ptr() % _PAGE // array.element_size()
+    per_page = _PAGE // array.element_size()
     if len(array) == len(indptr) and csc.scattered.indptr is array:
-        _csc.score_offsets(indptr, weights, *place, scores)
+        _csc.score_offsets(indptr, weights, before, per_page, scores)
     else:
-        _csc.score_edges(indptr, weights, float(picks), *place, scores)
+        _csc.score_edges(indptr, weights, float(picks), before, per_page, scores)
     if len(pages.pages.held):
         scores[pages.pages.held != 0] = 0.0
     return scores
@@ -145,8 +147,11 @@ def _largest(scores: Array, count: int) -> Array:
 
 
 def _take(pages: FilePages, chosen: Array) -> None:
-    """Make ascending pages private memory: a page of a private mapping is when it is written, here
-    its own byte."""
+    """Make ascending pages private memory.
+
+    The kernel copies a page of a private mapping when it is written; here each page's first byte is
+    written over itself.
+    """
     if len(chosen) == 0:
         return
     assert pages.file is not None
@@ -159,10 +164,9 @@ def _take(pages: FilePages, chosen: Array) -> None:
             pages.pages.ask_pages(ahead)
         at = np.maximum(chunk * _PAGE - pages.array.data_ptr() % _PAGE, 0)
         flat[at] = flat[at]
-    held = (
-        np.zeros(pages.pages.num_pages, dtype=np.uint8)
-        if len(pages.pages.held) == 0
-        else pages.pages.held.copy()
-    )
+    # A copy, which takes the place of the old one at once: batches read it meanwhile.
+    held = pages.pages.held.copy()
+    if len(held) == 0:
+        held = np.zeros(pages.pages.num_pages, dtype=np.uint8)
     held[chosen] = 1
     pages.pages.held = held

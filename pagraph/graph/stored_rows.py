@@ -103,12 +103,8 @@ class StoredRows:
         """The rows at a position, a slice, or a tensor of positions or booleans, in new memory."""
         if isinstance(index, int):
             return self[torch.tensor([index])][0]
-        stored = self._stored(index)
+        stored = self.tensor[index if self.ids is None else self.ids[index]]
         return stored if self.decoding is None else decode(self.decoding, stored.contiguous())
-
-    def _stored(self, index: Any) -> Tensor:
-        """Some rows as they are stored."""
-        return self.tensor[index if self.ids is None else self.ids[index]]
 
     def materialize(self) -> Tensor:
         """All rows as a tensor with its own memory, ``numel() * element_size()`` bytes."""
@@ -119,7 +115,8 @@ class StoredRows:
         step = rows_per_chunk(self.decoding.row_bytes)
         for begin in range(0, len(self), step):
             some = slice(begin, begin + step)
-            decode(self.decoding, self._stored(some).contiguous(), out[some])
+            stored = self.tensor[some if self.ids is None else self.ids[some]]
+            decode(self.decoding, stored.contiguous(), out[some])
         return out
 
 
