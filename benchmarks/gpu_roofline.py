@@ -40,8 +40,8 @@ from pagraph.accelerator import Accelerator, HostAccelerator, StagingRing, accel
 from pagraph.accelerator.cuda import resolve_device
 from pagraph.datasets import rmat
 from pagraph.features.feature import DeviceFeature, HostFeature
-from pagraph.features.gpu.accelerated import AcceleratedFeature, Link
-from pagraph.features.gpu.filling import fill_rows
+from pagraph.features.gpu.accelerated import AcceleratedFeature
+from pagraph.features.gpu.link import Link, fill_rows
 from pagraph.features.gpu.transfer import Transfer
 from pagraph.features.store import FeatureCache, slots_for
 from pagraph.graph.graph import Graph

@@ -12,7 +12,7 @@ import pagraph.sampling.gpu.run
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import HostAccelerator, StagingRing
 from pagraph.accelerator.triton_kernels import launch
-from pagraph.features.gpu.accelerated import Link
+from pagraph.features.gpu.link import Link
 from pagraph.graph.fields import FieldVersion
 
 pytest.importorskip("triton")

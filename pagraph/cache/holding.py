@@ -12,8 +12,7 @@ from torch import Tensor
 from ..features.disk import DiskFeature
 from ..features.feature import DeviceFeature, PlainFeature
 from ..features.field import Field, Snapshot, can_cache, host_feature
-from ..features.gpu.accelerated import Link
-from ..features.gpu.filling import Filling, fill_rows, holds_on_device
+from ..features.gpu.link import Filling, Link, fill_rows, holds_on_device
 from ..features.narrow import NarrowFeature, stored_as
 from ..features.store import FeatureCache, fill_cache, growing_cache, holds
 from ..graph.fields import FieldVersion

@@ -16,7 +16,7 @@ import torch
 from ..accelerator import OutOfMemory
 from ..features.feature import PlainFeature
 from ..features.field import Field, ReadPath, Snapshot, host_feature
-from ..features.gpu.accelerated import Link
+from ..features.gpu.link import Link
 from ..features.store import FeatureCache
 from ..graph.fields import FieldValue, FieldVersion
 from ..ranking.policy import Rank, RowType

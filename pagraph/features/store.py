@@ -303,6 +303,8 @@ def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
     return np.array(known[1:], dtype=np.int64)
 
 
+# Rows in memory at once, besides the cache, while it is filled from the source or compared with it.
+_CHUNK_BYTES = 16 << 20
 _LINE = 64
 
 
@@ -340,7 +342,7 @@ def growing_cache(
     if before is not None:
         old = before.slots[ids]
         kept = ((old >= 0) & (old < len(before))).nonzero().squeeze(1)
-        step = rows_per_chunk(source.row_bytes)
+        step = rows_per_chunk(source.row_bytes, _CHUNK_BYTES)
         for begin in range(0, len(kept), step):
             part = kept[begin : begin + step]
             cache.absorb(ids[part].numpy(), before.rows[old[part].long()])
@@ -363,7 +365,7 @@ def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tupl
     # order. (NumPy sorts: torch wakes its thread pool first, 0.15 s for 100 000 ids on a busy
     # machine.)
     places = torch.from_numpy(np.argsort(ids.numpy()))
-    step = rows_per_chunk(source.row_bytes)
+    step = rows_per_chunk(source.row_bytes, _CHUNK_BYTES)
     for start in range(0, len(ids), step):
         chunk = places[start : start + step]
         yield chunk.to(device), word_view(source.read(ids[chunk])).to(device)

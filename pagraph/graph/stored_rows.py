@@ -112,7 +112,7 @@ class StoredRows:
             assert self.ids is not None
             return self.tensor.index_select(0, self.ids)
         out = torch.empty(self.shape, dtype=self.dtype, device="cpu")
-        step = rows_per_chunk(self.decoding.row_bytes)
+        step = rows_per_chunk(self.decoding.row_bytes, _CHUNK_BYTES)
         for begin in range(0, len(self), step):
             some = slice(begin, begin + step)
             stored = self.tensor[some if self.ids is None else self.ids[some]]
@@ -276,7 +276,7 @@ class NarrowingRows:
         self.decoding = Decoding(chosen, values.dtype, tuple(values.shape[1:]))
         self.dtype = chosen.dtype
         self.shape = (int(values.shape[0]), *chosen.row_shape(self.decoding.row_shape))
-        self.chunk = rows_per_chunk(self.decoding.row_bytes)
+        self.chunk = rows_per_chunk(self.decoding.row_bytes, _CHUNK_BYTES)
 
     def __getitem__(self, rows: slice) -> Tensor:
         """Some of the stored rows; ValueError where a value cannot be stored."""
@@ -299,7 +299,7 @@ def check_dense(name: str, value: Any) -> None:
     raise TypeError(f"{name} must be a dense CPU tensor, got {got}")
 
 
-def rows_per_chunk(row_bytes: int, chunk_bytes: int = _CHUNK_BYTES) -> int:
+def rows_per_chunk(row_bytes: int, chunk_bytes: int) -> int:
     """How many rows of ``row_bytes`` a chunk holds, at least one."""
     return max(1, chunk_bytes // max(1, row_bytes))
 

@@ -8,9 +8,8 @@ from accelerated_sets import WithoutKernels, needs_interpreter, same_bits
 
 from pagraph.accelerator import HostAccelerator, OutOfMemory
 from pagraph.features import DiskFeature, HostFeature
-from pagraph.features.gpu import filling as device_filling
-from pagraph.features.gpu.accelerated import Link
-from pagraph.features.gpu.filling import fill_rows, holds_on_device
+from pagraph.features.gpu import link as link_module
+from pagraph.features.gpu.link import Link, fill_rows, holds_on_device
 from pagraph.features.gpu.transfer import Transfer
 from pagraph.features.narrow import NarrowFeature
 from pagraph.features.store import FeatureCache, slots_for
@@ -67,9 +66,9 @@ def test_rows_by_reference_and_with_gaps(way):
 @needs_interpreter
 def test_all_rows_in_their_order_are_one_copy(monkeypatch):
     asked = []
-    gather = device_filling.gather
+    gather = link_module.gather
     monkeypatch.setattr(
-        device_filling, "gather", lambda *a, **k: asked.append(len(a[1])) or gather(*a, **k)
+        link_module, "gather", lambda *a, **k: asked.append(len(a[1])) or gather(*a, **k)
     )
     tensor = torch.randn(N, 4)
     for source, ids, kernels in (
@@ -87,7 +86,7 @@ def test_all_rows_in_their_order_are_one_copy(monkeypatch):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_piece_at_a_time(way, monkeypatch):
-    monkeypatch.setattr(device_filling, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(link_module, "_CHUNK_BYTES", 100)
     tensor, ids = torch.randn(N, 7), torch.randperm(N)[:77]
     link, transfer = way_of(way)
     assert same_bits(fill_rows(HostFeature(tensor), ids, link, transfer)[0], tensor[ids])
@@ -115,7 +114,7 @@ def test_a_disk_is_read_in_its_own_order(tmp_path, narrow):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_whether_a_cache_has_the_values_of_now(way, monkeypatch):
-    monkeypatch.setattr(device_filling, "_COMPARED_BYTES", 256)
+    monkeypatch.setattr(link_module, "_COMPARED_BYTES", 256)
     tensor, ids = torch.randn(N, 8), torch.randperm(N)[:60]
     tensor[5] = float("nan")
     source, (link, transfer) = HostFeature(tensor), way_of(way)

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...accelerator import Accelerator, Event, StagingRing, Stream
-from ...graph.fields import FieldVersion
+from ...accelerator import Accelerator, Event, StagingRing
 from ...system.buffers import BufferPool
 from ..feature import Array, DeviceFeature, HostFeature, check_ids, id_array, output_for
-from ..field import ReadPath
 from ..narrow import HostRows, StoredFeature, WideFeature, source_of
 from ..store import FeatureCache, Hits, check_rows, part_ends, split_ids
 from .reachable import ReachableRows, gather
-from .transfer import Transfer, check_mode, place_hits, send
-
-__all__ = ["AcceleratedFeature", "Link"]
+from .transfer import Transfer, place_hits, send
 
 
 class AcceleratedFeature(WideFeature):
-    """Rows on an accelerator: hits from the cache, misses from the host, on the stream that is in
-    use.
+    """Rows on an accelerator: hits from its cache, misses from the host, on the current stream.
 
-    Nothing waits for the stream's work. Where rows are reached by zero-copy one kernel reads all of
-    them; else the hits are copied on the device while the CPU sends the misses.
+    Nothing waits for the stream's work. With zero-copy one kernel reads all rows; else hits are
+    copied on the device while the CPU sends the misses.
 
     Args:
-        source: All the rows, as the cache keeps them. A field on the device itself needs no cache.
+        source: All rows, as the cache keeps them. A field on the device itself needs no cache.
         cache: Filled from ``source``, with ``device_slots``. None: nothing is cached.
         accelerator: Where rows are delivered.
         ring: Pinned buffers.
@@ -58,8 +51,10 @@ class AcceleratedFeature(WideFeature):
         self._accelerator = accelerator
         self._ring = ring
         self.transfer = transfer
-        self._asked: tuple[int, Hits] | None = None  # rows of a read, with its hits, on their way
-        self._missed = 1.0  # share of the rows, in the last read whose hits are known
+        # Number of rows of a read whose hits the device is still counting, with these hits.
+        self._asked: tuple[int, Hits] | None = None
+        # Share of missed rows in the last read whose hits are known.
+        self._missed = 1.0
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature` and
@@ -94,6 +89,7 @@ class AcceleratedFeature(WideFeature):
             index = id_array(ids)
             check_ids(index, self.num_rows)
         else:
+            # Their values are not looked at: that would wait for the device.
             self._check_place(ids)
         ends = part_ends(bounds, len(ids))
         if not isinstance(out, Tensor):
@@ -104,6 +100,7 @@ class AcceleratedFeature(WideFeature):
             return out, Hits.known([0] * len(ends))
         there = None
         if index is None:
+            # The caller may free the ids before the stream has read them.
             self._accelerator.current_stream.owns(ids)
             there = ids.contiguous()
         if isinstance(self._stored, DeviceFeature):
@@ -138,6 +135,7 @@ class AcceleratedFeature(WideFeature):
     ) -> Hits:
         """Read host and cached rows; one of ``index`` and ``there``, the ids on the device, is
         given."""
+        # A complete cache needs no host memory: it is not pinned, and no way to it is measured.
         complete = self._cache is not None and len(self._cache) == self.num_rows
         rows = None if complete else self.transfer.reach(source, self._ring)
         if rows is not None or (complete and self._accelerator.runs_kernels):
@@ -158,7 +156,8 @@ class AcceleratedFeature(WideFeature):
             there = self._sent(index)
         counting = None
         if self._cache is not None:
-            counting = ends.tolist(), self._accelerator.empty((len(ends),), torch.int64).zero_()
+            counted = self._accelerator.empty((len(ends),), torch.int64).zero_()
+            counting = ends.tolist(), counted
         gather(
             self._accelerator,
             there,
@@ -177,17 +176,27 @@ class AcceleratedFeature(WideFeature):
         return hits
 
     def _learn(self, count: int, hits: Hits) -> None:
-        """Take note of the hits of one read after the other; another thread may do so too."""
-        if (asked := self._asked) is None:
+        """Estimate the share of misses from one read at a time, once its hits are known.
+
+        No lock: each attribute is read and written whole, so that threads at worst lose a sample or
+        take one twice. The share only decides in which order a kernel reads host memory.
+        """
+        asked = self._asked
+        if asked is None:
             self._asked = count, hits
-        elif (known := asked[1].now()) is not None:
-            self._asked, self._missed = None, 1 - sum(known) / asked[0]
+            return
+        known = asked[1].now()
+        if known is not None:
+            self._missed = 1 - sum(known) / asked[0]
+            self._asked = None
 
     def _stage(
         self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor
     ) -> Hits:
         """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""
-        cache, kernels = self._cache, self._accelerator.runs_kernels
+        cache = self._cache
+        kernels = self._accelerator.runs_kernels
+        # The ids begin their way to the CPU before the hits are read, and are waited for afterwards.
         fetched = None if there is None else self._fetch(there)
         if cache is not None and kernels:
             there = self._sent(index) if there is None else there
@@ -212,6 +221,7 @@ class AcceleratedFeature(WideFeature):
             return Hits.known([0] * len(ends))
         whole.announce(index, cache.slots.numpy(), len(cache))
         slots, places, missed, missed_places = split_ids(cache, index, self.num_rows)
+        # Without kernels, torch copies the hits; with them it was done above.
         if len(slots) and not kernels:
             place_hits(cache, slots, places, out, self._ring, self._decoding)
         if len(missed):
@@ -224,10 +234,9 @@ class AcceleratedFeature(WideFeature):
         return self._ring.upload([torch.from_numpy(index)])[0]
 
     def _fetch(self, tensor: Tensor) -> tuple[Tensor, Event]:
-        """A copy of a tensor of the device on the CPU, and when it is there; waits for nothing."""
-        memory = self._accelerator.host_memory(tensor.numel() * tensor.element_size()).view(
-            tensor.dtype
-        )
+        """A copy on the CPU of a tensor of the device, and when it is complete; waits for nothing."""
+        nbytes = tensor.numel() * tensor.element_size()
+        memory = self._accelerator.host_memory(nbytes).view(tensor.dtype)
         memory.copy_(tensor, non_blocking=True)
         return memory, self._accelerator.current_stream.record()
 
@@ -235,12 +244,8 @@ class AcceleratedFeature(WideFeature):
 def _check_cache(cache: FeatureCache, source: StoredFeature, accelerator: Accelerator) -> None:
     check_rows(cache, source)
     slots = cache.device_slots
-    if (
-        slots is None
-        or slots.device != accelerator.device
-        or cache.rows.device != accelerator.device
-    ):
-        where = None if slots is None else slots.device
+    where = None if slots is None else slots.device
+    if slots is None or {where, cache.rows.device} != {accelerator.device}:
         raise ValueError(
             f"cache must have its rows and device_slots on {accelerator.device}, got "
             f"{cache.rows.device} and {where}"
@@ -249,118 +254,3 @@ def _check_cache(cache: FeatureCache, source: StoredFeature, accelerator: Accele
         raise ValueError(
             f"cache must have a slot for each of {source.num_rows} rows, got {len(slots)}"
         )
-
-
-_PATIENCE = 8
-"""Reads of new values before their memory is pinned, which takes longer than to read them: those of
-a field that is replaced at every step never are. The first values of a field are, at once."""
-
-
-@dataclass(eq=False)
-class _Way:
-    """One field's transfer."""
-
-    transfer: Transfer
-    version: FieldVersion
-    reads: int = _PATIENCE
-
-
-class Link:
-    """Transfer paths (``mode``: see :class:`Transfer`) of a set's fields to one accelerator. Safe
-    from any thread."""
-
-    def __init__(self, accelerator: Accelerator, mode: str = "auto") -> None:
-        self.accelerator = accelerator
-        check_mode(mode)
-        self._mode = mode
-        self._passing = Transfer(accelerator, "staging")
-        self._lock = threading.RLock()  # a finaliser may run in the middle of anything
-        self._ring: StagingRing | None = None
-        self._ways: dict[Hashable, _Way] = {}
-        self._written: dict[Hashable, FieldVersion] = {}  # of fields on the device
-
-    @property
-    def stream(self) -> Stream:
-        """The stream on which rows are read."""
-        return self.accelerator.stream("reading")
-
-    @property
-    def ring(self) -> StagingRing:
-        """The pinned buffers of everything that is copied to the accelerator."""
-        with self._lock:
-            if self._ring is None:
-                self._ring = StagingRing(self.accelerator)
-            return self._ring
-
-    @property
-    def transfers(self) -> dict[Hashable, Transfer]:
-        """Transfer path of each field that has been read."""
-        with self._lock:
-            return {key: way.transfer for key, way in self._ways.items()}
-
-    def transfer(self, key: Hashable, version: FieldVersion) -> Transfer:
-        """Transfer path of a version of a field: the same while the values are in the same
-        memory."""
-        with self._lock:
-            way = self._ways.get(key)
-            if way is None:
-                way = self._ways[key] = _Way(Transfer(self.accelerator, self._mode), version)
-            old = None
-            if not _same_memory(way.version, version):
-                old = way.transfer
-                way.transfer, way.version, way.reads = (
-                    Transfer(self.accelerator, self._mode),
-                    version,
-                    0,
-                )
-            way.reads += 1
-            transfer = way.transfer if way.reads > _PATIENCE else self._passing
-        if old is not None:
-            old.close()  # or its pin would keep the old values
-        return transfer
-
-    def wait_for_writes(self, key: Hashable, version: FieldVersion, caller: Stream) -> None:
-        """Make the first read of a version of a field on the device wait for its writes on the
-        stream ``caller``.
-
-        The caller's stream is the user's, or in a thread of the loader the default one, on which
-        users compute as long as they choose no other. Later reads do not wait, or reading would
-        follow all computation.
-        """
-        with self._lock:
-            if self._written.get(key) != version:
-                self.stream.wait_for(caller.record())
-                self._written[key] = version  # only now: others, who see it, go on at once
-
-    def feature(self, key: Hashable, path: ReadPath) -> AcceleratedFeature:
-        """A field's rows as the accelerator gets them."""
-        transfer = self.transfer(key, path.version)
-        known: AcceleratedFeature | None = path.accelerated
-        if known is None or known.transfer is not transfer:
-            known = AcceleratedFeature(
-                path.stored, path.cache, self.accelerator, self.ring, transfer
-            )
-            path.accelerated = known
-        return known
-
-    def forget(self, key: Hashable) -> None:
-        """Unpin the memory of a field that is gone."""
-        with self._lock:
-            way = self._ways.pop(key, None)
-        if way is not None:
-            way.transfer.close()
-
-    def close(self) -> None:
-        """Unpin everything; what is read later is pinned anew."""
-        for key in list(self._ways):
-            self.forget(key)
-
-
-def _same_memory(one: FieldVersion, other: FieldVersion) -> bool:
-    """Whether two versions are of the same tensor, written or not."""
-    storage = one.storage()
-    if storage is None or storage is not other.storage() or one.layout != other.layout:
-        return False
-    if one.ids is None or other.ids is None:
-        return one.ids is other.ids
-    return _same_memory(one.ids, other.ids)

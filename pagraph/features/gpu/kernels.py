@@ -19,8 +19,6 @@ the one that has a row's begin, in an incomplete line, has its end as well.
 import triton
 import triton.language as tl
 
-__all__ = ["gather_rows"]
-
 
 @triton.jit(
     do_not_specialize=["count", "num_rows", "num_cached", "limit", "begin"]
@@ -70,7 +68,7 @@ def gather_rows(
     Args:
         ids: int32 or int64, shape ``(count,)``.
         count: Number of ids.
-        num_rows: Ids are below it; the others have no row.
+        num_rows: Ids are below it; others have no row.
         slots: int32, shape ``(num_rows,)``: places in the cache; others than ``[0, num_cached)``:
             not there.
         num_cached: Rows of the cache.
@@ -110,7 +108,7 @@ def gather_rows(
             place = tl.load(order + place, mask=live, other=0)
         row = tl.load(ids + place, mask=live, other=-1).to(tl.int64)
         known = (row >= 0) & (row < num_rows)
-        hit = known & (row < 0)
+        hit = known & (row < 0)  # without a cache: false everywhere
         slot = row
         if HAS_CACHE:
             slot = tl.load(slots + row, mask=known, other=-1).to(tl.int64)
@@ -123,11 +121,12 @@ def gather_rows(
             missed = missed & (source >= 0) & (source < limit)
         word = column * BLOCK_WORDS + tl.arange(0, BLOCK_WORDS)[None, :]
         if HAS_ROWS and LINE > 1:
+            # Each row is turned within its tiles by as many words as it begins behind a line.
             TOTAL: tl.constexpr = COLUMNS * BLOCK_WORDS
             turn = (source * STRIDE + LEAD) % LINE
             turn = tl.where(missed, turn, 0).to(tl.int32)
             word = (word + (TOTAL - turn)[:, None]) % TOTAL
-            # Words of 16 bytes.
+            # Words that a lane reads at once, 16 bytes.
             GROUP: tl.constexpr = 128 // rows.dtype.element_ty.primitive_bitwidth
             if STRIDE % GROUP == 0 and LEAD % GROUP == 0 and TOTAL % GROUP == 0:
                 # Triton 3.9 does not see it.
@@ -157,6 +156,7 @@ def gather_rows(
         if BRAIN:  # the upper half of a float32
             value = ((value.to(tl.int32) & 0xFFFF) << 16).to(tl.float32, bitcast=True)
         if HEAD > 0:
+            # The scale byte by byte: rows of 4 + d bytes may begin anywhere.
             bits = tl.zeros([BLOCK_ROWS], dtype=tl.int32)
             for k in range(HEAD):
                 part = tl.zeros([BLOCK_ROWS], dtype=tl.int32)

@@ -16,32 +16,33 @@ from ...graph.row_form import Decoding
 from ..feature import HostFeature, as_words, byte_tensor, rows_are_contiguous, word_bytes
 from ..store import FeatureCache
 
-__all__ = ["ReachableRows", "gather"]
-
 _LINE = 128  # bytes that a device asks the host for at once
-_TILE = 1024  # words of a program, see _gpu
+_TILE = 1024  # words of a tile, up to 8 KiB; see kernels
 _ON_THE_BUS = 128
-"""Programs that read host memory at once: their 1 MiB of reads in flight is several times what a
-bus has on its way (64 GB/s times 2 us); more of them would only keep the user's kernels out of the
-processors while they wait. GraphBolt limits such reads to 6144 threads; these are 16 384. On an
-H100 from 64 to 8192 programs are as fast, 32 by 4 % less."""
+"""Programs that read host memory at once. Their 1 MiB of reads in flight is several times what a bus
+has on its way (64 GB/s times 2 us); more would only keep the user's kernels off the processors while
+they wait. GraphBolt limits such reads to 6144 threads; these are 16 384. On an H100, 64 to 8192
+programs are equally fast and 32 are 4 % slower."""
 _WORTH_ORDERING = 16 << 20
-"""Bytes of rows from which host memory is read in its own order: 52 GB/s of random rows instead of
-27 (H100, PCIe 5; pages of 4 KiB, and 55 GB/s is what a copy has), for a sort of some 0.1 ms."""
+"""Bytes of rows from which host memory is read in the order of its addresses: 52 GB/s of random rows
+instead of 27 (H100, PCIe 5, pages of 4 KiB; a copy has 55 GB/s), for a sort of some 0.1 ms."""
 _MOST_INT32 = 2**31 - 1
-_MOST_PARTS = 8  # that one launch counts
-# Of a program: 100 000 labels are 400 programs, enough for all processors of a device.
+_MOST_PARTS = 8  # parts of the ids that one launch counts: arguments end0 to end7 of the kernel
+# Rows of a tile: 100 000 labels are 400 programs, enough for all processors of a device.
 _MOST_ROWS = 256
 _WIDEST = 256  # words of a row in one tile
 
 
 @dataclass(frozen=True, eq=False)
 class ReachableRows:
-    """Rows that kernels can read: ``count`` of them in ``memory`` (uint8, 1-D), ``stride_bytes``
-    apart.
+    """Rows that kernels can read.
 
-    ``table`` (int32 or int64) says which each row of the feature is; None: row ``i``. ``pins`` keep
-    host memory pinned while somebody has this.
+    Attributes:
+        memory: The rows as bytes, uint8, 1-D.
+        stride_bytes: From one row to the next.
+        count: Number of rows in ``memory``.
+        table: Which of them each row of the feature is, int32 or int64; None: row ``i``.
+        pins: Keep host memory pinned as long as this object lives.
     """
 
     memory: Tensor
@@ -52,16 +53,20 @@ class ReachableRows:
 
     @classmethod
     def of_host(cls, source: HostFeature, accelerator: Accelerator) -> ReachableRows | None:
-        """Rows in host memory, and the table of rows by reference, pinned; None if they cannot
-        be."""
-        if source.rows is None or (
-            source.decoding is not None and source.rows.ctypes.data % source.dtype.itemsize
-        ):
+        """Rows in host memory, and the table of rows by reference, pinned; None if that is not
+        possible."""
+        if source.rows is None:
             return None
+        if source.decoding is not None and source.address % source.dtype.itemsize:
+            return None  # values are decoded as float16 or bfloat16, not as bytes
         memory = torch.from_numpy(source.rows)
-        table = None if source.table is None else torch.from_numpy(source.table)
+        parts = [memory]
+        table = None
+        if source.table is not None:
+            table = torch.from_numpy(source.table)
+            parts.append(table)
         pins = []
-        for part in [memory] if table is None else [memory, table]:
+        for part in parts:
             pin = accelerator.pin(part)
             if pin is None:
                 return None
@@ -107,22 +112,37 @@ def gather(
     from . import kernels
 
     head, width, word, target = _units(out, rows, cache, decoding)
-    near = ids if cache is None else _words(cache.rows, word, decoding)
-    far = ids if rows is None else _words(rows.memory, word, decoding)
+    # The kernel gets a pointer for each argument, though it reads none without its HAS_ flag.
+    unused = ids
+    slots = near = far = table = unused
+    num_cached = count = stride = 0
+    from_host = False
+    if cache is not None:
+        assert cache.device_slots is not None
+        slots = cache.device_slots
+        near = _words(cache.rows, word, decoding)
+        num_cached = len(cache)
+    if rows is not None:
+        far = _words(rows.memory, word, decoding)
+        count = rows.count
+        stride = rows.stride_bytes // word
+        from_host = rows.memory.device.type == "cpu"
+        if rows.table is not None:
+            table = rows.table
+    ends, hits = ((), unused) if counting is None else counting
+
+    # Rows wider than a tile are read by several tiles side by side, of a power of 2 words each.
     columns = -(-width // _WIDEST)
     block_words = 1 << (-(-width // columns) - 1).bit_length()
     block_rows = max(1, min(_MOST_ROWS, _TILE // block_words))
-    line, lead = _turning(rows, (head + width) * word, word)
-    table = None if rows is None else rows.table
-    slots = None if cache is None else cache.device_slots
-    ends, hits = ((), ids) if counting is None else counting
-    far_bytes = (len(ids) if missed is None else missed) * (head + width) * word
-    order = _order(ids, num_rows) if _worth_ordering(rows, far_bytes) else None
     tiles = -(-len(ids) // block_rows) * columns
     steps = 1
-    if rows is not None and rows.memory.device.type == "cpu":
+    if from_host:
         # A power of 2: few kernels are compiled.
         steps = 1 << max(0, -(-tiles // _ON_THE_BUS) - 1).bit_length()
+    line, lead = _turning(rows, (head + width) * word, word)
+    far_bytes = (len(ids) if missed is None else missed) * (head + width) * word
+    order = _order(ids, num_rows) if _worth_ordering(rows, far_bytes) else None
     for first in range(0, max(1, len(ends)), _MOST_PARTS):  # once, but for more than seven hops
         parts = ends[first : first + _MOST_PARTS]
         launch(
@@ -131,27 +151,27 @@ def gather(
             ids,
             len(ids),
             num_rows,
-            ids if slots is None else slots,
-            0 if cache is None else len(cache),
+            slots,
+            num_cached,
             near,
             far,
-            ids if table is None else table,
-            0 if rows is None else rows.count,
+            table,
+            count,
             target,
             hits[first:],
-            ids if order is None else order,
+            unused if order is None else order,
             ends[first - 1] if first else 0,
             *parts,
             *[0] * (_MOST_PARTS - len(parts)),
             PARTS=len(parts),
             WIDTH=width,
-            STRIDE=0 if rows is None else rows.stride_bytes // word,
+            STRIDE=stride,
             LINE=line,
             LEAD=lead + head,
             HEAD=head,
             HAS_CACHE=cache is not None,
             HAS_ROWS=rows is not None,
-            HAS_TABLE=table is not None,
+            HAS_TABLE=rows is not None and rows.table is not None,
             HAS_ORDER=order is not None,
             LEAVE=leave,
             BRAIN=decoding is not None and decoding.form.dtype == torch.bfloat16,
@@ -165,14 +185,15 @@ def gather(
 
 
 def _worth_ordering(rows: ReachableRows | None, nbytes: int) -> bool:
-    """Whether so many bytes of ``rows`` are better read in the order of memory."""
+    """Whether ``nbytes`` of ``rows`` are better read in the order of memory."""
     if rows is None or rows.memory.device.type != "cpu" or rows.table is not None:
-        return False
+        return False  # ascending ids of rows by reference are not ascending addresses
     return nbytes >= _WORTH_ORDERING
 
 
 def _order(ids: Tensor, num_rows: int) -> Tensor:
     """The order of ascending ids."""
+    # Half the passes of a radix sort where int32 is enough.
     return (ids if num_rows > _MOST_INT32 else ids.int()).argsort()
 
 
@@ -181,18 +202,19 @@ def _units(
 ) -> tuple[int, int, int, Tensor]:
     """Words before the values of a stored row, words that are values, bytes of a word, and ``out``
     in words."""
+    values = math.prod(out.shape[1:])
     if decoding is not None:
-        return (
-            decoding.form.head,
-            math.prod(out.shape[1:]),
-            decoding.form.dtype.itemsize,
-            out.view(-1),
-        )
-    row_bytes = math.prod(out.shape[1:]) * out.element_size()
-    given = (
-        [out] + ([] if cache is None else [cache.rows]) + ([] if rows is None else [rows.memory])
-    )
-    word = word_bytes(math.gcd(row_bytes, 0 if rows is None else rows.stride_bytes), *given)
+        # A word is a stored value: the kernel converts one at a time.
+        return decoding.form.head, values, decoding.form.dtype.itemsize, out.view(-1)
+    row_bytes = values * out.element_size()
+    step = row_bytes
+    given = [out]
+    if cache is not None:
+        given.append(cache.rows)
+    if rows is not None:
+        given.append(rows.memory)
+        step = math.gcd(row_bytes, rows.stride_bytes)
+    word = word_bytes(step, *given)
     return 0, row_bytes // word, word, as_words(out, word)
 
 
@@ -204,9 +226,11 @@ def _words(memory: Tensor, word: int, decoding: Decoding | None) -> Tensor:
 
 
 def _turning(rows: ReachableRows | None, row_bytes: int, word: int) -> tuple[int, int]:
-    """Words of a line, and from a line's begin to the rows; (1, 0) where reads need not be turned
-    to lines."""
+    """Words of a line, and from the begin of a line to the first row; (1, 0) where reads need not be
+    turned to lines, see kernels."""
     if rows is None or rows.memory.device.type != "cpu" or row_bytes <= _LINE:
         return 1, 0
     lead = rows.memory.data_ptr() % _LINE
-    return (_LINE // word, lead // word) if lead or rows.stride_bytes % _LINE else (1, 0)
+    if lead == 0 and rows.stride_bytes % _LINE == 0:
+        return 1, 0  # every row begins with a line
+    return _LINE // word, lead // word

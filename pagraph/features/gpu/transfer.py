@@ -14,13 +14,16 @@ from torch import Tensor
 from ...accelerator import Accelerator, StagingRing
 from ...graph.row_form import Decoding
 from ..disk import DiskFeature
-from ..feature import Array, HostFeature, as_words, word_bytes
+from ..feature import Array, HostFeature, as_words, word_view
 from ..narrow import HostRows, NarrowFeature
 from ..store import FeatureCache
 from .reachable import ReachableRows, gather
 
-__all__ = ["Transfer", "check_mode", "place_hits", "send"]
-
+# A piece in a pinned buffer, and then on the device:
+#
+#     | rows, row_bytes each | padding to _ALIGN | their places in the output, int64 each |
+#
+# The padding keeps the places aligned for int64, whatever the width of the rows.
 _ALIGN = 256
 _PLACE_BYTES = 8
 
@@ -35,37 +38,54 @@ def send(
 ) -> None:
     """Read stored rows on the CPU and write them, decoded, on the device, on the current stream.
 
-    While one piece is copied the next is gathered; the device may still be at it when this returns.
+    While one piece is copied the next is gathered. The device may still be working when this
+    returns.
 
     ``places`` are the rows of ``out`` where the rows of ``ids`` go, int64; None: row ``i``. ``out``
     is contiguous. Without a ``decoding`` it gets the rows as they are stored.
     """
     step = (ring.slot_bytes - _ALIGN) // (source.row_bytes + _PLACE_BYTES)
-    if step < 1:  # no buffer of the ring can hold a row: one by one, each in several pieces
-        for i in range(len(ids)):
-            (row,) = ring.upload([source.read(torch.from_numpy(ids[i : i + 1]))])
-            row = row if decoding is None else decoding.widened(row)
-            out[i if places is None else int(places[i])].copy_(row[0])
+    if step < 1:
+        _send_wide(source, ids, places, out, ring, decoding)
         return
     for begin in range(0, len(ids), step):
         part = torch.from_numpy(ids[begin : begin + step])
-        count, nbytes = len(part), len(part) * source.row_bytes
+        count = len(part)
+        nbytes = count * source.row_bytes
         with ring.slot() as memory:
             source.read(part, memory[:nbytes].view(source.dtype).view(count, *source.row_shape))
             if places is None and decoding is None:
+                # Rows in order, as they are stored, go to the output without a stop.
                 target = out[begin : begin + count]
                 as_words(target, 1).copy_(memory[:nbytes], non_blocking=True)
                 continue
             start = -(-nbytes // _ALIGN) * _ALIGN
             used = start + count * _PLACE_BYTES
-            into = (
-                np.arange(begin, begin + count) if places is None else places[begin : begin + count]
-            )
+            if places is None:
+                into: Array = np.arange(begin, begin + count)
+            else:
+                into = places[begin : begin + count]
             memory[start:used].view(torch.int64).copy_(torch.from_numpy(into))
             arrived = ring.accelerator.empty((used,), torch.uint8)
             arrived.copy_(memory[:used], non_blocking=True)
         rows = arrived[:nbytes].view(source.dtype).view(count, *source.row_shape)
         _put(rows, arrived[start:].view(torch.int64), out, decoding)
+
+
+def _send_wide(
+    source: HostRows,
+    ids: Array,
+    places: Array | None,
+    out: Tensor,
+    ring: StagingRing,
+    decoding: Decoding | None,
+) -> None:
+    """:func:`send` of rows that are wider than a buffer of the ring: one by one, in pieces."""
+    for i in range(len(ids)):
+        (row,) = ring.upload([source.read(torch.from_numpy(ids[i : i + 1]))])
+        if decoding is not None:
+            row = decoding.widened(row)
+        out[i if places is None else int(places[i])].copy_(row[0])
 
 
 def place_hits(
@@ -78,12 +98,10 @@ def place_hits(
 ) -> None:
     """Copy rows ``slots`` (int64) of the cache to ``places`` (int64) of ``out`` by torch, where no
     kernel runs."""
-    there = ring.upload([torch.from_numpy(slots), torch.from_numpy(places)])
-    word = word_bytes(cache.rows[:1].numel() * cache.rows.element_size(), cache.rows)
-    rows = as_words(cache.rows, word).view(len(cache), -1).index_select(0, there[0])
-    _put(
-        rows.view(cache.rows.dtype).view(len(slots), *cache.rows.shape[1:]), there[1], out, decoding
-    )
+    from_slots, to_places = ring.upload([torch.from_numpy(slots), torch.from_numpy(places)])
+    rows = word_view(cache.rows).index_select(0, from_slots)
+    rows = rows.view(cache.rows.dtype).view(len(slots), *cache.rows.shape[1:])
+    _put(rows, to_places, out, decoding)
 
 
 def _put(rows: Tensor, places: Tensor, out: Tensor, decoding: Decoding | None) -> None:
@@ -91,17 +109,16 @@ def _put(rows: Tensor, places: Tensor, out: Tensor, decoding: Decoding | None) -
     if decoding is not None:
         out.index_copy_(0, places, decoding.widened(rows))
         return
-    word = word_bytes(rows[:1].numel() * rows.element_size(), rows, out)
-    as_words(out, word).view(len(out), -1).index_copy_(
-        0, places, as_words(rows, word).view(len(rows), -1)
-    )
+    word_view(out, rows).index_copy_(0, places, word_view(rows, out))
 
 
 ZERO_COPY, STAGING = "zero-copy", "staging"
 _MODES = ("auto", ZERO_COPY, STAGING)
+# The measurement of the two ways: runs grow eightfold from _FIRST_ROWS until one takes _LONG seconds
+# (then their set-up no longer counts) or _SAMPLE_BYTES; the medians of _RUNS such runs are compared.
 _SAMPLE_BYTES = 32 << 20
 _FIRST_ROWS = 32
-_LONG = 0.01  # seconds of a run that are enough to compare
+_LONG = 0.01
 _RUNS = 3
 
 
@@ -110,13 +127,15 @@ class Transfer:
 
     "zero-copy": the device reads host memory, which is pinned in place. "staging": the CPU gathers
     rows into pinned buffers, which are copied. "auto" measures both when rows are first missed, and
-    keeps the faster. Staging is taken where host memory cannot be pinned or no kernel can run; for
-    rows that the CPU rounds (``cache_dtype``), because a value that is too large must be refused
-    before it is delivered (and half the bytes go over the bus); and, unless zero-copy is asked for,
-    for rows on disk, which pinning would read into memory altogether.
+    keeps the faster.
 
-    Zero-copy delivers rows as they are when the device reads them, shortly after the call; the
-    loaders read batches anew whose fields were written since.
+    Staging is always used where host memory cannot be pinned or no kernel can run. It is also used
+    for rows that the CPU rounds (``cache_dtype``): a value that is too large must be refused before
+    it is delivered, and half the bytes go over the bus. Rows on disk are staged unless zero-copy is
+    asked for, since pinning would read all of them into memory.
+
+    Zero-copy delivers rows as they are when the device reads them, shortly after the call. The
+    loaders read a batch again if its fields were written since.
 
     Args:
         accelerator: Where the rows go.
@@ -136,16 +155,19 @@ class Transfer:
         self.chosen: str | None = STAGING if mode == STAGING else None
         self.reason = "asked for" if mode == STAGING else "no row was missed yet"
         self._accelerator = accelerator
-        self._deciding = threading.RLock()  # the collector may close it in the middle of anything
+        # Held while the way is chosen and measured, which waits for the device; threads that want
+        # rows meanwhile do not wait, they stage. Re-entrant because the collector may run `close`
+        # in the thread that holds it.
+        self._deciding = threading.RLock()
         self._reached: tuple[tuple[int, ...], ReachableRows] | None = None
         self._closed = False
 
     def reach(self, source: HostRows, ring: StagingRing) -> ReachableRows | None:
-        """The rows as the device's kernels can read them; None: to be staged.
+        """The rows as the device's kernels can read them; None: they must be staged.
 
         Decides at the first call, on the current stream; threads that call meanwhile stage. The
-        result keeps the memory pinned: drop it when the reading has been given to a stream. A
-        source in other memory than before is pinned instead of that.
+        result keeps the memory pinned: drop it once the read has been enqueued on a stream. If the
+        source lies in other memory than before, that is pinned instead.
 
         Raises:
             OutOfMemory: There is not enough memory on the device to measure; nothing is decided
@@ -164,8 +186,8 @@ class Transfer:
             self._deciding.release()
 
     def close(self) -> None:
-        """Unpin; rows are staged from now on. Reads that have begun go on, and then the rows are
-        unpinned."""
+        """Unpin the rows; they are staged from now on. Reads that have begun keep them pinned until
+        they are done."""
         with self._deciding:
             self._closed = True
             self._reached = None
@@ -176,7 +198,8 @@ class Transfer:
         known = self._reached
         if known is not None and known[0] == _memory_of(source):
             return known[1]
-        self._reached = known = None  # what replaces it may overlap it, and pages are pinned once
+        # Unpin first: the new memory may overlap the old, and a page can be pinned only once.
+        self._reached = known = None
         obstacle = self._obstacle(source)
         rows = None
         if obstacle is None and isinstance(source, HostFeature):
@@ -210,8 +233,7 @@ class Transfer:
         if self.mode == ZERO_COPY:
             warnings.warn(
                 f"transfer 'zero-copy' is not possible for a field, because {obstacle}: its rows "
-                "go through a staging "
-                "buffer instead",
+                "go through a staging buffer instead",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -246,7 +268,7 @@ class Transfer:
             return [self._seconds(way, ids, out) for way in (zero_copy, staging)]
 
         count = min(_FIRST_ROWS, most)
-        run(count)  # kernels are compiled
+        run(count)  # not counted: kernels are compiled
         while max(run(count)) < _LONG and count < most:
             count = min(8 * count, most)
         runs = [run(count) for _ in range(_RUNS)]
@@ -278,18 +300,11 @@ def check_mode(mode: str) -> None:
 
 
 def _memory_of(source: HostRows) -> tuple[int, ...]:
-    """Addresses and layout that tell a field's memory from others', as long as it is held."""
+    """Addresses and layout that tell a field's memory from any other, as long as it is held."""
     if isinstance(source, NarrowFeature) or source.rows is None:
         return ()
-    table = (
-        ()
-        if source.table is None
-        else (source.table.ctypes.data, len(source.table), source.table.itemsize)
-    )
-    return (
-        source.rows.ctypes.data,
-        len(source.rows),
-        source.stride_bytes,
-        source.source_rows,
-        *table,
-    )
+    memory = (source.address, len(source.rows), source.stride_bytes, source.source_rows)
+    table = source.table
+    if table is None:
+        return memory
+    return (*memory, table.ctypes.data, len(table), table.itemsize)
