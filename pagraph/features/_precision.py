@@ -12,8 +12,8 @@ from ..graph._row_form import largest, narrow_run, round_levels, round_run, scal
 from ._gather import aimed, find_slot, located, prefetch_entry, prefetch_run
 
 _LINE = 64
-# Bytes of a row up to which 32 rows ahead are prefetched, 16 above: see _gather, where wide rows are
-# asked for past the innermost cache instead.
+# Bytes of a row up to which 32 rows ahead are prefetched, 16 above: see _gather, where wide rows
+# are asked for past the innermost cache instead.
 _NARROW = 128
 
 

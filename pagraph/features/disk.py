@@ -171,8 +171,8 @@ class DiskFeature(HostFeature):
         return FileReader.of(self._tensor, direct=True)
 
     def renew(self) -> None:
-        """Check whether the mapping was written where torch does not see it, such as through a NumPy
-        view.
+        """Check whether the mapping was written where torch does not see it, such as through a
+        NumPy view.
 
         The reader gets its rows from the file, where such writes are not: it is given up then.
         """
@@ -260,7 +260,7 @@ class RowsAhead:
             rows: HostFeature = self._source
             places = nodes[wanted]
         else:
-            rows = HostFeature(self._rows)
+            rows = HostFeature(StoredRows(self._rows, decoding=self._source.decoding))
             places = wanted
         cache.absorb(nodes[wanted], stored(rows).read(torch.from_numpy(places)))
 
@@ -283,7 +283,8 @@ class RowsAhead:
         if _gather.locate(index, slots, count, *self._table.lookup, local_slots, places):
             return None
         # Places of the look-up are in range: StoredRows checks none.
-        feature = HostFeature(StoredRows(self._rows, torch.from_numpy(places)))
+        rows = StoredRows(self._rows, torch.from_numpy(places), self._source.decoding)
+        feature = HostFeature(rows)
         if cache is None:
             return feature, None
         return feature, FeatureCache(cache.rows, torch.from_numpy(local_slots))

@@ -23,6 +23,9 @@ from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
 from .narrow import NarrowFeature, StoredFeature, WideFeature
 from .store import CachedFeature, FeatureCache
 
+# Reads of one version before its rows are cached: see Field. The first value keeps a field that is
+# written at every step from being cached at all; the last one still gives one that has settled a
+# cache within a few thousand batches.
 _FIRST_PATIENCE = 8
 _LAST_PATIENCE = 4096
 _WORTH = 8  # a cache that served this many times its patience has paid for itself
@@ -79,27 +82,25 @@ class ReadPath:
     ) -> None:
         self._values: Callable[[], Any] = weakref.ref(seen.tensor)
         self._mark: object = None
-        self.version, self.generation = seen.version, seen.generation
-        self.base, self.stored, self.cache, self.cacheable = base, stored, cache, cacheable
-        self.tier, self.row_bytes = base.tier, base.row_bytes
+        self.version = seen.version
+        self.generation = seen.generation
+        self.base = base
+        self.stored = stored
+        self.cache = cache
+        self.cacheable = cacheable
+        self.tier = base.tier
+        self.row_bytes = base.row_bytes
         self.declined: object = None
         self.accelerated: Any = None  # an AcceleratedFeature, which knows this class
         self.feature = _delivered(stored, cache)
         self.plain: HostFeature | None = None
-        if (
-            not cacheable
-            and self.feature is base
-            and isinstance(base, HostFeature)
-            and base.is_plain
-        ):
+        is_base = not cacheable and self.feature is base
+        if is_base and isinstance(base, HostFeature) and base.is_plain:
             self.plain = base
 
     def stored_elsewhere(self, rows: HostFeature) -> StoredFeature:
         """Copies of these rows, as a cache keeps them."""
-        if isinstance(self.stored, NarrowFeature):
-            return self.stored.over(rows)
-        rows.decoding = self.stored.decoding
-        return rows
+        return self.stored.over(rows) if isinstance(self.stored, NarrowFeature) else rows
 
     def elsewhere(self, rows: HostFeature, cache: FeatureCache | None) -> Feature:
         """Copies of these rows, some of them in a cache, delivered as :attr:`feature` delivers
@@ -107,8 +108,8 @@ class ReadPath:
         return _delivered(self.stored_elsewhere(rows), cache)
 
     def recognise(self, mark: object) -> None:
-        """Serve values of this mark from now on; rows on a device would keep their tensor in
-        memory."""
+        """Serve values with this mark from now on."""
+        # Never for rows on a device: a kept path would keep their tensor alive.
         self._mark = None if isinstance(self.base, DeviceFeature) else mark
 
     def hold(self, values: FieldValue) -> object | None:
@@ -118,10 +119,11 @@ class ReadPath:
             return None
         if not isinstance(values, Tensor):
             held, mark = _marked(values)
-        else:  # as _marked has it, without the call
-            held = values.untyped_storage()
-            layout = values.storage_offset(), values.shape, values.stride(), values.dtype
-            mark = values._version, weakref.ref(held), held.data_ptr(), *layout
+            return held if mark == self._mark else None
+        # As _marked has it, without the call: every read of every field comes by here.
+        held = values.untyped_storage()
+        layout = values.storage_offset(), values.shape, values.stride(), values.dtype
+        mark = values._version, weakref.ref(held), held.data_ptr(), *layout
         return held if mark == self._mark else None
 
 
@@ -212,17 +214,14 @@ def row_reader(values: FieldValue) -> Feature:
 
 
 def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes: int) -> bool:
-    """Whether a cache saves anything: for host rows on an accelerator, for disk rows in memory
-    where there is none."""
-    if (
-        isinstance(feature, DeviceFeature)
-        or feature.row_bytes == 0
-        or feature.num_rows != num_nodes
-    ):
+    """Whether a cache saves anything: host rows on an accelerator, or without one rows on disk."""
+    if isinstance(feature, DeviceFeature) or feature.row_bytes == 0:
         return False
-    return accelerator is not None or (
-        isinstance(feature, DiskFeature) and feature.rows is not None
-    )
+    if feature.num_rows != num_nodes:
+        return False  # the order of rows to cache is one of vertices
+    if accelerator is not None:
+        return True
+    return isinstance(feature, DiskFeature) and feature.rows is not None
 
 
 class Read(NamedTuple):
@@ -297,9 +296,13 @@ class Field:
         label: Hashable = None,
         pool: BufferPool | None = None,
     ) -> None:
-        self._key, self.pool = key, pool
+        self._key = key
+        self.pool = pool
         self.label = key if label is None else label
         self.source = source
+        # Guards what follows while it is changed. Its holder calls nothing that takes a lock or
+        # waits; in particular no source, which is the user's code, and no filling. Readers take it
+        # only where a path is resolved: they read single attributes, each of them current or old.
         self._lock = threading.Lock()
         self._generation = 0
         self._cache: FeatureCache | None = None
@@ -319,8 +322,8 @@ class Field:
     def path(
         self, resolve: Callable[[Field, Snapshot], ReadPath]
     ) -> tuple[object, FieldValue, ReadPath]:
-        """The values' memory, to be held while they are read, they, and their path, resolved anew
-        if they changed.
+        """The values' memory, to be held while they are read, the values, and their path, which is
+        resolved again if they changed.
 
         Counts a read. KeyError: the field is gone. RuntimeError: it requires gradients, and these
         are on in the thread.
@@ -331,21 +334,25 @@ class Field:
         held = None if path is None or path.generation != generation else path.hold(values)
         if held is None or path is None:
             mark = None
-            while path is None or mark != _marked(values)[1]:  # laid out anew meanwhile
+            # Once more if another thread gave the tensor other memory or strides meanwhile: the
+            # path would read where the values no longer are.
+            while path is None or mark != _marked(values)[1]:
                 held, mark = _marked(values)
                 seen = Snapshot(values, FieldVersion.of(values), generation)
                 path = resolve(self, seen)
             path.recognise(None if path.version.writes is None else mark)
             with self._lock:
+                # Only a path of the present: an invalidation or another cache came first otherwise.
                 if generation == self._generation and path.cache is self._cache:
                     self._path = path
         self._reads += 1  # a count that another thread loses does no harm
         return held, values, path
 
     def begin_cold(self) -> bool:
-        """Whether, when an epoch begins, the values lie in a file of which much is not in memory.
+        """Whether the values lie in a file of which much is not in memory; asked when an epoch
+        begins.
 
-        Of values that are read past their mapping it looks, too, whether that was written where
+        For values that are read past their mapping it also checks whether that was written where
         torch does not see it.
         """
         path = self._path
@@ -371,8 +378,8 @@ class Field:
         return FieldVersion.of(values) == version
 
     def begin(self, seen: Snapshot, *, cacheable: bool) -> FeatureCache | None:
-        """Note which values are read, and whether a cache may serve them; drops a cache of others,
-        else returns it."""
+        """Note which values are read, and whether a cache may serve them; returns their cache, and
+        drops one of other values."""
         with self._lock:
             if seen.generation != self._generation:
                 return None
@@ -388,8 +395,8 @@ class Field:
         return self._cache is None and self._reads >= self._patience and not self._filling
 
     def fill(self, seen: Snapshot, build: Callable[[], FeatureCache]) -> FeatureCache | None:
-        """Fill the cache with the values of ``seen``; None if another thread does, or if they
-        change."""
+        """Fill the cache with the values of ``seen``; None if another thread is filling it, or if
+        they change meanwhile."""
         with self._lock:
             if self._filling:
                 return None
@@ -397,12 +404,10 @@ class Field:
         try:
             cache = build()
             with self._lock:
-                # A write that began before this line raises the count when it ends: the next read
-                # sees it.
-                if (
-                    seen.generation != self._generation
-                    or FieldVersion.of(seen.tensor) != seen.version
-                ):
+                if seen.generation != self._generation:
+                    return None
+                # A write that is under way now counts when it ends: the next read sees it.
+                if FieldVersion.of(seen.tensor) != seen.version:
                     return None
                 self._hold(cache, seen.version)
                 return cache
@@ -431,13 +436,14 @@ class Field:
                 self._hold(cache, seen.version)
 
     def release(self) -> None:
-        """Give the cache up because other rows will be cached: the values are still those of
-        now."""
+        """Give the cache up because other rows will be cached; the values did not change."""
         with self._lock:
-            self._cache, self._path, self._reads = None, None, 0
+            self._cache = None
+            self._path = None
+            self._reads = 0
 
     def invalidate(self) -> FieldVersion | None:
-        """Forget the cache, and call every earlier snapshot old; returns the version that was
+        """Drop the cache and make every earlier snapshot outdated; returns the version that was
         cached."""
         with self._lock:
             version = self._version if self._cache is not None else None
@@ -455,18 +461,22 @@ class Field:
         if values.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(
                 f"field {self._key!r} must not require gradients to be read ahead, got "
-                "requires_grad=True: "
-                "detach() it, or do not prefetch it and read it from the graph"
+                "requires_grad=True: detach() it, or do not prefetch it and read it from the graph"
             )
         return values
 
     def _hold(self, cache: FeatureCache, version: FieldVersion) -> None:
-        self._cache, self._version, self._path, self._reads = cache, version, None, 0
+        self._cache = cache
+        self._version = version
+        self._path = None  # the next read resolves one through the cache
+        self._reads = 0
 
     def _drop(self) -> None:
-        if self._cache is not None:
-            paid = self._reads >= _WORTH * self._patience
-            patience = self._patience // 2 if paid else self._patience * 2
-            self._patience = min(max(_FIRST_PATIENCE, patience), _LAST_PATIENCE)
-        self._cache = self._version = self._path = None
+        if self._cache is not None and self._reads >= _WORTH * self._patience:
+            self._patience = max(_FIRST_PATIENCE, self._patience // 2)
+        elif self._cache is not None:
+            self._patience = min(_LAST_PATIENCE, self._patience * 2)
+        self._cache = None
+        self._version = None
+        self._path = None
         self._reads = 0

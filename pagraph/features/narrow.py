@@ -3,6 +3,7 @@ delivered."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Hashable
 from typing import Any, TypeGuard
@@ -73,7 +74,7 @@ class NarrowFeature:
         self.dtype = form.dtype
         self.num_rows = source.num_rows
         self.row_shape = form.row_shape(source.row_shape)
-        self.row_bytes = form.row_bytes(source.row_shape)
+        self.row_bytes = math.prod(self.row_shape) * form.dtype.itemsize
         self.device = source.device
         self.tier = source.tier
         self._name = name

@@ -60,14 +60,13 @@ class FeatureCache:
             raise ValueError(
                 f"rows must be contiguous with at least 1 dimension, got {tuple(rows.shape)}"
             )
-        if device_slots is not None and (device_slots.dtype, device_slots.shape) != (
-            slots.dtype,
-            slots.shape,
-        ):
-            raise ValueError(
-                f"device_slots must be the table {tuple(slots.shape)}, {slots.dtype}, "
-                f"got {tuple(device_slots.shape)}, {device_slots.dtype}"
-            )
+        if device_slots is not None:
+            want = (tuple(slots.shape), slots.dtype)
+            got = (tuple(device_slots.shape), device_slots.dtype)
+            if got != want:
+                raise ValueError(
+                    f"device_slots must be the table {want[0]}, {want[1]}, got {got[0]}, {got[1]}"
+                )
         self.rows = rows
         self.slots = slots.contiguous()
         self.device_slots = device_slots
@@ -77,7 +76,7 @@ class FeatureCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows and of the table beside them, which may be shared with other caches."""
+        """Bytes of the rows and of their table, which may be shared with other caches."""
         return self.row_nbytes + self.slots.numel() * self.slots.element_size()
 
     @property
@@ -93,7 +92,7 @@ class FeatureCache:
 
 
 class GrowingCache(FeatureCache):
-    """Cache whose rows come from what is read anyway: each is served from the moment it is there.
+    """Cache that takes its rows from what is read anyway; each is served as soon as it is there.
 
     Args:
         rows: Room for all of them, contents undefined.
@@ -103,6 +102,8 @@ class GrowingCache(FeatureCache):
     def __init__(self, rows: Tensor, target: Tensor) -> None:
         super().__init__(rows, torch.full_like(target, -1))
         self._target: Array = target.numpy()
+        # One writer at a time; it waits for nothing and takes no other lock. Two that absorb the
+        # same row write the same bits.
         self._lock = threading.Lock()
 
     def wanted(self, ids: Array) -> Array:
@@ -120,7 +121,8 @@ class GrowingCache(FeatureCache):
         slots = self._target[ids]
         with self._lock:
             word_view(self.rows).index_copy_(0, torch.from_numpy(slots).long(), word_view(rows))
-            # Only now: a reader gets a row's place from this table, never before the row.
+            # Only now, and with a release: readers take no lock, and a place in this table means
+            # that the row is there.
             _gather.publish(self.slots.numpy(), ids, slots)
 
 
@@ -148,7 +150,7 @@ class Hits:
     def now(self) -> tuple[int, ...] | None:
         """The counts, one a part; None: not known yet. Waits for nothing."""
         if self._ready is not None and not self._ready.has_happened:
-            return None
+            return None  # the copy is still being written
         return tuple(self._counts.tolist())
 
     def wait(self) -> tuple[int, ...]:
@@ -163,14 +165,13 @@ class Hits:
 
 
 class CachedFeature(WideFeature):
-    """Rows on the CPU: from a cache where it has them, and from the feature behind it where it has
-    not.
+    """Rows on the CPU: from a cache if it has them, else from the fallback.
 
-    One kernel copies from both sides; rows that it cannot reach are read apart. (On an accelerator:
+    One kernel copies from both; rows that it cannot reach are read separately. (On an accelerator:
     ``AcceleratedFeature``.)
 
     Args:
-        fallback: Delivers on the CPU; has all the rows, as the cache keeps them.
+        fallback: Delivers on the CPU; has all rows, as the cache keeps them.
         cache: Filled from ``fallback``, on the CPU.
 
     Raises:
@@ -296,7 +297,7 @@ def split_ids(
 def part_ends(bounds: Sequence[int] | None, count: int) -> Array:
     """Ends of the parts of ``count`` ids, int64, from ascending ``bounds`` (else ValueError); None:
     one part."""
-    # One call a read, for a few numbers: NumPy's diff takes 8 us.
+    # A loop, for a few numbers at every read: NumPy's diff takes 8 us.
     known = (0, *([count] if bounds is None else bounds))
     if known[-1] != count or any(end < begin for begin, end in pairwise(known)):
         raise ValueError(f"bounds must ascend to the number of ids, {count}, got {list(known[1:])}")
@@ -336,8 +337,8 @@ def growing_cache(
     cache = GrowingCache(
         _empty_rows((len(ids), *source.row_shape), source.dtype, torch.device("cpu")), slots
     )
-    # Pages are made here, not by the first rows, between which the disk would rest: 1 s for 147 MB
-    # in a full group.
+    # Pages are made here. The first rows would make them otherwise, while the disk waits: 1 s for
+    # 147 MB in a full memory group.
     byte_view(cache.rows)[:: mmap.PAGESIZE] = 0
     if before is not None:
         old = before.slots[ids]
@@ -352,8 +353,10 @@ def growing_cache(
 def holds(cache: FeatureCache, source: Feature, ids: Tensor) -> bool:
     """Whether a cache of ``ids`` has the very bits that the source has now; reads all rows that it
     has."""
-    there = (cache.slots[ids[: len(cache)]] >= 0).nonzero().squeeze(1)  # one that grows has not all
-    rows, device = word_view(cache.rows), cache.rows.device
+    # A cache that grows does not have all of them yet.
+    there = (cache.slots[ids[: len(cache)]] >= 0).nonzero().squeeze(1)
+    rows = word_view(cache.rows)
+    device = cache.rows.device
     chunks = _chunks(source, ids[there], device)
     return all(torch.equal(rows[there[places.cpu()].to(device)], words) for places, words in chunks)
 
@@ -372,8 +375,8 @@ def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tupl
 
 
 def _empty_rows(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory for rows; on the CPU NumPy's, in huge pages (100 000 rows of 1 KiB: 8.2 ms, torch's
-    10.9), by the line."""
+    """Memory for rows. On the CPU it begins with a cache line, and comes from NumPy, which asks for
+    huge pages: reading 100 000 rows of 1 KiB took 8.2 ms, from torch's memory 10.9."""
     nbytes = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or nbytes == 0:
         return torch.empty(shape, dtype=dtype, device=device)

@@ -121,9 +121,9 @@ def scattered(
     """The same arrays for reads here and there, with their pages; None where no large one is on
     disk.
 
-    Each page fault of a mapping brings the system's read-ahead, some megabytes where a batch wants a
-    page. That suits passes in order, which keep the mapping that they have. Batches get another one,
-    without read-ahead.
+    Each page fault of a mapping brings the system's read-ahead, some megabytes where a batch wants
+    a page. That suits passes in order, which keep the mapping that they have. Batches get another
+    one, without read-ahead.
     """
     arrays = [_mapped_again(array) for array in (indptr, indices, edge_ids)]
     files = [pages for _, pages in arrays]

@@ -40,7 +40,8 @@ def compressed(edge_index: Tensor, num_src: int, num_dst: int) -> tuple[Tensor, 
     check_range("edge_index[0]", src, num_src)
     check_range("edge_index[1]", dst, num_dst)
     dst, order = torch.sort(dst, stable=True)
-    # The first edge of each destination; a stable sort kept those of one destination in their order.
+    # The first edge of each destination; a stable sort kept those of one destination in their
+    # order.
     bounds = torch.arange(num_dst + 1, dtype=dst.dtype, device=dst.device)
     return torch.searchsorted(dst, bounds).to(dst.dtype), src[order], order
 

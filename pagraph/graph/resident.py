@@ -24,8 +24,8 @@ _PAGE = mmap.PAGESIZE
 _CHUNK = 4096  # pages asked for while the ones before are taken: 16 MiB
 _PICKS = 10.0  # edges of a visit if the sampler does not say: a common fan-out
 _NO_VISITS: Array = np.empty(0, dtype=np.float32)
-# One call at a time: two would share the budget between them without knowing. Held over reads of the
-# disk, and only by callers of keep_resident; batches never take it.
+# One call at a time: two would share the budget between them without knowing. Held over reads of
+# the disk, and only by callers of keep_resident; batches never take it.
 _lock = ForkLock()
 
 

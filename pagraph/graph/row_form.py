@@ -58,10 +58,6 @@ class RowForm:
         with a head."""
         return (self.head + math.prod(wide),) if self.head else tuple(wide)
 
-    def row_bytes(self, wide: tuple[int, ...]) -> int:
-        """Bytes of a stored row of values of shape ``wide``."""
-        return math.prod(self.row_shape(wide)) * self.dtype.itemsize
-
     def wide_shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one row's values, given the shape of all stored rows; ValueError where they
         are not of this form."""

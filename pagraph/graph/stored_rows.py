@@ -123,8 +123,9 @@ class StoredRows:
 class IndexedRows(StoredRows):
     """Rows by reference: row ``i`` is ``source[ids[i]]``; nothing is copied before it is read.
 
-    The wide fields of a part of a partitioned graph: all processes map the same file, and each reads
-    it through its own ids. A graph, a ``FieldSet`` and the loaders take it where they take a tensor.
+    The wide fields of a part of a partitioned graph: all processes map the same file, and each
+    reads it through its own ids. A graph, a ``FieldSet`` and the loaders take it where they take a
+    tensor.
 
     Args:
         source: Shape ``(num_source_rows, ...)``, on the CPU, dense; often a mapped file.

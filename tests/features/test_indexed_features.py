@@ -96,6 +96,14 @@ def test_sources_that_are_no_runs_of_bytes(mapped):
         assert torch.equal(cached.read(ids), source[rows.ids[ids]])
 
 
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_conjugated_source_keeps_its_values(owned):
+    rows = rows_of(wide(dtype=torch.complex64).conj())
+    ids = draw(50, N, 3)
+    read = host_feature(rows, CPU, owned=owned).read(ids)
+    assert torch.equal(read, rows.materialize()[ids])
+
+
 @pytest.mark.parametrize("bad", [-1, N, SOURCE_ROWS, 2**40])
 @pytest.mark.parametrize("share", [0, 2])
 def test_ids_outside_the_rows_are_refused(mapped, bad, share):

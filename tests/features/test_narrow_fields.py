@@ -52,7 +52,8 @@ def test_rows_from_a_cache_beside_it_and_without_one(name, dtype, width, where, 
         rows = NarrowRows(wide[:, 1:-2], dtype)
     stored = host_feature(rows, CPU)
     assert isinstance(stored, DiskFeature if where == "disk" else HostFeature)
-    assert stored.row_bytes == rows.form.row_bytes((width,)) and stored.decoding == rows.decoding
+    assert stored.row_bytes == rows.form.row_shape((width,))[0] * rows.form.dtype.itemsize
+    assert stored.decoding == rows.decoding
     ids, chosen = torch.randint(0, N, (300,)), torch.randperm(N)[:40]
     cache = fill_cache(stored, chosen, device=CPU, num_nodes=N)
     assert cache.row_nbytes == 40 * stored.row_bytes and holds(cache, stored, chosen)

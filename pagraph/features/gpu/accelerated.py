@@ -196,7 +196,8 @@ class AcceleratedFeature(WideFeature):
         """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""
         cache = self._cache
         kernels = self._accelerator.runs_kernels
-        # The ids begin their way to the CPU before the hits are read, and are waited for afterwards.
+        # The ids begin their way to the CPU before the hits are read, and are waited for
+        # afterwards.
         fetched = None if there is None else self._fetch(there)
         if cache is not None and kernels:
             there = self._sent(index) if there is None else there
@@ -234,7 +235,8 @@ class AcceleratedFeature(WideFeature):
         return self._ring.upload([torch.from_numpy(index)])[0]
 
     def _fetch(self, tensor: Tensor) -> tuple[Tensor, Event]:
-        """A copy on the CPU of a tensor of the device, and when it is complete; waits for nothing."""
+        """A copy on the CPU of a tensor of the device, and when it is complete; waits for
+        nothing."""
         nbytes = tensor.numel() * tensor.element_size()
         memory = self._accelerator.host_memory(nbytes).view(tensor.dtype)
         memory.copy_(tensor, non_blocking=True)

@@ -30,7 +30,8 @@ once."""
 
 @dataclass(eq=False)
 class _Way:
-    """One field's transfer, with the version of the values that it serves and the reads of these."""
+    """One field's transfer, with the version of the values that it serves and the reads of
+    these."""
 
     transfer: Transfer
     version: FieldVersion
@@ -89,8 +90,8 @@ class Link:
             way.reads += 1
             transfer = way.transfer if way.reads > _PATIENCE else self._passing
         if old is not None:
-            # Or its pin would keep the old values alive. Outside the lock: `close` waits for a thread
-            # that measures.
+            # Or its pin would keep the old values alive. Outside the lock: `close` waits for a
+            # thread that measures.
             old.close()
         return transfer
 
@@ -143,8 +144,8 @@ def _same_memory(one: FieldVersion, other: FieldVersion) -> bool:
 
 
 _CHUNK_BYTES = 64 << 20
-"""Rows that one kernel brings over the bus. Their ids go through the pinned buffers first: 1 MiB for
-rows of 512 bytes."""
+"""Rows that one kernel brings over the bus. Their ids go through the pinned buffers first: 1 MiB
+for rows of 512 bytes."""
 _COMPARED_BYTES = 8 << 20
 """Rows compared at once; the device needs this much memory besides the cache."""
 
@@ -169,9 +170,9 @@ def fill_rows(
 ) -> tuple[Tensor, Filling]:
     """The rows of ``ids`` on the accelerator, in that order; waits for nothing on the device.
 
-    Where the device reads host memory itself, a kernel puts each row in its place; all rows in their
-    own order are one plain copy. Else the CPU gathers them into pinned buffers, filling one while
-    another is copied. ``ids`` are int64, on the CPU, without repeats.
+    Where the device reads host memory itself, a kernel puts each row in its place; all rows in
+    their own order are one plain copy. Else the CPU gathers them into pinned buffers, filling one
+    while another is copied. ``ids`` are int64, on the CPU, without repeats.
     """
     with link.stream.use():
         reached = transfer.reach(source, link.ring)

@@ -19,13 +19,13 @@ from ..store import FeatureCache
 _LINE = 128  # bytes that a device asks the host for at once
 _TILE = 1024  # words of a tile, up to 8 KiB; see kernels
 _ON_THE_BUS = 128
-"""Programs that read host memory at once. Their 1 MiB of reads in flight is several times what a bus
-has on its way (64 GB/s times 2 us); more would only keep the user's kernels off the processors while
-they wait. GraphBolt limits such reads to 6144 threads; these are 16 384. On an H100, 64 to 8192
-programs are equally fast and 32 are 4 % slower."""
+"""Programs that read host memory at once. Their 1 MiB of reads in flight is several times what a
+bus has on its way (64 GB/s times 2 us); more would only keep the user's kernels off the processors
+while they wait. GraphBolt limits such reads to 6144 threads; these are 16 384. On an H100, 64 to
+8192 programs are equally fast and 32 are 4 % slower."""
 _WORTH_ORDERING = 16 << 20
-"""Bytes of rows from which host memory is read in the order of its addresses: 52 GB/s of random rows
-instead of 27 (H100, PCIe 5, pages of 4 KiB; a copy has 55 GB/s), for a sort of some 0.1 ms."""
+"""Bytes of rows from which host memory is read in the order of its addresses: 52 GB/s of random
+rows instead of 27 (H100, PCIe 5, pages of 4 KiB; a copy has 55 GB/s), for a sort of some 0.1 ms."""
 _MOST_INT32 = 2**31 - 1
 _MOST_PARTS = 8  # parts of the ids that one launch counts: arguments end0 to end7 of the kernel
 # Rows of a tile: 100 000 labels are 400 programs, enough for all processors of a device.
@@ -226,8 +226,8 @@ def _words(memory: Tensor, word: int, decoding: Decoding | None) -> Tensor:
 
 
 def _turning(rows: ReachableRows | None, row_bytes: int, word: int) -> tuple[int, int]:
-    """Words of a line, and from the begin of a line to the first row; (1, 0) where reads need not be
-    turned to lines, see kernels."""
+    """Words of a line, and from the begin of a line to the first row; (1, 0) where reads need not
+    be turned to lines, see kernels."""
     if rows is None or rows.memory.device.type != "cpu" or row_bytes <= _LINE:
         return 1, 0
     lead = rows.memory.data_ptr() % _LINE

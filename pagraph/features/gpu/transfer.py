@@ -114,8 +114,9 @@ def _put(rows: Tensor, places: Tensor, out: Tensor, decoding: Decoding | None) -
 
 ZERO_COPY, STAGING = "zero-copy", "staging"
 _MODES = ("auto", ZERO_COPY, STAGING)
-# The measurement of the two ways: runs grow eightfold from _FIRST_ROWS until one takes _LONG seconds
-# (then their set-up no longer counts) or _SAMPLE_BYTES; the medians of _RUNS such runs are compared.
+# The measurement of the two ways: runs grow eightfold from _FIRST_ROWS until one takes _LONG
+# seconds (then their set-up no longer counts) or _SAMPLE_BYTES; the medians of _RUNS such runs are
+# compared.
 _SAMPLE_BYTES = 32 << 20
 _FIRST_ROWS = 32
 _LONG = 0.01
