@@ -13,6 +13,8 @@ from ..system.checks import as_integer
 from .csc import check_range
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from .graph import EdgeType, Graph
 
 
@@ -55,28 +57,35 @@ def plain_tensor(edge_index: Tensor) -> Tensor:
     return edge_index.as_subclass(Tensor)
 
 
-def _moved(value: Any, device: torch.device | str) -> Any:
-    """A batch, or a part of one, with all tensors in it on ``device``.
+class BatchPart:
+    """Base of batches and of the dataclasses in them."""
 
-    Copies from the CPU to an accelerator are not waited for: the stream orders them before what is
-    computed there. Those to the CPU are, for the next line may read the values.
-    """
-    moved = value
+    def to(self, device: torch.device | str) -> Self:
+        """The same with all tensors on ``device``; copies to an accelerator are not waited for."""
+        moved: Self = _moved(self, torch.device(device))
+        return moved
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """A batch, or a part of one, with all tensors in it on ``device``."""
     if isinstance(value, Tensor):
-        moved = value.to(device, non_blocking=torch.device(device).type != "cpu")
-    elif isinstance(value, dict):
-        moved = {key: _moved(part, device) for key, part in value.items()}
-    elif isinstance(value, list):
-        moved = [_moved(part, device) for part in value]
-    elif is_dataclass(value):
+        # The stream orders a copy to an accelerator before what is computed there. One to the CPU
+        # is waited for: the next line may read the values.
+        return value.to(device, non_blocking=device.type != "cpu")
+    if isinstance(value, dict):
+        return {key: _moved(part, device) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_moved(part, device) for part in value]
+    if is_dataclass(value):
+        # Not vars(value): users may have set attributes of their own on a batch.
         names = [part.name for part in fields(value)]
         made: Any = type(value)
-        moved = made(**{name: _moved(getattr(value, name), device) for name in names})
-    return moved
+        return made(**{name: _moved(getattr(value, name), device) for name in names})
+    return value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Block:
+class Block(BatchPart):
     """One bipartite layer of a mini-batch (DGL's block, the MFG), compressed by destination.
 
     The destination vertices are the first ``num_dst`` source vertices. All ids are local to the
@@ -112,11 +121,6 @@ class Block:
     def num_edges(self) -> int:
         """Number of edges."""
         return len(self.indices)
-
-    def to(self, device: torch.device | str) -> Block:
-        """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
-        moved: Block = _moved(self, device)
-        return moved
 
     def to_pyg(self) -> Tensor:
         """The edges as an ``edge_index`` for PyG's layers, on the block's device; PyG itself is not
@@ -205,7 +209,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Links:
+class Links(BatchPart):
     """Pairs of vertices that a batch is about, of one edge type; ends are places in the batch's
     ``output_nodes``.
 
@@ -220,18 +224,12 @@ class Links:
     negative: Tensor
     edge_ids: Tensor | None = None
 
-    def to(self, device: torch.device | str) -> Links:
-        """The links with their tensors on ``device``; copies to an accelerator are not waited
-        for."""
-        moved: Links = _moved(self, device)
-        return moved
-
     def __repr__(self) -> str:
         return f"Links(positive={self.positive.shape[1]}, negative={self.negative.shape[1]})"
 
 
 @dataclass(eq=False, repr=False)
-class MiniBatch:
+class MiniBatch(BatchPart):
     """A sampled mini-batch; ``blocks[0]`` is the outermost layer.
 
     Attributes:
@@ -259,12 +257,6 @@ class MiniBatch:
         ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``."""
         return [len(self.output_nodes), *(block.num_src for block in reversed(self.blocks))]
 
-    def to(self, device: torch.device | str) -> MiniBatch:
-        """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited
-        for."""
-        moved: MiniBatch = _moved(self, device)
-        return moved
-
     def __repr__(self) -> str:
         return (
             f"MiniBatch(output={len(self.output_nodes)}, input={len(self.input_nodes)}, "
@@ -273,7 +265,7 @@ class MiniBatch:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Relation:
+class Relation(BatchPart):
     """The edges of one edge type in a block; ids are local to their vertex types.
 
     Attributes:
@@ -293,15 +285,9 @@ class Relation:
         """Number of edges."""
         return len(self.indices)
 
-    def to(self, device: torch.device | str) -> Relation:
-        """The edges with their tensors on ``device``; copies to an accelerator are not waited
-        for."""
-        moved: Relation = _moved(self, device)
-        return moved
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeteroBlock:
+class HeteroBlock(BatchPart):
     """One layer of a mini-batch over several vertex and edge types.
 
     Of each vertex type the destination vertices are the first source vertices.
@@ -334,11 +320,6 @@ class HeteroBlock:
         """
         return {etype: edge_pairs(r.indptr, r.indices) for etype, r in self.relations.items()}
 
-    def to(self, device: torch.device | str) -> HeteroBlock:
-        """The block with its tensors on ``device``; copies to an accelerator are not waited for."""
-        moved: HeteroBlock = _moved(self, device)
-        return moved
-
     def only(self) -> Block:
         """The block of a graph with one vertex type and one edge type."""
         (relation,) = self.relations.values()
@@ -354,7 +335,7 @@ class HeteroBlock:
 
 
 @dataclass(eq=False, repr=False)
-class HeteroMiniBatch:
+class HeteroMiniBatch(BatchPart):
     """A mini-batch over several vertex and edge types; ``blocks[0]`` is the outermost layer.
 
     Attributes:
@@ -388,12 +369,6 @@ class HeteroMiniBatch:
         (output_nodes,) = self.output_nodes.values()
         links = None if self.links is None else next(iter(self.links.values()))
         return MiniBatch(output_nodes, [block.only() for block in self.blocks], links=links)
-
-    def to(self, device: torch.device | str) -> HeteroMiniBatch:
-        """The mini-batch with its tensors on ``device``; copies to an accelerator are not waited
-        for."""
-        moved: HeteroMiniBatch = _moved(self, device)
-        return moved
 
     def __repr__(self) -> str:
         output = {ntype: len(ids) for ntype, ids in self.output_nodes.items()}
