@@ -34,6 +34,11 @@ from ..sampling.kernels.hop import place_of
 from ..system._paging import is_cold
 
 
+def _element(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
+    """LLVM's pointer to ``array[offset]``, unchecked."""
+    return builder.gep(context.make_array(array_type)(context, builder, array).data, [offset])
+
+
 @intrinsic
 def copy_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count: Any) -> Any:
     """Copy ``count`` bytes from ``source[start:]`` to ``out[to:]``, both 1-D uint8 arrays.
@@ -46,15 +51,14 @@ def copy_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, count
     literal = count.literal_value if isinstance(count, types.IntegerLiteral) else None
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointers = []
-        for array_type, array, offset in ((out, args[0], args[1]), (source, args[2], args[3])):
-            struct = context.make_array(array_type)(context, builder, array)
-            pointers.append(builder.gep(struct.data, [offset]))
-        i1, i64 = ir.IntType(1), ir.IntType(64)
-        fn_type = ir.FunctionType(ir.VoidType(), [pointers[0].type, pointers[1].type, i64, i1])
-        fn = cgutils.get_or_insert_function(builder.module, fn_type, "llvm.memcpy.p0i8.p0i8.i64")
+        target = _element(context, builder, out, args[0], args[1])
+        origin = _element(context, builder, source, args[2], args[3])
+        i1 = ir.IntType(1)
+        i64 = ir.IntType(64)
         length = args[4] if literal is None else i64(literal)
-        builder.call(fn, [*pointers, length, i1(0)])
+        fn_type = ir.FunctionType(ir.VoidType(), [target.type, origin.type, i64, i1])
+        fn = cgutils.get_or_insert_function(builder.module, fn_type, "llvm.memcpy.p0i8.p0i8.i64")
+        builder.call(fn, [target, origin, length, i1(0)])
         return context.get_dummy_value()
 
     count_type = types.intp if literal is None else count
@@ -68,16 +72,11 @@ def stream_bytes(typingctx: Any, out: Any, to: Any, source: Any, start: Any, cou
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = ir.VectorType(ir.IntType(64), count.literal_value // 8).as_pointer()
-        to, start = (
-            builder.bitcast(
-                builder.gep(context.make_array(kind)(context, builder, array).data, [offset]), word
-            )
-            for kind, array, offset in ((out, args[0], args[1]), (source, args[2], args[3]))
-        )
-        store = builder.store(builder.load(start, align=1), to, align=count.literal_value)
-        store.set_metadata(
-            "nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
-        )
+        target = builder.bitcast(_element(context, builder, out, args[0], args[1]), word)
+        origin = builder.bitcast(_element(context, builder, source, args[2], args[3]), word)
+        store = builder.store(builder.load(origin, align=1), target, align=count.literal_value)
+        past_caches = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        store.set_metadata("nontemporal", past_caches)
         return context.get_dummy_value()
 
     return types.void(out, types.intp, source, types.intp, count), codegen
@@ -259,6 +258,7 @@ def gather_part(
     for i in range(stop):
         if i + 2 * _ROWS_AHEAD < count:
             prefetch(slots, np.int64(ids[i + 2 * _ROWS_AHEAD]))
+            # In this body, not by prefetch_entry: see the module's text.
             if table is not None:
                 prefetch(table, np.int64(ids[i + 2 * _ROWS_AHEAD]))
         if i + _ROWS_AHEAD < count:

@@ -23,18 +23,18 @@ from ..system.paging import GAP, GAP_IN_ORDER, Pages
 from .feature import Array, Feature, HostFeature, byte_view, id_array
 from .store import FeatureCache, GrowingCache
 
-# A storage is never moved from memory to disk, so one look is enough; the entry dies with the
+# A storage is never moved from memory to disk, so one look is enough. An entry dies with its
 # storage.
 _known: weakref.WeakKeyDictionary[torch.UntypedStorage, bool] = weakref.WeakKeyDictionary()
+# Guards _known, for one look-up or insertion at a time: the look itself reads a file of /proc.
 _lock = threading.Lock()
 
 
 def on_disk(values: Tensor | StoredRows) -> bool:
-    """Whether the memory of a CPU tensor, or of the one that rows are read from, is a mapped file
+    """Whether the memory of a CPU tensor, or of the tensor behind stored rows, is a mapped file
     (``numpy.memmap``).
 
-    Files in memory (``/dev/shm``, any tmpfs, memfd) do not count. False where the system does not
-    tell.
+    Files in memory (``/dev/shm``, any tmpfs, memfd) do not count. False if the system does not say.
     """
     tensor = stored_tensor(values)
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.numel() == 0:
@@ -49,18 +49,18 @@ def on_disk(values: Tensor | StoredRows) -> bool:
     return known
 
 
-_SAMPLES = 128
+_SAMPLES = 128  # rows looked at, of a read or of a file
 # A file of which at most a tenth is missing is read as it is.
 _WARM = 10
 _NO_SLOTS: Array = np.empty(0, dtype=np.int32)
 
 
 class DiskFeature(HostFeature):
-    """Rows of a mapped file: all pages of a read are requested at once, so that the disk works in
+    """Rows of a mapped file. All pages of a read are requested at once, so that the disk works in
     parallel.
 
-    Otherwise a gather waits for one page at a time, or for the megabytes around it that the system
-    guesses at. When a sample of the rows is in memory already, nothing is requested.
+    Without that a gather waits for one page at a time, or for the megabytes around it that the
+    system reads ahead. Nothing is requested if a sample of the rows is in memory already.
     """
 
     tier = "disk"
@@ -85,10 +85,12 @@ class DiskFeature(HostFeature):
         asked = (_NO_SLOTS if slots is None else slots, num_cached, ids)
         if not self._count_cold(*asked):
             return
+        # Sorted ids are a bulk read, as when a cache is filled.
         gap = GAP_IN_ORDER if _csc.is_sorted(ids) else GAP
         misses = np.empty(len(ids), dtype=ids.dtype)
         misses = misses[: _gather.find_misses(*asked, misses)]
         if self.table is not None:
+            # A bad id is refused when its row is copied.
             misses = self.table[misses[(misses >= 0) & (misses < self.num_rows)]]
         self._pages.ask(np.sort(misses), gap=gap)
 
@@ -120,11 +122,11 @@ class DiskFeature(HostFeature):
         )
 
     def read_into(self, ids: Array, places: Array, out: Array) -> None:
-        """Read the rows of distinct ``ids``, which are in range, in the file's order to ``places``
+        """Read the rows of distinct ``ids``, which are in range, in the file's order, to ``places``
         of ``out``.
 
-        They come from the disk past the system's page cache; through the mapping where the file is
-        not to be opened, or the mapping was written.
+        They come from the disk past the system's page cache, or through the mapping if the file
+        cannot be opened or the mapping was written.
 
         Args:
             ids: Shape ``(n,)``, int64.

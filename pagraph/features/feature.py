@@ -31,7 +31,7 @@ class Feature(Protocol):
         row_bytes: Bytes of one row.
         device: Where :meth:`read` delivers.
         tier: Where the rows come from: "host", "disk" or "device".
-        decoding: How they become values; None: they are.
+        decoding: How the rows become values; None: they are values.
     """
 
     num_rows: int
@@ -48,7 +48,7 @@ class Feature(Protocol):
         Args:
             ids: 1-D int32 or int64 tensor.
             out: A contiguous tensor of that shape, ``dtype`` and ``device`` to write to and return,
-                or where memory on the CPU is taken from.
+                or the pool from which memory on the CPU is taken.
 
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.

@@ -1,5 +1,5 @@
 """Field: one named tensor that may be replaced or written at any time, and how its rows are read
-now."""
+at present."""
 
 from __future__ import annotations
 
@@ -42,17 +42,19 @@ class Snapshot:
 
 
 class ReadPath:
-    """Resolved read path of one version of a field, recognised by one comparison on each read.
+    """How one version of a field is read: resolved once, and recognised by one comparison at each
+    read.
 
-    Refers to the values' memory without owning it, so that values which were replaced are freed: a
-    reader holds that memory while it reads. ``stored`` are the rows as a cache keeps them.
+    It does not own the values' memory, so that values which were replaced are freed; a reader holds
+    that memory while it reads.
 
     Attributes:
+        base: The rows where they are.
+        stored: The rows as a cache keeps them.
         feature: The rows as they are read on the CPU.
         plain: The same, if they are plain rows in memory and no cache may serve them; else None.
         accelerated: The rows as they are read on an accelerator; None until they were.
-        declined: The choice under which these values were considered for caching and not worth a
-            row.
+        declined: The choice of cached rows by which these values were not worth one row.
     """
 
     __slots__ = (
@@ -113,8 +115,8 @@ class ReadPath:
         self._mark = None if isinstance(self.base, DeviceFeature) else mark
 
     def hold(self, values: FieldValue) -> object | None:
-        """The memory of the values; None if the path was not resolved for them, or they were
-        written since."""
+        """The memory of the values; None if this is not their path, or they were written since it
+        was resolved."""
         if self._values() is not values or self._mark is None:
             return None
         if not isinstance(values, Tensor):
@@ -249,8 +251,8 @@ class FieldRows:
         version: The version of the field that was read; None: rows of a user's storage, which has
             none.
         generation: The field's count of invalidations at that time.
-        begun: When an accelerator began to read. None: there is none, the values are there.
-        ready: When the values are there.
+        begun: When an accelerator began to read; None on the CPU, where nothing is pending.
+        ready: When the values have arrived.
         accelerator: The tensor's.
     """
 
@@ -274,13 +276,13 @@ Reading = tuple[object, FieldValue, ReadPath]
 
 
 class Field:
-    """A field whose source is asked for the values at every read, and its cache while they stay the
-    same.
+    """A field whose source is asked for the values at every read, with a cache of them while they
+    stay the same.
 
-    A cache serves only the version it was filled from. When another version is read, the cache is
-    dropped; it is due to be filled again once one version was read ``patience`` times in a row.
-    Patience doubles when a cache was dropped before it had paid for itself (so a field that is
-    written at every step is not cached at every step), else halves.
+    A cache serves only the version from which it was filled, and is dropped when another version is
+    read. It is filled again once one version was read ``patience`` times in a row. Patience doubles
+    when a cache was dropped before it had paid for itself, so that a field which is written at
+    every step is not cached at every step; otherwise it halves.
 
     Args:
         key: The field's name, for errors.
@@ -306,7 +308,7 @@ class Field:
         self._lock = threading.Lock()
         self._generation = 0
         self._cache: FeatureCache | None = None
-        # Of the cache, or of the last read while there is none.
+        # The version that is cached, or without a cache the one that was read last.
         self._version: FieldVersion | None = None
         self._path: ReadPath | None = None
         self._reads = 0  # of that version

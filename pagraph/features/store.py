@@ -1,4 +1,4 @@
-"""Cached rows: slots, look-up with misses read from the source, filling, pending hit counts."""
+"""Cached rows: their table, reads that take misses from the source, filling, counts of hits."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class FeatureCache:
     Args:
         rows: Shape ``(num_cached, ...)``, contiguous, on the device that reads them.
         slots: Shape ``(num_nodes,)``, int32 on the CPU: the row of each vertex in ``rows``.
-            Negative and ``num_cached`` or more: not cached, so that features can share the table
-            with different numbers of rows.
+            Negative, or ``num_cached`` and more: not cached. So features with different numbers of
+            cached rows share one table.
         device_slots: The same table where the rows are, for kernels.
     """
 
@@ -127,7 +127,7 @@ class GrowingCache(FeatureCache):
 
 
 class Hits:
-    """Cache hits of each part of a read, which a device may still be counting.
+    """Cache hits in each part of a read, which a device may still be counting.
 
     Args:
         counts: On the CPU, int64, shape ``(parts,)``.
@@ -148,13 +148,13 @@ class Hits:
         return cls(torch.tensor(list(counts), dtype=torch.int64, device="cpu"))
 
     def now(self) -> tuple[int, ...] | None:
-        """The counts, one a part; None: not known yet. Waits for nothing."""
+        """The counts, one per part; None: not known yet. Waits for nothing."""
         if self._ready is not None and not self._ready.has_happened:
             return None  # the copy is still being written
         return tuple(self._counts.tolist())
 
     def wait(self) -> tuple[int, ...]:
-        """The counts, one a part; waits for the device."""
+        """The counts, one per part; waits for the device."""
         if self._ready is not None:
             self._ready.wait()
         return tuple(self._counts.tolist())
@@ -261,8 +261,7 @@ class CachedFeature(WideFeature):
 def read_counted(
     feature: Feature, ids: Tensor, pool: BufferPool | None, bounds: Sequence[int] | None
 ) -> tuple[Tensor, tuple[int, ...] | None]:
-    """Rows on the CPU, with the cache hits of each part of the ids; None where there is no
-    cache."""
+    """Rows on the CPU, with the cache hits of each part of the ids; None without a cache."""
     if isinstance(feature, CachedFeature):
         return feature.read_counted(ids, pool, bounds)
     return feature.read(ids, pool), None
@@ -332,8 +331,8 @@ def fill_cache(
 def growing_cache(
     source: Feature, ids: Tensor, *, slots: Tensor, before: FeatureCache | None
 ) -> GrowingCache:
-    """A cache for the rows of ``ids`` on the CPU, with those that another cache of the same values
-    has ``before``."""
+    """A cache for the rows of ``ids`` on the CPU. It begins with the rows that ``before``, another
+    cache of the same values, has of them."""
     cache = GrowingCache(
         _empty_rows((len(ids), *source.row_shape), source.dtype, torch.device("cpu")), slots
     )
@@ -351,8 +350,8 @@ def growing_cache(
 
 
 def holds(cache: FeatureCache, source: Feature, ids: Tensor) -> bool:
-    """Whether a cache of ``ids`` has the very bits that the source has now; reads all rows that it
-    has."""
+    """Whether a cache of ``ids`` has the same bits as the source now; reads all of its rows from
+    the source."""
     # A cache that grows does not have all of them yet.
     there = (cache.slots[ids[: len(cache)]] >= 0).nonzero().squeeze(1)
     rows = word_view(cache.rows)
@@ -362,11 +361,11 @@ def holds(cache: FeatureCache, source: Feature, ids: Tensor) -> bool:
 
 
 def _chunks(source: Feature, ids: Tensor, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """The rows of ``ids`` in words, some at a time, each with its places in ``ids``; on
-    ``device``."""
-    # Most valuable first keeps the hottest rows together in the cache; a disk is read in its own
-    # order. (NumPy sorts: torch wakes its thread pool first, 0.15 s for 100 000 ids on a busy
-    # machine.)
+    """The rows of ``ids`` as words on ``device``, a chunk at a time, with their places in
+    ``ids``."""
+    # In the cache the most valuable rows lie together; a disk is read in the order of its file.
+    # NumPy sorts, since torch wakes its thread pool first: 0.15 s for 100 000 ids on a busy
+    # machine.
     places = torch.from_numpy(np.argsort(ids.numpy()))
     step = rows_per_chunk(source.row_bytes, _CHUNK_BYTES)
     for start in range(0, len(ids), step):

@@ -144,11 +144,11 @@ class CSC:
 
     @property
     def scattered(self) -> CSC:
-        """The same edges for reads here and there, with :attr:`pages` where large arrays are on
-        disk and not in memory.
+        """The same edges for scattered reads, with :attr:`pages` if large arrays are on disk and
+        not in memory.
 
-        Passes over all edges use this CSC itself, which the system reads ahead. Arrays must not be
-        written to.
+        Passes over all edges use this CSC itself, for which the system reads ahead. The arrays must
+        not be written to.
 
         Raises:
             FormatError: A file was changed since it was opened.
@@ -438,7 +438,7 @@ def writeable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _range(ids: Tensor) -> tuple[int, int]:
-    """Smallest and largest id; (0, -1) when there is none."""
+    """Smallest and largest id; (0, -1) without ids."""
     if len(ids) == 0:
         return 0, -1
     low, high = torch.aminmax(ids)

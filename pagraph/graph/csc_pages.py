@@ -1,4 +1,4 @@
-"""Arrays of a CSC in mapped files: mapped once more for reads here and there, and asked for before
+"""Arrays of a CSC in mapped files: mapped once more for scattered reads, and requested before
 they are touched."""
 
 from __future__ import annotations
@@ -118,8 +118,7 @@ class CSCPages:
 def scattered(
     indptr: Tensor, indices: Tensor, edge_ids: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, CSCPages] | None:
-    """The same arrays for reads here and there, with their pages; None where no large one is on
-    disk.
+    """The same arrays for scattered reads, with their pages; None if no large array is on disk.
 
     Each page fault of a mapping brings the system's read-ahead, some megabytes where a batch wants
     a page. That suits passes in order, which keep the mapping that they have. Batches get another

@@ -204,9 +204,9 @@ class Graph:
             MissingDependencyError: PyG is not installed.
             TypeError: ``data`` is something else.
             ValueError: A dataset holds another number of graphs than 1; an edge leads out of the
-                graph; a vertex type does not say how many vertices it has, or there is none; there
-                are neither edges nor vertices; ``x`` has another number of rows; dicts by type name
-                other types than the edges'.
+                graph; a vertex type does not say how many vertices it has, or there is no type;
+                there are neither edges nor vertices; ``x`` has another number of rows; dicts by
+                type name other types than the edges'.
         """
         graph: Graph = call_late("whole_graph", data)
         return graph

@@ -120,7 +120,7 @@ def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Ten
 
     Args:
         path: A ``.npy`` file in C order and the machine's byte order.
-        random_access: Rows will be read here and there: do not read ahead (large files only).
+        random_access: Rows will be read in random order: no read-ahead (large files only).
 
     Raises:
         FormatError: The file is no such array, is truncated, or has bytes after the array.

@@ -128,7 +128,7 @@ class Link:
             way.transfer.close()
 
     def close(self) -> None:
-        """Unpin everything; what is read later is pinned anew."""
+        """Unpin everything; values that are read later are pinned again."""
         for key in list(self._ways):
             self.forget(key)
 
@@ -185,8 +185,7 @@ def fill_rows(
 def holds_on_device(
     cache: FeatureCache, source: HostRows, ids: Tensor, link: Link, transfer: Transfer
 ) -> bool:
-    """Whether a cache of ``ids`` has the very bits that the source has now; reads all of these
-    rows."""
+    """Whether a cache of ``ids`` has the same bits as the source now; reads all of these rows."""
     with link.stream.use():
         reached = transfer.reach(source, link.ring)
         same = []  # tensors on the device: nothing waits before the end
