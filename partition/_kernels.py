@@ -74,13 +74,13 @@ def number(ids, local):
 
 
 @kernel
-def count_inside(indptr, indices, ids, inner, local, counts):
-    """Count in-edges of ``ids[:inner]`` whose source has a number (``local >= 0``); returns how
+def count_inside(indptr, indices, ids, local, counts):
+    """Count in-edges of ``ids`` whose source has a number (``local >= 0``); returns how
     many have none, and how many sources those have, whose entries of ``local`` turn from -1 to
     -2."""
     missing = np.int64(0)
     sources = np.int64(0)
-    for i in range(inner):
+    for i in range(len(ids)):
         v = ids[i]
         found = 0
         begin, end = indptr[v], indptr[v + 1]
@@ -100,11 +100,11 @@ def count_inside(indptr, indices, ids, inner, local, counts):
 
 
 @kernel
-def copy_inside(indptr, indices, edge_ids, ids, inner, local, out_indices, out_ids):
+def copy_inside(indptr, indices, ids, local, edge_ids, out_indices, out_ids):
     """Write those edges in their order: the source's number, and the edge's id (its position if
     there are no ids)."""
     at = 0
-    for i in range(inner):
+    for i in range(len(ids)):
         v = ids[i]
         begin, end = indptr[v], indptr[v + 1]
         check_row(begin, end, len(indices))

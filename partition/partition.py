@@ -12,8 +12,6 @@ from torch import Tensor
 from ..graph.graph import Graph
 from .numbering import Numbering, merged
 
-__all__ = ["MAX_HOPS", "PartVertices", "Partition", "Progress", "Ticks", "vertices_within"]
-
 MAX_HOPS = 253
 """Largest number of hops, which are counted in one byte."""
 
@@ -77,6 +75,11 @@ class PartVertices:
     def num_seeds(self) -> int:
         """Number of seeds."""
         return self.hop_ends[0]
+
+    @property
+    def num_inner(self) -> int:
+        """Number of vertices whose in-edges belong to the part: all but those of the last hop."""
+        return self.hop_ends[-2] if len(self.hop_ends) > 1 else self.num_seeds
 
     def by_type(self, numbering: Numbering) -> dict[str, PartVertices]:
         """The vertices of each type, ``ids`` being numbers over all types and those of the result
