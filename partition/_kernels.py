@@ -7,7 +7,8 @@ from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 from ..sampling.kernels.hop import _A, _B, mix
 
-_AHEAD = 32
+_AHEAD = 32  # elements to prefetch ahead: random reads of ``local`` then overlap
+# A float has 53 bits: the lowest 11 of 64 are dropped to make a number in [0, 1).
 _S11 = np.uint64(11)
 
 
@@ -42,7 +43,10 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):
         degree = end - begin
         if degree == 0:
             continue
-        share = draws[i] if fanout < 0 or degree <= fanout else draws[i] * fanout / degree
+        # Each in-neighbour is among ``fanout`` of ``degree`` with a chance of fanout / degree.
+        share = draws[i]
+        if 0 <= fanout < degree:
+            share = draws[i] * fanout / degree
         total += share * degree
         for e in range(begin, end):
             u = indices[e]
@@ -91,6 +95,7 @@ def count_inside(indptr, indices, ids, local, counts):
             check_id(u, len(local))
             if local[u] >= 0:
                 found += 1
+            # -2: absent and counted, so that a source with several edges is counted once.
             elif local[u] == -1:
                 local[u] = -2
                 sources += 1
@@ -130,6 +135,7 @@ def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):
         for i in range(begin, hop_ends[hop]):
             v = ids[i]
             if hop < nearest[v]:
+                # The part that had it so far has one less.
                 if owner[v] >= 0:
                     sizes[owner[v]] -= 1
                 owner[v] = part
@@ -150,6 +156,7 @@ def take_ties(ids, hop_ends, part, owner, nearest, sizes, shares):
             v = ids[i]
             own = owner[v]
             if own != part and hop == nearest[v]:
+                # A hash of vertex and part, not a generator: the result depends on nothing else.
                 drawn = mix(np.uint64(v) * _A + np.uint64(part) * _B)
                 if np.float64(drawn >> _S11) * 2.0**-53 < shares[own]:
                     owner[v] = part

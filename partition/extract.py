@@ -16,10 +16,9 @@ from ..graph.csc import CSC, id_dtype
 from ..graph.field_value import FieldValue
 from ..graph.graph import EdgeType, Graph
 from .methods.balancing import deal_out
-from .numbering import Numbering
-from .partition import Partition, PartVertices
+from .partition import Numbering, Partition, PartVertices
 
-_HALVINGS = 50
+_HALVINGS = 50  # of an interval of vertices: the level is then exact to far less than one
 
 
 class SelectedRows:
@@ -268,8 +267,8 @@ class PartFields:
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
 
-    Of several a hash chooses: where two hops reach everything, a fixed order would give nearly all
-    to one part. Takes 5 bytes a vertex beside one part at a time.
+    A hash chooses among several: where two hops reach everything, a fixed order would give nearly
+    all to one part. Takes 5 bytes a vertex and one part at a time.
     """
     from . import _kernels
 
@@ -277,7 +276,8 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     nearest = np.full(num_nodes, 255, np.uint8)
     sizes = np.zeros(0, np.int64)
     for part, vertices in enumerate(parts):
-        sizes, tied = np.append(sizes, 0), np.zeros(part + 1, np.int64)
+        sizes = np.append(sizes, 0)
+        tied = np.zeros(part + 1, np.int64)
         rings = (
             vertices.ids.numpy(),
             np.array(vertices.hop_ends, np.int64),
@@ -294,11 +294,15 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
 def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Share of its ``tied`` vertices that each part gives to the last one, so that none that gives
     ends up smaller."""
-    low, high = float(sizes[-1]), float(sizes[-1] + tied.sum())
-    for _ in range(_HALVINGS):  # of where the level lies that givers fall to and the taker rises to
+    low = float(sizes[-1])
+    high = float(sizes[-1] + tied.sum())
+    # Halve for the level that givers fall to and the taker rises to.
+    for _ in range(_HALVINGS):
         level = (low + high) / 2
-        enough = sizes[-1] + np.clip(sizes - level, 0, tied).sum() <= level
-        low, high = (low, level) if enough else (level, high)
+        if sizes[-1] + np.clip(sizes - level, 0, tied).sum() <= level:
+            high = level
+        else:
+            low = level
     shares: npt.NDArray[np.float64] = np.clip(sizes - high, 0, tied) / np.maximum(tied, 1)
     return shares
 

@@ -14,17 +14,13 @@ from ..graph.graph import CSC, EdgeType, Graph
 from ..graph.narrow_rows import NarrowRows
 from .extract import PartFields, SelectedRows, edge_id_dtype, edges_inside, local_ids
 from .manifest import SPLITS
-from .numbering import of_type
 from .opening import Part
+from .partition import LEFT_OUT, UNREACHED, of_type
 
 # Edges and bytes of rows that are in memory at a time, so that a part need not fit into it: 2 M
 # edges take 32 MiB with their ids; fields are read in the blocks that they are written in.
 _EDGES_AT_ONCE = 2**21
 _BYTES_AT_ONCE = 16 * 2**20
-
-# What a vertex's byte says before its hop is known. Hops end at 253 (``MAX_HOPS``).
-_UNREACHED = 255
-_NOT_IN_PART = 254
 
 
 @dataclass(frozen=True)
@@ -105,9 +101,9 @@ def _wrong_hops(part: Part, whole: Graph) -> str | None:
         ids = part.global_ids_of(name)
         ring[name] = ids[: part.hop_ends_of(name)[0]]
         hop_of[name] = torch.full(
-            (whole.num_nodes_of(name),), _NOT_IN_PART, dtype=torch.uint8, device="cpu"
+            (whole.num_nodes_of(name),), LEFT_OUT, dtype=torch.uint8, device="cpu"
         )
-        hop_of[name][ids] = _UNREACHED
+        hop_of[name][ids] = UNREACHED
         hop_of[name][ring[name]] = 0
     for hop in range(1, part.hops + 1):
         for edge_type in whole.edge_types:

@@ -94,7 +94,8 @@ def verify_partition(
                 parts.append(part)
         if progress is not None:
             progress(index + 1, manifest.num_parts)
-    # A part that cannot be read, or has wrong vertices, would make vertices look missing or doubled.
+    # A part that cannot be read, or has wrong vertices, would make vertices look missing or
+    # doubled.
     if len(parts) == manifest.num_parts:
         findings += _check_training(parts, manifest, whole)
         findings += _check_evaluation(parts, manifest, whole)

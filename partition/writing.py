@@ -20,8 +20,7 @@ from ..graph.graph import EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
 from .extract import PartEdges, PartFields, PartStructure, extract_part, nearest_part
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder, train_digest
-from .numbering import of_type
-from .partition import Partition, PartVertices, Progress, Ticks
+from .partition import Partition, PartVertices, Progress, Ticks, of_type
 from .source import SourceEntry, describe_source
 
 OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
@@ -265,10 +264,8 @@ def _source_entry(
         return None
     if folder_form(source) == "native":
         entry = Manifest.read(Path(source))
-        nodes, edges = (
-            sum(n.num_nodes for n in entry.node_types),
-            sum(e.num_edges for e in entry.edge_types),
-        )
+        nodes = sum(n.num_nodes for n in entry.node_types)
+        edges = sum(e.num_edges for e in entry.edge_types)
         counts = {n.name: n.num_nodes for n in entry.node_types}
         other = not graph.is_homogeneous and counts != graph.num_nodes_by_type
         if other or (nodes, edges) != (graph.num_nodes, graph.num_edges):
@@ -284,7 +281,9 @@ def _source_entry(
 def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tuple[Tensor, int]:
     """Part that evaluates each vertex of the type that is trained on, and the most bytes that all
     parts have."""
-    graph, per_vertex, per_edge = partition.graph, {}, {}
+    graph = partition.graph
+    per_vertex = {}
+    per_edge = {}
     bytes_of_parts: list[int] = []
     for node_type in graph.node_types:
         copied = (
