@@ -67,7 +67,7 @@ def _saved_dgl_graph() -> Any:
 
 
 def _vertex_clusters() -> Any:
-    from .partition.methods.clusters import vertex_clusters
+    from .partition.methods.auto import vertex_clusters
 
     return vertex_clusters
 

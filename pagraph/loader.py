@@ -19,9 +19,8 @@ from .engine.engine import Engine, LoaderControls
 from .features.narrow import parse_cache_dtype
 from .graph.csc import as_ids, check_range
 from .graph.graph import Graph
-from .ranking.degree import turned
 from .ranking.policies import resolve_policy
-from .ranking.policy import Policy, RowType
+from .ranking.policy import Policy, RowType, turned
 from .ranking.workload import Sampled, Workload
 from .sampling import BlockSampler, EdgeBatches
 from .sampling.block_sampler import foreign_sampler

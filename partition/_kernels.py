@@ -7,7 +7,8 @@ from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 from ..sampling.kernels.hop import _A, _B, mix
 
-_AHEAD = 32
+_AHEAD = 32  # elements to prefetch ahead: random reads of ``local`` then overlap
+# A float has 53 bits: the lowest 11 of 64 are dropped to make a number in [0, 1).
 _S11 = np.uint64(11)
 
 
@@ -42,7 +43,10 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):
         degree = end - begin
         if degree == 0:
             continue
-        share = draws[i] if fanout < 0 or degree <= fanout else draws[i] * fanout / degree
+        # Each in-neighbour is among ``fanout`` of ``degree`` with a chance of fanout / degree.
+        share = draws[i]
+        if 0 <= fanout < degree:
+            share = draws[i] * fanout / degree
         total += share * degree
         for e in range(begin, end):
             u = indices[e]
@@ -74,13 +78,13 @@ def number(ids, local):
 
 
 @kernel
-def count_inside(indptr, indices, ids, inner, local, counts):
-    """Count in-edges of ``ids[:inner]`` whose source has a number (``local >= 0``); returns how
+def count_inside(indptr, indices, ids, local, counts):
+    """Count in-edges of ``ids`` whose source has a number (``local >= 0``); returns how
     many have none, and how many sources those have, whose entries of ``local`` turn from -1 to
     -2."""
     missing = np.int64(0)
     sources = np.int64(0)
-    for i in range(inner):
+    for i in range(len(ids)):
         v = ids[i]
         found = 0
         begin, end = indptr[v], indptr[v + 1]
@@ -91,6 +95,7 @@ def count_inside(indptr, indices, ids, inner, local, counts):
             check_id(u, len(local))
             if local[u] >= 0:
                 found += 1
+            # -2: absent and counted, so that a source with several edges is counted once.
             elif local[u] == -1:
                 local[u] = -2
                 sources += 1
@@ -100,11 +105,11 @@ def count_inside(indptr, indices, ids, inner, local, counts):
 
 
 @kernel
-def copy_inside(indptr, indices, edge_ids, ids, inner, local, out_indices, out_ids):
+def copy_inside(indptr, indices, ids, local, edge_ids, out_indices, out_ids):
     """Write those edges in their order: the source's number, and the edge's id (its position if
     there are no ids)."""
     at = 0
-    for i in range(inner):
+    for i in range(len(ids)):
         v = ids[i]
         begin, end = indptr[v], indptr[v + 1]
         check_row(begin, end, len(indices))
@@ -130,6 +135,7 @@ def take_nearer(ids, hop_ends, part, owner, nearest, sizes, tied):
         for i in range(begin, hop_ends[hop]):
             v = ids[i]
             if hop < nearest[v]:
+                # The part that had it so far has one less.
                 if owner[v] >= 0:
                     sizes[owner[v]] -= 1
                 owner[v] = part
@@ -150,6 +156,7 @@ def take_ties(ids, hop_ends, part, owner, nearest, sizes, shares):
             v = ids[i]
             own = owner[v]
             if own != part and hop == nearest[v]:
+                # A hash of vertex and part, not a generator: the result depends on nothing else.
                 drawn = mix(np.uint64(v) * _A + np.uint64(part) * _B)
                 if np.float64(drawn >> _S11) * 2.0**-53 < shares[own]:
                     owner[v] = part

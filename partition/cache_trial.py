@@ -21,9 +21,7 @@ from ..sampling.sampler import check_fanout
 from ..seeds.order import check_batch_size
 from ..system.budget import SLOT_BYTES, Budget
 from .limit import FANOUT
-from .numbering import Numbering
-
-__all__ = ["CacheTrial", "CacheUse"]
+from .partition import Numbering
 
 _FEATURES = "feat"
 

@@ -18,8 +18,6 @@ from ..system.atomic import check_absent, new_folder
 from .extract import PartStructure, SelectedRows, extract_structure, vertex_owners
 from .partition import MAX_HOPS, Partition, Progress, vertices_within
 
-__all__ = ["ORIGINAL_ID", "check_field_names", "write_dgl"]
-
 ORIGINAL_ID = "orig_id"
 """Field with the source's id of each vertex and edge, which DGL's numbering shuffles."""
 

@@ -3,7 +3,7 @@ of vertices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,20 +16,9 @@ from ..graph.csc import CSC, id_dtype
 from ..graph.fields import FieldValue
 from ..graph.graph import EdgeType, Graph
 from .methods.balancing import deal_out
-from .numbering import Numbering
-from .partition import Partition, PartVertices
+from .partition import Numbering, Partition, PartVertices
 
-__all__ = [
-    "PartEdges",
-    "PartStructure",
-    "SelectedRows",
-    "extract_part",
-    "extract_structure",
-    "nearest_part",
-    "vertex_owners",
-]
-
-_HALVINGS = 50
+_HALVINGS = 50  # of an interval of vertices: the level is then exact to far less than one
 
 
 class SelectedRows:
@@ -137,64 +126,149 @@ def extract_part(partition: Partition, part: int) -> PartStructure:
 
 
 def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
-    """In-edges among ``vertices`` (numbers over all types) of all but those of the last hop; the
+    """In-edges among ``vertices`` (numbers over all types), except those of the last hop; the
     graph's ids have been checked."""
-    from . import _kernels
-
     types = vertices.by_type(Numbering(graph.num_nodes_by_type))
-    local = {}
-    for name, found in types.items():
-        local[name] = torch.full(
-            (graph.num_nodes_of(name),), -1, dtype=id_dtype(len(found.ids), 0), device="cpu"
-        ).numpy()
-        _kernels.number(found.ids.numpy(), local[name])
-    edges, missing, dropped = {}, 0, 0
+    local = local_ids(graph, {name: found.ids for name, found in types.items()})
+    edges: dict[EdgeType, PartEdges] = {}
+    missing = 0
+    dropped = 0
     for edge_type in graph.edge_types:
         source, _, target = edge_type
-        inside = (types[target], len(types[source].ids), local[source])
-        edges[edge_type], missing_here, dropped_here = _edges_inside(
-            graph.csc_of(edge_type), *inside
+        whole = graph.csc_of(edge_type)
+        ids = types[target].ids
+        inner = types[target].num_inner
+        found = edges_inside(whole, ids[:inner], local[source], edge_id_dtype(whole))
+        # Vertices of the last hop keep empty rows: their in-neighbours are a hop too far.
+        num_src = len(types[source].ids)
+        indptr = torch.zeros(
+            len(ids) + 1, dtype=id_dtype(max(len(ids), num_src), len(found.sources)), device="cpu"
         )
-        missing, dropped = missing + missing_here, dropped + dropped_here
+        indptr[1 : inner + 1] = found.counts.cumsum(0)
+        indptr[inner + 1 :] = len(found.sources)
+        csc = CSC(indptr, found.sources.to(indptr.dtype), num_src)
+        edges[edge_type] = PartEdges(csc, found.edge_ids)
+        missing += found.missing
+        dropped += found.dropped
     return PartStructure(vertices, types, edges, missing, dropped)
 
 
-def _edges_inside(
-    whole: CSC, targets: PartVertices, num_src: int, local: npt.NDArray[np.signedinteger]
-) -> tuple[PartEdges, int, int]:
-    """In-edges of ``targets`` but those of the last hop from vertices with a ``local`` id; how many
-    others there are, and how many vertices these come from that were not seen before (see
-    ``count_inside``)."""
+def local_ids(graph: Graph, ids: Mapping[str, Tensor]) -> dict[str, npt.NDArray[np.signedinteger]]:
+    """For each vertex type an array over the whole graph: a vertex's place in ``ids``, or -1."""
     from . import _kernels
 
-    ids, inner = targets.ids, targets.hop_ends[max(len(targets.hop_ends) - 2, 0)]
-    rows = (whole.indptr.numpy(), whole.indices.numpy())
-    counts = torch.zeros(len(ids), dtype=torch.int64, device="cpu")
-    missing, dropped = _kernels.count_inside(*rows, ids.numpy(), inner, local, counts.numpy())
-    ends = counts.cumsum(0)
-    num_edges = int(ends[-1]) if len(ids) else 0
-    dtype = id_dtype(max(len(ids), num_src), num_edges)
-    indptr = torch.zeros(len(ids) + 1, dtype=dtype, device="cpu")
-    indptr[1:] = ends
-    indices = torch.empty(num_edges, dtype=dtype, device="cpu")
-    whole_ids = (
-        torch.empty(0, dtype=dtype, device="cpu") if whole.edge_ids is None else whole.edge_ids
-    )
-    largest = (
-        whole.num_edges if whole.edge_ids is None or not len(whole_ids) else int(whole_ids.max())
-    )
-    edge_ids = torch.empty(num_edges, dtype=id_dtype(0, largest), device="cpu")
-    _kernels.copy_inside(
-        *rows, whole_ids.numpy(), ids.numpy(), inner, local, indices.numpy(), edge_ids.numpy()
-    )
-    return PartEdges(CSC(indptr, indices, num_src), edge_ids), int(missing), int(dropped)
+    local = {}
+    for name, chosen in ids.items():
+        dtype = id_dtype(len(chosen), 0)
+        places = torch.full((graph.num_nodes_of(name),), -1, dtype=dtype, device="cpu").numpy()
+        _kernels.number(chosen.numpy(), places)
+        local[name] = places
+    return local
+
+
+def edge_id_dtype(whole: CSC) -> torch.dtype:
+    """Narrowest integer type that holds the id of every edge."""
+    if whole.edge_ids is None or not len(whole.edge_ids):
+        return id_dtype(0, whole.num_edges)
+    return id_dtype(0, int(whole.edge_ids.max()))
+
+
+@dataclass(frozen=True, eq=False)
+class InsideEdges:
+    """In-edges of some vertices that come from vertices of the part, in the whole graph's order.
+
+    Attributes:
+        counts: Number of them for each destination, int64.
+        sources: Local ids of the sources.
+        edge_ids: Ids of the edges in the whole graph.
+        missing: Number of in-edges that come from other vertices.
+        dropped: Number of those other vertices; one that was counted before is not counted again.
+    """
+
+    counts: Tensor
+    sources: Tensor
+    edge_ids: Tensor
+    missing: int
+    dropped: int
+
+
+def edges_inside(
+    whole: CSC,
+    targets: Tensor,
+    local: npt.NDArray[np.signedinteger],
+    edge_dtype: torch.dtype,
+) -> InsideEdges:
+    """In-edges of ``targets`` whose source has a ``local`` id.
+
+    ``local`` is also the memory of what is ``dropped``: entries of -1 become -2.
+    """
+    from . import _kernels
+
+    rows = (whole.indptr.numpy(), whole.indices.numpy(), targets.numpy(), local)
+    counts = torch.zeros(len(targets), dtype=torch.int64, device="cpu")
+    missing, dropped = _kernels.count_inside(*rows, counts.numpy())
+    num_edges = int(counts.sum())
+    sources = torch.from_numpy(np.empty(num_edges, local.dtype))
+    edge_ids = torch.empty(num_edges, dtype=edge_dtype, device="cpu")
+    # An empty array says that an edge's id is its position.
+    whole_ids = edge_ids[:0] if whole.edge_ids is None else whole.edge_ids
+    _kernels.copy_inside(*rows, whole_ids.numpy(), sources.numpy(), edge_ids.numpy())
+    return InsideEdges(counts, sources, edge_ids, int(missing), int(dropped))
+
+
+class PartFields:
+    """Fields of a part, given the ids of its vertices and edges in the whole graph.
+
+    Args:
+        graph: The whole graph.
+        train_type: Type of the training vertices, whose masks are those of the part's lists.
+        referenced: Vertex type and name of the fields that stay in the whole graph's files.
+    """
+
+    def __init__(
+        self, graph: Graph, train_type: str, referenced: Collection[tuple[str, str]] = ()
+    ) -> None:
+        self.graph = graph
+        self.train_type = train_type
+        self.referenced = referenced
+
+    def of_vertices(
+        self, node_type: str, ids: Tensor, splits: Mapping[str, Tensor]
+    ) -> dict[str, Tensor | SelectedRows]:
+        """Fields of vertices; ``splits`` are the local ids in the part's lists, by list."""
+        fields = self.graph.node_fields(node_type)
+        found: dict[str, Tensor | SelectedRows] = {"global_ids": ids}
+        if self.graph.is_homogeneous:
+            # Degrees in the whole graph: a part holds no in-edges of its last hop.
+            csc = self.graph.csc
+            found["in_degrees"] = (csc.indptr[ids + 1] - csc.indptr[ids]).long()
+            found["out_degrees"] = csc.source_counts[ids]
+            if csc.loop_counts.any():
+                found["self_loops"] = csc.loop_counts[ids].long()
+        if node_type == self.train_type:
+            for name, listed in splits.items():
+                if name == "train" or f"{name}_mask" in fields:
+                    mask = torch.zeros(len(ids), dtype=torch.bool, device="cpu")
+                    mask[listed] = True
+                    found[f"{name}_mask"] = mask
+        for name, value in fields.items():
+            if name not in found and (node_type, name) not in self.referenced:
+                found[name] = SelectedRows(value, ids, as_stored=True)
+        return found
+
+    def of_edges(self, edge_type: EdgeType, ids: Tensor) -> dict[str, Tensor | SelectedRows]:
+        """Fields of edges."""
+        found: dict[str, Tensor | SelectedRows] = {"global_ids": ids}
+        for name, value in self.graph.edge_fields(edge_type).items():
+            found[name] = SelectedRows(value, ids, as_stored=True)
+        return found
 
 
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
 
-    Of several a hash chooses: where two hops reach everything, a fixed order would give nearly all
-    to one part. Takes 5 bytes a vertex beside one part at a time.
+    A hash chooses among several: where two hops reach everything, a fixed order would give nearly
+    all to one part. Takes 5 bytes a vertex and one part at a time.
     """
     from . import _kernels
 
@@ -202,7 +276,8 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     nearest = np.full(num_nodes, 255, np.uint8)
     sizes = np.zeros(0, np.int64)
     for part, vertices in enumerate(parts):
-        sizes, tied = np.append(sizes, 0), np.zeros(part + 1, np.int64)
+        sizes = np.append(sizes, 0)
+        tied = np.zeros(part + 1, np.int64)
         rings = (
             vertices.ids.numpy(),
             np.array(vertices.hop_ends, np.int64),
@@ -219,11 +294,15 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
 def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Share of its ``tied`` vertices that each part gives to the last one, so that none that gives
     ends up smaller."""
-    low, high = float(sizes[-1]), float(sizes[-1] + tied.sum())
-    for _ in range(_HALVINGS):  # of where the level lies that givers fall to and the taker rises to
+    low = float(sizes[-1])
+    high = float(sizes[-1] + tied.sum())
+    # Halve for the level that givers fall to and the taker rises to.
+    for _ in range(_HALVINGS):
         level = (low + high) / 2
-        enough = sizes[-1] + np.clip(sizes - level, 0, tied).sum() <= level
-        low, high = (low, level) if enough else (level, high)
+        if sizes[-1] + np.clip(sizes - level, 0, tied).sum() <= level:
+            high = level
+        else:
+            low = level
     shares: npt.NDArray[np.float64] = np.clip(sizes - high, 0, tied) / np.maximum(tied, 1)
     return shares
 

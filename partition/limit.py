@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from ..graph.graph import Graph
-from .numbering import Numbering
-from .partition import Partition, vertices_within
+from .partition import Numbering, Partition, vertices_within
 
-__all__ = ["FANOUT", "limit_replication"]
-
-_STEPS = 6  # of the search for the fewest that must go
+# Of the search for the fewest that must go. Each step follows the edges of all parts; six leave at
+# most 1/64 of the excess more than needed.
+_STEPS = 6
 FANOUT = 10
 """Default number of neighbours drawn in every hop."""
 
@@ -59,16 +58,18 @@ def limit_replication(
     if excess <= 0:
         return replace(partition, dropped=None, lost=0.0)
     halo = [v.ids[v.num_seeds :] for v in held]
-    draws, total = [], 0.0
+    draws = []
+    total = 0.0
     for s, ids in zip(seeds, halo, strict=True):
-        drawn, drawn_at_all = _expected_draws(graph, s, fanout)
+        drawn, all_draws = _expected_draws(graph, s, fanout)
         draws.append(drawn[ids.numpy()])
-        total += drawn_at_all
+        total += all_draws
     dropped = _fewest(partition.merged, seeds, halo, _ranks(draws), hops, excess)
-    kept = sum(
-        _expected_draws(graph, s, fanout, without=d)[0].sum()
-        for s, d in zip(seeds, dropped, strict=True)
-    )
+    kept = 0.0
+    for s, d in zip(seeds, dropped, strict=True):
+        drawn, _ = _expected_draws(graph, s, fanout, without=d)
+        kept += drawn.sum()
+    # Rounding must not make a share below 0.
     return replace(partition, dropped=tuple(dropped), lost=float(max(0.0, 1 - kept / total)))
 
 
@@ -83,17 +84,17 @@ def _expected_draws(
     kept = np.ones(graph.num_nodes, np.bool_)
     if without is not None:
         kept[without.numpy()] = False
-    drawn, total = np.zeros(graph.num_nodes), 0.0
+    drawn = np.zeros(graph.num_nodes)
+    total = 0.0
+    # How often each vertex of the hop at hand draws: a seed once in an epoch.
     draws = np.zeros(graph.num_nodes)
     draws[seeds.numpy()] = 1
     for number in reversed(fanout):
         found = np.zeros(graph.num_nodes)
         for edge_type in graph.edge_types:
-            csc, sources, targets = (
-                graph.csc_of(edge_type),
-                numbering.rows(edge_type[0]),
-                numbering.rows(edge_type[2]),
-            )
+            csc = graph.csc_of(edge_type)
+            sources = numbering.rows(edge_type[0])
+            targets = numbering.rows(edge_type[2])
             frontier = np.flatnonzero(draws[targets])
             edges = (csc.indptr.numpy(), csc.indices.numpy(), frontier, draws[targets][frontier])
             total += _kernels.spread(*edges, number, kept[sources], found[sources])
@@ -129,13 +130,17 @@ def _fewest(
             lost.append(ids[~torch.isin(ids, left)].sort().values)
         return lost
 
-    best = without(excess)  # as many as must go, and with them those that only they led to
-    fits, too_few = excess, 0
+    # Dropping ``excess`` vertices always fits, and takes with it those that only they led to. Often
+    # fewer do: halve between that and none.
+    best = without(excess)
+    fits = excess
+    too_few = 0
     for _ in range(_STEPS):
         middle = (fits + too_few) // 2
         lost = without(middle)
         if sum(len(ids) for ids in lost) >= excess:
-            fits, best = middle, lost
+            fits = middle
+            best = lost
         else:
             too_few = middle
     return best

@@ -20,8 +20,6 @@ from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder
 from .pagraph_format import is_pagraph_partition
 from .source import locate_source, open_source
 
-__all__ = ["Part", "open_manifest", "open_part", "open_partition"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Part:
@@ -183,7 +181,8 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
     path = folder / MANIFEST
     if not path.is_file():
         raise FormatError(f"{path} is missing")
-    if (got := file_digest(path)) != entry.sha256:  # parts of several partitions look alike
+    # Parts of several partitions look alike: only the digest tells that one was mixed in.
+    if (got := file_digest(path)) != entry.sha256:
         want = entry.sha256[:16]
         raise FormatError(
             f"{path} must be the one written with the partition, of SHA-256 {want}..., got "
@@ -202,14 +201,12 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
 def _check_counts(
     folder: Path, graph: Graph, manifest: PartitionManifest, entry: PartEntry
 ) -> None:
-    want: object = f"{entry.num_nodes} vertices and {entry.num_edges} edges"
+    want = f"{entry.num_nodes} vertices and {entry.num_edges} edges"
     right = (graph.num_nodes, graph.num_edges) == (entry.num_nodes, entry.num_edges)
     if manifest.node_types:
         counts = {name: ends[-1] for name, ends in entry.ends_by_type.items()}
-        right, want = (
-            right and graph.num_nodes_by_type == counts,
-            f"vertices {counts} and {entry.num_edges} edges",
-        )
+        want = f"vertices {counts} and {entry.num_edges} edges"
+        right = right and graph.num_nodes_by_type == counts
     if not right or graph.is_homogeneous == bool(manifest.node_types):
         raise FormatError(
             f"{folder} must hold {want} as the partition's manifest says, got {graph}"

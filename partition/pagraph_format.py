@@ -26,23 +26,15 @@ from torch import Tensor
 from ..datasets.matrices import load_sparse
 from ..datasets.opening import open_graph
 from ..errors import FormatError
+from ..graph.csc import CSC
 from ..graph.fields import mask_of
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy
 from ..system.atomic import is_unfinished, new_folder
 from ..system.files import check_inside
 from ..system.units import shortened
-from .extract import PartStructure, extract_part
-from .partition import MAX_HOPS, Partition, Progress, vertices_within
-
-__all__ = [
-    "PagraphPart",
-    "count_parts",
-    "is_pagraph_partition",
-    "open_pagraph_part",
-    "read_pagraph_partition",
-    "write_pagraph_partition",
-]
+from .extract import PartStructure, extract_part, extract_structure
+from .partition import MAX_HOPS, Partition, PartVertices, Progress, vertices_within
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -292,12 +284,14 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
             raise FormatError(
                 f"{path}: part {index} must have training vertices of its own, got none"
             )
-    dropped = []  # vertices that parts do without although their training vertices reach them
+    dropped = []
     for index, train in enumerate(kept):
+        part = open_pagraph_part(path, index)
+        # What a part does without, although its training vertices reach it.
         reached = vertices_within(whole, train, hops).ids
-        dropped.append(
-            reached[~torch.isin(reached, open_pagraph_part(path, index).global_ids)].sort().values
-        )
+        without = reached[~torch.isin(reached, part.global_ids)].sort().values
+        _check_edges(path, part, whole, vertices_within(whole, train, hops, without=without))
+        dropped.append(without)
     ids, order = torch.cat(kept).sort()
     parts = torch.cat(
         [
@@ -306,10 +300,7 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
         ]
     )[order]
     lacking = tuple(dropped) if any(map(len, dropped)) else None
-    partition = Partition(whole, ids, parts, num_parts, hops, "imported", dropped=lacking)
-    for index in range(num_parts):
-        _check_edges(path, open_pagraph_part(path, index), partition)
-    return partition
+    return Partition(whole, ids, parts, num_parts, hops, "imported", dropped=lacking)
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,22 +367,19 @@ def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
     return kept
 
 
-def _check_edges(path: Path, part: PagraphPart, partition: Partition) -> None:
-    """Refuse a part whose edges are not those that the partition gives it."""
-    structure = extract_part(partition, part.index)
-    want = _edge_keys(
-        structure.csc.indices, structure.csc.destinations(), structure.vertices.ids, partition.graph
-    )
-    csc = part.graph.csc
-    got = _edge_keys(csc.indices, csc.destinations(), part.global_ids, partition.graph)
+def _check_edges(path: Path, part: PagraphPart, whole: Graph, vertices: PartVertices) -> None:
+    """Refuse a part whose edges are not those of ``vertices`` in the whole graph."""
+    want = _edge_keys(extract_structure(whole, vertices).csc, vertices.ids, whole)
+    got = _edge_keys(part.graph.csc, part.global_ids, whole)
     if not torch.equal(want, got):
         found = f"{len(got)} edges where {len(want)} are needed"
-        raise FormatError(
-            f"{path}: part {part.index} must hold the edges of {partition.graph}, got {found}"
-        )
+        raise FormatError(f"{path}: part {part.index} must hold the edges of {whole}, got {found}")
 
 
-def _edge_keys(src: Tensor, dst: Tensor, ids: Tensor, graph: Graph) -> Tensor:
+def _edge_keys(csc: CSC, ids: Tensor, whole: Graph) -> Tensor:
     """One number for each pair of vertices with an edge, ascending."""
-    keys: Tensor = torch.unique(ids[src.long()] * graph.num_nodes + ids[dst.long()])
+    src = ids[csc.indices.long()]
+    dst = ids[csc.destinations().long()]
+    # The form merges parallel edges, so that pairs are all that can be compared.
+    keys: Tensor = torch.unique(src * whole.num_nodes + dst)
     return keys

@@ -3,27 +3,30 @@ each part holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from ..graph.graph import Graph
-from .numbering import Numbering, merged
-
-__all__ = ["MAX_HOPS", "PartVertices", "Partition", "Progress", "Ticks", "vertices_within"]
+from ..graph.csc import CSC, id_dtype
+from ..graph.graph import EdgeType, Graph
 
 MAX_HOPS = 253
-"""Largest number of hops, which are counted in one byte."""
+"""Largest number of hops. A vertex's hop takes one byte, and two of its values are marks."""
+
+UNREACHED = 255
+"""Mark of a vertex whose hop is not known yet; the kernel ``mark_sources`` looks for it."""
+LEFT_OUT = 254
+"""Mark of a vertex that is never reached."""
 
 Progress = Callable[[int, int], None]
 """Callback that gets the work done so far and the whole of it."""
 
 
 class Ticks:
-    """Progress counter for steps that may end before all of their work was needed; ``whole`` is the
-    most of all steps.
+    """Progress counter for steps that may end early; ``whole`` is the most work of all steps.
 
     Example:
         >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
@@ -43,11 +46,11 @@ class Ticks:
         self._done = self._end = 0
 
     def step(self, work: int) -> None:
-        """End the step before and begin one of at most so much work."""
+        """End the current step and begin one of at most ``work``."""
         self._tell(self._end, self._end + work)
 
     def add(self, count: int) -> None:
-        """Count so much more of the step as done; without any step, of the whole."""
+        """Count more of the step as done; without any step, of the whole."""
         self._tell(min(self._done + count, self._end or self._whole), self._end)
 
     def finish(self) -> None:
@@ -58,6 +61,124 @@ class Ticks:
         self._done, self._end = done, end
         if self._progress is not None:
             self._progress(done, self._whole)
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Numbers a graph's vertices over all types, one type after another; with a single type these
+    are the ids.
+
+    Attributes:
+        num_nodes: Vertex type to how many there are, in the order of the types.
+
+    Example:
+        >>> numbering = Numbering({"paper": 3, "author": 2})
+        >>> numbering.begin("author")
+        3
+        >>> {name: ids.tolist() for name, ids in numbering.split(torch.tensor([4, 0, 3])).items()}
+        {'paper': [0], 'author': [1, 0]}
+    """
+
+    num_nodes: Mapping[str, int]
+
+    def begin(self, node_type: str) -> int:
+        """Number of the first vertex of a type."""
+        types = list(self.num_nodes)
+        return sum(self.num_nodes[name] for name in types[: types.index(node_type)])
+
+    def rows(self, node_type: str) -> slice:
+        """Numbers of the vertices of a type."""
+        begin = self.begin(node_type)
+        return slice(begin, begin + self.num_nodes[node_type])
+
+    def split(self, numbers: Tensor) -> dict[str, Tensor]:
+        """Ids of the numbered vertices of each type, in their order."""
+        if len(self.num_nodes) == 1:
+            return dict.fromkeys(self.num_nodes, numbers)
+        return {
+            name: numbers[places] - self.begin(name)
+            for name, places in self.places(numbers).items()
+        }
+
+    def places(self, numbers: Tensor) -> dict[str, Tensor]:
+        """Places in ``numbers`` of the vertices of each type, ascending, int64."""
+        found = {}
+        begin = 0
+        for name, count in self.num_nodes.items():
+            found[name] = ((numbers >= begin) & (numbers < begin + count)).nonzero().squeeze(1)
+            begin += count
+        return found
+
+
+def of_type(graph: Graph, name: str | EdgeType) -> str:
+    """The words " of type ..." for messages about a graph with several types, else no words."""
+    if graph.is_homogeneous:
+        return ""
+    text = name if isinstance(name, str) else "/".join(name)
+    return f" of type {text!r}"
+
+
+def merged_dtype(graph: Graph) -> torch.dtype:
+    """Dtype of ids in what :func:`merged` returns."""
+    if graph.is_homogeneous:
+        return graph.csc.indptr.dtype
+    return id_dtype(graph.num_nodes, graph.num_edges)
+
+
+def merged_bytes(graph: Graph) -> int:
+    """Bytes of the copy that :func:`merged` makes."""
+    if graph.is_homogeneous:
+        return 0
+    return merged_dtype(graph).itemsize * (graph.num_nodes + 1 + graph.num_edges)
+
+
+# By graph, so that dividing, limiting, describing and writing one make a single copy. Weak keys: it
+# goes with the graph.
+_merged: WeakKeyDictionary[Graph, Graph] = WeakKeyDictionary()
+
+
+def merged(graph: Graph) -> Graph:
+    """A graph of one type with the in-edges of all types under one :class:`Numbering`, without
+    fields and edge ids.
+
+    This is the graph itself if it has one vertex type and one edge type. Otherwise it is a copy of
+    4 bytes an edge and vertex (8 from 2**31 on), made once and kept as long as the graph. A row has
+    the edges of the first type first.
+
+    Raises:
+        ValueError: An id is out of range.
+    """
+    if graph.is_homogeneous:
+        return graph
+    found = _merged.get(graph)
+    if found is None:
+        _merged[graph] = found = Graph(_merge(graph), graph.num_nodes)
+    return found
+
+
+def _merge(graph: Graph) -> CSC:
+    from . import _kernels
+
+    numbering = Numbering(graph.num_nodes_by_type)
+    counts = torch.zeros(graph.num_nodes, dtype=torch.int64, device="cpu")
+    for edge_type in graph.edge_types:
+        csc = graph.csc_of(edge_type)
+        csc.validate()
+        counts[numbering.rows(edge_type[2])] += torch.diff(csc.indptr)
+    dtype = merged_dtype(graph)
+    indptr = torch.zeros(graph.num_nodes + 1, dtype=dtype, device="cpu")
+    indptr[1:] = counts.cumsum(0)
+    # Where the next edge of each row goes: every edge type appends to the rows of its destinations.
+    ends = indptr[:-1].clone()
+    indices = torch.empty(graph.num_edges, dtype=dtype, device="cpu")
+    for edge_type in graph.edge_types:
+        csc = graph.csc_of(edge_type)
+        first = numbering.begin(edge_type[0])
+        own = ends[numbering.rows(edge_type[2])]
+        _kernels.append_rows(
+            csc.indptr.numpy(), csc.indices.numpy(), first, own.numpy(), indices.numpy()
+        )
+    return CSC(indptr, indices, graph.num_nodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +199,18 @@ class PartVertices:
         """Number of seeds."""
         return self.hop_ends[0]
 
+    @property
+    def num_inner(self) -> int:
+        """Number of vertices whose in-edges belong to the part: all but those of the last hop."""
+        return self.hop_ends[-2] if len(self.hop_ends) > 1 else self.num_seeds
+
     def by_type(self, numbering: Numbering) -> dict[str, PartVertices]:
         """The vertices of each type, ``ids`` being numbers over all types and those of the result
         within the type."""
         if len(numbering.num_nodes) == 1:
             return dict.fromkeys(numbering.num_nodes, self)
-        hop_ends, found = torch.tensor(self.hop_ends, device="cpu"), {}
+        hop_ends = torch.tensor(self.hop_ends, device="cpu")
+        found = {}
         for name, places in numbering.places(self.ids).items():
             ends = torch.searchsorted(places, hop_ends).tolist()
             found[name] = PartVertices(self.ids[places] - numbering.begin(name), tuple(ends))
@@ -96,8 +223,8 @@ def vertices_within(
     """L-hop in-neighbourhood of seeds: the seeds and all that they reach against the edges'
     direction.
 
-    Takes one byte a vertex beside the graph, and reads each in-edge at most once: the graph may be
-    mapped.
+    Takes one byte a vertex on top of the graph, and reads each in-edge at most once, so the graph
+    may be mapped.
 
     Args:
         graph: One vertex type and one edge type.
@@ -108,16 +235,19 @@ def vertices_within(
     from . import _kernels
 
     csc = graph.csc
-    hop_of = torch.full((csc.num_dst,), 255, dtype=torch.uint8, device="cpu")
+    hop_of = torch.full((csc.num_dst,), UNREACHED, dtype=torch.uint8, device="cpu")
     if without is not None:
-        hop_of[without] = 254
-    hop_of[seeds] = 0
-    found, ends = [seeds], [len(seeds)]
+        hop_of[without] = LEFT_OUT
+    hop_of[seeds] = 0  # after ``without``, which seeds take precedence over
+    found = [seeds]
+    ends = [len(seeds)]
     for hop in range(1, hops + 1):
         count = _kernels.mark_sources(
             csc.indptr.numpy(), csc.indices.numpy(), found[-1].numpy(), hop, hop_of.numpy()
         )
-        found.append((hop_of == hop).nonzero().squeeze(1) if count else seeds[:0])
+        # The scan also sorts a hop by id. It is a pass over all vertices: skip it for empty hops.
+        ring = (hop_of == hop).nonzero().squeeze(1) if count else seeds[:0]
+        found.append(ring)
         ends.append(ends[-1] + count)
     return PartVertices(torch.cat(found), tuple(ends))
 
@@ -179,7 +309,7 @@ class Partition:
 
     @property
     def merged(self) -> Graph:
-        """The graph with all types as one, see :func:`pagraph.partition.numbering.merged`."""
+        """The graph with all types as one, see :func:`pagraph.partition.partition.merged`."""
         return merged(self.graph)
 
     def train_of(self, part: int) -> Tensor:

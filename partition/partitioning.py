@@ -14,10 +14,7 @@ from ..system.checks import as_integer
 from .limit import limit_replication
 from .methods import resolve_method
 from .methods.halo import HaloSearch
-from .numbering import Numbering, merged
-from .partition import MAX_HOPS, Partition, Progress
-
-__all__ = ["PartitionOptions", "draw_train", "partition_graph", "train_ids", "train_type"]
+from .partition import MAX_HOPS, Numbering, Partition, Progress, merged
 
 _MASK = "train_mask"
 _EVALUATION = ("source", "parts")
@@ -35,7 +32,7 @@ class PartitionOptions:
     num_parts: int = field(
         metadata={"help": "Number of parts: one for each process.", "flags": ("-k", "--parts")}
     )
-    hops: int = field(default=2, metadata={"help": "As many as the model has layers that sample."})
+    hops: int = field(default=2, metadata={"help": "Number of sampled layers of the model."})
     method: str = "auto"
     evaluation: str = field(
         default="source",
@@ -52,7 +49,7 @@ class PartitionOptions:
             "factor is at most this."
         },
     )
-    seed: int = field(default=0, metadata={"help": "Of all random choices."})
+    seed: int = field(default=0, metadata={"help": "Random seed."})
     fanout: Sequence[int] | None = None
     node_type: str | None = field(
         default=None,
@@ -114,7 +111,7 @@ def partition_graph(
 
     Of a graph with several types the training vertices are of one, and parts hold what they reach
     over all edge types. Methods then run on a copy of the edges without types
-    (:func:`pagraph.partition.numbering.merged`), and count a vertex of any type as one.
+    (:func:`pagraph.partition.partition.merged`), and count a vertex of any type as one.
 
     Args:
         graph: The graph; ids are checked.
@@ -146,11 +143,9 @@ def partition_graph(
         raise ValueError(f"graph must have at least 1 edge type, got {graph}")
     node_type = train_type(graph, node_type, masked=train is None)
     ids = train_ids(graph, train, node_type=node_type)
-    num_parts, hops, seed = (
-        as_integer("num_parts", num_parts),
-        as_integer("hops", hops),
-        as_integer("seed", seed),
-    )
+    num_parts = as_integer("num_parts", num_parts)
+    hops = as_integer("hops", hops)
+    seed = as_integer("seed", seed)
     options = PartitionOptions(
         num_parts=num_parts,
         hops=hops,
@@ -185,13 +180,11 @@ def _evaluated(graph: Graph, node_type: str) -> Tensor:
 
 
 def _with_evaluation(partition: Partition) -> Partition:
-    """Give each evaluated vertex a part: that which trains on it, else where it brings least,
-    equally many to each."""
+    """Give each evaluated vertex a part: the one that trains on it, else the one where it brings
+    least; the others are divided evenly."""
     name = partition.train_type
-    evaluated, begin = (
-        _evaluated(partition.graph, name).nonzero().squeeze(1),
-        partition.numbering.begin(name),
-    )
+    evaluated = _evaluated(partition.graph, name).nonzero().squeeze(1)
+    begin = partition.numbering.begin(name)
     part_of = torch.full((partition.graph.num_nodes_of(name),), -1, dtype=torch.int32, device="cpu")
     part_of[partition.train] = partition.parts
     others = evaluated[part_of[evaluated] < 0]
@@ -215,14 +208,14 @@ def train_type(graph: Graph, node_type: str | None = None, *, masked: bool = Tru
         if node_type not in types:
             raise ValueError(f"node_type must be one of {', '.join(types)}, got {node_type!r}")
         return node_type
-    found = (
-        [name for name in types if _MASK in graph.node_fields(name)]
-        if masked and len(types) > 1
-        else types
-    )
+    found = types
+    if masked and len(types) > 1:
+        found = [name for name in types if _MASK in graph.node_fields(name)]
     if len(found) == 1:
         return found[0]
-    which = f"the types {', '.join(found or types)}{f' with {_MASK}' if masked and found else ''}"
+    which = f"the types {', '.join(found or types)}"
+    if masked and found:
+        which += f" with {_MASK}"
     raise ValueError(f"node_type must be given to choose one of {which}, got None")
 
 

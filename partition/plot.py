@@ -11,8 +11,6 @@ from ..report.plot import INK, RULE, SOFT, check_plot, lighten, save_figure
 from ..system.units import short_count
 from .report import PartitionReport
 
-__all__ = ["PLOT_FORMATS", "save_comparison_plot", "save_plot"]
-
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 """Endings of the files that can be drawn."""
 

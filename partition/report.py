@@ -15,8 +15,6 @@ from .extract import extract_structure
 from .partition import Partition, PartVertices, Progress
 from .steps import MemoryUse
 
-__all__ = ["CachesReport", "PartReport", "PartitionReport", "cache_of_whole", "describe", "overlap"]
-
 
 @dataclass(frozen=True, eq=False)
 class CachesReport:
@@ -81,7 +79,9 @@ def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None
     pairs = len(sets) * (len(sets) - 1) // 2
     if not pairs:
         return shared, None
-    total, mine = 0.0, torch.zeros(num_nodes, dtype=torch.bool, device="cpu")
+    total = 0.0
+    # A mask of one set at a time: intersections then cost a look-up for each id, and no sort.
+    mine = torch.zeros(num_nodes, dtype=torch.bool, device="cpu")
     for place, ids in enumerate(sets):
         mine[ids] = True
         for other in sets[:place]:
@@ -285,22 +285,37 @@ def describe(
         count = _counter(partition, cache, progress, with_whole=whole is None)
         whole = whole or cache_of_whole(partition, cache, progress=count)
     covered = torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
-    parts, uses = [], []
+    parts = []
+    uses = []
     for part in range(partition.num_parts):
         vertices = partition.vertices(part)
         covered[vertices.ids] = True
         report, use = _describe_part(partition, part, vertices, cache, count)
         parts.append(report)
-        uses += [] if use is None else [use]
+        if use is not None:
+            uses.append(use)
     caches = None
     if cache is not None and whole is not None:
         shared, jaccard = overlap([use.ids for use in uses], graph.num_nodes)
-        fanout, nbytes = cache.fanout_of(partition.hops), cache.nbytes(graph)
-        caches = CachesReport(cache, fanout, nbytes, whole, tuple(uses), shared, jaccard)
-    sizes = (graph.num_nodes, graph.num_edges, tuple(parts), int(covered.sum()))
-    types = graph.num_nodes_by_type
+        caches = CachesReport(
+            cache,
+            cache.fanout_of(partition.hops),
+            cache.nbytes(graph),
+            whole,
+            tuple(uses),
+            shared,
+            jaccard,
+        )
     return PartitionReport(
-        partition.method, partition.hops, *sizes, caches, partition.lost, node_types=types
+        method=partition.method,
+        hops=partition.hops,
+        num_nodes=graph.num_nodes,
+        num_edges=graph.num_edges,
+        parts=tuple(parts),
+        covered=int(covered.sum()),
+        caches=caches,
+        lost=partition.lost,
+        node_types=graph.num_nodes_by_type,
     )
 
 
@@ -326,7 +341,8 @@ def _describe_part(
     cache: CacheTrial | None,
     count: Callable[[], object] | None,
 ) -> tuple[PartReport, CacheUse | None]:
-    structure, train = extract_structure(partition.graph, vertices), partition.train_of(part)
+    structure = extract_structure(partition.graph, vertices)
+    train = partition.train_of(part)
     ends = vertices.hop_ends
     report = PartReport(
         train=len(train),
@@ -342,6 +358,7 @@ def _describe_part(
     own = structure.types[partition.train_type]
     seeds = _seeds(partition, torch.searchsorted(own.ids[: own.num_seeds], train))
     use = cache.measure(partition.graph, structure.graph(), seeds, partition.hops, progress=count)
+    # From the part's numbers to those of the whole graph, so that caches of parts can be compared.
     begin = partition.numbering.begin
     numbers = torch.cat([found.ids + begin(name) for name, found in structure.types.items()])
     return report, replace(use, ids=numbers[use.ids])
@@ -356,5 +373,5 @@ def _counter(
     sizes = partition.parts.bincount(minlength=partition.num_parts).tolist()
     sizes += [len(partition.train)] if with_whole else []
     total = sum(-(-size // cache.batch_size) for size in sizes)
-    done = itertools.count(1)  # next() of it is atomic
+    done = itertools.count(1)  # threads share it: its next() is atomic
     return lambda: progress(next(done), total)

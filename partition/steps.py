@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MemoryUse", "PeakMemory", "Steps"]
-
 _STATM = Path("/proc/self/statm")
 _STATUS = Path("/proc/self/status")
 _SECONDS = 0.01  # between two looks

@@ -17,20 +17,20 @@ from ..graph.fields import mask_of
 from ..graph.graph import Graph
 from .manifest import SPLITS, PartitionManifest, train_digest
 from .opening import Part, open_manifest, open_part
-from .part_check import Finding, check_edges, check_fields, check_vertices
+from .part_check import Finding, check_part
 from .partition import Progress
 from .source import locate_source, open_source
 
-__all__ = ["Verification", "check_evaluation", "check_training", "verify_partition"]
-
-_NO_HOP = 255
+_NO_HOP = 255  # above every hop, which end at 253
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Outcome of :func:`verify_partition`: what is wrong, and numbers of what was compared with the
-    source; ``missing`` are in-edges that the source has and parts do without, because replication
-    was limited."""
+    """Outcome of :func:`verify_partition`: what is wrong, and how much was compared.
+
+    Attributes:
+        missing: Number of in-edges that parts do without because replication was limited.
+    """
 
     num_parts: int
     train: int
@@ -48,7 +48,8 @@ class Verification:
         """Raise a FormatError if there is any finding."""
         if self.findings:
             more = len(self.findings) - 1
-            raise FormatError(f"{self.findings[0]}{f' (and {more} more)' if more else ''}")
+            others = f" (and {more} more)" if more else ""
+            raise FormatError(f"{self.findings[0]}{others}")
 
 
 def verify_partition(
@@ -60,11 +61,12 @@ def verify_partition(
     """Verify a partition folder: read every part and compare it with the graph it was made from.
 
     Checks all checksums; that every training vertex is in exactly one part; that each part holds
-    what its seeds reach in so many hops, with every in-edge on the way, parallel ones counted, and
-    its ids lead back to the source's; that fields, degrees and masks equal the source's, bit for
-    bit; that every validation and test vertex of the parts is in the list of one, where it lies
-    nearest. The code that extracts parts is not used. Takes about 20 bytes a vertex of the whole
-    graph, and a few chunks of 16 MiB.
+    what its seeds reach, with every in-edge on the way, parallel ones counted; that ids lead back
+    to the source's; that fields, degrees and masks equal the source's, bit for bit; that every
+    validation and test vertex of the parts is in the list of one part, where it lies nearest.
+
+    Parts are extracted again, a few million edges and 16 MiB of rows at a time. Takes about 10
+    bytes a vertex of the whole graph.
 
     Args:
         out: Folder that :func:`~pagraph.partition.write_partition` wrote; all parts must be there.
@@ -86,27 +88,33 @@ def verify_partition(
         except FormatError as error:
             findings.append(Finding("files", index, str(error)))
         else:
-            found = list(_check_part(part, whole))
+            found = list(check_part(part, whole))
             findings += found
             if not any(finding.check == "vertices" for finding in found):
                 parts.append(part)
         if progress is not None:
             progress(index + 1, manifest.num_parts)
-    # Otherwise what is wrong has been said, and the rest would follow from it.
+    # A part that cannot be read, or has wrong vertices, would make vertices look missing or
+    # doubled.
     if len(parts) == manifest.num_parts:
-        findings += check_training(parts, manifest, whole)
-        findings += check_evaluation(parts, manifest, whole)
-    counts = (sum(len(part.train) for part in parts), sum(part.graph.num_nodes for part in parts))
-    edges = sum(part.graph.num_edges for part in parts)
-    missing = sum(entry.missing for entry in manifest.folders)
-    return Verification(manifest.num_parts, *counts, edges, missing, tuple(findings))
+        findings += _check_training(parts, manifest, whole)
+        findings += _check_evaluation(parts, manifest, whole)
+    return Verification(
+        manifest.num_parts,
+        train=sum(len(part.train) for part in parts),
+        vertices=sum(part.graph.num_nodes for part in parts),
+        edges=sum(part.graph.num_edges for part in parts),
+        missing=sum(entry.missing for entry in manifest.folders),
+        findings=tuple(findings),
+    )
 
 
 def _open_whole(
     manifest: PartitionManifest, out: Path, source: str | os.PathLike[str] | None
 ) -> Graph:
     if source is not None:
-        whole = open_graph(source, split="" if manifest.source is None else manifest.source.split)
+        split = "" if manifest.source is None else manifest.source.split
+        whole = open_graph(source, split=split)
     elif manifest.source is not None:
         whole = open_source(manifest.source, out)
     else:
@@ -141,124 +149,102 @@ def _check_referenced(
             yield Finding("files", None, str(error))
 
 
-def _check_part(part: Part, whole: Graph) -> Iterator[Finding]:
-    """Findings of one part; later checks rely on earlier ones."""
-    for check in (check_vertices, check_edges, check_fields):
-        found = list(check(part, whole))
-        yield from found
-        if found:
-            return
-
-
-def check_training(
+def _check_training(
     parts: list[Part], manifest: PartitionManifest, whole: Graph
 ) -> Iterator[Finding]:
     """Check that each training vertex is in exactly one part, and no other vertex."""
     node_type = parts[0].train_type
     lists = [part.global_ids_of(node_type)[part.train] for part in parts]
-    of_part, findings = _disjoint("training", lists, whole.num_nodes_of(node_type))
+    of_part, findings = _listed_once("training", lists, whole.num_nodes_of(node_type))
     yield from findings
-    found = (of_part >= 0).nonzero().squeeze(1)
+    in_a_part = of_part >= 0
     mask = mask_of(whole.node_fields(node_type), "train_mask")
     if manifest.train_is_mask and mask is not None:
-        wrong = (mask != (of_part >= 0)).nonzero().squeeze(1)
+        wrong = (mask != in_a_part).nonzero().squeeze(1)
         if len(wrong):
             vertex = int(wrong[0])
-            what = "be in a part" if mask[vertex] else "not be a training vertex"
-            message = (
-                f"vertex {vertex} of the source must {what} ({len(wrong)} differ from its "
-                "train_mask)"
-            )
-            yield Finding("training", None, message)
-    elif train_digest(found) != manifest.train_sha256:
-        yield Finding(
-            "training",
-            None,
-            f"the training vertices must be those that were divided, got {len(found)} others",
-        )
+            rule = "be in a part" if mask[vertex] else "not be a training vertex"
+            count = f"({len(wrong)} differ from its train_mask)"
+            yield Finding("training", None, f"vertex {vertex} of the source must {rule} {count}")
+        return
+    found = in_a_part.nonzero().squeeze(1)
+    # Only the digest of a training set that is no mask is known: it cannot say which vertex.
+    if train_digest(found) != manifest.train_sha256:
+        rule = "the training vertices must be those that were divided"
+        yield Finding("training", None, f"{rule}, got {len(found)} others")
 
 
-def check_evaluation(
+def _check_evaluation(
     parts: list[Part], manifest: PartitionManifest, whole: Graph
 ) -> Iterator[Finding]:
     """Check that each validation and test vertex that parts hold is listed by one that holds it at
     the lowest hop."""
     node_type = parts[0].train_type
-    fields, num_nodes = whole.node_fields(node_type), whole.num_nodes_of(node_type)
+    num_nodes = whole.num_nodes_of(node_type)
     lowest = torch.full((num_nodes,), _NO_HOP, dtype=torch.uint8, device="cpu")
+    # Parts that evaluate themselves list their own seeds, wherever else those are held.
     if manifest.evaluation == "source":
         for part in parts:
             ids = part.global_ids_of(node_type)
             lowest[ids] = torch.minimum(lowest[ids], _hops(part))
     for name in SPLITS[1:]:
-        found = mask_of(fields, f"{name}_mask")
-        mask = torch.zeros(num_nodes, dtype=torch.bool, device="cpu") if found is None else found
+        mask = mask_of(whole.node_fields(node_type), f"{name}_mask")
+        if mask is None:
+            mask = torch.zeros(num_nodes, dtype=torch.bool, device="cpu")
         lists = [part.global_ids_of(node_type)[getattr(part, name)] for part in parts]
-        of_part, findings = _disjoint(name, lists, num_nodes)
+        of_part, findings = _listed_once(name, lists, num_nodes)
         yield from findings
         for part, ids in zip(parts, lists, strict=True):
-            yield from _check_list(part, name, ids, mask, lowest)
-        lost = (mask & (lowest != _NO_HOP) & (of_part < 0)).nonzero().squeeze(1)
+            for message in _wrong_list(part, name, ids, mask, lowest):
+                yield Finding("evaluation", part.index, message)
+        outside = mask & (of_part < 0)
+        lost = (outside & (lowest != _NO_HOP)).nonzero().squeeze(1)
         if len(lost):
-            message = (
-                f"{name} vertex {int(lost[0])} of the source must be in a part's list, got none"
-            )
-            yield Finding("evaluation", None, f"{message} ({len(lost)} are missing)")
-        outside = int((mask & (of_part < 0)).sum())
-        if outside != manifest.outside[name]:
-            message = (
-                f"{name} vertices in no part's list must be {manifest.outside[name]}, got {outside}"
-            )
-            yield Finding("evaluation", None, message)
+            vertex = f"{name} vertex {int(lost[0])} of the source"
+            message = f"must be in a part's list, got none ({len(lost)} are missing)"
+            yield Finding("evaluation", None, f"{vertex} {message}")
+        count = int(outside.sum())
+        if count != manifest.outside[name]:
+            rule = f"{name} vertices in no part's list must be {manifest.outside[name]}"
+            yield Finding("evaluation", None, f"{rule}, got {count}")
 
 
-def _check_list(
-    part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor
-) -> Iterator[Finding]:
-    """Findings of the vertices ``ids`` that a part lists; ``lowest`` says at which hop any part
-    holds each."""
+def _wrong_list(part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor) -> Iterator[str]:
+    """Faults of the vertices ``ids`` that a part lists; ``lowest`` says at which hop any part holds
+    each."""
     strange = ids[~mask[ids]]
     if len(strange):
-        message = (
-            f"vertex {int(strange[0])} of the source must be in no {name} list "
-            f"({len(strange)} are wrong)"
-        )
-        yield Finding("evaluation", part.index, message)
+        vertex = f"vertex {int(strange[0])} of the source"
+        yield f"{vertex} must be in no {name} list ({len(strange)} are wrong)"
     hops = _hops(part)[getattr(part, name)]
     far = (hops > lowest[ids]).nonzero().squeeze(1)
     if len(far):
-        vertex, least, got = int(ids[far[0]]), int(lowest[ids[far[0]]]), int(hops[far[0]])
-        message = (
-            f"vertex {vertex} of the source must be in the {name} list of a part that holds "
-            f"it at hop {least}"
+        first = far[0]
+        vertex = f"vertex {int(ids[first])} of the source"
+        rule = (
+            f"must be in the {name} list of a part that holds it at hop {int(lowest[ids[first]])}"
         )
-        yield Finding(
-            "evaluation", part.index, f"{message}, got one at hop {got} ({len(far)} are wrong)"
-        )
+        yield f"{vertex} {rule}, got one at hop {int(hops[first])} ({len(far)} are wrong)"
 
 
 def _hops(part: Part) -> Tensor:
     """Hop at which a part holds each of its vertices of the type that is trained on, uint8."""
     ends = torch.tensor((0, *part.hop_ends_of(part.train_type)), device="cpu")
-    return torch.repeat_interleave(
-        torch.arange(part.hops + 1, dtype=torch.uint8, device="cpu"), torch.diff(ends)
-    )
+    hops = torch.arange(part.hops + 1, dtype=torch.uint8, device="cpu")
+    return torch.repeat_interleave(hops, torch.diff(ends))
 
 
-def _disjoint(name: str, lists: list[Tensor], num_nodes: int) -> tuple[Tensor, list[Finding]]:
-    """Part that lists each vertex, -1 where none does, and the vertices listed twice."""
+def _listed_once(name: str, lists: list[Tensor], num_nodes: int) -> tuple[Tensor, list[Finding]]:
+    """Part that lists each vertex, -1 where none does; a finding for each part that lists one
+    again."""
     of_part = torch.full((num_nodes,), -1, dtype=torch.int32, device="cpu")
+    check = "training" if name == "training" else "evaluation"
     findings = []
     for part, ids in enumerate(lists):
-        taken = ids[of_part[ids] >= 0]
-        if len(taken):
-            vertex = int(taken[0])
-            message = (
-                f"{name} vertex {vertex} of the source must be in one part, got "
-                f"{int(of_part[vertex])} and {part}"
-            )
-            findings.append(
-                Finding("training" if name == "training" else "evaluation", None, message)
-            )
+        again = ids[of_part[ids] >= 0]
+        if len(again):
+            vertex = int(again[0])
+            rule = f"{name} vertex {vertex} of the source must be in one part"
+            findings.append(Finding(check, None, f"{rule}, got {int(of_part[vertex])} and {part}"))
         of_part[ids] = part
     return of_part, findings

@@ -18,21 +18,10 @@ from ..datasets.opening import folder_form
 from ..graph.fields import mask_of, stored_row_bytes
 from ..graph.graph import EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
-from .extract import PartEdges, PartStructure, SelectedRows, extract_part, nearest_part
+from .extract import PartEdges, PartFields, PartStructure, extract_part, nearest_part
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder, train_digest
-from .numbering import of_type
-from .partition import Partition, PartVertices, Progress, Ticks
+from .partition import Partition, PartVertices, Progress, Ticks, of_type
 from .source import SourceEntry, describe_source
-
-__all__ = [
-    "FEATURES",
-    "OWN_FIELDS",
-    "PartContent",
-    "check_fields",
-    "check_out",
-    "write_part",
-    "write_partition",
-]
 
 OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
 """Vertex fields that parts have on their own account, ``self_loops`` only where the graph has any;
@@ -47,52 +36,33 @@ _FILES = {"label": "labels"}
 
 @dataclass(frozen=True, eq=False)
 class PartContent:
-    """Fields and lists of vertices that parts take from the whole graph, but the fields
-    ``referenced`` (type and name); ``owner`` is the part that evaluates each vertex of the type
-    that is trained on, int32; -1: none does."""
+    """What parts take from the whole graph: their fields, and the vertices in their lists.
+
+    Attributes:
+        partition: The graph and how it was divided.
+        owner: The part that evaluates each vertex of the type that is trained on, int32; -1 where
+            none does.
+        fields: Gives the fields of a part's vertices and edges.
+    """
 
     partition: Partition
     owner: Tensor
-    referenced: frozenset[tuple[str, str]]
+    fields: PartFields
 
     def splits(self, ids: Tensor, part: int) -> dict[str, Tensor]:
         """Local ids of a part's training, validation and test vertices, ascending; ``ids`` are its
         vertices of that type."""
         chosen = {"train": torch.isin(ids, self.partition.train_of(part), assume_unique=True)}
         own = self.owner[ids] == part
+        fields = self.partition.graph.node_fields(self.partition.train_type)
         for name in SPLITS[1:]:
-            mask = mask_of(
-                self.partition.graph.node_fields(self.partition.train_type), f"{name}_mask"
-            )
+            mask = mask_of(fields, f"{name}_mask")
             chosen[name] = torch.zeros_like(own) if mask is None else own & mask[ids]
         return {name: mask.nonzero().squeeze(1) for name, mask in chosen.items()}
 
-    def node_fields(
-        self, node_type: str, ids: Tensor, splits: dict[str, Tensor]
-    ) -> dict[str, Rows]:
-        """Fields of a part's vertices of one type; the masks of the type that is trained on are
-        those of its lists."""
-        graph, fields = self.partition.graph, self.partition.graph.node_fields(node_type)
-        found: dict[str, Rows] = {"global_ids": ids}
-        if graph.is_homogeneous:
-            csc = graph.csc
-            found["in_degrees"] = (csc.indptr[ids + 1] - csc.indptr[ids]).long()
-            found["out_degrees"] = csc.source_counts[ids]
-            if csc.loop_counts.any():
-                found["self_loops"] = csc.loop_counts[ids].long()
-        for name, local_ids in splits.items() if node_type == self.partition.train_type else ():
-            if name == "train" or f"{name}_mask" in fields:
-                found[f"{name}_mask"] = torch.zeros(
-                    len(ids), dtype=torch.bool, device="cpu"
-                ).index_fill_(0, local_ids, True)
-        for name, value in fields.items():
-            if name not in found and (node_type, name) not in self.referenced:
-                found[name] = SelectedRows(value, ids, as_stored=True)
-        return found
-
 
 def own_fields(graph: Graph) -> tuple[str, ...]:
-    """Names of the vertex fields that parts of the graph have on their own account."""
+    """Names of the vertex fields that every part has, whatever fields the graph has."""
     return OWN_FIELDS if graph.is_homogeneous else OWN_FIELDS[:1]
 
 
@@ -102,48 +72,60 @@ def write_part(
     """Write a part into a new ``folder``; ``written`` is called after every block with its
     bytes."""
     folder.mkdir()
-    partition, write = content.partition, ArrayWriter(folder, written).write
+    partition = content.partition
+    single_type = partition.graph.is_homogeneous
+    write = ArrayWriter(folder, written).write
     lists = content.splits(structure.types[partition.train_type].ids, part)
     splits = {name: write(name, local_ids) for name, local_ids in lists.items()}
     edges = [
-        _write_edges(write, partition.graph, edge_type, own)
+        _write_edges(write, content.fields, edge_type, own)
         for edge_type, own in structure.edges.items()
     ]
     nodes = []
     for node_type, vertices in structure.types.items():
-        fields = content.node_fields(node_type, vertices.ids, lists)
-        prefix, names = (
-            ("", _FILES) if partition.graph.is_homogeneous else (f"node-{node_type}-", {})
-        )
-        entries = {
-            name: write(prefix + names.get(name, name), rows) for name, rows in fields.items()
-        }
+        entries = {}
+        for name, rows in content.fields.of_vertices(node_type, vertices.ids, lists).items():
+            file = _FILES.get(name, name) if single_type else f"node-{node_type}-{name}"
+            entries[name] = write(file, rows)
         nodes.append(NodeEntry(node_type, len(vertices.ids), entries))
     origin = {"method": partition.method, "parts": partition.num_parts, "hops": partition.hops}
     Manifest(nodes, edges, {"partition": origin, "part": part}).write(folder)
-    counts = (structure.num_edges, structure.dropped, structure.missing)
-    by_type = (
-        {}
-        if partition.graph.is_homogeneous
-        else {t: v.hop_ends for t, v in structure.types.items()}
-    )
+    ends_by_type = {}
+    if not single_type:
+        ends_by_type = {name: found.hop_ends for name, found in structure.types.items()}
     return PartEntry(
-        structure.vertices.hop_ends, *counts, splits, file_digest(folder / MANIFEST), by_type
+        structure.vertices.hop_ends,
+        structure.num_edges,
+        structure.dropped,
+        structure.missing,
+        splits,
+        file_digest(folder / MANIFEST),
+        ends_by_type,
     )
 
 
 def _write_edges(
-    write: Callable[[str, Rows], ArrayEntry], graph: Graph, edge_type: EdgeType, edges: PartEdges
+    write: Callable[[str, Rows], ArrayEntry],
+    fields: PartFields,
+    edge_type: EdgeType,
+    edges: PartEdges,
 ) -> EdgeEntry:
-    prefix = "" if graph.is_homogeneous else f"edge-{'-'.join(edge_type)}-"
-    csc, field = edges.csc, "edge-" if graph.is_homogeneous else f"{prefix}field-"
-    indptr, indices = write(f"{prefix}indptr", csc.indptr), write(f"{prefix}indices", csc.indices)
-    fields = {
-        "global_ids": write("edge_ids" if graph.is_homogeneous else f"{prefix}ids", edges.edge_ids)
-    }
-    for name, value in graph.edge_fields(edge_type).items():
-        fields[name] = write(f"{field}{name}", SelectedRows(value, edges.edge_ids, as_stored=True))
-    return EdgeEntry(edge_type, csc.num_edges, indptr, indices, None, fields)
+    # The names of files: those of a graph folder where there is one type, else with the type first.
+    prefix = ""
+    field_prefix = "edge-"
+    ids_name = "edge_ids"
+    if not fields.graph.is_homogeneous:
+        prefix = f"edge-{'-'.join(edge_type)}-"
+        field_prefix = f"{prefix}field-"
+        ids_name = f"{prefix}ids"
+    csc = edges.csc
+    indptr = write(f"{prefix}indptr", csc.indptr)
+    indices = write(f"{prefix}indices", csc.indices)
+    entries = {}
+    for name, rows in fields.of_edges(edge_type, edges.edge_ids).items():
+        file = ids_name if name == "global_ids" else f"{field_prefix}{name}"
+        entries[name] = write(file, rows)
+    return EdgeEntry(edge_type, csc.num_edges, indptr, indices, None, entries)
 
 
 def write_partition(
@@ -197,10 +179,8 @@ def write_partition(
     arrays = () if entry is None else entry.arrays
     referenced = frozenset((train_type if of is None else of, name) for of, name, _ in arrays)
     owner, total = _survey(partition, referenced)
-    content, mask = (
-        PartContent(partition, owner, referenced),
-        mask_of(graph.node_fields(train_type), "train_mask"),
-    )
+    content = PartContent(partition, owner, PartFields(graph, train_type, referenced))
+    mask = mask_of(graph.node_fields(train_type), "train_mask")
     with new_folder(target) as folder:
         ticks = Ticks(progress, total)
         folders = tuple(
@@ -284,10 +264,8 @@ def _source_entry(
         return None
     if folder_form(source) == "native":
         entry = Manifest.read(Path(source))
-        nodes, edges = (
-            sum(n.num_nodes for n in entry.node_types),
-            sum(e.num_edges for e in entry.edge_types),
-        )
+        nodes = sum(n.num_nodes for n in entry.node_types)
+        edges = sum(e.num_edges for e in entry.edge_types)
         counts = {n.name: n.num_nodes for n in entry.node_types}
         other = not graph.is_homogeneous and counts != graph.num_nodes_by_type
         if other or (nodes, edges) != (graph.num_nodes, graph.num_edges):
@@ -303,7 +281,9 @@ def _source_entry(
 def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tuple[Tensor, int]:
     """Part that evaluates each vertex of the type that is trained on, and the most bytes that all
     parts have."""
-    graph, per_vertex, per_edge = partition.graph, {}, {}
+    graph = partition.graph
+    per_vertex = {}
+    per_edge = {}
     bytes_of_parts: list[int] = []
     for node_type in graph.node_types:
         copied = (

@@ -141,10 +141,10 @@ BY_IDS = {
         indptr, indices, ALL, np.ones(COUNT), 3, np.ones(COUNT, np.bool_), np.zeros(COUNT)
     ),
     "count_inside": lambda indptr, indices: parts.count_inside(
-        indptr, indices, ALL, COUNT, ALL.copy(), zeros(COUNT)
+        indptr, indices, ALL, ALL.copy(), zeros(COUNT)
     ),
     "copy_inside": lambda indptr, indices: parts.copy_inside(
-        indptr, indices, zeros(0), ALL, COUNT, ALL.copy(), zeros(len(indices)), zeros(len(indices))
+        indptr, indices, ALL, ALL.copy(), zeros(0), zeros(len(indices)), zeros(len(indices))
     ),
     "change": lambda indptr, indices: _halo.change(
         indptr, indices, np.zeros((2, COUNT, 2), np.uint8), 0, ALL.copy(), COUNT, zeros(COUNT), 1

@@ -37,7 +37,7 @@ from ..partition.cache_trial import CacheUse
 from ..partition.dgl_format import check_field_names
 from ..partition.methods import method_bytes, resolve_method
 from ..partition.methods.halo import LEVELS
-from ..partition.numbering import merged_bytes, merged_dtype
+from ..partition.partition import merged_bytes, merged_dtype
 from ..partition.plot import PLOT_FORMATS, save_comparison_plot, save_plot
 from ..partition.steps import Steps
 from ..partition.writing import FEATURES, check_fields, check_out

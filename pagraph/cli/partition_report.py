@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..partition import PartitionReport
     from ..partition.report import CachesReport
 
-__all__ = ["print_comparison", "print_partition"]
-
 _MOST_PARTS = 16  # of more, the table shows the extremes and the mean
 _MOST_HOPS = 3  # columns: later hops are added up
 _MOST_FANOUTS = 5  # shown one by one where they are equal

@@ -18,8 +18,7 @@ from ..features.narrow import stored_as
 from ..graph.graph import Graph
 from ..graph.resident import keep_resident, resident_bytes
 from ..ranking.auto import adaptive, auto
-from ..ranking.few_batches import BYTES_A_ROW, FewBatches
-from ..ranking.policies import ranking_bytes, ranks_all
+from ..ranking.policies import BYTES_A_ROW, FewBatches, ranking_bytes, ranks_all
 from ..system.budget import SLOT_BYTES, Budget
 from ..system.memory import held_by_process, host_available, return_freed
 from ..system.threads import ForkLock

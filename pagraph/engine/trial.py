@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..cache.choice import Role
 from ..graph.subgraph import Subgraph
-from ..ranking.few_batches import spread_seeds
+from ..ranking.policies import spread_seeds
 from ..seeds.keys import derive_key
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..ranking.auto import adaptive, auto
-from ..ranking.few_batches import BYTES_A_ROW, FewBatches
-from ..ranking.policies import POLICIES, resolve_policy
+from ..ranking.policies import BYTES_A_ROW, POLICIES, FewBatches, resolve_policy
 from ..ranking.presample import Presample, counter_dtype
 from ..ranking.vip import vip
 from ..system.budget import least_memory, memory_budget, work_memory

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from ..ranking.auto import Learned
-from ..ranking.degree import turned
 from ..ranking.policies import POLICIES
-from ..ranking.policy import Policy, Ranking, apply_policy
+from ..ranking.policy import Policy, Ranking, apply_policy, turned
 from ..ranking.presample import AccessCounts, count_accesses, default_threads, most_repeats
 from ..sampling.edge_batches import EdgeBatches
 from ..sampling.sampler import HopSampler, MiniBatchSampler

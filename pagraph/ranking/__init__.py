@@ -1,11 +1,10 @@
 """Cache policies: rank vertices by how often an epoch reads them."""
 
-from .degree import degree
-from .edge_ranking import edge_draws, rank_edges
 from .policies import POLICIES, resolve_policy
-from .policy import Policy, Ranking, apply_policy, check_ranking, check_rankings
+from .policy import Policy, Ranking, apply_policy, check_ranking, check_rankings, degree
 from .presample import Presample
 from .vip import ExpectedAccesses, expected_accesses
+from .workload import edge_draws, rank_edges
 
 __all__ = [
     "POLICIES",

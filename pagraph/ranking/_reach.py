@@ -52,7 +52,8 @@ def _spread(indptr, indices, fanouts, replace, once, hop, count, ids, slots, fou
                 if used == len(ids):
                     return np.int64(-1), work
                 where = used
-                slots[v], ids[used] = where, v
+                slots[v] = where
+                ids[used] = v
                 missed[used] = 1.0
                 for t in range(found.shape[1]):
                     found[used, t] = 0.0
@@ -112,6 +113,8 @@ def reach(
                 indptr, indices, fanouts, replace, once, hop, count, ids, slots, found, missed
             )
             total += work
+            # The seeds before have been added by now; callers throw all away. Only ``slots`` is
+            # used again, and must be -1 everywhere.
             if used < 0 or total > limit:
                 for place in range(len(ids) if used < 0 else used):
                     slots[ids[place]] = -1

@@ -17,9 +17,11 @@ import numpy as np
 from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 
+# Draws of a vertex in the hops after its first: again, by new random numbers; again, by the same
+# ones (LABOR's layer dependency); or none (samplers that expand a vertex once).
 ANEW, SAME, ONCE = 0, 1, 2
 
-_AHEAD = 24
+_AHEAD = 24  # elements to prefetch ahead, so that the cache misses of many edges overlap
 
 
 @kernel
@@ -32,8 +34,10 @@ def keep_chances(degree, fanouts, replace, later, keep, again):
         if fanout < 0 or (fanout >= degree and not replace):
             keep[t] = 0.0
         elif replace:
+            # ``fanout`` independent draws miss an edge.
             keep[t] = (1.0 - 1.0 / degree) ** fanout
         else:
+            # ``fanout`` of ``degree`` are taken.
             keep[t] = 1.0 - fanout / degree
         least = chain(keep, again, t, later, least)
 
@@ -55,6 +59,8 @@ def chain(keep, again, t, later, least):
 @kernel
 def drawn(unknown, u, keep, later):
     """The chance that an edge into ``u`` has been drawn after ``len(keep)`` hops."""
+    # Backwards, ``rest`` is the chance that hops t, t + 1, ... all leave the edge out; a vertex
+    # found before hop t has drawn in all of them.
     rest, total = 1.0, 0.0
     for t in range(len(keep) - 1, -1, -1):
         if later == ANEW:
@@ -154,9 +160,10 @@ def push_uniform(
                 out[v] += log
 
 
+# Newton's method is tried first; what it does not solve in a few steps is halved, a bit a step.
 _NEWTON_STEPS = 20
 _STEPS = 200
-_TOLERANCE = 1e-6
+_TOLERANCE = 1e-6  # of the fan-out: far below what a ranking can tell
 
 
 @kernel

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ..sampling.batches import expanded
 from ..seeds.order import num_seeds
-from .degree import degree, out_degrees
-from .policy import Ranking
+from .policy import Ranking, degree, out_degrees
 from .presample import AccessCounts, count_accesses, presampling_seed
 from .reach import reads_by_seed
 from .vip import expected_accesses
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-__all__ = ["Counted", "Learned", "adaptive", "auto", "counted_epochs", "expected_reads", "refills"]
-
-_SECONDS = 0.5
+_SECONDS = 0.5  # of sampling that a ranking may take, unless one epoch takes longer
 # One gave 1.0020 times the hit rate of the mean of 30, six 1.0026 (96 workloads, means).
 _MOST_EPOCHS = 8
 # Seconds on 2 cores: fitted to 132 epochs of 11 graphs, rounded up.
@@ -49,8 +46,9 @@ def auto(
     """Rank by expected reads (see :func:`expected_reads`); by degree where only a user's own code
     samples.
 
-    Samples one epoch, and where epochs are short as many more as take about half a second, at most 8. How many depends
-    on the work of the first, not on the clock, so that the ranking is a function of the arguments.
+    Samples one epoch; where epochs are short, up to 8 that take about half a second together. How
+    many depends on the work of the first, not on the clock, so that the ranking is a function of
+    the arguments.
     """
     if sampler is None:
         return degree(graph, seeds, sampler, seed)
@@ -106,7 +104,8 @@ def counted_epochs(
     """One epoch, and a second counting of others where an epoch is short."""
     settings: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "shuffle": shuffle}
     first = count_accesses(graph, seeds, sampler, epochs=[0], **settings)
-    more = min(_MOST_EPOCHS, int(_SECONDS / max(_seconds(graph, sampler, first), 1e-9))) - 1
+    epochs = int(_SECONDS / max(_seconds(graph, sampler, first), 1e-9))
+    more = min(_MOST_EPOCHS, epochs) - 1
     if more < 1 or not first.batches:
         return [Counted(first, 1)]
     others = count_accesses(graph, seeds, sampler, epochs=range(1, more + 1), **settings)
@@ -115,18 +114,15 @@ def counted_epochs(
 
 def _seconds(graph: Graph, sampler: MiniBatchSampler, counts: AccessCounts) -> float:
     """Estimate how long an epoch takes to sample, from what it drew."""
-    edges, blocks = 0.0, sampler.hops
+    edges = 0.0
+    blocks = sampler.hops
     if blocks is not None and blocks.has_fanouts:
         for etype in graph.edge_types:
             degrees = graph.adjacency(blocks.edge_dir, etype).indptr.diff().double()
             for hop in range(blocks.num_hops):
-                fanout, frontier = (
-                    blocks.fanout(hop, etype),
-                    expanded(counts, blocks, etype[2], hop),
-                )
-                edges += float(
-                    (frontier * (degrees if fanout < 0 else degrees.clamp(max=fanout))).sum()
-                )
+                fanout = blocks.fanout(hop, etype)
+                drawn = degrees if fanout < 0 else degrees.clamp(max=fanout)
+                edges += float((expanded(counts, blocks, etype[2], hop) * drawn).sum())
     return counts.batches * _PER_BATCH + counts.total * _PER_ROW + edges * _PER_EDGE
 
 
@@ -221,20 +217,18 @@ class _Evidence:
         """Batches of an epoch, or its disjoint trees: each reads a vertex at most once."""
         if not self.disjoint:
             return max(1.0, sum(c.counts.batches for c in self.counted) / self.epochs)
-        node_types = self.counted[0].counts.node_types
-        return max(
-            1.0,
-            sum(float(part.sum()) for t in node_types for part in self._seeded(t)) / self.epochs,
-        )
+        # Each tree has one seed.
+        trees = 0.0
+        for node_type in self.counted[0].counts.node_types:
+            trees += sum(float(seeded.sum()) for seeded in self._seeded(node_type))
+        return max(1.0, trees / self.epochs)
 
     def drawn(self, ntype: str) -> list[Array]:
         """Reads of the hops that are a matter of chance, one array for each counting."""
         reads = [_array(c.counts.reads(ntype)) for c in self.counted]
-        return (
-            [r - s for r, s in zip(reads, self._seeded(ntype), strict=True)]
-            if self.seeds_are_known
-            else reads
-        )
+        if not self.seeds_are_known:
+            return reads
+        return [r - s for r, s in zip(reads, self._seeded(ntype), strict=True)]
 
     def seeded(self, ntype: str) -> Array:
         """Mean reads as seeds in an epoch."""
@@ -271,32 +265,38 @@ def _reads(
     ntype: str, evidence: _Evidence, prior: tuple[Array, Array] | None, degrees: Array
 ) -> Array:
     """The expected reads of the vertices of one type."""
-    seeded, drawn = evidence.seeded(ntype), evidence.drawn(ntype)
+    seeded = evidence.seeded(ntype)
+    drawn = evidence.drawn(ntype)
     mean = np.add.reduce(drawn) / evidence.epochs
-    # Nobody knows of the trees of a user's own sampler.
+    # A user's own sampler may make trees without saying so, and then read a vertex more often than
+    # there are batches.
     draws = max(evidence.draws, float(mean.max(initial=0.0)))
     traits = [degrees, np.round(seeded)] if evidence.seeds_are_known else [degrees]
-    known, expected = prior or (seeded, np.ones(len(mean)))
-    if prior is not None:
-        traits = [expected, *traits]
+    if prior is None:
+        seed_reads = seeded
+        expected = np.ones(len(mean))
+    else:
+        seed_reads, expected = prior
+        traits.insert(0, expected)
     most = max(1, min(_STRATA, int(mean.sum() * evidence.epochs / _LEAST_READS)))
-    fitted = np.minimum(
-        _fitted(expected, mean, [_Strata.by(trait, most) for trait in traits]), draws
-    )
+    strata = [_Strata.by(trait, most) for trait in traits]
+    fitted = np.minimum(_fitted(expected, mean, strata), draws)
+    # The variance of a binomial count: n p (1 - p) with n = draws and p = fitted / draws.
     noise = fitted * (1 - fitted / draws)
     measured = None
-    if len(drawn) > 1:  # the variance of one epoch's reads
+    if len(drawn) > 1:
+        # The variance of one epoch's reads: means of m and n epochs differ by a variance of
+        # v (1 / m + 1 / n).
         first, second = (c.epochs for c in evidence.counted[:2])
         measured = (drawn[0] / first - drawn[1] / second) ** 2 / (1 / first + 1 / second)
     if prior is None and measured is None:
         # Degrees say too little to tell noise from what vertices differ by: they only break ties,
         # more or less.
-        reads: Array = (mean * evidence.epochs + fitted * _BLIND_EPOCHS) / (
-            evidence.epochs + _BLIND_EPOCHS
-        )
+        total = mean * evidence.epochs + fitted * _BLIND_EPOCHS
+        reads: Array = total / (evidence.epochs + _BLIND_EPOCHS)
     else:
         reads = _shrunk(fitted, mean, noise, measured, evidence.epochs, _Strata.by(fitted, most))
-    return reads + known if evidence.seeds_are_known else reads
+    return reads + seed_reads if evidence.seeds_are_known else reads
 
 
 def _array(values: Tensor) -> Array:
@@ -318,11 +318,10 @@ class _Strata:
         sample = positive[:: max(1, len(positive) // _SAMPLE)]
         wanted = min(most, max(1, len(positive) // _LEAST_VERTICES))
         # Equal values stay together: a stratum begins at a value, not between two of the same.
-        begins = (
-            np.unique(np.quantile(sample, np.arange(1, wanted) / wanted, method="lower"))
-            if len(sample)
-            else sample
-        )
+        begins = sample
+        if len(sample):
+            shares = np.arange(1, wanted) / wanted
+            begins = np.unique(np.quantile(sample, shares, method="lower"))
         places = np.searchsorted(begins, values, side="right").astype(np.int64) + 1
         places[values <= 0] = 0
         return cls(places, len(begins) + 2)
@@ -353,15 +352,17 @@ def _shrunk(
 ) -> Array:
     """The counted mean, drawn towards the prior as far as its noise asks for."""
     if measured is not None:
-        noise = noise * np.clip(
-            strata.ratio(measured + _ASSUMED_WORTH * noise, (1 + _ASSUMED_WORTH) * noise), 0.1, 5.0
-        )
+        # The measured noise of a stratum over the assumed one, drawn a little towards 1; bounded,
+        # as two countings of few vertices may agree or differ by accident.
+        blended = measured + _ASSUMED_WORTH * noise
+        noise = noise * np.clip(strata.ratio(blended, (1 + _ASSUMED_WORTH) * noise), 0.1, 5.0)
     noise = noise / epochs
+    # Vertices of a stratum differ from the prior by its square times a factor, which is what their
+    # deviations show beyond the noise (moment estimate of the prior's variance).
     surplus = np.maximum(strata.sum((mean - prior) ** 2 - noise), 0.0)
     scale = strata.sum(prior**2)
-    signal = (
-        np.divide(surplus, scale, out=np.zeros_like(scale), where=scale > 0)[strata.of] * prior**2
-    )
+    factor = np.divide(surplus, scale, out=np.zeros_like(scale), where=scale > 0)
+    signal = factor[strata.of] * prior**2
     trust = np.divide(signal, signal + noise, out=np.zeros_like(signal), where=signal + noise > 0)
     reads: Array = prior + trust * (mean - prior)
     return reads

@@ -1,5 +1,5 @@
-"""The contract of cache policies: they rank the vertices of a graph by how much caching them
-saves."""
+"""The contract of cache policies, which rank vertices by how much caching them saves, and the
+simplest one: the degree."""
 
 from __future__ import annotations
 
@@ -17,18 +17,6 @@ from ..graph.graph import EdgeType
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
-
-__all__ = [
-    "Policy",
-    "Rank",
-    "Ranked",
-    "Ranking",
-    "RowType",
-    "apply_policy",
-    "check_ranking",
-    "check_rankings",
-    "descending",
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +54,9 @@ def descending(values: Tensor) -> Tensor:
     keys = values.numpy()
     if keys.dtype.kind not in "iu" or len(keys) == 0:
         return torch.from_numpy(np.argsort(-keys, kind="stable"))
-    # 16 bits are sorted by radix: 3 ms for a million vertices, 48 ms with more (torch: 80 ms). What
-    # lies further above the least, of degrees few, counts as one value at first.
+    # numpy sorts 16 bits by radix: 3 ms for a million vertices, 48 ms with more bits (torch: 80
+    # ms). So distances from ``most`` are sorted, and the values at or above it, of degrees few, all
+    # count as distance 0 and are sorted apart.
     most = np.int64(min(int(keys.min()) + 2**16 - 1, 2**63 - 1))
     distances = np.empty(len(keys), np.uint16)
     np.minimum(keys, most, out=distances, casting="unsafe")
@@ -157,7 +146,8 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
     if not isinstance(ranking, Ranking):
         return Ranking(check_ranking(ranking, num_nodes))
     ids = check_ranking(ranking.ids, num_nodes)
-    scores, count = ranking.scores, len(ids)
+    scores = ranking.scores
+    count = len(ids)
     if scores is None:
         return Ranking(ids)
     if not isinstance(scores, Tensor) or scores.is_complex():
@@ -168,7 +158,8 @@ def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
             f"scores of a ranking must have shape ({count},) as its ids, got {tuple(scores.shape)}"
         )
     scores = scores.detach().cpu().double()
-    low, high = map(float, scores.aminmax()) if count else (0.0, 0.0)  # of several with a NaN that
+    # ``aminmax`` of scores with a NaN is NaN, which the comparison refuses too.
+    low, high = map(float, scores.aminmax()) if count else (0.0, 0.0)
     if not 0 <= low <= high < math.inf:
         raise ValueError(
             f"scores of a ranking must be finite and at least 0, got {high if low >= 0 else low}"
@@ -205,3 +196,49 @@ def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
             "vertices"
         )
     return ids
+
+
+def degree(graph: Graph, seeds: Any, sampler: object, seed: int) -> Tensor | dict[str, Ranking]:
+    """Rank by out-degree: how often a vertex can be drawn (PaGraph's policy). Ties go by id.
+
+    With several types, by the edges of all types that leave a vertex; the scores are these degrees.
+    """
+    if graph.is_homogeneous:
+        return descending(graph.csc.source_counts)
+    rankings = {}
+    # Scores, so that the types can be compared: without them each gets its share of the budget.
+    for ntype, counts in out_degrees(graph).items():
+        order = descending(counts)
+        rankings[ntype] = Ranking(order, counts[order])
+    return rankings
+
+
+def out_degrees(graph: Graph) -> dict[str, Tensor]:
+    """Edges of all types that leave each vertex, by vertex type, int64."""
+    degrees = {
+        ntype: torch.zeros(graph.num_nodes_of(ntype), dtype=torch.int64, device="cpu")
+        for ntype in graph.node_types
+    }
+    for etype in graph.edge_types:
+        degrees[etype[0]] += graph.csc_of(etype).source_counts
+    return degrees
+
+
+def turned(graph: Graph, edge_dir: str) -> Graph:
+    """The graph whose in-edges are what a sampler with this ``edge_dir`` draws from; "in" gives the
+    graph itself.
+
+    Arrays are shared, also with :meth:`Graph.adjacency`. Edge fields stay, for weighted samplers;
+    vertex fields do not.
+
+    Raises:
+        ValueError: ``"out"``, and an edge type has ends of different types.
+    """
+    if edge_dir == "in":
+        return graph
+    csc = {etype: graph.adjacency(edge_dir, etype) for etype in graph.edge_types}
+    fields = {etype: graph.edge_fields(etype) for etype in graph.edge_types}
+    edata: Any = fields
+    if len(fields) == 1:
+        (edata,) = fields.values()
+    return type(graph)(csc, graph.num_nodes_by_type, edata=edata)

@@ -22,24 +22,12 @@ from ..seeds.order import SeedOrder, Ticket
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from ..system.threads import usable_cpus
-from .degree import out_degrees
-from .policy import Ranking
+from .policy import Ranking, out_degrees
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph.graph import Graph
-
-__all__ = [
-    "AccessCounts",
-    "Presample",
-    "count_accesses",
-    "counter_dtype",
-    "default_threads",
-    "most_repeats",
-    "presampling_seed",
-    "run_tickets",
-]
 
 
 class AccessCounts:
@@ -88,6 +76,8 @@ class AccessCounts:
         """
         from . import _reach
 
+        # One thread at a time: adding to a counter is a read and a write. A batch is counted in a
+        # fraction of the time that it is sampled in, so threads rarely wait.
         with self._lock:
             _reach.add_accesses(ids.numpy(), np.array(ends, np.int64), self._counts[node_type])
 
@@ -132,7 +122,9 @@ class AccessCounts:
 
 def counter_dtype(most: int) -> np.dtype[Any]:
     """The narrowest of uint8, uint16 and uint32 that counts up to ``most``."""
-    return np.dtype(np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32)
+    if most < 2**8:
+        return np.dtype(np.uint8)
+    return np.dtype(np.uint16 if most < 2**16 else np.uint32)
 
 
 def count_accesses(
@@ -172,11 +164,11 @@ def count_accesses(
     most = len(order) * len(epochs) * most_repeats(order, sampler)
     counts = AccessCounts(graph.num_nodes_by_type, sampler.num_hops, most=most)
     threads = threads or default_threads()
-    # Batches live no longer than their count: their memory is recycled.
+    # Batches live no longer than their count, so that their memory can be recycled.
     settings = {"pools": BufferPools(threads)} if isinstance(sampler, HopSampler) else {}
 
     def work(ticket: Ticket) -> None:
-        # Int: a batch for itself.
+        # A plain number forgets the key's place in the epoch: the batch shares no random numbers.
         counts.add(sampler.sample(graph, ticket.seeds, int(ticket.key), **settings))
         if progress is not None:
             progress()
@@ -211,20 +203,20 @@ def _tickets(order: SeedOrder, epochs: Iterable[int], seconds: float | None) -> 
 
 
 def run_tickets(work: Callable[[Ticket], None], tickets: Iterator[Ticket], threads: int) -> None:
-    """Work off all tickets; an exception, Ctrl-C included, ends it after the tickets that are in
-    work."""
+    """Work on all tickets; an exception, Ctrl-C included, ends it after the tickets in progress."""
     if threads == 1:
         for ticket in tickets:
             work(ticket)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="pagraph-count") as pool:
+        # Two tickets a thread: enough to keep all busy, few enough to stop soon after a failure.
         waiting: set[Future[None]] = {
             pool.submit(work, ticket) for ticket in islice(tickets, 2 * threads)
         }
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
-                future.result()
+                future.result()  # raises what the work raised
             waiting |= {pool.submit(work, ticket) for ticket in islice(tickets, len(done))}
 
 

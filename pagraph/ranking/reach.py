@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..sampling.sampler import HopSampler, MiniBatchSampler
 
-__all__ = ["reads_by_seed"]
-
 _MOST_EDGES = 150_000_000  # to look at: about a second
 _PROBED = 64  # seeds that tell how many edges all will look at
-_ROOM = 1 << 22  # vertices that one seed may reach
+# Vertices that one seed may reach: scratch of about 100 bytes each, of which most seeds touch
+# little.
+_ROOM = 1 << 22
 
 
 def reads_by_seed(
@@ -51,32 +51,34 @@ def reads_by_seed(
         altogether.
     """
     blocks = sampler.hops
-    if (
-        not (graph.is_homogeneous and isinstance(seeds, Tensor) and len(seeds))
-        or blocks is not sampler
-    ):
+    if not graph.is_homogeneous or not isinstance(seeds, Tensor) or not len(seeds):
+        return None
+    # A sampler that starts from edges, or makes other batches, has its blocks' sampler inside.
+    if blocks is not sampler:
         return None
     if not blocks.has_fanouts or (blocks.prob, blocks.time) != (None, None):
         return None
     ids = seeds.cpu().long().numpy()
     batch_size = min(batch_size, len(ids))
-    run = _Run(graph, blocks, 0.0 if blocks.disjoint else batch_size / len(ids))
+    reach = _Reach(graph, blocks, 0.0 if blocks.disjoint else batch_size / len(ids))
     probe = ids[:: -(-len(ids) // _PROBED)]
-    if not run.add(probe, limit=_MOST_EDGES * len(probe) // len(ids)):
+    if not reach.add(probe, limit=_MOST_EDGES * len(probe) // len(ids)):
         return None
-    run.missed[:] = 0.0
-    if not run.add(ids, limit=2 * _MOST_EDGES):  # the probe may have been lucky
+    reach.missed[:] = 0.0
+    if not reach.add(ids, limit=2 * _MOST_EDGES):  # the probe may have been lucky
         return None
     if blocks.disjoint:
-        return torch.from_numpy(run.missed)
-    others = -np.expm1(run.missed)
+        return torch.from_numpy(reach.missed)
+    # missed = log prod_seeds (1 - b r), so this is the chance that the batch reads the vertex.
+    others = -np.expm1(reach.missed)
+    # Reads as a seed are not counted here: only batches in which the vertex is none.
     times_seed = np.bincount(ids, minlength=graph.num_nodes)
     not_seed = np.maximum(0.0, 1.0 - times_seed * (batch_size / len(ids)))
     return torch.from_numpy(len(ids) / batch_size * not_seed * others)
 
 
-class _Run:
-    """Adds up the reach of seeds.
+class _Reach:
+    """Adds up what seeds reach.
 
     ``missed``, shape ``(num_nodes,)``: logarithm of the chance that a batch reads a vertex for none
     of the seeds; of disjoint trees how many are expected to hold it.
@@ -85,7 +87,8 @@ class _Run:
     def __init__(self, graph: Graph, sampler: HopSampler, rate: float) -> None:
         csc = graph.adjacency(sampler.edge_dir)
         csc.validate()
-        self._indptr, self._indices = csc.indptr.numpy(), csc.indices.numpy()
+        self._indptr = csc.indptr.numpy()
+        self._indices = csc.indices.numpy()
         etype = graph.edge_types[0]
         self._fanouts = np.array(
             [sampler.fanout(hop, etype) for hop in range(sampler.num_hops)], np.int64
@@ -95,10 +98,12 @@ class _Run:
         self._rate = rate
         self._slots = np.full(graph.num_nodes, -1, np.int32)
         room = min(graph.num_nodes, _ROOM)
-        # Memory that is never written is never there: most seeds reach little.
+        # By place: 0 is the seed, then vertices as they are found. Pages that are never written
+        # take no memory, and most seeds reach little.
         self._ids = np.empty(room, np.int64)
         self._found = np.empty((room, sampler.num_hops + 1))
-        self._known, self._missed = np.empty(room), np.empty(room)
+        self._known = np.empty(room)
+        self._missed = np.empty(room)
         self.missed: npt.NDArray[np.float64] = np.zeros(graph.num_nodes)
 
     def add(self, seeds: npt.NDArray[np.int64], *, limit: int) -> bool:

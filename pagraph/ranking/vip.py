@@ -25,19 +25,9 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = [
-    "Draws",
-    "ExpectedAccesses",
-    "Mutual",
-    "expected_accesses",
-    "find_mutual",
-    "seed_chances",
-    "vip",
-]
-
 _LARGEST = 64
-"""A vertex of a larger in-degree owes too little to one neighbour, and is too seldom drawn from it,
-to look for it."""
+"""Largest in-degree whose edges are looked at for one back: a vertex with more in-neighbours owes
+too little to any one of them."""
 
 _LOOKED_AT = 1000
 """Rows that decide which edge type leads back."""
@@ -78,20 +68,21 @@ class Draws:
         fanouts = np.array(
             [sampler.fanout(hop, edge_type) for hop in range(sampler.num_hops)], np.int64
         )
-        later = (
-            _vip.ONCE
-            if sampler.expands_once
-            else _vip.SAME
-            if sampler.layer_dependency
-            else _vip.ANEW
-        )
+        later = _vip.ANEW
+        if sampler.expands_once:
+            later = _vip.ONCE
+        elif sampler.layer_dependency:
+            later = _vip.SAME
         replace = sampler.replace
         weights = sampler.weights(
             graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name)
         )
-        indptr, indices = csc.indptr, csc.indices
+        indptr = csc.indptr
+        indices = csc.indices
+        # Edges of weight 0 are never drawn, and count for no degree.
         if weights is not None and weights.kept is not None:
-            indptr, indices = weights.kept.indptr, indices[weights.kept.indices.long()]
+            indptr = weights.kept.indptr
+            indices = indices[weights.kept.indices.long()]
         values, totals, rates = _weigh(indptr.numpy(), weights, fanouts, replace)
         return cls(
             edge_type,
@@ -157,7 +148,8 @@ def _weigh(
 
     if weights is None or weights.values is None:
         return None, np.empty(0), np.empty((0, 0))
-    values, totals = weights.values.numpy(), np.zeros(len(indptr) - 1)
+    values = weights.values.numpy()
+    totals = np.zeros(len(indptr) - 1)
     _vip.row_totals(indptr, values, totals)
     rates = np.empty((len(totals), len(fanouts)))
     for fanout in set(fanouts.tolist()):
@@ -195,6 +187,7 @@ def find_mutual(draws: Sequence[Draws]) -> list[Mutual | None]:
 def _most_mutual(
     draws: Draws, others: Sequence[Draws], turned: Mapping[EdgeType, tuple[Array, Array]]
 ) -> Mutual | None:
+    # A sample of rows says which edge type has most edges back; only that one is marked in full.
     step = max(1, len(draws.indptr) // _LOOKED_AT)
     counts = [
         _mark(draws, turned[other.edge_type], step, np.empty(0, np.bool_)) for other in others
@@ -217,8 +210,8 @@ def _mark(draws: Draws, turned: tuple[Array, Array], step: int, flags: Array) ->
 
 
 _FEW_BATCHES = 16
-"""Up to here an incomplete last batch is computed apart; beyond it counts as its share of a whole
-one."""
+"""Below this number of batches an incomplete last one is computed apart; otherwise it counts as its
+share of a whole one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +277,9 @@ def vip(
                 "'degree' and 'random' need neither"
             )
         blocks = sampler.hops
-        got = f"{'disjoint ' * (blocks is not None and blocks.disjoint)}{type(blocks or sampler).__name__}"
+        got = type(blocks or sampler).__name__
+        if blocks is not None and blocks.disjoint:
+            got = f"disjoint {got}"
         raise ValueError(
             "cache_policy 'vip' needs a sampler with fan-outs (neighbour or LABOR sampling) and "
             "batches that are not "
@@ -326,7 +321,8 @@ def expected_accesses(
     if sampler is None or blocks is None or not blocks.has_fanouts or blocks.disjoint:
         return None
     starts = _seed_counts(graph, seeds) if sampler.seeds_are_vertices else None
-    total, draws = num_seeds(seeds), [Draws.of(graph, blocks, etype) for etype in graph.edge_types]
+    total = num_seeds(seeds)
+    draws = [Draws.of(graph, blocks, etype) for etype in graph.edge_types]
     # With one hop, no vertex owes anything to another.
     backs = find_mutual(draws) if blocks.num_hops > 1 else [None] * len(draws)
     found = {
@@ -366,9 +362,14 @@ def _batches(total: int, batch_size: int) -> Iterator[tuple[int, float]]:
     """Sizes of batches and their numbers."""
     size = min(batch_size, total)
     whole, rest = divmod(total, size) if size else (0, 0)
-    if whole:
-        yield size, whole if rest == 0 or whole < _FEW_BATCHES else total / size
-    if rest and whole < _FEW_BATCHES:
+    if not whole:
+        return
+    if rest == 0:
+        yield size, whole
+    elif whole >= _FEW_BATCHES:
+        yield size, total / size
+    else:
+        yield size, whole
         yield rest, 1
 
 
@@ -397,6 +398,7 @@ def _expand(
     unknown = {t: np.ones((len(rates), num_hops + 1)) for t, rates in first.items()}
     for ntype, rates in first.items():
         unknown[ntype][:, 0] -= rates.numpy()
+    # Chances multiply over edges: they are added up as logarithms. -inf is a certain seed.
     with np.errstate(divide="ignore"):
         unseeded = {t: np.log(part[:, 0]) for t, part in unknown.items()}
     for hop in range(1, num_hops + 1):
@@ -404,5 +406,6 @@ def _expand(
         for each, back in zip(draws, backs, strict=True):
             each.push(unknown, hop, back, logs[each.edge_type[0]])
         for t, log in logs.items():
+            # What is known stays known: rounding must not let the chance rise.
             np.minimum(np.exp(log), unknown[t][:, hop - 1], out=unknown[t][:, hop])
     return unknown

@@ -1,5 +1,5 @@
-"""Workload: a loader's sampling and reads; counters of its first epoch; the key by which loaders
-share a cache."""
+"""What a loader samples and reads, and rankings of that: of its vertices and edges, and by its
+first epoch; the key by which loaders share a cache."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..graph.graph import Graph
+from ..sampling.batches import expanded
 from .auto import Learned, auto, refills
-from .degree import degree
-from .edge_ranking import edge_draws, rank_edges
-from .policy import Rank, apply_policy
+from .policy import Rank, Ranking, apply_policy, degree, descending
 from .presample import AccessCounts, most_repeats
 from .vip import expected_accesses
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
+    from ..sampling.batches import Found
     from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import BatchOrder, SeedOrder
-    from .policy import Policy, Ranking, RowType
-
-__all__ = ["FirstEpoch", "Sampled", "Share", "Workload", "share_of"]
+    from .policy import Policy, RowType
 
 _ENOUGH = 0.5
 """Share of an epoch's batches that must have been read; after less, the next epoch is counted
@@ -142,7 +141,8 @@ class Workload:
         Raises:
             TypeError, ValueError: See ``pagraph.ranking.apply_policy``.
         """
-        now, batch_size = self.sampled(), self.order.batch_size or 1
+        now = self.sampled()
+        batch_size = self.order.batch_size or 1
         if now is None:
             return {}
         ranked: dict[RowType, Ranking] = {}
@@ -188,6 +188,83 @@ class Workload:
         )
 
 
+def edge_draws(
+    expected: Found, graph: Graph, sampler: MiniBatchSampler, edge_type: EdgeType
+) -> Tensor:
+    """Expected draws of each in-edge of a vertex, over all hops and batches; with weights, the mean
+    over its in-edges.
+
+    Args:
+        expected: Expected expansions of the vertices.
+        graph: The graph, turned so that in-edges are drawn.
+        sampler: One that knows its fan-outs; ValueError for others.
+        edge_type: The type of the edges.
+
+    Returns:
+        Shape ``(num_dst,)``, float64.
+    """
+    blocks = sampler.hops
+    if blocks is None or not blocks.has_fanouts:
+        raise ValueError(
+            "edges can be ranked for samplers with fan-outs only, got "
+            f"{type(blocks or sampler).__name__}"
+        )
+    csc = graph.adjacency(blocks.edge_dir, edge_type)
+    degrees = torch.diff(csc.indptr).double()
+    weights = blocks.weights(
+        graph, edge_type, lambda etype, name: graph.edge_fields(etype).get(name)
+    )
+    choice = degrees
+    if weights is not None and weights.kept is not None:
+        # Edges of weight 0 are never drawn.
+        choice = torch.diff(weights.kept.indptr).double()
+    draws = torch.zeros(csc.num_dst, dtype=torch.float64, device="cpu")
+    for hop in range(expected.num_hops):
+        fanout = blocks.fanout(hop, edge_type)
+        if fanout < 0:
+            picks = choice
+        elif blocks.replace:
+            picks = torch.where(choice > 0, float(fanout), 0.0)
+        else:
+            picks = choice.clamp(max=fanout)
+        draws += expanded(expected, blocks, edge_type[2], hop) * picks
+    return torch.where(degrees > 0, draws / degrees.clamp(min=1), 0.0)
+
+
+def rank_edges(graph: Graph, edge_type: EdgeType, draws: Tensor) -> Ranking:
+    """Rank all edges of a type by expected draws; the in-edges of a vertex are as likely as each
+    other.
+
+    Args:
+        graph, edge_type: As for :func:`edge_draws`.
+        draws: Shape ``(num_dst,)``: draws an epoch of each in-edge of a vertex, see
+            :func:`edge_draws`.
+
+    Returns:
+        Edge ids (not positions), in the CSC's dtype, and their draws.
+
+    Raises:
+        ValueError: ``draws`` does not have one entry for each destination, or the graph is damaged.
+    """
+    from . import _vip
+
+    csc = graph.csc_of(edge_type)
+    if draws.shape != (csc.num_dst,):
+        raise ValueError(f"draws must have shape ({csc.num_dst},), got {tuple(draws.shape)}")
+    csc.validate()
+    draws = draws.double()
+    ids = torch.empty(csc.num_edges, dtype=csc.indices.dtype, device="cpu")
+    scores = torch.empty(csc.num_edges, dtype=torch.float64, device="cpu")
+    # An empty array says that an edge's id is its position.
+    edge_ids = ids[:0] if csc.edge_ids is None else csc.edge_ids
+    # Vertices are sorted, not edges: there are fewer of them.
+    order = descending(draws).numpy()
+    _vip.expand_rows(
+        order, csc.indptr.numpy(), edge_ids.numpy(), draws.numpy(), ids.numpy(), scores.numpy()
+    )
+    return Ranking(ids, scores, per_epoch=True)
+
+
 @dataclass(frozen=True)
 class Share:
     """Key by which loaders share a cache; equal if rankings and their reads are.
@@ -226,8 +303,10 @@ class _Seeds:
     @cached_property
     def digest(self) -> str:
         """Hash of types, dtypes and ids (0.06 s for ten million)."""
-        digest, seeds = hashlib.blake2b(digest_size=16), self._order.ids
-        for name, ids in seeds.items() if isinstance(seeds, Mapping) else [("", seeds)]:
+        digest = hashlib.blake2b(digest_size=16)
+        seeds = self._order.ids
+        by_type = seeds if isinstance(seeds, Mapping) else {"": seeds}
+        for name, ids in by_type.items():
             digest.update(f"{name}:{ids.dtype}:{len(ids)};".encode())
             digest.update(ids.cpu().contiguous().numpy().data)
         return digest.hexdigest()
@@ -239,11 +318,9 @@ def _identity(graph: object, sampler: MiniBatchSampler) -> Hashable:
     if not isinstance(graph, Graph):
         return id(graph)
     blocks = sampler.hops
-    names = (
-        [] if blocks is None else [name for name in (blocks.prob, blocks.time) if name is not None]
-    )
+    names = [] if blocks is None else [blocks.prob, blocks.time]
     owners = [*map(graph.edge_fields, graph.edge_types), *map(graph.node_fields, graph.node_types)]
-    fields = [id(fields.get(name)) for fields in owners for name in names]
+    fields = [id(fields.get(name)) for fields in owners for name in names if name is not None]
     return tuple((etype, id(graph.csc_of(etype))) for etype in graph.edge_types), tuple(fields)
 
 

@@ -16,7 +16,9 @@ import numpy as np
 from ..._jit import kernel, prefetch
 from ...graph._csc import check_id, check_row
 
-_FULL = 255
+_FULL = 255  # the most that a byte counts
+# Elements to prefetch ahead: enough for a cache miss (about 100 ns) to pass while the costs of the
+# elements before are added up.
 _AHEAD = 16
 
 
@@ -24,7 +26,8 @@ _AHEAD = 16
 def change(indptr, indices, counts, part, frontier, n, fresh, step):
     """Add the first ``n`` vertices of ``frontier`` to a part (``step`` 1) or take them out of it
     (-1); returns how many vertices it then holds more or less. Both arrays are overwritten."""
-    turning = 0 if step > 0 else 1  # a vertex that is counted so often comes or goes
+    # A vertex comes if nothing needed it before, and goes if only one thing did.
+    turning = 0 if step > 0 else 1
     for level in range(len(counts)):
         count = counts[level]
         m = 0
@@ -32,6 +35,7 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):
             v = frontier[i]
             begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
             check_row(begin, end, len(indices))
+            # A vertex is within reach of itself: ``begin - 1`` stands for it.
             for e in range(begin - 1, end):
                 u = v if e < begin else np.int64(indices[e])
                 check_id(u, len(count))
@@ -39,6 +43,7 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):
                 if c == turning:
                     fresh[m] = u
                     m += 1
+                # A count that stopped may stand for more: taking out of it could reach 0 too early.
                 if c < _FULL:
                     count[u, part] = c + step
         for i in range(m):
@@ -55,6 +60,8 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
     frontier[:n] = members
     for level in range(len(counts)):
         count = counts[level]
+        # Stamps say what this level has found already. The clock never runs back, so that they need
+        # no clearing.
         clock[0] += 1
         now = clock[0]
         m = 0
@@ -69,6 +76,8 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
                     stamps[u] = now
                     fresh[m] = u
                     m += 1
+                    # Another part costs less: the exact number no longer matters. Only the last
+                    # level counts vertices that the part would hold.
                     if m > limit and level == len(counts) - 1:
                         return m
         for i in range(m):
@@ -103,7 +112,9 @@ def costs_of_one(indptr, indices, count, v, costs):
         check_id(u, len(count))
         row = count[u]
         for p in range(len(costs)):
-            costs[p] += row[p] == 0  # without a branch
+            costs[p] += (
+                row[p] == 0
+            )  # adding 0 or 1 is cheaper than a branch that cannot be foreseen
 
 
 @kernel
@@ -121,8 +132,8 @@ def change_one(indptr, indices, count, v, part, step):
 
 @kernel
 def recount(indptr, indices, counts, members, parts):
-    """Count everything anew from the parts of all members; returns how many vertices all parts hold
-    together."""
+    """Count from scratch what the parts of all members need; returns how many vertices all parts
+    hold together."""
     counts[:] = 0
     for i in range(len(members)):
         change_one(indptr, indices, counts[0], members[i], parts[i], 1)
@@ -156,7 +167,8 @@ def place(
     single = len(counts) == 1
     for i in range(len(order)):
         item = order[i]
-        # Asked first: it mostly brings least, and the others' costs then need not be known in full.
+        # The part of the vertex before is asked first: it mostly costs least, and then ``lowest``
+        # ends the search in other parts early.
         before = best
         if single:
             costs_of_one(indptr, indices, counts[0], members[item], costs)
@@ -194,6 +206,7 @@ def improve_singles(indptr, indices, count, members, order, least, most, parts, 
         over = sizes[own] > most
         if sizes[own] <= least:
             continue
+        # A part that is too large gives vertices away at any cost; else a move must free something.
         freed = freed_by_one(indptr, indices, count, v, own)
         if freed == 0 and not over:
             continue
@@ -242,6 +255,8 @@ def improve(
         own = parts[item]
         if sizes[own] - weight < least:
             continue
+        # The item is taken out first, so that its cost in the other parts is compared with what it
+        # really frees, and is put back where it costs least, which may be its own part.
         frontier[:weight] = block
         freed = change(indptr, indices, counts, own, frontier, weight, fresh, -1)
         over = sizes[own] > most
@@ -275,14 +290,18 @@ def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):
     asked_by = np.full(vertices, -1, np.int32)  # the part that ``missing`` is about
     begin = 0
     for part in range(len(sizes)):
+        # numba needs an entry to know the list's type.
         queue = [(np.int64(0), np.int64(-1))]
         queue.pop()
         for _ in range(sizes[part]):
             v = np.int64(-1)
+            # Entries are never updated: those of vertices that have a part by now, or of which more
+            # has come into the part since, are skipped.
             while v < 0 and len(queue) > 0:
                 key, candidate = heapq.heappop(queue)
                 if part_of[candidate] == -1 and missing[candidate] == key:
                     v = candidate
+            # Nothing that is left touches the part: begin at the next start.
             while v < 0:
                 if part_of[starts[begin]] == -1:
                     v = np.int64(starts[begin])

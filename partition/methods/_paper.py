@@ -61,6 +61,7 @@ def follow(indptr, indices, start, depth, stamp, reached, queue):
     """
     queue[0] = start
     head, tail = np.int64(0), np.int64(1)
+    # With one hop nothing is followed, and ``reached`` has no entry for the start.
     if depth > 0:
         reached[start] = stamp
     for _ in range(depth):
@@ -106,6 +107,8 @@ def choose(counts, average, floor, spare, sizes, held):
     best, best_score = -1, 0.0
     for i in range(len(sizes)):
         if sizes[i] < floor or (sizes[i] == floor and spare > 0):
+            # Section 3.4: (1 + |TV_i & IN(t)|) * (avg - |TV_i|) / (|V_i| + 1). ``counts[0]`` is of
+            # vertices that no part owns.
             score = (1 + counts[i + 1]) * (average - sizes[i]) / (held[i] + 1)
             if best < 0 or score > best_score or (score == best_score and sizes[i] <= sizes[best]):
                 best, best_score = i, score
@@ -136,6 +139,7 @@ def absorb(indptr, indices, start, part, queue, members):
                 v = indices[e]
                 if v < 0 or v >= len(members):
                     return np.int64(-1)
+                # Held with as many hops left: all behind it is in the part already.
                 if members[v, left, byte] & bit == 0:
                     new += members[v, 0, byte] & bit == 0
                     for h in range(left + 1):
@@ -156,16 +160,19 @@ def assign(
     num_train, hops, num_parts = len(train), members.shape[1], len(sizes)
     floor, average = num_train // num_parts, num_train / num_parts
     spare = num_train % num_parts
+    # The call before may have given some of the places above ``floor`` away.
     for i in range(num_parts):
         spare -= sizes[i] > floor
     for i in range(begin, end):
         t = train[i]
         stamp = i % last_stamp + 1
-        if stamp == 1:
+        if stamp == 1:  # stamps begin again, so old ones must go
             counted[:] = 0
         counts[:] = 0
         near = follow(indptr, indices, t, hops - 1, i + 1, reached, queue)
-        limit, is_sound = i if by_rank else len(indptr) - 1, near >= 0
+        # By rank, rows are ascending: from rank ``i`` on, vertices have no part yet.
+        limit = i if by_rank else len(indptr) - 1
+        is_sound = near >= 0
         for j in range(near):
             u = queue[j]
             is_sound &= count_row(

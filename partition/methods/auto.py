@@ -12,11 +12,15 @@ from torch import Tensor
 from ...graph.csc import CSC
 from ...graph.graph import Graph
 from ..partition import Progress, Ticks
-from .halo import PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
-from .metis import METIS_EDGE_BYTES, has_pymetis, metis_parts
+from .halo import LEVELS, PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
+from .metis import (
+    METIS_EDGE_BYTES,
+    has_pymetis,
+    metis_clusters,
+    metis_parts,
+    without_directions,
+)
 from .paper import paper_parts
-
-__all__ = ["auto_bytes", "auto_parts", "cluster", "grown_parts"]
 
 # Larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds.
 _EDGES = 2**24
@@ -25,6 +29,9 @@ _GROWN_EDGE_BYTES = 20  # the edges reversed, and the queue
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)
 _MOVES = 3  # how often clusters of one size are gone through
 _ROUNDS = 5
+# Of ``vertex_clusters``: how much larger than the mean a cluster may become. With 1.2, 5 to 14 %
+# fewer edges were cut, and the smallest cluster was a tenth of the mean, not a half.
+_EXCESS = 1.05
 _WORTH = 0.01  # a round that changes a smaller share of the vertices is the last
 
 Start = Callable[[HaloSearch, Tick], None]
@@ -38,7 +45,8 @@ def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.ND
     part."""
     from . import _halo
 
-    ids, out = train.numpy(), csc.transpose()
+    ids = train.numpy()
+    out = csc.transpose()
     part_of = np.full(csc.num_dst, -2, np.int32)
     part_of[ids] = -1
     edges = (csc.indptr.numpy(), csc.indices.numpy(), out.indptr.numpy(), out.indices.numpy())
@@ -56,15 +64,15 @@ def cluster(
     from . import _halo
 
     vertices = csc.num_dst
-    labels, sums = np.arange(vertices), weights.copy()
-    votes, voted = np.zeros(vertices, np.int64), np.empty(vertices, np.int64)
+    labels = np.arange(vertices)
+    sums = weights.copy()
+    votes = np.zeros(vertices, np.int64)
+    voted = np.empty(vertices, np.int64)
     edges = (csc.indptr.numpy(), csc.indices.numpy())
     for _ in range(_ROUNDS):
         order = rng.permutation(vertices)
-        if (
-            _halo.propagate(*edges, order, weights, limit, labels, sums, votes, voted)
-            < _WORTH * vertices
-        ):
+        changed = _halo.propagate(*edges, order, weights, limit, labels, sums, votes, voted)
+        if changed < _WORTH * vertices:
             break
     return labels
 
@@ -92,7 +100,7 @@ def auto_parts(
     """
     if num_parts == 1:
         return torch.zeros(len(train), dtype=torch.int32, device="cpu")
-    if num_parts * graph.num_nodes * min(hops, 3) > _COUNT_BYTES:
+    if num_parts * graph.num_nodes * min(hops, LEVELS) > _COUNT_BYTES:
         return paper_parts(graph, train, num_parts, hops, seed=seed, progress=progress)
     divide = _better_stream if graph.num_edges > _EDGES else _best_start
     return torch.from_numpy(divide(graph, train, num_parts, hops, seed, progress))
@@ -104,7 +112,7 @@ def auto_bytes(graph: Graph, num_parts: int, hops: int) -> int:
     if (
         num_parts == 1
         or graph.num_edges > _EDGES
-        or num_parts * graph.num_nodes * min(hops, 3) > _COUNT_BYTES
+        or num_parts * graph.num_nodes * min(hops, LEVELS) > _COUNT_BYTES
     ):
         return 0
     return graph.num_edges * (METIS_EDGE_BYTES if has_pymetis() else _GROWN_EDGE_BYTES)
@@ -134,12 +142,11 @@ def _better_stream(
 def _best_start(
     graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int, progress: Progress | None
 ) -> Parts:
-    search, rng = HaloSearch(graph.csc, train, num_parts, hops), np.random.default_rng(seed)
+    search = HaloSearch(graph.csc, train, num_parts, hops)
+    rng = np.random.default_rng(seed)
     starts = _starts(graph, train, num_parts, hops, seed)
-    ticks = Ticks(
-        progress,
-        len(train) * (len(starts) * (1 + PASSES) + len(_CLUSTERS_IN_A_PART) * _MOVES + PASSES),
-    )
+    passes = len(starts) * (1 + PASSES) + len(_CLUSTERS_IN_A_PART) * _MOVES + PASSES
+    ticks = Ticks(progress, len(train) * passes)
     best: Parts | None = None
     fewest = 0
     for start in starts:
@@ -154,7 +161,9 @@ def _best_start(
     weights[train.numpy()] = 1
     for pieces in _CLUSTERS_IN_A_PART:
         ticks.step(len(train) * _MOVES)
-        labels = cluster(graph.csc, weights, max(2, len(train) // (num_parts * pieces)), rng)
+        limit = max(2, len(train) // (num_parts * pieces))
+        labels = cluster(graph.csc, weights, limit, rng)
+        # A cluster that lies in several parts is several groups, as a group moves from one part.
         groups = labels[train.numpy()] * num_parts + search.parts
         search.improve_groups(groups, rng, passes=_MOVES, tick=ticks.add)
     ticks.step(len(train) * PASSES)
@@ -177,3 +186,53 @@ def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -
             )
         )
     return starts
+
+
+def vertex_clusters(
+    graph: Graph, num_clusters: int, *, recursive: bool = False, seed: int = 0
+) -> Tensor:
+    """Clusters of about equal sizes with few edges between them; none is empty.
+
+    By ``pymetis`` where it is installed. Otherwise grown one after the other (see ``grown_parts``),
+    and improved by size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014): on
+    five real graphs METIS cut 11 to 60 % of the edges, this 20 to 69 %.
+
+    Args:
+        graph: A graph with one vertex type and one edge type.
+        num_clusters: From 1 to the number of vertices.
+        recursive: METIS's recursive bisection in place of its k-way partitioning.
+        seed: Seed of METIS, or of the order in which vertices change their clusters.
+
+    Returns:
+        The cluster of each vertex, shape ``(num_nodes,)``, int32.
+    """
+    if has_pymetis():
+        return metis_clusters(graph, num_clusters, recursive=recursive, seed=seed)
+    sizes = equal_sizes(graph.num_nodes, num_clusters)
+    grown = grown_parts(graph.csc, torch.arange(graph.num_nodes, device="cpu"), sizes)
+    return torch.from_numpy(_improved(graph, grown, sizes, np.random.default_rng(seed)))
+
+
+def _improved(
+    graph: Graph,
+    parts: npt.NDArray[np.int32],
+    sizes: npt.NDArray[np.int64],
+    rng: np.random.Generator,
+) -> npt.NDArray[np.int32]:
+    """Each vertex goes, in random order, where most of its neighbours are, as long as there is
+    room."""
+    from . import _halo
+
+    count = graph.num_nodes
+    both = without_directions(graph)
+    edges = (both.indptr.astype(np.int64), both.indices.astype(np.int64))
+    labels = parts.astype(np.int64)
+    weights = np.ones(count, np.int64)
+    limit = int(sizes.max() * _EXCESS)
+    votes = np.zeros(count, np.int64)
+    voted = np.empty(count, np.int64)
+    sums = np.bincount(labels, minlength=count)
+    for _ in range(_ROUNDS):
+        _halo.propagate(*edges, rng.permutation(count), weights, limit, labels, sums, votes, voted)
+    # Propagation may empty a cluster, which callers must not get.
+    return labels.astype(np.int32) if sums[: len(sizes)].all() else parts

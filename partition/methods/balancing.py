@@ -8,8 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["balance_parts", "deal_out", "largest_size", "smallest_size"]
-
 Ties = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
 """Ties of training vertices (given by place) to every part: a row for each, a column for each
 part."""
@@ -32,6 +30,7 @@ def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> N
     away) change least."""
     limit = largest_size(len(parts), num_parts)
     sizes = np.bincount(parts, minlength=num_parts)
+    # Empty parts first: the vertices that they take may bring a large part below the limit.
     empty = np.flatnonzero(sizes == 0)
     for part in empty:
         _move(parts, sizes, int(sizes.argmax()), 1, np.array([part]), 1, ties)
@@ -45,15 +44,17 @@ def deal_out(parts: npt.NDArray[np.int32], num_parts: int) -> None:
     changes ``parts``."""
     missing = np.flatnonzero(parts < 0)
     sizes = np.bincount(parts[parts >= 0], minlength=num_parts)
-    low, level = 0, int(sizes.max()) + len(missing)
-    while low < level:  # the lowest level to which all parts can be filled up
+    # Fill the parts up to one level, the lowest at which there is room for all: found by halving.
+    low = 0
+    level = int(sizes.max()) + len(missing)
+    while low < level:
         middle = (low + level) // 2
-        low, level = (
-            (low, middle)
-            if np.maximum(middle - sizes, 0).sum() >= len(missing)
-            else (middle + 1, level)
-        )
+        if np.maximum(middle - sizes, 0).sum() >= len(missing):
+            level = middle
+        else:
+            low = middle + 1
     room = np.maximum(level - sizes, 0)
+    # At that level there may be more room than vertices, by less than one in each part that takes.
     room[np.flatnonzero(room)[: room.sum() - len(missing)]] -= 1
     parts[missing] = np.repeat(np.arange(num_parts), room)
 
@@ -74,8 +75,8 @@ def _move(
     gain = tied[:, takers] - tied[:, [giver]]
     left = np.ones(len(members), dtype=bool)
     while count > 0:
-        # A taker that fills up sends its remaining suitors elsewhere: sort again, at most once for
-        # each taker.
+        # A full taker sends the vertices that wanted it elsewhere: sort again, at most once a
+        # taker.
         gain[:, sizes[takers] >= limit] = -np.inf
         best = gain.argmax(1)
         order = np.argsort(-gain[np.arange(len(members)), best], kind="stable")

@@ -15,15 +15,14 @@ from ...graph.graph import Graph
 from ..partition import Progress, Ticks
 from .balancing import largest_size, smallest_size
 
-__all__ = ["LEVELS", "PASSES", "HaloSearch", "Tick", "by_in_degree", "equal_sizes", "halo_parts"]
-
 LEVELS = 3
 """Hops that are counted; farther ones follow, and mostly hold everything anyway."""
 PASSES = 10
 """Number of passes over the training vertices, at most, to move them."""
 _WORTH = 1e-3  # a pass that saves less of the total is the last
-# Of a pass, between which progress is told: so many, of at least so many vertices.
-_PIECES, _PIECE = 64, 4096
+# A pass reports progress up to 64 times, but not for fewer than 4096 vertices.
+_PIECES = 64
+_PIECE = 4096
 
 Tick = Callable[[int], object]
 """Called with a number of training vertices that were gone through."""
@@ -46,18 +45,22 @@ class HaloSearch:
         from . import _halo
 
         vertices = csc.num_dst
-        self._kernels, self._csc = _halo, csc
+        self._kernels = _halo
+        self._csc = csc
         self._edges = (csc.indptr.numpy(), csc.indices.numpy())
         self._train = train.numpy()
         self._counts: npt.NDArray[np.uint8] = np.zeros(
             (min(hops, LEVELS), vertices, num_parts), np.uint8
         )
-        self._least, self._most = (
-            smallest_size(len(train), num_parts),
-            largest_size(len(train), num_parts),
-        )
-        self._scratch = [np.empty(max(vertices, len(train)), np.int64) for _ in range(2)]
-        self._scratch += [np.zeros(vertices, np.int64), np.zeros(1, np.int64)]  # stamps, clock
+        self._least = smallest_size(len(train), num_parts)
+        self._most = largest_size(len(train), num_parts)
+        # The kernels' last arguments, in order: frontier, fresh, stamps, clock.
+        self._scratch = [
+            np.empty(max(vertices, len(train)), np.int64),
+            np.empty(max(vertices, len(train)), np.int64),
+            np.zeros(vertices, np.int64),
+            np.zeros(1, np.int64),
+        ]
         self.parts: npt.NDArray[np.int32] = np.zeros(len(train), np.int32)
 
     @property
@@ -66,8 +69,7 @@ class HaloSearch:
         return int(self._kernels.held(self._counts))
 
     def place(self, order: npt.NDArray[np.int64], *, tick: Tick = _ignore) -> None:
-        """Begin anew: each vertex in turn goes where it brings least, and all parts get equally
-        many."""
+        """Start over: each vertex in turn goes where it brings least, parts fill up evenly."""
         self._counts[:] = 0
         self._place(self._train, order, self.parts, tick)
 
@@ -84,7 +86,8 @@ class HaloSearch:
         parts: npt.NDArray[np.int32],
         tick: Tick,
     ) -> None:
-        room, best = equal_sizes(len(members), self._counts.shape[2]), 0
+        room = equal_sizes(len(members), self._counts.shape[2])
+        best = 0
         for some in _pieces(order):
             best = self._kernels.place(
                 *self._edges, self._counts, members, some, best, room, parts, *self._scratch
@@ -100,22 +103,16 @@ class HaloSearch:
         self, rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore
     ) -> None:
         """Move single vertices in random order, pass by pass, until that saves little."""
+        # With several hops a vertex is a group of one. One hop has a kernel of its own, which asks
+        # for all parts' costs in one pass over the vertex's row.
         if len(self._counts) > 1:
             self.improve_groups(np.arange(len(self._train)), rng, passes=passes, tick=tick)
             return
 
         def move(some: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
-            given = (
-                *self._edges,
-                self._counts[0],
-                self._train,
-                some,
-                self._least,
-                self._most,
-                self.parts,
-                sizes,
-            )
-            return int(self._kernels.improve_singles(*given))
+            limits = (self._least, self._most)
+            items = (self._train, some, *limits, self.parts, sizes)
+            return int(self._kernels.improve_singles(*self._edges, self._counts[0], *items))
 
         self._go_through(len(self._train), rng, passes, move, tick)
 
@@ -148,7 +145,8 @@ class HaloSearch:
     ) -> None:
         """Move items in random order, pass by pass, until that saves little and no part is too
         large."""
-        sizes, limit = np.bincount(self.parts, minlength=self._counts.shape[2]), _WORTH * self.held
+        sizes = np.bincount(self.parts, minlength=self._counts.shape[2])
+        limit = _WORTH * self.held
         for _ in range(passes):
             saved = 0
             for some in _pieces(rng.permutation(items)):
@@ -193,7 +191,8 @@ def halo_parts(
     propagation (Meyerhenke, Sanders and Schulz, 2014).
     """
     whole = len(train) * (1 + PASSES)
-    search, ticks = HaloSearch(graph.csc, train, num_parts, hops), Ticks(progress, whole)
+    search = HaloSearch(graph.csc, train, num_parts, hops)
+    ticks = Ticks(progress, whole)
     ticks.step(whole)
     search.place(by_in_degree(graph.csc, train), tick=ticks.add)
     search.improve(np.random.default_rng(seed), tick=ticks.add)

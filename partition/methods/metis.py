@@ -19,8 +19,6 @@ from ...graph.graph import Graph
 from ..partition import Progress
 from .balancing import balance_parts, deal_out
 
-__all__ = ["METIS_EDGE_BYTES", "has_pymetis", "metis_clusters", "metis_parts", "without_directions"]
-
 METIS_EDGE_BYTES = 240
 """Memory that an edge takes: 3.9 GB for RMAT scale 20 with 16.8 M edges, whose most have no edge
 back."""
@@ -64,11 +62,11 @@ def metis_parts(
     part_of[ids] = parts
 
     def ties(places: Ids) -> npt.NDArray[np.float64]:
+        # A histogram with a row for each vertex and a column for each part of its neighbours; the
+        # last column is of neighbours that are no training vertices, and is cut off.
         rows = both[ids[places]]
-        key = (
-            np.repeat(np.arange(len(places)) * (num_parts + 1), np.diff(rows.indptr))
-            + part_of[rows.indices]
-        )
+        first = np.arange(len(places)) * (num_parts + 1)
+        key = np.repeat(first, np.diff(rows.indptr)) + part_of[rows.indices]
         counts = np.bincount(key, minlength=len(places) * (num_parts + 1))
         return counts.reshape(len(places), num_parts + 1)[:, :num_parts].astype(np.float64)
 
@@ -103,8 +101,8 @@ def _divided(
     are too few."""
     linked = np.flatnonzero(np.diff(both.indptr))
     parts: Parts = np.full(len(weights), -1, dtype=np.int32)
-    # METIS prints warnings or fails where parts are about as many as vertices; nothing is lost
-    # there.
+    # METIS prints warnings or fails where there are about as many parts as vertices. Such a graph
+    # is dealt out, which loses nothing.
     if len(linked) >= 4 * num_parts and weights[linked].any():
         # Vertices without edges have no row to keep, and no column to drop.
         place = np.full(len(weights), -1, dtype=np.int64)
@@ -166,23 +164,18 @@ def _by_pymetis(
     options.seed = seed % 2**31
     options.ufactor = _MAX_EXCESS
     adjacency = pymetis.CSRAdjacency(starts, ends)
-    return np.array(
-        pymetis.part_graph(
-            num_parts, adjacency, vweights=weights, recursive=recursive, options=options
-        )[1],
-        dtype=np.int32,
+    _, parts = pymetis.part_graph(
+        num_parts, adjacency, vweights=weights, recursive=recursive, options=options
     )
+    return np.array(parts, dtype=np.int32)
 
 
 def _by_dgl(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int) -> Parts:
     from ...dgl.graphbolt import import_dgl
 
     dgl = import_dgl()
-    csc = (
-        torch.from_numpy(starts),
-        torch.from_numpy(ends),
-        torch.empty(0, dtype=torch.int64, device="cpu"),
-    )
+    no_ids = torch.empty(0, dtype=torch.int64, device="cpu")
+    csc = (torch.from_numpy(starts), torch.from_numpy(ends), no_ids)
     graph = dgl.graph(("csc", csc), num_nodes=len(weights))
     with contextlib.redirect_stdout(io.StringIO()):  # it prints how long its steps take
         found = dgl.partition.metis_partition_assignment(

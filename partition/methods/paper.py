@@ -12,9 +12,7 @@ from torch import Tensor
 from ...graph.graph import CSC, Graph
 from ..partition import Progress
 
-__all__ = ["hash_parts", "paper_parts"]
-
-_STEPS = 64  # between which progress is told, about
+_STEPS = 64  # calls of the kernel, about: progress is reported between them
 
 
 def hash_parts(
@@ -64,40 +62,34 @@ def paper_parts(
         return torch.zeros(len(train), dtype=torch.int32, device="cpu")
     from . import _paper
 
-    csc, by_rank = graph.csc, hops > 1
-    indptr, indices, ids = csc.indptr.numpy(), csc.indices.numpy(), train.numpy()
+    csc = graph.csc
+    # By rank: rows of training sources alone, named by their place in ``train``. One hop reads each
+    # row once, so making those rows would cost more than it saves.
+    by_rank = hops > 1
+    indptr = csc.indptr.numpy()
+    indices = csc.indices.numpy()
     row_ptr, rows = _train_sources(csc, train) if by_rank else (indptr, indices)
     counted = len(train) if by_rank else csc.num_dst
-    # Two bytes for one hop, which takes less time than clearing the table for every 255 vertices
-    # would.
+    # One hop gets two bytes: clearing the table after every 255 vertices would take more time.
     stamps = np.zeros(counted, dtype=np.uint8 if by_rank else np.uint16)
     owners = np.zeros(counted, dtype=np.min_scalar_type(num_parts))
     # One hop is counted from a vertex's own row, and nothing is followed.
     followed = csc.num_dst if by_rank else 1
-    reached, queue = (
-        np.zeros(followed, dtype=indices.dtype),
-        np.empty(followed, dtype=indices.dtype),
-    )
+    reached = np.zeros(followed, dtype=indices.dtype)
+    queue = np.empty(followed, dtype=indices.dtype)
+    # Bit p of members[v, h]: part p holds v and all that it reaches in h hops.
     members = np.zeros((csc.num_dst, hops, -(-num_parts // 8)), dtype=np.uint8)
     counts = np.zeros(num_parts + 1, dtype=np.int64)
-    sizes, held = np.zeros((2, num_parts), dtype=np.int64)
+    sizes = np.zeros(num_parts, dtype=np.int64)
+    held = np.zeros(num_parts, dtype=np.int64)
     parts = np.empty(len(train), dtype=np.int32)
     state = (stamps, owners, reached, queue, members, counts, sizes, held, parts)
     step = -(-len(train) // _STEPS)
     for begin in range(0, len(train), step):
         end = min(begin + step, len(train))
-        _paper.assign(
-            indptr,
-            indices,
-            row_ptr,
-            rows,
-            by_rank,
-            ids,
-            begin,
-            end,
-            np.iinfo(stamps.dtype).max,
-            *state,
-        )
+        edges = (indptr, indices, row_ptr, rows)
+        last_stamp = np.iinfo(stamps.dtype).max
+        _paper.assign(*edges, by_rank, train.numpy(), begin, end, last_stamp, *state)
         if progress is not None:
             progress(end, len(train))
     return torch.from_numpy(parts)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pagraph import Loader
 from pagraph.graph import Graph
-from pagraph.ranking.few_batches import FewBatches, spread_seeds
-from pagraph.ranking.policies import POLICIES, ranking_bytes
+from pagraph.ranking.policies import POLICIES, FewBatches, ranking_bytes, spread_seeds
 from pagraph.ranking.policy import apply_policy
 from pagraph.sampling import LaborSampler, NeighborSampler
 

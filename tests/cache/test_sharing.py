@@ -8,7 +8,7 @@ from pagraph import Graph, Loader, NeighborSampler
 from pagraph.datasets import rmat
 from pagraph.graph.mapped import map_npy
 from pagraph.ranking.auto import adaptive, auto
-from pagraph.ranking.degree import degree
+from pagraph.ranking.policy import degree
 from pagraph.ranking.workload import Share, share_of
 from pagraph.sampling import SubgraphSampler
 from pagraph.seeds.order import SeedOrder

@@ -22,7 +22,7 @@ from pagraph.partition import (
     write_partition,
 )
 from pagraph.partition.extract import extract_part
-from pagraph.partition.numbering import merged
+from pagraph.partition.partition import merged
 
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
 

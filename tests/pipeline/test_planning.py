@@ -12,7 +12,7 @@ import torch
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.engine.trial import Trial
 from pagraph.graph.mapped import map_npy
-from pagraph.ranking.few_batches import spread_seeds
+from pagraph.ranking.policies import spread_seeds
 from pagraph.ranking.workload import Sampled
 from pagraph.sampling import LaborSampler
 from pagraph.sampling.subgraph_sampler import SubgraphSampler

@@ -14,7 +14,7 @@ from pagraph.profile import DEFAULT_POLICIES, compared, hit_rate_curve, recommen
 from pagraph.profile.budgets import FieldSizes, RowSizes, Spending
 from pagraph.profile.tally import Tally
 from pagraph.ranking import Ranking
-from pagraph.ranking.few_batches import FewBatches
+from pagraph.ranking.policies import FewBatches
 from pagraph.report.words import answer
 from pagraph.system import budget
 

@@ -13,8 +13,8 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader.cluster import Partition
 
 from pagraph import FormatError, Graph
-from pagraph.partition.methods import clusters as clusters_module
-from pagraph.partition.methods.clusters import vertex_clusters
+from pagraph.partition.methods import auto as clusters_module
+from pagraph.partition.methods.auto import vertex_clusters
 from pagraph.pyg import ClusterData, ClusterLoader
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
