@@ -18,8 +18,6 @@ from ..ranking.policy import Rank, Ranking, RowType
 from ..system.budget import SLOT_BYTES, rows_that_fit
 from .division import Demand, divide
 
-__all__ = ["Candidate", "Choice", "Index", "Outputs", "Role", "choose", "memoized"]
-
 
 class Role(enum.Flag):
     """The rows of a batch that are read of a field, which may have both roles.

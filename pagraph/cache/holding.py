@@ -21,8 +21,6 @@ from ..ranking.policy import RowType
 from .choice import Candidate, Choice, Outputs, Role
 from .plan import CachePlan, CachePlans, FieldPlan
 
-__all__ = ["Entry", "Holding"]
-
 
 @dataclass(frozen=True, eq=False)
 class Entry:

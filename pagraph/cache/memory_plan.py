@@ -9,8 +9,6 @@ from ..system.budget import beyond_share, least_memory
 from ..system.tables import Table
 from ..system.units import bytes_text, percent
 
-__all__ = ["MemoryNeeds", "MemoryPlan", "divide_memory", "usable_memory"]
-
 QUARTER = 4
 """A control group of ``memory`` and a quarter of it is never exceeded: what computes, and pages of
 files, have that."""

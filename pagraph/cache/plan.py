@@ -16,22 +16,6 @@ from ..system.memory import host_available
 from ..system.tables import Table
 from ..system.units import bytes_text
 
-__all__ = [
-    "HOST_SHARE",
-    "CachePlan",
-    "CachePlans",
-    "FieldPlan",
-    "accelerator_budget",
-    "auto_budget",
-    "check_budget",
-    "device_bytes",
-    "device_reserve",
-    "host_bytes",
-    "room_for",
-    "wait_until_gone",
-    "warn_of_memory",
-]
-
 
 @dataclass(frozen=True)
 class FieldPlan:

@@ -15,21 +15,6 @@ from ..errors import FormatError
 from .memory import held_by_process, host_available, return_freed
 from .units import bytes_text, in_mebibytes, in_units
 
-__all__ = [
-    "SLOT_BYTES",
-    "Budget",
-    "beyond_share",
-    "budget_text",
-    "check_fits",
-    "in_memory",
-    "least_memory",
-    "memory_budget",
-    "memory_bytes",
-    "reading_room",
-    "rows_that_fit",
-    "work_memory",
-]
-
 SLOT_BYTES = 4
 """Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex
 type share."""
