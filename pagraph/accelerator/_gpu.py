@@ -3,8 +3,6 @@
 import triton
 import triton.language as tl
 
-__all__ = ["answer"]
-
 
 @triton.jit
 def answer(out):

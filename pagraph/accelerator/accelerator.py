@@ -16,17 +16,6 @@ from torch import Tensor
 
 from .pinning import Pin
 
-__all__ = [
-    "Accelerator",
-    "Event",
-    "Handover",
-    "OutOfMemory",
-    "StagingRing",
-    "Stream",
-    "empty_in_any_mode",
-    "with_room",
-]
-
 OutOfMemory: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
 """Raised by torch where a device has not enough memory; its name was another before torch 2.5."""
 

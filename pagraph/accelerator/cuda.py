@@ -15,14 +15,6 @@ from .accelerator import Accelerator, Event, OutOfMemory, Stream, empty_in_any_m
 from .pinning import Pin, PinnedMemory
 from .triton_kernels import has_triton, interprets, launch
 
-__all__ = [
-    "CudaAccelerator",
-    "accelerator_for",
-    "resolve_accelerator",
-    "resolve_device",
-    "samples_on_device",
-]
-
 # One for all devices: what one of them has pinned is pinned for all, and is unpinned when none of
 # them reads it.
 _pinned = PinnedMemory()

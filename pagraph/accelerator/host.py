@@ -18,8 +18,6 @@ from .accelerator import Accelerator, Event, OutOfMemory, Stream, empty_in_any_m
 from .pinning import Pin, is_writable
 from .triton_kernels import has_triton, interprets
 
-__all__ = ["HostAccelerator"]
-
 
 class _HostEvent(Event):
     def __init__(self) -> None:

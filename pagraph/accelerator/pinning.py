@@ -20,8 +20,6 @@ from torch import Tensor
 from ..system.memory import address_on_disk, host_available, may_write
 from ..system.units import bytes_text
 
-__all__ = ["Pin", "PinnedMemory", "is_pinned_at", "is_writable", "memory_of"]
-
 _PORTABLE_AND_MAPPED = 0x01 | 0x02
 _READ_ONLY = 0x08
 _SHARE = 0.5  # of the available memory: so much of a file on disk may be read into it

@@ -8,8 +8,6 @@ import os
 import threading
 from typing import Any
 
-__all__ = ["has_triton", "interprets", "launch"]
-
 # Triton's interpreter replaces functions of triton.language while it runs; and before Triton 3.5 a
 # kernel that two threads compile at once may be kept, on disk too, under a key that does not know
 # its source.

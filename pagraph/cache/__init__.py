@@ -1,7 +1,8 @@
 """The static cache: which rows are cached, how many of each field, and when that is decided."""
 
+from ..features.field import FieldRows
 from .division import Demand, divide
-from .fields import FieldRows, FieldSet
+from .fields import FieldSet
 from .plan import CachePlan, CachePlans, FieldPlan, auto_budget
 
 __all__ = [

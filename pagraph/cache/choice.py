@@ -18,8 +18,6 @@ from ..ranking.policy import Rank, Ranking, RowType
 from ..system.budget import SLOT_BYTES, rows_that_fit
 from .division import Demand, divide
 
-__all__ = ["Candidate", "Choice", "Index", "Outputs", "Role", "choose", "memoized"]
-
 
 class Role(enum.Flag):
     """The rows of a batch that are read of a field, which may have both roles.
@@ -76,11 +74,12 @@ class Index:
     @classmethod
     def of(cls, ranking: Ranking, count: int, num_rows: int) -> Index:
         """The first ``count`` vertices of a ranking."""
-        # A view would keep the whole ranking in memory.
+        # A copy: a view would keep the whole ranking in memory.
         ids = ranking.ids[:count].to(torch.int64, copy=True)
         slots = slots_for(ids, num_rows if len(ids) else 0)
         if ranking.scores is None or not ranking.per_epoch:
             return cls(ids, slots)
+        # Of a ranking that leaves rows out, nobody knows how often these are read.
         total = float(ranking.scores.sum()) if len(ranking.ids) == num_rows else None
         return cls(ids, slots, ranking.scores[:count].float(), total)
 
@@ -103,8 +102,10 @@ class Index:
         if Role.INPUT in role:
             if self.scores is None:
                 return None, None
-            reads, hits = self.total, float(self.scores[:count].double().sum())
-            hits = hits if reads is None else min(reads, hits)  # float32 may round up
+            reads = self.total
+            hits = float(self.scores[:count].double().sum())
+            if reads is not None:
+                hits = min(reads, hits)  # the scores are float32, and may be rounded up
         if Role.OUTPUT in role:
             if seeds is None:
                 return None, None
@@ -132,8 +133,11 @@ class Choice:
         indices = {}
         for row_type, index in self.indices.items():
             old = known.indices.get(row_type)
-            same = old is not None and torch.equal(old.slots, index.slots)
-            table = old.device_slots if old is not None and same else ring.upload([index.slots])[0]
+            # Comparing two tables in memory is cheaper than sending one.
+            if old is not None and torch.equal(old.slots, index.slots):
+                table = old.device_slots
+            else:
+                (table,) = ring.upload([index.slots])
             indices[row_type] = replace(index, device_slots=table)
         return Choice(indices, self.rows)
 
@@ -141,6 +145,7 @@ class Choice:
 def memoized(rank: Rank) -> Rank:
     """``rank``, called once for each type: to rank may take seconds, and several sizes may be
     tried."""
+    # None: a type that `rank` gave nothing for, and is not asked about again.
     known: dict[RowType, Ranking | None] = {}
 
     def ranked(types: Collection[RowType]) -> Mapping[RowType, Ranking]:
@@ -177,6 +182,7 @@ def choose(
         outputs: Reads of the seeds.
         pays_tables: Whether tables are paid from ``nbytes``.
     """
+    # To rank may take seconds: types of which not even the narrowest row fits are left out first.
     widths: dict[RowType, list[int]] = {}
     for candidate in found.values():
         widths.setdefault(candidate.type, []).append(candidate.cached_bytes)
@@ -192,6 +198,7 @@ def choose(
         if any(c.type == t and Role.OUTPUT in c.role for c in wanted.values())
     }
     if ranks_all and _all_fit(nbytes, widths, num_rows, pays_tables):
+        # Where everything fits, any order does.
         rankings = {t: Ranking(torch.arange(num_rows[t], device="cpu")) for t in types}
     else:
         rankings = _rankings(types, wanted, rank, seeds)
@@ -243,7 +250,8 @@ def _rankings(
     asked = [t for t in types if t not in known]
     ranked = rank(asked) if asked else {}
     rankings = known | {t: ranked[t] for t in asked if t in ranked and len(ranked[t].ids)}
-    # Reads and what is only in proportion to them.
+    # Reads of one type cannot be weighed against another's scores that are only proportional to
+    # reads: each order then counts by rank alone.
     if len({ranking.per_epoch for ranking in rankings.values()}) > 1:
         return {
             t: replace(ranking, scores=None, per_epoch=False) for t, ranking in rankings.items()
@@ -277,8 +285,11 @@ def _demand(
     pays_tables: bool,
 ) -> Demand:
     first = next(iter(group.values()))
-    ranking, num = rankings[first.type], num_rows[first.type]
-    reads, outputs = None, seeds.get(first.type)
+    ranking = rankings[first.type]
+    num = num_rows[first.type]
+    # A field that is read for seeds has more reads than the ranking says, or others.
+    reads = None
+    outputs = seeds.get(first.type)
     if (
         ranking.per_epoch
         and ranking.scores is not None

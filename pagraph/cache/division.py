@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["Demand", "divide", "divide_each"]
-
 
 @dataclass(frozen=True, eq=False)
 class Demand:
@@ -85,10 +83,12 @@ def divide(nbytes: int, demands: Sequence[Demand]) -> list[int]:
 def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[int]]:
     """:func:`divide` for each of several budgets; their common part is computed once."""
     if len(demands) == 1:
+        # One order needs no weighing: as many of its first rows as fit.
         (only,) = demands
-        count, table = len(only.ranking.ids), only.table_bytes
+        count = len(only.ranking.ids)
+        row_bytes = [only.row_bytes]
         return [
-            [rows_that_fit(nbytes - table, [only.row_bytes], count, table=False)]
+            [rows_that_fit(nbytes - only.table_bytes, row_bytes, count, table=False)]
             for nbytes in budgets
         ]
     scored = all(
@@ -101,13 +101,18 @@ def divide_each(budgets: Sequence[int], demands: Sequence[Demand]) -> list[list[
 def _divide(nbytes: int, offers: Sequence[_Offer], scored: bool) -> list[int]:
     orders = list(dict.fromkeys(offer.order for offer in offers))
     best = _choose(offers, nbytes, orders)
+    # Without tables and blocks, filling by density is optimal to within a row, and there is nothing
+    # to gain by leaving an order out. Without scores no two choices can be compared.
     exact = not any(offer.table_bytes or offer.ends is not None for offer in offers)
     if any(best.rows) and (exact or not scored):
         return best.rows
-    best = max([best, *(_choose(offers, nbytes, [order]) for order in orders)], key=_Choice.worth)
+    alone = (_choose(offers, nbytes, [order]) for order in orders)
+    best = max([best, *alone], key=_Choice.worth)
+    # Local search over the orders that are let in. It ends: the worth grows with every step, and
+    # there are finitely many sets.
     while True:
         let_in = {offer.order for offer, rows in zip(offers, best.rows, strict=True) if rows}
-        trials = (let_in ^ {order} for order in orders)
+        trials = (let_in ^ {order} for order in orders)  # one order more, or one less
         better = max(
             (_choose(offers, nbytes, [o for o in orders if o in trial]) for trial in trials),
             key=_Choice.worth,
@@ -125,6 +130,7 @@ class _Choice:
     saved: float
 
     def worth(self) -> tuple[float, int]:
+        # Of choices that save alike, the one with more rows: rows without reads may be read yet.
         return self.saved, sum(self.rows)
 
 
@@ -150,14 +156,16 @@ class _Offer:
     def of(cls, demand: Demand, place: int, scored: bool) -> _Offer:
         reads = demand.ranking.scores if demand.reads is None else demand.reads
         if reads is None or not scored:
-            values = 1 - np.arange(len(demand.ranking.ids), dtype=np.float64) / max(
-                1, demand.num_nodes
-            )
+            # Row i of n counts as 1 - i / n, per byte of cache: each order then gets the same share
+            # of its rows, whatever their width.
+            places = np.arange(len(demand.ranking.ids), dtype=np.float64)
+            values = 1 - places / max(1, demand.num_nodes)
             moved = demand.row_bytes
         else:
             values = reads.double().numpy()
             moved = demand.row_bytes if demand.read_bytes is None else demand.read_bytes
         saved = np.concatenate([[0.0], np.cumsum(values) * moved])
+        # The place keeps demands of no order apart, each with a table.
         order = ("alone", place) if demand.order is None else ("order", demand.order)
         slopes, ends = _envelope(values)
         return cls(
@@ -189,7 +197,8 @@ def _envelope(values: Array) -> tuple[Array, Array | None]:
     """Slopes of the least concave curve above the sums of ``values``, and its pieces' ends; None:
     ``values`` itself."""
     if not np.any(values[1:] > values[:-1]):
-        return values, None
+        return values, None  # the sums are concave already
+    # Late: numba takes a second to import, and most orders are sorted by their reads.
     from . import _envelope as kernels
 
     means, sizes = np.empty_like(values), np.empty(len(values), np.int64)
@@ -201,6 +210,7 @@ def _choose(offers: Sequence[_Offer], nbytes: int, let_in: Sequence[Hashable]) -
     """The best rows of the orders that are let in; one that gets none pays no table."""
     while True:
         live = [place for place, offer in enumerate(offers) if offer.order in let_in]
+        # By order: demands of one order share its table, which is paid once.
         tables = {offers[place].order: offers[place].table_bytes for place in live}
         best = _fill(offers, nbytes - sum(tables.values()), live)
         used = [
@@ -210,14 +220,15 @@ def _choose(offers: Sequence[_Offer], nbytes: int, let_in: Sequence[Hashable]) -
         ]
         if len(used) == len(let_in):
             return best
-        let_in = used
+        let_in = used  # the bytes of unused tables buy rows of the other orders
 
 
 def _fill(offers: Sequence[_Offer], left: int, live: Sequence[int]) -> _Choice:
     """The better of taking a part of the block of an envelope that does not fit, and of leaving it
     out at first."""
     choices = []
-    for whole in (False, True) if any(offers[t].ends is not None for t in live) else (False,):
+    has_blocks = any(offers[place].ends is not None for place in live)
+    for whole in (False, True) if has_blocks else (False,):
         rows = [0] * len(offers)
         rest = _take(offers, rows, left, live, whole=whole)
         if whole:
@@ -231,6 +242,8 @@ def _take(
 ) -> int:
     """Add to ``rows`` by bytes saved per byte while one fits (``whole``: only whole blocks);
     returns what is left."""
+    # Each round takes all rows above the density at which the bytes run out, then as many as fit of
+    # those exactly at it. A demand leaves when it has no row left, or none that fits.
     while live := [
         t for t in live if rows[t] < len(offers[t].slopes) and offers[t].row_bytes <= left
     ]:
@@ -245,7 +258,8 @@ def _take(
             part = rows_that_fit(left, [offers[t].row_bytes], count, table=False)
             if part < count:
                 ended.append(t)
-                part = offers[t].whole_blocks(rows[t] + part, rows[t]) - rows[t] if whole else part
+                if whole:
+                    part = offers[t].whole_blocks(rows[t] + part, rows[t]) - rows[t]
             left -= part * offers[t].row_bytes
             rows[t] += part
         live = [t for t in live if t not in ended]
@@ -269,6 +283,7 @@ def _threshold(offers: Sequence[tuple[_Offer, int]], left: int) -> float:
     return _from_bits(bisect.bisect_left(range(_INFINITY), True, key=fits))
 
 
+# The bits of infinity, above which a float64's bits are no number.
 _INFINITY = int(np.float64(np.inf).view(np.int64))
 
 

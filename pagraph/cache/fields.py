@@ -32,8 +32,6 @@ from .plan import CachePlan, CachePlans
 from .static import StaticCache
 from .windows import Windows
 
-__all__ = ["FieldRows", "FieldSet", "Read"]
-
 T = TypeVar("T")
 
 
@@ -100,6 +98,7 @@ class FieldSet:
         self.accelerator = accelerator
         self._link = None if accelerator is None else Link(accelerator, transfer)
         if self._link is not None:
+            # Not at exit: the driver may be gone by then, and unpins all memory itself.
             weakref.finalize(self, self._link.close).atexit = False
         self._device = device
         self._pool_of = pool_of
@@ -110,6 +109,8 @@ class FieldSet:
         self._fields: dict[Hashable, Field] = {}
         self._storages: dict[Hashable, Callable[[Tensor], Tensor]] = {}
         self._roles: dict[Hashable, tuple[RowType | None, Role]] = {}
+        # Guards `_fields` and `_roles` where a field is added or all are listed. Reads look one key
+        # up without it: a dictionary's look-up is atomic, and an entry is replaced as a whole.
         self._lock = threading.Lock()
         self._counters = ReadCounters()
         self._first_epoch = first_epoch
@@ -212,6 +213,7 @@ class FieldSet:
         took 0.24 ms for 0.32.
         """
         if windows is None and _share_ids(reads) and self._copies_together:
+            # By identity: comparing ids would take as long as reading by them.
             groups: dict[int, list[int]] = {}
             for place, read in enumerate(reads):
                 groups.setdefault(id(read.ids), []).append(place)
@@ -220,7 +222,7 @@ class FieldSet:
         for key, ids, bounds in reads:
             try:
                 rows.append(self.read(key, ids, bounds, after, windows))
-            except OutOfMemory:  # a RuntimeError too
+            except OutOfMemory:  # a RuntimeError too; `with_room` handles it
                 raise
             except (KeyError, RuntimeError):
                 rows.append(None)
@@ -228,7 +230,7 @@ class FieldSet:
 
     @property
     def _copies_together(self) -> bool:
-        """Whether one call may copy several fields; a trace shows each field's own read."""
+        """Whether one call may copy several fields; not while a trace shows each field's read."""
         return self._link is None and self._device.type == "cpu" and not self._counters.is_traced
 
     def _read_groups(
@@ -262,13 +264,14 @@ class FieldSet:
             except (KeyError, RuntimeError):
                 continue
             (others if reading[2].plain is None else plain).append((place, field, reading))
-        if len(plain) < 2:
+        if len(plain) < 2:  # one call for one field saves nothing
             others += plain
             plain = []
         if plain:
             features: Any = [(reading[2].plain, field.pool) for _, field, reading in plain]
             copied = read_each(features, ids)
             count = int(ids.shape[0])
+            # The call's time is divided by bytes: each field's own cannot be seen from here.
             per_byte = (time.perf_counter() - begin) / sum(
                 [reading[2].row_bytes for _, _, reading in plain]
             )
@@ -333,12 +336,13 @@ class FieldSet:
         if path.cacheable and path.cache is None and field.is_due:
             held, values, path = self._filled_late(key, field, (held, values, path))
         found = None if windows is None else windows.read(key, path, ids, field.pool, bounds)
-        tensor, hits = (
-            read_counted(path.feature, ids, field.pool, bounds) if found is None else found
-        )
+        if found is None:
+            found = read_counted(path.feature, ids, field.pool, bounds)
+        tensor, hits = found
         if tensor.device != self._device:
             tensor = tensor.to(self._device)
-        if path.cacheable and self._first_epoch is not None:  # only now: the ids have been checked
+        # Only now: reading has checked the ids, which the count indexes by.
+        if path.cacheable and self._first_epoch is not None:
             self._count_first(key, ids, bounds)
         self._counters.record(
             field.label,
@@ -350,11 +354,14 @@ class FieldSet:
             time.perf_counter() - begin,
             bounds,
         )
-        del held  # until here, where a late filling has resolved another path
+        # The values' memory was held until here: another thread may have replaced the field, and a
+        # late filling has resolved another path.
+        del held
         return FieldRows(tensor, path.version, path.generation)
 
     def _resolve(self, field: Field, seen: Snapshot) -> ReadPath:
         """The read path of a new version of a field."""
+        # Owned on an accelerator: reads go on after this returns, and need memory that stays.
         base = host_feature(seen.tensor, self._device, owned=self._link is not None)
         cacheable = self._static is not None and self._static.can_serve(field, base)
         cache = field.begin(seen, cacheable=cacheable)
@@ -375,9 +382,11 @@ class FieldSet:
         bounds: Sequence[int] | None,
         after: Event | None,
     ) -> FieldRows:
-        begin, field = time.perf_counter(), self._fields[key]
+        begin = time.perf_counter()
+        field = self._fields[key]
         caller = link.accelerator.current_stream
         with link.stream.use():
+            # Ids that a sampler on the device has just made, on a stream of its own.
             if after is not None and ids.device == link.accelerator.device:
                 link.accelerator.hand_over([ids], after)
             try:
@@ -387,6 +396,7 @@ class FieldSet:
                 raise
             if path.cacheable and path.cache is None and field.is_due:
                 held, values, path = self._filled_late(key, field, (held, values, path))
+            # The user's stream may not have finished writing a field on the device.
             if isinstance(path.base, DeviceFeature):
                 link.wait_for_writes(key, path.version, caller)
             feature = link.feature(key, path)
@@ -406,13 +416,15 @@ class FieldSet:
 
     def begin_cold(self) -> bool:
         """Whether, when an epoch begins, a field lies in a file of which much is not in memory."""
+        # A list: each field notes that an epoch begins, also behind one that is cold.
         return any([field.begin_cold() for field in list(self._fields.values())])
 
     def new_windows(self, holds_rows: Callable[[int], bool]) -> Windows:
         """Windows for the next group of batches; see there."""
-        if self._link is not None:  # what reads there takes rows from the mapping
-            holds_rows = lambda nbytes: False  # noqa: E731
-        return Windows(self._reading_from_disk, self._pool_of, holds_rows)
+        if self._link is None:
+            return Windows(self._reading_from_disk, self._pool_of, holds_rows)
+        # An accelerator copies rows from the mapped file: pages in memory are all it needs.
+        return Windows(self._reading_from_disk, self._pool_of, lambda nbytes: False)
 
     def _reading_from_disk(self, key: Hashable) -> Reading | None:
         field = self._fields.get(key)
@@ -469,7 +481,7 @@ class FieldSet:
             self._static.after_first_step()
 
     def refill(self, rank: Rank) -> None:
-        """Choose anew by another ranking, under the same number of bytes, or fill by it later; see
+        """Choose again by another ranking, under the same number of bytes, or fill by it later; see
         ``StaticCache``."""
         if self._static is not None:
             self._static.refill(rank)
@@ -508,8 +520,7 @@ class FieldSet:
         )
 
     def close(self) -> None:
-        """Unpin the fields' memory; what is read later is pinned anew. Dropping the set does it
-        too."""
+        """Unpin the fields' memory. Reads after that pin it again. Dropping the set unpins it, too."""
         if self._link is not None:
             self._link.close()
 
@@ -558,7 +569,7 @@ class FieldSet:
         return self.plans[0]
 
     def _count_first(self, key: Hashable, ids: Tensor, bounds: Sequence[int] | None) -> None:
-        first_epoch = self._first_epoch  # another thread may end it
+        first_epoch = self._first_epoch  # another thread may end the count
         if first_epoch is None or self._static is None:
             return
         row_type = self._static.input_type(key)

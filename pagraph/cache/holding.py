@@ -20,8 +20,6 @@ from ..ranking.policy import RowType
 from .choice import Candidate, Choice, Outputs, Role
 from .plan import CachePlan, CachePlans, FieldPlan
 
-__all__ = ["Entry", "Holding"]
-
 
 @dataclass(frozen=True, eq=False)
 class Entry:
@@ -33,8 +31,10 @@ class Entry:
 
 
 class Holding:
-    """The fields that may be cached, and their cached rows. Mutations require the fill lock; reads
-    need none."""
+    """The fields that may be cached, and their cached rows.
+
+    Whoever changes it holds the fill lock of its :class:`StaticCache`; reads need no lock.
+    """
 
     def __init__(
         self,
@@ -54,16 +54,22 @@ class Holding:
         self.entries: dict[Hashable, Entry] = {}
         self.choice = Choice()
         self.fillings: list[Filling] = []
-        self.grows = False  # windows fill it
-        self._ranked_here = True  # the choice's scores are this loader's reads
+        # Whether look-ahead windows fill caches of files that are not in memory.
+        self.grows = False
+        # Whether the choice's scores are this loader's reads, not those of one it shares with.
+        self._ranked_here = True
+        # The fields that are cached, and what that saves. Replaced as a whole, never changed: plans
+        # are printed without the fill lock.
         self._parts: dict[Hashable, FieldPlan] = {}
+        # Memory that `install` gave up last, which reads may still hold.
         self._leaving: list[weakref.ref[torch.UntypedStorage]] = []
-        # Considered, and not worth a row.
+        # Values that were considered and not worth a row. Replaced as a whole, like the parts.
         self._declined: dict[Hashable, tuple[RowType, FieldVersion]] = {}
 
     def candidates(self) -> dict[Hashable, Candidate]:
         """The fields that are worth caching; one that cannot be read now raises when it is read."""
         found = {}
+        # A copy: a loader may add a field while another thread looks.
         for key, entry in list(self.entries.items()):
             try:
                 seen = entry.field.snapshot()
@@ -105,7 +111,8 @@ class Holding:
     def plans(self, budget_bytes: int, reason: str) -> CachePlans:
         """A plan for each vertex type, and for each edge type of which anything is cached, or why
         nothing is."""
-        now, entries = self._parts, list(self.entries.items())
+        now = self._parts
+        entries = list(self.entries.items())
         parts = [
             (entry.type, now[key]) for key, entry in entries if key in now and entry.field.is_cached
         ]
@@ -129,8 +136,10 @@ class Holding:
     def install(self, choice: Choice, found: Mapping[Hashable, Candidate]) -> None:
         """Apply a choice: give up the rows that it leaves out, keep those that stay, fill the
         others."""
-        kept, old = self._kept(choice, found), self._parts
-        # On a device there may be no room beside the old rows.
+        kept = self._kept(choice, found)
+        old = self._parts
+        # In memory a field's old rows serve until its new ones are there. On a device there may be no
+        # room for both: all rows that do not stay go first.
         self._leaving = self.release(
             old.keys() - (choice.rows.keys() if self._link is None else kept.keys())
         )
@@ -140,7 +149,8 @@ class Holding:
                 {t: index for t, index in self.choice.indices.items() if t in stay}
             )
         choice = self._with_tables(choice)
-        self.choice, self._ranked_here = choice, True
+        self.choice = choice
+        self._ranked_here = True
         self._declined = {
             k: (c.type, c.seen.version) for k, c in found.items() if k not in choice.rows
         }
@@ -152,9 +162,10 @@ class Holding:
             for key, count in choice.rows.items()
             if key not in kept
         }
+        # Fields that shrink come first, so that no moment needs more memory than it must.
         for key in sorted(growth, key=growth.__getitem__):
             if self.fill(key, found[key], choice.rows[key]) is None:
-                # Written meanwhile: rows of the old choice must not stay.
+                # Its values were written meanwhile: rows of the old choice must not stay.
                 self.entries[key].field.release()
 
     def _kept(
@@ -164,12 +175,11 @@ class Holding:
         kept = {}
         for key, count in choice.rows.items():
             candidate = found[key]
-            cache, before = (
-                candidate.field.cached(candidate.seen.version),
-                self.choice.indices.get(candidate.type),
-            )
+            cache = candidate.field.cached(candidate.seen.version)
+            before = self.choice.indices.get(candidate.type)
             if cache is None or before is None or len(cache) != count:
                 continue
+            # As many rows may be other rows, where the order has changed.
             if torch.equal(before.ids[:count], choice.indices[candidate.type].ids[:count]):
                 kept[key] = cache
         return kept
@@ -197,6 +207,7 @@ class Holding:
 
     def same_rows(self, other: Holding) -> list[tuple[Hashable, Hashable]]:
         """The fields that have the very rows of another's: pairs of a key here and a key there."""
+        # By identity: equal rows in other memory are not shared.
         theirs = {id(cache.rows): key for key, cache in other.held.items()}
         return [
             (key, theirs[id(cache.rows)])
@@ -214,6 +225,7 @@ class Holding:
         for key in keys:
             self.entries[key].field.release()
         self._parts = {key: part for key, part in self._parts.items() if key not in keys}
+        # Weak: a caller that waits until they are gone must not hold them itself.
         return [weakref.ref(cache.rows.untyped_storage()) for cache in caches]
 
     def clear(self) -> list[weakref.ref[torch.UntypedStorage]]:
@@ -258,7 +270,8 @@ class Holding:
         return cache
 
     def _filled(self, key: Hashable, candidate: Candidate, count: int) -> FeatureCache:
-        index, stored = self.choice.indices[candidate.type], candidate.stored
+        index = self.choice.indices[candidate.type]
+        stored = candidate.stored
         if self._link is None:
             num_nodes = self._num_rows[candidate.type]
             if self._grows(candidate.base):
@@ -293,9 +306,9 @@ class Holding:
             if cache is None:
                 if not self.has_declined(candidate):
                     return None
-                continue  # of a field that is not worth caching the rows are missing rightly
-            # A new loader promises the values of now, those written behind torch's back too:
-            # compare them.
+                continue  # it was not worth a row there, and would not be here
+            # A new loader promises the present values, those written where torch does not see it
+            # too. Only a comparison finds these.
             ids = self.choice.indices[candidate.type].ids
             if link is None:
                 equal = holds(cache, stored, ids)

@@ -9,15 +9,17 @@ from ..system.budget import beyond_share, least_memory
 from ..system.tables import Table
 from ..system.units import bytes_text, percent
 
-__all__ = ["MemoryNeeds", "MemoryPlan", "divide_memory", "usable_memory"]
-
 QUARTER = 4
-"""A control group of ``memory`` and a quarter of it is never exceeded: what computes, and pages of
-files, have that."""
+"""A control group of ``memory`` plus a quarter of it is never exceeded.
 
-# At most this part of what the batches leave: a window only spares what comes twice in it.
+The quarter is for the model's computation and for pages of files.
+"""
+
+# The window gets at most a third of what the batches leave: it saves only those reads that come
+# twice within a group, where rows that are kept save reads of the whole epoch.
 _WINDOW_SHARE = 3
-# Batches; 8 read 0.47 and 0.75 of the distinct pages on two real graphs, and more of them less.
+# Batches to look ahead at most. Groups of 8 read 0.47 and 0.75 of the pages that 8 batches read one
+# by one (two real graphs); larger groups read less still, with falling gains.
 _AHEAD = 32
 
 
@@ -138,44 +140,24 @@ class MemoryPlan:
             )
         needs = self.needs
         lines: list[Sequence[str]] = [("part", "bytes", "of what it could use", "")]
-        lines.append(
-            (
-                "process",
-                bytes_text(self.process),
-                "",
-                f"of the {bytes_text(needs.process)} that it holds",
-            )
-        )
+
+        def add(part: str, nbytes: int, remark: str, most: int | None = None) -> None:
+            share = "" if most is None else _share(nbytes, most)
+            lines.append((part, bytes_text(nbytes), share, remark))
+
+        add("process", self.process, f"of the {bytes_text(needs.process)} that it holds")
         flying = f"{needs.batches} of {bytes_text(needs.batch)}: made, waiting, in your hands"
-        lines.append(("batches", bytes_text(self.batches), "", flying))
+        add("batches", self.batches, flying)
         if self.staging:
-            lines.append(
-                ("staging", bytes_text(self.staging), "", "pinned, on the way to the device")
-            )
-        ahead = (
-            f"groups of {self.lookahead} batches, which miss {bytes_text(needs.ahead_rows)} "
-            "each at most"
-        )
-        lines.append(
-            ("window", bytes_text(self.window), "", ahead if self.window else "no look-ahead")
-        )
-        lines.append(
-            (
-                "topology",
-                bytes_text(self.topology),
-                _share(self.topology, needs.topology),
-                "edges on disk",
-            )
-        )
-        lines.append(
-            (
-                "cache",
-                bytes_text(self.cache),
-                _share(self.cache, needs.cache),
-                f"rows on disk{self.ranked}",
-            )
-        )
-        lines.append(("left", bytes_text(self.left), "", ""))
+            add("staging", self.staging, "pinned, on the way to the device")
+        ahead = "no look-ahead"
+        if self.window:
+            misses = bytes_text(needs.ahead_rows)
+            ahead = f"groups of {self.lookahead} batches, which miss {misses} each at most"
+        add("window", self.window, ahead)
+        add("topology", self.topology, "edges on disk", needs.topology)
+        add("cache", self.cache, f"rows on disk{self.ranked}", needs.cache)
+        add("left", self.left, "")
         quarter = bytes_text(self.total // QUARTER)
         title = (
             f"memory: {bytes_text(self.total)}; {quarter} more are for what computes and the "
@@ -226,10 +208,14 @@ def divide_memory(total: int, needs: MemoryNeeds, *, given: bool = True) -> Memo
     rest = max(0, rest)
     cache = min(cache, rest)
     rest -= cache
+    # Half where the user asks for a look-ahead: he knows that it pays on his disk.
     share = rest // (_WINDOW_SHARE if needs.lookahead is None else 2)
+    # At least one batch, even beyond the share: without any an epoch from a disk took four times as
+    # long.
     window = min(_window(needs), max(share, min(rest, needs.ahead)))
     rest -= window
-    window = window if window >= needs.ahead else 0  # it holds a batch, or is of no use
+    if window < needs.ahead:
+        window = 0  # too small for a single batch, and of no use
     wants_cache = 0 if needs.cache_given is not None else needs.cache
     topology, more = _shared(
         rest, (needs.topology, needs.topology_reads), (wants_cache, needs.cache_reads)
@@ -248,11 +234,14 @@ def _window(needs: MemoryNeeds) -> int:
 
 def _shared(nbytes: int, first: tuple[int, float], second: tuple[int, float]) -> tuple[int, int]:
     """Bytes for two parts of (bytes, bytes read), neither more than it has."""
+    # To maximise r1 sqrt(b1 / n1) + r2 sqrt(b2 / n2) with b1 + b2 fixed, set the derivatives equal:
+    # b1 : b2 = r1**2 / n1 : r2**2 / n2.
     weights = [reads**2 / size if size else 0.0 for size, reads in (first, second)]
     if first[0] + second[0] <= nbytes:
         return first[0], second[0]
     whole = sum(weights)
     part = int(nbytes * (weights[0] / whole if whole else first[0] / (first[0] + second[0])))
+    # What one part cannot use goes to the other.
     mine = max(min(part, first[0]), nbytes - second[0], 0)
     return mine, min(nbytes - mine, second[0])
 

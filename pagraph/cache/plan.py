@@ -16,22 +16,6 @@ from ..system.memory import host_available
 from ..system.tables import Table
 from ..system.units import bytes_text
 
-__all__ = [
-    "HOST_SHARE",
-    "CachePlan",
-    "CachePlans",
-    "FieldPlan",
-    "accelerator_budget",
-    "auto_budget",
-    "check_budget",
-    "device_bytes",
-    "device_reserve",
-    "host_bytes",
-    "room_for",
-    "wait_until_gone",
-    "warn_of_memory",
-]
-
 
 @dataclass(frozen=True)
 class FieldPlan:
@@ -214,7 +198,9 @@ def _table(plans: Sequence[CachePlan]) -> Table:
     """One line a field, then the tables and the total; expected numbers are named so."""
     if not plans:
         return Table([["cache: no field"]])
-    budget, device = plans[0].budget_bytes, plans[0].device
+    # One budget and one device serve all types.
+    budget = plans[0].budget_bytes
+    device = plans[0].device
     used = sum(plan.nbytes for plan in plans)
     title = f"cache on {device}: {bytes_text(used)} of {bytes_text(budget)}"
     if not any(plan.fields for plan in plans):
@@ -267,7 +253,10 @@ def _known(nbytes: float | None) -> str:
 
 
 HOST_SHARE = 0.5
-"""Share of the available system memory that "auto" takes on a CPU."""
+"""Share of the available system memory that "auto" takes on a CPU.
+
+The other half is for the model, the batches, and pages of files that the system keeps.
+"""
 
 _GIB = 1 << 30
 
@@ -307,6 +296,8 @@ def accelerator_budget(accelerator: Accelerator, *, reserve: int | None = None) 
 def device_reserve(total: int) -> int:
     """Bytes to leave free on a device of ``total`` bytes: 5 %, at least 1 GiB, but no more than a
     quarter of it."""
+    # 5 % are fragments between tensors, as torch's allocator leaves them; a small device still needs
+    # room for a batch.
     return max(min(_GIB, total // 4), total // 20)
 
 
@@ -332,6 +323,7 @@ def host_bytes(available: int, *, share: float = HOST_SHARE) -> int:
     return max(0, int(available * share))
 
 
+# A read takes milliseconds. One that takes longer is of a thread that waits for memory itself.
 _PATIENCE_SECONDS = 1.0
 
 
@@ -361,6 +353,7 @@ def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Acc
     free, total = accelerator.free_bytes()
     if taken <= free:
         return room
+    # With a cache of all that is free the device would be full to the last byte.
     less = max(0, free - device_reserve(total))
     warnings.warn(
         f"the cache was to take {bytes_text(taken)} on {accelerator.device}, where "
@@ -382,8 +375,10 @@ def warn_of_memory(device: torch.device, nbytes: int) -> None:
 
 
 def wait_until_gone(memory: Sequence[weakref.ref[torch.UntypedStorage]]) -> None:
-    """Wait until nothing holds this memory, or some time has passed: its holder may be waiting
-    too."""
+    """Wait until nothing holds this memory, but not for ever.
+
+    Its holder may be a thread that waits, too.
+    """
     end = time.monotonic() + _PATIENCE_SECONDS
     while any(ref() is not None for ref in memory) and time.monotonic() < end:
         time.sleep(0.001)

@@ -28,8 +28,6 @@ from .choice import Candidate, Choice, Outputs, Role, choose, memoized
 from .holding import Entry, Holding
 from .plan import CachePlans, auto_budget, check_budget, room_for, wait_until_gone, warn_of_memory
 
-__all__ = ["StaticCache"]
-
 _log = logging.getLogger(__name__)
 
 
@@ -42,9 +40,20 @@ class StaticCache:
     in memory.
     """
 
+    # Locks, in the order in which one thread may take them:
+    #
+    #     _shrinking   one per process: a cache gives way to a batch
+    #     _fill_lock   one per cache: its choice and its rows change
+    #     _live_lock   one per process: the set of caches that may share rows; never held for long
+    #
+    # A thread that holds a fill lock never waits for another cache's: `_take_over_from` gives up
+    # where that one is busy, and only the one thread that has `_shrinking` collects several of them.
+    # So no two threads wait for each other. Reads take none of these: they see a field's old rows,
+    # its new ones, or none.
+
+    # All caches that may share their rows.
     _live: weakref.WeakSet[StaticCache] = weakref.WeakSet()
     _live_lock = threading.Lock()
-    # Who has it waits for others' fill locks; who fills never waits for another's.
     _shrinking = threading.Lock()
 
     def __init__(
@@ -73,12 +82,21 @@ class StaticCache:
         self._link = link
         self._accelerator = None if link is None else link.accelerator
         self._holding = Holding(device, num_rows, outputs, cache_dtype=cache_dtype, link=link)
-        self._fill_lock = ForkLock()  # a thread beside the batches may have it for long
-        self._stepped = self._decided = self._refilled = False
+        # A ForkLock, since another thread may hold it for long: a child that was forked meanwhile
+        # could never take a plain one.
+        self._fill_lock = ForkLock()
+        # A training step was done: the memory of a step is known, and which fields are read.
+        self._stepped = False
+        # A choice was made. Fields that come later get the bytes that it left.
+        self._decided = False
+        # Filled again by another ranking, and no longer like the caches it could be shared with.
+        self._refilled = False
         # Bytes in memory that "auto" may take; None: a share of what is free.
         self.allowed: int | None = None
-        # What choices are made under; the same with tables that come on top.
-        self._room = self._nbytes = 0
+        # Bytes that rows are chosen under.
+        self._room = 0
+        # Bytes of rows and tables. More than the room where tables come on top of a share of rows.
+        self._nbytes = 0
         if share is not None:
             with self._live_lock:
                 self._live.add(self)
@@ -145,10 +163,12 @@ class StaticCache:
         if self._link is None:
             return False
         if not self._shrinking.acquire(blocking=False):
+            # Another batch ran short at the same time: its shrinking makes room for this one too.
             with self._shrinking:
                 return True
         with ExitStack() as locks:
             locks.callback(self._shrinking.release)
+            # Peers may hold the very same rows, which are only freed once all let them go.
             peers = [
                 other for other in self._others() if other._accelerator is self._link.accelerator
             ]
@@ -166,16 +186,21 @@ class StaticCache:
         leaving = self._holding.release()
         for peer, theirs, _ in common:
             peer._holding.release([theirs])
-            peer._room, peer._nbytes = min(self._room, peer._room), min(self._nbytes, peer._nbytes)
+            # A later filling of the peer must not take back what was given up here.
+            peer._room = min(self._room, peer._room)
+            peer._nbytes = min(self._nbytes, peer._nbytes)
         wait_until_gone(leaving)  # reads that have begun go on with the old rows
         link.accelerator.release_memory()
+        # A field may have been deleted or written meanwhile.
         found = self._holding.candidates()
         counts = {key: count for key, count in counts.items() if key in found}
+        # The device may be shorter of memory than it said: halve until the rows fit, or none stay.
         while counts and not self._try_to(partial(self._holding.fill_first, counts, found)):
             wait_until_gone(self._holding.release())  # reads may have found some of it already
             self._holding.fillings.clear()
             link.accelerator.release_memory()
             counts = {key: count // 2 for key, count in counts.items() if count > 1}
+        # Peers take the refilled rows rather than copies; not where they see other values by now.
         held = self._holding.held
         for peer, theirs, key in common:
             candidate = peer._holding.candidates().get(theirs)
@@ -193,7 +218,8 @@ class StaticCache:
     def _halve(self) -> tuple[dict[Hashable, int], int]:
         """Make the room half of what is taken now; how many rows of each field stay, and the bytes
         taken until now."""
-        held, tables = self._holding.held, self._holding.choice.table_bytes
+        held = self._holding.held
+        tables = self._holding.choice.table_bytes  # these do not get smaller
         rows = sum(cache.row_nbytes for cache in held.values())
         self._nbytes = (rows + tables) // 2
         self._room = self._nbytes if self._budget.pays_tables else max(0, self._nbytes - tables)
@@ -215,6 +241,8 @@ class StaticCache:
     def fill_late(self, key: Hashable, path: ReadPath, values: FieldValue) -> None:
         """Cache a field that came, or settled, after the decision, in the bytes that are left;
         skipped if busy."""
+        # Not blocking: this runs in the middle of a read, which goes on without a cache. `declined`
+        # keeps a field that was not worth a row from asking again under the same choice.
         choice = self._holding.choice
         if (
             not self._decided
@@ -282,8 +310,7 @@ class StaticCache:
         }
         return min(tables[c.type] + c.cached_bytes for c in found.values())
 
-    # -- deciding; the caller of what follows holds the fill lock
-    # -----------------------------------------
+    # -- deciding: all but _decide itself need the fill lock
 
     def _decide(self) -> None:
         """Choose what to cache and fill the cache, once there is a field that is worth it."""
@@ -315,11 +342,10 @@ class StaticCache:
         given = (
             f"{budget.limit} bytes" if budget.share is None else f"{budget.share:.4g} of the rows"
         )
-        tables = ", with the table of all rows' places" if budget.pays_tables else ""
+        taken = "one row and the index take" if budget.pays_tables else "one row takes"
         warnings.warn(
-            f"a cache of {given} holds nothing: one row takes {least} bytes{tables}; give as much, "
-            "1.0 for all rows, "
-            "or 0 for none",
+            f"a cache of {given} is too small: {taken} {least} bytes. Use a larger size, 1.0 to "
+            "cache all rows, or 0 to disable the cache",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -327,7 +353,8 @@ class StaticCache:
     def _install(self, found: Mapping[Hashable, Candidate], remark: str = "") -> None:
         """Choose under the room that there is, and fill; with less where a device has not so
         much."""
-        wanted, rank = self._room, memoized(self._rank)
+        wanted = self._room
+        rank = memoized(self._rank)
         while True:
             choice = self._choose(self._room, found, rank, pays_tables=self._budget.pays_tables)
             self._nbytes = self._room + (0 if self._budget.pays_tables else choice.table_bytes)
@@ -337,10 +364,12 @@ class StaticCache:
             assert self._link is not None
             wait_until_gone(self._holding.clear())
             self._link.accelerator.release_memory()
+            # Halving ends after some 40 rounds at the most, with no rows.
             self._room = min(self._room // 2, self._link.accelerator.free_bytes()[0])
         if self._room < wanted:
             if not choice.rows:
-                self._room = self._nbytes = 0
+                self._room = 0
+                self._nbytes = 0
             warn_of_memory(self._device, self._nbytes)
         self._log(remark)
 
@@ -367,16 +396,19 @@ class StaticCache:
 
     def _fill_late(self, key: Hashable, candidate: Candidate) -> FeatureCache | None:
         """Cache a field that came, or settled, after the decision, in the bytes that are left."""
-        holding, row_type = self._holding, candidate.type
+        holding = self._holding
+        row_type = candidate.type
         if holding.has_declined(candidate):
             return None
         left = self._nbytes - holding.used_without(key)
         index = holding.choice.indices.get(row_type)
         if index is None:
+            # The first field of its type: it is ranked now, and its table is paid from what is left.
             more = self._choose(left, {key: candidate}, self._rank, pays_tables=True)
             holding.add_type(row_type, more)
             count = more.rows.get(key, 0)
         else:
+            # All fields of a type are cached for the same vertices, whose table is paid already.
             fit = rows_that_fit(
                 left, [candidate.cached_bytes], self._num_rows[row_type], table=False
             )
@@ -397,6 +429,7 @@ class StaticCache:
                 break
             except OutOfMemory:
                 left = self._nbytes - self._holding.used_without(key)
+            # Half of what is left, and at least a byte, so that this ends.
             self._nbytes -= max(1, left - left // 2)
             self._link.accelerator.release_memory()
         self._holding.fillings.clear()  # a read does not wait for it
@@ -406,15 +439,16 @@ class StaticCache:
         return cache
 
     # -- sharing
-    # ------------------------------------------------------------------------------------------
 
     def _take_over(self) -> bool:
         """Use another loader's cache that was made for all of this one's fields; whether there is
         one."""
         if self._share is None or self._decided or self._refilled:
             return False
-        others, mine = self._others(), self._kind
+        others = self._others()
+        mine = self._kind
         with self._fill_lock:
+            # Asked again under the lock: another thread may have decided.
             found = {} if self._decided else self._holding.candidates()
             for other in others:
                 alike = found and mine == other._kind and self._share.takes(other._share)
@@ -428,17 +462,20 @@ class StaticCache:
         return self._budget, self._device, self._accelerator, self._num_rows, self._cache_dtype
 
     def _take_over_from(self, other: StaticCache, found: Mapping[Hashable, Candidate]) -> bool:
-        # It is filling; two that wait for each other wait for ever.
+        # It is filling. Two caches that wait for each other's lock would wait for ever.
         if not other._fill_lock.acquire(blocking=False):
             return False
         try:
             caches = None if other._refilled else other._holding.caches_of(found, self._link)
             if not caches:
                 return False
-            self._room, self._nbytes, self._decided = other._room, other._nbytes, True
+            self._room = other._room
+            self._nbytes = other._nbytes
+            self._decided = True
             same = self._share == other._share
             self._holding.adopt(other._holding, found, caches, same_workload=same)
-            self._share = other._share  # that is what these rows were chosen for
+            # A third loader must compare itself with what these rows were chosen for.
+            self._share = other._share
         except OutOfMemory:  # there was no room to compare the values
             return False
         finally:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..features.field import Read, Reading, ReadPath
     from ..system.buffers import BufferPool
 
-__all__ = ["Windows"]
-
 
 class Windows:
     """One group's rows, by field; made by one thread, then read by any.
@@ -36,7 +34,11 @@ class Windows:
         pool_of: Callable[[Hashable], BufferPool],
         holds_rows: Callable[[int], bool],
     ) -> None:
-        self._reading, self._pool_of, self._holds_rows = reading, pool_of, holds_rows
+        self._reading = reading
+        self._pool_of = pool_of
+        self._holds_rows = holds_rows
+        # By field: how it was read when its first rows were added, and the rows. None: its rows are
+        # not on disk, or it cannot be read now.
         self._known: dict[Hashable, tuple[Reading, RowsAhead] | None] = {}
 
     def add(self, reads: Iterable[Read]) -> None:
@@ -78,7 +80,8 @@ class Windows:
             read = window.load(
                 None if earlier is None else earlier._of(key, path), self._pool_of(("window", key))
             )
-            rows, nbytes = rows + read, nbytes + read * path.row_bytes
+            rows += read
+            nbytes += read * path.row_bytes
         return rows, nbytes
 
     def feed(self) -> None:

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..cache.fields import FieldSet, Read
+from ..cache.fields import FieldSet
+from ..features.field import Read
 from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE
 from .package import import_pyg

@@ -16,15 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = [
-    "check_absent",
-    "check_writable",
-    "is_unfinished",
-    "new_file",
-    "new_folder",
-    "write_json",
-]
-
 _NEW_SECONDS = 60  # between making something and locking it
 _UNFINISHED = re.compile(r"(?s)\..+\.[0-9a-f]{8}\.partial")
 

@@ -15,29 +15,16 @@ from ..errors import FormatError
 from .memory import held_by_process, host_available, return_freed
 from .units import bytes_text, in_mebibytes, in_units
 
-__all__ = [
-    "SLOT_BYTES",
-    "Budget",
-    "beyond_share",
-    "budget_text",
-    "check_fits",
-    "in_memory",
-    "least_memory",
-    "memory_budget",
-    "memory_bytes",
-    "reading_room",
-    "rows_that_fit",
-    "work_memory",
-]
-
 SLOT_BYTES = 4
 """Bytes per vertex of the table from vertex to place in the cache, which the fields of a vertex
 type share."""
 
+# How much the files that are read now may take. A context variable, as readers lie many calls below
+# `memory=`, and two threads may import with limits of their own.
 _reading_room: ContextVar[int | None] = ContextVar("reading_room", default=None)
+# One eighth of `memory` is reserved for memory the process already holds: half of the quarter that a
+# control group has on top.
 _PROCESS_SHARE = 8
-"""Part of a memory that is for what the process holds already, half of the quarter that a control
-group has more."""
 
 _UNITS = {"B": 1} | {
     f"{prefix}{suffix}": base**power
@@ -247,8 +234,10 @@ def work_memory(memory: object, needed: int, *, whom: str) -> int:
     """
     if memory_budget(memory) is None:
         return max(needed, memory_bytes(memory))
+    # What the allocator keeps for reuse counts as held by the process.
     return_freed()
-    total, process = memory_bytes(memory), held_by_process()
+    total = memory_bytes(memory)
+    process = held_by_process()
     room = total - beyond_share(total, process)
     if room < needed:
         least = in_mebibytes(least_memory(needed, process))

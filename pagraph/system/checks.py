@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_flag", "as_integer", "as_integers", "as_names"]
-
 
 def as_flag(name: str, value: Any) -> bool:
     """An argument that is True or False, or 0 or 1, as a bool; else TypeError."""

@@ -21,8 +21,6 @@ from .disk.trial import best_gap, rates_of
 from .disk.ways import WAYS, queue, usable_way
 from .threads import ForkLock
 
-__all__ = ["FileReader", "in_flight"]
-
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 _PAGE = 4096  # of the page cache; buffered reads bring whole pages

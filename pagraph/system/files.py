@@ -21,11 +21,6 @@ import numpy as np
 from ..errors import FormatError
 from .units import bytes_text
 
-__all__ = [
-    *("DESCRIPTION_BYTES", "NpyHeader", "bounded", "check_inside", "check_links", "named_path"),
-    *("open_plain", "read_npy_header", "read_small"),
-]
-
 DESCRIPTION_BYTES = 64 * 2**20
 """Most bytes of a description that is read whole: a manifest of 100,000 arrays takes 30 MB."""
 

@@ -7,18 +7,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = [
-    "address_on_disk",
-    "file_system_of",
-    "held_by_process",
-    "host_available",
-    "host_limit",
-    "host_total",
-    "is_disk_file",
-    "may_write",
-    "return_freed",
-]
-
 
 def host_available(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
     """Bytes that this process could take without swapping, as the system and its control groups

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from .memory import address_on_disk
 
-__all__ = ["Pages"]
-
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 # Measured on a virtual disk (88 000 random 4 KiB reads/s, 1.2 GB/s in order) with random rows of 1

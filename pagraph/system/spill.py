@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["spilled"]
-
 
 def spilled(
     shape: Sequence[int], dtype: torch.dtype, folder: str | os.PathLike[str] | None = None

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-__all__ = ["Table", "element", "html_of", "row", "table"]
-
 
 def element(tag: str, content: str = "", **attributes: Any) -> str:
     """Format an element.

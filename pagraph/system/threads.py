@@ -16,16 +16,6 @@ import torch
 THREAD_NAME = "pagraph"
 """Name of the loader's threads, followed by their number."""
 
-__all__ = [
-    "THREAD_NAME",
-    "ForkLock",
-    "lock_of",
-    "near_cores",
-    "run_worker_init",
-    "starting_workers",
-    "usable_cpus",
-]
-
 
 def usable_cpus() -> int:
     """Processors that this process may run on."""

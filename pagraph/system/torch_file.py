@@ -23,8 +23,6 @@ import torch
 from ..errors import FormatError
 from .files import open_plain
 
-__all__ = ["load_saved"]
-
 _ZIP = b"PK\x03\x04"
 # Torch's number, pickled; tar, before 0.1.10, is refused.
 _BEFORE_1_6 = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."

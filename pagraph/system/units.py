@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "in_mebibytes", "in_units", "percent", "short_count", "shortened"]
-
 
 def in_units(nbytes: float) -> tuple[float, str]:
     """Bytes as a number, below 1024 if it can be, of a binary unit.

@@ -16,18 +16,6 @@ import numpy as np
 
 from ..threads import THREAD_NAME
 
-__all__ = [
-    "DEPTH",
-    "REQUEST_BYTES",
-    "Advice",
-    "Aio",
-    "Queue",
-    "Requests",
-    "Threads",
-    "unwatch",
-    "watch",
-]
-
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 # Requests/s of 1 KiB past the page cache by AIO at 64, 128, 256: 111,000, 151,000, 140,000.

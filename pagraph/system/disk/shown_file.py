@@ -12,8 +12,6 @@ import numpy as np
 
 from ..memory import is_disk_file
 
-__all__ = ["ShownFile"]
-
 _SMAPS = Path("/proc/self/smaps")
 # Pages of a private mapping that are no longer the file's, in memory or swapped out.
 _WRITTEN = ("Anonymous:", "Swap:")

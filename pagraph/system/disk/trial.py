@@ -12,8 +12,6 @@ from ..threads import ForkLock
 from .queues import DEPTH, QUEUE_BYTES, REQUEST_BYTES, Requests
 from .ways import queue, usable_way
 
-__all__ = ["Rates", "best_gap", "rates_of"]
-
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 _BLOCK = 4096  # aligned for every disk

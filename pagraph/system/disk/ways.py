@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from .queues import Advice, Aio, Queue, Threads
 
-__all__ = ["WAYS", "queue", "refusal", "usable_way"]
-
 WAYS: dict[str, type[Queue]] = {kind.way: kind for kind in (Aio, Advice, Threads)}
 """Ways by name, the best first.
 
