@@ -62,9 +62,7 @@ CASES = [
     Example("link_prediction.py", metric="test AUC", least=0.8, compared=True),
     Example("rgcn_hetero.py", least=0.75),
     Example("layerwise_gcn.py", least=0.75, within=0.05),
-    Example(
-        "dgl_subgraphs.py", ("--sampler", "saint"), least=0.75, within=0.05, compared=True
-    ),
+    Example("dgl_subgraphs.py", ("--sampler", "saint"), least=0.75, within=0.05, compared=True),
     Example("dgl_subgraphs.py", ("--sampler", "cluster", "--epochs", "12"), least=0.7, within=0.07),
     Example(
         "layerwise_inference.py",
