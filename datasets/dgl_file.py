@@ -170,7 +170,8 @@ class _Reader:
         indptr, indices, ids = (self._array() for _ in range(3))
         count = max(len(indptr) - 1, 0)
         none = torch.empty(0, dtype=torch.int64, device="cpu")
-        types = _Matrix(1, 1, torch.tensor([0, 1]), torch.tensor([0]), none)
+        one_edge = torch.tensor([0, 1], device="cpu")
+        types = _Matrix(1, 1, one_edge, one_edge[:1], none)
         edges = _Matrix(count, count, indptr, indices, ids)
         return _Saved(
             types, [{"csc": edges}], [count], [self._named()], [self._named()], ["_U"], ["_E"]

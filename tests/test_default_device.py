@@ -1,6 +1,7 @@
 """``torch.set_default_device``: what is the CPU's stays there."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,18 +29,30 @@ FACTORIES = {
 ROOT = Path(pagraph.__file__).parent
 
 
-@pytest.mark.parametrize(
-    "file", sorted(ROOT.rglob("*.py")), ids=lambda file: str(file.relative_to(ROOT))
-)
-def test_every_tensor_is_made_on_a_device(file):
+def library_files():
+    """All files of the library, those behind the links of a checkout too."""
+    return [
+        Path(folder) / name
+        for folder, _, names in os.walk(ROOT, followlinks=True)
+        for name in names
+        if name.endswith(".py")
+    ]
+
+
+def test_every_tensor_is_made_on_a_device():
     """Or where another one says, by ``out`` or options."""
-    for call in ast.walk(ast.parse(file.read_text())):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
-            continue
-        if getattr(call.func.value, "id", "") == "torch" and call.func.attr in FACTORIES:
-            assert {word.arg for word in call.keywords} & {"device", "out", None}, (
-                f"line {call.lineno}"
-            )
+    files = library_files()
+    assert len(files) > 100
+    missing = []
+    for file in files:
+        for call in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                continue
+            if getattr(call.func.value, "id", "") != "torch" or call.func.attr not in FACTORIES:
+                continue
+            if not {word.arg for word in call.keywords} & {"device", "out", None}:
+                missing.append(f"{file.relative_to(ROOT)}:{call.lineno}")
+    assert missing == []
 
 
 CODE = """

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fresh_processes import run_script, run_text
 
 import pagraph.datasets
 import pagraph.partition.methods.auto
@@ -69,6 +70,8 @@ def run_console(line: str, folder: Path) -> str:
     program, *arguments = shlex.split(line)
     if program == "pagraph":
         return run_pagraph(arguments)
+    if program == "python" and arguments[0].endswith(".py"):
+        return run_script(folder / arguments[0], arguments[1:], folder)
     if program == "python":
         return run([sys.executable, *arguments], folder)
     if program == "torchrun":
@@ -97,7 +100,7 @@ def test_page_runs(page, empty_folder):
         run_pagraph(["generate", "sbm", "blocks", "--nodes", "2000"])
     for language, text in blocks(page):
         if language == "python":
-            run([sys.executable, "-c", text], empty_folder)
+            run_text(text, empty_folder)
         else:
             for line in text.splitlines():
                 if line.startswith("$ "):

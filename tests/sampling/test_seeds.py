@@ -1,5 +1,7 @@
 """Seed order between the processes of a distributed training: coverage, shuffling, keys, types."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -31,42 +33,38 @@ def flat(order, epoch=0):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("world", range(1, 9))
-@pytest.mark.parametrize("length", range(21))
-def test_ranks_cover_the_indices_with_equally_many_batches(length, world, shuffle):
-    ids = torch.arange(100, 100 + length)
-    for batch_size in (1, 3):
-        for drop_last in (False, True):
-            orders = make_orders(
-                ids, world, batch_size, shuffle=shuffle, drop_last=drop_last, seed=4
-            )
-            parts = [flat(order) for order in orders]
-            each = length // world if drop_last else -(-length // world)
-            assert {len(order) for order in orders} == {
-                each // batch_size if drop_last else -(-each // batch_size)
-            }
-            given_out = [i for part in parts for i in part]
-            if drop_last:
-                assert (
-                    len(set(given_out))
-                    == len(given_out)
-                    == world * (each // batch_size) * batch_size
-                )
-                assert set(given_out) <= set(ids.tolist())
-            else:
-                assert {len(part) for part in parts} == {each} and set(given_out) == set(
-                    ids.tolist()
-                )
-                assert all(len(set(part)) == each for part in parts)
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_ranks_cover_the_indices_with_equally_many_batches(batch_size, drop_last, shuffle):
+    # A loop, not 168 tests: one takes less time than pytest needs to set it up.
+    for length, world in itertools.product(range(21), range(1, 9)):
+        case = f"{length=} {world=}"
+        ids = torch.arange(100, 100 + length)
+        orders = make_orders(ids, world, batch_size, shuffle=shuffle, drop_last=drop_last, seed=4)
+        parts = [flat(order) for order in orders]
+        given_out = [i for part in parts for i in part]
+        if drop_last:
+            each = length // world
+            batches = each // batch_size
+            assert len(given_out) == world * batches * batch_size, case
+            assert len(set(given_out)) == len(given_out), case
+            assert set(given_out) <= set(ids.tolist()), case
+        else:
+            each = -(-length // world)
+            batches = -(-each // batch_size)
+            assert {len(part) for part in parts} == {each}, case
+            assert set(given_out) == set(ids.tolist()), case
+            assert all(len(set(part)) == each for part in parts), case
+        assert {len(order) for order in orders} == {batches}, case
 
 
-@pytest.mark.parametrize("world", range(1, 9))
-@pytest.mark.parametrize("length", range(21))
-def test_slices_are_contiguous_and_filled_up_from_the_front(length, world):
-    each = -(-length // world)
-    padded = [i % length for i in range(each * world)]
-    parts = [flat(order) for order in make_orders(torch.arange(length), world)]
-    assert parts == [padded[rank * each : (rank + 1) * each] for rank in range(world)]
+def test_slices_are_contiguous_and_filled_up_from_the_front():
+    for length, world in itertools.product(range(21), range(1, 9)):
+        each = -(-length // world)
+        padded = [i % length for i in range(each * world)]
+        parts = [flat(order) for order in make_orders(torch.arange(length), world)]
+        slices = [padded[rank * each : (rank + 1) * each] for rank in range(world)]
+        assert parts == slices, f"{length=} {world=}"
 
 
 @given(
