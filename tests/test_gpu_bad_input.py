@@ -355,7 +355,7 @@ def _rows():
     """The rows of the page's table: case and what happens."""
     if not PAGE.exists():
         pytest.skip("needs the checkout, not only its tests")
-    section = PAGE.read_text().split("## When something is not there")[1].split("\n## ")[0]
+    section = PAGE.read_text().split("## Missing hardware and fallbacks")[1].split("\n## ")[0]
     return dict(re.findall(r"^\| (.+?) \| (.+) \|$", section, re.MULTILINE))
 
 
