@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .hop import Picker, VertexTable
 
-__all__ = ["MOST_NEIGHBORS", "HGTSampler"]
-
 MOST_NEIGHBORS = 50
 """In-neighbours that a vertex gives shares to: a hub's many would fill the budget with shares of
 next to nothing."""
@@ -112,7 +110,7 @@ class HGTSampler(HopSampler):
     ) -> Subgraph:
         """Sample one mini-batch; see :meth:`SubgraphSampler.sample`. KeyError for a type without a
         size."""
-        return _Run(self, graph, seeds, key, dtype, pools, None).subgraph()
+        return _HGTRun(self, graph, seeds, key, dtype, pools, None).subgraph()
 
 
 class _Budget:
@@ -132,7 +130,7 @@ class _Budget:
         return self._shares[: self.seen.count]
 
 
-class _Run(BatchRun):
+class _HGTRun(BatchRun):
     """One batch."""
 
     sampler: HGTSampler
@@ -204,11 +202,13 @@ class _Run(BatchRun):
         """Draw vertices of type number ``index``."""
         from .kernels import hgt
 
-        count, size = budget.seen.count, self.sampler.size(number, ntype)
+        count = budget.seen.count
+        size = min(self.sampler.size(number, ntype), count)
         keys = self.scratch.array("share keys", count, np.float64)
-        drawn = self.scratch.array("drawn", min(size, count), np.int64)
+        places = self.scratch.array("share places", count, np.int64)
+        drawn = self.scratch.array("drawn", size, np.int64)
         key = np.uint64(derive_key(self.key, number, len(self.graph.edge_types) + index))
-        taken = hgt.take_shares(budget.seen.nodes, budget.shares, size, key, keys, drawn)
+        taken = hgt.take_shares(budget.seen.nodes, budget.shares, size, key, keys, places, drawn)
         self.tables[ntype].relabel(
             drawn[:taken], self.scratch.array("drawn places", taken, np.int64)
         )

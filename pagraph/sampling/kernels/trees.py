@@ -8,7 +8,7 @@ vertices: 2.4 M edges in place of 17 M), and an edge is in the trees that both e
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _A, _slot_of, draw_below, first_from, place_of
+from .hop import _A, draw_below, first_from, place_of, slot_of
 
 _AHEAD = 32  # edges between asking for a cache line and using it
 _MARK_BITS = 14
@@ -168,7 +168,7 @@ def _join(some, at, src, dst, rows, place_in, found):
     mask, n = len(table) - 1, len(trees)
     for k in range(len(some)):
         if k + _AHEAD < len(some):
-            prefetch(table, _slot_of(row[some[k + _AHEAD]], shift))
+            prefetch(table, slot_of(row[some[k + _AHEAD]], shift))
         r = some[k]
         e = low + r
         s = place_of(np.int64(row[r]), nodes, table, mask, shift)
