@@ -23,20 +23,6 @@ if TYPE_CHECKING:
     from .sampler import HopSampler
     from .subgraph_sampler import SubgraphSampler
 
-__all__ = [
-    "NEGATIVES",
-    "FromHops",
-    "PairBatches",
-    "PairNegatives",
-    "PairSeeds",
-    "TimedSeeds",
-    "chance_of_some",
-    "count_ends",
-    "expanded",
-    "pair_seeds",
-]
-
-
 NEGATIVES = -1
 """The place of the negative pairs' key among those of the hops."""
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
 
-__all__ = ["BlockSampler", "ExcludedEdges", "NeighborSampler", "foreign_sampler"]
-
 
 class ExcludedEdges:
     """A set of edges of one edge type, by position in its CSC.
@@ -138,7 +136,7 @@ class BlockSampler(HopSampler):
         whole = None if exclude else uniform_blocks(self, graph, seeds, key, dtype, pools)
         if whole is not None:
             return whole
-        batch = _Run(self, graph, seeds, key, dtype, pools, field).blocks(exclude or {})
+        batch = _BlockRun(self, graph, seeds, key, dtype, pools, field).blocks(exclude or {})
         return batch if isinstance(seeds, Mapping) else batch.only()
 
 
@@ -176,7 +174,7 @@ def foreign_sampler(sampler: Any, here: str) -> str | None:
     )
 
 
-class _Run(BatchRun):
+class _BlockRun(BatchRun):
     """One batch of blocks."""
 
     def blocks(self, exclude: Mapping[EdgeType, ExcludedEdges]) -> HeteroMiniBatch:

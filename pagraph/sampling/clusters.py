@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..graph.subgraph import Subgraph
     from ..system.buffers import BufferPools
 
-__all__ = ["ClusterSampler"]
-
 
 @dataclass(frozen=True, eq=False)
 class ClusterSampler(MiniBatchSampler):

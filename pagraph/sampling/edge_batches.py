@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Pairs = dict[EdgeType, tuple[Tensor, Tensor]]
 
-__all__ = ["EdgeBatches", "edge_ends", "negative_pairs"]
-
 
 def edge_ends(
     csc: Mapping[EdgeType, CSC], edges: Mapping[EdgeType, Tensor], dtype: torch.dtype

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["EdgeWeights", "MadeOfFields", "check_column", "edge_weights"]
-
 T = TypeVar("T")
 _MOST_VERSIONS = 4
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
     from .block_sampler import BlockSampler, ExcludedEdges, SampleOptions
 
-__all__ = ["InducedBatches"]
-
 
 @dataclass(frozen=True)
 class InducedBatches(MiniBatchSampler):

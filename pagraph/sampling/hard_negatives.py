@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType
 
-__all__ = ["HardEnds", "HardNegatives", "HardPairs"]
-
 _TRIES = 16
 """Draws until all candidates are looked at, which takes as long as some thousand draws."""
 
@@ -158,7 +156,7 @@ class HardEnds:
         Raises:
             IndexError: A source is outside the graph.
         """
-        from .kernels import negatives
+        from .kernels import edges
 
         ids, sums, count = self._ids, self._sums, self._count
         if self._settings.in_batch:
@@ -172,7 +170,7 @@ class HardEnds:
             own = torch.full_like(own, -1)
         out = torch.empty(len(src), dtype=torch.int64, device="cpu")
         sources, owned = (each.long().contiguous().numpy() for each in (src, own))
-        negatives.hard_ends(
+        edges.hard_ends(
             np.uint64(key), sources, owned, *self._rows, ids, sums, count, _TRIES, out.numpy()
         )
         return out

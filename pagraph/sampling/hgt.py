@@ -1,5 +1,5 @@
-"""HGTSampler: as many vertices of each type, by how much they are connected with those that are
-there."""
+"""HGTSampler: a number of vertices of each type, drawn by how strongly they are connected to the
+batch so far."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPools
     from .hop import Picker, VertexTable
-
-__all__ = ["MOST_NEIGHBORS", "HGTSampler"]
 
 MOST_NEIGHBORS = 50
 """In-neighbours that a vertex gives shares to: a hub's many would fill the budget with shares of
@@ -112,11 +110,11 @@ class HGTSampler(HopSampler):
     ) -> Subgraph:
         """Sample one mini-batch; see :meth:`SubgraphSampler.sample`. KeyError for a type without a
         size."""
-        return _Run(self, graph, seeds, key, dtype, pools, None).subgraph()
+        return _HGTRun(self, graph, seeds, key, dtype, pools, None).subgraph()
 
 
 class _Budget:
-    """The shares of the vertices of one type: of those that are in the batch -1."""
+    """The shares of the vertices of one type; -1 for those that are in the batch already."""
 
     def __init__(self, seen: VertexTable) -> None:
         self.seen = seen
@@ -132,13 +130,15 @@ class _Budget:
         return self._shares[: self.seen.count]
 
 
-class _Run(BatchRun):
+class _HGTRun(BatchRun):
     """One batch."""
 
     sampler: HGTSampler
 
     def subgraph(self) -> Subgraph:
         """Sample all hops, and all edges among their vertices."""
+        # Two tables for each type: the batch's vertices, and those that ever got a share. Both
+        # begin with the seeds, so that the budget knows that they are taken.
         budgets: dict[str, _Budget] = {}
         for ntype, table in self.tables.items():
             seen = self.scratch.table(f"budget {ntype}")
@@ -147,7 +147,9 @@ class _Run(BatchRun):
                     self.seeds.get(ntype), self.graph.num_nodes_of(ntype), id_dtype_of(self.graph)
                 )
             budgets[ntype] = _Budget(seen)
-        begins, known = dict.fromkeys(self.tables, 0), self.counts()
+        # A vertex gives its shares once, in the hop after the one that found it.
+        begins = dict.fromkeys(self.tables, 0)
+        known = self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
         for number in range(self.sampler.num_hops):
             self._give(number, begins, budgets)
@@ -171,7 +173,9 @@ class _Run(BatchRun):
 
         if self.sampler.most_edges is None:
             return induced_edges(self.graph, etype, self.nodes, self.dtype, self.pools)
-        frontier, known = self.tables[etype[2]].nodes, self.tables[etype[0]].lookup
+        frontier = self.tables[etype[2]].nodes
+        known = self.tables[etype[0]].lookup
+        # The key of the hop after the last: no hop has drawn shares with it.
         hop = self.hop(
             self.sampler.num_hops,
             index,
@@ -180,7 +184,8 @@ class _Run(BatchRun):
             HopMemory(self.scratch, ("edges", index)),
         )
         drawn = UniformPicker(self.sampler.most_edges).pick(hop)
-        positions, places = drawn.positions.numpy(), self.read_sources(hop, drawn)
+        positions = drawn.positions.numpy()
+        places = self.read_sources(hop, drawn)
         indptr = self.scratch.array("kept", len(frontier) + 1, np.int64)
         kept = hgt.keep_known(drawn.indptr.numpy(), positions, places, *known, indptr)
         return known_edges(
@@ -204,11 +209,14 @@ class _Run(BatchRun):
         """Draw vertices of type number ``index``."""
         from .kernels import hgt
 
-        count, size = budget.seen.count, self.sampler.size(number, ntype)
+        count = budget.seen.count
+        size = min(self.sampler.size(number, ntype), count)
         keys = self.scratch.array("share keys", count, np.float64)
-        drawn = self.scratch.array("drawn", min(size, count), np.int64)
+        places = self.scratch.array("share places", count, np.int64)
+        drawn = self.scratch.array("drawn", size, np.int64)
+        # The picks of this hop use the numbers of the edge types for their keys.
         key = np.uint64(derive_key(self.key, number, len(self.graph.edge_types) + index))
-        taken = hgt.take_shares(budget.seen.nodes, budget.shares, size, key, keys, drawn)
+        taken = hgt.take_shares(budget.seen.nodes, budget.shares, size, key, keys, places, drawn)
         self.tables[ntype].relabel(
             drawn[:taken], self.scratch.array("drawn places", taken, np.int64)
         )

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = [
-    "EdgeMemory",
-    "Hop",
-    "HopEdges",
-    "HopMemory",
-    "Picker",
-    "Scratch",
-    "VertexTable",
-    "raise_bad_row",
-    "raise_bad_source",
-]
-
 _MIN_TABLE_BITS = 10
 SHARES_NONE: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 """Stands for ``Renewal.numbers`` where batches share no random numbers."""

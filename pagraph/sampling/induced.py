@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["edge_ids_of", "induced_edges", "induced_subgraph", "known_edges"]
-
 
 def induced_subgraph(
     graph: Graph,

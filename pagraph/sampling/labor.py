@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["LaborPicker", "LaborSampler"]
-
 _NO_IDS: Array = np.empty(0, dtype=np.int32)
 _NO_PI: Array = np.empty(0, dtype=np.float64)
 _TOLERANCE = 1e-4

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = [
-    "METHODS",
-    "FastGCNPicker",
-    "Importance",
-    "LadiesPicker",
-    "LayerSampler",
-    "importance_of",
-]
-
 _lock = threading.Lock()
 _known: weakref.WeakKeyDictionary[CSC | EdgeWeights, Importance] = weakref.WeakKeyDictionary()
 

@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     Pairs = Mapping[EdgeType, tuple[Tensor, Tensor]]
     Array = npt.NDArray[Any]
 
-__all__ = [
-    "GlobalUniformNegatives",
-    "NegativeEnds",
-    "NegativePairs",
-    "UniformNegatives",
-    "compact_pairs",
-]
-
 
 def compact_pairs(
     graph: Graph, groups: Sequence[Pairs], dtype: torch.dtype

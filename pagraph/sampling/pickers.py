@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = [
-    "NO_WEIGHTS",
-    "Rows",
-    "TimedPicker",
-    "UniformPicker",
-    "WeightedPicker",
-    "in_order",
-    "measure_frontier",
-    "measure_rows",
-]
-
 
 @dataclass(frozen=True)
 class UniformPicker:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["SAINT_MODES", "SaintSampler"]
-
 SAINT_MODES = ("node", "edge", "walk")
 
 _made: MadeOfFields[Any] = MadeOfFields()  # of the edges alone

@@ -25,22 +25,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from .hop import Picker
 
-__all__ = [
-    "BatchRun",
-    "EdgeField",
-    "FanoutSampler",
-    "HopSampler",
-    "MiniBatchSampler",
-    "UniformHops",
-    "check_edge_dir",
-    "check_fanout",
-    "check_per_hop",
-    "id_dtype_of",
-    "of_edge_type",
-    "own_fields",
-    "seeds_by_type",
-]
-
 _MOST = 2**31 - 1
 # Settings that change nothing about how often a vertex is expected to be read.
 _SAME_READS = ("batch_dependency",)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .hop import Hop, HopEdges, Picker
 
-__all__ = ["ShaDowSampler"]
-
 
 @dataclass(frozen=True)
 class ShaDowSampler(MiniBatchSampler):

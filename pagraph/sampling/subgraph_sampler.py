@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .hop import Picker
 
-__all__ = ["SubgraphRun", "SubgraphSampler"]
-
 
 @dataclass(frozen=True)
 class SubgraphSampler(FanoutSampler):
@@ -221,7 +219,7 @@ class SubgraphSampler(FanoutSampler):
 
 
 # The first vertex of a hop's frontier, and the edges drawn, in scratch.
-_Drawn = tuple[int, HopEdges]
+_PlacedEdges = tuple[int, HopEdges]
 
 
 class SubgraphRun(BatchRun):
@@ -283,13 +281,13 @@ class SubgraphRun(BatchRun):
             self, etype, fanouts, timed, replace=sampler.replace, latest=sampler.latest
         )
 
-    def expand(self) -> tuple[list[dict[EdgeType, _Drawn]], dict[str, list[int]]]:
+    def expand(self) -> tuple[list[dict[EdgeType, _PlacedEdges]], dict[str, list[int]]]:
         """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop
         end."""
         self._plant()
         begins, known = dict.fromkeys(self.tables, 0), self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
-        hops: list[dict[EdgeType, _Drawn]] = []
+        hops: list[dict[EdgeType, _PlacedEdges]] = []
         for number in range(self.sampler.num_hops):
             hops.append(self._hop(number, begins, known))
             begins, known = known, self.counts()
@@ -367,7 +365,7 @@ class SubgraphRun(BatchRun):
 
     def _hop(
         self, number: int, begins: Mapping[str, int], ends: Mapping[str, int]
-    ) -> dict[EdgeType, _Drawn]:
+    ) -> dict[EdgeType, _PlacedEdges]:
         """One hop: every edge type from the vertices that the hop before found."""
         found = {t: table.nodes[begins[t] : ends[t]] for t, table in self.tables.items()}
         drawn, frontiers = (
@@ -463,7 +461,7 @@ class SubgraphRun(BatchRun):
         _subgraph.split_trees(known, self.graph.num_nodes_of(ntype), nodes.numpy(), trees.numpy())
         return nodes, trees
 
-    def _edges(self, etype: EdgeType, hops: Sequence[_Drawn]) -> SampledEdges:
+    def _edges(self, etype: EdgeType, hops: Sequence[_PlacedEdges]) -> SampledEdges:
         """The edges of all hops behind each other, or all that the graph has among the vertices."""
         from .kernels import subgraph as _subgraph
 

@@ -19,21 +19,6 @@ from .edge_values import MadeOfFields, check_column
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
 
-__all__ = [
-    "MISSING",
-    "EdgeTimes",
-    "as_times",
-    "as_window",
-    "edge_times",
-    "known_ticks",
-    "one_kind",
-    "ticks_of",
-    "time_bits",
-    "times_of_bits",
-    "widened",
-    "window_starts",
-]
-
 # Torch before 2.3 has no other unsigned integers than those of 8 bits.
 _UNSIGNED = tuple(
     getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)

@@ -1,9 +1,8 @@
-"""Batches of disjoint trees along one edge type, with times or without: all hops in one call of a
-kernel.
+"""Disjoint trees along one edge type, with or without times: a batch's hops in one kernel call.
 
-The results are those of sampling hop by hop, bit by bit. What takes no part in it (several types,
-weights, trees that seeds share, induced edges, all neighbours, trees that may be huge, edges on
-disk) gets None, and is sampled hop by hop.
+The results are bit-identical to sampling hop by hop. Everything else (several types, weights, trees
+that seeds share, induced edges, all neighbours, trees that may be huge, edges on disk) gets None
+here, and is sampled hop by hop.
 """
 
 from __future__ import annotations
@@ -34,13 +33,14 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["TimedEdges", "sample_trees"]
-
 _MOST_IN_GROUP = 2**15
 """Nodes that there may be in the trees that are sampled together; there are a tenth as many in
 most."""
-_MOST_IN_TREE, _MOST_NODES = 2**18, 2**24
-_NO_TIMES: Array = np.empty(0, np.int32)  # of the dtype that most have: no other kernel is compiled
+# Scratch has room for every node that a batch might find; beyond these bounds it would be large.
+_MOST_IN_TREE = 2**18
+_MOST_NODES = 2**24
+# Of the dtype that most times have, so that the kernel is not compiled a second time.
+_NO_TIMES: Array = np.empty(0, np.int32)
 _NO_LIMITS: Array = np.empty(0, np.int64)
 
 

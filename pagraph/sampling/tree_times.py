@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["TreeTimes", "check_time_fields"]
-
 
 def check_time_fields(
     graph: Graph,

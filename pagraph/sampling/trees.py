@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["TreeVertices", "edges_in_trees"]
-
 _ALL: Array = np.empty(0, np.int64)
 _EDGES_PER_VERTEX = 8  # room at first, before it is known how many edges there are
 

@@ -1,9 +1,9 @@
-"""Mini-batches of uniform picks: all hops along all edge types in one call of a kernel, and one
-more for the result.
+"""Mini-batches of uniform picks: all hops along all edge types in one kernel call, and a second one
+that writes the result.
 
-The results are those of sampling hop by hop, bit by bit. What takes no part in it (weights, times,
-trees, excluded or induced edges, all neighbours, batches that may be huge, edges on disk) gets
-None, and is sampled hop by hop.
+The results are bit-identical to sampling hop by hop. Everything else (weights, times, trees,
+excluded or induced edges, all neighbours, batches that may be huge, edges on disk) gets None here,
+and is sampled hop by hop.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ if TYPE_CHECKING:
     from ..system.buffers import BufferPools
     from .sampler import HopSampler, UniformHops
 
-__all__ = ["uniform_blocks", "uniform_subgraph"]
-
 MOST_EDGES = 2**23
-"""Batches that may draw more are sampled hop by hop: scratch has room for as many edges as there
-might be.
+"""Batches that may draw more are sampled hop by hop.
 
-Pages of it that no batch writes to are none.
+Scratch has room for every edge that a batch might draw. The system allocates a page of it when a
+batch first writes there.
 """
 
-_MOST_PLACES = 2**22  # 16 MiB a thread
+# Of all vertex types together, 4 bytes each: at most 16 MiB a thread.
+_MOST_PLACES = 2**22
 _VERTICES_PER_NODE = 64
 """Up to here vertices are numbered by their places, not by a hash table.
 
@@ -55,7 +54,9 @@ _NUMPY = {torch.int32: _INT32, torch.int64: _INT64}
 _LIKE = {dtype: np.empty(0, dtype=kind) for dtype, kind in _NUMPY.items()}
 _REPORT = 4  # as in the kernels
 _UNKNOWN: Any = object()
-_VARIES = 2**20  # bytes; below, batches differ by more than the head-room of recycled memory
+# Bytes. Smaller results differ from batch to batch by more than the head-room of recycled memory:
+# rounded up to a power of two, one buffer fits the next batch too.
+_VARIES = 2**20
 _FRESH = BufferPool(max_free=0)
 
 
@@ -192,7 +193,7 @@ class _Batch:
         return cls(hops, given, counts, dtype, edges, room)
 
 
-_Drawn = tuple[Tensor, Tensor, list[int], list[int], list[int]]
+_BatchBuffer = tuple[Tensor, Tensor, list[int], list[int], list[int]]
 """A batch in one buffer, as ids, and as positions, or of a subgraph as edge ids; the nodes of each
 type before the first hop and after each, the edges of each hop and edge type, and where the parts
 begin, in elements."""
@@ -205,7 +206,7 @@ def _draw(
     key: int,
     dtype: torch.dtype | None,
     pools: BufferPools | None,
-) -> _Drawn | None:
+) -> _BatchBuffer | None:
     """Run the kernels; few calls of other functions, for each costs a small batch as much as one of
     their passes."""
     drawn = _Batch.of(sampler, graph, seeds, dtype)
@@ -229,6 +230,7 @@ def _draw(
     )
     report: list[int] = work[: room.reported].tolist()
     if report[0]:
+        # The kernel only knows that some seed is wrong; this raises with its type and value.
         seeds_by_type(graph, seeds)
         if report[0] == batch.BAD_ROW:
             raise_bad_row(report[1])
@@ -239,10 +241,8 @@ def _draw(
         batch.put_subgraph(arrays, like_ids, *shape, *memory, work, whole.numpy())
     else:
         batch.put_blocks(*shape, *memory, work, whole.numpy())
-    others, (edges_at, parts_at) = (
-        whole.view(torch.int64 if once else held[0].indices.dtype),
-        room.reported_at,
-    )
+    others = whole.view(torch.int64 if once else held[0].indices.dtype)
+    edges_at, parts_at = room.reported_at
     return (
         whole.view(drawn.dtype),
         others,
@@ -258,17 +258,17 @@ def _memory(
     """This thread's scratch for a batch: ``work``; nodes, ids and local ids; bits of the hash
     tables; and places."""
     scratch = Scratch.of_this_thread()
-    kind, of_batch = (room, dtype, like.dtype), scratch.of_batch
+    # Batches of one shape get the same arrays, without looking each of them up by its name.
+    kind = room, dtype, like.dtype
+    of_batch = scratch.of_batch
     if of_batch is None or of_batch[0] != kind:
         ids = (
             scratch.array("batch nodes", room.nodes, _NUMPY[dtype]),
             scratch.array("batch ids", room.ids, like.dtype),
             scratch.array("local ids", room.edges, _INT32),
         )
-        work, bits = (
-            scratch.array("batch", room.words, _INT64),
-            scratch.table_bits(len(room.begins)),
-        )
+        work = scratch.array("batch", room.words, _INT64)
+        bits = scratch.table_bits(len(room.begins))
         of_batch = scratch.of_batch = kind, (work, ids, bits, scratch.places(room.places))
     memory: tuple[Any, tuple[Any, Any, Any], Any, Any] = of_batch[1]
     return memory
@@ -346,9 +346,7 @@ class _Room:
         edges: The most edges there can be.
         of_types: See the kernels.
         begins: Where the nodes of each type begin.
-        division: Where ``work`` has three numbers for each row of a frontier, how many rows these
-            are, where the indptrs of all hops begin, the set of picks, and the hash tables; and
-            where the positions begin in ``ids``.
+        division: ``room`` of the kernels, which draw it.
         reported: Numbers that ``work`` begins with.
         reported_at: Where in these the edges of each hop and type begin, and where the parts of the
             result do.
@@ -398,7 +396,8 @@ class _Room:
         for count, limit in zip(known, limits, strict=True):
             in_place = limit <= _VERTICES_PER_NODE * count and places + limit <= _MOST_PLACES
             of_types.append((limit, nodes, tables, places if in_place else -1))
-            nodes += count + 1  # kernels write before they count
+            # One more than there can be: kernels write a node before they know whether it is new.
+            nodes += count + 1
             places += limit if in_place else 0
             # At most half full, so that it need not grow beyond this.
             tables += 0 if in_place else 1 << (2 * count + 15).bit_length()

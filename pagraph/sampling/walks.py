@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from .sampler import EdgeField
 
-__all__ = ["RandomWalks", "Walks", "most_visited"]
-
 
 @dataclass(frozen=True, eq=False)
 class Walks:

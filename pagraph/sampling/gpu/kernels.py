@@ -39,17 +39,6 @@ hops is 30 with its seeds and the copies to and from the device.
 import triton
 import triton.language as tl
 
-__all__ = [
-    "enter_seeds",
-    "find_places",
-    "measure",
-    "pick_all",
-    "pick_distinct",
-    "pick_repeated",
-    "relabel",
-    "settle",
-]
-
 LAST = tl.constexpr(2**31 - 1)
 ROW = tl.constexpr(4)  # words of the state for each hop
 DAMAGED = tl.constexpr(3)  # the word that is 1 if the graph's arrays lead out of it

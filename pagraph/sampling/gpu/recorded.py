@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ...accelerator import Accelerator
     from ...graph.minibatch import MiniBatch
 
-__all__ = ["RecordedRun"]
-
 
 class RecordedRun:
     """A batch's whole way through the device in one launch, with its copies in and out, for so many

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ...graph.csc import CSC
     from ...system.budget import Budget
 
-__all__ = ["MOST_PICKS", "DeviceRun", "Topology"]
-
 MOST_PICKS = 128  # of one vertex: they are a row of registers
 _MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
 _BLOCK = 512  # vertices or edges of one program; twice as many spill registers on sm_80
@@ -155,7 +153,7 @@ def _pinned(
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
+class _DeviceHop:
     """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the
     sources."""
 
@@ -204,7 +202,7 @@ class DeviceRun:
     def begin(self, state: Tensor, count: int) -> None:
         """Enter ``count`` seeds, which follow the sizes and keys in ``state``, on the device; see
         ``state_words``."""
-        self._state, self._drawn, self._made = state, list[_Drawn](), 0
+        self._state, self._drawn, self._made = state, list[_DeviceHop](), 0
         first = self._topology.first
         self._known = count  # at most so many
         self._limit = count + len(first)  # each seed has a place, and each other vertex
@@ -241,7 +239,7 @@ class DeviceRun:
                 )
             self._make_room(number + 1, known, min(known + most, self._limit))
         ids = self._topology.indices.dtype
-        drawn = _Drawn(
+        drawn = _DeviceHop(
             indptr, self._whole(most, self._dtype), self._whole(most, ids), self._whole(most, ids)
         )
         self._pick(number, known, drawn, starts, degrees)
@@ -295,7 +293,7 @@ class DeviceRun:
         return counts, indptr, starts, degrees
 
     def _pick(
-        self, number: int, known: int, drawn: _Drawn, starts: Tensor, degrees: Tensor
+        self, number: int, known: int, drawn: _DeviceHop, starts: Tensor, degrees: Tensor
     ) -> None:
         """Choose edges, read their sources, and offer them places."""
         topology, picks = self._topology, self._fanouts.picks[number]
@@ -324,7 +322,7 @@ class DeviceRun:
                 BLOCK=block,
             )
 
-    def _relabel(self, number: int, drawn: _Drawn) -> None:
+    def _relabel(self, number: int, drawn: _DeviceHop) -> None:
         """Local ids of the sources, in the order of first occurrence, and the new vertices."""
         most, first = len(drawn.indices), self._topology.first
         flags, ranks = self._empty(most, torch.int32), self._empty(most, torch.int32)

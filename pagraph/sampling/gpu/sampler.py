@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ...graph.minibatch import MiniBatch
     from ...system.budget import Budget
 
-__all__ = ["DeviceSampler", "SampledBatch"]
-
 _SLOT_BYTES = 1 << 16  # 8000 seeds
 _RECORDED = 2  # runs: the device draws a batch while another one's sizes are on their way
 

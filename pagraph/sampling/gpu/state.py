@@ -12,8 +12,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from ...accelerator import Event
 
-__all__ = ["ROW", "Fanouts", "Sizes", "state_words"]
-
 ROW = 4
 """Words of the state for each hop, see kernels.py."""
 _DAMAGED = 3

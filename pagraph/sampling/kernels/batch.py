@@ -1,10 +1,10 @@
 """Kernels that sample a whole mini-batch: every hop of uniform picks along all edge types, in one
 call.
 
-They compose the kernels of single hops, so that passes, prefetching and results are theirs; what is
-saved is the way from Python into each of them, and the interpreter's lock that every call gives
-back and takes again. :func:`draw` works in scratch memory alone; then the result is as large as it
-has to be, and :func:`put_blocks` or :func:`put_subgraph` writes it.
+They compose the kernels of single hops, so that passes, prefetching and results are the same. This
+saves the per-call overhead and the GIL hand-over of each kernel. :func:`draw` works in scratch
+memory alone; then the size of the result is known, and :func:`put_blocks` or :func:`put_subgraph`
+writes it.
 
 The arguments that all share:
 
@@ -15,10 +15,26 @@ The arguments that all share:
   edge type.
 - ``of_types``: for each vertex type, and one more, the number of vertices, and where its nodes, its
   hash table and its places begin in scratch; a place of -1 says that it has a hash table.
-- ``room``: where scratch is divided; see ``uniform_batch``.
-- ``work``: scratch of int64, which begins with what is reported: the status, the id and the edge
-  type that an error is about, and the bytes of the result; the nodes of each type before and after
-  each hop; the edges of each hop and type; and where the parts of the result begin, in elements.
+- ``work``: scratch of int64, and ``ids``: scratch of the graph's id dtype.
+- ``room``: how these two are divided. Six numbers, whose places in the tuple are the constants
+  ``ROWS`` to ``POSITIONS``::
+
+    work   | report | starts | degrees | counters | indptrs of all hops | set of picks | hash tables
+                    ^room[ROWS]                   ^room[INDPTRS]        ^room[PICKS]   ^room[TABLES]
+    ids    | neighbours of one hop | positions of all edges
+                                   ^room[POSITIONS]
+
+  Starts, degrees and counters have ``room[NUM_ROWS]`` elements each, as many as the largest
+  frontier has vertices: every hop writes over those of the hop before. Indptrs and positions are
+  kept until the result is written.
+- The report, which Python reads::
+
+    work   | status, id, edge type, bytes | nodes | edges | parts
+           0                              REPORT
+
+  The status says what is wrong, the id and the edge type where. ``nodes`` counts them before
+  the first hop and after each, by type; ``edges`` by hop and edge type. ``parts`` are where the
+  arrays of the result begin, in elements.
 """
 
 import numpy as np
@@ -40,13 +56,38 @@ from .hop import (
 )
 from .subgraph import put_edges
 
-DONE, BAD_SEED, BAD_ROW, BAD_SOURCE = 0, 1, 2, 3
-REPORT = 4  # numbers at the beginning of the report
+# Statuses.
+DONE = 0
+BAD_SEED = 1
+BAD_ROW = 2
+BAD_SOURCE = 3
+REPORT = 4  # status, id, edge type and bytes come before the counts
 
-_LINE = 64  # bytes; parts of the result begin on a cache line of their own
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_INDPTR, _INDICES, _IDS, _EDGES, _DST, _SRC = 0, 1, 2, 3, 4, 5
-_VERTICES, _NODES, _TABLE, _PLACES = 0, 1, 2, 3
+# Places in ``room``.
+ROWS = 0
+NUM_ROWS = 1
+INDPTRS = 2
+PICKS = 3
+TABLES = 4
+POSITIONS = 5
+
+# Columns of ``csc``.
+_INDPTR = 0
+_INDICES = 1
+_IDS = 2
+_EDGES = 3
+_DST = 4
+_SRC = 5
+
+# Columns of ``of_types``.
+_VERTICES = 0
+_NODES = 1
+_TABLE = 2
+_PLACES = 3
+
+# Bytes of a cache line. Each part of the result begins with one, as recycled memory does.
+_LINE = 64
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # as in ``seeds.keys.derive_key``
 
 
 @kernel
@@ -161,6 +202,7 @@ def _plant(of_types, counts, nodes, tables, places, bits):
             _fill(seeds, n, table, bits[t])
         else:
             own = places[of_types[t, _PLACES] :]
+            # Backwards, so that the first copy of a repeated seed is what stays.
             for i in range(n - 1, -1, -1):
                 own[seeds[i]] = i
 
@@ -214,21 +256,26 @@ def draw(
     ``bits`` are those of the hash tables. ``ids`` gets the positions of all edges, behind room for
     the neighbours of one hop.
     """
-    rows_at, num_rows, offsets_at, seen_at, tables_at, kept_at = room
     counts, drawn, _ = _report(work, fanouts, of_types)
-    tables = work[tables_at:]
+    tables = work[room[TABLES] :]
     if not _are_vertices(of_types, counts[0], nodes):
         work[0] = BAD_SEED
         return
     _plant(of_types, counts[0], nodes, tables, places, bits)
-    starts, degrees = (
-        work[rows_at : rows_at + num_rows],
-        work[rows_at + num_rows : rows_at + 2 * num_rows],
-    )
-    counters, seen = work[rows_at + 2 * num_rows : rows_at + 3 * num_rows], work[seen_at:tables_at]
-    work[0], edge, row, last = DONE, 0, offsets_at, 0
+    begin = room[ROWS]
+    num_rows = room[NUM_ROWS]
+    starts = work[begin : begin + num_rows]
+    degrees = work[begin + num_rows : begin + 2 * num_rows]
+    counters = work[begin + 2 * num_rows : begin + 3 * num_rows]
+    seen = work[room[PICKS] : room[TABLES]]
+    work[0] = DONE
+    row = room[INDPTRS]
+    edge = 0
+    last = 0
     for hop in range(len(fanouts)):
         last = hop + 1
+        # Vertices that one edge type finds are numbered before the next type looks; the frontiers
+        # of all types are those of the hop before.
         now = counts[last]
         now[:] = counts[hop]
         for t in range(len(ends)):
@@ -245,7 +292,9 @@ def draw(
             if total < 0:
                 work[0], work[1], work[2] = BAD_ROW, frontier[-1 - total], t
                 break
-            positions, neighbors = ids[kept_at + edge : kept_at + edge + total], ids[:total]
+            begin = room[POSITIONS] + edge
+            positions = ids[begin : begin + total]
+            neighbors = ids[:total]
             hop_and_type = hop_key(key, hop, t)
             _pick(
                 frontier,
@@ -261,11 +310,9 @@ def draw(
                 positions,
             )
             read_neighbors(indices, positions, neighbors)
-            found, limit, out = (
-                _part(nodes, of_types, _NODES, src),
-                csc[t, _SRC],
-                local_ids[edge : edge + total],
-            )
+            found = _part(nodes, of_types, _NODES, src)
+            limit = csc[t, _SRC]
+            out = local_ids[edge : edge + total]
             if of_types[src, _PLACES] < 0:
                 table = _part(tables, of_types, _TABLE, src)
                 at, now[src], bits[src] = _relabel(
@@ -282,6 +329,7 @@ def draw(
             edge += total
         if work[0] != DONE:
             break
+    # After an error too: the next batch of this thread finds all places empty.
     _end(of_types, counts[last], nodes, places, bits)
     if work[0] == DONE:
         work[3] = _lay_out(work, fanouts, ends, of_types, once, nodes.itemsize, ids.itemsize)
@@ -323,14 +371,19 @@ def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):
     counts, drawn, parts = _report(work, fanouts, of_types)
     local, positions = out.view(nodes.dtype), out.view(ids.dtype)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
-    row, kept, edge, part = room[2], room[5], 0, len(of_types) - 1
+    row = room[INDPTRS]
+    kept = room[POSITIONS]
+    edge = 0
+    part = len(of_types) - 1
     for hop in range(len(drawn)):
         for t in range(len(ends)):
             num_rows, total = counts[hop, ends[t, 1]] + 1, drawn[hop, t]
             _copy(work[row : row + num_rows], local, parts[part])
             _copy(local_ids[edge : edge + total], local, parts[part + 1])
             _copy(ids[kept + edge : kept + edge + total], positions, parts[part + 2])
-            row, edge, part = row + num_rows, edge + total, part + 3
+            row += num_rows
+            edge += total
+            part += 3
 
 
 @kernel
@@ -352,7 +405,9 @@ def put_subgraph(csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local
     counts, drawn, parts = _report(work, fanouts, of_types)
     local, edge_ids = out.view(nodes.dtype), out.view(np.int64)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
-    row, kept, edge = room[2], room[5], 0
+    row = room[INDPTRS]
+    kept = room[POSITIONS]
+    edge = 0
     for hop in range(len(drawn)):
         for t in range(len(ends)):
             part, dst, total = len(of_types) - 1 + 2 * t, ends[t, 1], drawn[hop, t]
@@ -367,4 +422,5 @@ def put_subgraph(csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local
             put_edges(
                 *edges, known, first, before, sources, destinations, edge_ids[parts[part + 1] :]
             )
-            row, edge = row + len(offsets), edge + total
+            row += len(offsets)
+            edge += total

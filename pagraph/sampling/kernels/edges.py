@@ -1,12 +1,15 @@
-"""Look-ups of edges: exclusion and negative pairs."""
+"""Look-ups of edges: exclusion, and negative pairs, which are no edges.
+
+Hard negatives are destinations for given sources, by weight, that are not neighbours of them.
+"""
 
 import numpy as np
 
 from ..._jit import kernel
 from ...graph._csc import check_row
-from .hop import draw_below
+from .hop import _A, draw_below, first_above, is_among
+from .weighted import draw_unit
 
-_A = np.uint64(0x9E3779B97F4A7C15)
 _S3, _LOW3 = np.uint64(3), np.uint64(7)
 
 
@@ -19,6 +22,7 @@ def insert(positions, table, shift, marks, marks_shift):
         p = np.int64(positions[i])
         hashed = np.uint64(p) * _A
         bit = hashed >> marks_shift
+        # Two looks at one hash: its highest bits choose the mark, and the slot alike.
         marks[np.int64(bit >> _S3)] |= np.uint8(1 << np.int64(bit & _LOW3))
         slot = np.int64(hashed >> shift)
         while table[slot] != -1 and table[slot] != p:
@@ -54,10 +58,12 @@ def drop(indptr, positions, weights, table, shift, marks, marks_shift):
             p = np.int64(positions[e])
             if _holds(p, table, mask, shift, marks, marks_shift):
                 continue
+            # In place: what is kept never overtakes what is read.
             positions[kept] = p
             if has_weights:
                 weights[kept] = weights[e]
             kept += 1
+        # The old end, which is overwritten here, is where the next row begins.
         begin = end
         indptr[i + 1] = kept
     return kept
@@ -105,11 +111,13 @@ def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst)
     for i in range(len(src)):
         base = key + np.uint64(i) * _A
         for t in range(tries):
+            # Tries have draws of their own: none depends on how many tries other pairs took.
             u = draw_below(base, 2 * t, num_src)
             v = draw_below(base, 2 * t + 1, num_dst)
             if no_loops and u == v:
                 continue
             begin, end = indptr[v], indptr[v + 1]
+            # Of a damaged file a row may lead out of the array.
             check_row(begin, end, len(indices))
             is_edge = False
             for e in range(begin, end):
@@ -118,6 +126,7 @@ def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst)
                     break
             if is_edge:
                 continue
+            # After the search of the row: most tries end there, and the set holds only results.
             if mask >= 0:
                 pair = u * np.int64(num_dst) + v
                 slot = np.int64(np.uint64(pair) * _A & np.uint64(mask))
@@ -131,3 +140,59 @@ def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst)
             found += 1
             break
     return found
+
+
+@kernel
+def _rest(u, ids, sums, count, indices, begin, end, own):
+    """The candidate at the share ``u`` of the weight of all that are allowed, or -1 where none is;
+    looks at all."""
+    total = 0.0
+    last = np.int64(-1)
+    # The first round sums the weights of those allowed (its point is 0, so that it never returns),
+    # the second finds the point in this sum.
+    for _ in range(2):
+        point, before = u * total, 0.0
+        total = 0.0
+        for place in range(count):
+            weight = 1.0
+            if len(sums) > 0:
+                weight, before = sums[place] - before, sums[place]
+            v = np.int64(ids[place]) if len(ids) > 0 else np.int64(place)
+            if v == own or is_among(indices, v, begin, end):
+                continue
+            total, last = total + weight, v
+            if total > point > 0.0:
+                return v
+    # By rounding the point may lie above all sums.
+    return last
+
+
+@kernel
+def hard_ends(key, src, own, indptr, indices, ids, sums, count, tries, out):
+    """``out[i]``: a destination for ``src[i]``, neither ``own[i]`` nor in its row; -1 where there
+    is none.
+
+    ``ids`` are the candidates (empty: all numbers below ``count``), ``sums`` the running sums of
+    their positive weights (empty: all are as likely). Rows ascend; ``indptr`` is empty where no
+    edge is excluded. Draws are thrown away until one is allowed, ``tries`` of them; then all
+    candidates are looked at. Both give the weights' distribution among those that are allowed.
+    """
+    for i in range(len(src)):
+        base, begin, end = key + np.uint64(i) * _A, np.int64(0), np.int64(0)
+        if len(indptr) > 0:
+            begin, end = np.int64(indptr[src[i]]), np.int64(indptr[src[i] + 1])
+        out[i] = -1
+        # Rejection is cheap where few candidates are excluded; where nearly all are it would not
+        # end, and the exact draw takes over.
+        for t in range(tries if count > 0 else 0):
+            u = draw_unit(base, t)
+            if len(sums) > 0:
+                place = first_above(sums, u * sums[count - 1], np.int64(0), np.int64(count - 1))
+            else:
+                place = np.int64(u * np.float64(count))
+            v = np.int64(ids[place]) if len(ids) > 0 else np.int64(place)
+            if v != own[i] and not is_among(indices, v, begin, end):
+                out[i] = v
+                break
+        if out[i] < 0 and count > 0:
+            out[i] = _rest(draw_unit(base, tries), ids, sums, count, indices, begin, end, own[i])

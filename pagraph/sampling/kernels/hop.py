@@ -24,7 +24,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _LOW6 = np.uint64(1), np.uint64(63)
 
 # Elements between asking for a cache line and using it; 24 and 64 took 12 % and 6 % longer.
-_AHEAD = 128
+AHEAD = 128
 SCAN_LIMIT = 64  # up to here a linear scan finds a repeated pick faster than a hash set
 EMPTY = np.int64(-1)  # a free slot of the hash table
 
@@ -75,13 +75,14 @@ def measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, out_i
     out_indptr[0] = 0
     total = np.int64(0)
     for i in range(n):
-        if i + _AHEAD < n:
-            prefetch(indptr, frontier[i + _AHEAD])
+        if i + AHEAD < n:
+            prefetch(indptr, frontier[i + AHEAD])
         v = np.int64(frontier[i])
         if v < 0 or v >= num_dst:
             return np.int64(-1) - i
         start = np.int64(indptr[v])
         degree = np.int64(indptr[v + 1]) - start
+        # A damaged file must end in an error here: later passes read these rows unchecked.
         if start < 0 or degree < 0 or start + degree > num_edges:
             return np.int64(-1) - i
         starts[i] = start
@@ -105,6 +106,7 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):
         begin = np.int64(out_indptr[i])
         k = np.int64(out_indptr[i + 1]) - begin
         if k == degree:
+            # All of them, in CSC order and without random numbers.
             for j in range(k):
                 positions[begin + j] = start + j
         elif k <= SCAN_LIMIT:
@@ -114,6 +116,8 @@ def pick_distinct(frontier, starts, degrees, out_indptr, key, seen, positions):
             for j in range(k):
                 top = degree - k + j
                 pick = start + draw_below(base, j, top + 1)
+                # Floyd: a pick that was drawn before is replaced by the top of its range, which
+                # no earlier draw could reach.
                 if (met >> (np.uint64(pick) & _LOW6)) & _ONE:
                     for t in range(begin, begin + j):
                         if positions[t] == pick:
@@ -132,6 +136,7 @@ def _pick_many(base, start, degree, begin, k, seen, positions):
     for j in range(k):
         top = degree - k + j
         pick = draw_below(base, j, top + 1)
+        # Picks are uniform already, so their low bits need no hash.
         slot = pick & mask
         while seen[slot] != -1 and seen[slot] != pick:
             slot = (slot + 1) & mask
@@ -142,6 +147,7 @@ def _pick_many(base, start, degree, begin, k, seen, positions):
                 slot = (slot + 1) & mask
         seen[slot] = pick
         positions[begin + j] = start + pick
+    # The next row, and the next hop of this thread, find the set empty.
     seen[:] = -1
 
 
@@ -169,13 +175,16 @@ def read_neighbors(indices, positions, out):
     """``out[e] = indices[positions[e]]``."""
     n = len(positions)
     for e in range(n):
-        if e + _AHEAD < n:
-            prefetch(indices, positions[e + _AHEAD])
+        if e + AHEAD < n:
+            prefetch(indices, positions[e + AHEAD])
         out[e] = indices[positions[e]]
 
 
 @kernel
-def _slot_of(v, shift):
+def slot_of(v, shift):
+    """Where the search for a vertex begins in a hash table of ``2 ** (64 - shift)`` slots."""
+    # Fibonacci hashing (Knuth, TAOCP 3, 6.4): the high bits of the product depend on all bits of
+    # v, so that ids that follow each other spread over the whole table.
     return np.int64((np.uint64(v) * _A) >> shift)
 
 
@@ -185,7 +194,7 @@ def insert_one(local, nodes, table, shift):
     mask = len(table) - 1
     v = np.int64(nodes[local])
     tag = np.uint64(v) & _LOW
-    slot = _slot_of(v, shift)
+    slot = slot_of(v, shift)
     while table[slot] != EMPTY:
         entry = np.uint64(table[slot])
         if (entry >> _S32) == tag and np.int64(nodes[np.int64(entry & _LOW)]) == v:
@@ -218,16 +227,18 @@ def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):
     limit = len(table) >> 1
     n = len(neighbors)
     for e in range(begin, n):
-        if e + _AHEAD < n:
-            prefetch(table, _slot_of(neighbors[e + _AHEAD], shift))
+        if e + AHEAD < n:
+            prefetch(table, slot_of(neighbors[e + AHEAD], shift))
         v = np.int64(neighbors[e])
         if v < 0 or v >= num_src:
             return np.int64(-1) - e, count
         tag = np.uint64(v) & _LOW
-        slot = _slot_of(v, shift)
+        slot = slot_of(v, shift)
         while True:
             entry = table[slot]
             if entry == EMPTY:
+                # The caller makes a table of twice the size and goes on from this edge: probes
+                # of linear probing grow long beyond half full.
                 if count >= limit:
                     return np.int64(e), count
                 table[slot] = np.int64((tag << _S32) | np.uint64(count))
@@ -237,6 +248,7 @@ def relabel(neighbors, begin, num_src, nodes, count, table, shift, local_ids):
                 break
             if (np.uint64(entry) >> _S32) == tag:
                 local = np.int64(np.uint64(entry) & _LOW)
+                # Another vertex may share the low half of the id.
                 if np.int64(nodes[local]) == v:
                     local_ids[e] = local
                     break
@@ -254,8 +266,8 @@ def number(neighbors, num_src, nodes, count, places, local_ids):
     """
     n = len(neighbors)
     for e in range(n):
-        if e + _AHEAD < n:
-            prefetch(places, neighbors[e + _AHEAD])
+        if e + AHEAD < n:
+            prefetch(places, neighbors[e + AHEAD])
         v = np.int64(neighbors[e])
         if v < 0 or v >= num_src:
             return np.int64(-1) - e, count
@@ -275,8 +287,8 @@ def clear_places(nodes, places):
     """Make ``places`` empty again, after :func:`number`."""
     n = len(nodes)
     for i in range(n):
-        if i + _AHEAD < n:
-            prefetch(places, nodes[i + _AHEAD])
+        if i + AHEAD < n:
+            prefetch(places, nodes[i + AHEAD])
         places[nodes[i]] = -1
 
 
@@ -285,7 +297,7 @@ def place_of(v, nodes, table, mask, shift):
     """The first place of a vertex in ``nodes``, or -1; ``table`` is what ``relabel`` made of
     ``nodes``."""
     tag = np.uint64(v) & _LOW
-    slot = _slot_of(v, shift)
+    slot = slot_of(v, shift)
     while table[slot] != EMPTY:
         entry = np.uint64(table[slot])
         if (entry >> _S32) == tag:

@@ -56,6 +56,7 @@ def _enter(nodes, last, shift, words, first, after):
             words[at] |= (count + _ONE) << _S32
             first[count : count + own] = -1
             count += own
+    # Backwards, so that each chain begins with the first copy of a vertex.
     for i in range(len(nodes) - 1, -1, -1):
         number = _number_of(_bit_of(np.uint64(np.int64(nodes[i])), last, shift), words)
         after[i] = first[number]
@@ -101,6 +102,7 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
             for e in range(0, min(degrees[row + _ROWS_AHEAD], _EDGES_AHEAD), _LINE):
                 prefetch(indices, starts[row + _ROWS_AHEAD] + e)
         while p < end:
+            # Asked once for 64 edges, for all of them may be found.
             if at + CHUNK > len(out):
                 full = True
                 break
@@ -119,6 +121,7 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
                 v = np.int64(indices[q])
                 number = _number_of(_bit_of(np.uint64(v), last, shift), words)
                 place = _place_of(v, number, nodes, first, after, shift)
+                # With a hash another vertex may have the bit: written first, counted if it is it.
                 out[at], places[at] = q, place
                 at += shift is None or np.int64(nodes[place]) == v
             p += CHUNK
@@ -126,9 +129,11 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
             row += 1
             out_indptr[row] = at
             p = starts[row] if row < n else end
+    # Only the words that were written to: clearing all would cost more than a small batch.
     for i in range(len(nodes)):
         words[_bit_of(np.uint64(np.int64(nodes[i])), last, shift) >> _S5] = 0
     state[0], state[1], state[2] = row, p, at
+    # ``bad`` is the first of 64 edges of which some lead out of the graph: which is it?
     while bad >= 0 and 0 <= indices[bad] < num_src:
         bad += 1
     return bad

@@ -144,15 +144,29 @@ def solve_scales(local_ids, starts, offsets, weights, reciprocals, fanout, sums,
 
 @kernel
 def _solve_row(squares, inverses, target, scale):
-    """The scale at which the sum of ``A * A / min(1, scale * pi)`` is ``target``, as DGL's
-    iteration would leave it."""
+    """The scale ``c`` of one row of the frontier: the root of
+
+        sum_j A_j**2 / min(1, c * pi_j) = target
+
+    over its in-edges ``j``, with ``squares`` for ``A_j**2`` and ``inverses`` for ``1 / pi_j``.
+    That is equation 22 of the paper (Balin and Catalyurek, "Layer-Neighbor Sampling", NeurIPS
+    2023): its left side, less the sum of the squares, is the variance of the row's estimate, and
+    ``target`` holds that of ``fanout`` uniform draws and the same sum.
+
+    The left side falls as ``c`` grows. It is computed as ``sum_j A_j**2 * max(1 / pi_j, c) / c``,
+    with one division for the whole row. The result is what DGL's fixed-point iteration
+    ``c *= left side / target`` would leave, up to its tolerance.
+    """
+    # Where DGL's small steps end when they come from above: just within tolerance of the target.
     goal = target / (1.0 - _TOLERANCE)
     for step in range(_MOST_STEPS):
         variance = _sum_at_least(squares, inverses, scale) / scale
+        # variance is within a factor 1 - _TOLERANCE of the target, whichever of them is larger.
         near = min(variance, target) >= (1.0 - _TOLERANCE) * max(variance, target)
         if near or step < _PLAIN_STEPS or variance <= goal:
             scale *= variance / target
         else:
+            # Rows that are nearly complete would take thousands of plain steps.
             scale = _jump(squares, inverses, goal, scale, scale * variance / target)
         if near:
             break
@@ -179,13 +193,19 @@ def _sum_at_least(squares, inverses, least):
 def _jump(squares, inverses, goal, scale, plain):
     """Where the variance is ``goal`` if the same probabilities stay below 1: small steps end there
     as well."""
-    sure, other = 0.0, 0.0
+    # With S the edges whose c * pi is 1 or more:
+    #   sum_S A**2 + sum_others A**2 / (c * pi) = goal,  solved for c.
+    sure = 0.0
+    other = 0.0
     for j in range(len(squares)):
         if inverses[j] <= scale:
             sure += squares[j]
         else:
             other += squares[j] * inverses[j]
-    return other / (goal - sure) if goal > sure else plain
+    # The sure edges alone are above the goal: no c keeps them sure, a plain step lets some go.
+    if goal <= sure:
+        return plain
+    return other / (goal - sure)
 
 
 @kernel

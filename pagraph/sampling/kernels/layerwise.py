@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._jit import kernel, prefetch
 from ...graph._csc import check_id, check_row
-from .hop import _B, _slot_of, first_above, mix, place_of
+from .hop import _B, first_above, mix, place_of, slot_of
 
 _AHEAD = 24  # elements between asking for a cache line and using it
 _ROWS_AHEAD = 6  # the same for rows: their first lines only, the processor sees the rest coming
@@ -56,6 +56,7 @@ def number_sources(indices, starts, offsets, places, local_ids):
                 return np.int64(-1) - (e + shift)
             known = np.int64(places[v])
             local = count if known < 0 else known
+            # Written whether it is new or not: a store costs less than a branch guessed wrong.
             places[v] = local
             local_ids[e] = local
             count += known < 0
@@ -126,6 +127,7 @@ def _cap(importance, size):
             sure = c * p >= 1.0
             reached += sure
             rest += 0.0 if sure else p
+        # No vertex reached 1 in this round: the others' shares are what c was computed from.
         if reached <= certain and c > 0.0:
             return c, reached
         certain = reached
@@ -161,6 +163,9 @@ def choose(importance, size, key, out):
         if pi <= 0.0 or pi >= 1.0:
             continue
         both = chance + pi
+        # Two probabilities meet. Below 1 in sum, one gets all of it and the other is out; above,
+        # one is drawn and the other keeps what is above 1. Both keep their probabilities on
+        # average.
         r = unit(mix(key + np.uint64(u) * _B))
         if both < 1.0:
             if r * both < pi:
@@ -183,6 +188,7 @@ def draw_repeated(sums, size, key, out):
     """``size`` independent draws from the distribution with these running sums, the last of which
     is positive."""
     last = len(sums) - 1
+    # Without the entries of weight 0 at the end, on which rounding could let a draw fall.
     while last > 0 and sums[last - 1] == sums[last]:
         last -= 1
     for j in range(size):
@@ -196,7 +202,7 @@ def mark(vertices, marks, shift):
     ``2**(64 - shift)``."""
     marks[:] = 0
     for v in vertices:
-        marks[_slot_of(v, shift)] = 1
+        marks[slot_of(v, shift)] = 1
 
 
 @kernel
@@ -215,7 +221,7 @@ def filter_rows(indices, starts, offsets, marks, shift, out_offsets, positions):
             prefetch(indices, starts[i + _ROWS_AHEAD])
         for p in range(starts[i], starts[i] + offsets[i + 1] - offsets[i]):
             positions[total] = p
-            total += np.int64(marks[_slot_of(indices[p], shift)])
+            total += np.int64(marks[slot_of(indices[p], shift)])
         out_offsets[i + 1] = total
 
 

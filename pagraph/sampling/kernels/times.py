@@ -23,6 +23,7 @@ def sort_rows(indptr, times, order):
     for v in range(len(indptr) - 1):
         start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
         check_row(start, end, len(times))
+        # Most rows are short, and argsort would allocate for each of them.
         if end - start <= _SHORT:
             _insert(start, end, times, order)
         else:
@@ -56,10 +57,13 @@ def count_until(times, marks, limits, starts, degrees, counts):
     edges: 40 ns, where halving the row itself took 94, and 60 where the block was halved, too.
     """
     n = len(limits)
+    # A whole block is compared below, wherever it lies; so few edges do not fill one.
     if len(times) < BLOCK:
         for i in range(n):
             counts[i] = first_above(times, limits[i], starts[i], starts[i] + degrees[i]) - starts[i]
         return
+    # Row i is searched among the marks while row i - _AHEAD looks through its block, which was
+    # asked for when it was searched. A ring holds where the blocks between the two begin.
     begins = np.empty(_RING, np.int64)
     for i in range(n + _AHEAD):
         if i + _AHEAD < n:
@@ -67,10 +71,13 @@ def count_until(times, marks, limits, starts, degrees, counts):
         if i < n:
             block = (starts[i] + BLOCK - 1) >> _LOG_BLOCK
             left = ((starts[i] + degrees[i] + BLOCK - 1) >> _LOG_BLOCK) - block
+            # Halving without a branch: which half is taken cannot be predicted.
             while left > 0:
                 half = (left + 1) >> 1
                 block += half * np.int64(marks[block + half - 1] <= limits[i])
                 left -= half
+            # The last block of all may be short: it is moved down to lie in the array, and the
+            # comparison with low and high below leaves out what is not the row's.
             begin = max(np.int64(0), min((block - 1) << _LOG_BLOCK, len(times) - BLOCK))
             begins[i & (_RING - 1)] = begin
             for t in range(0, BLOCK, 8):
@@ -83,6 +90,7 @@ def count_until(times, marks, limits, starts, degrees, counts):
             found = np.int64(0)
             for t in range(BLOCK):
                 found += np.int64((times[begin + t] <= limit) & (t >= low) & (t < high))
+            # Times of the row before the block are not above the limit.
             counts[j] = max(np.int64(0), -low) + found
 
 
@@ -100,6 +108,7 @@ def cut_rows(upto, before, fanout, replace, latest, starts, degrees, out_indptr)
         first = np.int64(0) if len(before) == 0 else before[i]
         if latest and fanout >= 0:
             first = max(first, upto[i] - fanout)
+        # A window that ends before it begins has no edge.
         degree = max(np.int64(0), upto[i] - first)
         starts[i] += first
         degrees[i] = degree

@@ -35,6 +35,7 @@ def _limit(trees, of_trees, times, marks, starts, degrees, limits, counts):
     limits."""
     if len(of_trees) == 0:
         return counts[:0]
+    # By row, as the kernels of single hops expect limits.
     for i in range(len(trees)):
         limits[i] = of_trees[trees[i]]
     count_until(times, marks, limits[: len(trees)], starts, degrees, counts)
@@ -56,6 +57,7 @@ def _plant(seeds, num_nodes, tree, nodes, tables, bits):
     the table's bits."""
     for i in range(len(seeds)):
         nodes[i] = (tree + i) * num_nodes + seeds[i]
+    # A quarter full, so that most groups end before the table has to grow at a half.
     while 1 << bits < 4 * len(seeds):
         bits += 1
     tables[: 1 << bits] = -1
@@ -70,6 +72,7 @@ def _number(ids, nodes, count, tables, bits, local_ids):
     at = 0
     while True:
         table, shift = tables[: 1 << bits], np.uint64(64 - bits)
+        # No upper bound: in_trees has checked the sources, and these ids are beyond the vertices.
         at, count = relabel(ids, at, np.int64(2**63 - 1), nodes, count, table, shift, local_ids)
         if at == len(ids):
             return count, bits
@@ -100,6 +103,7 @@ def _measure(graph, num_edges, timed, found, tree, fanout, replace, latest, room
 def _read(edges, positions, sources, ids):
     """The sources and the ids of the edges at ``positions``."""
     indices, edge_ids, pairs = edges
+    # Side by side a source and its id are one cache miss, not two.
     if len(pairs) > 0:
         read_edges(pairs, positions, sources, ids)
         return
@@ -176,6 +180,7 @@ def sample_trees(
             )
             if bad >= 0:
                 return BAD_SOURCE, np.int64(sources[bad])
+            # The next hop draws from what this one finds, not again from what was known.
             first = count
             count, bits = _number(lifted[:total], nodes, count, tables, bits, all_src[at:])
             at += total
@@ -199,7 +204,9 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
     """
     all_nodes, all_src, all_dst, all_ids = drawn
     num_groups, levels = ends.shape
-    # Where the next group's go.
+    # The result is ordered by hop, then by group; what was drawn by group, then by hop. First count
+    # where each hop begins, then go through the groups and move their parts there. ``places`` are
+    # where the next group's part of each hop goes.
     places, edge_places = np.zeros(levels + 1, np.int64), np.zeros(levels + 1, np.int64)
     for level in range(levels):
         for g in range(num_groups):
@@ -230,6 +237,8 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
         for level in range(1, levels):
             end, place = edge_ends[g, level], edge_places[level]
             shift, limit = shifts[level], ends[g, level - 1]
+            # A source was found in this hop, or in an earlier one whose nodes moved by another
+            # shift.
             for e in range(end - begin):
                 at = edge_begin + begin + e
                 source = np.int64(all_src[at])

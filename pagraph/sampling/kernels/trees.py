@@ -8,7 +8,7 @@ vertices: 2.4 M edges in place of 17 M), and an edge is in the trees that both e
 import numpy as np
 
 from ..._jit import kernel, prefetch
-from .hop import _A, _slot_of, draw_below, first_from, place_of
+from .hop import _A, draw_below, first_from, place_of, slot_of
 
 _AHEAD = 32  # edges between asking for a cache line and using it
 _MARK_BITS = 14
@@ -25,6 +25,8 @@ def group(keys, items, begins, out):
     ``items`` are the numbers to sort (empty: all, in order). ``begins`` has two elements more than
     there are keys, and comes filled with zeros.
     """
+    # Counts lie two places on, so that after the sums begins[key + 1] is where a key begins.
+    # Writing moves it to where the key ends, which is where the next one begins.
     for i in range(len(keys)):
         begins[keys[i] + 2] += 1
     for k in range(2, len(begins)):
@@ -92,6 +94,8 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
         bad = _first_outside(row, src[3])
         if bad >= 0:
             return np.int64(-1) - (low + bad), at
+        # Where the trees hold more vertices than the row has edges, marking costs more than it
+        # saves.
         if size <= high - low:
             _mark(vertices, tree_begins, trees[first:last], marked, 1)
             count = _collect_marked(row, marked, some)
@@ -168,13 +172,15 @@ def _join(some, at, src, dst, rows, place_in, found):
     mask, n = len(table) - 1, len(trees)
     for k in range(len(some)):
         if k + _AHEAD < len(some):
-            prefetch(table, _slot_of(row[some[k + _AHEAD]], shift))
+            prefetch(table, slot_of(row[some[k + _AHEAD]], shift))
         r = some[k]
         e = low + r
         s = place_of(np.int64(row[r]), nodes, table, mask, shift)
+        # Without a common bit there is no common tree: spares most of the searches below.
         if s < 0 or marks[s] & mark == 0:
             continue
         j, end = begins[s], begins[s + 1]
+        # Before it is written: the row is done again with more room.
         if 3 * (at + min(end - j, n)) > len(found):
             return np.int64(-1)
         if end - j <= _SCANNED * n:

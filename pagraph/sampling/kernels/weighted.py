@@ -28,7 +28,7 @@ import numpy as np
 
 from ..._jit import kernel, prefetch
 from ...graph._csc import check_row
-from .hop import _A, _AHEAD, _B, SCAN_LIMIT, first_above, mix
+from .hop import _A, _B, AHEAD, SCAN_LIMIT, first_above, mix
 
 SHIFT = 4
 CHUNK = 1 << SHIFT
@@ -113,8 +113,8 @@ def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, 
     returns both counts."""
     n, listed, drawn = len(frontier), 0, 0
     for i in range(n):
-        if i + _AHEAD < n:
-            prefetch(sums, ((starts[i + _AHEAD] + degrees[i + _AHEAD]) >> SHIFT) - 1)
+        if i + AHEAD < n:
+            prefetch(sums, ((starts[i + AHEAD] + degrees[i + AHEAD]) >> SHIFT) - 1)
         k = np.int64(out_indptr[i + 1]) - np.int64(out_indptr[i])
         if not _draws(starts[i], degrees[i], k, replace):
             continue
@@ -138,16 +138,16 @@ def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):
     for i in rows:
         first, _ = groups(starts[i], starts[i] + degrees[i])
         for _ in range(out_indptr[i + 1] - out_indptr[i]):
-            if at + _AHEAD < drawn:
-                prefetch(guide, slots[at + _AHEAD])
+            if at + AHEAD < drawn:
+                prefetch(guide, slots[at + AHEAD])
             slots[at] = first + guide[slots[at]]
             at += 1
     at = 0
     for i in rows:
         first, last = groups(starts[i], starts[i] + degrees[i])
         for _ in range(out_indptr[i + 1] - out_indptr[i]):
-            if at + _AHEAD < drawn:
-                prefetch(sums, slots[at + _AHEAD])
+            if at + AHEAD < drawn:
+                prefetch(sums, slots[at + AHEAD])
             slots[at], points[at] = _group_at(sums, first, last, slots[at], points[at])
             at += 1
 
@@ -178,8 +178,8 @@ def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, pos
     at, drawn = 0, len(slots)
     for i in rows:
         for p in range(np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])):
-            if at + _AHEAD < drawn:
-                prefetch(weights, slots[at + _AHEAD] << SHIFT)
+            if at + AHEAD < drawn:
+                prefetch(weights, slots[at + AHEAD] << SHIFT)
             lo, hi = group_ends(starts[i], starts[i] + degrees[i], slots[at])
             positions[p] = _scan(weights, lo, hi, points[at])
             at += 1
@@ -209,8 +209,8 @@ def take_distinct(
         begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
         free = begin
         for _ in range(stop - begin):
-            if at + _AHEAD < drawn:
-                prefetch(weights, slots[at + _AHEAD] << SHIFT)
+            if at + AHEAD < drawn:
+                prefetch(weights, slots[at + AHEAD] << SHIFT)
             lo, hi = group_ends(start, end, slots[at])
             free = _add(positions, begin, free, _scan(weights, lo, hi, points[at]))
             at += 1
@@ -282,8 +282,8 @@ def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positi
     by keys."""
     n = len(frontier)
     for i in range(n):
-        if i + _AHEAD < n:
-            prefetch(weights, starts[i + _AHEAD])
+        if i + AHEAD < n:
+            prefetch(weights, starts[i + AHEAD])
         start, degree = starts[i], degrees[i]
         begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
         if stop - begin == degree:
