@@ -244,7 +244,7 @@ def _sampled_at_once(
     if room.edges > MOST_EDGES or max(shape.fanouts) > MOST_SMALL_FANOUT:
         return None
 
-    from .kernels import hgt
+    from .kernels import batch, hgt
 
     scratch = Scratch.of_this_thread()
     num_types = len(node_types)
@@ -253,10 +253,10 @@ def _sampled_at_once(
         if ntype in given:
             begin = room.spans[place, 0]
             nodes[begin : begin + counts[place]] = given[ntype].numpy()
-    edges_at = hgt.REPORT + (len(shape.sizes) + 1) * num_types
+    edges_at = batch.REPORT + (len(shape.sizes) + 1) * num_types
     parts_at = edges_at + len(edge_types)
     report = scratch.array("hgt report", parts_at + num_types + 2 * len(edge_types), np.int64)
-    report[hgt.REPORT : hgt.REPORT + num_types] = counts
+    report[batch.REPORT : batch.REPORT + num_types] = counts
     num_seen = int(room.spans[-1, 1])
     positions = scratch.array("hgt positions", room.edges, like.dtype)
     places = scratch.array("hgt places", room.edges, np.int32)
@@ -286,9 +286,9 @@ def _sampled_at_once(
         report,
     )
     found: list[int] = report.tolist()
-    if found[0] == hgt.BAD_ROW:
+    if found[0] == batch.BAD_ROW:
         raise_bad_row(found[1])
-    if found[0] == hgt.BAD_SOURCE:
+    if found[0] == batch.BAD_SOURCE:
         raise_bad_source(found[1], limits[shape.ends[found[2], 0]])
     whole = (FRESH if pools is None else pools("batch")).take((-(-found[3] // 8) * 8,), torch.uint8)
     ids = whole.view(dtype)
@@ -312,7 +312,7 @@ def _sampled_at_once(
     input_nodes = {}
     hop_ends = {}
     for place, ntype in enumerate(node_types):
-        hop_ends[ntype] = found[hgt.REPORT + place : edges_at : num_types]
+        hop_ends[ntype] = found[batch.REPORT + place : edges_at : num_types]
         begin = found[parts_at + place]
         input_nodes[ntype] = ids[begin : begin + hop_ends[ntype][-1]]
     made = {}

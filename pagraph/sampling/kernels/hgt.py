@@ -232,9 +232,11 @@ def draw(
                 report[1] = frontier[-1 - total]
                 return
             mine = positions[edge : edge + total]
-            pick_as(
-                frontier, fanout, False, hop_key(key, hop, t), starts, degrees, offsets, picks, mine
-            )
+            hop_and_type = hop_key(key, hop, t)
+            if total > 0:
+                pick_as(
+                    frontier, fanout, False, hop_and_type, starts, degrees, offsets, picks, mine
+                )
             neighbors = sources[:total]
             read_neighbors(indices, mine, neighbors)
             known = seen[spans[src, _SEEN] : spans[src + 1, _SEEN]]
