@@ -25,7 +25,7 @@ import math
 import numpy as np
 from numba import carray
 
-from ..._jit import kernel, pointer_to
+from ..._jit import kernel, pointer_to, prefetch
 from .batch import (
     BAD_ROW,
     BAD_SOURCE,
@@ -39,7 +39,7 @@ from .batch import (
     relabel_growing,
     table_bits_next,
 )
-from .hop import _A, place_of, read_neighbors
+from .hop import _A, _AHEAD, _slot_of, place_of, read_neighbors
 from .subgraph import put_edges
 from .weighted import draw_unit
 
@@ -120,10 +120,13 @@ def keep_known(offsets, sources, seen, table, shift, local, positions, places, k
     ``positions`` are theirs in the graph, ``places`` become those of their sources in the batch.
     """
     mask = len(table) - 1
+    total = np.int64(offsets[-1])
     at = np.int64(0)
     kept[0] = 0
     for i in range(len(offsets) - 1):
         for e in range(offsets[i], offsets[i + 1]):
+            if e + _AHEAD < total:
+                prefetch(table, _slot_of(sources[e + _AHEAD], shift))
             # A vertex may have been seen and not drawn.
             place = place_of(np.int64(sources[e]), seen, table, mask, shift)
             if place >= 0 and local[place] >= 0:
