@@ -1,10 +1,11 @@
-"""HGTSampler: a number of vertices of each type, drawn by how strongly they are connected to the
-batch so far."""
+"""HGTSampler: as many vertices of each type, by how much they are connected with those that are
+there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,18 +13,27 @@ import torch
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import derive_key
+from ..system.buffers import BufferPools
 from ..system.checks import as_integer
-from .hop import HopMemory
+from .hop import HopMemory, Scratch, raise_bad_row, raise_bad_source
 from .induced import induced_edges, known_edges
 from .pickers import UniformPicker
-from .sampler import BatchRun, EdgeField, HopSampler, check_per_hop, id_dtype_of
+from .sampler import (
+    MOST_SMALL_FANOUT,
+    BatchRun,
+    EdgeField,
+    HopSampler,
+    check_per_hop,
+    id_dtype_of,
+    seeds_by_type,
+)
+from .uniform_batch import FRESH, INT32_MAX, MOST_EDGES, NUMPY_IDS, edges_for_kernels
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
     from ..graph.graph import EdgeType, Graph
-    from ..system.buffers import BufferPools
     from .hop import Picker, VertexTable
 
 MOST_NEIGHBORS = 50
@@ -110,11 +120,223 @@ class HGTSampler(HopSampler):
     ) -> Subgraph:
         """Sample one mini-batch; see :meth:`SubgraphSampler.sample`. KeyError for a type without a
         size."""
-        return _HGTRun(self, graph, seeds, key, dtype, pools, None).subgraph()
+        batch = _sampled_at_once(self, graph, seeds, key, dtype, pools)
+        if batch is not None:
+            return batch
+        return _HopByHop(self, graph, seeds, key, dtype, pools, None).subgraph()
+
+    def shape(self, graph: Graph) -> _Shape:
+        """The sizes as kernels take them; memoized by the types of a graph, as every batch asks."""
+        node_types, edge_types, _ = graph.types
+        shape = self._shapes.get(graph.types)
+        if shape is None:
+            hops = range(self.num_hops)
+            sizes = [[self.size(hop, t) for t in node_types] for hop in hops]
+            ends = [(node_types.index(src), node_types.index(dst)) for src, _, dst in edge_types]
+            shape = self._shapes[graph.types] = _Shape(
+                np.array(sizes, dtype=np.int64).reshape(len(hops), len(node_types)),
+                np.array(ends, dtype=np.int64).reshape(len(ends), 2),
+                (MOST_NEIGHBORS, self.most_edges or 0),
+            )
+        return shape
+
+    @cached_property
+    def _shapes(self) -> dict[Hashable, _Shape]:
+        return {}
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """What a batch's size depends on, besides the seeds.
+
+    Attributes:
+        sizes: Vertices to draw, shape ``(num_hops, num_node_types)``, int64.
+        ends: The places of both ends' types among the vertex types, shape ``(num_edge_types, 2)``,
+            int64.
+        fanouts: In-neighbours that a vertex gives shares to; in-edges that are looked at, 0 for all.
+    """
+
+    sizes: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    fanouts: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Room:
+    """Scratch for the largest batch there can be; see ``kernels/hgt.py`` for its parts.
+
+    Attributes:
+        spans: Where the vertices of each type begin, shape ``(num_node_types + 1, 2)``, int64.
+        seen: Vertices of one type that may be seen.
+        rows: Vertices of the largest frontier.
+        edges: Edges of a hop, or of the result.
+        kept: Bounds of the result's edges.
+        table: Slots of the hash table of one type.
+    """
+
+    spans: npt.NDArray[np.int64]
+    seen: int
+    rows: int
+    edges: int
+    kept: int
+    table: int
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(shape: _Shape, num_seeds: tuple[int, ...], limits: tuple[int, ...]) -> _Room:
+        """The room for so many seeds of each type in a graph of so many vertices."""
+        known = list(num_seeds)
+        seen = list(num_seeds)
+        frontier = known
+        ends = shape.ends.tolist()
+        edges = 0
+        rows = max(known)
+        for sizes in shape.sizes.tolist():
+            for src, dst in ends:
+                drawn = frontier[dst] * shape.fanouts[0]
+                edges = max(edges, drawn)
+                seen[src] += drawn
+            # Repeated seeds have places of their own, so that a type may have more than its limit.
+            seen = [min(n, k + m) for n, k, m in zip(seen, num_seeds, limits, strict=True)]
+            frontier = [min(n, m) for n, m in zip(sizes, limits, strict=True)]
+            known = [min(n + m, s) for n, m, s in zip(known, frontier, seen, strict=True)]
+            rows = max(rows, *frontier)
+        if shape.fanouts[1]:
+            edges = max(edges, sum(known[dst] * shape.fanouts[1] for _, dst in ends))
+            rows = max(rows, *known)
+        spans = np.zeros((len(limits) + 1, 2), dtype=np.int64)
+        spans[1:, 0] = np.cumsum(known)
+        spans[1:, 1] = np.cumsum(seen)
+        return _Room(
+            spans,
+            max(seen),
+            rows,
+            edges,
+            sum(known[dst] + 1 for _, dst in ends),
+            # At most half full, so that it need not grow beyond this.
+            1 << (2 * max(seen) + 15).bit_length(),
+        )
+
+
+def _sampled_at_once(
+    sampler: HGTSampler,
+    graph: Graph,
+    seeds: Tensor | Mapping[str, Tensor],
+    key: int,
+    dtype: torch.dtype | None,
+    pools: BufferPools | None,
+) -> Subgraph | None:
+    """A batch sampled in one call of a kernel; None for one that may be huge, and for edges on disk
+    or of several id dtypes, which are sampled hop by hop."""
+    given = seeds_by_type(graph, seeds)
+    dtype = dtype or next((ids.dtype for ids in given.values()), torch.int64)
+    edges = edges_for_kernels(sampler, graph)
+    node_types, edge_types, limits = graph.types
+    if edges is None or dtype not in NUMPY_IDS:
+        return None
+    if dtype == torch.int32 and max(limits) > INT32_MAX:
+        return None
+    held, csc, like, like_ids = edges
+    shape = sampler.shape(graph)
+    counts = [len(given[t]) if t in given else 0 for t in node_types]
+    # Rounded up: where seeds are of several types their numbers vary from batch to batch.
+    room = _Room.of(shape, tuple([n and 1 << (n - 1).bit_length() for n in counts]), limits)
+    if room.edges > MOST_EDGES or max(shape.fanouts) > MOST_SMALL_FANOUT:
+        return None
+
+    from .kernels import batch, hgt
+
+    scratch = Scratch.of_this_thread()
+    num_types = len(node_types)
+    nodes = scratch.array("hgt nodes", int(room.spans[-1, 0]), like.dtype)
+    for place, ntype in enumerate(node_types):
+        if ntype in given:
+            begin = room.spans[place, 0]
+            nodes[begin : begin + counts[place]] = given[ntype].numpy()
+    edges_at = batch.REPORT + (len(shape.sizes) + 1) * num_types
+    parts_at = edges_at + len(edge_types)
+    report = scratch.array("hgt report", parts_at + num_types + 2 * len(edge_types), np.int64)
+    report[batch.REPORT : batch.REPORT + num_types] = counts
+    num_seen = int(room.spans[-1, 1])
+    positions = scratch.array("hgt positions", room.edges, like.dtype)
+    places = scratch.array("hgt places", room.edges, np.int32)
+    kept = scratch.array("hgt kept", room.kept, np.int64)
+    hgt.draw(
+        csc,
+        like,
+        shape.ends,
+        room.spans,
+        shape.sizes,
+        shape.fanouts,
+        dtype.itemsize,
+        np.uint64(key % 2**64),
+        scratch.table_bits(num_types),
+        nodes,
+        scratch.array("hgt seen", num_seen, like.dtype),
+        scratch.array("hgt local", num_seen, np.int32),
+        scratch.array("hgt shares", num_seen, np.float64),
+        scratch.array("hgt keys", room.seen, np.float64),
+        scratch.array("hgt chosen", room.seen, np.int64),
+        scratch.array("hgt tables", num_types * room.table, np.int64).reshape(num_types, -1),
+        scratch.array("hgt rows", 3 * (room.rows + 1), np.int64).reshape(3, -1),
+        scratch.hash_set(max(shape.fanouts)),
+        scratch.array("hgt sources", room.edges, like.dtype),
+        positions,
+        places,
+        kept,
+        report,
+    )
+    found: list[int] = report.tolist()
+    if found[0] == batch.BAD_ROW:
+        raise_bad_row(found[1])
+    if found[0] == batch.BAD_SOURCE:
+        raise_bad_source(found[1], limits[shape.ends[found[2], 0]])
+    whole = (FRESH if pools is None else pools("batch")).take((-(-found[3] // 8) * 8,), torch.uint8)
+    ids = whole.view(dtype)
+    longs = whole.view(torch.int64)
+    hgt.put(
+        csc,
+        like_ids,
+        shape.ends,
+        room.spans,
+        len(shape.sizes),
+        nodes,
+        positions,
+        places,
+        kept,
+        report,
+        ids.numpy(),
+        longs.numpy(),
+    )
+    del held  # the kernels read its memory by address
+
+    input_nodes = {}
+    hop_ends = {}
+    for place, ntype in enumerate(node_types):
+        hop_ends[ntype] = found[batch.REPORT + place : edges_at : num_types]
+        begin = found[parts_at + place]
+        input_nodes[ntype] = ids[begin : begin + hop_ends[ntype][-1]]
+    made = {}
+    for place, etype in enumerate(edge_types):
+        if sampler.most_edges is None:
+            continue
+        total = found[edges_at + place]
+        both, edge_ids = found[parts_at + num_types + 2 * place :][:2]
+        made[etype] = SampledEdges(
+            ids[both : both + 2 * total].view(2, total), longs[edge_ids : edge_ids + total], [0]
+        )
+    if sampler.most_edges is None:
+        known = {
+            ntype: nodes[begin : begin + hop_ends[ntype][-1]]
+            for ntype, begin in zip(node_types, room.spans[:, 0].tolist(), strict=False)
+        }
+        pools = pools if pools is not None else BufferPools(max_free=0)
+        made = {etype: induced_edges(graph, etype, known, dtype, pools) for etype in edge_types}
+    return Subgraph(dict(given), input_nodes, made, hop_ends)
 
 
 class _Budget:
-    """The shares of the vertices of one type; -1 for those that are in the batch already."""
+    """The shares of the vertices of one type: of those that are in the batch -1."""
 
     def __init__(self, seen: VertexTable) -> None:
         self.seen = seen
@@ -130,8 +352,8 @@ class _Budget:
         return self._shares[: self.seen.count]
 
 
-class _HGTRun(BatchRun):
-    """One batch."""
+class _HopByHop(BatchRun):
+    """One batch, sampled hop by hop."""
 
     sampler: HGTSampler
 
@@ -174,30 +396,31 @@ class _HGTRun(BatchRun):
         if self.sampler.most_edges is None:
             return induced_edges(self.graph, etype, self.nodes, self.dtype, self.pools)
         frontier = self.tables[etype[2]].nodes
-        known = self.tables[etype[0]].lookup
+        nodes, table, shift = self.tables[etype[0]].lookup
+        memory = HopMemory(self.scratch, ("edges", index))
         # The key of the hop after the last: no hop has drawn shares with it.
-        hop = self.hop(
-            self.sampler.num_hops,
-            index,
-            frontier,
-            torch.int32,
-            HopMemory(self.scratch, ("edges", index)),
-        )
+        hop = self.hop(self.sampler.num_hops, index, frontier, torch.int32, memory)
         drawn = UniformPicker(self.sampler.most_edges).pick(hop)
         positions = drawn.positions.numpy()
         places = self.read_sources(hop, drawn)
         indptr = self.scratch.array("kept", len(frontier) + 1, np.int64)
-        kept = hgt.keep_known(drawn.indptr.numpy(), positions, places, *known, indptr)
-        return known_edges(
-            hop.csc, etype, (indptr, positions[:kept], places[:kept]), self.dtype, self.pools
+        # All that the table knows is in the batch, in the same place.
+        local = self.scratch.array("local", len(nodes), np.int64)
+        local[:] = np.arange(len(nodes))
+        offsets = drawn.indptr.numpy()
+        kept = hgt.keep_known(
+            offsets, places, nodes, table, shift, local, positions, places, indptr
         )
+        found = indptr, positions[:kept], places[:kept]
+        return known_edges(hop.csc, etype, found, self.dtype, self.pools)
 
     def _give(self, number: int, begins: Mapping[str, int], budgets: Mapping[str, _Budget]) -> None:
         """Add the shares that the vertices found by the hop before give."""
         from .kernels import hgt
 
         for index, etype in enumerate(self.graph.edge_types):
-            frontier, budget = self.tables[etype[2]].nodes[begins[etype[2]] :], budgets[etype[0]]
+            frontier = self.tables[etype[2]].nodes[begins[etype[2]] :]
+            budget = budgets[etype[0]]
             memory = HopMemory(self.scratch, ("hop", index))
             hop = self.hop(number, index, frontier, torch.int32, memory)
             edges = self.sampler.pick(self.graph, hop, number, etype, self.field)
@@ -210,13 +433,15 @@ class _HGTRun(BatchRun):
         from .kernels import hgt
 
         count = budget.seen.count
-        size = min(self.sampler.size(number, ntype), count)
+        size = self.sampler.size(number, ntype)
         keys = self.scratch.array("share keys", count, np.float64)
         places = self.scratch.array("share places", count, np.int64)
-        drawn = self.scratch.array("drawn", size, np.int64)
+        local = self.scratch.array("local", count, np.int64)
+        drawn = self.scratch.array("drawn", min(size, count), budget.seen.nodes.dtype)
         # The picks of this hop use the numbers of the edge types for their keys.
         key = np.uint64(derive_key(self.key, number, len(self.graph.edge_types) + index))
-        taken = hgt.take_shares(budget.seen.nodes, budget.shares, size, key, keys, places, drawn)
+        seen = budget.seen.nodes
+        taken = hgt.take_shares(seen, budget.shares, size, key, keys, places, local, drawn, 0)
         self.tables[ntype].relabel(
             drawn[:taken], self.scratch.array("drawn places", taken, np.int64)
         )

@@ -91,7 +91,7 @@ def _hashable(value: Any) -> Hashable:
     return value.cache_key if isinstance(value, MiniBatchSampler) else value
 
 
-_MOST_SMALL_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
+MOST_SMALL_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
 EdgeField = Callable[["EdgeType", str], "Tensor | None"]
 """Gives an edge field by edge type and name, in the order of the edge ids; None where there is
 none."""
@@ -176,7 +176,7 @@ class UniformHops:
             ]
         except KeyError:
             return None
-        if not all(0 <= fanout <= _MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
+        if not all(0 <= fanout <= MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
             return None
         ends = [(node_types.index(src), node_types.index(dst)) for src, _, dst in edge_types]
         most = max((max(of_hop, default=1) for of_hop in fanouts), default=1)

@@ -48,16 +48,16 @@ table took 9.6; of 4 M vertices 4.1, 1.9 and 9.8; of 16 M 5.6, 3.6 and 9.3. A fe
 innermost cache in a hash table.
 """
 
-_MOST_INT32 = 2**31 - 1
+INT32_MAX = 2**31 - 1
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
-_NUMPY = {torch.int32: _INT32, torch.int64: _INT64}
-_LIKE = {dtype: np.empty(0, dtype=kind) for dtype, kind in _NUMPY.items()}
+NUMPY_IDS = {torch.int32: _INT32, torch.int64: _INT64}
+_LIKE = {dtype: np.empty(0, dtype=kind) for dtype, kind in NUMPY_IDS.items()}
 _REPORT = 4  # as in the kernels
 _UNKNOWN: Any = object()
 # Bytes. Smaller results differ from batch to batch by more than the head-room of recycled memory:
 # rounded up to a power of two, one buffer fits the next batch too.
 _VARIES = 2**20
-_FRESH = BufferPool(max_free=0)
+FRESH = BufferPool(max_free=0)
 
 
 def uniform_blocks(
@@ -147,7 +147,7 @@ class _Batch:
         seeds: The seeds of each vertex type.
         counts: Their numbers.
         dtype: Id dtype of the result.
-        edges: See :func:`_edges`.
+        edges: See :func:`edges_for_kernels`.
         room: Scratch for it.
     """
 
@@ -172,7 +172,7 @@ class _Batch:
         if hops is _UNKNOWN:
             hops = sampler.known_hops[graph.types] = sampler.uniform_hops(graph)
         given = None if hops is None else _given(graph, seeds)
-        edges = None if given is None else _edges(sampler, graph)
+        edges = None if given is None else edges_for_kernels(sampler, graph)
         if hops is None or given is None or edges is None:
             return None
         counts = [0 if ids is None else ids.shape[0] for ids in given]
@@ -183,8 +183,8 @@ class _Batch:
         rounded = tuple([count and 1 << (count - 1).bit_length() for count in counts])
         room = _Room.of(hops, rounded, limits, sampler.expands_once)
         if (
-            dtype not in _NUMPY
-            or (dtype == torch.int32 and max(limits) > _MOST_INT32)
+            dtype not in NUMPY_IDS
+            or (dtype == torch.int32 and max(limits) > INT32_MAX)
             or room.edges > MOST_EDGES
         ):
             return None
@@ -236,7 +236,7 @@ def _draw(
             raise_bad_row(report[1])
         raise_bad_source(report[1], graph.types[2][hops.ends[report[2], 0]])
     nbytes = 1 << (report[3] - 1).bit_length() if report[3] < _VARIES else report[3]
-    whole = (_FRESH if pools is None else pools("batch")).take((nbytes,), torch.uint8)
+    whole = (FRESH if pools is None else pools("batch")).take((nbytes,), torch.uint8)
     if once:
         batch.put_subgraph(arrays, like_ids, *shape, *memory, work, whole.numpy())
     else:
@@ -263,7 +263,7 @@ def _memory(
     of_batch = scratch.of_batch
     if of_batch is None or of_batch[0] != kind:
         ids = (
-            scratch.array("batch nodes", room.nodes, _NUMPY[dtype]),
+            scratch.array("batch nodes", room.nodes, NUMPY_IDS[dtype]),
             scratch.array("batch ids", room.ids, like.dtype),
             scratch.array("local ids", room.edges, _INT32),
         )
@@ -292,14 +292,14 @@ def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | 
                 not isinstance(ids, Tensor)
                 or ids.ndim != 1
                 or not ids.is_cpu
-                or ids.dtype not in _NUMPY
+                or ids.dtype not in NUMPY_IDS
             ):
                 return None
             count -= 1
     return None if count else given
 
 
-def _edges(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any, Any, Any] | None:
+def edges_for_kernels(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any, Any, Any] | None:
     """The edges of all types as the kernels take them; None where there are none, or on disk or of
     several dtypes.
 

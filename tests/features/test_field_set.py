@@ -110,7 +110,8 @@ def test_a_budget_too_small_for_a_row_is_warned_of(feat, budget):
     least = 4 * feat.shape[1] + (0 if budget == 0.001 else 4 * N)
     given = {1: "1 bytes", 8: "8 bytes", "1KB": "1000 bytes", 0.001: "0.001 of the rows"}[budget]
     with pytest.warns(
-        RuntimeWarning, match=f"a cache of {given} is too small: one row (takes|and the index take) {least} bytes"
+        RuntimeWarning,
+        match=f"a cache of {given} is too small: one row (takes|and the index take) {least} bytes",
     ):
         fields.prepare()
     assert str(fields.plan).endswith(f"; no field, as one row takes {least} bytes")

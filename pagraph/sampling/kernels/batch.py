@@ -101,19 +101,22 @@ def hop_key(key, hop, edge_type):
 
 
 @kernel
-def _aligned(at):
+def aligned(at):
+    """The next place, in bytes, where a part of the result may begin."""
     return (at + _LINE - 1) // _LINE * _LINE
 
 
 @kernel
-def _fill(nodes, count, tables, bits):
+def fill_table(nodes, count, tables, bits):
+    """Clear a hash table of ``2**bits`` slots and enter the first ``count`` nodes."""
     table = tables[: 1 << bits]
     table[:] = -1
     insert_nodes(nodes, count, table, np.uint64(64 - bits))
 
 
 @kernel
-def _measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets):
+def measure_or_none(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets):
+    """``measure`` where a hop draws along this edge type; else every row is empty."""
     if fanout > 0:
         return measure(indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets)
     offsets[:] = 0  # a hop that draws nothing reads no row
@@ -127,15 +130,17 @@ def _pick(
     if len(positions) == 0:
         return
     if len(renewal) == 0:
-        _pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions)
+        pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions)
         return
     counters = counters[: len(frontier)]
     renew(frontier, renewal, counters)
-    _pick_as(counters, fanout, replace, key + renewal[3], starts, degrees, offsets, seen, positions)
+    pick_as(counters, fanout, replace, key + renewal[3], starts, degrees, offsets, seen, positions)
 
 
 @kernel
-def _pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions):
+def pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions):
+    """Uniform picks of each row, with or without replacement; ``frontier`` are the counters of its
+    random numbers."""
     if replace:
         pick_repeated(frontier, starts, degrees, offsets, key, positions)
         return
@@ -148,7 +153,7 @@ def _pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, pos
 
 
 @kernel
-def _relabel(neighbors, num_vertices, nodes, count, tables, bits, local_ids):
+def relabel_growing(neighbors, num_vertices, nodes, count, tables, bits, local_ids):
     """``relabel`` to its end, in a table that grows; returns where it ended, the number of nodes,
     and the bits."""
     at = 0
@@ -158,11 +163,11 @@ def _relabel(neighbors, num_vertices, nodes, count, tables, bits, local_ids):
         if at < 0 or at == len(neighbors):
             return at, count, bits
         bits += 1
-        _fill(nodes, count, tables, bits)
+        fill_table(nodes, count, tables, bits)
 
 
 @kernel
-def _bits_next(bits, count):
+def table_bits_next(bits, count):
     """Bits for the next batch: room for half as many vertices again, but at most one bit fewer than
     this time."""
     need = 4
@@ -199,7 +204,7 @@ def _plant(of_types, counts, nodes, tables, places, bits):
                 bits[t] += 1
             while 1 << bits[t] > len(table):
                 bits[t] -= 1
-            _fill(seeds, n, table, bits[t])
+            fill_table(seeds, n, table, bits[t])
         else:
             own = places[of_types[t, _PLACES] :]
             # Backwards, so that the first copy of a repeated seed is what stays.
@@ -212,7 +217,7 @@ def _end(of_types, counts, nodes, places, bits):
     """Leave no place behind, and sizes of hash tables for the next batch."""
     for t in range(len(counts)):
         if of_types[t, _PLACES] < 0:
-            bits[t] = _bits_next(bits[t], counts[t])
+            bits[t] = table_bits_next(bits[t], counts[t])
         else:
             clear_places(
                 _part(nodes, of_types, _NODES, t)[: counts[t]], places[of_types[t, _PLACES] :]
@@ -286,7 +291,7 @@ def draw(
             row += len(offsets)
             indptr = carray(pointer_to(like, csc[t, _INDPTR]), (csc[t, _DST] + 1,))
             indices = carray(pointer_to(like, csc[t, _INDICES]), (csc[t, _EDGES],))
-            total = _measure(
+            total = measure_or_none(
                 indptr, csc[t, _EDGES], frontier, fanout, replace, starts, degrees, offsets
             )
             if total < 0:
@@ -315,7 +320,7 @@ def draw(
             out = local_ids[edge : edge + total]
             if of_types[src, _PLACES] < 0:
                 table = _part(tables, of_types, _TABLE, src)
-                at, now[src], bits[src] = _relabel(
+                at, now[src], bits[src] = relabel_growing(
                     neighbors, limit, found, now[src], table, bits[src], out
                 )
             else:
@@ -346,21 +351,21 @@ def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
     at, part = 0, 0
     for t in range(len(of_types) - 1):
         parts[part] = at // width
-        at, part = _aligned(at + counts[-1, t] * width), part + 1
+        at, part = aligned(at + counts[-1, t] * width), part + 1
     for t in range(len(ends) if once else 0):
         total = drawn[:, t].sum()
         parts[part] = at // width
-        at = _aligned(at + 2 * total * width)
+        at = aligned(at + 2 * total * width)
         parts[part + 1] = at // 8
-        at, part = _aligned(at + 8 * total), part + 2
+        at, part = aligned(at + 8 * total), part + 2
     for hop in range(0 if once else len(drawn)):
         for t in range(len(ends)):
             parts[part] = at // width
-            at = _aligned(at + (counts[hop, ends[t, 1]] + 1) * width)
+            at = aligned(at + (counts[hop, ends[t, 1]] + 1) * width)
             parts[part + 1] = at // width
-            at = _aligned(at + drawn[hop, t] * width)
+            at = aligned(at + drawn[hop, t] * width)
             parts[part + 2] = at // place_width
-            at, part = _aligned(at + drawn[hop, t] * place_width), part + 3
+            at, part = aligned(at + drawn[hop, t] * place_width), part + 3
     return max(at, _LINE)
 
 

@@ -1,22 +1,63 @@
-"""Kernels of HGSampling: shares of vertices in a budget, and draws in proportion to their
-squares."""
+"""Kernels of HGSampling: shares of vertices in a budget, draws in proportion to their squares, and
+a whole mini-batch in one call.
+
+:func:`draw` composes the kernels of single hops in scratch memory; then the result is as large as
+it has to be, and :func:`put` writes it. The arguments that both share:
+
+- ``csc``, ``like``, ``like_ids``, ``ends``: see ``kernels/batch.py``.
+- ``spans``, shape ``(num_node_types + 1, 2)``: where the vertices of each type begin in ``nodes``,
+  and where what was seen of them begins in ``seen``, ``local`` and ``shares``.
+- ``nodes``: the batch's vertices of each type, by their places in the batch. It begins with the
+  seeds.
+- ``report``, int64: what Python reads afterwards::
+
+      0            status: DONE, BAD_ROW or BAD_SOURCE
+      1, 2         the vertex and the edge type that an error is about
+      3            bytes of the result
+      4 ...        vertices of each type, before the first hop and after each: (hops + 1) x types
+      then         edges of each edge type
+      then         where the parts of the result begin, in elements: the vertices of each type, then
+                   both ends and the ids of the edges of each edge type
+"""
 
 import math
 
 import numpy as np
+from numba import carray
 
-from ..._jit import kernel, prefetch
-from .hop import _A, AHEAD, place_of, slot_of
+from ..._jit import kernel, pointer_to, prefetch
+from .batch import (
+    BAD_ROW,
+    BAD_SOURCE,
+    DONE,
+    REPORT,
+    aligned,
+    fill_table,
+    hop_key,
+    measure_or_none,
+    pick_as,
+    relabel_growing,
+    table_bits_next,
+)
+from .hop import _A, AHEAD, place_of, read_neighbors, slot_of
+from .subgraph import put_edges
 from .weighted import draw_unit
+
+# Columns of ``csc`` and ``spans``.
+_INDPTR, _INDICES, _IDS, _EDGES, _DST, _SRC = 0, 1, 2, 3, 4, 5
+_NODES, _SEEN = 0, 1
 
 # Rounding errs by less than 1e-15 of a key. A wider margin only takes a few logarithms more.
 _ROUNDED_DOWN = 1.0 - 1e-9
 
+TAKEN = -1.0
+"""The share of a vertex that is in the batch already: it gets no more."""
+
 
 @kernel
 def add_shares(indptr, places, shares):
-    """Divide 1 among the edges of each row, and add each part to its source's share; -1 stays: a
-    vertex taken."""
+    """Divide 1 among the edges of each row, and add each part to its source's share, unless that is
+    ``TAKEN``."""
     for i in range(len(indptr) - 1):
         count = indptr[i + 1] - indptr[i]
         for e in range(indptr[i], indptr[i + 1]):
@@ -25,74 +66,50 @@ def add_shares(indptr, places, shares):
 
 
 @kernel
-def keep_known(offsets, positions, sources, nodes, table, shift, indptr):
-    """Keep, in place, the drawn edges whose sources are among ``nodes``; ``sources`` become places
-    there.
-
-    ``offsets`` bound the edges of each row, ``indptr`` gets the bounds of those that are kept;
-    returns their number.
-    """
-    mask = len(table) - 1
-    num_drawn = offsets[-1]
-    kept = np.int64(0)
-    indptr[0] = 0
-    for i in range(len(indptr) - 1):
-        for e in range(offsets[i], offsets[i + 1]):
-            # Edges behind e are still as they were drawn: what is kept never overtakes.
-            if e + AHEAD < num_drawn:
-                prefetch(table, slot_of(sources[e + AHEAD], shift))
-            place = place_of(np.int64(sources[e]), nodes, table, mask, shift)
-            if place >= 0:
-                positions[kept] = positions[e]
-                sources[kept] = place
-                kept += 1
-        indptr[i + 1] = kept
-    return kept
-
-
-@kernel
-def take_shares(nodes, shares, size, key, keys, places, out):
+def take_shares(seen, shares, size, key, keys, places, local, nodes, count):
     """Draw ``size`` vertices without replacement, each in proportion to the squares of the shares
     that are left.
 
     Those with the smallest ``-log(u) / share**2``, u uniform in (0, 1) (Efraimidis and Spirakis,
-    IPL 2006), in the order of ``nodes``; all where there are no more. The shares of those taken
-    become -1.
+    IPL 2006), in the order of ``seen``; all where there are no more. Their shares become ``TAKEN``.
 
     Args:
-        nodes, shares: The vertices with their shares; those of 0 and less are not drawn.
+        seen, shares: The vertices with their shares; those of 0 and less are not drawn.
         size: How many to draw.
         key: Random key.
-        keys, places: Scratch with an element for each vertex.
-        out: Gets the vertices.
+        keys, places: Scratch with an element for each vertex seen.
+        local: Gets the place in the batch of each vertex that is drawn.
+        nodes: The batch's vertices, to which those drawn are appended.
+        count: How many there are.
 
     Returns:
-        How many were drawn.
+        How many there are then.
     """
     if size == 0:
-        return 0
-    count = _smallest_keys(nodes, shares, size, key, keys, places)
+        return count
+    candidates = _smallest_keys(seen, shares, size, key, keys, places)
     limit = math.inf
     at_limit = 0  # vertices to take whose key is the limit: hashes may collide
-    if count > size:
-        limit = np.partition(keys[:count], size - 1)[size - 1]
-        at_limit = size - (keys[:count] < limit).sum()
-    taken = 0
-    for c in range(count):
+    if candidates > size:
+        limit = np.partition(keys[:candidates], size - 1)[size - 1]
+        at_limit = size - (keys[:candidates] < limit).sum()
+    for c in range(candidates):
         if keys[c] > limit:
             continue
         if keys[c] == limit:
             if at_limit == 0:
                 continue
             at_limit -= 1
-        out[taken] = nodes[places[c]]
-        shares[places[c]] = -1.0
-        taken += 1
-    return taken
+        place = places[c]
+        nodes[count] = seen[place]
+        local[place] = count
+        shares[place] = TAKEN
+        count += 1
+    return count
 
 
 @kernel
-def _smallest_keys(nodes, shares, size, key, keys, places):
+def _smallest_keys(seen, shares, size, key, keys, places):
     """Gather candidates: among them are the ``size`` smallest keys, and all that equal the largest
     of these; returns their number.
 
@@ -103,10 +120,10 @@ def _smallest_keys(nodes, shares, size, key, keys, places):
     count = 0
     full = 2 * size
     bound = math.inf
-    for i in range(len(nodes)):
+    for i in range(len(seen)):
         if shares[i] <= 0.0:
             continue
-        u = draw_unit(key + np.uint64(nodes[i]) * _A, 0)
+        u = draw_unit(key + np.uint64(seen[i]) * _A, 0)
         square = shares[i] * shares[i]
         # -log(u) >= 1 - u, so that the key is above the bound whatever its logarithm is.
         if (1.0 - u) * _ROUNDED_DOWN > bound * square:
@@ -134,3 +151,246 @@ def _drop_above(bound, count, keys, places):
             places[left] = places[c]
             left += 1
     return left
+
+
+@kernel
+def keep_known(offsets, sources, seen, table, shift, local, positions, places, kept):
+    """Keep, in place, the drawn edges whose sources are in the batch; returns their number.
+
+    ``places`` may be the memory of ``sources``.
+
+    ``offsets`` bound the edges of each row, ``kept`` gets the bounds of those that are kept;
+    ``positions`` are theirs in the graph, ``places`` become those of their sources in the batch.
+    """
+    mask = len(table) - 1
+    total = np.int64(offsets[-1])
+    at = np.int64(0)
+    kept[0] = 0
+    for i in range(len(offsets) - 1):
+        for e in range(offsets[i], offsets[i + 1]):
+            if e + AHEAD < total:
+                prefetch(table, slot_of(sources[e + AHEAD], shift))
+            # A vertex may have been seen and not drawn.
+            place = place_of(np.int64(sources[e]), seen, table, mask, shift)
+            if place >= 0 and local[place] >= 0:
+                positions[at] = positions[e]
+                places[at] = local[place]
+                at += 1
+        kept[i + 1] = at
+    return at
+
+
+@kernel
+def _report(report, num_hops, num_node_types, num_edge_types):
+    """Parts of ``report``: vertices by hop and type, edges by type, where the parts begin."""
+    edges_at = REPORT + (num_hops + 1) * num_node_types
+    parts_at = edges_at + num_edge_types
+    counts = report[REPORT:edges_at].reshape((num_hops + 1, num_node_types))
+    return counts, report[edges_at:parts_at], report[parts_at:]
+
+
+@kernel
+def _begin(spans, counts, bits, nodes, seen, local, shares, tables):
+    """Enter the seeds as vertices that were seen and are in the batch."""
+    for t in range(len(counts)):
+        begin = spans[t, _SEEN]
+        seeds = nodes[spans[t, _NODES] : spans[t, _NODES] + counts[t]]
+        for i in range(len(seeds)):
+            seen[begin + i] = seeds[i]
+            local[begin + i] = i
+            shares[begin + i] = TAKEN
+        # Like a batch's tables: at most a quarter full in the beginning, grown when half full.
+        while 1 << bits[t] < 4 * len(seeds):
+            bits[t] += 1
+        while 1 << bits[t] > tables.shape[1]:
+            bits[t] -= 1
+        fill_table(seen[begin:], len(seeds), tables[t], bits[t])
+
+
+@kernel
+def draw(
+    csc,
+    like,
+    ends,
+    spans,
+    sizes,
+    fanouts,
+    width,
+    key,
+    bits,
+    nodes,
+    seen,
+    local,
+    shares,
+    keys,
+    chosen,
+    tables,
+    rows,
+    picks,
+    sources,
+    positions,
+    places,
+    kept,
+    report,
+):
+    """Sample all hops, and the edges among the vertices that are looked at.
+
+    Args:
+        sizes: Shape ``(num_hops, num_node_types)``: vertices to draw.
+        fanouts: In-neighbours that a vertex gives shares to, and in-edges of a vertex that are
+            looked at in the end (0: none, the edges are found elsewhere).
+        width: Bytes of an id of the result.
+        bits: The bits of the hash tables; kept from batch to batch.
+        local: The place in the batch of each vertex seen, -1 for one that is not in it.
+        keys, chosen, rows, picks, sources: Scratch: the draws of one type; shape ``(3, n)`` of starts,
+            degrees and offsets of a frontier; a set of picks; the source vertices of one hop.
+        tables: Shape ``(num_node_types, 2**n)``: a hash table for what was seen of each type.
+        positions, places: Scratch of a hop; in the end the positions in the graph, and the sources'
+            places in the batch, of the edges of all types.
+        kept: Gets the bounds of the edges of each vertex, type by type.
+    """
+    num_hops, num_types = sizes.shape
+    counts, drawn, parts = _report(report, num_hops, num_types, len(ends))
+    _begin(spans, counts[0], bits, nodes, seen, local, shares, tables)
+    report[0] = DONE
+    drawn[:] = 0
+    num_seen = counts[0].copy()
+    edge = 0
+    row = 0
+    # One round more than there are hops: the last looks at the edges of all vertices.
+    for hop in range(num_hops + 1 if fanouts[1] > 0 else num_hops):
+        is_last = hop == num_hops
+        fanout = fanouts[1] if is_last else fanouts[0]
+        for t in range(len(ends)):
+            src, dst = ends[t, 0], ends[t, 1]
+            # Those that the hop before drew give shares; all have edges.
+            first = 0 if is_last or hop == 0 else counts[hop - 1, dst]
+            begin = spans[dst, _NODES]
+            frontier = nodes[begin + first : begin + counts[hop, dst]]
+            n = len(frontier)
+            starts, degrees, offsets = rows[0][:n], rows[1][:n], rows[2][: n + 1]
+            indptr = carray(pointer_to(like, csc[t, _INDPTR]), (csc[t, _DST] + 1,))
+            indices = carray(pointer_to(like, csc[t, _INDICES]), (csc[t, _EDGES],))
+            total = measure_or_none(
+                indptr, csc[t, _EDGES], frontier, fanout, False, starts, degrees, offsets
+            )
+            if total < 0:
+                report[0] = BAD_ROW
+                report[1] = frontier[-1 - total]
+                return
+            mine = positions[edge : edge + total]
+            hop_and_type = hop_key(key, hop, t)
+            if total > 0:
+                pick_as(
+                    frontier, fanout, False, hop_and_type, starts, degrees, offsets, picks, mine
+                )
+            neighbors = sources[:total]
+            read_neighbors(indices, mine, neighbors)
+            known = seen[spans[src, _SEEN] : spans[src + 1, _SEEN]]
+            place_in_batch = local[spans[src, _SEEN] : spans[src + 1, _SEEN]]
+            if is_last:
+                table = tables[src][: 1 << bits[src]]
+                drawn[t] = keep_known(
+                    offsets,
+                    neighbors,
+                    known,
+                    table,
+                    np.uint64(64 - bits[src]),
+                    place_in_batch,
+                    mine,
+                    places[edge:],
+                    kept[row:],
+                )
+                # The next type's edges follow those that were kept.
+                edge += drawn[t]
+                row += n + 1
+                continue
+            before = num_seen[src]
+            at, num_seen[src], bits[src] = relabel_growing(
+                neighbors, csc[t, _SRC], known, before, tables[src], bits[src], places[:total]
+            )
+            if at < 0:
+                report[0] = BAD_SOURCE
+                report[1] = neighbors[-1 - at]
+                report[2] = t
+                return
+            of_type = shares[spans[src, _SEEN] : spans[src + 1, _SEEN]]
+            of_type[before : num_seen[src]] = 0.0
+            place_in_batch[before : num_seen[src]] = -1
+            add_shares(offsets, places[:total], of_type)
+        if is_last:
+            break
+        for t in range(num_types):
+            begin = spans[t, _SEEN]
+            end = begin + num_seen[t]
+            # Keys of draws follow those of the edge types, so that no two are alike.
+            counts[hop + 1, t] = take_shares(
+                seen[begin:end],
+                shares[begin:end],
+                sizes[hop, t],
+                hop_key(key, hop, len(ends) + t),
+                keys,
+                chosen,
+                local[begin:end],
+                nodes[spans[t, _NODES] : spans[t + 1, _NODES]],
+                counts[hop, t],
+            )
+    for t in range(num_types):
+        bits[t] = table_bits_next(bits[t], num_seen[t])
+    report[3] = _lay_out(counts[-1], drawn, parts, width)
+
+
+@kernel
+def _lay_out(counts, drawn, parts, width):
+    """Say where the parts of the result begin, in elements; returns its bytes, at least one."""
+    at = 0
+    for t in range(len(counts)):
+        parts[t] = at // width
+        at = aligned(at + counts[t] * width)
+    for t in range(len(drawn)):
+        part = len(counts) + 2 * t
+        parts[part] = at // width
+        at = aligned(at + 2 * drawn[t] * width)
+        parts[part + 1] = at // 8
+        at = aligned(at + 8 * drawn[t])
+    return max(at, 1)
+
+
+@kernel
+def put(csc, like_ids, ends, spans, num_hops, nodes, positions, places, kept, report, ids, longs):
+    """Write the result: the vertices of each type, and both ends and the ids of the edges of each
+    edge type.
+
+    ``ids`` and ``longs`` are the same memory, as ids of the batch and as int64.
+    """
+    num_types = len(spans) - 1
+    counts, drawn, parts = _report(report, num_hops, num_types, len(ends))
+    for t in range(num_types):
+        begin = spans[t, _NODES]
+        for i in range(counts[-1, t]):
+            ids[parts[t] + i] = nodes[begin + i]
+    edge = 0
+    row = 0
+    for t in range(len(ends)):
+        total = drawn[t]
+        num_rows = counts[-1, ends[t, 1]] + 1
+        part = num_types + 2 * t
+        # Without edges their bounds may not have been written.
+        if total == 0:
+            row += num_rows
+            continue
+        of_type = longs[parts[part + 1] : parts[part + 1] + total]
+        known = carray(pointer_to(like_ids, csc[t, _IDS]), (csc[t, _EDGES] if csc[t, _IDS] else 0,))
+        put_edges(
+            kept[row : row + num_rows],
+            places[edge : edge + total],
+            positions[edge : edge + total],
+            known,
+            0,
+            0,
+            ids[parts[part] : parts[part] + total],
+            ids[parts[part] + total : parts[part] + 2 * total],
+            of_type,
+        )
+        edge += total
+        row += num_rows
