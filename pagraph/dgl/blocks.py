@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..graph import _csc
 from ..system.buffers import BufferPools
-from .deferred import sub_columns
+from .deferred import sub_frame
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..graph.minibatch import Block, HeteroBlock
     from ..system.buffers import BufferPool
-
-__all__ = ["EDGE_WEIGHTS", "BlockBuilder", "dgl_block"]
 
 EDGE_WEIGHTS = "edge_weights"
 """The edge column of a sampler's own weights, named as DGL's LaborSampler names it."""
@@ -155,7 +153,7 @@ class BlockBuilder:
         when first read."""
         index = positions if ids is None else _LazyIndex([ids, positions])
         parent = self._graph._edge_frames[self._canonical.index(etype)]
-        frame = _sub_frame(parent, index, positions.shape[0], given)
+        frame = sub_frame(parent, index, positions.shape[0], given)
         values, gathered_at = (positions, None) if ids is None else (ids, positions)
         deferred = None if values.dtype == self._idtype else self._idtype
         frame._columns[dgl.EID] = Column(
@@ -225,16 +223,8 @@ class BlockBuilder:
 
 def _node_frame(parent: Any, ids: Tensor, given: Mapping[str, Tensor]) -> Any:
     """A frame of the parent's columns at ``ids``, and ``ids`` themselves."""
-    frame = _sub_frame(parent, ids, ids.shape[0], given)
+    frame = sub_frame(parent, ids, ids.shape[0], given)
     frame._columns[dgl.NID] = Column(ids, Scheme((), ids.dtype))
-    return frame
-
-
-def _sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor]) -> Any:
-    """A frame of the parent's columns at ``index``, in their order; nothing read yet but what is
-    given."""
-    frame = Frame(num_rows=num_rows)
-    frame._columns.update(sub_columns(parent._columns, index, given))
     return frame
 
 

@@ -18,7 +18,7 @@ from ..sampling.negative import compact_pairs
 from .convert import FixedExclusion, core_graph, excluded_sets
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
-from .native_source import by_type, edge_columns
+from .native_source import by_type, edge_columns, num_ids
 from .workload import native_negatives
 
 dgl = import_dgl()
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ..stats.stats import EpochRecorder
     from .node_source import NodeSource
     from .subgraph_source import SubgraphSource
-
-__all__ = ["EdgeSource"]
 
 Pairs = dict["EdgeType", tuple[Tensor, Tensor]]
 
@@ -167,5 +165,5 @@ class EdgeSource:
                 builder.graph(structure, sampled.nodes, None) for structure in structures[1:]
             ]
             item = self._inner.to_device((input_nodes, pair_graph, *negative, inner))
-        self._inner.count(sampled.inner, recorder, seeds=sum(map(len, sampled.edges.values())))
+        self._inner.count(sampled.inner, recorder, seeds=num_ids(sampled.edges))
         return item

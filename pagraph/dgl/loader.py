@@ -50,8 +50,6 @@ from dgl.utils import get_num_threads, get_numa_nodes_cores, set_num_threads  # 
 if TYPE_CHECKING:
     from ..sampling.sampler import MiniBatchSampler
 
-__all__ = ["DataLoader"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -236,11 +234,11 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             else DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
         )
         self._order, self.batch_dependency = order, batch_dependency
-        # Refuses bad fan-outs now, not with the first batch.
-        native = native_sampler(graph, graph_sampler)
-        # The same of that.
-        sharing_sampler(native if isinstance(order, SeedOrder) else None, batch_dependency)
-        check_seeds(graph, ids, graph_sampler, native)
+        # Refuses bad fan-outs, and a wrong `batch_dependency`, now and not with the first batch.
+        recognised = native_sampler(graph, graph_sampler)
+        native = recognised if isinstance(order, SeedOrder) else None
+        shared = sharing_sampler(native, batch_dependency)
+        check_seeds(graph, ids, graph_sampler, recognised)
         rows = None if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device)
         budget = Budget.parse(cache if rows is None or cache != "auto" else rows)
         # torch's own constructor, not DGL's: it checks the keywords that mean the same to every
@@ -255,7 +253,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         )
         self._options = PipelineOptions(self.num_workers, self.prefetch, parse_lookahead(lookahead))
         self._engine: Engine[Any] = Engine(
-            workload_of(graph, graph_sampler, order),
+            workload_of(graph, graph_sampler, order, native),
             policy=resolve_policy(cache_policy),
             budget=budget,
             options=self._options,
@@ -264,39 +262,38 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             memory=memory_budget(memory),
         )
         self._columns = Columns(graph, self._engine.fields, self.device)
-        self._engine.use(self._source(), options=self._epoch_options())
+        self._engine.use(self._source(shared), options=self._epoch_options(shared))
 
     def __iter__(self) -> Iterator[Any]:
         if self._core is not None:
             dgl_graph(self._core)
         # May have been set since.
         worker_init_fn = self.worker_init_fn if self.num_workers else None
+        native = None
+        if isinstance(self._order, SeedOrder):  # A dataset's items mean what the sampler says.
+            native = native_sampler(self.graph, self.graph_sampler)
+        native = sharing_sampler(native, self.batch_dependency)
         return self._engine.start(
-            self._source(), options=self._epoch_options(), worker_init_fn=worker_init_fn
+            self._source(native),
+            options=self._epoch_options(native),
+            worker_init_fn=worker_init_fn,
         )
 
-    def _native(self) -> MiniBatchSampler | None:
-        native = (
-            native_sampler(self.graph, self.graph_sampler)
-            if isinstance(self._order, SeedOrder)
-            else None
-        )
-        return sharing_sampler(native, self.batch_dependency)
-
-    def _epoch_options(self) -> PipelineOptions:
+    def _epoch_options(self, native: MiniBatchSampler | None) -> PipelineOptions:
         """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are
         asked for."""
-        users = self._native() is None or runs_users_code(self.graph_sampler)
-        return PipelineOptions(0, 0, 0) if users and not self._options.workers else self._options
+        if self._options.workers:
+            return self._options
+        if native is None or runs_users_code(self.graph_sampler):
+            return PipelineOptions(0, 0, 0)
+        return self._options
 
-    def _source(self) -> BatchSource[Any]:
-        """Makes the batches of graph and sampler as they are now."""
-        graph, sampler, native, engine = (
-            self.graph,
-            self.graph_sampler,
-            self._native(),
-            self._engine,
-        )
+    def _source(self, native: MiniBatchSampler | None) -> BatchSource[Any]:
+        """Makes the batches of graph and sampler as they are now; by our kernels where there is a
+        ``native`` sampler."""
+        graph = self.graph
+        sampler = self.graph_sampler
+        engine = self._engine
         if native is not None:
             edge_wise = is_edge_sampler(sampler)
             inner = sampler.sampler if edge_wise else sampler

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..graph.graph import EdgeType, Graph
 
-__all__ = ["NativeSource", "by_type", "edge_columns", "node_columns"]
-
 dgl = import_dgl()
 
 
@@ -62,6 +60,14 @@ def by_type(
     for type_, name in names:
         found.setdefault(type_, {})[name] = next(rows)
     return found
+
+
+def num_ids(by_type: Mapping[Any, Tensor]) -> int:
+    """Number of ids of all types."""
+    count = 0
+    for ids in by_type.values():
+        count += ids.shape[0]
+    return count
 
 
 class NativeSource:

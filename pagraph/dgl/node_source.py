@@ -11,7 +11,7 @@ from torch import Tensor
 from ..cache.choice import Role
 from ..engine.steps import Sampled
 from .convert import core_graph
-from .native_source import NativeSource, by_type, edge_columns, node_columns
+from .native_source import NativeSource, by_type, edge_columns, node_columns, num_ids
 
 if TYPE_CHECKING:
     from ..features.field import Read
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..sampling.block_sampler import ExcludedEdges
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
-
-__all__ = ["NodeSource", "SampledNodes"]
 
 
 class SampledNodes(NamedTuple):
@@ -127,7 +125,7 @@ class NodeSource(NativeSource):
         input_nodes, blocks = self.put_together(sampled, iter(rows or ()))
         item = self.to_device((input_nodes, sampled.seeds, blocks))
         recorder.spent("building", begin)
-        self.count(sampled, recorder, seeds=sum(map(len, sampled.batch.output_nodes.values())))
+        self.count(sampled, recorder, seeds=num_ids(sampled.batch.output_nodes))
         return item
 
     def put_together(self, sampled: SampledNodes, rows: Iterator[Tensor]) -> tuple[Any, list[Any]]:
@@ -144,8 +142,8 @@ class NodeSource(NativeSource):
     def count(self, sampled: SampledNodes, recorder: EpochRecorder, *, seeds: int) -> None:
         """Record a delivered batch."""
         batch = sampled.batch
-        recorder.delivered(
-            seeds=seeds,
-            edges=sum(block.num_edges for block in batch.blocks),
-            input_nodes=sum(map(len, batch.input_nodes.values())),
-        )
+        edges = 0
+        for block in batch.blocks:
+            for relation in block.relations.values():
+                edges += relation.indices.shape[0]
+        recorder.delivered(seeds=seeds, edges=edges, input_nodes=num_ids(batch.input_nodes))

@@ -11,7 +11,7 @@ from ..cache.choice import Role
 from ..engine.steps import Sampled
 from ..features.field import Read
 from .convert import core_graph, core_graph_both_ways
-from .native_source import NativeSource, by_type, edge_columns, node_columns
+from .native_source import NativeSource, by_type, edge_columns, node_columns, num_ids
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from ..sampling.block_sampler import ExcludedEdges
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
-
-__all__ = ["SubgraphSource"]
-
 
 _ARGUMENTS = {
     True: ("prefetch_node_feats", "prefetch_edge_feats"),
@@ -113,7 +110,7 @@ class SubgraphSource(NativeSource):
         self.count(
             sampled,
             recorder,
-            seeds=sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds),
+            seeds=num_ids(seeds) if isinstance(seeds, Mapping) else len(seeds),
         )
         return item
 
@@ -135,5 +132,5 @@ class SubgraphSource(NativeSource):
         recorder.delivered(
             seeds=seeds,
             edges=batch.num_edges,
-            input_nodes=sum(map(len, batch.input_nodes.values())),
+            input_nodes=num_ids(batch.input_nodes),
         )

@@ -36,15 +36,6 @@ if TYPE_CHECKING:
     from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import DatasetOrder
 
-__all__ = [
-    "is_edge_sampler",
-    "native_negatives",
-    "native_sampler",
-    "runs_users_code",
-    "sharing_sampler",
-    "workload_of",
-]
-
 
 def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
     """The core sampler with the same meaning as a DGL sampler object, or None where only its own
@@ -255,21 +246,23 @@ def _whole(fanout: Any) -> Any:
     )
 
 
-def workload_of(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Workload:
-    """The workload of a loader of this DGL graph, sampler and order; graph and sampler are looked
-    at when it is asked.
+def workload_of(
+    graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, native: MiniBatchSampler | None
+) -> Workload:
+    """The workload of a loader of this DGL graph, sampler and order.
+
+    ``native`` is our sampler that takes the sampler's place now. Policies that sample look at graph
+    and sampler when they do: both may have been changed by then.
 
     A user's own negative sampler is not called: it may count its calls, and its pairs are left out.
     """
-    native = None
-    if isinstance(order, SeedOrder):
-        native = _as_loader(graph, sampler, native_sampler(graph, sampler))
-    rows, direction = row_counts(graph), _edge_dir(sampler)
+    rows = row_counts(graph)
+    direction = _edge_dir(sampler)
     edge_types = [t for t in rows if isinstance(t, tuple)]
     return Workload(
         order,
         rows,
-        native,
+        _as_loader(graph, sampler, native),
         partial(_sampled, graph, sampler, order),
         source=graph,
         edge_dir=direction,
