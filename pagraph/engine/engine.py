@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ..ranking.workload import Workload
     from ..system.budget import Budget
 
-__all__ = ["Engine", "LoaderControls"]
 
 MAPPED_SHARE = 0.5
 """Files of up to this share of a loader's memory stay in the system's page cache; of larger ones

@@ -14,18 +14,6 @@ from torch import Tensor
 
 from .keys import Ranks, batch_key, check_seed, derive_key, epoch_key, random_key
 
-__all__ = [
-    "BatchOrder",
-    "DatasetOrder",
-    "EpochPlan",
-    "SeedOrder",
-    "Ticket",
-    "check_batch_size",
-    "check_permutation",
-    "num_seeds",
-    "warn_of_no_batches",
-]
-
 Seeds = Tensor | dict[str, Tensor]
 
 

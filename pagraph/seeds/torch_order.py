@@ -20,8 +20,6 @@ from torch.utils.data import (
 from .keys import Ranks, batch_key, check_seed, epoch_key, random_key
 from .order import BatchOrder, EpochPlan, SeedOrder, Ticket, check_permutation, check_saved
 
-__all__ = ["SamplerOrder", "StreamOrder", "order_of", "takes_all", "tell_epoch"]
-
 
 def is_sequence(sampler: Any) -> bool:
     """Whether it is torch's own sampler that gives all items in order."""
