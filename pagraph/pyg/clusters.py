@@ -28,8 +28,6 @@ from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 from torch_geometric.loader.cluster import Partition  # noqa: E402
 
-__all__ = ["ClusterData", "ClusterLoader"]
-
 _FORMATS = ("csr", "csc")
 _REMOVE = "remove it to make it again"
 

@@ -35,17 +35,6 @@ from torch_geometric.data.graph_store import EdgeLayout  # noqa: E402
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
 
-__all__ = [
-    "core_graph",
-    "csc_of",
-    "has_types",
-    "load_saved_data",
-    "local_dtype",
-    "save_data",
-    "to_pyg",
-    "whole_graph",
-]
-
 _log = logging.getLogger(__name__)
 
 

@@ -34,7 +34,6 @@ from torch_geometric.loader.mixin import get_numa_nodes_cores  # noqa: E402
 if TYPE_CHECKING:
     from ..ranking.workload import Workload
 
-__all__ = ["OURS", "LinkView", "NodeView", "Pipelined", "View", "Viewed", "sampler_of"]
 
 logger = logging.getLogger(__name__)
 

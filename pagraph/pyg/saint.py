@@ -34,13 +34,6 @@ import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 
-__all__ = [
-    "GraphSAINTEdgeSampler",
-    "GraphSAINTNodeSampler",
-    "GraphSAINTRandomWalkSampler",
-    "GraphSAINTSampler",
-]
-
 _NORM = 0x6E6F726D  # "norm": keeps the batches that are counted apart from those of epochs
 
 

@@ -21,8 +21,7 @@ from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .graphs import core_graph, has_types, local_dtype
-from .hard_negatives import HardNegatives
-from .links import LinkNegatives, end_types, link_metadata
+from .links import HardNegatives, LinkNegatives, end_types, link_metadata
 from .package import import_pyg
 from .times import Fields, times_of, weights_of
 
@@ -36,8 +35,6 @@ from torch_geometric.sampler import (  # noqa: E402
     SamplerOutput,
 )
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType  # noqa: E402
-
-__all__ = ["KeyedSampler", "NeighborSampler", "fanouts_of", "num_neighbors_of", "output_of"]
 
 _Type = TypeVar("_Type")
 

@@ -23,8 +23,6 @@ from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Batch, Data  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402
 
-__all__ = ["ShaDowKHopSampler"]
-
 
 class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
     """Drop-in for ``torch_geometric.loader.ShaDowKHopSampler``: the same arguments, the same

@@ -14,8 +14,6 @@ from .package import import_pyg
 import_pyg()
 from torch_geometric.utils import select  # noqa: E402
 
-__all__ = ["ends_apart", "selected", "standing_in"]
-
 
 class _Gathered(Tensor):
     """An attribute whose rows were read already: PyG's ``torch.index_select`` gets them as they

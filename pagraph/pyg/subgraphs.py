@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..ranking.workload import Workload
     from ..sampling.sampler import MiniBatchSampler
 
-__all__ = ["SubgraphLoader", "SubgraphView", "level_of"]
-
 
 class _Output(SamplerOutput):
     """An output whose ``edge`` is looked up once it is asked for."""

@@ -13,9 +13,6 @@ from ..graph.csc import CSC
 from ..graph.field_version import FieldVersion
 from ..system.threads import ForkLock
 
-__all__ = ["WaitingEdges"]
-
-
 _PROPERTIES = [
     *("shape", "dtype", "device", "layout", "ndim", "nbytes", "requires_grad"),
     *(

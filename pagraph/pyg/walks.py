@@ -21,8 +21,6 @@ from torch_geometric.utils import sort_edge_index  # noqa: E402
 from torch_geometric.utils.num_nodes import maybe_num_nodes  # noqa: E402
 from torch_geometric.utils.sparse import index2ptr  # noqa: E402  (where PyG 2.5 has it, too)
 
-__all__ = ["MetaPath2Vec", "Node2Vec", "random_walk"]
-
 
 def random_walk(
     rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: float = 1.0, q: float = 1.0
