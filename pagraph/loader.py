@@ -141,12 +141,14 @@ class Loader(LoaderControls):
             )
         check_sampler(sampler, graph)
         self._arguments = given  # for pickling
-        self.graph, self.sampler = graph, sampler
+        self.graph = graph
+        self.sampler = sampler
         self.device, accelerator = resolve_accelerator(device)
         room = Budget.parse(sampling_budget, name="sampling_budget")
         samples_there = samples_on_device(sampling_device, self.device, accelerator)
         self.cache_dtype = parse_cache_dtype(cache_dtype)
-        features, outputs = _columns(graph, "fields", fields), _columns(graph, "labels", labels)
+        features = _columns(graph, "fields", fields)
+        outputs = _columns(graph, "labels", labels)
         options = PipelineOptions(
             as_integer("num_workers", num_workers, least=0), prefetch, parse_lookahead(lookahead)
         )

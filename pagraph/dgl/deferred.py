@@ -118,7 +118,8 @@ def parent_columns(
     if not isinstance(parent, dgl.DGLGraph):
         return found
     by_type = dict(zip([*parent.ntypes, *parent.canonical_etypes], _frames(parent), strict=True))
-    types, id_names = [*graph.ntypes, *graph.canonical_etypes], [dgl.NID] * len(graph.ntypes)
+    types = [*graph.ntypes, *graph.canonical_etypes]
+    id_names = [dgl.NID] * len(graph.ntypes)
     id_names += [dgl.EID] * len(graph.canonical_etypes)
     for type_, frame, id_name in zip(types, _frames(graph), id_names, strict=True):
         parent_frame = by_type.get(type_)
@@ -140,8 +141,10 @@ def repoint(columns: list[tuple[Any, Any]]) -> None:
     sampled."""
     for column, (parent_frame, key) in columns:
         own = parent_frame._columns.get(key)
+        # Without an index the column was gathered, by the sampler or a user: its rows are its own.
         if own is not None and column.index is not None and column.storage is not own.storage:
-            column.storage, column.scheme = own.storage, own.scheme
+            column.storage = own.storage
+            column.scheme = own.scheme
 
 
 def _is_gathered(column: Any) -> bool:
@@ -193,11 +196,14 @@ class NarrowColumn(Column):
     @property
     def data(self) -> Tensor:
         """The values; DGL's own attribute."""
-        rows, index = self.storage, self.index
+        rows = self.storage
+        index = self.index
         if isinstance(rows, NarrowRows):
             ids = index.flatten() if isinstance(index, _LazyIndex) else index
             values = rows.materialize() if ids is None else rows[ids.cpu()]
-            self.index, self.storage = None, values
+            # The index first, as no ids fit the values; DGL's `data` then finds a plain column.
+            self.index = None
+            self.storage = values
         result: Tensor = Column.data.fget(self)
         return result
 
@@ -227,6 +233,7 @@ class NarrowColumn(Column):
 
 
 def _narrow(column: Any) -> Any:
+    # DGL's methods make a plain Column of any kind of column.
     column.__class__ = NarrowColumn
     return column
 

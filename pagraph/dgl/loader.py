@@ -38,8 +38,7 @@ from .convert import dgl_graph, restore_structures, structures_of
 from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
-from .node_source import NodeSource
-from .subgraph_source import SubgraphSource
+from .native_sources import NodeSource, SubgraphSource
 from .workload import is_edge_sampler, native_sampler, runs_users_code, sharing_sampler, workload_of
 
 dgl = import_dgl()
@@ -193,21 +192,24 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         kwargs["num_workers"] = as_integer("num_workers", kwargs.get("num_workers", 0))
         self._arguments = given | kwargs  # for pickling
         check_parts(graph, graph_sampler)
-        self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
-        self.use_ddp, self.ddp_seed, self.use_uva, self.gpu_cache = (
-            use_ddp,
-            ddp_seed,
-            use_uva,
-            gpu_cache,
-        )
-        self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
-        self.cache, self.cache_policy, self.seed = cache, cache_policy, seed
-        self.lookahead, self.memory = lookahead, memory
+        self.graph = graph
+        self.indices = indices
+        self.graph_sampler = graph_sampler
+        self.use_ddp = use_ddp
+        self.ddp_seed = ddp_seed
+        self.use_uva = use_uva
+        self.gpu_cache = gpu_cache
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.cpu_affinity_enabled = False
+        self.cache = cache
+        self.cache_policy = cache_policy
+        self.seed = seed
+        self.lookahead = lookahead
+        self.memory = memory
         self.cache_dtype = parse_cache_dtype(cache_dtype)
-        self.prefetch, self.device = (
-            as_integer("prefetch", prefetch),
-            batch_device(device, graph, use_uva),
-        )
+        self.prefetch = as_integer("prefetch", prefetch)
+        self.device = batch_device(device, graph, use_uva)
         self.other_storages: dict[str, Any] = {}
         ids = tensor_indices(indices)
         flags = {
@@ -219,7 +221,8 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         )
         for name, value in flags.items():
             setattr(self, name, value)
-        ranks, generator = process_ranks(ddp_seed) if use_ddp else None, kwargs.get("generator")
+        ranks = process_ranks(ddp_seed) if use_ddp else None
+        generator = kwargs.get("generator")
         order: SeedOrder | DatasetOrder = (
             SeedOrder(
                 ids,
@@ -233,7 +236,8 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             if isinstance(ids, torch.Tensor | Mapping)
             else DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
         )
-        self._order, self.batch_dependency = order, batch_dependency
+        self._order = order
+        self.batch_dependency = batch_dependency
         # Refuses bad fan-outs, and a wrong `batch_dependency`, now and not with the first batch.
         recognised = native_sampler(graph, graph_sampler)
         native = recognised if isinstance(order, SeedOrder) else None
@@ -356,7 +360,8 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         if not hasattr(os, "sched_setaffinity"):
             yield
             return
-        allowed, threads = os.sched_getaffinity(0), get_num_threads()
+        allowed = os.sched_getaffinity(0)
+        threads = get_num_threads()
         loading, computing = _divide(allowed, self.num_workers, loader_cores, compute_cores)
         try:
             os.sched_setaffinity(0, computing)

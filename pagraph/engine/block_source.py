@@ -83,8 +83,12 @@ class BlockSource:
         pools: BufferPools,
         device_sampler: DeviceSampler | None = None,
     ) -> None:
-        self._graph, self._sampler, self._fields, self._pools = graph, sampler, fields, pools
-        self._features, self._labels = tuple(features), tuple(labels)
+        self._graph = graph
+        self._sampler = sampler
+        self._fields = fields
+        self._pools = pools
+        self._features = tuple(features)
+        self._labels = tuple(labels)
         self._device_sampler = device_sampler
         # A sampler of links has types in all of its batches.
         self._drops_types = graph.is_homogeneous

@@ -114,7 +114,8 @@ class Engine(Generic[T]):
             options: Threads and depth. Default: as before.
             worker_init_fn: Called with the worker's number in each thread.
         """
-        fields, accelerator = self.fields, self.accelerator
+        fields = self.fields
+        accelerator = self.accelerator
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
             source.sample,

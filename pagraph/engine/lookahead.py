@@ -48,7 +48,8 @@ class LookedAhead:
         ahead: int,
     ) -> None:
         sample = partial(_sample, steps, recorder)
-        load, fetch = _Loading(recorder), partial(_fetch, steps, recorder)
+        load = _Loading(recorder)
+        fetch = partial(_fetch, steps, recorder)
         if not threads:
             self._sampled: Any = SerialStage(source, sample)
             self._loaded: Any = SerialStage(

@@ -105,7 +105,8 @@ class Ranker:
     """Ranks by the loader's policy, or where memory does not allow that by a few batches."""
 
     def __init__(self, workload: Workload, policy: Policy) -> None:
-        self.workload, self.policy = workload, policy
+        self.workload = workload
+        self.policy = policy
 
     def __call__(self, types: Collection[RowType]) -> Mapping[RowType, Ranking]:
         """Rank the rows of these types; see ``Workload.rank``."""

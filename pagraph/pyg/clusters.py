@@ -92,7 +92,8 @@ class ClusterData(_pyg.ClusterData):
                 f"num_parts must be at most the number of vertices {data.num_nodes}, got "
                 f"{num_parts}"
             )
-        self.recursive, self.keep_inter_cluster_edges = recursive, keep_inter_cluster_edges
+        self.recursive = recursive
+        self.keep_inter_cluster_edges = keep_inter_cluster_edges
         self.sparse_format = sparse_format
         folder = os.path.join(
             save_dir or "", f"part_{num_parts}{'_recursive' if recursive else ''}"
@@ -142,7 +143,8 @@ class ClusterData(_pyg.ClusterData):
 
 def _is_partition(saved: Any, data: Any, num_parts: int) -> bool:
     """Whether these are so many clusters of the graph of ``data``."""
-    nodes, edges = int(data.num_nodes), data.edge_index.shape[1]
+    nodes = int(data.num_nodes)
+    edges = data.edge_index.shape[1]
     arrays = saved.indptr, saved.index, saved.partptr, saved.node_perm, saved.edge_perm
     lengths = nodes + 1, edges, num_parts + 1, nodes, edges
     if not all(_is_ids(array, length) for array, length in zip(arrays, lengths, strict=True)):
@@ -197,10 +199,8 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
             )
         self.cluster_data = cluster_data
         partition = cluster_data.partition
-        count, dtype = (
-            len(partition.node_perm),
-            id_dtype(len(partition.node_perm), len(partition.index)),
-        )
+        count = len(partition.node_perm)
+        dtype = id_dtype(len(partition.node_perm), len(partition.index))
         rows = CSC(partition.indptr.cpu().to(dtype), partition.index.cpu().to(dtype), count)
         self._view: SubgraphView = SubgraphView(
             data=cluster_data.data,

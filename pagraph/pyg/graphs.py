@@ -159,7 +159,8 @@ def _from_coo(edge_index: Tensor, counts: tuple[int, int], name: str) -> CSC:
 
 def _sparse(store: Any) -> tuple[Tensor, Tensor] | None:
     """``indptr`` and ``indices`` of a ``SparseTensor``, where a store has one."""
-    adj, adj_t = store.get("adj", None), store.get("adj_t", None)
+    adj = store.get("adj", None)
+    adj_t = store.get("adj_t", None)
     if isinstance(adj, SparseTensor):
         indptr, indices, _ = adj.csc()
     elif isinstance(adj_t, SparseTensor):
@@ -217,13 +218,12 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
     for ntype in graph.node_types:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
-        store, csc = data if isinstance(data, Data) else data[etype], graph.csc_of(etype)
+        store = data if isinstance(data, Data) else data[etype]
+        csc = graph.csc_of(etype)
         store.edge_index = csc.ends_by_id() if csc.disk_pages is None else WaitingEdges.of(csc)
     for ntype in graph.node_types:
-        store, fields = (
-            data._store if isinstance(data, Data) else data[ntype],
-            graph.node_fields(ntype),
-        )
+        store = data._store if isinstance(data, Data) else data[ntype]
+        fields = graph.node_fields(ntype)
         for name, values in fields.items():
             theirs = _NAMES.get(name, name)
             theirs = name if theirs in fields else theirs

@@ -105,7 +105,8 @@ def _counts(data: Any, sampler: Any) -> dict[str, int] | None:
 def _typed(types: list[str], input_nodes: Any) -> tuple[str, Any]:
     """The vertex type, and which of its vertices."""
     if isinstance(input_nodes, str):
-        ntype, nodes = input_nodes, None
+        ntype = input_nodes
+        nodes = None
     elif (
         isinstance(input_nodes, tuple | list)
         and len(input_nodes) == 2

@@ -172,7 +172,8 @@ def link_metadata(
         ``src_index`` and ``dst_pos_index`` of shape ``(p,)``, ``dst_neg_index`` of shape ``(p,)``
         or ``(p, amount)``, and the times of the pairs or None.
     """
-    count, time = len(inputs.row), inputs.time
+    count = len(inputs.row)
+    time = inputs.time
     if negatives is not None and not negatives.has_sources:
         negative = (
             pairs.dst[count:].view(-1, count) if count else pairs.dst.view(int(negatives.amount), 0)
@@ -216,7 +217,8 @@ def checked_edge_label_index(data: Any, edge_label_index: Any) -> Any:
             f"got {got}"
         )
     if isinstance(edge_label_index[0], str):
-        edge_type, links = edge_label_index, None
+        edge_type = edge_label_index
+        links = None
     elif len(edge_label_index) == 2:
         edge_type, links = edge_label_index
     else:

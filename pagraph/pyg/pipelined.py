@@ -201,7 +201,8 @@ class Pipelined(LoaderControls):
         loader: Any = self
         # A method: a loader that refers to itself would wait for the collector.
         vars(self).pop("collate_fn", None)
-        self._options, self._filter_fn = options, filter_fn
+        self._options = options
+        self._filter_fn = filter_fn
         order = order_of(loader, options["seed"])
         self._streams = isinstance(order, StreamOrder)
         self._device = None if options["device"] is None else resolve_device(options["device"])

@@ -100,9 +100,11 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         self.num_steps = as_integer("num_steps", num_steps, least=1)
         self._batch_size = as_integer("batch_size", batch_size, least=1)
         self.sample_coverage = as_integer("sample_coverage", sample_coverage, least=0)
-        self.save_dir, self.log = save_dir, log
+        self.save_dir = save_dir
+        self.log = log
         graph = core_graph(data)
-        self.N, self.E = graph.num_nodes, graph.num_edges
+        self.N = graph.num_nodes
+        self.E = graph.num_edges
         draws: Any = (
             self._core() if type(self)._sample_nodes is GraphSAINTSampler._sample_nodes else None
         )
@@ -188,9 +190,12 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
         node_count = torch.zeros(self.N, dtype=torch.int64, device="cpu")
         edge_count = torch.zeros(self.E, dtype=torch.int64, device="cpu")
-        lock, first = threading.Lock(), derive_key(random_key() if seed is None else seed, _NORM)
+        lock = threading.Lock()
+        first = derive_key(random_key() if seed is None else seed, _NORM)
         threads = 1 if self._view.core is None else default_threads()
-        pools, total, batches = BufferPools(max_free=threads), 0, 0
+        pools = BufferPools(max_free=threads)
+        total = 0
+        batches = 0
 
         def count(progress: Any, key: int) -> None:
             nonlocal total

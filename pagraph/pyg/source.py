@@ -123,9 +123,14 @@ class SubgraphSource:
         calls_stores_ahead: bool,
         sender: Sender | None,
     ) -> None:
-        self._view, self._joiner, self._device, self._pins = view, joiner, device, pins
-        self._fields, self._pools = engine.fields, engine.pools
-        self._calls_stores_ahead, self._sender = calls_stores_ahead, sender
+        self._view = view
+        self._joiner = joiner
+        self._device = device
+        self._pins = pins
+        self._fields = engine.fields
+        self._pools = engine.pools
+        self._calls_stores_ahead = calls_stores_ahead
+        self._sender = sender
         # Ours is a function of a key, for any number of threads.
         self._is_ours = view.is_ours
         self._lock: AbstractContextManager[object] = (

@@ -83,7 +83,8 @@ def _apart(row: Any, col: Any) -> tuple[Any, Any]:
         and col.is_contiguous()
     ):
         return row, col
-    begin, count = row.storage_offset(), len(row)
+    begin = row.storage_offset()
+    count = len(row)
     # Of no edges both rows begin at the same place.
     if not count or row._cdata == col._cdata or col.storage_offset() != begin + count:
         return row, col

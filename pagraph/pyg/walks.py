@@ -103,7 +103,8 @@ class Node2Vec(PyGNode2Vec):
         self.walk_length = walk_length - 1
         self.context_size = context_size
         self.walks_per_node = walks_per_node
-        self.p, self.q = p, q
+        self.p = p
+        self.q = q
         self.num_negative_samples = num_negative_samples
         self._graph = Graph(CSC(self.rowptr, self.col, self.num_nodes))
         self._walks = RandomWalks(self.walk_length, p=p, q=q, edge_dir="in", stay=True)

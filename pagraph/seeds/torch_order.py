@@ -107,7 +107,9 @@ class SamplerOrder:
     def __init__(
         self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None
     ) -> None:
-        self._batches, self._num_items, self._generator = batches, num_items, generator
+        self._batches = batches
+        self._num_items = num_items
+        self._generator = generator
         self._is_cut = type(batches) is BatchSampler  # by torch, from what a sampler gives
         self._sampler: Any = getattr(batches, "sampler", None)
         self._in_order = self._is_cut and is_sequence(self._sampler)
@@ -238,7 +240,8 @@ class SamplerOrder:
 
     def _cut(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Cut places into batches as torch's ``BatchSampler`` does."""
-        size, count = self._batches.batch_size, len(places)
+        size = self._batches.batch_size
+        count = len(places)
         whole, rest = divmod(count, size)
         number = whole if self._batches.drop_last or rest == 0 else whole + 1
         return places, (torch.arange(1, number + 1, device="cpu") * size).clamp(max=count)
@@ -247,7 +250,8 @@ class SamplerOrder:
         """Batch ``index`` of a planned epoch."""
         key = batch_key(plan.key, index, self._ranks)
         if isinstance(plan, _Listed) and plan.places is not None and plan.ends is not None:
-            begin, end = 0 if index == 0 else int(plan.ends[index - 1]), int(plan.ends[index])
+            begin = 0 if index == 0 else int(plan.ends[index - 1])
+            end = int(plan.ends[index])
             # A copy: as ``input_id`` it is the user's to write to, and the epoch's places may be
             # saved yet.
             return Ticket(plan.epoch, index, key, plan.places[begin:end].clone())
@@ -277,7 +281,9 @@ class StreamOrder:
     def __init__(
         self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None
     ) -> None:
-        self._batches, self._num_items, self._generator = batches, num_items, generator
+        self._batches = batches
+        self._num_items = num_items
+        self._generator = generator
         self._ranks = ranks_of(getattr(batches, "sampler", None))
         self.seed = seed
         self.batch_size: int | None = getattr(batches, "batch_size", None)
@@ -321,7 +327,8 @@ def order_of(loader: DataLoader[Any], seed: int | None) -> SeedOrder | SamplerOr
     Raises:
         TypeError, ValueError: ``seed`` is not an integer of 64 bits, or batches are not to be made.
     """
-    seed, batches = check_seed("seed", seed), loader.batch_sampler
+    seed = check_seed("seed", seed)
+    batches = loader.batch_sampler
     if batches is None:
         raise ValueError("batch_size must be at least 1, got None")
     sampler = getattr(batches, "sampler", None)
