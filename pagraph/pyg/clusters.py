@@ -219,14 +219,13 @@ def _joined(view: SubgraphView, output: Any) -> Any:
         if name == "num_nodes":
             batch.num_nodes = len(output.node)
             continue
-        index = (
-            output.node
-            if view.data.is_node_attr(name)
-            else output.edge
-            if view.data.is_edge_attr(name)
-            else None
-        )
-        if index is not None:
-            batch[name] = selected(value, index, view.data.__cat_dim__(name, value))
+        # Vertices first, as in PyG: what has as many rows as either is one of vertices.
+        if view.data.is_node_attr(name):
+            index = output.node
+        elif view.data.is_edge_attr(name):
+            index = output.edge
+        else:
+            continue  # Of the whole graph: the copy has it.
+        batch[name] = selected(value, index, view.data.__cat_dim__(name, value))
     batch.edge_index = torch.stack([output.row, output.col])
     return batch

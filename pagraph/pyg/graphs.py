@@ -102,6 +102,8 @@ class _Conversions:
     """Memoizes the CSC of each tensor that is alive, by the tensor's version."""
 
     def __init__(self) -> None:
+        # Held while arrays are made, so that loaders that are made at once make them once. A fork
+        # lock: torch's workers are forked while other threads may convert.
         self._lock = ForkLock()
         self._known: Any = WeakTensorKeyDictionary()
 
@@ -226,11 +228,13 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
         fields = graph.node_fields(ntype)
         for name, values in fields.items():
             theirs = _NAMES.get(name, name)
-            theirs = name if theirs in fields else theirs
+            if theirs in fields:  # A graph with both "feat" and "x" keeps both.
+                theirs = name
             _put(store, theirs, values, store.is_node_attr, f"vertex field {name!r}")
     for etype in graph.edge_types:
         store = data._store if isinstance(data, Data) else data[etype]
         for name, values in graph.edge_fields(etype).items():
+            # PyG tells a Data's attributes apart by their length, and then by "edge" in the name.
             taken = isinstance(data, Data) and (name in store or data.num_nodes == data.num_edges)
             theirs = f"edge_{name}" if taken and "edge" not in name else name
             if theirs != name:
@@ -252,11 +256,8 @@ def save_data(graph: Graph, path: str | os.PathLike[str]) -> None:
         ValueError: PyG has another use for a field's name, or vertices and edges would share it;
             see :func:`to_pyg`.
     """
-    data = (
-        Data()
-        if (graph.node_types, graph.edge_types) == ([NODE_TYPE], [EDGE_TYPE])
-        else HeteroData()
-    )
+    has_names = (graph.node_types, graph.edge_types) != ([NODE_TYPE], [EDGE_TYPE])
+    data = HeteroData() if has_names else Data()
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         try:
@@ -388,7 +389,7 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
             data = _data_of(content)
             check_fits(path, 8 * int(data.num_nodes or 0), "the vertices' index")
             return whole_graph(data, path)
-    except Exception as error:  # of a file, anything may be wrong
+    except Exception as error:  # In a file, anything may be wrong.
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
 
 

@@ -96,6 +96,7 @@ class Attributes:
 
 
 def _held(value: Any) -> Any:
+    # Large things are not kept alive by this; numbers and lists cannot be referred to weakly.
     if isinstance(value, Tensor | np.ndarray):
         return weakref.ref(value)
     return lambda: value
@@ -162,6 +163,7 @@ class Arrays:
     """Memoizes NumPy arrays as tensors over the same memory, so that versions can be compared."""
 
     def __init__(self) -> None:
+        # Held for a look at one dictionary entry; nothing else is locked under it.
         self._lock = threading.Lock()
         self._tensors: dict[Name, tuple[Any, Tensor | None]] = {}
 
@@ -223,6 +225,7 @@ def version_of(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return None
     with torch._C.DisableTorchFunctionSubclass():
+        # A tensor that requires gradients belongs into the graph of the reader's own step.
         if value.requires_grad or value.is_inference():
             return None
         return FieldVersion.of(value) if value.layout == torch.strided else value._version
@@ -275,7 +278,11 @@ class Joiner:
         self._filter_fn = filter_fn
         self._arrays = Arrays()
         self._labels: dict[Name, str] = {}
+        # Replaced as a whole, without a lock: threads that find other attributes at once classify
+        # the same ones, and each goes on with its own result.
         self._levels: Levels | None = None
+        # Held while a user's stores are asked, and by who asks them alone; it is the last lock
+        # taken, and what runs under it is the user's and PyG's.
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -322,7 +329,7 @@ class Joiner:
             nodes, written, bounds = of_type[key]
             value = stores[key]._mapping[attribute]
             values = plain_rows(name, value, self._arrays)
-            if nodes is None or values is None:
+            if nodes is None or values is None:  # PyG's to select, as it is.
                 versions[name] = version_of(value)
                 continue
             label = self._labels.get(name) or self._add(name)
@@ -343,6 +350,7 @@ class Joiner:
         right = {}
         for place, (name, _, nodes, written) in enumerate(reading.wanted):
             before, tensor = known.get(name, (None, None))
+            # A transform of the sampler's output may have replaced the vertices or written to them.
             if before is None or tensor is None or written is None:
                 continue
             if before.nodes is nodes and before.written == written:
@@ -399,7 +407,7 @@ class Joiner:
         if name not in self._labels:
             source = partial(_present, self._view, self._arrays, name)
             self._fields.add_source(label, source, row_type=name[0] or NODE_TYPE)
-            self._labels[name] = label  # only now: other threads read what is in here
+            self._labels[name] = label  # Only now: other threads read what is in here.
         return label
 
 

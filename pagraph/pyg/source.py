@@ -63,6 +63,7 @@ class Sender:
             All that this thread has made on the accelerator, PyG's own selections too; to arrive
             before it is used.
         """
+        # Rows that fields have put on the device arrive by events of their own.
         skipped = {id(tensor) for tensor in there}
         waiting: dict[int, Tensor] = {}
         others: list[Tensor] = []
@@ -75,10 +76,11 @@ class Sender:
             return tensor
 
         batch.apply(note)
+        # PyG may have selected attributes that lie on the device, on this thread's stream.
         made = self._accelerator.current_stream.record()
         stream = self._accelerator.stream("copying")
         with stream.use():
-            stream.wait_for(made)  # so that one event is enough for both
+            stream.wait_for(made)  # So that one event is enough for both.
             begun = stream.record()
             copies = self._ring.upload(tensor.contiguous() for tensor in waiting.values())
             ready = stream.record()
@@ -131,7 +133,8 @@ class SubgraphSource:
         self._pools = engine.pools
         self._calls_stores_ahead = calls_stores_ahead
         self._sender = sender
-        # Ours is a function of a key, for any number of threads.
+        # Ours is a function of a key, for any number of threads; a user's own sampler is called by
+        # one thread at a time over all loaders that share it.
         self._is_ours = view.is_ours
         self._lock: AbstractContextManager[object] = (
             nullcontext() if self._is_ours else lock_of(view.sampler)
@@ -255,13 +258,13 @@ class SubgraphSource:
 
 
 def _pinned(tensor: Any) -> Any:
-    return (
-        tensor.pin_memory()
-        if tensor.device.type == "cpu" and tensor.layout == torch.strided
-        else tensor
-    )
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:  # Torch pins no others.
+        return tensor
+    return tensor.pin_memory()
 
 
 def _total(tensors: Any) -> int:
     """Length of a tensor, or of all in a mapping."""
-    return sum(map(len, tensors.values())) if isinstance(tensors, Mapping) else len(tensors)
+    if isinstance(tensors, Mapping):
+        return sum(len(tensor) for tensor in tensors.values())
+    return len(tensors)

@@ -153,26 +153,24 @@ class SamplerOrder:
         if self._distributed:
             return torch.tensor([self._sampler.epoch], device="cpu")
         places, ends = self._listed
-        return (
-            places.clone()
-            if self._is_cut
-            else torch.cat([torch.tensor([len(ends)], device="cpu"), ends, places])
-        )
+        if self._is_cut:
+            return places.clone()
+        # One tensor for a user's own batches: their number, where each ends, and all places.
+        return torch.cat([torch.tensor([len(ends)], device="cpu"), ends, places])
 
     def plan(self, epoch: int) -> EpochPlan:
         """Decide epoch number ``epoch``: this draws from torch's generator, and runs the
         sampler."""
-        batches = None if self._is_cut else iter(self._batches)  # torch calls this first, too
+        # In torch's order: first the batch sampler's iterator, then the seed of the workers, then
+        # the batches.
+        batches = None if self._is_cut else iter(self._batches)
         drawn = random_key(self._generator)
         if batches is not None:
+            nothing = torch.empty(0, dtype=torch.int64, device="cpu")
             places = [places_of(batch, self._num_items) for batch in batches]
-            ends = torch.tensor(
-                [len(batch) for batch in places], dtype=torch.int64, device="cpu"
-            ).cumsum(0)
-            self._listed = (
-                torch.cat(places) if places else torch.empty(0, dtype=torch.int64, device="cpu"),
-                ends,
-            )
+            lengths = [len(batch) for batch in places]
+            ends = torch.tensor(lengths, dtype=torch.int64, device="cpu").cumsum(0)
+            self._listed = torch.cat([nothing, *places]), ends
         elif not self._in_order:
             self._listed = self._cut(self._drawn_places())
         return self.replan(epoch, drawn)
@@ -207,19 +205,20 @@ class SamplerOrder:
         if self._distributed:
             self._sampler.set_epoch(int(saved[0]))
             return self._cut(places_of(list(self._sampler), self._num_items))
-        count = 0 if self._is_cut else int(saved[0])
-        places, ends = (saved, None) if self._is_cut else (saved[1 + count :], saved[1 : 1 + count])
+        places = saved
+        ends = None
+        if not self._is_cut:
+            count = int(saved[0])
+            ends = saved[1 : 1 + count]
+            places = saved[1 + count :]
         if len(places) and not 0 <= int(places.min()) <= int(places.max()) < self._num_items:
             raise ValueError(
                 f"the saved permutation must hold places in [0, {self._num_items}), it does not"
             )
         if ends is None:
             return self._cut(places.clone())
-        if (
-            count < 0
-            or len(ends) < count
-            or (torch.diff(ends, prepend=torch.tensor([0], device="cpu")) < 0).any()
-        ):
+        steps = torch.diff(ends, prepend=torch.tensor([0], device="cpu"))
+        if count < 0 or len(ends) < count or (steps < 0).any():
             raise ValueError("the saved permutation must begin with where batches end, it does not")
         if len(places) != (int(ends[-1]) if count else 0):
             raise ValueError(
