@@ -139,13 +139,17 @@ class Loader(LoaderControls):
                 f"{type(graph).__name__}"
             )
         check_sampler(sampler, graph)
-        self._arguments = given  # for pickling
-        self.graph, self.sampler = graph, sampler
+        # For pickling: a loader is made again with what was given, as it was given.
+        self._arguments = given
+        self.graph = graph
+        self.sampler = sampler
         self.device, accelerator = resolve_accelerator(device)
         room = Budget.parse(sampling_budget, name="sampling_budget")
         samples_there = samples_on_device(sampling_device, self.device, accelerator)
         self.cache_dtype = parse_cache_dtype(cache_dtype)
-        features, outputs = _columns(graph, "fields", fields), _columns(graph, "labels", labels)
+        # Names are checked before the engine is made, which may reserve memory on a device.
+        features = _columns(graph, "fields", fields)
+        outputs = _columns(graph, "labels", labels)
         options = PipelineOptions(
             as_integer("num_workers", num_workers, least=0), prefetch, parse_lookahead(lookahead)
         )
@@ -174,7 +178,8 @@ class Loader(LoaderControls):
                 )
         self._device_sampler: DeviceSampler | None = None
         if accelerator is not None and samples_there:
-            from .sampling.gpu.sampler import DeviceSampler  # a module that nobody needs on the CPU
+            # Imported here: on the CPU nobody needs the device's kernels.
+            from .sampling.gpu.sampler import DeviceSampler
 
             usual = (order.batch_size, ids.dtype) if isinstance(ids, torch.Tensor) else None
             self._device_sampler = DeviceSampler(graph, sampler, accelerator, room, usual)  # type: ignore[arg-type]
@@ -247,23 +252,26 @@ def loader_seeds(
     if of_links:
         sizes = {etype: graph.csc_of(etype).num_edges for etype in graph.edge_types}
     what = "edge" if of_links else "vertex"
-    if not isinstance(seeds, Mapping) and len(sizes) > 1:
-        raise ValueError(
-            f"seeds must be a mapping from {what} type for the types {list(sizes)}, got none"
-        )
+    by_type = seeds
+    if not isinstance(seeds, Mapping):
+        if len(sizes) > 1:
+            raise ValueError(
+                f"seeds must be a mapping from {what} type for the types {list(sizes)}, got none"
+            )
+        by_type = {next(iter(sizes)): seeds}
     checked = {}
-    for kind, given in (
-        seeds if isinstance(seeds, Mapping) else {next(iter(sizes)): seeds}
-    ).items():
+    for kind, given in by_type.items():
         name = f"seeds[{kind!r}]" if isinstance(seeds, Mapping) else "seeds"
         if kind not in sizes:
             raise KeyError(f"seeds must be of {what} types among {list(sizes)}, got {kind!r}")
+        # Of an edge seeds are either its id, or a pair of vertices that need not be an edge.
         pairs = _pairs(name, given, graph, kind) if of_links else None
         if pairs is not None and sampler.exclude:  # type: ignore[union-attr]
             raise ValueError(
                 f"{name} must be ids of edges, of which some are to be excluded, got pairs"
             )
         checked[kind] = seed_ids(given, sizes[kind], name, what) if pairs is None else pairs
+    # Batches of one type are plain; an empty mapping has no tensor to give.
     if graph.is_homogeneous and checked:
         return next(iter(checked.values()))
     return checked

@@ -13,9 +13,8 @@ from typing import Any
 
 from .convert import core_graph, load_saved_graph, to_dgl
 from .graphbolt import GraphBoltMissingError, import_dgl
-from .hard_negatives import HardNegatives
-from .layer_sampler import LayerSampler
 from .loader import DataLoader
+from .samplers import HardNegatives, LayerSampler
 
 __all__ = [
     "DataLoader",

@@ -24,18 +24,6 @@ from .graphbolt import import_dgl
 
 dgl = import_dgl()
 
-__all__ = [
-    "batch_device",
-    "check_devices",
-    "check_keywords",
-    "check_parts",
-    "check_seeds",
-    "gpu_cache_budget",
-    "process_ranks",
-    "recreated",
-    "tensor_indices",
-]
-
 
 def check_parts(graph: Any, sampler: Any) -> None:
     """Check the least that a graph and a sampler must have.
@@ -285,9 +273,13 @@ def check_seeds(graph: Any, indices: Any, sampler: Any, native: MiniBatchSampler
         check_range("indices", indices, native.num_clusters, IndexError)
     if _samples_as(sampler, _EDGE_WISE):
         _check_exclusion(sampler)
-        kind, types, count = "edge", graph.canonical_etypes, graph.num_edges
+        kind = "edge"
+        types = graph.canonical_etypes
+        count = graph.num_edges
     elif (native is not None and native.seeds_are_vertices) or _samples_as(sampler, _NODE_WISE):
-        kind, types, count = "node", graph.ntypes, graph.num_nodes
+        kind = "node"
+        types = graph.ntypes
+        count = graph.num_nodes
     else:
         return
     if isinstance(indices, Tensor):
@@ -333,10 +325,8 @@ def _is_type(graph: Any, kind: str, name: Any) -> bool:
 
 
 def _check_exclusion(sampler: Any) -> None:
-    mode, needs = (
-        sampler.exclude,
-        {"self": None, "reverse_id": "reverse_eids", "reverse_types": "reverse_etypes"},
-    )
+    mode = sampler.exclude
+    needs = {"self": None, "reverse_id": "reverse_eids", "reverse_types": "reverse_etypes"}
     if not isinstance(mode, str):
         return
     if mode not in needs:

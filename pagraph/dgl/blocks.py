@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..graph import _csc
 from ..system.buffers import BufferPools
-from .deferred import sub_columns
+from .deferred import sub_frame
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..graph.minibatch import Block, HeteroBlock
     from ..system.buffers import BufferPool
-
-__all__ = ["EDGE_WEIGHTS", "BlockBuilder", "dgl_block"]
 
 EDGE_WEIGHTS = "edge_weights"
 """The edge column of a sampler's own weights, named as DGL's LaborSampler names it."""
@@ -49,11 +47,14 @@ class BlockBuilder:
         self._core = core
         self._pools = pools if pools is not None else BufferPools(max_free=0)
         self._idtype = graph.idtype
-        self._ntypes, self._etypes = list(graph.ntypes), list(graph.etypes)
+        self._ntypes = list(graph.ntypes)
+        self._etypes = list(graph.etypes)
         self.numbers = number = {ntype: i for i, ntype in enumerate(self._ntypes)}
         self._canonical = list(graph.canonical_etypes)
         src, dst = ([number[etype[end]] for etype in self._canonical] for end in (0, 2))
         count = len(self._ntypes)
+        # DGL gives a block's vertex types twice, as sources and, numbered after these, as
+        # destinations; a graph has each once.
         self._bipartite = graph_index.from_coo(2 * count, src, [count + d for d in dst], True)
         self._metagraph = graph_index.from_coo(count, src, dst, True)
 
@@ -68,6 +69,7 @@ class BlockBuilder:
                 relation.indices.shape[0], self._pools(("local edge ids", place, etype))
             )
             ends = num_src[etype[0]], block.num_dst[etype[2]]
+            # Blocks are rows of destinations: 2 kinds of vertices, already compressed.
             units.append(
                 heterograph_index.create_unitgraph_from_csr(
                     2, *ends, relation.indptr, relation.indices, ids, _FORMATS, True
@@ -128,7 +130,7 @@ class BlockBuilder:
             relation = block.relations[etype]
             ids = self._core.csc_of(etype).edge_ids
             frame = self._edge_frame(etype, relation.positions, ids, edges.get(etype, _NOTHING))
-            if relation.weights is not None:
+            if relation.weights is not None:  # Of a sampler that corrects for what it draws.
                 frame[EDGE_WEIGHTS] = relation.weights
             edge_frames.append(frame)
         types = (self._ntypes, self._ntypes)
@@ -155,8 +157,10 @@ class BlockBuilder:
         when first read."""
         index = positions if ids is None else _LazyIndex([ids, positions])
         parent = self._graph._edge_frames[self._canonical.index(etype)]
-        frame = _sub_frame(parent, index, positions.shape[0], given)
+        frame = sub_frame(parent, index, positions.shape[0], given)
         values, gathered_at = (positions, None) if ids is None else (ids, positions)
+        # Converted when it is first read: core graphs have the narrowest ids that fit, DGL's all
+        # one dtype.
         deferred = None if values.dtype == self._idtype else self._idtype
         frame._columns[dgl.EID] = Column(
             values, Scheme((), self._idtype), gathered_at, None, deferred
@@ -178,11 +182,9 @@ class BlockBuilder:
         units = []
         for etype in self._canonical:
             src, dst = ends[etype]
-            kinds, num_src, num_dst = (
-                1 if etype[0] == etype[2] else 2,
-                len(nodes[etype[0]]),
-                len(nodes[etype[2]]),
-            )
+            kinds = 1 if etype[0] == etype[2] else 2  # Of vertices: one where it is square.
+            num_src = len(nodes[etype[0]])
+            num_dst = len(nodes[etype[2]])
             shape = kinds, num_src, num_dst
             units.append(
                 heterograph_index.create_unitgraph_from_coo(*shape, src, dst, _FORMATS, by_source)
@@ -225,16 +227,8 @@ class BlockBuilder:
 
 def _node_frame(parent: Any, ids: Tensor, given: Mapping[str, Tensor]) -> Any:
     """A frame of the parent's columns at ``ids``, and ``ids`` themselves."""
-    frame = _sub_frame(parent, ids, ids.shape[0], given)
+    frame = sub_frame(parent, ids, ids.shape[0], given)
     frame._columns[dgl.NID] = Column(ids, Scheme((), ids.dtype))
-    return frame
-
-
-def _sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor]) -> Any:
-    """A frame of the parent's columns at ``index``, in their order; nothing read yet but what is
-    given."""
-    frame = Frame(num_rows=num_rows)
-    frame._columns.update(sub_columns(parent._columns, index, given))
     return frame
 
 

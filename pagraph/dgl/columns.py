@@ -22,7 +22,6 @@ from dgl.frame import Column  # noqa: E402
 if TYPE_CHECKING:
     from ..cache.fields import FieldSet
 
-__all__ = ["Columns", "awaited", "row_counts"]
 
 _Key = tuple[str, Any, str]
 """Kind ("node" or "edge"), type, name."""
@@ -41,7 +40,9 @@ class Columns:
     """
 
     def __init__(self, graph: Any, fields: FieldSet, device: torch.device) -> None:
-        self._graph, self._fields, self._device = graph, fields, device
+        self._graph = graph
+        self._fields = fields
+        self._device = device
         own = isinstance(graph, dgl.DGLGraph)
         self._has_frames = own and type(graph).get_node_storage is dgl.DGLGraph.get_node_storage
         self._roles: dict[_Key, Role] = {}
@@ -69,6 +70,8 @@ class Columns:
         """The key by which a column is read: its field's, or that of a user's own storage."""
         key = kind, type_, name
         if not self._has_frames:
+            # A user's own class may answer with another storage each time, so it is asked again
+            # for each batch.
             try:
                 storage = _storage(self._graph, kind, name, type_)
             except KeyError:
@@ -97,7 +100,7 @@ class Columns:
             key = (kind, type_, name)
             before = self._roles.get(key)
             self._roles[key] = role if before is None else role | before
-            if self._roles[key] != before:
+            if self._roles[key] != before:  # The cache plans by roles: the field is added again.
                 self._added.discard(key)
             if key not in self._added and name in frame_of(self._graph, kind, type_)._columns:
                 self._add(key)
@@ -119,7 +122,9 @@ class Columns:
         self._fields.add_source(
             key, source, row_type=row_type, role=role or Role.INPUT, label=label
         )
-        self._added.add(key)  # only now: other threads look
+        # Only now: other threads look here before they read, without a lock, and must find the
+        # field. Two that add it at once add the same.
+        self._added.add(key)
 
 
 def row_counts(graph: Any) -> dict[RowType, int]:

@@ -25,25 +25,16 @@ from .graphbolt import import_dgl
 dgl = import_dgl()
 from dgl.frame import Frame  # noqa: E402
 
-__all__ = [
-    "FixedExclusion",
-    "WaitingGraph",
-    "by_edge_type",
-    "core_graph",
-    "core_graph_both_ways",
-    "dgl_graph",
-    "excluded_sets",
-    "load_saved_graph",
-    "save_graph",
-    "to_dgl",
-]
-
+# Both refer weakly to their keys, so that a graph's arrays go when the graph goes.
 _core_graphs: weakref.WeakKeyDictionary[Any, tuple[Any, dict[str, Graph]]] = (
     weakref.WeakKeyDictionary()
 )
 _dgl_graphs: weakref.WeakKeyDictionary[Graph, tuple[Any, dict[Any, FieldValue]]] = (
     weakref.WeakKeyDictionary()
 )
+# Guards both dictionaries, also while arrays are made: loaders that are made at once share them.
+# Reentrant, as `dgl_graph` and `core_graph_both_ways` make one conversion of another. DGL is called
+# under it, and none of our threads that have another lock.
 _lock = threading.RLock()
 
 
@@ -57,7 +48,8 @@ def core_graph(graph: Any, edge_dir: str = "in") -> Graph:
     with _lock:
         index, by_direction = _core_graphs.get(graph, (None, {}))
         if index is not structure_mark(graph):
-            index, by_direction = structure_mark(graph), {}
+            index = structure_mark(graph)
+            by_direction = {}
             _core_graphs[graph] = (index, by_direction)
         if edge_dir not in by_direction:
             layout, turn = {"in": ("csc", 1), "out": ("csr", -1)}[edge_dir]
@@ -135,7 +127,7 @@ def _structure(graph: Graph) -> Any:
     data = {}
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
-        own = csc.copy(torch.int64)  # whatever the dtype: DGL sorts rows in place
+        own = csc.copy(torch.int64)  # Whatever the dtype: DGL sorts rows in place.
         data[etype] = ("csc", (own.indptr, own.indices, csc.places()))
     return dgl.heterograph(data, num_nodes_dict=graph.num_nodes_by_type)
 
@@ -158,6 +150,7 @@ def dgl_graph(graph: Graph) -> Any:
             on_disk = any(own.csc_of(etype).disk_pages is not None for etype in own.edge_types)
             result = WaitingGraph(own, _structure) if on_disk else _structure(own)
             before: dict[Any, FieldValue] = {}
+            # Loaders of the result sample these arrays, not copies made of DGL's.
             _core_graphs[result] = (structure_mark(result), {"in": own})
         else:
             result, before = known
@@ -182,11 +175,16 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
         outline = dgl.heterograph(
             dict.fromkeys(core.edge_types, (nothing, nothing)), core.num_nodes_by_type
         )
-        self._core, self._make, self._lock = core, make, ForkLock()
+        self._core = core
+        self._make = make
+        # Threads that ask for the structure at once make it once. A fork lock: a worker process
+        # may be forked while a thread makes it.
+        self._lock = ForkLock()
         self._counts = [core.csc_of(etype).num_edges for etype in outline.canonical_etypes]
         self._outline = self._structure = outline._graph
         counts = [outline.num_nodes(t) for t in outline.ntypes], self._counts
         frames = ([Frame(num_rows=count) for count in of_kind] for of_kind in counts)
+        # DGL's constructor asks the structure for its types; only then does it wait.
         super().__init__(outline._graph, outline.ntypes, outline.etypes, *frames)
         self._structure = None
 
@@ -258,11 +256,13 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
     for (kind, type_, name), values in fields.items():
         if isinstance(values, Tensor):
             frame_of(graph, kind[:-1], type_).update({name: values})
+            continue
+        # Past DGL's own setter, which would read all rows.
+        columns = frame_of(graph, kind[:-1], type_)._columns
+        if isinstance(values, NarrowRows):
+            columns[name] = NarrowColumn(values)
         else:
-            made = (
-                NarrowColumn(values) if isinstance(values, NarrowRows) else waiting_column(values)
-            )
-            frame_of(graph, kind[:-1], type_)._columns[name] = made
+            columns[name] = waiting_column(values)
 
 
 def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
@@ -321,7 +321,8 @@ def excluded_sets(graph: Any, core: Graph, exclude: Any) -> Sets:
     sets = {}
     for etype, ids in _by_type(graph, exclude).items():
         canonical = graph.to_canonical_etype(etype)
-        csc, ids = core.csc_of(canonical), as_ids("ids of excluded edges", ids)
+        csc = core.csc_of(canonical)
+        ids = as_ids("ids of excluded edges", ids)
         sets[canonical] = ExcludedEdges(csc.positions_of(ids[(ids >= 0) & (ids < csc.num_edges)]))
     return sets
 
@@ -336,6 +337,7 @@ class FixedExclusion:
     def sets(self, graph: Any, core: Graph, exclude: Any) -> Sets:
         """The sets of :func:`excluded_sets`; ids are tensors."""
         versions = {etype: FieldVersion.of(ids) for etype, ids in _by_type(graph, exclude).items()}
+        # Threads that ask at once make the same sets, and the last one's stay: no lock is needed.
         known = self._known
         if known is None or known[0] != versions:
             known = self._known = versions, excluded_sets(graph, core, exclude)

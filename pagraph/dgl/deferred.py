@@ -16,27 +16,7 @@ from ..graph.stored_rows import IndexedRows, NarrowRows
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
-from dgl.frame import Column, LazyFeature, Scheme, _LazyIndex  # noqa: E402
-
-__all__ = [
-    "LazyColumn",
-    "NarrowColumn",
-    "column_values",
-    "find_lazy",
-    "frame_of",
-    "gather_others",
-    "map_leaves",
-    "materialise",
-    "moved",
-    "narrow_rows",
-    "parent_columns",
-    "parent_storages",
-    "repoint",
-    "sub_column",
-    "sub_columns",
-    "waiting_column",
-    "waiting_rows",
-]
+from dgl.frame import Column, Frame, LazyFeature, Scheme, _LazyIndex  # noqa: E402
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +117,8 @@ def parent_columns(
     if not isinstance(parent, dgl.DGLGraph):
         return found
     by_type = dict(zip([*parent.ntypes, *parent.canonical_etypes], _frames(parent), strict=True))
-    types, id_names = [*graph.ntypes, *graph.canonical_etypes], [dgl.NID] * len(graph.ntypes)
+    types = [*graph.ntypes, *graph.canonical_etypes]
+    id_names = [dgl.NID] * len(graph.ntypes)
     id_names += [dgl.EID] * len(graph.canonical_etypes)
     for type_, frame, id_name in zip(types, _frames(graph), id_names, strict=True):
         parent_frame = by_type.get(type_)
@@ -159,8 +140,10 @@ def repoint(columns: list[tuple[Any, Any]]) -> None:
     sampled."""
     for column, (parent_frame, key) in columns:
         own = parent_frame._columns.get(key)
+        # Without an index the column was gathered, by the sampler or a user: its rows are its own.
         if own is not None and column.index is not None and column.storage is not own.storage:
-            column.storage, column.scheme = own.storage, own.scheme
+            column.storage = own.storage
+            column.scheme = own.scheme
 
 
 def _is_gathered(column: Any) -> bool:
@@ -212,11 +195,14 @@ class NarrowColumn(Column):
     @property
     def data(self) -> Tensor:
         """The values; DGL's own attribute."""
-        rows, index = self.storage, self.index
+        rows = self.storage
+        index = self.index
         if isinstance(rows, NarrowRows):
             ids = index.flatten() if isinstance(index, _LazyIndex) else index
             values = rows.materialize() if ids is None else rows[ids.cpu()]
-            self.index, self.storage = None, values
+            # The index first, as no ids fit the values; DGL's `data` then finds a plain column.
+            self.index = None
+            self.storage = values
         result: Tensor = Column.data.fget(self)
         return result
 
@@ -246,6 +232,7 @@ class NarrowColumn(Column):
 
 
 def _narrow(column: Any) -> Any:
+    # DGL's methods make a plain Column of any kind of column.
     column.__class__ = NarrowColumn
     return column
 
@@ -286,32 +273,36 @@ def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:
                 _ = frame[name]
 
 
-def sub_columns(
-    columns: Mapping[str, Any], index: Any, given: Mapping[str, Tensor]
-) -> dict[str, Any]:
-    """The rows of a parent's columns at ``index`` (ids, or DGL's lazy ones), deferred, but for
-    those that are given.
+def sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor]) -> Any:
+    """A frame of a parent's columns at ``index`` (ids, or DGL's lazy ones), in the parent's order.
 
-    DGL's own ``subcolumn`` would look up the parent's index of every row at once.
+    Columns are gathered when they are first read, but for the rows that are ``given``. DGL's own
+    ``subcolumn`` would look up the parent's index of every row at once.
     """
-    found: dict[str, Any] = {}
-    for name, column in columns.items():
+    frame = Frame(num_rows=num_rows)
+    columns = frame._columns
+    # Asked once: the length of a weak dictionary takes a call, and a batch has dozens of columns.
+    none_wait = not _known
+    for name, column in parent._columns.items():
         if name in given:
-            found[name] = None  # its place
+            columns[name] = None  # Keeps its place in the order.
             continue
         gathered = column.index is column.device is column.deferred_dtype is None
-        if gathered and type(column) is Column and column._data_nd is None and not _known:
-            # As below, with 20 calls less a batch and column.
-            found[name] = Column(column.storage, column.scheme, index)
+        if none_wait and gathered and type(column) is Column and column._data_nd is None:
+            # `Column(storage, scheme, index)` without its three constructors. The parent's flag
+            # that it is pinned must not come along: whoever has it unpins the memory at its end.
+            child = object.__new__(Column)
+            vars(child).update(vars(column), index=index, pinned_by_dgl=False)
+            columns[name] = child
         else:
-            found[name] = sub_column(column, index)
+            columns[name] = sub_column(column, index)
     for name, rows in given.items():
-        found[name] = Column(rows, Scheme(tuple(rows.shape[1:]), rows.dtype))
-    return found
+        columns[name] = Column(rows, Scheme(tuple(rows.shape[1:]), rows.dtype))
+    return frame
 
 
 def sub_column(column: Any, index: Any) -> Any:
-    """One of :func:`sub_columns`, whatever it is."""
+    """One column of :func:`sub_frame`, whatever it is."""
     if isinstance(column, NarrowColumn) and narrow_rows(column) is not None:
         return column.subcolumn(index.flatten() if isinstance(index, _LazyIndex) else index)
     rows = waiting_rows(column)

@@ -9,13 +9,11 @@ from typing import Any
 import torch
 
 from .graphbolt import import_dgl, is_placeholder
-from .layer_sampler import LayerSampler
+from .samplers import LayerSampler
 from .workload import native_sampler, runs_users_code
 
 dgl = import_dgl()
 from dgl import dataloading  # noqa: E402
-
-__all__ = ["graphbolt_words", "sampling_paths"]
 
 _OURS = "pagraph's kernels"
 _FALLS_BACK = "its own code: no kernel of pagraph samples like it"
@@ -36,7 +34,8 @@ def sampling_paths() -> dict[str, str]:
 
     The loader's own recogniser is asked, about a sampler of each kind.
     """
-    graph, paths = dgl.graph(([0, 1], [1, 0])), {}
+    graph = dgl.graph(([0, 1], [1, 0]))
+    paths = {}
     for name, make in _samplers():
         try:
             sampler = make()
@@ -59,7 +58,8 @@ class _Changed(dataloading.NeighborSampler):
 
 
 def _samplers() -> Iterator[tuple[str, Callable[[], Any]]]:
-    d, inner = dataloading, dataloading.NeighborSampler([1])
+    d = dataloading
+    inner = dataloading.NeighborSampler([1])
     yield "NeighborSampler", lambda: d.NeighborSampler([1])
     yield "a subclass with its own sample_blocks", lambda: _Changed([1])
     yield "MultiLayerFullNeighborSampler", lambda: d.MultiLayerFullNeighborSampler(1)

@@ -18,7 +18,7 @@ from ..sampling.negative import compact_pairs
 from .convert import FixedExclusion, core_graph, excluded_sets
 from .foreign_source import lock_of
 from .graphbolt import import_dgl
-from .native_source import by_type, edge_columns
+from .native_sources import by_type, edge_columns, num_ids
 from .workload import native_negatives
 
 dgl = import_dgl()
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
-    from .node_source import NodeSource
-    from .subgraph_source import SubgraphSource
-
-__all__ = ["EdgeSource"]
+    from .native_sources import NativeSource
 
 Pairs = dict["EdgeType", tuple[Tensor, Tensor]]
 
@@ -69,21 +66,23 @@ class EdgeSource:
     rereads = False
     build = None
 
-    def __init__(self, graph: Any, edge_sampler: Any, inner: NodeSource | SubgraphSource) -> None:
+    def __init__(self, graph: Any, edge_sampler: Any, inner: NativeSource) -> None:
         self._graph = graph
         self._sampler = edge_sampler
         self._inner = inner
-        core = core_graph(graph)  # the edges as they are, whichever way the blocks are sampled
+        core = core_graph(graph)  # The edges as they are, whichever way the blocks are sampled.
         self._csc = {etype: core.csc_of(etype) for etype in graph.canonical_etypes}
         self._negatives = native_negatives(edge_sampler.negative_sampler)
         self._lock = lock_of(edge_sampler)
+        # Most samplers exclude the same edges in each batch: their sets are made once.
         self._fixed = FixedExclusion()
         self._label_names = edge_columns(graph, "prefetch_labels", edge_sampler.prefetch_labels)
         inner.columns.declare("edge", self._label_names, Role.OUTPUT)
 
     def draw(self, ticket: Ticket, recorder: EpochRecorder) -> _Drawn:
         """Call user callbacks in batch order, on their own RNG; seed edges get canonical types."""
-        graph, sampler = self._graph, self._sampler
+        graph = self._graph
+        sampler = self._sampler
         seeds: Any = ticket.seeds
         if isinstance(seeds, Mapping):
             edges = {graph.to_canonical_etype(etype): ids for etype, ids in seeds.items()}
@@ -92,6 +91,8 @@ class EdgeSource:
             edges = {graph.canonical_etypes[0]: seeds}
         negatives = None
         exclude = sampler.exclude
+        # The lock of the sampler, which other loaders may share; held for the user's functions
+        # alone, which know of no lock of ours.
         with self._lock, recorder.time("sampling"):
             if sampler.negative_sampler is not None and self._negatives is None:
                 negatives = sampler.negative_sampler(graph, seeds)
@@ -114,6 +115,7 @@ class EdgeSource:
             make = self._fixed.sets if drawn.exclude is self._sampler.exclude else excluded_sets
             exclude = make(self._graph, self._inner.core, drawn.exclude)
         inner = self._inner.sample_from(nodes, drawn.key, recorder, exclude=exclude)
+        # DGL's pair graphs have all edge types, those without seeds too.
         nothing = torch.empty(0, dtype=idtype, device="cpu")
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
         reads = [*inner.reads, *self._inner.columns.reads("edge", self._label_names, edges)]
@@ -167,5 +169,5 @@ class EdgeSource:
                 builder.graph(structure, sampled.nodes, None) for structure in structures[1:]
             ]
             item = self._inner.to_device((input_nodes, pair_graph, *negative, inner))
-        self._inner.count(sampled.inner, recorder, seeds=sum(map(len, sampled.edges.values())))
+        self._inner.count(sampled.inner, recorder, seeds=num_ids(sampled.edges))
         return item

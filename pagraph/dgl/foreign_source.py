@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
-__all__ = ["ForeignSource", "lock_of"]
-
 
 class _Drawn(NamedTuple):
     """A sampler's item, what else is to be filled in, and the leaves that a user's storages have
@@ -99,17 +97,15 @@ class ForeignSource:
             seeds = map_leaves(seeds, lambda x: x.to(self._device))
         if self._threads:
             materialise(self._graph)
+        # Looked at before the sampler runs: another thread may replace a column meanwhile, and the
+        # batch would hold one that the graph does not have any more.
         before = parent_storages(self._graph)
         with self._lock, recorder.time("sampling"):
             item = self._sampler.sample(self._graph, seeds)
-        return _Drawn(
-            item,
-            [
-                pair
-                for graph in _graphs(item)
-                for pair in parent_columns(graph, self._graph, before)
-            ],
-        )
+        waiting = []
+        for graph in _graphs(item):
+            waiting += parent_columns(graph, self._graph, before)
+        return _Drawn(item, waiting)
 
     def sample(self, drawn: _Drawn, recorder: EpochRecorder) -> Sampled:
         """The sampler has drawn the batch already; reads are the lazy columns of its graphs."""
@@ -118,7 +114,7 @@ class ForeignSource:
         after = None
         device = getattr(self._graph, "device", None)
         if self._accelerator is not None and device is not None and device.type != "cpu":
-            # Ids that DGL has drawn there, a column that is written.
+            # Ids that DGL has drawn there, or a column that the user writes, may be on their way.
             after = self._accelerator.current_stream.record()
         return Sampled(drawn._replace(columns=columns), reads, after)
 
@@ -150,7 +146,7 @@ class ForeignSource:
                 column.frame[column.key] = read
         graphs = _graphs(item)
         blocks = [graph for graph in graphs if graph.is_block]
-        # Or of its subgraph.
+        # Edges of the blocks; where there are none, of the last graph, the sampled subgraph.
         recorder.delivered(edges=sum(graph.num_edges() for graph in blocks or graphs[-1:]))
         return item
 

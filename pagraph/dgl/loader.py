@@ -38,8 +38,7 @@ from .convert import dgl_graph, restore_structures, structures_of
 from .edge_source import EdgeSource
 from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
-from .node_source import NodeSource
-from .subgraph_source import SubgraphSource
+from .native_sources import NodeSource, SubgraphSource
 from .workload import is_edge_sampler, native_sampler, runs_users_code, sharing_sampler, workload_of
 
 dgl = import_dgl()
@@ -49,8 +48,6 @@ from dgl.utils import get_num_threads, get_numa_nodes_cores, set_num_threads  # 
 
 if TYPE_CHECKING:
     from ..sampling.sampler import MiniBatchSampler
-
-__all__ = ["DataLoader"]
 
 logger = logging.getLogger(__name__)
 
@@ -195,21 +192,24 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         kwargs["num_workers"] = as_integer("num_workers", kwargs.get("num_workers", 0))
         self._arguments = given | kwargs  # for pickling
         check_parts(graph, graph_sampler)
-        self.graph, self.indices, self.graph_sampler = graph, indices, graph_sampler
-        self.use_ddp, self.ddp_seed, self.use_uva, self.gpu_cache = (
-            use_ddp,
-            ddp_seed,
-            use_uva,
-            gpu_cache,
-        )
-        self.shuffle, self.drop_last, self.cpu_affinity_enabled = shuffle, drop_last, False
-        self.cache, self.cache_policy, self.seed = cache, cache_policy, seed
-        self.lookahead, self.memory = lookahead, memory
+        self.graph = graph
+        self.indices = indices
+        self.graph_sampler = graph_sampler
+        self.use_ddp = use_ddp
+        self.ddp_seed = ddp_seed
+        self.use_uva = use_uva
+        self.gpu_cache = gpu_cache
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.cpu_affinity_enabled = False
+        self.cache = cache
+        self.cache_policy = cache_policy
+        self.seed = seed
+        self.lookahead = lookahead
+        self.memory = memory
         self.cache_dtype = parse_cache_dtype(cache_dtype)
-        self.prefetch, self.device = (
-            as_integer("prefetch", prefetch),
-            batch_device(device, graph, use_uva),
-        )
+        self.prefetch = as_integer("prefetch", prefetch)
+        self.device = batch_device(device, graph, use_uva)
         self.other_storages: dict[str, Any] = {}
         ids = tensor_indices(indices)
         flags = {
@@ -221,7 +221,8 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         )
         for name, value in flags.items():
             setattr(self, name, value)
-        ranks, generator = process_ranks(ddp_seed) if use_ddp else None, kwargs.get("generator")
+        ranks = process_ranks(ddp_seed) if use_ddp else None
+        generator = kwargs.get("generator")
         order: SeedOrder | DatasetOrder = (
             SeedOrder(
                 ids,
@@ -235,12 +236,13 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             if isinstance(ids, torch.Tensor | Mapping)
             else DatasetOrder(ids, shuffle=shuffle, seed=seed, ranks=ranks)
         )
-        self._order, self.batch_dependency = order, batch_dependency
-        # Refuses bad fan-outs now, not with the first batch.
-        native = native_sampler(graph, graph_sampler)
-        # The same of that.
-        sharing_sampler(native if isinstance(order, SeedOrder) else None, batch_dependency)
-        check_seeds(graph, ids, graph_sampler, native)
+        self._order = order
+        self.batch_dependency = batch_dependency
+        # Refuses bad fan-outs, and a wrong `batch_dependency`, now and not with the first batch.
+        recognised = native_sampler(graph, graph_sampler)
+        native = recognised if isinstance(order, SeedOrder) else None
+        shared = sharing_sampler(native, batch_dependency)
+        check_seeds(graph, ids, graph_sampler, recognised)
         rows = None if gpu_cache is None else gpu_cache_budget(graph, gpu_cache, self.device)
         budget = Budget.parse(cache if rows is None or cache != "auto" else rows)
         # torch's own constructor, not DGL's: it checks the keywords that mean the same to every
@@ -255,7 +257,7 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         )
         self._options = PipelineOptions(self.num_workers, self.prefetch, parse_lookahead(lookahead))
         self._engine: Engine[Any] = Engine(
-            workload_of(graph, graph_sampler, order),
+            workload_of(graph, graph_sampler, order, native),
             policy=resolve_policy(cache_policy),
             budget=budget,
             options=self._options,
@@ -264,39 +266,38 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             memory=memory_budget(memory),
         )
         self._columns = Columns(graph, self._engine.fields, self.device)
-        self._engine.use(self._source(), options=self._epoch_options())
+        self._engine.use(self._source(shared), options=self._epoch_options(shared))
 
     def __iter__(self) -> Iterator[Any]:
         if self._core is not None:
             dgl_graph(self._core)
         # May have been set since.
         worker_init_fn = self.worker_init_fn if self.num_workers else None
+        native = None
+        if isinstance(self._order, SeedOrder):  # A dataset's items mean what the sampler says.
+            native = native_sampler(self.graph, self.graph_sampler)
+        native = sharing_sampler(native, self.batch_dependency)
         return self._engine.start(
-            self._source(), options=self._epoch_options(), worker_init_fn=worker_init_fn
+            self._source(native),
+            options=self._epoch_options(native),
+            worker_init_fn=worker_init_fn,
         )
 
-    def _native(self) -> MiniBatchSampler | None:
-        native = (
-            native_sampler(self.graph, self.graph_sampler)
-            if isinstance(self._order, SeedOrder)
-            else None
-        )
-        return sharing_sampler(native, self.batch_dependency)
-
-    def _epoch_options(self) -> PipelineOptions:
+    def _epoch_options(self, native: MiniBatchSampler | None) -> PipelineOptions:
         """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are
         asked for."""
-        users = self._native() is None or runs_users_code(self.graph_sampler)
-        return PipelineOptions(0, 0, 0) if users and not self._options.workers else self._options
+        if self._options.workers:
+            return self._options
+        if native is None or runs_users_code(self.graph_sampler):
+            return PipelineOptions(0, 0, 0)
+        return self._options
 
-    def _source(self) -> BatchSource[Any]:
-        """Makes the batches of graph and sampler as they are now."""
-        graph, sampler, native, engine = (
-            self.graph,
-            self.graph_sampler,
-            self._native(),
-            self._engine,
-        )
+    def _source(self, native: MiniBatchSampler | None) -> BatchSource[Any]:
+        """Makes the batches of graph and sampler as they are now; by our kernels where there is a
+        ``native`` sampler."""
+        graph = self.graph
+        sampler = self.graph_sampler
+        engine = self._engine
         if native is not None:
             edge_wise = is_edge_sampler(sampler)
             inner = sampler.sampler if edge_wise else sampler
@@ -359,7 +360,8 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         if not hasattr(os, "sched_setaffinity"):
             yield
             return
-        allowed, threads = os.sched_getaffinity(0), get_num_threads()
+        allowed = os.sched_getaffinity(0)
+        threads = get_num_threads()
         loading, computing = _divide(allowed, self.num_workers, loader_cores, compute_cores)
         try:
             os.sched_setaffinity(0, computing)

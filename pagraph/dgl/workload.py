@@ -23,8 +23,7 @@ from ..system.checks import as_integer
 from .columns import row_counts
 from .convert import by_edge_type, core_graph
 from .graphbolt import import_dgl
-from .hard_negatives import HardNegatives
-from .layer_sampler import LayerSampler
+from .samplers import HardNegatives, LayerSampler
 
 dgl = import_dgl()
 from dgl.dataloading import BlockSampler as DGLBlockSampler  # noqa: E402
@@ -35,15 +34,6 @@ if TYPE_CHECKING:
     from ..sampling.negative import NegativePairs
     from ..sampling.sampler import MiniBatchSampler
     from ..seeds.order import DatasetOrder
-
-__all__ = [
-    "is_edge_sampler",
-    "native_negatives",
-    "native_sampler",
-    "runs_users_code",
-    "sharing_sampler",
-    "workload_of",
-]
 
 
 def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
@@ -64,6 +54,7 @@ def native_sampler(graph: Any, sampler: Any) -> MiniBatchSampler | None:
         return None
     if is_edge_sampler(sampler):
         sampler = sampler.sampler
+    # A sampler that puts its blocks on a device does so in its own code.
     device = getattr(sampler, "output_device", None)
     if device is not None and torch.device(device).type != "cpu":
         return None
@@ -84,12 +75,12 @@ def runs_users_code(sampler: Any) -> bool:
     """Whether an edge sampler calls user callbacks for the negatives, or for what to exclude."""
     if not is_edge_sampler(sampler):
         return False
-    own_negatives = (
-        sampler.negative_sampler is not None and native_negatives(sampler.negative_sampler) is None
-    )
-    return own_negatives or (
-        callable(sampler.exclude) and type(sampler.exclude).__module__.split(".")[0] != "dgl"
-    )
+    negatives = sampler.negative_sampler
+    if negatives is not None and native_negatives(negatives) is None:
+        return True
+    # A callable of DGL's own is no user's code.
+    exclude = sampler.exclude
+    return callable(exclude) and type(exclude).__module__.split(".")[0] != "dgl"
 
 
 def native_negatives(sampler: Any) -> NegativePairs | None:
@@ -128,7 +119,9 @@ def _edge_order(graph: Any) -> str | None:
     formats.
     """
     formats = {name for names in graph.formats().values() for name in names}
-    return "out" if "csr" in formats else "in" if formats == {"csc"} else None
+    if "csr" in formats:
+        return "out"
+    return "in" if formats == {"csc"} else None
 
 
 def _shadow_sampler(graph: Any, sampler: Any) -> InducedBatches | None:
@@ -156,13 +149,16 @@ def _cluster_sampler(graph: Any, sampler: Any) -> ClusterSampler | None:
 
 
 def _saint_sampler(graph: Any, sampler: Any) -> SaintSampler | None:
-    base, order = dgl.dataloading.SAINTSampler, _edge_order(graph)
+    base = dgl.dataloading.SAINTSampler
+    order = _edge_order(graph)
     methods = [base.node_sampler, base.edge_sampler, base.walk_sampler]
     drawn_by = getattr(sampler.sampler, "__func__", None)
+    # DGL's constructor picks one of its methods and keeps it; a user may have put another there.
     own = not _unchanged(sampler, {"sample": base}) or drawn_by not in methods
     if own or order is None or not graph.is_homogeneous:
         return None
-    mode, budget = SAINT_MODES[methods.index(drawn_by)], sampler.budget
+    mode = SAINT_MODES[methods.index(drawn_by)]
+    budget = sampler.budget
     budget, length = budget if mode == "walk" else (budget, 0)
     return SaintSampler(mode, budget, length, edge_dir=order)
 
@@ -171,8 +167,9 @@ def _labor_sampler(graph: Any, sampler: Any) -> LaborSampler | None:
     base = dgl.dataloading.LaborSampler
     if not _samples_as(sampler, base) or not _can_run(graph, sampler):
         return None
+    # With a batch_dependency of 0, DGL's draws never change.
     if not _unchanged(sampler, {"set_seed": base}) or int(sampler.cnt[1]) < 1:
-        return None  # with a batch_dependency of 0, DGL's draws never change
+        return None
     return LaborSampler(
         [_fanout(graph, fanout) for fanout in sampler.fanouts],
         prob=sampler.prob,
@@ -255,21 +252,23 @@ def _whole(fanout: Any) -> Any:
     )
 
 
-def workload_of(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Workload:
-    """The workload of a loader of this DGL graph, sampler and order; graph and sampler are looked
-    at when it is asked.
+def workload_of(
+    graph: Any, sampler: Any, order: SeedOrder | DatasetOrder, native: MiniBatchSampler | None
+) -> Workload:
+    """The workload of a loader of this DGL graph, sampler and order.
+
+    ``native`` is our sampler that takes the sampler's place now. Policies that sample look at graph
+    and sampler when they do: both may have been changed by then.
 
     A user's own negative sampler is not called: it may count its calls, and its pairs are left out.
     """
-    native = None
-    if isinstance(order, SeedOrder):
-        native = _as_loader(graph, sampler, native_sampler(graph, sampler))
-    rows, direction = row_counts(graph), _edge_dir(sampler)
+    rows = row_counts(graph)
+    direction = _edge_dir(sampler)
     edge_types = [t for t in rows if isinstance(t, tuple)]
     return Workload(
         order,
         rows,
-        native,
+        _as_loader(graph, sampler, native),
         partial(_sampled, graph, sampler, order),
         source=graph,
         edge_dir=direction,
@@ -284,7 +283,8 @@ def _sampled(graph: Any, sampler: Any, order: SeedOrder | DatasetOrder) -> Sampl
     inner = native_sampler(graph, sampler) if isinstance(order, SeedOrder) else None
     if isinstance(inner, BlockSampler) and inner.edge_dir != "in":
         inner = inner.with_in_edges()
-    core, seeds = _with_weights(graph, core_graph(graph, _edge_dir(sampler)), inner), order.ids
+    core = _with_weights(graph, core_graph(graph, _edge_dir(sampler)), inner)
+    seeds = order.ids
     if inner is None or not is_edge_sampler(sampler):
         return Sampled(core, _by_type(core, seeds), inner)
     if isinstance(seeds, Mapping):
@@ -343,6 +343,7 @@ def _with_weights(graph: Any, core: Graph, sampler: MiniBatchSampler | None) -> 
     name = None if sampler is None or sampler.hops is None else sampler.hops.prob
     if name is None:
         return core
+    # A new graph over the same arrays: loaders share the core graph, and it has no fields.
     weighted = Graph(
         {etype: core.csc_of(etype) for etype in core.edge_types}, core.num_nodes_by_type
     )

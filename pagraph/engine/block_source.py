@@ -4,16 +4,16 @@ computation."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from ..accelerator import Event, StagingRing
 from ..features.field import Read
-from ..graph.minibatch import HeteroMiniBatch, MiniBatch
-from .batch_arrays import arrays_of, links_of, tensors_of, with_arrays
+from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
 from .steps import Sampled
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
     from ..system.buffers import BufferPools
-
-__all__ = ["BlockSource", "Column"]
 
 _BLOCK_SLOT_BYTES = 2 << 20
 _Batch = MiniBatch | HeteroMiniBatch
@@ -41,8 +39,13 @@ class Column(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """A sampled batch without fields; on an accelerator when its arrays are there, and when their
-    copy began."""
+    """A sampled batch without fields.
+
+    Attributes:
+        batch: The batch.
+        ready: On an accelerator: when its arrays have their values.
+        begun: When the copy of its arrays began, where the CPU sampled them.
+    """
 
     batch: _Batch
     ready: Event | None = None
@@ -80,8 +83,12 @@ class BlockSource:
         pools: BufferPools,
         device_sampler: DeviceSampler | None = None,
     ) -> None:
-        self._graph, self._sampler, self._fields, self._pools = graph, sampler, fields, pools
-        self._features, self._labels = tuple(features), tuple(labels)
+        self._graph = graph
+        self._sampler = sampler
+        self._fields = fields
+        self._pools = pools
+        self._features = tuple(features)
+        self._labels = tuple(labels)
         self._device_sampler = device_sampler
         # A sampler of links has types in all of its batches.
         self._drops_types = graph.is_homogeneous
@@ -104,18 +111,21 @@ class BlockSource:
     def sample(self, ticket: Ticket, recorder: EpochRecorder) -> Sampled:
         """The blocks, on the CPU or by the device."""
         begin = time.perf_counter_ns()
+        batch: Any
+        ready = None
         try:
             if self._device_sampler is not None:
                 sample = partial(self._device_sampler.sample, ticket.seeds, ticket.key)
-                there = self._fields.with_room(sample)
-                recorder.device_time("sampling", there.begun, there.ready)
-                batch, ready = there.batch, there.ready
+                on_device = self._fields.with_room(sample)
+                recorder.device_time("sampling", on_device.begun, on_device.ready)
+                batch = on_device.batch
+                ready = on_device.ready
             else:
-                made: Any = self._sampler.sample(
+                batch = self._sampler.sample(
                     self._graph, ticket.seeds, ticket.key, pools=self._pools
                 )
-                drops = self._drops_types and isinstance(made, HeteroMiniBatch)
-                batch, ready = made.only() if drops else made, None
+                if self._drops_types and isinstance(batch, HeteroMiniBatch):
+                    batch = batch.only()
         finally:
             recorder.spent("sampling", begin)
         return Sampled(_Prepared(batch, ready), self._reads(batch), ready)
@@ -142,8 +152,9 @@ class BlockSource:
         stream = self._ring.accelerator.stream("copying")
         with stream.use():
             begun = stream.record()
-            there = with_arrays(prepared.batch, self._ring.upload(arrays_of(prepared.batch)))
-            return _Prepared(there, stream.record(), begun)
+            copies = self._ring.upload(arrays_of(prepared.batch))
+            batch = with_arrays(prepared.batch, copies)
+            return _Prepared(batch, stream.record(), begun)
 
     def deliver(
         self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
@@ -171,19 +182,111 @@ class BlockSource:
 
 def _counts(batch: _Batch) -> tuple[int, int, int]:
     """Numbers of seeds (vertices, or links), of edges and of input nodes."""
-    links = (
-        None if batch.links is None else sum(links.positive.shape[1] for links in links_of(batch))
-    )
     if isinstance(batch, MiniBatch):
+        seeds = batch.output_nodes.shape[0]
         edges = 0
         for block in batch.blocks:
             edges += block.indices.shape[0]
-        return (
-            batch.output_nodes.shape[0] if links is None else links,
-            edges,
-            batch.input_nodes.shape[0],
-        )
-    seeds, inputs = (
-        sum(map(len, nodes.values())) for nodes in (batch.output_nodes, batch.input_nodes)
-    )
-    return seeds if links is None else links, sum(block.num_edges for block in batch.blocks), inputs
+        inputs = batch.input_nodes.shape[0]
+    else:
+        seeds = sum(len(nodes) for nodes in batch.output_nodes.values())
+        edges = sum(block.num_edges for block in batch.blocks)
+        inputs = sum(len(nodes) for nodes in batch.input_nodes.values())
+    if batch.links is not None:
+        seeds = sum(links.positive.shape[1] for links in links_of(batch))
+    return seeds, edges, inputs
+
+
+def arrays_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
+    """The arrays of a sampled batch without fields, but for those that are the first part of
+    another."""
+    relations: list[Block | Relation] = []
+    if isinstance(batch, MiniBatch):
+        arrays = [batch.input_nodes]
+        relations += batch.blocks
+    else:
+        arrays = list(batch.input_nodes.values())
+        for hetero in batch.blocks:
+            relations += hetero.relations.values()
+    for edges in relations:
+        arrays += [edges.indptr, edges.indices, edges.positions]
+        if edges.weights is not None:
+            arrays.append(edges.weights)
+    for links in links_of(batch):
+        arrays += [links.positive, links.negative]
+        if links.edge_ids is not None:
+            arrays.append(links.edge_ids)
+    return arrays
+
+
+def with_arrays(
+    batch: MiniBatch | HeteroMiniBatch, arrays: Iterable[Tensor]
+) -> MiniBatch | HeteroMiniBatch:
+    """The batch with other arrays in place of :func:`arrays_of`.
+
+    The vertices of every block become the first of the outermost one's, and the seeds the first of
+    all.
+    """
+    left = iter(arrays)
+    if isinstance(batch, MiniBatch):
+        nodes = next(left)
+        blocks = []
+        for block in batch.blocks:
+            made = _edges(block, left)
+            src_nodes = nodes[: block.num_src]
+            blocks.append(
+                Block(
+                    made.indptr,
+                    made.indices,
+                    src_nodes,
+                    made.positions,
+                    block.num_dst,
+                    made.weights,
+                )
+            )
+        links = None if batch.links is None else _links(batch.links, left)
+        return MiniBatch(nodes[: len(batch.output_nodes)], blocks, links=links)
+    by_type = {ntype: next(left) for ntype in batch.input_nodes}
+    hetero_blocks = []
+    for hetero in batch.blocks:
+        relations = {etype: _edges(relation, left) for etype, relation in hetero.relations.items()}
+        sources = {ntype: by_type[ntype][: len(ids)] for ntype, ids in hetero.src_nodes.items()}
+        hetero_blocks.append(HeteroBlock(relations, sources, hetero.num_dst))
+    seeds = {ntype: by_type[ntype][: len(ids)] for ntype, ids in batch.output_nodes.items()}
+    pairs = None
+    if batch.links is not None:
+        pairs = {etype: _links(links, left) for etype, links in batch.links.items()}
+    return HeteroMiniBatch(seeds, hetero_blocks, by_type, links=pairs)
+
+
+def tensors_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
+    """All tensors of a sampled batch without fields."""
+    if isinstance(batch, MiniBatch):
+        parts = [batch.output_nodes, *(block.src_nodes for block in batch.blocks)]
+    else:
+        parts = [
+            *batch.output_nodes.values(),
+            *chain(*(block.src_nodes.values() for block in batch.blocks)),
+        ]
+    return [*parts, *arrays_of(batch)]
+
+
+def links_of(batch: MiniBatch | HeteroMiniBatch) -> Iterable[Links]:
+    """The links of all edge types; none in batches of vertices."""
+    if batch.links is None:
+        return ()
+    return (batch.links,) if isinstance(batch.links, Links) else batch.links.values()
+
+
+def _edges(edges: Block | Relation, left: Iterator[Tensor]) -> Relation:
+    indptr = next(left)
+    indices = next(left)
+    positions = next(left)
+    weights = None if edges.weights is None else next(left)
+    return Relation(indptr, indices, positions, weights)
+
+
+def _links(links: Links, left: Iterator[Tensor]) -> Links:
+    positive = next(left)
+    negative = next(left)
+    return Links(positive, negative, None if links.edge_ids is None else next(left))

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ..ranking.workload import Workload
     from ..system.budget import Budget
 
-__all__ = ["Engine", "LoaderControls"]
 
 MAPPED_SHARE = 0.5
 """Files of up to this share of a loader's memory stay in the system's page cache; of larger ones
@@ -115,7 +114,8 @@ class Engine(Generic[T]):
             options: Threads and depth. Default: as before.
             worker_init_fn: Called with the worker's number in each thread.
         """
-        fields, accelerator = self.fields, self.accelerator
+        fields = self.fields
+        accelerator = self.accelerator
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
             source.sample,

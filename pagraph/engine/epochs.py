@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..seeds.order import BatchOrder, EpochPlan
 from ..stats.stats import EpochRecorder, LoaderStats
@@ -20,16 +20,14 @@ from .stage import SerialStage, Stage
 from .steps import Steps
 from .thread_use import ThreadUse
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
 
-__all__ = ["Epochs", "PipelineOptions", "parse_lookahead"]
 
 _STATE_VERSION = 1
-# Of threads or waiting batches: a larger number is a mistake, and would take all memory.
+"""Of the dictionary that ``state_dict`` returns; another version is refused."""
+
 _MOST = 2**14
+"""Threads, or batches that wait: a larger number is a mistake, and would take all memory."""
 
 
 def default_workers() -> int:
@@ -123,8 +121,9 @@ class Epochs(Generic[T]):
             plan, begin = self._resume
             self._resume = None
         else:
+            begin = 0
             with self.tracing.span("shuffling"):
-                plan, begin = self.order.plan(self._next_epoch), 0
+                plan = self.order.plan(self._next_epoch)
         self._next_epoch = plan.epoch + 1
         iterator = EpochIterator(self, plan, begin)
         self._current = weakref.ref(iterator)
@@ -172,7 +171,8 @@ class Epochs(Generic[T]):
                 raise ValueError(
                     f"state[{name!r}] must be {expected[name]} for this loader, got {state[name]}"
                 )
-        epoch, batch = (as_integer(f"state[{name!r}]", state[name]) for name in ("epoch", "batch"))
+        epoch = as_integer("state['epoch']", state["epoch"])
+        batch = as_integer("state['batch']", state["batch"])
         key = None if state["key"] is None else as_integer("state['key']", state["key"])
         if epoch < 0 or not 0 <= batch <= len(self):
             raise ValueError(
@@ -184,7 +184,7 @@ class Epochs(Generic[T]):
                 "got None"
             )
         self.order.restore(state["permutation"], begun=key is not None)
-        self._next_epoch, self._position, self._resume, self._current = epoch, None, None, None
+        self._go_to(epoch)
         if batch or key is not None:
             self._resume = (self.order.replan(epoch, key), batch)
 
@@ -197,7 +197,15 @@ class Epochs(Generic[T]):
         """
         epoch = as_integer("epoch", epoch, least=0)
         if self._resume is None or self._resume[0].epoch != epoch:
-            self._next_epoch, self._position, self._resume, self._current = epoch, None, None, None
+            self._go_to(epoch)
+
+    def _go_to(self, epoch: int) -> None:
+        """Make the next pass that epoch, from its beginning; the newest iterator's place does not
+        count any more."""
+        self._next_epoch = epoch
+        self._position = None
+        self._resume = None
+        self._current = None
 
     def end_of(self, plan: EpochPlan) -> int:
         """Number of batches of an epoch."""
@@ -237,7 +245,9 @@ class EpochIterator(Generic[T]):
         return len(self._owner)
 
     def __next__(self) -> T:
-        begin, recorder, steps = time.perf_counter_ns(), self._recorder, self._owner.steps
+        begin = time.perf_counter_ns()
+        recorder = self._recorder
+        steps = self._owner.steps
         if recorder.trace.tracing.tracer is not None:
             recorder.trace.asked(self._batch, begin)
         delivered = False
@@ -248,12 +258,10 @@ class EpochIterator(Generic[T]):
             prepared = self._next(steps)
             self._asked = True
             if recorder.trace.tracing.tracer is not None:
-                recorder.trace.at(self._batch)  # the reader may have worked for another one
+                recorder.trace.at(self._batch)  # The reader may have worked for another one.
             try:
                 result = steps.deliver(prepared, recorder)
-            except (
-                StopIteration
-            ) as error:  # of the user's code: must not pass for the end of the epoch
+            except StopIteration as error:  # The user's code must not pass for the epoch's end.
                 raise RuntimeError("delivering a batch raised StopIteration") from error
             if steps.mark is not None:
                 recorder.device_time("waiting", asked, steps.mark())
@@ -265,7 +273,8 @@ class EpochIterator(Generic[T]):
             recorder.waited(begin, delivered=delivered)
         self._batch += 1
         current = self._owner._current
-        if current is not None and current() is self:  # the newest iterator's place is the loader's
+        # The newest iterator's place is the loader's.
+        if current is not None and current() is self:
             self._owner._position = (self._plan, self._batch)
         return result
 
@@ -285,21 +294,24 @@ class EpochIterator(Generic[T]):
         disk rest.
         """
         if self._filling is None:
-            timed, work = partial(_timed, self._recorder), (steps.after_first_step, steps.fill)
-            beside = (
+            timed = partial(_timed, self._recorder)
+            # A thread fills only where batches are looked ahead for: there the reader waits for the
+            # disk, elsewhere the thread would take the processor from it.
+            in_thread = (
                 steps.fills_beside
                 and self._owner.options.threads
                 and isinstance(self._stage, LookedAhead)
             )
-            if beside:
-                timed(work[:1])
-            once = iter([work[1:] if beside else work])
-            self._filling = (
-                Stage(once, timed, workers=1, ahead=1) if beside else SerialStage(once, timed)
-            )
+            if in_thread:
+                timed([steps.after_first_step])
+                self._filling = Stage(iter([[steps.fill]]), timed, workers=1, ahead=1)
+            else:
+                work = [steps.after_first_step, steps.fill]
+                self._filling = SerialStage(iter([work]), timed)
         if waits or self._filling.is_ready:
             next(self._filling)
-            self._filling, self._owner.first_step_done = None, True
+            self._filling = None
+            self._owner.first_step_done = True
 
     def close(self) -> None:
         """End this pass and its threads."""
@@ -345,7 +357,10 @@ def _start(
     owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder
 ) -> Stage[Any, Any] | SerialStage[Any, Any] | LookedAhead:
     """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
-    steps, options, tracing = owner.steps, owner.options, recorder.trace.tracing
+    steps = owner.steps
+    options = owner.options
+    threads = options.threads
+    tracing = recorder.trace.tracing
 
     def work(item: tuple[int, Any]) -> Any:
         index, drawn = item
@@ -357,26 +372,25 @@ def _start(
         finally:
             recorder.trace.end("preparing", begin)
 
-    source = _tickets(owner.order, plan, range(begin, owner.end_of(plan)), steps, recorder)
-    reader, threads = steps.windows(), options.threads
+    tickets = _tickets(owner.order, plan, range(begin, owner.end_of(plan)), steps, recorder)
+    reader = steps.windows()
     if reader is not None:
         return LookedAhead(
-            source, steps, recorder, reader, threads=threads, ahead=threads + options.prefetch
+            tickets, steps, recorder, reader, threads=threads, ahead=threads + options.prefetch
         )
     if not threads:
-        return SerialStage(source, work)
+        return SerialStage(tickets, work)
+    # What a device computes with the reader's batches is not to wait for his work; and a user's
+    # functions stay in the threads that they were asked for.
+    reader_may_work = steps.is_pure and steps.mark is None and steps.on_start is None
     return Stage(
-        source,
+        tickets,
         work,
-        workers=options.threads,
-        ahead=options.threads + options.prefetch,
+        workers=threads,
+        ahead=threads + options.prefetch,
         on_start=steps.on_start,
         on_change=recorder.trace.depth,
-        # What a device computes with the reader's batches is not to wait; a user's functions stay
-        # in their threads.
-        use=owner.thread_use
-        if steps.is_pure and steps.mark is None and steps.on_start is None
-        else None,
+        use=owner.thread_use if reader_may_work else None,
     )
 
 

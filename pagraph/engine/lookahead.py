@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ..stats.stats import EpochRecorder
     from .steps import Steps, WindowReader
 
-__all__ = ["GROUPS", "LookedAhead"]
 
 GROUPS = 3
 """Groups whose rows are in memory at once: one is read, one fetched from, one has batches left in
@@ -49,7 +48,8 @@ class LookedAhead:
         ahead: int,
     ) -> None:
         sample = partial(_sample, steps, recorder)
-        load, fetch = _Loading(recorder), partial(_fetch, steps, recorder)
+        load = _Loading(recorder)
+        fetch = partial(_fetch, steps, recorder)
         if not threads:
             self._sampled: Any = SerialStage(source, sample)
             self._loaded: Any = SerialStage(
@@ -57,6 +57,7 @@ class LookedAhead:
             )
             self._fetched: Any = SerialStage(_each(self._loaded), fetch)
             return
+        # Sampling fills the next group while the one before it is loaded; and each thread has one.
         most = 2 * reader.batches + threads
         self._sampled = Stage(source, sample, workers=threads, ahead=most, on_start=steps.on_start)
         self._loaded = Stage(
@@ -74,7 +75,11 @@ class LookedAhead:
         return next(self._fetched)
 
     def close(self) -> None:
-        """End all stages; those that others wait for first."""
+        """End all stages.
+
+        All are told to stop before any is joined: a thread of one stage, which draws its items from
+        the stage before, waits there until that one is stopped.
+        """
         for stage in (self._sampled, self._loaded, self._fetched):
             stage.stop()
         for stage in (self._fetched, self._loaded, self._sampled):
@@ -94,7 +99,9 @@ def _groups(
     after its group."""
     size = 1
     while True:
-        windows, items, error = reader.begin(), list[Item](), None
+        windows = reader.begin()
+        items: list[Item] = []
+        error: Exception | None = None
         while len(items) < size and windows.nbytes < reader.nbytes:
             try:
                 item = next(sampled)
@@ -133,14 +140,15 @@ class _Loading:
     def finish(self) -> None:
         """Let caches have the last group's rows, which most of its batches have read as misses;
         keep it no longer."""
-        before, self._before = self._before, None
+        before = self._before
+        self._before = None
         if before is not None:
             before.feed()
 
 
 def _each(loaded: Iterator[tuple[Windows, list[Item]]]) -> Iterator[tuple[Item, Windows]]:
     for windows, items in loaded:
-        while items:
+        while items:  # Popped, so that a batch that was handed on is not kept alive here.
             yield items.pop(0), windows
 
 

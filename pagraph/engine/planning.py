@@ -35,22 +35,33 @@ if TYPE_CHECKING:
     from ..ranking.workload import Sampled, Workload
     from .epochs import PipelineOptions
 
-__all__ = ["Planner"]
 
 _PAGE = 4096
-_MARGIN = 1.25  # batches differ: a trial says what one takes, not what the largest does
-# Edges on disk that are all looked at for a ranking. RMAT of scale 22, 40 batches of 1000 seeds, 2
-# GiB: the first epoch took 46 s with auto (4.2 M vertices, 67 M edges, 256 MiB), 5.7 s with a few
-# batches, and the second one as long.
-_MOST_RANKED = 128 << 20
-_STAGING = 30 << 20  # three pinned buffers of 8 MiB for rows, and three of 2 MiB for blocks
+"""Bytes that the system reads from a file at least."""
 
-_KERNELS = 40 << 20  # that come with the first rows read: 22 to 45 MB
+_MARGIN = 1.25
+"""Of room above what a trial took: it says what one batch takes, not what the largest does."""
+
+_MOST_RANKED = 128 << 20
+"""Bytes of edges on disk that are all looked at for a ranking. RMAT of scale 22, 40 batches of
+1000 seeds, 2 GiB of memory: the first epoch took 46 s with "auto" (256 MiB of edges) and 5.7 s with
+a ranking by a few batches; the second epoch took as long with either."""
+
+_STAGING = 30 << 20
+"""Three pinned buffers of 8 MiB for rows, and three of 2 MiB for blocks."""
+
+_KERNELS = 40 << 20
+"""Of machine code that is loaded with the first rows read: 22 to 45 MB were measured."""
 
 _taken: weakref.WeakKeyDictionary[Planner, int] = weakref.WeakKeyDictionary()
-_taken_lock = ForkLock()
+"""Bytes that the plans of this process have given to loaders that are alive."""
+
 _first_process = [0]
-"""Bytes that the process held when the first plan was made in it, and those of kernels."""
+"""Bytes that the process held when its first plan was made, with those of kernels."""
+
+# Guards both. A planner takes it while it has its own lock, and never the other way round; nothing
+# that is called under it plans. A fork lock: a child may plan while its parent did.
+_taken_lock = ForkLock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +104,8 @@ class Ranker:
     """Ranks by the loader's policy, or where memory does not allow that by a few batches."""
 
     def __init__(self, workload: Workload, policy: Policy) -> None:
-        self.workload, self.policy = workload, policy
+        self.workload = workload
+        self.policy = policy
 
     def __call__(self, types: Collection[RowType]) -> Mapping[RowType, Ranking]:
         """Rank the rows of these types; see ``Workload.rank``."""
@@ -114,13 +126,15 @@ class Ranker:
         longer than what the better ranking saves. ValueError for another policy that takes too
         much, if memory was ``given``.
         """
-        needed, room = ranking_bytes(self.policy, graph, num_hops), plan.cache + plan.left
-        is_ours, is_long = self.policy in (auto, adaptive), plan.needs.topology > _MOST_RANKED
-        if not plan.cache or (needed <= room and not (is_ours and is_long)):
+        needed = ranking_bytes(self.policy, graph, num_hops)
+        room = plan.cache + plan.left
+        is_ours = self.policy in (auto, adaptive)
+        takes_long = is_ours and plan.needs.topology > _MOST_RANKED
+        if not plan.cache or (needed <= room and not takes_long):
+            return plan
+        if not is_ours and not given:  # Memory is only what happened to be free.
             return plan
         if not is_ours:
-            if not given:
-                return plan
             raise ValueError(
                 f"memory must leave {needed} bytes ({bytes_text(needed)}) to rank by this "
                 "cache_policy, it leaves "
@@ -159,8 +173,13 @@ class Planner:
             raise ValueError(
                 f"cache must be at most memory, {limit} bytes ({bytes_text(limit)}), got {given}"
             )
-        self._ranker, self._workload, self._fields = ranker, ranker.workload, fields
-        self._cache, self._limit = cache, limit
+        self._ranker = ranker
+        self._workload = ranker.workload
+        self._fields = fields
+        self._cache = cache
+        self._limit = limit
+        # Held while the plan is made, which samples a batch in the calling thread: others that ask
+        # for the plan meanwhile wait for it. Sampling asks for no plan.
         self._lock = threading.Lock()
         self._plan: MemoryPlan | None = None
 
@@ -199,17 +218,20 @@ class Planner:
         """
         plan = self._plan
         if plan is not None and plan.topology:
-            needs, now = plan.needs, self._workload.sampled()
+            needs = plan.needs
+            now = self._workload.sampled()
             tight = needs.topology + needs.cache > plan.left
             if now is not None and tight and needs.topology_reads > 2 * plan.topology:
                 keep_resident(now.graph, plan.topology)
 
     def _made(self, options: PipelineOptions) -> MemoryPlan:
-        fields, source = self._fields, self._workload.source
-        found = [
-            _Rows.of(*declared, fields.device, fields.cache_dtype) for declared in fields.declared
-        ]
-        rows = [each for each in found if each is not None]
+        fields = self._fields
+        source = self._workload.source
+        rows = []
+        for declared in fields.declared:
+            of_field = _Rows.of(*declared, fields.device, fields.cache_dtype)
+            if of_field is not None:
+                rows.append(of_field)
         on_files = isinstance(source, Graph) and _disk_bytes(source) > 0
         if not on_files and not any(each.is_on_disk for each in rows):
             if self._limit is not None:
@@ -225,14 +247,11 @@ class Planner:
             )
         now = self._workload.sampled()
         trial = None if now is None else Trial.of(now, self._workload.order.batch_size or 1)
-        # Only now: to sample has loaded the kernels.
-        # By a loader that is gone; the plan has it as topology.
+        # Edges that a loader before this one has kept in memory: the plan has them as topology.
         kept = 0 if now is None else resident_bytes(now.graph)
         with _taken_lock:
-            held, others = (
-                held_by_process(),
-                sum(taken for other, taken in list(_taken.items()) if other is not self),
-            )
+            held = held_by_process()  # Only now: the trial has loaded the kernels.
+            others = sum(taken for other, taken in list(_taken.items()) if other is not self)
             _first_process[0] = _first_process[0] or held + _KERNELS
             # Others may have taken less than they planned, and what was there before them is not
             # theirs.
@@ -254,7 +273,8 @@ class Planner:
         trial: Trial,
         process: int,
     ) -> MemoryNeeds:
-        order, on_device = self._workload.order, self._fields.accelerator is not None
+        order = self._workload.order
+        on_device = self._fields.accelerator is not None
         batches = len(order) if order.has_length else 1
         counts = {
             each: trial.rows(each.type, each.role, self._workload.edge_types) for each in rows
@@ -264,25 +284,24 @@ class Planner:
         read = sum(counts[each] * each.row_bytes for each in files)
         # A row may begin anywhere on a page.
         paged = sum(counts[each] * (each.row_bytes + _PAGE) for each in files)
-        widths, no_cache = self._widths(files), on_device or self._cache is None
-        growing = (
-            0
-            if no_cache
-            else sum(
-                SLOT_BYTES * each.num_rows for each in files if each.type in self._workload.num_rows
-            )
-        )
+        widths = self._widths(files)
+        no_cache = on_device or self._cache is None
+        growing = 0
+        if not no_cache:
+            cached = [each for each in files if each.type in self._workload.num_rows]
+            growing = sum(SLOT_BYTES * each.num_rows for each in cached)
+        ahead = 0
+        if read and options.lookahead != 0:
+            # Groups of rows, and twice the sampled batches of one: those that wait to be read, and
+            # those that wait to be fetched.
+            ahead = int(_MARGIN * (2 * trial.nbytes + GROUPS * read))
         return MemoryNeeds(
             process=process,
             # Sampling takes as much again.
             batch=int(_MARGIN * (2 * trial.nbytes + (0 if on_device else every))),
             batches=options.max_batches + 1,  # the reader has the last one until it has the next
             staging=_STAGING if on_device else 0,
-            # Groups of rows, and twice the sampled batches of one: what waits to be read, and to be
-            # fetched.
-            ahead=int(_MARGIN * (2 * trial.nbytes + GROUPS * read))
-            if read and options.lookahead != 0
-            else 0,
+            ahead=ahead,
             ahead_rows=int(_MARGIN * read),
             lookahead=options.lookahead,
             num_batches=batches,
@@ -307,8 +326,10 @@ class Planner:
     def _cache_given(self, widths: list[tuple[int, int]], growing: int) -> int | None:
         """Bytes of the cache, its tables included; None where they are what the plan leaves."""
         cache = self._cache
-        if cache is None or cache.is_auto:
-            return None if cache is not None else 0
+        if cache is None:
+            return 0
+        if cache.is_auto:
+            return None
         tables = 0 if cache.pays_tables else SLOT_BYTES * sum(count for _, count in widths)
         rows = cache.nbytes(widths, free=lambda: 0)
         return growing + tables + rows if rows else 0

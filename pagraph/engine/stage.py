@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 
-__all__ = ["SerialStage", "Stage"]
-
-_LOOK_SECONDS = 1.0  # of waiting, after which a look is taken whether the threads live
+_LOOK_SECONDS = 1.0
+"""Of waiting, after which the reader looks whether the threads live: one that the system has no
+memory for may just end, and nobody would ever notify."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,26 @@ class Stage(Generic[S, T]):
 
 @dataclass(eq=False)
 class _Shared(Generic[S, T]):
-    """State shared by the threads of a stage and its reader."""
+    """State shared by the threads of a stage and its reader.
+
+    There are two locks, taken in one order:
+
+    - the *draw lock* makes drawing an item and numbering it one step. ``source`` runs under it, and
+      may take long (a user's sampler) or wait for another stage (look-ahead);
+    - the *state lock* guards the fields after it, for moments. Two conditions share it, so that a
+      result wakes the reader alone and a free place one thread alone.
+
+    Who has the draw lock may take the state lock. Who has the state lock never takes the draw lock;
+    so there is no deadlock between the two. The reader never waits for the draw lock, which a
+    thread may hold for as long as ``source`` takes: it tries it, and otherwise waits for a change
+    of state. That change comes: whoever draws puts a result, or ends the stage. Neither lock is
+    held while an item is worked on. ``on_change`` is called under the state lock, and must not call
+    back.
+
+    Threads call :meth:`draw`, :meth:`put`, :meth:`ready` and :meth:`fail`. The reader alone calls
+    :meth:`take`, which may draw, too, and :meth:`wait_for_starts`. Any thread may call
+    :meth:`stop`, the garbage collector's also.
+    """
 
     source: Iterator[S]
     work: Callable[[S], T]
@@ -158,21 +177,25 @@ class _Shared(Generic[S, T]):
     on_start: Callable[[int], object] | None
     on_change: Callable[[int, int], object] | None
     use: ThreadUse | None
-    helps: bool  # the reader, besides the threads
+    helps: bool  # The reader works where it would have to wait.
 
     def __post_init__(self) -> None:
         self.threads: list[threading.Thread] = []
         self.pid = os.getpid()
-        self._left = time.perf_counter()  # when the reader got its last result
+        self._left = time.perf_counter()  # When the reader got its last result.
         self._draw_lock = threading.Lock()
-        lock = threading.RLock()
-        self._changed = threading.Condition(lock)  # results and the end: what the reader waits for
+        # Reentrant: the collector may run `stop` in a thread that has it.
+        state_lock = threading.RLock()
+        # Results and the end: what the reader waits for.
+        self._changed = threading.Condition(state_lock)
         # Room for another item, and the end: what the threads wait for.
-        self._room = threading.Condition(lock)
-        self._results: dict[int, Any] = {}
-        self._threads_ready = self._started = self._delivered = 0
-        self._ended = False  # nothing more will be drawn
-        self._stopped = False  # nobody will read any more
+        self._room = threading.Condition(state_lock)
+        self._results: dict[int, Any] = {}  # By number; those that wait for the reader.
+        self._threads_ready = 0
+        self._started = 0  # Items drawn; changes under both locks.
+        self._delivered = 0
+        self._ended = False  # Nothing more will be drawn.
+        self._stopped = False  # Nobody will read any more.
 
     def draw(self) -> tuple[int, Any] | None:
         """The next item with its number, once there is room for it; None at the end."""
@@ -181,6 +204,8 @@ class _Shared(Generic[S, T]):
                 self._room.wait_for(
                     lambda: self._stopped or self._ended or (self._has_room and not self._rests)
                 )
+            # Not inside: the reader, who may want to draw, too, must not wait for the state lock
+            # while `source` runs. So another thread may have taken the room by now.
             with self._draw_lock:
                 if self._stopped or self._ended:
                     return None
@@ -197,10 +222,12 @@ class _Shared(Generic[S, T]):
 
     @property
     def _has_room(self) -> bool:
+        # Without the state lock it may be seen too late that a result was delivered, never too
+        # early that an item was drawn: for that takes the draw lock.
         return self._started - self._delivered < self.ahead
 
     def _drawn(self) -> tuple[int, Any] | None:
-        """The next item with its number; for who has the draw lock."""
+        """The next item with its number, None at the end; for who has the draw lock."""
         try:
             item = next(self.source)
         except StopIteration:
@@ -220,7 +247,7 @@ class _Shared(Generic[S, T]):
             return _run(self.work, item)
         except BaseException as error:
             if not isinstance(error, Exception) and threading.current_thread() not in self.threads:
-                raise  # Ctrl-C in the reader's own work is not to wait for the batches before
+                raise  # Ctrl-C in the reader's own work is not to wait for the batches before.
             return _Failure(error)
 
     def ready(self) -> None:
@@ -261,44 +288,59 @@ class _Shared(Generic[S, T]):
                     return self._deliver(self._results.pop(self._delivered), begin)
                 if self._stopped or (self._ended and self._delivered >= self._started):
                     raise StopIteration
-                works = (self.helps or self._rests) and self._has_room and not self._ended
-                if not works or not self._draw_lock.acquire(blocking=False):
-                    self._wait()
-                    continue
-            try:
-                drawn = self._drawn() if self._has_room and not self._ended else None
-            finally:
-                self._draw_lock.release()
+            drawn = self._drawn_by_reader()
             if drawn is None:
+                self._wait()
                 continue
             number, item = drawn
             result = self.result_of(item)
-            if number != self._delivered or isinstance(result, _Failure):
-                self.put(number, result)
-                continue
             with self._changed:
-                return self._deliver(result, begin)
+                if number == self._delivered and not isinstance(result, _Failure):
+                    return self._deliver(result, begin)
+            self.put(number, result)
+
+    def _drawn_by_reader(self) -> tuple[int, Any] | None:
+        """An item for the reader to work on, with its number; None where it is to wait."""
+        if not (self.helps or self._rests) or not self._draw_lock.acquire(blocking=False):
+            return None
+        try:
+            if not self._has_room or self._ended or self._stopped:
+                return None
+            return self._drawn()
+        finally:
+            self._draw_lock.release()
 
     def _wait(self) -> None:
-        """Wait for a change, and see now and then whether all threads live: one without memory may
-        just end."""
-        if self._changed.wait(timeout=_LOOK_SECONDS) or self._stopped:
-            return
-        living = sum(thread.is_alive() for thread in self.threads)
-        if living < (1 if self._ended else len(self.threads)) and not self.is_ready:
-            raise PipelineError(
-                "a thread of the loader has died, and a batch with it: is there memory left?"
-            )
+        """Wait for a change, and see now and then whether all threads live."""
+        with self._changed:
+            # What has changed since the reader looked was notified before it began to wait.
+            if self.is_ready or self._stopped or (self._ended and self._delivered >= self._started):
+                return
+            if self._changed.wait(timeout=_LOOK_SECONDS) or self._stopped:
+                return
+            living = sum(thread.is_alive() for thread in self.threads)
+            needed = 1 if self._ended else len(self.threads)
+            if living < needed and not self.is_ready:
+                raise PipelineError(
+                    "a thread of the loader has died, and a batch with it: is there memory left?"
+                )
 
     def _deliver(self, result: Any, asked: float) -> Any:
+        """Count a result that the reader gets, and wake who may work in its place; under the state
+        lock."""
         self._delivered += 1
         self._tell()
         changed = False
         if self.use is not None:
-            before, self._left = asked - self._left, time.perf_counter()
+            before = asked - self._left
+            self._left = time.perf_counter()
             changed = self.use.note(self._left - asked, before, self.ahead)
-        if not self._rests:
-            self._room.notify_all() if changed else self._room.notify()
+        if self._rests:
+            return result
+        if changed:
+            self._room.notify_all()  # All of them have rested.
+        else:
+            self._room.notify()
         return result
 
     def stop(self) -> None:
@@ -313,13 +355,15 @@ class _Shared(Generic[S, T]):
 
     def join(self, patience: float | None = None) -> None:
         """Wait until the threads have ended, at most ``patience`` seconds."""
-        if self.pid == os.getpid() and threading.current_thread() not in self.threads:
-            deadline = None if patience is None else time.monotonic() + patience
-            for thread in self.threads:
-                if thread.ident is not None:
-                    thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if self.pid != os.getpid() or threading.current_thread() in self.threads:
+            return
+        deadline = None if patience is None else time.monotonic() + patience
+        for thread in self.threads:
+            if thread.ident is not None:
+                thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _count(self) -> int:
+        """The number of the item that was just drawn; for who has the draw lock."""
         with self._changed:
             self._started += 1
             self._tell()

@@ -21,8 +21,6 @@ T_co = TypeVar("T_co", covariant=True)
 Build = Callable[[Any, "Sequence[FieldRows | None]"], Any]
 """Makes of a batch and its rows the batch that is delivered; see ``BatchSource.build``."""
 
-__all__ = ["BatchSource", "Build", "Fetched", "Sampled", "Steps", "WindowReader"]
-
 
 class Sampled(NamedTuple):
     """A sampled batch, which knows what it reads.

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import fmean
+from statistics import median
 
-__all__ = ["ThreadUse"]
+_GROUP = 4
+"""Items whose mean is one measurement. Threads hand items over in bursts, several at once after a
+long wait, so that single items say little."""
 
-_TRIED = 16  # items that a choice is tried for
-# Items that it is kept for: twice as many each time that it proves right, at most so many.
-_KEPT = 2048, 16384
-_MOST = 256  # times of the reader's own work that are kept for their mean
-_GLANCE = 4  # items after which a trial ends that goes much worse
-_AHEAD = 5e-5  # seconds of waiting for an item: below, threads are ahead of the reader
-_LONG = 2e-3  # seconds of waiting for an item: above, the hand-over is little of it
-_SHORT = 1e-3  # seconds between items: below, threads that are ahead may still slow the reader down
+_TRIED = 24
+"""Items of a trial, six groups. With four groups, two long pauses in one trial decided it."""
+
+_KEPT = 512, 16384
+"""Items for which a choice is kept, at first and at most; twice as many each time it proves right.
+A trial costs at most 24 slower items, so 512 bound that at a few percent, and what two pauses of
+the system have decided wrongly is soon mended."""
+
+_LATEST = 64
+"""Groups that a measurement of a kept choice looks back on."""
+
+_MUCH_WORSE = 1.5
+"""A trial ends after its first group where that took this many times as long."""
+
+_GAIN = 0.95
+"""Threads must take less than this share of the reader's time: they take a second processor."""
+
+_AHEAD_SECONDS = 5e-5
+"""Of waiting for an item: below, threads are ahead of the reader."""
+
+_SLOW_READER_SECONDS = 1e-3
+"""Between items: above, the few microseconds by which threads slow a reader down do not count."""
+
+_LONG_SECONDS = 1e-2
+"""Of waiting for an item: above, handing it over (0.1 to 0.3 ms) is little of it. With 2 ms, items
+of 3 ms never went to a trial, and threads that took half as long again were kept."""
 
 
 class ThreadUse:
@@ -23,7 +43,9 @@ class ThreadUse:
 
     To hand an item over takes two threads 0.1 to 0.3 ms, most of it waits for the interpreter's
     lock, which is more than a small batch takes; and while threads want that lock, all that the
-    reader does takes longer. Both are tried in turn, and again after a while.
+    reader does takes longer. Both are tried in turn, and again after a while. The time of an item
+    is the median over groups of items: the system interrupts a process for milliseconds, and a mean
+    would let one such pause decide.
 
     Attributes:
         rests: The threads rest, the reader does everything.
@@ -31,50 +53,68 @@ class ThreadUse:
 
     def __init__(self) -> None:
         self.rests = False
-        # Seconds an item, of threads and of the reader.
-        self._means: list[float | None] = [None, None]
-        self._count, self._sum, self._length, self._keep = 0, 0.0, _TRIED, _KEPT[0]
-        self._before: deque[float] = deque(maxlen=_MOST)
+        # Seconds an item, of threads and of the reader; None until they were tried.
+        self._of_threads: float | None = None
+        self._of_reader: float | None = None
+        self._is_trial = True
+        self._kept = _KEPT[0]
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._count = 0
+        self._group_total = 0.0
+        self._group_wait = 0.0
+        self._totals: deque[float] = deque(maxlen=_LATEST)
+        self._waits: deque[float] = deque(maxlen=_LATEST)
 
     def note(self, waited: float, before: float, skipped: int) -> bool:
         """Take note of an item; returns whether the choice has changed.
 
         Args:
             waited: Seconds that the reader waited for it, or worked for it.
-            before: Seconds that the reader did other things since it got the item before. The
-                longest sixteenth of them does not count: a pause says nothing of threads.
+            before: Seconds that the reader did other things since it got the item before.
             skipped: Items after a change that do not count: they were begun before.
         """
         self._count += 1
-        if self._count > skipped:
-            self._sum += waited
-            self._before.append(before)
-        counted, tried, other = (
-            self._count - skipped,
-            self._length == _TRIED,
-            self._means[not self.rests],
-        )
-        glances = tried and other is not None and counted == _GLANCE
-        if counted < self._length and not glances:
+        counted = self._count - skipped
+        if counted <= 0:
             return False
-        wait = self._sum / counted
-        mean = wait + fmean(sorted(self._before)[: len(self._before) - len(self._before) // 16])
-        if counted < self._length and other is not None and mean < 1.5 * other:
+        self._group_total += waited + before
+        self._group_wait += waited
+        if counted % _GROUP:
             return False
-        self._means[self.rests] = mean
-        self._count, self._sum = 0, 0.0
-        self._before.clear()
-        # Threads that are ahead of a reader who takes his time, and those whose work is long, are
-        # not put to the test.
-        if not self.rests and ((wait < _AHEAD and mean > _SHORT) or wait > _LONG):
-            self._length = _KEPT[0]
-            return False
-        if other is None or not tried:
-            self._length = _TRIED
-        elif mean <= other:
-            self._length = self._keep = _KEPT[0]
-            return False
+        self._totals.append(self._group_total / _GROUP)
+        self._waits.append(self._group_wait / _GROUP)
+        self._group_total = self._group_wait = 0.0
+        other = self._of_threads if self.rests else self._of_reader
+        if counted < (_TRIED if self._is_trial else self._kept):
+            first = self._is_trial and counted == _GROUP and other is not None
+            if not first or self._totals[0] < _MUCH_WORSE * other:  # type: ignore[operator]
+                return False
+        return self._choose(median(self._totals), median(self._waits), other)
+
+    def _choose(self, seconds: float, wait: float, other: float | None) -> bool:
+        """End a trial, or the time for which a choice was kept; returns whether the choice has
+        changed."""
+        self._start_over()
+        if self.rests:
+            self._of_reader = seconds
         else:
-            self._length = self._keep = min(2 * self._keep, _KEPT[1])
+            self._of_threads = seconds
+            is_ahead = wait < _AHEAD_SECONDS and seconds > _SLOW_READER_SECONDS
+            if is_ahead or wait > _LONG_SECONDS:  # Nothing to be won by a trial.
+                self._is_trial = False
+                self._kept = _KEPT[0]
+                return False
+        if other is not None and self._is_trial:
+            is_better = seconds <= other / _GAIN if self.rests else seconds < other * _GAIN
+            self._is_trial = False
+            if is_better:
+                self._kept = _KEPT[0]
+                return False
+            # Back to the choice before, which has proved right.
+            self._kept = min(2 * self._kept, _KEPT[1])
+        else:
+            self._is_trial = True
         self.rests = not self.rests
         return True

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from ..ranking.policy import RowType
     from ..ranking.workload import Sampled
 
-__all__ = ["Trial"]
 
-_SEEDS = 256  # small batches differ more: so many seeds are tried, in batches
+_SEEDS = 256
+"""Seeds that are tried, in batches of the loader's size: small batches differ more."""
+
 _MOST_TRIALS = 8
-_KEY = 0x706C616E  # "plan": keeps the keys of trials apart from those of batches
+"""Batches of which the largest counts: the first batch of an epoch waits for them."""
+
+_KEY = 0x706C616E
+"""The word "plan": keeps the keys of trials apart from those of batches."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Trial:
     def _of(cls, batch: Any, graph: Graph) -> Trial:
         nbytes = _tensor_bytes(batch, set())
         if isinstance(batch, Subgraph):
-            # Once asked.
+            # The ids of edges take memory only once they are asked for; a loader asks.
             nbytes += sum(
                 8 * part.num_edges for part in batch.edges.values() if part.ids_of is not None
             )
@@ -74,12 +78,13 @@ class Trial:
                 frontier,
                 nbytes,
             )
-        edges, frontier = dict.fromkeys(graph.edge_types, 0), 0
+        edges = dict.fromkeys(graph.edge_types, 0)
+        frontier = 0
         for block in batch.blocks:
             num_dst = block.num_dst
-            frontier = max(
-                frontier, sum(num_dst.values()) if isinstance(num_dst, Mapping) else num_dst
-            )
+            if isinstance(num_dst, Mapping):
+                num_dst = sum(num_dst.values())
+            frontier = max(frontier, num_dst)
             for etype, part in getattr(block, "relations", {graph.edge_types[0]: block}).items():
                 edges[etype] += part.num_edges
         return cls(
@@ -95,15 +100,14 @@ class Trial:
     ) -> int:
         """Rows that a batch reads of a field; ``edge_types`` name those of the field in the sampled
         graph."""
+        outputs = sum(self.outputs.values())
         if isinstance(row_type, tuple):
-            inputs, outputs = (
-                self.edges.get(edge_types.get(row_type, row_type), 0),
-                sum(self.outputs.values()),
-            )
-        elif row_type is None:  # of edges that were not declared, say
-            inputs, outputs = sum(self.edges.values()), sum(self.outputs.values())
+            inputs = self.edges.get(edge_types.get(row_type, row_type), 0)
+        elif row_type is None:  # Of edges that were not declared, say: as many as there may be.
+            inputs = sum(self.edges.values())
         else:
-            inputs, outputs = self.inputs.get(row_type, 0), self.outputs.get(row_type, 0)
+            inputs = self.inputs.get(row_type, 0)
+            outputs = self.outputs.get(row_type, 0)
         return inputs * (Role.INPUT in role) + outputs * (Role.OUTPUT in role)
 
 
@@ -117,16 +121,14 @@ def _tensor_bytes(value: Any, seen: set[int]) -> int:
     """Bytes of the memory behind all tensors in a batch, each storage once."""
     if isinstance(value, Tensor):
         storage = value.untyped_storage()
-        known = storage.data_ptr() in seen
+        if storage.data_ptr() in seen:  # Vertices of inner blocks are views of the outermost's.
+            return 0
         seen.add(storage.data_ptr())
-        return 0 if known else storage.nbytes()
+        return storage.nbytes()
     if is_dataclass(value):
         return sum(_tensor_bytes(getattr(value, each.name), seen) for each in fields(value))
-    parts = (
-        value.values()
-        if isinstance(value, Mapping)
-        else value
-        if isinstance(value, list | tuple)
-        else ()
-    )
-    return sum(_tensor_bytes(part, seen) for part in parts)
+    if isinstance(value, Mapping):
+        return sum(_tensor_bytes(part, seen) for part in value.values())
+    if isinstance(value, list | tuple):
+        return sum(_tensor_bytes(part, seen) for part in value)
+    return 0

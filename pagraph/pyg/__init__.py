@@ -13,8 +13,8 @@ from typing import Any
 
 from .clusters import ClusterData, ClusterLoader
 from .graphs import core_graph, to_pyg
-from .hard_negatives import HardNegatives
 from .hgt import HGTLoader, HGTSampler
+from .links import HardNegatives
 from .loaders import LinkNeighborLoader, NeighborLoader
 from .package import import_pyg
 from .saint import (

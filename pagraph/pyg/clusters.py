@@ -28,8 +28,6 @@ from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 from torch_geometric.loader.cluster import Partition  # noqa: E402
 
-__all__ = ["ClusterData", "ClusterLoader"]
-
 _FORMATS = ("csr", "csc")
 _REMOVE = "remove it to make it again"
 
@@ -94,7 +92,8 @@ class ClusterData(_pyg.ClusterData):
                 f"num_parts must be at most the number of vertices {data.num_nodes}, got "
                 f"{num_parts}"
             )
-        self.recursive, self.keep_inter_cluster_edges = recursive, keep_inter_cluster_edges
+        self.recursive = recursive
+        self.keep_inter_cluster_edges = keep_inter_cluster_edges
         self.sparse_format = sparse_format
         folder = os.path.join(
             save_dir or "", f"part_{num_parts}{'_recursive' if recursive else ''}"
@@ -144,7 +143,8 @@ class ClusterData(_pyg.ClusterData):
 
 def _is_partition(saved: Any, data: Any, num_parts: int) -> bool:
     """Whether these are so many clusters of the graph of ``data``."""
-    nodes, edges = int(data.num_nodes), data.edge_index.shape[1]
+    nodes = int(data.num_nodes)
+    edges = data.edge_index.shape[1]
     arrays = saved.indptr, saved.index, saved.partptr, saved.node_perm, saved.edge_perm
     lengths = nodes + 1, edges, num_parts + 1, nodes, edges
     if not all(_is_ids(array, length) for array, length in zip(arrays, lengths, strict=True)):
@@ -199,10 +199,8 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
             )
         self.cluster_data = cluster_data
         partition = cluster_data.partition
-        count, dtype = (
-            len(partition.node_perm),
-            id_dtype(len(partition.node_perm), len(partition.index)),
-        )
+        count = len(partition.node_perm)
+        dtype = id_dtype(len(partition.node_perm), len(partition.index))
         rows = CSC(partition.indptr.cpu().to(dtype), partition.index.cpu().to(dtype), count)
         self._view: SubgraphView = SubgraphView(
             data=cluster_data.data,
@@ -221,14 +219,13 @@ def _joined(view: SubgraphView, output: Any) -> Any:
         if name == "num_nodes":
             batch.num_nodes = len(output.node)
             continue
-        index = (
-            output.node
-            if view.data.is_node_attr(name)
-            else output.edge
-            if view.data.is_edge_attr(name)
-            else None
-        )
-        if index is not None:
-            batch[name] = selected(value, index, view.data.__cat_dim__(name, value))
+        # Vertices first, as in PyG: what has as many rows as either is one of vertices.
+        if view.data.is_node_attr(name):
+            index = output.node
+        elif view.data.is_edge_attr(name):
+            index = output.edge
+        else:
+            continue  # Of the whole graph: the copy has it.
+        batch[name] = selected(value, index, view.data.__cat_dim__(name, value))
     batch.edge_index = torch.stack([output.row, output.col])
     return batch

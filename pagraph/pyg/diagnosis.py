@@ -6,8 +6,6 @@ import pagraph.pyg as face
 
 from .package import import_pyg
 
-__all__ = ["sampling_paths"]
-
 
 def sampling_paths() -> dict[str, str]:
     """Names that ``pagraph.pyg`` offers in place of PyG's, to whose code runs, and why."""

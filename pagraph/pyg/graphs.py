@@ -34,17 +34,6 @@ from torch_geometric.data.graph_store import EdgeLayout  # noqa: E402
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
 
-__all__ = [
-    "core_graph",
-    "csc_of",
-    "has_types",
-    "load_saved_data",
-    "local_dtype",
-    "save_data",
-    "to_pyg",
-    "whole_graph",
-]
-
 _log = logging.getLogger(__name__)
 
 
@@ -112,6 +101,8 @@ class _Conversions:
     """Memoizes the CSC of each tensor that is alive, by the tensor's version."""
 
     def __init__(self) -> None:
+        # Held while arrays are made, so that loaders that are made at once make them once. A fork
+        # lock: torch's workers are forked while other threads may convert.
         self._lock = ForkLock()
         self._known: Any = WeakTensorKeyDictionary()
 
@@ -169,7 +160,8 @@ def _from_coo(edge_index: Tensor, counts: tuple[int, int], name: str) -> CSC:
 
 def _sparse(store: Any) -> tuple[Tensor, Tensor] | None:
     """``indptr`` and ``indices`` of a ``SparseTensor``, where a store has one."""
-    adj, adj_t = store.get("adj", None), store.get("adj_t", None)
+    adj = store.get("adj", None)
+    adj_t = store.get("adj_t", None)
     if isinstance(adj, SparseTensor):
         indptr, indices, _ = adj.csc()
     elif isinstance(adj_t, SparseTensor):
@@ -227,20 +219,21 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
     for ntype in graph.node_types:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
     for etype in graph.edge_types:
-        store, csc = data if isinstance(data, Data) else data[etype], graph.csc_of(etype)
+        store = data if isinstance(data, Data) else data[etype]
+        csc = graph.csc_of(etype)
         store.edge_index = csc.ends_by_id() if csc.disk_pages is None else WaitingEdges.of(csc)
     for ntype in graph.node_types:
-        store, fields = (
-            data._store if isinstance(data, Data) else data[ntype],
-            graph.node_fields(ntype),
-        )
+        store = data._store if isinstance(data, Data) else data[ntype]
+        fields = graph.node_fields(ntype)
         for name, values in fields.items():
             theirs = _NAMES.get(name, name)
-            theirs = name if theirs in fields else theirs
+            if theirs in fields:  # A graph with both "feat" and "x" keeps both.
+                theirs = name
             _put(store, theirs, values, store.is_node_attr, f"vertex field {name!r}")
     for etype in graph.edge_types:
         store = data._store if isinstance(data, Data) else data[etype]
         for name, values in graph.edge_fields(etype).items():
+            # PyG tells a Data's attributes apart by their length, and then by "edge" in the name.
             taken = isinstance(data, Data) and (name in store or data.num_nodes == data.num_edges)
             theirs = f"edge_{name}" if taken and "edge" not in name else name
             if theirs != name:
@@ -262,11 +255,8 @@ def save_data(graph: Graph, path: str | os.PathLike[str]) -> None:
         ValueError: PyG has another use for a field's name, or vertices and edges would share it;
             see :func:`to_pyg`.
     """
-    data = (
-        Data()
-        if (graph.node_types, graph.edge_types) == ([NODE_TYPE], [EDGE_TYPE])
-        else HeteroData()
-    )
+    has_names = (graph.node_types, graph.edge_types) != ([NODE_TYPE], [EDGE_TYPE])
+    data = HeteroData() if has_names else Data()
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         try:
@@ -398,7 +388,7 @@ def load_saved_data(path: str | os.PathLike[str]) -> Graph:
             data = _data_of(content)
             check_fits(path, 8 * int(data.num_nodes or 0), "the vertices' index")
             return whole_graph(data, path)
-    except Exception as error:  # of a file, anything may be wrong
+    except Exception as error:  # In a file, anything may be wrong.
         raise FormatError(f"{path} must hold one sound graph of PyG's: {error}") from error
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..graph.subgraph import Subgraph
     from ..ranking.workload import Workload
 
-__all__ = ["HGTLoader", "HGTSampler"]
-
 
 class HGTSampler(KeyedSampler):
     """Drop-in for ``torch_geometric.sampler.HGTSampler``; needs no torch-sparse.
@@ -168,8 +166,7 @@ class HGTLoader(Pipelined, _pyg.HGTLoader):
         }
         self._view = NodeView()
         sampler = HGTSampler(data, num_samples)
-        transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
-        check_calls(sampler, "sample_from_nodes", **transforms)
+        check_calls(sampler, "sample_from_nodes", given)
         nodes, seed_id = node_input(data, sampler, input_nodes, kwargs.pop("input_id", None))
         _pyg.NodeLoader.__init__(
             self,
@@ -177,13 +174,15 @@ class HGTLoader(Pipelined, _pyg.HGTLoader):
             sampler,
             input_nodes=nodes,
             input_id=seed_id,
+            transform=transform,
+            transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
-            **transforms,
             **kwargs,
         )
         self.input_nodes = input_nodes
         self._begin(given | options, _pyg.NodeLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:
-        sampler, inputs = self.node_sampler, self.input_data
+        sampler = self.node_sampler
+        inputs = self.input_data
         return core_workload(sampler.graph, order, {inputs.input_type: inputs.node}, sampler.core)

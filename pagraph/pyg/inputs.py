@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,6 @@ from .sampler import KeyedSampler
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
-
-__all__ = ["check_calls", "check_data", "node_input", "vertex_ids"]
 
 
 def check_data(data: Any) -> None:
@@ -34,9 +33,13 @@ def check_data(data: Any) -> None:
         )
 
 
-def check_calls(sampler: Any, method: str, **transforms: Any) -> None:
-    """Raise TypeError for a sampler without ``method``, or a transform that is neither None nor
-    callable."""
+TRANSFORMS = ("transform", "transform_sampler_output")
+"""Arguments of loaders that are functions of the user's, or None."""
+
+
+def check_calls(sampler: Any, method: str, arguments: Mapping[str, Any]) -> None:
+    """Raise TypeError for a sampler without ``method``, or a transform among a loader's arguments
+    that is neither None nor callable."""
     if isinstance(sampler, type) or not callable(getattr(sampler, method, None)):
         got = repr(sampler.__name__) if isinstance(sampler, type) else type(sampler).__name__
         advice = foreign_sampler(sampler, "PyG")
@@ -44,9 +47,9 @@ def check_calls(sampler: Any, method: str, **transforms: Any) -> None:
         raise TypeError(
             f"neighbor_sampler must be a BaseSampler with {method}(), got {got}{advice}"
         )
-    for name, transform in transforms.items():
-        if transform is not None and not callable(transform):
-            raise TypeError(f"{name} must be callable, got {transform!r}")
+    for name in TRANSFORMS:
+        if arguments[name] is not None and not callable(arguments[name]):
+            raise TypeError(f"{name} must be callable, got {arguments[name]!r}")
 
 
 def node_input(
@@ -102,7 +105,8 @@ def _counts(data: Any, sampler: Any) -> dict[str, int] | None:
 def _typed(types: list[str], input_nodes: Any) -> tuple[str, Any]:
     """The vertex type, and which of its vertices."""
     if isinstance(input_nodes, str):
-        ntype, nodes = input_nodes, None
+        ntype = input_nodes
+        nodes = None
     elif (
         isinstance(input_nodes, tuple | list)
         and len(input_nodes) == 2

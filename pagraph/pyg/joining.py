@@ -28,75 +28,79 @@ from .stand_ins import ends_apart, standing_in
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["Joiner", "Reading"]
-
 Name = tuple[Any, str]
 """Key of a store (None, a vertex type or an edge type), name of an attribute."""
 
 
-def _stores(data: Any) -> list[tuple[Any, Any]]:
-    """Stores with their keys; none for anything but a ``Data`` or ``HeteroData``."""
+def stores_of(data: Any) -> dict[Any, Any]:
+    """Stores by key; none for anything but a ``Data`` or ``HeteroData``."""
     if isinstance(data, Data):
-        return [(None, data._store)]
-    return [*data.node_items(), *data.edge_items()] if isinstance(data, HeteroData) else []
-
-
-def store_of(data: Any, name: Name) -> Any:
-    """The store of an attribute; KeyError for an unknown vertex or edge type."""
-    if name[0] is None and isinstance(data, Data):
-        return data._store
-    for key, store in _stores(data):
-        if key == name[0]:
-            return store
-    raise KeyError(name[0])
+        return {None: data._store}
+    if isinstance(data, HeteroData):
+        return dict([*data.node_items(), *data.edge_items()])
+    return {}
 
 
 def value_of(data: Any, name: Name) -> Any:
-    """The attribute's present value; KeyError if there is none."""
-    return (data._store if name[0] is None and isinstance(data, Data) else store_of(data, name))[
-        name[1]
-    ]
+    """The attribute's present value; KeyError if there is none, or no such store."""
+    key, attribute = name
+    # Each field is looked at twice a batch, so PyG's own calls for the same are left out.
+    if isinstance(data, Data) and key is None:
+        return data._store._mapping[attribute]
+    if not isinstance(data, HeteroData):
+        raise KeyError(key)
+    stores = data._node_store_dict if isinstance(key, str) else data._edge_store_dict
+    return stores[key]._mapping[attribute]
 
 
 class Attributes:
-    """Weak references to all attributes that the user's data, of which ``copied`` is a shallow
-    copy, held at once."""
+    """Weak references to all attributes that the user's data held at one moment.
 
-    def __init__(self, data: Any, copied: Any) -> None:
+    Args:
+        data: The user's data.
+        stores: Those of a shallow copy of it, which nobody else changes.
+    """
+
+    def __init__(self, data: Any, stores: Mapping[Any, Any]) -> None:
         self._owner = weakref.ref(data)
         self._held = {
-            key: {name: _held(x) for name, x in store.to_dict().items()}
-            for key, store in _stores(copied)
+            key: {name: _held(value) for name, value in store.to_dict().items()}
+            for key, store in stores.items()
         }
 
-    def are_those_of(self, data: Any, copied: Any = None) -> bool:
-        """Whether the data is the same and it, or a copy of it, holds the very same objects."""
-        if self._owner() is not data:
+    def are_those_of(self, data: Any, stores: Mapping[Any, Any]) -> bool:
+        """Whether the data is the same object, and its stores, or a copy's, hold the very same
+        attributes."""
+        if self._owner() is not data or len(stores) != len(self._held):
             return False
-        now = _stores(data if copied is None else copied)
-        return len(now) == len(self._held) and all(
-            _are_same(self._held.get(key), store) for key, store in now
-        )
+        for key, store in stores.items():
+            held = self._held.get(key)
+            if held is None:
+                return False
+            # A store's `to_dict`, which copies it, and `_num_nodes` when that was set by hand.
+            now = store._mapping
+            if "_num_nodes" in store.__dict__:
+                now = store.to_dict()
+            if len(now) != len(held):
+                return False
+            for name, value in now.items():
+                reference = held.get(name)
+                if reference is None or reference() is not value:
+                    return False
+        return True
 
     def kept_since(self, earlier: Attributes, key: Any) -> set[str]:
         """Names of what one store held before and still holds."""
-        before, now = earlier._held.get(key, {}), self._held.get(key, {})
+        before = earlier._held.get(key, {})
+        now = self._held.get(key, {})
         return {name for name, ref in now.items() if name in before and before[name]() is ref()}
 
 
 def _held(value: Any) -> Any:
+    # Large things are not kept alive by this; numbers and lists cannot be referred to weakly.
     if isinstance(value, Tensor | np.ndarray):
         return weakref.ref(value)
     return lambda: value
-
-
-def _are_same(held: dict[str, Any] | None, store: Any) -> bool:
-    if held is None:
-        return False
-    now = store.to_dict()
-    return len(now) == len(held) and all(
-        name in held and held[name]() is value for name, value in now.items()
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +122,11 @@ class Levels:
     selected: list[Name]
 
     @classmethod
-    def of(cls, attributes: Attributes, copied: Any, earlier: Levels | None) -> Levels:
-        """Classify the attributes of ``copied``, a copy of the data that nobody else uses.
+    def of(
+        cls, attributes: Attributes, copied: Any, stores: Mapping[Any, Any], earlier: Levels | None
+    ) -> Levels:
+        """Classify the attributes of ``copied``, a copy of the data that nobody else uses, and its
+        ``stores``.
 
         ``earlier`` levels count: PyG remembers whose an attribute is until another takes its place,
         whatever becomes of the attribute by which the vertices were counted.
@@ -127,29 +134,28 @@ class Levels:
         known: dict[Any, Any] = {}
         fields: list[Name] = []
         selected: list[Name] = []
-        for key, store in _stores(copied):
+        for key, store in stores.items():
             if earlier is not None and (remembered := earlier.known.get(key)) is not None:
                 same = attributes.kept_since(earlier.attributes, key)
                 store.__dict__["_cached_attr"] = defaultdict(
                     set, {kind: n & same for kind, n in remembered.items()}
                 )
             for name in list(store.keys()):
-                by_vertex, by_edge, value = (
-                    store.is_node_attr(name),
-                    store.is_edge_attr(name),
-                    store[name],
-                )
+                by_vertex = store.is_node_attr(name)
+                by_edge = store.is_edge_attr(name)
+                value = store[name]
                 is_array = isinstance(value, Tensor | np.ndarray)
                 if by_vertex and is_array and copied.__cat_dim__(name, value, store) == 0:
                     fields.append((key, name))
                 elif (by_vertex or by_edge) and name not in ("edge_index", "num_nodes"):
                     selected.append((key, name))
-            known[key] = store.__dict__.pop("_cached_attr", None)  # the store forgets what is set
+            # Taken out, since a store forgets there what is set on it.
+            known[key] = store.__dict__.pop("_cached_attr", None)
         return cls(attributes, known, fields, selected)
 
-    def tell(self, copied: Any) -> None:
-        """Put PyG's memo into another copy of the same data."""
-        for key, store in _stores(copied):
+    def tell(self, stores: Mapping[Any, Any]) -> None:
+        """Put PyG's memo into the stores of another copy of the same data."""
+        for key, store in stores.items():
             if self.known[key] is not None:
                 store.__dict__["_cached_attr"] = self.known[key]
 
@@ -158,6 +164,7 @@ class Arrays:
     """Memoizes NumPy arrays as tensors over the same memory, so that versions can be compared."""
 
     def __init__(self) -> None:
+        # Held for a look at one dictionary entry; nothing else is locked under it.
         self._lock = threading.Lock()
         self._tensors: dict[Name, tuple[Any, Tensor | None]] = {}
 
@@ -219,6 +226,7 @@ def version_of(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return None
     with torch._C.DisableTorchFunctionSubclass():
+        # A tensor that requires gradients belongs into the graph of the reader's own step.
         if value.requires_grad or value.is_inference():
             return None
         return FieldVersion.of(value) if value.layout == torch.strided else value._version
@@ -240,23 +248,19 @@ class Reading:
 
     Attributes:
         data: A copy of the user's data that nobody else has; of a pair of stores the pair.
-        levels: Levels of its attributes; None for stores.
+        stores: The copy's stores by key; none of a pair of stores.
+        levels: Levels of its attributes; None for a pair of stores.
         wanted: Those that are read as fields.
         reads: Their reads, in the same order.
-        versions: Those that PyG will select.
+        versions: Versions of those that PyG will select; None where a change could not be told.
     """
 
     data: Any
+    stores: Mapping[Any, Any]
     levels: Levels | None
     wanted: Sequence[_Wanted]
     reads: Sequence[Read]
     versions: dict[Name, Any]
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether later changes of the values can be told; else (some require gradients) the
-        reader's thread joins."""
-        return None not in self.versions.values()
 
 
 class Joiner:
@@ -275,7 +279,11 @@ class Joiner:
         self._filter_fn = filter_fn
         self._arrays = Arrays()
         self._labels: dict[Name, str] = {}
+        # Replaced as a whole, without a lock: threads that find other attributes at once classify
+        # the same ones, and each goes on with its own result.
         self._levels: Levels | None = None
+        # Held while a user's stores are asked, and by who asks them alone; it is the last lock
+        # taken, and what runs under it is the user's and PyG's.
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -290,7 +298,8 @@ class Joiner:
         if self.is_remote:
             return
         data = self._view.data
-        for name in self._levels_of(data, copy.copy(data)).fields:
+        copied = copy.copy(data)
+        for name in self._levels_of(data, copied, stores_of(copied)).fields:
             if plain_rows(name, value_of(data, name), self._arrays) is not None:
                 self._add(name)
 
@@ -303,29 +312,31 @@ class Joiner:
         """
         data = self._view.data
         if isinstance(data, tuple):
-            return Reading(data, None, (), (), {})
+            return Reading(data, {}, None, (), (), {})
         copied = copy.copy(data)
-        levels = self._levels_of(data, copied)
-        versions = {name: version_of(value_of(copied, name)) for name in levels.selected}
+        stores = stores_of(copied)
+        levels = self._levels_of(data, copied, stores)
+        versions: dict[Name, Any] = {}
+        for key, attribute in levels.selected:
+            versions[key, attribute] = version_of(stores[key]._mapping[attribute])
         wanted: list[_Wanted] = []
         reads: list[Read] = []
         # All attributes of a type are read for the same vertices.
         of_type: dict[Any, tuple[Tensor | None, Any, Sequence[int] | None]] = {}
-        stores = dict(_stores(copied))
         for name in levels.fields:
-            key = name[0]
+            key, attribute = name
             if key not in of_type:
                 of_type[key] = _vertices_of(output, key, hop_ends)
             nodes, written, bounds = of_type[key]
-            value = stores[key][name[1]]
+            value = stores[key]._mapping[attribute]
             values = plain_rows(name, value, self._arrays)
-            if nodes is None or values is None:
+            if nodes is None or values is None:  # PyG's to select, as it is.
                 versions[name] = version_of(value)
                 continue
             label = self._labels.get(name) or self._add(name)
             wanted.append(_Wanted(name, values, nodes, written))
             reads.append(Read(label, nodes, bounds))
-        return Reading(copied, levels, wanted, reads, versions)
+        return Reading(copied, stores, levels, wanted, reads, versions)
 
     @staticmethod
     def still_right(
@@ -340,6 +351,7 @@ class Joiner:
         right = {}
         for place, (name, _, nodes, written) in enumerate(reading.wanted):
             before, tensor = known.get(name, (None, None))
+            # A transform of the sampler's output may have replaced the vertices or written to them.
             if before is None or tensor is None or written is None:
                 continue
             if before.nodes is nodes and before.written == written:
@@ -349,18 +361,21 @@ class Joiner:
     def join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
         """The batch, without the user's transforms, of the rows of the reading; a reading serves
         once."""
-        # Copy.copy takes 3 us longer.
-        view, levels = object.__new__(type(self._view)), reading.levels
+        levels = reading.levels
+        # `copy.copy` takes 3 us longer.
+        view = object.__new__(type(self._view))
         vars(view).update(
             vars(self._view), data=reading.data, transform=None, transform_sampler_output=None
         )
         if levels is None:
             with self._one_at_a_time:  # the user's stores need not know of threads
                 return self._filter_fn(view, output)
-        stores = dict(_stores(reading.data))
         for (name, values, _, _), tensor in zip(reading.wanted, rows, strict=True):
-            stores[name[0]][name[1]] = standing_in(values, tensor)
-        levels.tell(reading.data)
+            key, attribute = name
+            # Not `store[attribute] = ...`, which only takes the attribute out of the memo that
+            # `tell` puts in below.
+            reading.stores[key]._mapping[attribute] = standing_in(values, tensor)
+        levels.tell(reading.stores)
         return self._filter_fn(view, ends_apart(output))
 
     def is_current(self, reading: Reading) -> bool:
@@ -369,17 +384,21 @@ class Joiner:
         data = self._view.data
         if reading.levels is None:
             return data is reading.data
-        return reading.levels.attributes.are_those_of(data) and all(
-            v is not None and v == version_of(value_of(data, n))
-            for n, v in reading.versions.items()
-        )
+        stores = stores_of(data)
+        if not reading.levels.attributes.are_those_of(data, stores):
+            return False
+        for (key, attribute), version in reading.versions.items():
+            if version is None or version != version_of(stores[key]._mapping[attribute]):
+                return False
+        return True
 
-    def _levels_of(self, data: Any, copied: Any) -> Levels:
-        """Levels of the attributes of a copy of the data; determined again when there are other
-        ones."""
+    def _levels_of(self, data: Any, copied: Any, stores: Mapping[Any, Any]) -> Levels:
+        """Levels of the attributes of a copy of the data, with its stores; determined again when
+        they are other ones."""
         levels = self._levels
-        if levels is None or not levels.attributes.are_those_of(data, copied):
-            levels = self._levels = Levels.of(Attributes(data, copied), copied, levels)
+        if levels is None or not levels.attributes.are_those_of(data, stores):
+            attributes = Attributes(data, stores)
+            levels = self._levels = Levels.of(attributes, copied, stores, levels)
             self._arrays.keep(levels.fields)
         return levels
 
@@ -389,7 +408,7 @@ class Joiner:
         if name not in self._labels:
             source = partial(_present, self._view, self._arrays, name)
             self._fields.add_source(label, source, row_type=name[0] or NODE_TYPE)
-            self._labels[name] = label  # only now: other threads read what is in here
+            self._labels[name] = label  # Only now: other threads read what is in here.
         return label
 
 

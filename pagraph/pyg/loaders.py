@@ -14,7 +14,7 @@ from ..ranking.policy import Policy
 from ..ranking.workload import Workload
 from ..sampling.batches import PairBatches, TimedSeeds
 from ..sampling.times import time_bits
-from .inputs import check_calls, check_data, node_input
+from .inputs import TRANSFORMS, check_calls, check_data, node_input
 from .links import check_are_tensors, check_links, checked_edge_label_index, end_types
 from .package import import_pyg
 from .pipelined import LinkView, NodeView, Pipelined, Viewed, sampler_of
@@ -25,7 +25,9 @@ from .workload import core_workload, foreign_workload
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
 
-__all__ = ["LinkNeighborLoader", "NeighborLoader"]
+_PYGS = (*TRANSFORMS, "time_attr", "filter_per_worker")
+"""Arguments that go to PyG's constructors as they are, besides those of one class. What says how to
+sample does not: they get our sampler."""
 
 
 class NeighborLoader(Pipelined, _pyg.NeighborLoader):
@@ -159,8 +161,7 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         check_data(data)
         self._view = NodeView()
         neighbor_sampler = sampler_of(given)
-        transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
-        check_calls(neighbor_sampler, "sample_from_nodes", **transforms)
+        check_calls(neighbor_sampler, "sample_from_nodes", given)
         input_id = kwargs.pop("input_id", None)
         nodes, seed_id = node_input(data, neighbor_sampler, input_nodes, input_id)
         check_are_tensors(input_time=input_time)
@@ -170,33 +171,30 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
             input_nodes=nodes,
             input_id=seed_id,
             input_time=input_time,
-            time_attr=time_attr,
-            transform=transform,
-            transform_sampler_output=transform_sampler_output,
-            filter_per_worker=filter_per_worker,
             neighbor_sampler=neighbor_sampler,
+            **{name: given[name] for name in _PYGS},
             **kwargs,
         )
         inputs = self.input_data
         check_times("input_time", inputs.time, len(inputs.node), "input node")
         if isinstance(self.node_sampler, NeighborSampler):
             self.node_sampler.check_seed_times("input_time", inputs.time, inputs.input_type)
-        self.input_nodes, self.input_id = input_nodes, input_id
+        # What was given, in place of what PyG keeps: Lightning makes the loader again from these.
+        self.input_nodes = input_nodes
+        self.input_id = input_id
         self._begin(given, _pyg.NodeLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:
-        data, sampler, inputs = self.data, self.node_sampler, self.input_data
+        sampler = self.node_sampler
+        inputs = self.input_data
         if not isinstance(sampler, NeighborSampler):
-            return foreign_workload(data, order)
+            return foreign_workload(self.data, order)
         ntype = inputs.input_type or NODE_TYPE
         if sampler.is_temporal and inputs.time is not None:
+            # A seed is a pair of integers there: a vertex, and the bits of its time.
             timed = torch.stack([inputs.node.long(), time_bits(inputs.time)], 1)
-            return core_workload(
-                sampler.graph,
-                order,
-                timed,
-                TimedSeeds(sampler.core, ntype, sampler.times_are_floats),
-            )
+            batches = TimedSeeds(sampler.core, ntype, sampler.times_are_floats)
+            return core_workload(sampler.graph, order, timed, batches)
         seeds: Any = inputs.node if sampler.graph.is_homogeneous else {ntype: inputs.node}
         return core_workload(sampler.graph, order, seeds, sampler.core)
 
@@ -316,8 +314,7 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         check_are_tensors(edge_label=edge_label, edge_label_time=edge_label_time)
         self._view = LinkView()
         neighbor_sampler = sampler_of(given)
-        transforms = {"transform": transform, "transform_sampler_output": transform_sampler_output}
-        check_calls(neighbor_sampler, "sample_from_edges", **transforms)
+        check_calls(neighbor_sampler, "sample_from_edges", given)
         super().__init__(
             data,
             num_neighbors,
@@ -326,33 +323,32 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
             edge_label_time=edge_label_time,
             neg_sampling=neg_sampling,
             neg_sampling_ratio=neg_sampling_ratio,
-            time_attr=time_attr,
-            transform=transform,
-            transform_sampler_output=transform_sampler_output,
-            filter_per_worker=filter_per_worker,
             neighbor_sampler=neighbor_sampler,
+            **{name: given[name] for name in _PYGS},
             **kwargs,
         )
-        graph = neighbor_sampler.graph if isinstance(neighbor_sampler, NeighborSampler) else None
-        check_links(self.input_data, graph)
-        if isinstance(neighbor_sampler, NeighborSampler) and self.input_data.time is not None:
-            neighbor_sampler.check_seed_times("edge_label_time", self.input_data.time)
+        inputs = self.input_data
+        if isinstance(neighbor_sampler, NeighborSampler):
+            check_links(inputs, neighbor_sampler.graph)
+            if inputs.time is not None:
+                neighbor_sampler.check_seed_times("edge_label_time", inputs.time)
+        else:
+            check_links(inputs, None)
         self.edge_label_index = edge_label_index
         self.input_id = kwargs.get("input_id")
         self._begin(given, _pyg.LinkLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:
-        data, sampler, inputs = self.data, self.link_sampler, self.input_data
+        sampler = self.link_sampler
+        inputs = self.input_data
         if not isinstance(sampler, NeighborSampler):
-            return foreign_workload(data, order)
+            return foreign_workload(self.data, order)
         types = end_types(inputs.input_type)
         rows = [inputs.row.long(), inputs.col.long()]
         if sampler.is_temporal and inputs.time is not None:
             rows.append(time_bits(inputs.time))
-        graph, negatives = (
-            sampler.graph,
-            sampler.link_negatives(self.neg_sampling, inputs.input_type),
-        )
+        graph = sampler.graph
+        negatives = sampler.link_negatives(self.neg_sampling, inputs.input_type)
         batches = PairBatches(
             sampler.core, types, graph.num_nodes_by_type, negatives, sampler.times_are_floats
         )

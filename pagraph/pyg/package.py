@@ -7,8 +7,6 @@ from types import ModuleType
 
 from ..errors import MissingDependencyError, how_to_install
 
-__all__ = ["import_pyg"]
-
 
 def import_pyg() -> ModuleType:
     """The package ``torch_geometric``; neither pyg-lib nor torch-sparse is needed.

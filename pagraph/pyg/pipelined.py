@@ -34,7 +34,6 @@ from torch_geometric.loader.mixin import get_numa_nodes_cores  # noqa: E402
 if TYPE_CHECKING:
     from ..ranking.workload import Workload
 
-__all__ = ["OURS", "LinkView", "NodeView", "Pipelined", "View", "Viewed", "sampler_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +201,8 @@ class Pipelined(LoaderControls):
         loader: Any = self
         # A method: a loader that refers to itself would wait for the collector.
         vars(self).pop("collate_fn", None)
-        self._options, self._filter_fn = options, filter_fn
+        self._options = options
+        self._filter_fn = filter_fn
         order = order_of(loader, options["seed"])
         self._streams = isinstance(order, StreamOrder)
         self._device = None if options["device"] is None else resolve_device(options["device"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,13 +32,6 @@ from .workload import foreign_workload
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
-
-__all__ = [
-    "GraphSAINTEdgeSampler",
-    "GraphSAINTNodeSampler",
-    "GraphSAINTRandomWalkSampler",
-    "GraphSAINTSampler",
-]
 
 _NORM = 0x6E6F726D  # "norm": keeps the batches that are counted apart from those of epochs
 
@@ -101,18 +93,22 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         log: bool = True,
         **kwargs: Any,
     ) -> None:
-        for name in ("dataset", "collate_fn"):  # as PyG, for Lightning
+        # Lightning makes a loader again with these, which are the loader's own; as in PyG.
+        for name in ("dataset", "collate_fn"):
             kwargs.pop(name, None)
         _check(data)
         self.num_steps = as_integer("num_steps", num_steps, least=1)
         self._batch_size = as_integer("batch_size", batch_size, least=1)
         self.sample_coverage = as_integer("sample_coverage", sample_coverage, least=0)
-        self.save_dir, self.log = save_dir, log
+        self.save_dir = save_dir
+        self.log = log
         graph = core_graph(data)
-        self.N, self.E = graph.num_nodes, graph.num_edges
-        draws: Any = (
-            self._core() if type(self)._sample_nodes is GraphSAINTSampler._sample_nodes else None
-        )
+        self.N = graph.num_nodes
+        self.E = graph.num_edges
+        # A subclass with its own `_sample_nodes` is iterated by torch, and draws by itself.
+        draws: Any = None
+        if type(self)._sample_nodes is GraphSAINTSampler._sample_nodes:
+            draws = self._core()
         if draws is not None:
             draws.check(graph)
         items = torch.arange(self.num_steps, device="cpu")
@@ -137,11 +133,9 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         return replace(core, budget=batch_size).draw(self._view.graph, random_key())
 
     def _workload(self, order: Any) -> Workload:
-        return (
-            foreign_workload(self.data, order)
-            if self._view.core is None
-            else super()._workload(order)
-        )
+        if self._view.core is None:
+            return foreign_workload(self.data, order)
+        return super()._workload(order)
 
     @property
     def _makes_batches(self) -> bool:
@@ -195,9 +189,14 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
         node_count = torch.zeros(self.N, dtype=torch.int64, device="cpu")
         edge_count = torch.zeros(self.E, dtype=torch.int64, device="cpu")
-        lock, first = threading.Lock(), derive_key(random_key() if seed is None else seed, _NORM)
+        # Held while one batch is counted; nothing else is locked under it.
+        lock = threading.Lock()
+        first = derive_key(random_key() if seed is None else seed, _NORM)
+        # A user's own draws follow torch's global generator, in order.
         threads = 1 if self._view.core is None else default_threads()
-        pools, total, batches = BufferPools(max_free=threads), 0, 0
+        pools = BufferPools(max_free=threads)
+        total = 0
+        batches = 0
 
         def count(progress: Any, key: int) -> None:
             nonlocal total
@@ -211,23 +210,29 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
         with _progress(self.N * self.sample_coverage if self.log else None) as progress:
             while total < self.N * self.sample_coverage:
-                keys: Iterator[Any] = iter(
-                    [derive_key(first, batches + place) for place in range(self.num_steps)]
-                )
-                run_tickets(partial(count, progress), keys, threads)
+                # Whole epochs, as PyG counts them: which batches come does not depend on threads.
+                keys: list[Any] = [
+                    derive_key(first, batches + place) for place in range(self.num_steps)
+                ]
+                run_tickets(partial(count, progress), iter(keys), threads)
                 batches += self.num_steps
         return self._norms_of(node_count.float(), edge_count.float(), batches)
 
     def _norms_of(
         self, node_count: Tensor, edge_count: Tensor, batches: int
     ) -> tuple[Tensor, Tensor]:
-        """PyG's formula, of how often vertices and edges came."""
+        """PyG's formula, of how often vertices and edges came.
+
+        With ``S`` batches, ``C_v`` of a vertex and ``C_uv`` of an edge: ``S / C_v / N`` and
+        ``C_u / C_uv`` (GraphSAINT, section 3.2).
+        """
         csc = self._view.graph.csc
         of_source = torch.empty_like(edge_count)
         of_source[csc.ids_at(torch.arange(self.E, device="cpu")).long()] = node_count[
             csc.indices.long()
         ]
         edge_norm = (of_source / edge_count).clamp_(0, 1e4)
+        # 0 / 0, of an edge whose source never came; as in PyG.
         edge_norm[torch.isnan(edge_norm)] = 0.1
         node_count[node_count == 0] = 0.1
         return batches / node_count / self.N, edge_norm

@@ -21,8 +21,7 @@ from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .graphs import core_graph, has_types, local_dtype
-from .hard_negatives import HardNegatives
-from .links import LinkNegatives, end_types, link_metadata
+from .links import HardNegatives, LinkNegatives, end_types, link_metadata
 from .package import import_pyg
 from .times import Fields, times_of, weights_of
 
@@ -36,8 +35,6 @@ from torch_geometric.sampler import (  # noqa: E402
     SamplerOutput,
 )
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType  # noqa: E402
-
-__all__ = ["KeyedSampler", "NeighborSampler", "fanouts_of", "num_neighbors_of", "output_of"]
 
 _Type = TypeVar("_Type")
 
@@ -97,7 +94,8 @@ _SUBGRAPH_TYPES = [str(kind.value) for kind in SubgraphType]
 def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamplerOutput:
     """A subgraph as PyG's samplers return it; ``edge`` holds the user's edge ids, there is no
     permutation."""
-    nodes, trees = subgraph.input_nodes, subgraph.trees
+    nodes = subgraph.input_nodes
+    trees = subgraph.trees
     sizes = {ntype: _steps(ends) for ntype, ends in subgraph.hop_ends.items()}
     counts = {etype: _steps(edges.hop_ends)[1:] for etype, edges in subgraph.edges.items()}
     if hetero:
@@ -227,9 +225,13 @@ class NeighborSampler(KeyedSampler):
             )
         self.subgraph_type = SubgraphType(subgraph_type)
         self.temporal_strategy = temporal_strategy
-        self._time, self._weight = time_attr, weight_attr
-        self._time_window, self._share_trees = time_window, share_trees
-        self.replace, self._disjoint, self._batch_dependency = replace, disjoint, batch_dependency
+        self._time = time_attr
+        self._weight = weight_attr
+        self._time_window = time_window
+        self._share_trees = share_trees
+        self.replace = replace
+        self._disjoint = disjoint
+        self._batch_dependency = batch_dependency
         self.graph = core_graph(data)
         self.is_hetero = has_types(data)
         self._dtype = local_dtype(data)
@@ -358,7 +360,8 @@ class NeighborSampler(KeyedSampler):
         """
         types = end_types(inputs.input_type)
         negatives = self.link_negatives(neg_sampling, inputs.input_type)
-        src, dst = inputs.row.long(), inputs.col.long()
+        src = inputs.row.long()
+        dst = inputs.col.long()
         times = inputs.time if self.is_temporal else None
         apart = self.disjoint and not self.core.share_trees
         pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=apart, times=times)

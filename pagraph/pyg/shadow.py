@@ -23,8 +23,6 @@ from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Batch, Data  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402
 
-__all__ = ["ShaDowKHopSampler"]
-
 
 class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
     """Drop-in for ``torch_geometric.loader.ShaDowKHopSampler``: the same arguments, the same
@@ -81,7 +79,9 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
         graph = core_graph(data)
         self.is_sparse_tensor = data.edge_index is None and "adj_t" in data
         self.node_idx, _ = vertex_ids("node_idx", node_idx, graph.num_nodes_of(NODE_TYPE))
-        self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace
+        self.depth = depth
+        self.num_neighbors = num_neighbors
+        self.replace = replace
         self._view = SubgraphView(
             data=copy.copy(data),
             graph=graph,
@@ -102,7 +102,10 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
 def _joined(view: Any, output: Any) -> Any:
     """The batch that PyG's class makes; an array of vertices is selected from too, which PyG's
     leaves whole."""
-    data, nodes, trees, roots = view.data, output.node, output.batch, output.metadata
+    data = view.data
+    nodes = output.node
+    trees = output.batch
+    roots = output.metadata
     # Ids ascend within a tree, so that one search finds each tree's first vertex, another its root.
     # By numpy: torch would start threads beside the loader's own.
     ids = trees.numpy() * data.num_nodes + nodes.numpy()

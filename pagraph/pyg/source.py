@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
-__all__ = ["Sender", "SubgraphSource"]
-
 
 class _Prepared(NamedTuple):
     """A sampled batch.
@@ -65,6 +63,7 @@ class Sender:
             All that this thread has made on the accelerator, PyG's own selections too; to arrive
             before it is used.
         """
+        # Rows that fields have put on the device arrive by events of their own.
         skipped = {id(tensor) for tensor in there}
         waiting: dict[int, Tensor] = {}
         others: list[Tensor] = []
@@ -77,10 +76,11 @@ class Sender:
             return tensor
 
         batch.apply(note)
+        # PyG may have selected attributes that lie on the device, on this thread's stream.
         made = self._accelerator.current_stream.record()
         stream = self._accelerator.stream("copying")
         with stream.use():
-            stream.wait_for(made)  # so that one event is enough for both
+            stream.wait_for(made)  # So that one event is enough for both.
             begun = stream.record()
             copies = self._ring.upload(tensor.contiguous() for tensor in waiting.values())
             ready = stream.record()
@@ -125,10 +125,16 @@ class SubgraphSource:
         calls_stores_ahead: bool,
         sender: Sender | None,
     ) -> None:
-        self._view, self._joiner, self._device, self._pins = view, joiner, device, pins
-        self._fields, self._pools = engine.fields, engine.pools
-        self._calls_stores_ahead, self._sender = calls_stores_ahead, sender
-        # Ours is a function of a key, for any number of threads.
+        self._view = view
+        self._joiner = joiner
+        self._device = device
+        self._pins = pins
+        self._fields = engine.fields
+        self._pools = engine.pools
+        self._calls_stores_ahead = calls_stores_ahead
+        self._sender = sender
+        # Ours is a function of a key, for any number of threads; a user's own sampler is called by
+        # one thread at a time over all loaders that share it.
         self._is_ours = view.is_ours
         self._lock: AbstractContextManager[object] = (
             nullcontext() if self._is_ours else lock_of(view.sampler)
@@ -161,43 +167,41 @@ class SubgraphSource:
                 output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
             finally:
                 recorder.spent("sampling", begin)
-            prepared = _Prepared(output, hop_ends, len(drawn.seeds))
+            num_seeds = len(drawn.seeds)
         else:
-            prepared = _Prepared(drawn[0], {}, drawn[1])
+            output, num_seeds = drawn
+            hop_ends = {}
         try:
-            reading = self._joiner.plan(prepared.output, prepared.hop_ends)
+            reading = self._joiner.plan(output, hop_ends)
         except MemoryError:
             raise
-        except Exception:  # an attribute may be on its way; if it is not, the same is raised when the batch is needed
-            return Sampled(prepared)
-        return Sampled(prepared._replace(reading=reading), reading.reads)
+        except Exception:
+            # An attribute may be about to be set. If it is not, `deliver` raises the same.
+            return Sampled(_Prepared(output, hop_ends, num_seeds))
+        return Sampled(_Prepared(output, hop_ends, num_seeds, reading), reading.reads)
 
     def build(self, prepared: _Prepared, rows: Sequence[FieldRows | None]) -> _Prepared:
         """Join the batch ahead, unless a transform of the sampler's output comes first."""
-        if self._joiner.is_remote:
-            return self._joined_ahead(prepared, ()) if self._calls_stores_ahead else prepared
-        if None in rows:
+        reading = prepared.reading
+        if reading is None or self._view.transform_sampler_output is not None:
             return prepared
+        if reading.levels is None and not self._calls_stores_ahead:
+            return prepared
+        # Where a change of the values could not be told (some require gradients), the reader joins.
+        if None in rows or None in reading.versions.values():
+            return prepared
+        tensors = [known.tensor for known in rows if known is not None]
         try:
-            return self._joined_ahead(
-                prepared, [known.tensor for known in rows if known is not None]
-            )
+            batch = self._join(prepared.output, reading, tensors)
+            sent = None if self._sender is None else self._sender.send(batch, tensors)
         except (MemoryError, OutOfMemory):
             raise
-        except Exception:  # as in sample
-            return prepared
-
-    def _joined_ahead(self, prepared: _Prepared, rows: Sequence[Tensor]) -> _Prepared:
-        reading = prepared.reading
-        if (
-            reading is None
-            or not reading.is_settled
-            or self._view.transform_sampler_output is not None
-        ):
-            return prepared
-        batch = self._join(prepared.output, reading, rows)
-        sent = None if self._sender is None else self._sender.send(batch, rows)
-        return prepared._replace(batch=batch, rows=rows, sent=sent)
+        except Exception:
+            if reading.levels is None:  # A user's stores are asked once, whatever they raise.
+                raise
+            return prepared  # As in `sample`.
+        output, hop_ends, num_seeds, *_ = prepared
+        return _Prepared(output, hop_ends, num_seeds, reading, batch, tensors, sent)
 
     def _join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
         batch = self._joiner.join(output, reading, rows)
@@ -207,20 +211,24 @@ class SubgraphSource:
         self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
     ) -> Any:
         """The batch with the data's attributes as they are now, where it is wanted, transformed."""
-        output, batch, sent = prepared.output, prepared.batch, prepared.sent
-        with recorder.time("building"):
+        begin = time.perf_counter_ns()
+        output = prepared.output
+        try:
             transform = self._view.transform_sampler_output
-            if transform is not None or not self._is_current(prepared, rows):
-                if transform is not None:
-                    output = transform(output)
+            if transform is not None:
+                output = transform(output)
+            if transform is None and self._is_current(prepared, rows):
+                batch = prepared.batch
+                if prepared.sent is not None:
+                    prepared.sent.arrive()
+                    recorder.device_time("copying", prepared.sent.begun, prepared.sent.ready)
+            else:
                 batch = self._fields.with_room(partial(self._joined_now, output, prepared, rows))
-                sent = None
-            if sent is not None:
-                sent.arrive()
-                recorder.device_time("copying", sent.begun, sent.ready)
             if self._device is not None:
                 move = partial(batch.to, self._device, non_blocking=self._device.type != "cpu")
                 batch = self._fields.with_room(move)
+        finally:
+            recorder.spent("building", begin)
         recorder.delivered(
             seeds=prepared.seeds, edges=_total(output.row), input_nodes=_total(output.node)
         )
@@ -230,8 +238,9 @@ class SubgraphSource:
         """Whether the batch was joined, and of what the data holds now."""
         if prepared.batch is None or prepared.reading is None or rows is None:
             return False
-        if any(now is not then for now, then in zip(rows, prepared.rows, strict=True)):
-            return False
+        for now, then in zip(rows, prepared.rows, strict=True):
+            if now is not then:
+                return False
         return self._joiner.is_current(prepared.reading)
 
     def _joined_now(self, output: Any, prepared: _Prepared, rows: Sequence[Tensor] | None) -> Any:
@@ -240,23 +249,22 @@ class SubgraphSource:
         known = {}
         if rows is not None and prepared.reading is not None:
             known = self._joiner.still_right(prepared.reading, rows, reading)
-        missing = [read for place, read in enumerate(reading.reads) if place not in known]
-        read = iter(self._fields.current_each(missing, [None] * len(missing)))
-        found = [
-            known[place] if place in known else next(read).arrive()
-            for place in range(len(reading.reads))
-        ]
-        return self._join(output, reading, found)
+        places = [place for place in range(len(reading.reads)) if place not in known]
+        missing = [reading.reads[place] for place in places]
+        found = self._fields.current_each(missing, [None] * len(missing))
+        for place, rows_now in zip(places, found, strict=True):
+            known[place] = rows_now.arrive()
+        return self._join(output, reading, [known[place] for place in range(len(reading.reads))])
 
 
 def _pinned(tensor: Any) -> Any:
-    return (
-        tensor.pin_memory()
-        if tensor.device.type == "cpu" and tensor.layout == torch.strided
-        else tensor
-    )
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:  # Torch pins no others.
+        return tensor
+    return tensor.pin_memory()
 
 
 def _total(tensors: Any) -> int:
     """Length of a tensor, or of all in a mapping."""
-    return sum(map(len, tensors.values())) if isinstance(tensors, Mapping) else len(tensors)
+    if isinstance(tensors, Mapping):
+        return sum(len(tensor) for tensor in tensors.values())
+    return len(tensors)

@@ -14,8 +14,6 @@ from .package import import_pyg
 import_pyg()
 from torch_geometric.utils import select  # noqa: E402
 
-__all__ = ["ends_apart", "selected", "standing_in"]
-
 
 class _Gathered(Tensor):
     """An attribute whose rows were read already: PyG's ``torch.index_select`` gets them as they
@@ -68,6 +66,7 @@ class _End(Tensor):
                 type(end) is cls and end.pair is ends[0].pair for end in ends
             ):
                 pair: Tensor = ends[0].pair
+                # In this order: PyG turns edges round by stacking the rows the other way.
                 if ends[0].data_ptr() == pair.data_ptr() != ends[1].data_ptr():
                     return pair
         with torch._C.DisableTorchFunctionSubclass():
@@ -85,10 +84,12 @@ def _apart(row: Any, col: Any) -> tuple[Any, Any]:
         and col.is_contiguous()
     ):
         return row, col
-    begin, count = row.storage_offset(), len(row)
+    begin = row.storage_offset()
+    count = len(row)
     # Of no edges both rows begin at the same place.
     if not count or row._cdata == col._cdata or col.storage_offset() != begin + count:
         return row, col
+    # Two tensors may lie at the same place of two memories.
     if row.untyped_storage().data_ptr() != col.untyped_storage().data_ptr():
         return row, col
     pair = row.as_strided((2, count), (count, 1), begin)

@@ -17,8 +17,6 @@ import_pyg()
 from torch_geometric.data import FeatureStore, GraphStore, remote_backend_utils  # noqa: E402
 from torch_geometric.data.graph_store import EdgeLayout  # noqa: E402
 
-__all__ = ["is_typed", "store_graph", "store_times"]
-
 _Types = tuple[dict[str, Tensor], dict[EdgeType, Tensor]]
 
 

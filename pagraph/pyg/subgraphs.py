@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..ranking.workload import Workload
     from ..sampling.sampler import MiniBatchSampler
 
-__all__ = ["SubgraphLoader", "SubgraphView", "level_of"]
-
 
 class _Output(SamplerOutput):
     """An output whose ``edge`` is looked up once it is asked for."""
@@ -110,7 +108,9 @@ def level_of(view: SubgraphView, name: str, value: Any) -> str | None:
     by_node, by_edge = rows == view.graph.num_nodes, rows == view.graph.num_edges
     if by_node and by_edge:
         by_node = not view.data.is_edge_attr(name)
-    return "node" if by_node else "edge" if by_edge else None
+    if by_node:
+        return "node"
+    return "edge" if by_edge else None
 
 
 class SubgraphLoader(Pipelined):

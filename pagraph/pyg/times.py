@@ -18,8 +18,6 @@ from .stores import store_times
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["Fields", "check_times", "times_of", "weights_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Fields:

@@ -15,9 +15,8 @@ from .package import import_pyg
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["check_one_type", "has_edges", "has_type_dicts", "held_words", "typed_data"]
-
-_EDGES, _COUNTS = "edge_index_dict", "num_nodes_dict"
+_EDGES = "edge_index_dict"
+_COUNTS = "num_nodes_dict"
 _STRUCTURE = ("edge_index", "adj", "adj_t")
 
 

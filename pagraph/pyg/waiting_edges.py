@@ -13,9 +13,6 @@ from ..graph.csc import CSC
 from ..graph.fields import FieldVersion
 from ..system.threads import ForkLock
 
-__all__ = ["WaitingEdges"]
-
-
 _PROPERTIES = [
     *("shape", "dtype", "device", "layout", "ndim", "nbytes", "requires_grad"),
     *(
@@ -46,11 +43,14 @@ class WaitingEdges(Tensor):
     @staticmethod
     def of(csc: CSC) -> WaitingEdges:
         """The edges of ``csc``, nothing made yet."""
-        shape, cpu = (2, csc.num_edges), torch.device("cpu")
+        shape = (2, csc.num_edges)
+        cpu = torch.device("cpu")
         edges: WaitingEdges = Tensor._make_wrapper_subclass(
             WaitingEdges, shape, dtype=torch.int64, device=cpu
         )
-        edges._csc, edges._made, edges._lock = csc, None, ForkLock()
+        edges._csc = csc
+        edges._made = None
+        edges._lock = ForkLock()
         return edges
 
     @property
@@ -67,7 +67,8 @@ class WaitingEdges(Tensor):
             if self._made is None:
                 with torch._C.DisableTorchFunctionSubclass():
                     made = self._csc.ends_by_id()
-                    self._seen, self._made = FieldVersion.of(made), made
+                    self._seen = FieldVersion.of(made)
+                    self._made = made
             return self._made
 
     @classmethod

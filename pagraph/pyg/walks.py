@@ -21,8 +21,6 @@ from torch_geometric.utils import sort_edge_index  # noqa: E402
 from torch_geometric.utils.num_nodes import maybe_num_nodes  # noqa: E402
 from torch_geometric.utils.sparse import index2ptr  # noqa: E402  (where PyG 2.5 has it, too)
 
-__all__ = ["MetaPath2Vec", "Node2Vec", "random_walk"]
-
 
 def random_walk(
     rowptr: Tensor, col: Tensor, seed: Tensor, walk_length: int, p: float = 1.0, q: float = 1.0
@@ -105,7 +103,8 @@ class Node2Vec(PyGNode2Vec):
         self.walk_length = walk_length - 1
         self.context_size = context_size
         self.walks_per_node = walks_per_node
-        self.p, self.q = p, q
+        self.p = p
+        self.q = q
         self.num_negative_samples = num_negative_samples
         self._graph = Graph(CSC(self.rowptr, self.col, self.num_nodes))
         self._walks = RandomWalks(self.walk_length, p=p, q=q, edge_dir="in", stay=True)

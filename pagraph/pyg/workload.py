@@ -16,8 +16,6 @@ from .package import import_pyg
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
-__all__ = ["core_workload", "foreign_workload"]
-
 
 def core_workload(graph: Graph, order: BatchOrder, seeds: Any, batches: Any) -> Workload:
     """The workload of a loader whose sampler is ours: ``batches`` samples what it does of these

@@ -14,18 +14,6 @@ from torch import Tensor
 
 from .keys import Ranks, batch_key, check_seed, derive_key, epoch_key, random_key
 
-__all__ = [
-    "BatchOrder",
-    "DatasetOrder",
-    "EpochPlan",
-    "SeedOrder",
-    "Ticket",
-    "check_batch_size",
-    "check_permutation",
-    "num_seeds",
-    "warn_of_no_batches",
-]
-
 Seeds = Tensor | dict[str, Tensor]
 
 
@@ -111,6 +99,10 @@ class SeedOrder:
         generator: torch generator for the sampling key when there is no ``seed``.
         ranks: The processes that share the seeds. Default: this one has them all.
 
+    Attributes:
+        num_seeds: Seeds that an epoch hands out on this rank, before ``drop_last`` cuts them into
+            whole batches.
+
     Raises:
         TypeError: ``batch_size`` or ``seed`` is not an integer.
         ValueError: ``batch_size`` is below 1, ``seed`` negative, or the seeds have no rows, or rows
@@ -138,6 +130,7 @@ class SeedOrder:
         self._keys = list(seeds) if isinstance(seeds, Mapping) else None
         self._ids, self._types = _concatenate(seeds)
         self._ranks = ranks or Ranks(0, 1)
+        self.num_seeds = self._ranks.share(len(self._ids), self.drop_last)
         self._shuffle_seed = ranks.seed if self.seed is None and ranks is not None else self.seed
         # Of the newest epoch without a seed; the next one permutes it.
         self._permutation: Tensor | None = None
@@ -148,12 +141,6 @@ class SeedOrder:
         if self._keys is None or self._types is None:
             return self._ids
         return {key: self._ids[self._types == t] for t, key in enumerate(self._keys)}
-
-    @property
-    def num_seeds(self) -> int:
-        """Seeds an epoch hands out on this rank, before ``drop_last`` cuts them into whole
-        batches."""
-        return self._ranks.share(len(self._ids), self.drop_last)
 
     def __len__(self) -> int:
         whole, rest = divmod(self.num_seeds, self.batch_size)
@@ -185,10 +172,11 @@ class SeedOrder:
             return self.replan(epoch)
         key = random_key(self._generator)
         if self._permutes_last:
+            # A copy: plans of epochs that still run have the permutation before.
             permutation = self.permutation
-            self._permutation = (
-                torch.arange(self.num_seeds, device="cpu") if permutation is None else permutation
-            )
+            if permutation is None:
+                permutation = torch.arange(self.num_seeds, device="cpu")
+            self._permutation = permutation
             np.random.shuffle(self._permutation.numpy())
         return self.replan(epoch, key)
 
@@ -204,13 +192,13 @@ class SeedOrder:
             return EpochPlan(epoch, key, None)
         if self._shuffle_seed is None:
             return EpochPlan(epoch, key, self._permutation)
+        # Counter-based, so that the order depends on the key alone; part 1 keeps it apart from the
+        # epoch's own key. All ranks draw the whole order, and each keeps its slice.
         rng = np.random.Generator(np.random.Philox(key=derive_key(self._shuffle_seed, epoch, 1)))
         permutation = torch.from_numpy(rng.permutation(len(self._ids)))
-        return EpochPlan(
-            epoch,
-            key,
-            permutation if self._ranks.size == 1 else permutation[self._rows(self.num_seeds)],
-        )
+        if self._ranks.size > 1:
+            permutation = permutation[self._rows(self.num_seeds)]
+        return EpochPlan(epoch, key, permutation)
 
     def restore(self, permutation: Tensor | None, *, begun: bool) -> None:
         """Go on from a saved ``permutation``, which the next shuffle permutes; None goes back to
@@ -256,7 +244,7 @@ class SeedOrder:
         ids = self._ids[rows.to(self._ids.device)]
         if self._keys is None or self._types is None:
             return ids
-        if len(self._keys) == 1:
+        if len(self._keys) == 1:  # Nearly always, and the look at the types would be wasted.
             return {self._keys[0]: ids} if len(ids) else {}
         types = self._types[rows]
         present = torch.unique(types).tolist()
@@ -404,7 +392,7 @@ def check_permutation(permutation: Any, length: int) -> None:
 
 
 def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """All ids behind each other, and the number of each one's type (None when there are no
+    """All ids, one type after the other, and the number of each one's type (None when there are no
     types)."""
     parts = dict(seeds) if isinstance(seeds, Mapping) else {None: seeds}
     for name, ids in parts.items():
@@ -414,9 +402,8 @@ def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor |
     if not isinstance(seeds, Mapping):
         return seeds, None
     if not parts:
-        return torch.empty(0, dtype=torch.int64, device="cpu"), torch.empty(
-            0, dtype=torch.int64, device="cpu"
-        )
+        nothing = torch.empty(0, dtype=torch.int64, device="cpu")
+        return nothing, nothing
     if len({ids.shape[1:] for ids in parts.values()}) > 1:
         shapes = [tuple(ids.shape) for ids in parts.values()]
         raise ValueError(f"seeds must have rows of one shape for all types, got shapes {shapes}")

@@ -20,8 +20,6 @@ from torch.utils.data import (
 from .keys import Ranks, batch_key, check_seed, epoch_key, random_key
 from .order import BatchOrder, EpochPlan, SeedOrder, Ticket, check_permutation, check_saved
 
-__all__ = ["SamplerOrder", "StreamOrder", "order_of", "takes_all", "tell_epoch"]
-
 
 def is_sequence(sampler: Any) -> bool:
     """Whether it is torch's own sampler that gives all items in order."""
@@ -109,7 +107,9 @@ class SamplerOrder:
     def __init__(
         self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None
     ) -> None:
-        self._batches, self._num_items, self._generator = batches, num_items, generator
+        self._batches = batches
+        self._num_items = num_items
+        self._generator = generator
         self._is_cut = type(batches) is BatchSampler  # by torch, from what a sampler gives
         self._sampler: Any = getattr(batches, "sampler", None)
         self._in_order = self._is_cut and is_sequence(self._sampler)
@@ -153,26 +153,24 @@ class SamplerOrder:
         if self._distributed:
             return torch.tensor([self._sampler.epoch], device="cpu")
         places, ends = self._listed
-        return (
-            places.clone()
-            if self._is_cut
-            else torch.cat([torch.tensor([len(ends)], device="cpu"), ends, places])
-        )
+        if self._is_cut:
+            return places.clone()
+        # One tensor for a user's own batches: their number, where each ends, and all places.
+        return torch.cat([torch.tensor([len(ends)], device="cpu"), ends, places])
 
     def plan(self, epoch: int) -> EpochPlan:
         """Decide epoch number ``epoch``: this draws from torch's generator, and runs the
         sampler."""
-        batches = None if self._is_cut else iter(self._batches)  # torch calls this first, too
+        # In torch's order: first the batch sampler's iterator, then the seed of the workers, then
+        # the batches.
+        batches = None if self._is_cut else iter(self._batches)
         drawn = random_key(self._generator)
         if batches is not None:
+            nothing = torch.empty(0, dtype=torch.int64, device="cpu")
             places = [places_of(batch, self._num_items) for batch in batches]
-            ends = torch.tensor(
-                [len(batch) for batch in places], dtype=torch.int64, device="cpu"
-            ).cumsum(0)
-            self._listed = (
-                torch.cat(places) if places else torch.empty(0, dtype=torch.int64, device="cpu"),
-                ends,
-            )
+            lengths = [len(batch) for batch in places]
+            ends = torch.tensor(lengths, dtype=torch.int64, device="cpu").cumsum(0)
+            self._listed = torch.cat([nothing, *places]), ends
         elif not self._in_order:
             self._listed = self._cut(self._drawn_places())
         return self.replan(epoch, drawn)
@@ -207,19 +205,20 @@ class SamplerOrder:
         if self._distributed:
             self._sampler.set_epoch(int(saved[0]))
             return self._cut(places_of(list(self._sampler), self._num_items))
-        count = 0 if self._is_cut else int(saved[0])
-        places, ends = (saved, None) if self._is_cut else (saved[1 + count :], saved[1 : 1 + count])
+        places = saved
+        ends = None
+        if not self._is_cut:
+            count = int(saved[0])
+            ends = saved[1 : 1 + count]
+            places = saved[1 + count :]
         if len(places) and not 0 <= int(places.min()) <= int(places.max()) < self._num_items:
             raise ValueError(
                 f"the saved permutation must hold places in [0, {self._num_items}), it does not"
             )
         if ends is None:
             return self._cut(places.clone())
-        if (
-            count < 0
-            or len(ends) < count
-            or (torch.diff(ends, prepend=torch.tensor([0], device="cpu")) < 0).any()
-        ):
+        steps = torch.diff(ends, prepend=torch.tensor([0], device="cpu"))
+        if count < 0 or len(ends) < count or (steps < 0).any():
             raise ValueError("the saved permutation must begin with where batches end, it does not")
         if len(places) != (int(ends[-1]) if count else 0):
             raise ValueError(
@@ -240,7 +239,8 @@ class SamplerOrder:
 
     def _cut(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Cut places into batches as torch's ``BatchSampler`` does."""
-        size, count = self._batches.batch_size, len(places)
+        size = self._batches.batch_size
+        count = len(places)
         whole, rest = divmod(count, size)
         number = whole if self._batches.drop_last or rest == 0 else whole + 1
         return places, (torch.arange(1, number + 1, device="cpu") * size).clamp(max=count)
@@ -249,7 +249,8 @@ class SamplerOrder:
         """Batch ``index`` of a planned epoch."""
         key = batch_key(plan.key, index, self._ranks)
         if isinstance(plan, _Listed) and plan.places is not None and plan.ends is not None:
-            begin, end = 0 if index == 0 else int(plan.ends[index - 1]), int(plan.ends[index])
+            begin = 0 if index == 0 else int(plan.ends[index - 1])
+            end = int(plan.ends[index])
             # A copy: as ``input_id`` it is the user's to write to, and the epoch's places may be
             # saved yet.
             return Ticket(plan.epoch, index, key, plan.places[begin:end].clone())
@@ -279,7 +280,9 @@ class StreamOrder:
     def __init__(
         self, batches: Any, num_items: int, *, seed: int | None, generator: torch.Generator | None
     ) -> None:
-        self._batches, self._num_items, self._generator = batches, num_items, generator
+        self._batches = batches
+        self._num_items = num_items
+        self._generator = generator
         self._ranks = ranks_of(getattr(batches, "sampler", None))
         self.seed = seed
         self.batch_size: int | None = getattr(batches, "batch_size", None)
@@ -323,7 +326,8 @@ def order_of(loader: DataLoader[Any], seed: int | None) -> SeedOrder | SamplerOr
     Raises:
         TypeError, ValueError: ``seed`` is not an integer of 64 bits, or batches are not to be made.
     """
-    seed, batches = check_seed("seed", seed), loader.batch_sampler
+    seed = check_seed("seed", seed)
+    batches = loader.batch_sampler
     if batches is None:
         raise ValueError("batch_size must be at least 1, got None")
     sampler = getattr(batches, "sampler", None)

@@ -289,7 +289,9 @@ def test_expected_reads_of_shadow_are_those_of_its_hops():
         for sampler in (d.ShaDowKHopSampler([3, 2]), d.NeighborSampler([3, 2]))
     ]
     ranked = [
-        workload_of(graph, sampler, order).rank(resolve_policy("vip"), ["_N"])["_N"]
+        workload_of(graph, sampler, order, native_sampler(graph, sampler)).rank(
+            resolve_policy("vip"), ["_N"]
+        )["_N"]
         for sampler, order in zip(
             (d.ShaDowKHopSampler([3, 2]), d.NeighborSampler([3, 2])), orders, strict=True
         )

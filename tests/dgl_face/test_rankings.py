@@ -5,7 +5,7 @@ import torch
 from cases import dgl, make_graph, ours
 from worlds import BUYS, FOLLOWS, edge_seeds_of, make_world, mapped, seeds_of
 
-from pagraph.dgl.workload import workload_of
+from pagraph.dgl.workload import native_sampler, workload_of
 from pagraph.graph import Graph
 from pagraph.ranking import apply_policy, expected_accesses, resolve_policy
 from pagraph.ranking.presample import count_accesses
@@ -17,7 +17,10 @@ Uniform, GlobalUniform = d.negative_sampler.Uniform, d.negative_sampler.GlobalUn
 
 
 def given_of(loader):
-    return workload_of(loader.graph, loader.graph_sampler, loader._order).sampled()
+    graph = loader.graph
+    sampler = loader.graph_sampler
+    native = native_sampler(graph, sampler)
+    return workload_of(graph, sampler, loader._order, native).sampled()
 
 
 def counted(given, epochs=(0,), threads=1, batch_size=8):
@@ -167,7 +170,7 @@ def test_what_a_user_samples_himself_has_no_sampler():
     loader = ours(graph, Batches(order), neighbors([2]))
     assert given_of(loader).sampler is None
     for name in ("degree", "random"):
-        workload = workload_of(graph, Mine([2]), loader._order)
+        workload = workload_of(graph, Mine([2]), loader._order, None)
         ranking = workload.rank(resolve_policy(name), ["_N"])["_N"]
         assert sorted(ranking.ids.tolist()) == list(range(300))
 
@@ -223,7 +226,8 @@ def test_edges_of_blocks_are_ranked_by_how_often_they_are_drawn():
     loader = ours(
         world.graph, seeds_of(world, "dict"), neighbors([2, 3]), batch_size=8, shuffle=True, seed=0
     )
-    workload = workload_of(world.graph, loader.graph_sampler, loader._order)
+    native = native_sampler(world.graph, loader.graph_sampler)
+    workload = workload_of(world.graph, loader.graph_sampler, loader._order, native)
     rankings = workload.rank(resolve_policy("auto"), [BUYS, FOLLOWS])
     drawn = {etype: torch.zeros(world.graph.num_edges(etype)) for etype in rankings}
     for _ in range(100):
@@ -243,7 +247,8 @@ def test_edges_are_not_ranked_for_samplers_without_fanouts():
 
     graph = make_graph()
     loader = ours(graph, torch.arange(30), pagraph.dgl.LayerSampler([20]))
-    workload = workload_of(graph, loader.graph_sampler, loader._order)
+    native = native_sampler(graph, loader.graph_sampler)
+    workload = workload_of(graph, loader.graph_sampler, loader._order, native)
     assert workload.rank(resolve_policy("auto"), graph.canonical_etypes) == {}
     given = given_of(loader)
     with pytest.raises(

@@ -36,56 +36,81 @@ class TestTheChoice:
     def test_both_are_tried_and_the_one_with_less_waiting_is_kept(self):
         for of_threads, of_reader in ((3e-4, 1e-4), (1e-4, 1.4e-4)):
             use = ThreadUse()
-            assert waits(use, of_threads, 16) and use.rests
-            assert waits(use, of_reader, 16) == (of_reader > of_threads)
+            assert waits(use, of_threads, 24) and use.rests
+            assert waits(use, of_reader, 24) == (of_reader > of_threads)
             assert use.rests == (of_reader < of_threads)
 
     def test_the_other_is_tried_again_after_a_while(self):
         use = ThreadUse()
-        waits(use, 3e-4, 16), waits(use, 1e-4, 16)
-        assert use.rests and waits(use, 1e-4, 2048) and not use.rests
-        assert waits(use, 5e-5 * 1.5, 16) is False  # threads are better by now
+        waits(use, 3e-4, 24), waits(use, 1e-4, 24)
+        assert use.rests and waits(use, 1e-4, 512) and not use.rests
+        assert waits(use, 5e-5 * 1.5, 24) is False  # threads are better by now
 
     def test_what_proves_right_is_kept_for_longer(self):
         use = ThreadUse()
-        waits(use, 3e-4, 16), waits(use, 1e-4, 16)
-        for kept in (2048, 4096, 8192, 16384, 16384):
+        waits(use, 3e-4, 24), waits(use, 1e-4, 24)
+        for kept in (512, 1024, 2048, 4096, 8192, 16384, 16384):
             assert use.rests and waits(use, 1e-4, kept) and not use.rests
-            assert waits(use, 1.4e-4, 16)  # worse, as before
+            assert waits(use, 1.4e-4, 24)  # worse, as before
         waits(use, 1e-4, 16384)
-        assert waits(use, 6e-5, 16) is False and not use.rests  # better by now
+        assert waits(use, 6e-5, 24) is False and not use.rests  # better by now
         # A new choice is kept for as long as a first one.
-        assert waits(use, 6e-5, 2048) and use.rests
+        assert waits(use, 6e-5, 512) and use.rests
 
     @pytest.mark.parametrize(("waited", "before"), [(1e-6, 0.01), (0.1, 0.0)])
     def test_threads_that_are_ahead_or_whose_work_is_long_are_left_at_it(self, waited, before):
         use = ThreadUse()
-        for count in (16, 2048, 2048):
+        for count in (24, 512, 512):
             assert not waits(use, waited, count, before=before) and not use.rests
 
     def test_threads_that_are_ahead_of_a_reader_that_they_slow_down_are_put_to_the_test(self):
         use = ThreadUse()
-        assert waits(use, 1e-6, 16, before=6e-4) and use.rests
+        assert waits(use, 1e-6, 24, before=6e-4) and use.rests
 
     def test_a_trial_that_goes_much_worse_is_short(self):
         use = ThreadUse()
-        assert waits(use, 2e-4, 16) and use.rests
+        assert waits(use, 2e-4, 24) and use.rests
         assert waits(use, 4e-4, 4) and not use.rests
 
     def test_the_readers_own_work_that_threads_slow_down_counts(self):
         use = ThreadUse()
-        assert waits(use, 1e-4, 16, before=3e-4) and use.rests
-        assert not waits(use, 2e-4, 16, before=1e-4) and use.rests
+        assert waits(use, 1e-4, 24, before=3e-4) and use.rests
+        assert not waits(use, 2e-4, 24, before=1e-4) and use.rests
 
     def test_a_pause_does_not(self):
         use = ThreadUse()
-        assert waits(use, 1e-4, 15) is False and use.note(1e-4, 10.0, 0) and use.rests
-        assert waits(use, 1.4e-4, 16) and not use.rests
+        assert waits(use, 1e-4, 23) is False and use.note(1e-4, 10.0, 0) and use.rests
+        assert waits(use, 1.4e-4, 24) and not use.rests
+
+    def test_two_pauses_inside_the_work_do_not(self):
+        for of_threads, of_reader in ((3e-4, 1e-4), (1e-4, 3e-4)):
+            use = ThreadUse()
+            for place in range(24):
+                use.note(of_threads + (5e-3 if place in (3, 12) else 0.0), 0.0, 0)
+            assert use.rests
+            for place in range(24):
+                use.note(of_reader + (5e-3 if place in (7, 20) else 0.0), 0.0, 0)
+            assert use.rests == (of_reader < of_threads)
+
+    def test_threads_that_hand_over_in_bursts_are_measured_by_all_of_a_burst(self):
+        use = ThreadUse()
+        for place in range(24):
+            use.note(4e-4 if place % 4 == 3 else 0.0, 0.0, 0)
+        assert use.rests and not waits(use, 9e-5, 24) and use.rests
+
+    def test_work_of_some_milliseconds_is_put_to_the_test(self):
+        use = ThreadUse()
+        assert waits(use, 4e-3, 24) and use.rests
+        assert not waits(use, 3e-3, 24) and use.rests
+
+    def test_threads_that_win_little_do_not_take_a_processor(self):
+        use = ThreadUse()
+        assert waits(use, 1e-4, 24) and not waits(use, 1.03e-4, 24) and use.rests
 
     def test_items_begun_before_a_change_do_not_count(self):
         use = ThreadUse()
         assert not waits(use, 1.0, 4, skipped=4)
-        assert waits(use, 3e-4, 16, skipped=4) and use.rests
+        assert waits(use, 3e-4, 24, skipped=4) and use.rests
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
