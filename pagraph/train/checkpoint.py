@@ -17,9 +17,9 @@ from ..errors import FormatError
 from ..system.atomic import check_writable, new_file
 from ..system.torch_file import load_saved
 from .distributed import World
-from .hetero import AnyTask
 from .options import TrainOptions
 from .result import EpochRecord, RankRecord
+from .task import Task
 
 __all__ = ["Checkpoint", "check_checkpoint", "open_checkpoint"]
 
@@ -60,7 +60,7 @@ def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> N
 
 
 def open_checkpoint(
-    folder: str | os.PathLike[str] | None, task: AnyTask, options: TrainOptions, world: World
+    folder: str | os.PathLike[str] | None, task: Task, options: TrainOptions, world: World
 ) -> Checkpoint | None:
     """The checkpoint of a run, or None without a folder; arguments and errors are those of
     :class:`Checkpoint`."""
@@ -96,7 +96,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], task: AnyTask, options: TrainOptions, world: World
+        self, folder: str | os.PathLike[str], task: Task, options: TrainOptions, world: World
     ) -> None:
         world.together(lambda: check_checkpoint(folder, options))
         self._path, self._world, self._options = Path(folder) / _FILE, world, options
@@ -208,7 +208,7 @@ class Checkpoint:
                 raise ValueError(f"graph must be the one {where}, {other!r}, got {one!r}")
 
 
-def _described(task: AnyTask) -> str:
+def _described(task: Task) -> str:
     """A task in words, and a digest of what is trained on."""
     digest = hashlib.sha256(task.train.numpy().tobytes()).hexdigest()
     return f"{task} ({digest[:8]})"

@@ -3,26 +3,25 @@ others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from ..framework import Batch, Framework
 from ..graph.csc import CSC
 from ..graph.field_value import materialized
-from ..graph.graph import Graph
+from ..graph.graph import NODE_TYPE, Graph
 from .distributed import ALONE, World
 from .evaluate import Evaluation, predict
-from .models import NORM, Framework
+from .models import NORM
 from .options import TrainOptions
 from .preaggregation import FEATURES, preaggregated_for
-from .task import SETS, Compute, check_features, looped, whole_norm
-
-__all__ = ["LinkEvaluation", "LinkTask", "make_link_task"]
+from .task import SETS, Task, check_features, looped, whole_norm
 
 _HELD_OUT = 10  # one pair in so many, for validation and for test
 _RIVALS = 100  # random ends that a held-out link is ranked against
@@ -43,70 +42,41 @@ class LinkEvaluation(Evaluation):
         return _measured(embedding, self.val), _measured(embedding, self.test)
 
 
-@dataclass(frozen=True, eq=False)
-class LinkTask:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinkTask(Task):
     """Link prediction on one graph; a link is scored by the dot product of its ends' embeddings.
 
-    Attributes:
-        graph: Graph to sample: no edge of it joins the ends of a held-out link. For GCN with one
-            self-loop on every vertex.
-        source: The same graph as it is, with the features.
-        train: Ids of the edges of ``graph`` that are learned from, int64: one for each pair of
-            vertices.
-        val: Ends of the validation links, int64, shape ``(2, n)``; ``test`` are those of the test
-            links.
-        num_features: Width of the features.
-        num_outputs: Width of the embeddings.
-        norm: GCN's normalisation; None for the other models.
+    ``train`` are ids of the edges of ``graph`` that are learned from, one for each pair of
+    vertices. ``val`` and ``test`` are ends of links, int64, shape ``(2, n)``: no edge of ``graph``
+    or ``source`` joins those. ``num_outputs`` is the width of the embeddings.
     """
 
-    graph: Graph
-    source: Graph
-    train: Tensor
-    val: Tensor
-    test: Tensor
-    num_features: int
-    num_outputs: int
-    norm: Tensor | None = None
-    preaggregated = False
-
-    @property
-    def inputs(self) -> str:
-        """Inputs of the first layer, in words."""
-        return f"{self.num_features} features"
-
-    def evaluation(self) -> Evaluation:
-        """The validation and test links, with their graph."""
-        return LinkEvaluation(self.source, self.val, self.test, self.norm)
-
-    def loader(
-        self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any
-    ) -> Any:
-        """A loader over the training links; ``more`` is that of ``Framework.link_loader``."""
-        return framework.link_loader(self.graph, self.train, fanout, fields, **more)
+    label: ClassVar[str | None] = None
+    _evaluation: ClassVar[type[Evaluation]] = LinkEvaluation
 
     def loss(
-        self, framework: Framework, item: Any, num_hops: int, compute: Compute
+        self, framework: Framework, batch: Batch, model: Callable[..., Tensor]
     ) -> tuple[Tensor, int]:
-        """The loss of a batch of the loader, and its number of links; ``compute`` runs the model.
+        """The loss of a batch, and its number of links.
 
         No vertex sees a neighbour over an edge that joins the ends of one of the links.
         """
-        blocks, rows, links, others = framework.link_batch(item, num_hops)
+        links, others = batch.answers
+        # Batches begin with edges of the graph: a model that saw these would learn to look them up.
         seen = _keys(links[0], links[1], _LOCAL).sort().values
-        embedding = compute([_without(framework, block, seen) for block in blocks], rows)
+        blocks = [_without(framework, block, seen) for block in batch.blocks]
+        embedding = model(blocks, *batch.rows)
         scores = torch.cat([_scores(embedding, *ends) for ends in (links, others)])
         truth = torch.zeros_like(scores)
         truth[: links.shape[1]] = 1.0
         return binary_cross_entropy_with_logits(scores, truth), links.shape[1]
 
-    def __str__(self) -> str:
+    def _described_graph(self) -> str:
         graph = self.source
-        return (
-            f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges to sample, {self.inputs}; "
-            f"{len(self.train):,} links to train on, {self.val.shape[1]:,} to validate, "
-            f"{self.test.shape[1]:,} to test"
-        )
+        return f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges to sample, {self.inputs}"
+
+    def _described_seeds(self) -> str:
+        return "links"
 
 
 def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
@@ -150,7 +120,14 @@ def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
         )
     val, test = (torch.stack([sets[name] // count, sets[name] % count]) for name in ("val", "test"))
     return LinkTask(
-        sampled, source, train, val, test, fields[FEATURES].shape[1], options.hidden, norm
+        graph=sampled,
+        source=source,
+        train=train,
+        val=val,
+        test=test,
+        widths={NODE_TYPE: fields[FEATURES].shape[1]},
+        num_outputs=options.hidden,
+        norm=norm,
     )
 
 

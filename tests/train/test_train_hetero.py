@@ -90,9 +90,10 @@ def test_batches_evaluation_and_a_plain_reference_agree(layers, hops):
     ids = torch.tensor([7, 3, 29, 0, 28])
     torch.testing.assert_close(predict(model, task.graph, ids), expected[ids], rtol=1e-4, atol=1e-4)
     more = {"own": False, "batch_size": 100, "device": torch.device("cpu"), "num_workers": 0}
-    (item,) = task.loader(framework, options.fanout, model.fields, **more)
-    blocks, rows, labels = framework.hetero_batch(item, hops, "a.b", "label")
-    got = model(blocks, *(rows[field] for field in model.fields))
+    start = task.seeds(model.fields)
+    (item,) = framework.loader(start, options.fanout, **more)
+    blocks, rows, (labels,) = framework.batch(item, start, hops)
+    got = model(blocks, *rows)
     seeds = item[1]["a.b"] if layers == "dgl" else item["a.b"].n_id[: len(labels)]
     torch.testing.assert_close(got, expected[seeds], rtol=1e-4, atol=1e-4)
     assert torch.equal(labels, seeds % 3) and sorted(seeds.tolist()) == task.train.tolist()
@@ -114,7 +115,7 @@ def test_both_frameworks_begin_with_the_same_parameters():
         model = make_hetero_task(odd_graph(), options).model(options, framework_of(layers))
         states.append([parameter for layer in model.layers for parameter in layer.own.parameters()])
         states[-1] += [
-            framework_of(layers).weights(conv)[0]
+            framework_of(layers).weights(conv).neighbours
             for layer in model.layers
             for conv in layer.convolutions
         ]
@@ -202,7 +203,7 @@ def test_a_part_predicts_for_its_own_what_the_whole_graph_does(parts, name):
     every = predict(model, whole.graph, torch.arange(400))
     for rank in range(2):
         work = assign(parts / name, options, world=Pretended(rank=rank, size=2))
-        assert work.task.shape == whole.shape and work.task.num_classes == 3
+        assert work.task.shape == whole.shape and work.task.num_outputs == 3
         own = work.part.global_ids_of("paper")
         torch.testing.assert_close(
             predict(model, work.task.graph, work.task.train), every[own[work.task.train]]
