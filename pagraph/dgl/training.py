@@ -102,7 +102,7 @@ class _DGL:
             )
         ids = seeds.ids if seeds.graph.is_homogeneous else {seeds.node_type: seeds.ids}
         loader = _DGLsLoader if own else DataLoader
-        # Of a graph on disk this makes no structure of DGL's unless its own loader asks for it:
+        # DGL's structure, int64 copies of all edges, is made only when DGL's own loader asks for it:
         # ours samples from the arrays of `seeds.graph`.
         return loader(dgl_graph(seeds.graph), ids, sampler, shuffle=True, **more)
 
