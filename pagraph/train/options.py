@@ -98,7 +98,8 @@ class TrainOptions:
     )
     prefetch: int | None = _documented(None, "Batches prepared ahead.")
     lookahead: str = _documented(
-        "auto", "Batches sampled ahead, to read rows that the cache misses once; 0 for none."
+        "auto",
+        "Batches sampled ahead, so that rows missing from the cache are read once; 0 for none.",
     )
     memory: str = _documented(
         "auto",
