@@ -171,21 +171,28 @@ def prepare_task(
     names = _check(graph, options)
     fields = {name: graph.ndata[name] for name in names}
     fields[LABELS] = labels_of(graph.ndata)
-    sampled = source = Graph(graph.csc, ndata=fields)
-    if options.model == "gcn":
-        norm = whole_norm(graph) if norm is None else norm
-        sampled = Graph(looped(graph.csc), ndata={**fields, NORM: norm})
+    source = Graph(graph.csc, ndata=fields)
+    if options.model == "gcn" and norm is None:
+        norm = whole_norm(graph)
     return Task(
-        graph=sampled,
+        graph=sampled_graph(source, norm),
         source=source,
         train=ids["train"],
         val=ids["val"],
         test=ids["test"],
         widths={NODE_TYPE: fields[names[0]].shape[1]},
-        num_outputs=count_classes(source.ndata[LABELS], torch.cat([ids[name] for name in SETS])),
+        num_outputs=count_classes(fields[LABELS], torch.cat([ids[name] for name in SETS])),
         preaggregated=names != [FEATURES],
         norm=norm,
     )
+
+
+def sampled_graph(source: Graph, norm: Tensor | None) -> Graph:
+    """The graph to sample: ``source``, for GCN with its normalisation and with one self-loop on
+    every vertex."""
+    if norm is None:
+        return source
+    return Graph(looped(source.csc), ndata={**source.ndata, NORM: norm})
 
 
 def check_labels(fields: Mapping[str, Any]) -> None:
