@@ -140,27 +140,20 @@ class _PyG:
     def loader(self, seeds: Seeds, fanout: Sequence[int], *, own: bool, **more: Any) -> Any:
         if own:
             self.check_own_loader()
-        # PyG's data holds tensors: rows stored by reference are gathered here, all of them.
-        graph = seeds.graph
-        data = to_pyg(
-            Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type)
-        )
-        fields = seeds.fields
-        if seeds.label is not None:
-            fields = (*fields, (seeds.node_type, seeds.label))
-        for ntype, name in fields:
-            _store(data, ntype)[name] = materialized(graph.node_fields(ntype)[name])
-        more |= {"num_neighbors": list(fanout)[::-1], "shuffle": True}
+        data = _data(seeds)
+        more["num_neighbors"] = list(fanout)[::-1]  # PyG begins at the seeds
+        more["shuffle"] = True
         if seeds.label is None:
-            src = graph.csc.indices[seeds.ids]
-            dst = graph.csc.destinations()[seeds.ids]
-            more["edge_label_index"] = torch.stack([src, dst]).long()
+            csc = seeds.graph.csc
+            ends = (csc.indices[seeds.ids], csc.destinations()[seeds.ids])
+            more["edge_label_index"] = torch.stack(ends).long()
+            # A random destination for the source of each edge, as DGL's Uniform(1).
             more["neg_sampling"] = NegativeSampling("triplet")
-            links = _PyGsLinkLoader if own else LinkNeighborLoader
-            return links(data, **more)
-        typed = (seeds.node_type, seeds.ids)
-        nodes = _PyGsLoader if own else NeighborLoader
-        return nodes(data, input_nodes=seeds.ids if graph.is_homogeneous else typed, **more)
+            return (_PyGsLinkLoader if own else LinkNeighborLoader)(data, **more)
+        more["input_nodes"] = seeds.ids
+        if isinstance(data, HeteroData):
+            more["input_nodes"] = (seeds.node_type, seeds.ids)
+        return (_PyGsLoader if own else NeighborLoader)(data, **more)
 
     def batch(self, item: Any, seeds: Seeds, num_hops: int) -> Batch:
         rows = [_store(item, ntype)[name] for ntype, name in seeds.fields]
@@ -171,8 +164,9 @@ class _PyG:
             return Batch(_blocks(item, num_hops, None, count), rows, (links, pairs))
         store = _store(item, seeds.node_type)
         count = int(store.batch_size)
-        target = None if store is item else seeds.node_type
-        return Batch(_blocks(item, num_hops, target, count), rows, (store[seeds.label][:count],))
+        target = seeds.node_type if isinstance(item, HeteroData) else None
+        labels = store[seeds.label][:count]
+        return Batch(_blocks(item, num_hops, target, count), rows, (labels,))
 
     def seed(self, seed: int) -> None:
         """PyG's random numbers are torch's."""
@@ -184,6 +178,19 @@ framework = _PyG()
 def _store(data: Any, node_type: str) -> Any:
     """What holds the attributes of a vertex type."""
     return data[node_type] if isinstance(data, HeteroData) else data
+
+
+def _data(seeds: Seeds) -> Any:
+    """PyG's data of a graph, with the fields that are read."""
+    graph = seeds.graph
+    data = to_pyg(Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type))
+    fields = list(seeds.fields)
+    if seeds.label is not None:
+        fields.append((seeds.node_type, seeds.label))
+    for ntype, name in fields:
+        # PyG's data holds tensors: rows stored by reference are gathered, all of them.
+        _store(data, ntype)[name] = materialized(graph.node_fields(ntype)[name])
+    return data
 
 
 def _blocks(batch: Any, num_hops: int, target: str | None, num_seeds: int) -> list[PyGBlock]:
@@ -200,16 +207,16 @@ def _blocks(batch: Any, num_hops: int, target: str | None, num_seeds: int) -> li
         nodes = {ntype: batch[ntype] for ntype in batch.node_types}
     if any(store.get("num_sampled_nodes") is None for store in nodes.values()):
         index = {etype: store.edge_index for etype, store in edges.items()}
-        return _uncounted_blocks(index, num_hops, {**dict.fromkeys(nodes, 0), target: num_seeds})
+        known = {**dict.fromkeys(nodes, 0), target: num_seeds}
+        return _uncounted_blocks(index, num_hops, known)
     found = {ntype: list(accumulate(store.num_sampled_nodes)) for ntype, store in nodes.items()}
     drawn = {etype: list(accumulate(store.num_sampled_edges)) for etype, store in edges.items()}
-    return [
-        PyGBlock(
-            {etype: store.edge_index[:, : drawn[etype][hop]] for etype, store in edges.items()},
-            {ntype: ends[hop] for ntype, ends in found.items()},
-        )
-        for hop in reversed(range(num_hops))
-    ]
+    blocks = []
+    for hop in reversed(range(num_hops)):
+        index = {t: store.edge_index[:, : drawn[t][hop]] for t, store in edges.items()}
+        num_dst = {ntype: ends[hop] for ntype, ends in found.items()}
+        blocks.append(PyGBlock(index, num_dst))
+    return blocks
 
 
 def _uncounted_blocks(
@@ -226,10 +233,11 @@ def _uncounted_blocks(
         drawn = {}
         after = dict(known)
         for etype, pairs in edges.items():
-            src_type, dst_type = (None, None) if etype is None else (etype[0], etype[2])
-            drawn[etype] = pairs[:, : int(torch.searchsorted(pairs[1], known[dst_type]))]
-            if drawn[etype].shape[1]:
-                after[src_type] = max(after[src_type], 1 + int(drawn[etype][0].max()))
+            src_type, _, dst_type = etype or (None, None, None)
+            count = int(torch.searchsorted(pairs[1], known[dst_type]))
+            drawn[etype] = pairs[:, :count]
+            if count:
+                after[src_type] = max(after[src_type], 1 + int(pairs[0, :count].max()))
         blocks.insert(0, PyGBlock(drawn, known))
         known = after
     return blocks

@@ -61,15 +61,16 @@ def train(
         evaluation: Graph and vertices to evaluate. Default: the task's own, shared out between the
             processes.
         world: The processes.
-        reporter: Told of every batch of this process, and of every epoch.
+        reporter: Called for every batch of this process, and for every epoch.
         tracer: Gets the timeline of pagraph's loader. A framework's own cannot be traced.
-        checkpoint: Folder whose state the run goes on from, if there is one, and that gets the
-            state after each epoch: with the same bits as an uninterrupted run.
+        checkpoint: Folder for the state after each epoch. A run resumes from the state that is
+            there, with the same bits as an uninterrupted run.
 
     Raises:
         MissingDependencyError: The framework of ``options.layers``, or what its own loader needs,
             is not installed.
-        ValueError, FormatError: The checkpoint is of another run; it is damaged.
+        ValueError: The checkpoint is of another run, or ``memory`` is too little.
+        FormatError: The checkpoint is damaged.
     """
     reporter = reporter or Reporter()
     evaluation = evaluation or task.evaluation()
@@ -103,7 +104,10 @@ def train(
         loader=loader,
         learner=learner,
         optimizer=optimizer,
+        # Every step averages over all processes: one that made fewer would leave the others waiting.
         steps=-(-max(sizes) // options.batch_size),
+        # The sum over ranks r of n_r / N times r's mean is the mean over all N vertices. Processes
+        # average, that is divide the sum by their number.
         weight=world.size * sizes[world.rank] / sum(sizes),
         reporter=reporter,
     )
@@ -115,15 +119,19 @@ def _epochs(
     run: _Run, model: nn.Module, evaluation: Evaluation, world: World, saved: Checkpoint | None
 ) -> list[EpochRecord]:
     """Go through all epochs, or through those that a checkpoint has not seen."""
-    options, optimizer = run.options, run.optimizer
+    options = run.options
+    optimizer = run.optimizer
     records: list[EpochRecord] = [] if saved is None else saved.restore(model, optimizer)
     if records:
         run.rehearse()
-        run.loader.set_epoch(len(records) * -(-run.steps // len(run.loader)))
+        # The loader counts its own passes, of which an epoch's steps may take several.
+        passes = -(-run.steps // len(run.loader))
+        run.loader.set_epoch(len(records) * passes)
         run.reporter.resumed(len(records))
     for epoch in range(len(records), options.epochs):
         record = EpochRecord.of(epoch, world.gather(run.epoch(epoch)))
-        if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
+        is_last = epoch + 1 == options.epochs
+        if is_last or (epoch + 1) % options.eval_every == 0:
             val, test = evaluation.metrics(model, world=world, memory=options.evaluation_memory)
             record = replace(record, val=val, test=test)
         records.append(record)
@@ -159,7 +167,7 @@ def _loader_arguments(options: TrainOptions, world: World) -> dict[str, Any]:
 def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
     """Division of the loader's part of the memory; ValueError where it is too little."""
     try:
-        # The plan says so itself, and evaluation has its part of the memory.
+        # The printed plan says that nothing is divided; evaluation is limited all the same.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "memory=.* has no effect", RuntimeWarning)
             plan: MemoryPlan = loader.memory_plan
@@ -183,7 +191,7 @@ def _check_evaluation(model: nn.Module, evaluation: Evaluation, options: TrainOp
 
 
 def _seed_of(seed: int, rank: int) -> int:
-    """The seed of a process: the first one's is that of one process alone."""
+    """The seed of a process. The first one's is that of a run in one process."""
     return seed if rank == 0 else derive_key(seed, rank)
 
 
@@ -289,8 +297,8 @@ class _Run:
 
 
 def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
-    """Yield ``steps`` batches: passes over the loader's seeds, each in an order of its own, the
-    last perhaps cut."""
+    """Yield ``steps`` batches: passes over the loader's seeds, each in another order, the last
+    perhaps cut short."""
     passes, rest = divmod(steps, len(loader))
     for _ in range(passes):
         yield from loader
@@ -299,8 +307,11 @@ def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
 
 
 def repeated_with_room(loader: Any, device: torch.device, step: Callable[[], T]) -> T:
-    """Run a step up to its gradients; out of memory, again with smaller caches, until OutOfMemory
-    without any."""
+    """Run a step up to its gradients; when memory runs out, again with smaller caches.
+
+    Raises:
+        OutOfMemory: It does not fit without a cache either.
+    """
     shrink = getattr(loader, "shrink_cache", lambda: False)  # a framework's own has no cache
     smaller = "batch size, fan-outs or hidden size must be smaller"
     return with_room(step, accelerator_for(device), shrink, what="a training step", smaller=smaller)

@@ -20,6 +20,7 @@ from pagraph.train.distributed import World
 from pagraph.train.hetero import make_hetero_task, predict
 from pagraph.train.loop import train
 from pagraph.train.models import framework_of
+from pagraph.train.task import make_task
 
 COUNTS = {"a.b": 30, "c": 12, "source": 9, "none": 0, "far": 4}
 EDGES = {
@@ -105,6 +106,30 @@ def test_batches_evaluation_and_a_plain_reference_agree(layers, hops):
     assert set(task.shape.types[0]) == known[hops] and set(task.shape.embedded) == known[hops] & {
         "source"
     }
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_pygs_blocks_are_the_same_where_no_hop_was_counted(several, graph):
+    """torch-sparse counts none: the edges say what each hop found."""
+    options = options_of(layers="pyg", fanout=(3, 2, 2))
+    task = make_hetero_task(odd_graph(), options) if several else make_task(graph, options)
+    framework = framework_of("pyg")
+    start = task.seeds(task.model(options, framework).fields)
+    more = {"own": False, "batch_size": 4, "device": torch.device("cpu"), "num_workers": 0}
+    batches = 0
+    for item in framework.loader(start, options.fanout, **more):
+        counted = framework.batch(item, start, 3).blocks
+        for store in item.stores:
+            for name in ("num_sampled_nodes", "num_sampled_edges"):
+                if name in store:
+                    del store[name]
+        for ours, theirs in zip(framework.batch(item, start, 3).blocks, counted, strict=True):
+            assert ours.num_dst == theirs.num_dst
+            assert ours.edge_index.keys() == theirs.edge_index.keys()
+            for etype, pairs in theirs.edge_index.items():
+                assert torch.equal(ours.edge_index[etype], pairs)
+        batches += 1
+    assert batches > 1
 
 
 def test_both_frameworks_begin_with_the_same_parameters():
