@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     TrainOptions,
     fanout={
         "help": "Neighbours sampled per hop; the last serves the seeds, -1 takes all.",
-        "default": None,
+        "default": None,  # it depends on the folder
         "show_default": "10,10; 10 on parts of 1 hop",
     },
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--baseline",
     type=click.Choice([*FRAMEWORKS]),
-    help="The same run through DGL's own DataLoader or PyG's own NeighborLoader instead.",
+    help="Use DGL's own DataLoader or PyG's own NeighborLoader instead.",
 )
 @click.option(
     "--compare",
@@ -50,25 +50,23 @@ if TYPE_CHECKING:
     "json_file",
     type=click.Path(path_type=Path),
     default=None,
-    help="Write the figures here.",
+    help="Write the results here.",
 )
 @file_option(
     "--trace",
-    "Write a timeline of the loader here, for Perfetto; .gz is compressed. Several processes: a "
-    "file each.",
+    "Write a timeline of the loader here, for Perfetto; .gz is compressed. One file per process.",
 )
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
-    help="Save the run here after each epoch, and go on from what is there: the same bits as "
-    "without a break.",
+    help="Save the run here after each epoch, and resume from what is there with the same bits.",
 )
 @click.option(
     "--timeout",
     type=float,
     default=TIMEOUT,
     show_default=True,
-    help="Seconds that a process waits for the others before all end.",
+    help="Seconds that a process waits for the others before the run fails.",
 )
 def command(
     folder: Path,
@@ -84,11 +82,11 @@ def command(
     """Train on the graph folder or partition DIR and report accuracy, and where the time of each
     epoch went.
 
-    Of several vertex types the one with masks is trained on, by R-GCN.
+    With several vertex types the one that has masks is trained on, by R-GCN.
 
     The test accuracy is that of the epoch with the best validation accuracy, both with all
-    neighbours. With --task links some edges are held out, and AUC and mean reciprocal rank say how
-    well they are told from random pairs.
+    neighbours. With --task links some edges are held out, and AUC and mean reciprocal rank measure
+    how well they are told from random pairs.
 
     A partition of K parts is trained by K processes that average their gradients:
 
@@ -101,31 +99,43 @@ def command(
             f"--trace must not be given with --baseline {baseline}, whose loader has no timeline"
         )
     settings["loader"] = baseline or compare or "pagraph"
-    from ..system.atomic import write_json
     from ..train.assignment import assign
     from ..train.distributed import end_process, joined_world
 
     with joined_world(device=settings["device"], timeout=timeout) as world, _one_voice(world):
         options = world.together(lambda: _options(folder, settings, json_file, checkpoint, world))
         work = assign(folder, options, split=split, world=world)
-        say = click.echo if world.is_first else (lambda _text: None)
-        say("\n".join(assignment_lines(folder, work)))
+        if world.is_first:
+            click.echo("\n".join(assignment_lines(folder, work)))
         names = (compare, "pagraph") if compare else (options.loader,)
-        results = {
-            name: _run(work, replace(options, loader=name), world, trace_file, checkpoint)
-            for name in names
-        }
-        for name, result in results.items():
-            say(result_line(result, title=name))
-        if compare:
-            say("\n".join(["", *comparison_lines(results[compare], results["pagraph"])]))
-        if json_file is not None and world.is_first:
-            reports = {
-                name: json_report(result, folder, split, work) for name, result in results.items()
-            }
-            write_json(json_file, reports if compare else reports[options.loader])
+        results = {}
+        for name in names:
+            of_loader = replace(options, loader=name)
+            results[name] = _run(work, of_loader, world, trace_file, checkpoint)
+        if world.is_first:
+            _report(results, folder, split, work, json_file)
     if world.connected:
         end_process()
+
+
+def _report(
+    results: Mapping[str, TrainResult],
+    folder: Path,
+    split: str,
+    work: Assignment,
+    json_file: Path | None,
+) -> None:
+    """Print the results by loader, the one compared with first, and write them."""
+    from ..system.atomic import write_json
+
+    for name, result in results.items():
+        click.echo(result_line(result, title=name))
+    if len(results) > 1:
+        click.echo("\n".join(["", *comparison_lines(*results.values())]))
+    if json_file is None:
+        return
+    reports = {name: json_report(result, folder, split, work) for name, result in results.items()}
+    write_json(json_file, reports if len(reports) > 1 else reports.popitem()[1])
 
 
 def _options(
@@ -142,10 +152,11 @@ def _options(
 
     if json_file is not None and world.is_first and not json_file.parent.is_dir():
         raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")
+    # Before the options, whose device may be the current one.
     choose_device(settings["device"], world)
-    options = build(
-        TrainOptions, {**settings, "fanout": settings["fanout"] or default_fanout(folder)}
-    )
+    fanout = settings["fanout"] or default_fanout(folder)
+    options = build(TrainOptions, {**settings, "fanout": fanout})
+    # Before the graph is opened, which may take minutes.
     if checkpoint is not None:
         check_checkpoint(checkpoint, options)
     framework = framework_of(options.layers)
@@ -165,7 +176,8 @@ def _run(
     from ..train.loop import train
 
     with ExitStack() as stack:
-        reporter, tracer = Reporter(), None
+        reporter = Reporter()
+        tracer = None
         if world.is_first:
             together = f", {world.size} processes" if world.size > 1 else ""
             parts = f"{options.layers}'s layers and {options.loader}'s loader"
@@ -187,13 +199,16 @@ def _run(
 
 def rank_file(path: Path, rank: int) -> Path:
     """The file of one process: ``t.json.gz`` is ``t.rank3.json.gz`` for rank 3."""
-    name = path.name.removesuffix(".gz")
+    packed = ".gz" if path.name.endswith(".gz") else ""
+    name = path.name.removesuffix(packed)
     stem, dot, ending = name.rpartition(".")
-    packed = path.name[len(name) :]
-    return path.with_name(f"{stem or ending}.rank{rank}{dot + ending if stem else ''}{packed}")
+    if not stem:  # no ending, or a hidden file
+        return path.with_name(f"{ending}.rank{rank}{packed}")
+    return path.with_name(f"{stem}.rank{rank}{dot}{ending}{packed}")
 
 
-_ANOTHER_SPEAKS = 5.0  # seconds
+_ANOTHER_SPEAKS = 5.0
+"""Seconds for the first process of a machine to print that one is lost, before the others end."""
 
 
 @contextmanager
@@ -213,14 +228,15 @@ def _one_voice(world: World) -> Iterator[None]:
         with naming_lost_processes(world):
             yield
     except OtherProcessError:
+        # torchrun ends all processes once one has ended: the one that failed prints first.
         world.wait_for_end()
         end_process(BAD_INPUT)
     except Exception as error:
         if isinstance(error, LostProcessError) and world.local_rank:
-            # The first of this machine lost it too: torchrun ends this one.
+            # The first process of this machine lost it too. It prints, and torchrun ends this one.
             time.sleep(_ANOTHER_SPEAKS)
-        # At once: leaving the others in order would mean to wait for them, and they may be gone, or
-        # wait for this one.
+        # At once: an orderly exit would wait for the others, which may be gone or wait for this
+        # one.
         end_process(show_error(error))
 
 
@@ -281,17 +297,14 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     parts = [f"epoch {record.epoch + 1:>{len(str(epochs))}}/{epochs}", f"loss {record.loss:.4f}"]
     if record.val is not None and record.test is not None:
         parts.append(f"val {_metrics(record.val)}  test {_metrics(record.test)}")
-    loading, computing = record.loading_seconds, record.computing_seconds
-    loadings, computings = (
-        [getattr(r, name) for r in record.ranks]
-        for name in ("loading_seconds", "computing_seconds")
-    )
+    loading = _spread([rank.loading_seconds for rank in record.ranks], ".2f")
+    computing = _spread([rank.computing_seconds for rank in record.ranks], ".2f")
     parts.append(
-        f"{record.seconds:.2f} s: loading {loading:.2f}{_spread(loadings, '.2f')}, "
-        f"computing {computing:.2f}{_spread(computings, '.2f')}"
+        f"{record.seconds:.2f} s: loading {record.loading_seconds:.2f}{loading}, "
+        f"computing {record.computing_seconds:.2f}{computing}"
     )
     if record.hit_rate is not None:
-        rates = [(r.hits or 0) / max(1, r.asked) for r in record.ranks]
+        rates = [(rank.hits or 0) / max(1, rank.asked) for rank in record.ranks]
         parts.append(
             f"hit rate {record.hit_rate:.1%}{_spread(rates, '.1%')} of rows, "
             f"{record.byte_hit_rate:.1%} of bytes"
@@ -304,10 +317,11 @@ _TITLES = {"accuracy": "accuracy", "auc": "AUC", "mrr": "MRR"}
 
 def _metrics(metrics: Mapping[str, float]) -> str:
     """Shares of an epoch's line; accuracy goes without its name."""
-    return ", ".join(
-        f"{value:.2%}" if name == "accuracy" else f"{_TITLES[name]} {value:.2%}"
-        for name, value in metrics.items()
-    )
+    texts = []
+    for name, value in metrics.items():
+        title = "" if name == "accuracy" else f"{_TITLES[name]} "
+        texts.append(f"{title}{value:.2%}")
+    return ", ".join(texts)
 
 
 def _spread(values: Sequence[float], form: str) -> str:
@@ -318,15 +332,15 @@ def _spread(values: Sequence[float], form: str) -> str:
 def assignment_lines(folder: Path, work: Assignment) -> list[str]:
     """Lines that name the graph or part, and the vertices to train on and to evaluate."""
     part = work.part
+    task = work.task
     if part is None:
-        return [f"{folder}: {work.task}"]
-    manifest, task = part.manifest, work.task
+        return [f"{folder}: {task}"]
+    manifest = part.manifest
     parts = f"{part.num_parts} part{'s' if part.num_parts > 1 else ''}"
     hops = f"{part.hops} hop{'s' if part.hops > 1 else ''}"
-    val, test = (
-        sum(getattr(manifest, f"{name}_per_part")) + manifest.outside[name]
-        for name in ("val", "test")
-    )
+    # Some validation and test vertices may be in no part: the source has them.
+    val = sum(manifest.val_per_part) + manifest.outside["val"]
+    test = sum(manifest.test_per_part) + manifest.outside["test"]
     where = "on the whole graph" if manifest.evaluation == "source" else "on the parts"
     graph = part.graph
     return [
@@ -362,41 +376,33 @@ def json_report(result: TrainResult, folder: Path, split: str, work: Assignment)
 def result_line(result: TrainResult, *, title: str) -> str:
     """The summary of one run."""
     best = result.best
+    # The first metric decides which epoch is the best.
     name, val = next(iter((best.val or {}).items()))
-    shown = ", ".join(
-        f"test {_TITLES[name]} {value:.2%}" for name, value in (best.test or {}).items()
-    )
-    line = (
-        f"{title}: {shown} at the best validation {_TITLES[name]} {val:.2%} (epoch "
-        f"{best.epoch + 1})"
-    )
-    return (
-        line
-        if result.hit_rate is None
-        else f"{line}, cache hit rate {result.hit_rate:.1%} of rows, {result.byte_hit_rate:.1%} of "
-        "bytes"
-    )
+    tested = (best.test or {}).items()
+    shown = ", ".join(f"test {_TITLES[metric]} {value:.2%}" for metric, value in tested)
+    at = f"at the best validation {_TITLES[name]} {val:.2%} (epoch {best.epoch + 1})"
+    line = f"{title}: {shown} {at}"
+    if result.hit_rate is None:
+        return line
+    rates = f"{result.hit_rate:.1%} of rows, {result.byte_hit_rate:.1%} of bytes"
+    return f"{line}, cache hit rate {rates}"
 
 
 def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
     """The table of two runs that differ in the loader alone; times are medians over the epochs."""
+    from ..system.tables import Table
+
     rows = [["", peer.options.loader, "pagraph", "ratio"]]
     times = {"loading": "loading_seconds", "computing": "computing_seconds", "epoch": "seconds"}
     for name, field in times.items():
-        theirs, mine = peer.median_seconds(field), ours.median_seconds(field)
+        theirs = peer.median_seconds(field)
+        mine = ours.median_seconds(field)
         ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
         rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
     for title, of in (("test", "test"), ("validation", "val")):
-        before, now = getattr(peer.best, of), getattr(ours.best, of)
-        rows += [
-            [f"{title} {_TITLES[name]}", f"{before[name]:.2%}", f"{now[name]:.2%}", ""]
-            for name in before
-        ]
+        now = getattr(ours.best, of)
+        for name, before in getattr(peer.best, of).items():
+            rows.append([f"{title} {_TITLES[name]}", f"{before:.2%}", f"{now[name]:.2%}", ""])
     for what, rate in (("rows", ours.hit_rate), ("bytes", ours.byte_hit_rate)):
         rows.append([f"cache hit rate, {what}", "-", "-" if rate is None else f"{rate:.1%}", ""])
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    lines = []
-    for name, *cells in rows:
-        right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *right]).rstrip())
-    return lines
+    return str(Table(rows, left=(0,))).splitlines()

@@ -136,9 +136,9 @@ def dgl_graph(graph: Graph) -> Any:
     """Memoized :func:`to_dgl`, kept as long as ``graph`` lives; fields set since the last call
     become columns.
 
-    Loaders of it sample from ``graph``'s own arrays; of edges on disk DGL's structure waits until
-    somebody asks for it. Columns that were set on the result stay, unless ``graph`` has a new field
-    of that name.
+    Loaders of it sample from ``graph``'s own arrays, and DGL's structure is made when something
+    asks for it. Columns that were set on the result stay, unless ``graph`` has a new field of that
+    name.
     """
     with _lock:
         known = _dgl_graphs.get(graph)
@@ -147,8 +147,7 @@ def dgl_graph(graph: Graph) -> Any:
             own = Graph(
                 {etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type
             )
-            on_disk = any(own.csc_of(etype).disk_pages is not None for etype in own.edge_types)
-            result = WaitingGraph(own, _structure) if on_disk else _structure(own)
+            result = WaitingGraph(own, _structure)
             before: dict[Any, FieldValue] = {}
             # Loaders of the result sample these arrays, not copies made of DGL's.
             _core_graphs[result] = (structure_mark(result), {"in": own})

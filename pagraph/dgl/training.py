@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..framework import Batch, Seeds, Weights
 from ..graph.csc import CSC
-from ..graph.graph import EdgeType, Graph
+from ..graph.graph import EdgeType
 from ..graph.minibatch import Block
 from .convert import dgl_graph
 from .graphbolt import import_dgl
@@ -21,8 +22,6 @@ from .loader import DataLoader
 dgl = import_dgl()
 from dgl.dataloading import DataLoader as _DGLDataLoader  # noqa: E402
 from dgl.nn import pytorch as layers  # noqa: E402
-
-__all__ = ["framework", "hop_of"]
 
 
 class _DGLsLoader(_DGLDataLoader):
@@ -36,181 +35,122 @@ class _DGLsLoader(_DGLDataLoader):
 
 
 class _DGL:
-    """Implements ``pagraph.train.models.Framework``; blocks are DGL's."""
+    """Implements ``pagraph.framework.Framework``; blocks are DGL's."""
 
     name = "dgl"
 
-    def sage_conv(self, in_size: int, out_size: int) -> nn.Module:
-        conv: nn.Module = layers.SAGEConv(in_size, out_size, "mean")
+    def convolution(self, kind: str, in_size: int, out_size: int, heads: int = 1) -> nn.Module:
+        conv: nn.Module
+        if kind == "sage":
+            conv = layers.SAGEConv(in_size, out_size, "mean")
+            return conv
+        # A vertex without sampled in-neighbours receives 0; DGL takes it for a mistake.
+        more: dict[str, Any] = {"allow_zero_in_degree": True}
+        if kind == "gcn":
+            conv = layers.GraphConv(in_size, out_size, norm="none", **more)
+        elif kind == "gat":
+            conv = layers.GATConv(in_size, out_size // heads, heads, **more)
+        else:
+            conv = layers.GraphConv(in_size, out_size, norm="right", bias=False, **more)
         return conv
 
-    def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
-        conv: nn.Module = layers.GraphConv(
-            in_size, out_size, norm="none", allow_zero_in_degree=True
-        )
-        return conv
-
-    def gat_conv(self, in_size: int, out_size: int, heads: int) -> nn.Module:
-        conv: nn.Module = layers.GATConv(
-            in_size, out_size // heads, heads, allow_zero_in_degree=True
-        )
-        return conv
-
-    def attention(self, conv: Any) -> tuple[Tensor, ...]:
-        return (conv.attn_l[0], conv.attn_r[0]) if hasattr(conv, "attn_l") else ()
-
-    def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
-        if hasattr(conv, "fc_self"):
-            return conv.fc_neigh.weight, conv.fc_self.weight, conv.fc_self.bias
-        if hasattr(conv, "attn_l"):
-            return conv.fc.weight, None, conv.bias
-        return conv.weight.T, None, conv.bias
+    def weights(self, conv: Any) -> Weights:
+        if isinstance(conv, layers.SAGEConv):
+            return Weights(conv.fc_neigh.weight, conv.fc_self.weight, conv.fc_self.bias)
+        if isinstance(conv, layers.GATConv):
+            attention = (conv.attn_l[0], conv.attn_r[0])
+            return Weights(conv.fc.weight, None, conv.bias, attention)
+        return Weights(conv.weight.T, None, conv.bias)
 
     def convolve(
-        self, conv: nn.Module, block: Any, x: Tensor, edge_weight: Tensor | None = None
+        self,
+        conv: nn.Module,
+        block: Any,
+        x: Tensor,
+        *,
+        edge_type: EdgeType | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
-        rows: Tensor = conv(block, x, edge_weight=edge_weight)
-        return rows.flatten(1)  # GAT's come by head
+        relation = block if edge_type is None else block[edge_type]
+        rows: Tensor = conv(relation, x, edge_weight=edge_weight)
+        return rows.flatten(1)  # GAT's have a dimension for heads
+
+    def num_dst(self, block: Any, node_type: str | None = None) -> int:
+        return int(block.num_dst_nodes(node_type))
 
     def edges(self, block: Any) -> tuple[Tensor, Tensor]:
         src, dst = block.edges()
         return src.long(), dst.long()
 
-    def num_dst(self, block: Any) -> int:
-        return int(block.num_dst_nodes())
-
     def with_edges(self, block: Any, src: Tensor, dst: Tensor) -> Any:
         return dgl.create_block((src, dst), block.num_src_nodes(), block.num_dst_nodes())
-
-    def mean_conv(self, in_size: int, out_size: int) -> nn.Module:
-        conv: nn.Module = layers.GraphConv(
-            in_size, out_size, norm="right", bias=False, allow_zero_in_degree=True
-        )
-        return conv
-
-    def relation(self, block: Any, edge_type: EdgeType) -> Any:
-        return block[edge_type]
-
-    def num_dst_of(self, block: Any, node_type: str) -> int:
-        return int(block.num_dst_nodes(node_type))
 
     def check_own_loader(self) -> None:
         """DGL's needs nothing else."""
 
-    def loader(
-        self,
-        graph: Graph,
-        ids: Tensor,
-        fanout: Sequence[int],
-        fields: Sequence[str],
-        label: str,
-        *,
-        own: bool,
-        **more: Any,
-    ) -> Any:
+    def loader(self, seeds: Seeds, fanout: Sequence[int], *, own: bool, **more: Any) -> Any:
+        names: dict[str, list[str]] = {}
+        for ntype, name in seeds.fields:
+            names.setdefault(ntype, []).append(name)
+        labels = {} if seeds.label is None else {seeds.node_type: [seeds.label]}
         sampler = dgl.dataloading.NeighborSampler(
-            list(fanout), prefetch_node_feats=list(fields), prefetch_labels=[label]
+            list(fanout), prefetch_node_feats=names, prefetch_labels=labels
         )
-        return (_DGLsLoader if own else DataLoader)(
-            dgl_graph(graph), ids, sampler, shuffle=True, **more
-        )
+        if seeds.label is None:
+            sampler = dgl.dataloading.as_edge_prediction_sampler(
+                sampler, negative_sampler=dgl.dataloading.negative_sampler.Uniform(1)
+            )
+        ids = seeds.ids if seeds.graph.is_homogeneous else {seeds.node_type: seeds.ids}
+        loader = _DGLsLoader if own else DataLoader
+        # DGL's structure, int64 copies of all edges, is made only when DGL's own loader asks for it:
+        # ours samples from the arrays of `seeds.graph`.
+        return loader(dgl_graph(seeds.graph), ids, sampler, shuffle=True, **more)
 
-    def batch(
-        self, item: Any, num_hops: int, label: str
-    ) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
-        blocks = item[2]
-        return blocks, blocks[0].srcdata, blocks[-1].dstdata[label]
-
-    def hetero_loader(
-        self,
-        graph: Graph,
-        target: str,
-        ids: Tensor,
-        fanout: Sequence[int],
-        fields: Sequence[tuple[str, str]],
-        label: str,
-        *,
-        own: bool,
-        **more: Any,
-    ) -> Any:
-        names = {ntype: [name for of, name in fields if of == ntype] for ntype, _ in fields}
-        sampler = dgl.dataloading.NeighborSampler(
-            list(fanout), prefetch_node_feats=names, prefetch_labels={target: [label]}
-        )
-        return (_DGLsLoader if own else DataLoader)(
-            dgl_graph(graph), {target: ids}, sampler, shuffle=True, **more
-        )
-
-    def hetero_batch(
-        self, item: Any, num_hops: int, target: str, label: str
-    ) -> tuple[Sequence[Any], Mapping[Any, Tensor], Tensor]:
-        blocks = item[2]
-        nodes = blocks[0].srcnodes
-        rows = {
-            (ntype, name): values
-            for ntype in blocks[0].srctypes
-            for name, values in nodes[ntype].data.items()
-        }
-        return blocks, rows, blocks[-1].dstnodes[target].data[label]
-
-    def link_loader(
-        self,
-        graph: Graph,
-        edges: Tensor,
-        fanout: Sequence[int],
-        fields: Sequence[str],
-        *,
-        own: bool,
-        **more: Any,
-    ) -> Any:
-        sampler = dgl.dataloading.as_edge_prediction_sampler(
-            dgl.dataloading.NeighborSampler(list(fanout), prefetch_node_feats=list(fields)),
-            negative_sampler=dgl.dataloading.negative_sampler.Uniform(1),
-        )
-        return (_DGLsLoader if own else DataLoader)(
-            dgl_graph(graph), edges, sampler, shuffle=True, **more
-        )
-
-    def link_batch(
-        self, item: Any, num_hops: int
-    ) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor, Tensor]:
-        _, links, others, blocks = item
-        ends = (torch.stack(pairs.edges()).long() for pairs in (links, others))
-        return blocks, blocks[0].srcdata, *ends
+    def batch(self, item: Any, seeds: Seeds, num_hops: int) -> Batch:
+        blocks = item[-1]
+        sources = blocks[0].srcnodes
+        rows = [sources[ntype].data[name] for ntype, name in seeds.fields]
+        if seeds.label is None:
+            # Input nodes, graphs of the edges and of the random pairs, blocks.
+            answers = tuple(torch.stack(pairs.edges()).long() for pairs in item[1:3])
+        else:
+            answers = (blocks[-1].dstnodes[seeds.node_type].data[seeds.label],)
+        return Batch(blocks, rows, answers)
 
     def seed(self, seed: int) -> None:
-        dgl.seed(seed % 2**31)
+        dgl.seed(seed % 2**31)  # DGL takes a C int
 
 
 framework = _DGL()
 
 
+# Convolutions whose whole input is the rows of a block's sources. A subclass that overrides
+# `forward` may read more, and is refused.
 _OF_ONE_HOP = (
-    *(
-        layers.SAGEConv,
-        layers.GATConv,
-        layers.GATv2Conv,
-        layers.GINConv,
-        layers.DotGatConv,
-        layers.EdgeConv,
-    ),
+    layers.SAGEConv,
+    layers.GATConv,
+    layers.GATv2Conv,
+    layers.GINConv,
+    layers.DotGatConv,
+    layers.EdgeConv,
     layers.AGNNConv,
 )
 
 
 def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
-    """The computation of a layer of DGL's on a block; TypeError for one of which it is not known
-    what it reads."""
+    """The computation of a layer of DGL's on a block.
+
+    Raises:
+        TypeError: It is not known what the layer reads.
+    """
     if isinstance(layer, layers.GraphConv) and type(layer).forward is layers.GraphConv.forward:
-        return (
-            _normalised(layer, csc)
-            if layer._norm in ("both", "left")
-            else lambda b, x: layer(b.to_dgl(), x)
-        )
-    if any(
-        isinstance(layer, known) and type(layer).forward is known.forward for known in _OF_ONE_HOP
-    ):
+        # The other norms divide by in-degrees alone, which a block has in full.
+        if layer._norm in ("both", "left"):
+            return _normalised(layer, csc)
         return lambda block, x: layer(block.to_dgl(), x)
+    for known in _OF_ONE_HOP:
+        if isinstance(layer, known) and type(layer).forward is known.forward:
+            return lambda block, x: layer(block.to_dgl(), x)
     name = type(layer).__name__
     raise TypeError(
         f"layers must be convolutions that are known to read one hop, got DGL's {name}: if it "
@@ -224,12 +164,13 @@ def _normalised(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor]:
     out-edges."""
     plain = copy.copy(layer)
     plain._norm = "none"
+    # "both" is D^-1/2 A D^-1/2 of Kipf and Welling (2017), "left" is A D^-1.
     power = -0.5 if layer._norm == "both" else -1.0
     scales = csc.source_counts.clamp(min=1).float().pow_(power)
 
     def call(block: Block, x: Tensor) -> Tensor:
-        local, dst = block.to_pyg()
-        weights = scales[block.src_nodes.cpu()].to(x.device)[local]
+        src, dst = block.to_pyg()
+        weights = scales[block.src_nodes.cpu()].to(x.device)[src]
         if layer._norm == "both":
             weights = weights * block.indptr.diff().clamp(min=1).float().rsqrt()[dst]
         rows: Tensor = plain(block.to_dgl(), x, edge_weight=weights)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import MissingDependencyError
+from ..framework import Batch, Seeds, Weights
 from ..graph.csc import CSC
 from ..graph.fields import materialized
 from ..graph.graph import EdgeType, Graph
@@ -28,26 +29,22 @@ from .package import import_pyg
 import_pyg()
 from torch_geometric import nn as layers  # noqa: E402
 from torch_geometric import typing as pyg_typing  # noqa: E402
+from torch_geometric.data import HeteroData  # noqa: E402
 from torch_geometric.loader import LinkNeighborLoader as _LinkNeighborLoader  # noqa: E402
 from torch_geometric.loader import NeighborLoader as _NeighborLoader  # noqa: E402
 from torch_geometric.sampler import NegativeSampling  # noqa: E402
 
-__all__ = ["PyGBlock", "framework", "hop_of"]
-
 
 class PyGBlock(NamedTuple):
-    """The edges of one layer of a batch; destinations are the first sources."""
+    """The edges of one layer of a batch; destinations are the first sources.
 
-    edge_index: Tensor
-    num_dst: int
+    Attributes:
+        edge_index: Local ends of the edges by edge type. The key is None in a batch of one type.
+        num_dst: Number of destinations by vertex type; the key is None likewise.
+    """
 
-
-class PyGHeteroBlock(NamedTuple):
-    """The edges of one layer of a batch by type, and the number of destinations of each vertex
-    type."""
-
-    edge_index: dict[EdgeType, Tensor]
-    num_dst: dict[str, int]
+    edge_index: Mapping[EdgeType | None, Tensor]
+    num_dst: Mapping[str | None, int]
 
 
 class _OnDevice:
@@ -71,174 +68,105 @@ class _PyGsLinkLoader(_OnDevice, _LinkNeighborLoader):
 
 
 class _PyG:
-    """Implements ``pagraph.train.models.Framework``; blocks are :class:`PyGBlock`."""
+    """Implements ``pagraph.framework.Framework``; blocks are :class:`PyGBlock`."""
 
     name = "pyg"
 
-    def sage_conv(self, in_size: int, out_size: int) -> nn.Module:
-        conv: nn.Module = layers.SAGEConv(in_size, out_size)
+    def convolution(self, kind: str, in_size: int, out_size: int, heads: int = 1) -> nn.Module:
+        conv: nn.Module
+        if kind == "sage":
+            conv = layers.SAGEConv(in_size, out_size)
+        elif kind == "gcn":
+            conv = layers.GCNConv(in_size, out_size, normalize=False, add_self_loops=False)
+        elif kind == "gat":
+            conv = layers.GATConv(in_size, out_size // heads, heads, add_self_loops=False)
+        else:
+            conv = layers.SAGEConv(in_size, out_size, root_weight=False, bias=False)
         return conv
 
-    def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
-        conv: nn.Module = layers.GCNConv(in_size, out_size, normalize=False, add_self_loops=False)
-        return conv
-
-    def gat_conv(self, in_size: int, out_size: int, heads: int) -> nn.Module:
-        conv: nn.Module = layers.GATConv(in_size, out_size // heads, heads, add_self_loops=False)
-        return conv
-
-    def attention(self, conv: Any) -> tuple[Tensor, ...]:
-        return (conv.att_src[0], conv.att_dst[0]) if isinstance(conv, layers.GATConv) else ()
-
-    def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
+    def weights(self, conv: Any) -> Weights:
         if isinstance(conv, layers.SAGEConv):
-            return (
-                conv.lin_l.weight,
-                conv.lin_r.weight if conv.root_weight else None,
-                conv.lin_l.bias,
-            )
-        return conv.lin.weight, None, conv.bias
+            own = conv.lin_r.weight if conv.root_weight else None
+            return Weights(conv.lin_l.weight, own, conv.lin_l.bias)
+        if isinstance(conv, layers.GATConv):
+            attention = (conv.att_src[0], conv.att_dst[0])
+            return Weights(conv.lin.weight, None, conv.bias, attention)
+        return Weights(conv.lin.weight, None, conv.bias)
 
     def convolve(
-        self, conv: nn.Module, block: PyGBlock, x: Tensor, edge_weight: Tensor | None = None
+        self,
+        conv: nn.Module,
+        block: PyGBlock,
+        x: Tensor,
+        *,
+        edge_type: EdgeType | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
+        edges = block.edge_index[edge_type]
+        count = block.num_dst[None if edge_type is None else edge_type[2]]
+        rows: Tensor
         if isinstance(conv, layers.SAGEConv):
-            # Without it these may be of another type.
-            own = x[: block.num_dst] if conv.root_weight else None
-            rows: Tensor = conv((x, own), block.edge_index, size=(len(x), block.num_dst))
+            # "mean" has no matrix for the destinations, which are not the first rows of `x` where
+            # an edge type's ends have different types.
+            own = x[:count] if conv.root_weight else None
+            rows = conv((x, own), edges, size=(len(x), count))
             return rows
-        rows = (
-            conv(x, block.edge_index)
-            if isinstance(conv, layers.GATConv)
-            else conv(x, block.edge_index, edge_weight)
-        )
-        return rows[: block.num_dst]
+        # These take sources and destinations as one set: rows of sources alone are cut off.
+        more = {} if edge_weight is None else {"edge_weight": edge_weight}
+        rows = conv(x, edges, **more)
+        return rows[:count]
 
-    def edges(self, block: PyGBlock) -> tuple[Tensor, Tensor]:
-        return block.edge_index[0], block.edge_index[1]
-
-    def num_dst(self, block: PyGBlock) -> int:
-        return block.num_dst
-
-    def with_edges(self, block: PyGBlock, src: Tensor, dst: Tensor) -> PyGBlock:
-        return PyGBlock(torch.stack([src, dst]), block.num_dst)
-
-    def mean_conv(self, in_size: int, out_size: int) -> nn.Module:
-        conv: nn.Module = layers.SAGEConv(in_size, out_size, root_weight=False, bias=False)
-        return conv
-
-    def relation(self, block: PyGHeteroBlock, edge_type: EdgeType) -> PyGBlock:
-        return PyGBlock(block.edge_index[edge_type], block.num_dst[edge_type[2]])
-
-    def num_dst_of(self, block: PyGHeteroBlock, node_type: str) -> int:
+    def num_dst(self, block: PyGBlock, node_type: str | None = None) -> int:
         return block.num_dst[node_type]
 
+    def edges(self, block: PyGBlock) -> tuple[Tensor, Tensor]:
+        src, dst = block.edge_index[None]
+        return src, dst
+
+    def with_edges(self, block: PyGBlock, src: Tensor, dst: Tensor) -> PyGBlock:
+        return PyGBlock({None: torch.stack([src, dst])}, block.num_dst)
+
     def check_own_loader(self) -> None:
-        if not (pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE):
-            version = torch.__version__.partition("+")[0]
-            raise MissingDependencyError(
-                "PyG's own NeighborLoader needs pyg-lib or torch-sparse, and neither is installed: "
-                "pip install pyg-lib "
-                f"-f https://data.pyg.org/whl/torch-{version}+cpu.html (or +cu126 and so on), or "
-                "pip install "
-                "--no-build-isolation torch-sparse, which compiles it; pagraph's loader needs "
-                "neither"
-            )
+        if pyg_typing.WITH_PYG_LIB or pyg_typing.WITH_TORCH_SPARSE:
+            return
+        version = torch.__version__.partition("+")[0]
+        raise MissingDependencyError(
+            "PyG's own NeighborLoader needs pyg-lib or torch-sparse, and neither is installed: pip "
+            f"install pyg-lib -f https://data.pyg.org/whl/torch-{version}+cpu.html (or +cu126 and "
+            "so on), or pip install --no-build-isolation torch-sparse, which compiles it; "
+            "pagraph's loader needs neither"
+        )
 
-    def loader(
-        self,
-        graph: Graph,
-        ids: Tensor,
-        fanout: Sequence[int],
-        fields: Sequence[str],
-        label: str,
-        *,
-        own: bool,
-        **more: Any,
-    ) -> Any:
+    def loader(self, seeds: Seeds, fanout: Sequence[int], *, own: bool, **more: Any) -> Any:
         if own:
             self.check_own_loader()
-        data = _data(graph, (*fields, label))
-        return (_PyGsLoader if own else NeighborLoader)(
-            data, list(fanout)[::-1], ids, shuffle=True, **more
-        )
+        data = _data(seeds)
+        more["num_neighbors"] = list(fanout)[::-1]  # PyG begins at the seeds
+        more["shuffle"] = True
+        if seeds.label is None:
+            csc = seeds.graph.csc
+            ends = (csc.indices[seeds.ids], csc.destinations()[seeds.ids])
+            more["edge_label_index"] = torch.stack(ends).long()
+            # A random destination for the source of each edge, as DGL's Uniform(1).
+            more["neg_sampling"] = NegativeSampling("triplet")
+            return (_PyGsLinkLoader if own else LinkNeighborLoader)(data, **more)
+        more["input_nodes"] = seeds.ids
+        if isinstance(data, HeteroData):
+            more["input_nodes"] = (seeds.node_type, seeds.ids)
+        return (_PyGsLoader if own else NeighborLoader)(data, **more)
 
-    def batch(
-        self, item: Any, num_hops: int, label: str
-    ) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
-        return _blocks(item, num_hops, item.batch_size), item, item[label][: item.batch_size]
-
-    def hetero_loader(
-        self,
-        graph: Graph,
-        target: str,
-        ids: Tensor,
-        fanout: Sequence[int],
-        fields: Sequence[tuple[str, str]],
-        label: str,
-        *,
-        own: bool,
-        **more: Any,
-    ) -> Any:
-        if own:
-            self.check_own_loader()
-        data = to_pyg(
-            Graph(
-                {etype: graph.csc_of(etype) for etype in graph.edge_types}, graph.num_nodes_by_type
-            )
-        )
-        for ntype, name in (*fields, (target, label)):
-            data[ntype][name] = materialized(graph.node_fields(ntype)[name])
-        seeds = (target, ids)
-        return (_PyGsLoader if own else NeighborLoader)(
-            data, list(fanout)[::-1], seeds, shuffle=True, **more
-        )
-
-    def hetero_batch(
-        self, item: Any, num_hops: int, target: str, label: str
-    ) -> tuple[Sequence[Any], Mapping[Any, Tensor], Tensor]:
-        rows = {
-            (ntype, name): value for ntype in item.node_types for name, value in item[ntype].items()
-        }
-        return (
-            _hetero_blocks(item, num_hops, target),
-            rows,
-            item[target][label][: item[target].batch_size],
-        )
-
-    def link_loader(
-        self,
-        graph: Graph,
-        edges: Tensor,
-        fanout: Sequence[int],
-        fields: Sequence[str],
-        *,
-        own: bool,
-        **more: Any,
-    ) -> Any:
-        if own:
-            self.check_own_loader()
-        more["edge_label_index"] = torch.stack(
-            [graph.csc.indices[edges], graph.csc.destinations()[edges]]
-        ).long()
-        loader = _PyGsLinkLoader if own else LinkNeighborLoader
-        negatives = NegativeSampling("triplet")
-        return loader(
-            _data(graph, fields), list(fanout)[::-1], neg_sampling=negatives, shuffle=True, **more
-        )
-
-    def link_batch(
-        self, item: Any, num_hops: int
-    ) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor, Tensor]:
-        links, others = (
-            torch.stack([item.src_index, item[f"dst_{kind}_index"]]) for kind in ("pos", "neg")
-        )
-        return (
-            _blocks(item, num_hops, 1 + int(torch.cat([links, others]).max())),
-            item,
-            links,
-            others,
-        )
+    def batch(self, item: Any, seeds: Seeds, num_hops: int) -> Batch:
+        rows = [_store(item, ntype)[name] for ntype, name in seeds.fields]
+        if seeds.label is None:
+            links = torch.stack([item.src_index, item.dst_pos_index])
+            pairs = torch.stack([item.src_index, item.dst_neg_index])
+            count = 1 + int(torch.cat([links, pairs]).max())
+            return Batch(_blocks(item, num_hops, None, count), rows, (links, pairs))
+        store = _store(item, seeds.node_type)
+        count = int(store.batch_size)
+        target = seeds.node_type if isinstance(item, HeteroData) else None
+        labels = store[seeds.label][:count]
+        return Batch(_blocks(item, num_hops, target, count), rows, (labels,))
 
     def seed(self, seed: int) -> None:
         """PyG's random numbers are torch's."""
@@ -247,78 +175,87 @@ class _PyG:
 framework = _PyG()
 
 
-def _data(graph: Graph, fields: Sequence[str]) -> Any:
-    """PyG's data of a graph with some of its fields."""
-    data = to_pyg(Graph(graph.csc))
-    for name in fields:
-        data[name] = materialized(graph.ndata[name])
+def _store(data: Any, node_type: str) -> Any:
+    """What holds the attributes of a vertex type."""
+    return data[node_type] if isinstance(data, HeteroData) else data
+
+
+def _data(seeds: Seeds) -> Any:
+    """PyG's data of a graph, with the fields that are read."""
+    graph = seeds.graph
+    data = to_pyg(Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type))
+    fields = list(seeds.fields)
+    if seeds.label is not None:
+        fields.append((seeds.node_type, seeds.label))
+    for ntype, name in fields:
+        # PyG's data holds tensors: rows stored by reference are gathered, all of them.
+        _store(data, ntype)[name] = materialized(graph.node_fields(ntype)[name])
     return data
 
 
-def _blocks(batch: Any, num_hops: int, num_seeds: int) -> list[PyGBlock]:
-    """The blocks of a batch, whose first vertices are the seeds."""
-    hops = list(pairwise(_hop_ends(batch, num_hops, num_seeds)))
-    return [
-        PyGBlock(batch.edge_index[:, :edges], before) for (before, _), (_, edges) in reversed(hops)
-    ]
+def _blocks(batch: Any, num_hops: int, target: str | None, num_seeds: int) -> list[PyGBlock]:
+    """The blocks of a batch, whose first vertices of the type ``target`` are the seeds.
+
+    A batch lists vertices and edges in the order in which the hops found them, so those of the
+    first hops are a prefix. The last layer's block is the first hop's; each layer before it takes
+    one hop more.
+    """
+    edges: Mapping[EdgeType | None, Any] = {None: batch}
+    nodes: Mapping[str | None, Any] = {None: batch}
+    if isinstance(batch, HeteroData):
+        edges = {etype: batch[etype] for etype in batch.edge_types}
+        nodes = {ntype: batch[ntype] for ntype in batch.node_types}
+    if any(store.get("num_sampled_nodes") is None for store in nodes.values()):
+        index = {etype: store.edge_index for etype, store in edges.items()}
+        known = {**dict.fromkeys(nodes, 0), target: num_seeds}
+        return _uncounted_blocks(index, num_hops, known)
+    found = {ntype: list(accumulate(store.num_sampled_nodes)) for ntype, store in nodes.items()}
+    drawn = {etype: list(accumulate(store.num_sampled_edges)) for etype, store in edges.items()}
+    blocks = []
+    for hop in reversed(range(num_hops)):
+        index = {t: store.edge_index[:, : drawn[t][hop]] for t, store in edges.items()}
+        num_dst = {ntype: ends[hop] for ntype, ends in found.items()}
+        blocks.append(PyGBlock(index, num_dst))
+    return blocks
 
 
-def _hetero_blocks(batch: Any, num_hops: int, target: str) -> list[PyGHeteroBlock]:
-    """The blocks of a batch of several types, whose first vertices of the type ``target`` are the
-    seeds."""
-    edges = {etype: batch[etype].edge_index for etype in batch.edge_types}
-    known = {ntype: batch[ntype].get("num_sampled_nodes") for ntype in batch.node_types}
-    # Torch-sparse counts nothing: all but the last compute all.
-    if any(counts is None for counts in known.values()):
-        everything = PyGHeteroBlock(edges, {ntype: batch[ntype].num_nodes for ntype in known})
-        count = int(batch[target].batch_size)
-        own = {
-            t: pairs[:, pairs[1] < count] if t[2] == target else pairs for t, pairs in edges.items()
-        }
-        return [everything] * (num_hops - 1) + [
-            PyGHeteroBlock(own, {**everything.num_dst, target: count})
-        ]
-    nodes = {ntype: list(accumulate(counts)) for ntype, counts in known.items()}
-    drawn = {etype: list(accumulate(batch[etype].num_sampled_edges)) for etype in edges}
-    return [
-        PyGHeteroBlock(
-            {etype: pairs[:, : drawn[etype][hop]] for etype, pairs in edges.items()},
-            {ntype: ends[hop] for ntype, ends in nodes.items()},
-        )
-        for hop in reversed(range(num_hops))
-    ]
+def _uncounted_blocks(
+    edges: Mapping[EdgeType | None, Tensor], num_hops: int, known: Mapping[str | None, int]
+) -> list[PyGBlock]:
+    """The blocks of a batch of torch-sparse's, which does not count what a hop found.
 
-
-def _hop_ends(batch: Any, num_hops: int, num_seeds: int) -> list[tuple[int, int]]:
-    """Numbers of vertices and edges known after each hop, the seeds being hop 0."""
-    if batch.get("num_sampled_nodes") is not None:
-        return list(
-            zip(
-                accumulate(batch.num_sampled_nodes),
-                accumulate([0, *batch.num_sampled_edges]),
-                strict=True,
-            )
-        )
-    (src, dst), known = batch.edge_index, int(num_seeds)
-    ends = [(known, 0)]
-    # Torch-sparse counts nothing; its edges, too, come in the order of their destinations.
+    ``known`` are the numbers of vertices before the first hop. Each vertex is expanded once, in the
+    hop after the one that found it, so edges come in the order of their destinations: a hop's are
+    those into vertices known before it, and vertices known after it end at their largest source.
+    """
+    blocks: list[PyGBlock] = []
     for _ in range(num_hops):
-        edges = int(torch.searchsorted(dst, known))
-        known = max(known, 1 + int(src[:edges].max())) if edges else known
-        ends.append((known, edges))
-    return ends
+        drawn = {}
+        after = dict(known)
+        for etype, pairs in edges.items():
+            src_type, _, dst_type = etype or (None, None, None)
+            count = int(torch.searchsorted(pairs[1], known[dst_type]))
+            drawn[etype] = pairs[:, :count]
+            if count:
+                after[src_type] = max(after[src_type], 1 + int(pairs[0, :count].max()))
+        blocks.insert(0, PyGBlock(drawn, known))
+        known = after
+    return blocks
 
 
+# Convolutions whose whole input is the rows of a block's sources and destinations. A subclass that
+# overrides `forward` may read more, and is refused.
 _OF_ONE_HOP = (
-    *(
-        layers.SAGEConv,
-        layers.GATConv,
-        layers.GATv2Conv,
-        layers.GINConv,
-        layers.GraphConv,
-        layers.TransformerConv,
-    ),
-    *(layers.EdgeConv, layers.GeneralConv, layers.MFConv, layers.CGConv),
+    layers.SAGEConv,
+    layers.GATConv,
+    layers.GATv2Conv,
+    layers.GINConv,
+    layers.GraphConv,
+    layers.TransformerConv,
+    layers.EdgeConv,
+    layers.GeneralConv,
+    layers.MFConv,
+    layers.CGConv,
 )
 
 
@@ -326,30 +263,27 @@ def hop_of(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor] | None:
     """The computation of a layer of PyG's on a block; None for one that takes rows alone.
 
     Raises:
-        TypeError: It is not known what it reads, or it reads more: norms of PyG's may take means
-            over all vertices.
+        TypeError: It is not known what the layer reads, or it reads more: PyG's norms may take
+            means over all vertices.
     """
-    if isinstance(layer, (layers.Linear, layers.BatchNorm)) or (
-        isinstance(layer, layers.LayerNorm) and layer.mode == "node"
-    ):
+    if isinstance(layer, (layers.Linear, layers.BatchNorm)):
+        return None
+    if isinstance(layer, layers.LayerNorm) and layer.mode == "node":
         return None
     if isinstance(layer, layers.MessagePassing) and layer.flow == "source_to_target":
         if type(layer) is layers.GCNConv and not layer.improved:
-            return _normalised(layer, csc) if layer.normalize else _of_sources(layer)
-        if any(
-            isinstance(layer, known) and type(layer).forward is known.forward
-            for known in _OF_ONE_HOP
-        ):
-            return lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg())
+            if layer.normalize:
+                return _normalised(layer, csc)
+            # It takes sources and destinations as one set.
+            return lambda block, x: layer(x, block.to_pyg())[: block.num_dst]
+        for known in _OF_ONE_HOP:
+            if isinstance(layer, known) and type(layer).forward is known.forward:
+                return lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg())
     raise TypeError(
         f"layers must be known to read one hop or a row alone, got PyG's {layer}: if it reads one "
         "hop, give "
         f"OneHop(lambda block, x: layer((x, x[: block.num_dst]), block.to_pyg()), layer)"
     )
-
-
-def _of_sources(layer: Any) -> Callable[[Block, Tensor], Tensor]:
-    return lambda block, x: layer(x, block.to_pyg())[: block.num_dst]
 
 
 def _normalised(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor]:
@@ -358,12 +292,16 @@ def _normalised(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor]:
     plain = copy.copy(layer)
     plain.normalize = False
     loops = layer.add_self_loops
-    degrees = csc.indptr.diff() + (1 - csc.loop_counts if loops else 0)
+    # D^-1/2 (A + I) D^-1/2 of Kipf and Welling (2017), equation 2. PyG takes in-degrees for both
+    # ends, and the layer's self-loop in place of the graph's.
+    degrees = csc.indptr.diff()
+    if loops:
+        degrees = degrees + (1 - csc.loop_counts)
     scales = degrees.float().rsqrt_().masked_fill_(degrees == 0, 0.0)
 
     def call(block: Block, x: Tensor) -> Tensor:
         edges = block.to_pyg()
-        if loops:  # one for each vertex, in place of the graph's own
+        if loops:
             own = torch.arange(block.num_dst, device=edges.device)
             edges = torch.cat([edges[:, edges[0] != edges[1]], own.expand(2, -1)], 1)
         scale = scales[block.src_nodes.cpu()].to(x.device)

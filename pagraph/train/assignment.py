@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -19,22 +19,51 @@ from ..partition.manifest import is_partition
 from ..partition.opening import open_manifest
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation
-from .hetero import AnyTask, hetero_part_task, make_hetero_task, whole_evaluation
+from .hetero import hetero_part_task, make_hetero_task, whole_evaluation
 from .links import LinkTask, make_link_task
 from .options import TrainOptions
-from .task import SETS, count_classes, gcn_norm, make_task, prepare_task, split_ids, whole_norm
-
-__all__ = ["Assignment", "assign", "default_fanout"]
+from .task import (
+    SETS,
+    Task,
+    count_classes,
+    gcn_norm,
+    make_task,
+    prepare_task,
+    split_ids,
+    whole_norm,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """Task and evaluation of one process; ``part`` is the part that the task is made of, None for a
-    whole graph."""
+    """What one process trains on and evaluates.
 
-    task: AnyTask
+    Attributes:
+        task: Its vertices or links.
+        evaluation: What it evaluates.
+        part: The part that the task is made of; None for a whole graph.
+    """
+
+    task: Task
     evaluation: Evaluation
     part: Part | None = None
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a process knows of its folder, for the others to compare.
+
+    Attributes:
+        digests: SHA-256 of all parts of its partition; none of a graph.
+        num_classes: Largest label that it sees plus 1.
+        val: Number of validation vertices that it evaluates.
+        test: Number of test vertices that it evaluates.
+    """
+
+    digests: tuple[str, ...]
+    num_classes: int
+    val: int
+    test: int
 
 
 def assign(
@@ -42,7 +71,7 @@ def assign(
 ) -> Assignment:
     """Open a graph folder for one process, or this process's part of a partition.
 
-    All processes of ``world`` must call this. Of a partition they open the part of their rank, and
+    All processes of ``world`` must call this. Of a partition they open the part of their rank. They
     evaluate the whole graph, or the parts where these hold the neighbourhoods of validation and
     test vertices.
 
@@ -50,7 +79,7 @@ def assign(
         folder: A graph folder, or a partition folder.
         options: Options of the run.
         split: Another split of a graph folder; see :func:`pagraph.datasets.open_graph`.
-        world: The processes that train together: as many as there are parts.
+        world: The processes that train together, one for each part.
 
     Raises:
         ValueError: The number of processes or of layers does not go with the folder, a field does
@@ -59,16 +88,22 @@ def assign(
         OtherProcessError: Another process failed.
     """
     asked = world.gather(options)
-    own = world.together(lambda: _open(Path(folder), _same(options, asked), split, world))
-    parts = () if own.part is None else tuple(entry.sha256 for entry in own.part.manifest.folders)
-    task = own.task
-    if isinstance(task, LinkTask):
+
+    def open_own() -> Assignment:
+        _check_same(asked)
+        return _open(Path(folder), options, split, world)
+
+    own = world.together(open_own)
+    if isinstance(own.task, LinkTask):  # one process, which _open has made sure of
         return own
-    views = world.gather(
-        (parts, task.num_classes, len(own.evaluation.val), len(own.evaluation.test))
-    )
-    num_classes = world.together(lambda: _agreed(*zip(*views, strict=True)))
-    return replace(own, task=replace(task, num_classes=num_classes))
+    digests: tuple[str, ...] = ()
+    if own.part is not None:
+        digests = tuple(entry.sha256 for entry in own.part.manifest.folders)
+    evaluation = own.evaluation
+    view = _View(digests, own.task.num_outputs, len(evaluation.val), len(evaluation.test))
+    views = world.gather(view)
+    num_classes = world.together(lambda: _agreed_classes(views))
+    return replace(own, task=replace(own.task, num_outputs=num_classes))
 
 
 def default_fanout(folder: str | os.PathLike[str]) -> tuple[int, ...]:
@@ -89,37 +124,33 @@ _OWN = (
     "lookahead",
     "memory",
 )
-"""Options that each process may choose for itself: they change nothing of what the others wait
-for."""
+"""Options that each process may choose for itself: they change nothing that the others wait for."""
 
 
-def _same(options: TrainOptions, asked: Sequence[TrainOptions]) -> TrainOptions:
-    """The options, of which several machines may have been given different ones: some would wait
-    for ever."""
-    for name in (f.name for f in fields(options) if f.name not in _OWN):
+def _check_same(asked: Sequence[TrainOptions]) -> None:
+    """Raise ValueError where the processes were given different options.
+
+    Each machine is started by a command of its own. With other numbers of steps or of parameters
+    some processes would wait for collectives that the others never call.
+    """
+    for name in (f.name for f in fields(TrainOptions) if f.name not in _OWN):
         values = [getattr(each, name) for each in asked]
         if any(value != values[0] for value in values):
             raise ValueError(f"{name} must be the same in all processes, got {values} by rank")
-    return options
 
 
-def _agreed(
-    parts: Sequence[tuple[str, ...]],
-    num_classes: Sequence[int],
-    num_val: Sequence[int],
-    num_test: Sequence[int],
-) -> int:
-    """Number of classes in what all processes know: digests of the parts, classes, vertices to
-    validate and to test."""
-    if len(set(parts)) > 1:
+def _agreed_classes(views: Sequence[_View]) -> int:
+    """The number of classes in what all processes see."""
+    if len({view.digests for view in views}) > 1:
         raise ValueError(
             "processes must open parts of the same partition, got different ones on several "
             "machines"
         )
-    for name, counts in (("val", num_val), ("test", num_test)):
-        if sum(counts) == 0:
+    for name in ("val", "test"):
+        # A part may have none. All parts together must: accuracies divide by their number.
+        if sum(getattr(view, name) for view in views) == 0:
             raise ValueError(f"{name}_mask must select at least 1 vertex of the parts, got 0")
-    return max(num_classes)
+    return max(view.num_classes for view in views)
 
 
 def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assignment:
@@ -136,15 +167,20 @@ def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assi
             )
         return _open_part(folder, options, world)
     if world.size > 1:
-        folder_form(folder)  # says what is wrong with one that is no graph folder either
+        folder_form(folder)  # raises the better error where the folder holds no graph at all
         raise ValueError(
             f"folder must hold a partition for {world.size} processes, got the graph folder "
             f"{folder}: divide it with "
             f"pagraph partition {folder} OUT -k {world.size}"
         )
     graph = open_graph(folder, split=split)
-    make: Callable[..., AnyTask] = make_link_task if options.task == "links" else make_task
-    task = (make if graph.is_homogeneous else make_hetero_task)(graph, options)
+    task: Task
+    if not graph.is_homogeneous:
+        task = make_hetero_task(graph, options)
+    elif options.task == "links":
+        task = make_link_task(graph, options)
+    else:
+        task = make_task(graph, options)
     return Assignment(task, task.evaluation())
 
 
@@ -164,49 +200,46 @@ def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
             f"parts must have at least 1 training vertex each, got {list(manifest.train_per_part)}"
         )
     part = open_partition(folder, world.rank)
-    if not part.graph.is_homogeneous:
-        return _hetero_part(part, options)
-    ids = {"train": part.train, "val": part.val, "test": part.test}
-    task = prepare_task(
-        part.graph, options, ids, norm=_norm(part.graph) if options.model == "gcn" else None
-    )
+    task = _part_task(part, options)
     if manifest.evaluation == "parts":
         return Assignment(task, task.evaluation(is_part=True), part)
-    whole = _whole(part, options)
-    known = count_classes(whole.graph.ndata[LABELS], torch.cat([whole.val, whole.test]))
-    return Assignment(replace(task, num_classes=max(task.num_classes, known)), whole, part)
+    whole, num_classes = _whole_evaluation(part, options)
+    # A class may have no vertex in this part.
+    task = replace(task, num_outputs=max(task.num_outputs, num_classes))
+    return Assignment(task, whole, part)
 
 
-def _hetero_part(part: Part, options: TrainOptions) -> Assignment:
-    task = hetero_part_task(part, options)
-    if part.manifest.evaluation == "parts":
-        return Assignment(task, task.evaluation(is_part=True), part)
-    whole, known = whole_evaluation(_source(part), options, part.train_type)
-    return Assignment(replace(task, num_classes=max(task.num_classes, known)), whole, part)
+def _part_task(part: Part, options: TrainOptions) -> Task:
+    if not part.graph.is_homogeneous:
+        return hetero_part_task(part, options)
+    norm = _part_norm(part.graph) if options.model == "gcn" else None
+    ids = {"train": part.train, "val": part.val, "test": part.test}
+    return prepare_task(part.graph, options, ids, norm=norm)
 
 
-def _whole(part: Part, options: TrainOptions) -> Evaluation:
-    """The validation and test vertices of the graph that was divided."""
-    graph = _source(part)
-    val, test = split_ids(graph, options, SETS[1:]).values()
-    return Evaluation(graph, val, test, norm=whole_norm(graph) if options.model == "gcn" else None)
-
-
-def _source(part: Part) -> Graph:
-    """The graph that was divided."""
+def _whole_evaluation(part: Part, options: TrainOptions) -> tuple[Evaluation, int]:
+    """The validation and test vertices of the graph that was divided, and their number of
+    classes."""
     try:
-        return part.open_source()
+        graph = part.open_source()
     except FormatError as error:
         raise FormatError(
             "evaluation needs the graph that was divided, or parts that hold the neighbourhoods "
             "of the validation and "
             f"test vertices (pagraph partition --evaluation parts): {error}"
         ) from None
+    if not graph.is_homogeneous:
+        return whole_evaluation(graph, options, part.train_type)
+    val, test = split_ids(graph, options, SETS[1:]).values()
+    norm = whole_norm(graph) if options.model == "gcn" else None
+    num_classes = count_classes(graph.ndata[LABELS], torch.cat([val, test]))
+    return Evaluation(graph, val, test, norm), num_classes
 
 
-def _norm(graph: Graph) -> Tensor:
+def _part_norm(graph: Graph) -> Tensor:
     """GCN's normalisation from the degrees in the whole graph, where every vertex is to have one
     self-loop."""
     known = graph.ndata
+    # The model's loop takes the place of the graph's own; a graph without any has no such field.
     more = 1 - known["self_loops"] if "self_loops" in known else 1
     return gcn_norm(known["in_degrees"] + more, known["out_degrees"] + more)

@@ -17,11 +17,9 @@ from ..errors import FormatError
 from ..system.atomic import check_writable, new_file
 from ..system.torch_file import load_saved
 from .distributed import World
-from .hetero import AnyTask
 from .options import TrainOptions
 from .result import EpochRecord, RankRecord
-
-__all__ = ["Checkpoint", "check_checkpoint", "open_checkpoint"]
+from .task import Task
 
 _FILE = "checkpoint.pt"
 _VERSION = 1
@@ -36,15 +34,18 @@ _MAY_CHANGE = (
     "memory",
 )
 """Options that do not change which numbers an epoch computes."""
+_KINDS = {"settings": dict, "graphs": list, "model": dict, "optimizer": dict, "random": list}
+"""What a checkpoint holds besides its version and records."""
 
 
 def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> None:
-    """Check that a run with these options can be saved there, and make the folder if need be.
+    """Check that a run with these options can be saved there; make the folder if it is missing.
 
     Raises:
-        ValueError: The run draws random numbers or keeps sums that cannot be saved.
+        ValueError: The run has state that cannot be saved.
         OSError: Nothing can be written there.
     """
+    # Ours draws by (seed, epoch, batch). The state of the others' generators is in their workers.
     if options.loader != "pagraph":
         raise ValueError(
             f"checkpoint must be of a run with pagraph's loader, got {options.loader}'s own"
@@ -60,7 +61,7 @@ def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> N
 
 
 def open_checkpoint(
-    folder: str | os.PathLike[str] | None, task: AnyTask, options: TrainOptions, world: World
+    folder: str | os.PathLike[str] | None, task: Task, options: TrainOptions, world: World
 ) -> Checkpoint | None:
     """The checkpoint of a run, or None without a folder; arguments and errors are those of
     :class:`Checkpoint`."""
@@ -85,7 +86,7 @@ class Checkpoint:
     methods.
 
     Args:
-        folder: Made if need be.
+        folder: Made if it is missing.
         task: What this process trains on.
         options: Options of the run.
         world: The processes.
@@ -96,26 +97,27 @@ class Checkpoint:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], task: AnyTask, options: TrainOptions, world: World
+        self, folder: str | os.PathLike[str], task: Task, options: TrainOptions, world: World
     ) -> None:
         world.together(lambda: check_checkpoint(folder, options))
-        self._path, self._world, self._options = Path(folder) / _FILE, world, options
+        self._path = Path(folder) / _FILE
+        self._world = world
+        self._options = options
+        # One per machine: processes of one would replace each other's file.
         self._writes = world.local_rank == 0
-        settings = {
+        self._settings = {
             name: value for name, value in asdict(options).items() if name not in _MAY_CHANGE
         }
-        self._about: dict[str, Any] = {
-            "version": _VERSION,
-            "settings": settings,
-            "graphs": world.gather(_described(task)),
-        }
+        self._graphs = world.gather(_described(task))
 
     def save(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, records: Sequence[EpochRecord]
     ) -> None:
         """Replace what is saved by the state after the last of these epochs."""
         state = {
-            **self._about,
+            "version": _VERSION,
+            "settings": self._settings,
+            "graphs": self._graphs,
             "model": model.state_dict(),
             "optimizer": optimizer.state_dict(),
             "random": self._world.gather(_random_state(self._options.torch_device())),
@@ -128,8 +130,10 @@ class Checkpoint:
             torch.save(state, file)
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[EpochRecord]:
-        """Put everything as it was after the last epoch that was saved; returns the epochs so far,
-        none if none was.
+        """Put everything as it was after the last epoch that was saved.
+
+        Returns:
+            The epochs so far; none if nothing was saved.
 
         Raises:
             ValueError: The saved run had other settings, another graph or another number of
@@ -139,32 +143,24 @@ class Checkpoint:
         """
         world = self._world
         found = world.gather(world.together(lambda: self._read() if self._writes else None))
+        # A machine may have been cut off before it wrote the last epoch.
         newest = max(filter(None, found), key=lambda state: len(state["records"]), default=None)
-        return (
-            []
-            if newest is None
-            else world.together(lambda: self._put_back(newest, model, optimizer))
-        )
+        if newest is None:
+            return []
+        return world.together(lambda: self._put_back(newest, model, optimizer))
 
     def _read(self) -> dict[str, Any] | None:
         if not os.path.lexists(self._path):
             return None
         try:
-            state = load_saved(self._path)
-            if state["version"] != _VERSION:
+            saved = load_saved(self._path)
+            if saved["version"] != _VERSION:
                 raise ValueError
-            kinds = {
-                "settings": dict,
-                "graphs": list,
-                "model": dict,
-                "optimizer": dict,
-                "random": list,
-            }
-            known = {name: kind(state[name]) for name, kind in kinds.items()}
-            return {**known, "records": [_record(saved) for saved in state["records"]]}
-        except (
-            Exception
-        ):  # whatever torch's reader makes of a damaged file, or what is missing in it
+            state: dict[str, Any] = {name: kind(saved[name]) for name, kind in _KINDS.items()}
+            state["records"] = [_record(record) for record in saved["records"]]
+            return state
+        # Whatever torch's reader makes of a damaged file, or this of what is missing in it.
+        except Exception:
             raise self._damaged() from None
 
     def _damaged(self) -> FormatError:
@@ -194,29 +190,32 @@ class Checkpoint:
         return records
 
     def _check(self, state: Mapping[str, Any]) -> None:
-        """Whether a checkpoint is of this very run."""
+        """Raise ValueError unless a checkpoint is of this very run."""
         where = f"as in the checkpoint {self._path}"
-        for name, value in self._about["settings"].items():
+        for name, value in self._settings.items():
             saved = state["settings"].get(name)
             if saved != value:
                 raise ValueError(f"{name} must be {saved!r} {where}, got {value!r}")
-        ours, theirs = self._about["graphs"], state["graphs"]
-        if len(theirs) != len(ours):
-            raise ValueError(f"processes must be {len(theirs)} {where}, got {len(ours)}")
-        for one, other in zip(ours, theirs, strict=True):
-            if one != other:
-                raise ValueError(f"graph must be the one {where}, {other!r}, got {one!r}")
+        graphs = state["graphs"]
+        if len(graphs) != len(self._graphs):
+            raise ValueError(f"processes must be {len(graphs)} {where}, got {len(self._graphs)}")
+        for ours, theirs in zip(self._graphs, graphs, strict=True):
+            if ours != theirs:
+                raise ValueError(f"graph must be the one {where}, {theirs!r}, got {ours!r}")
 
 
-def _described(task: AnyTask) -> str:
+def _described(task: Task) -> str:
     """A task in words, and a digest of what is trained on."""
     digest = hashlib.sha256(task.train.numpy().tobytes()).hexdigest()
     return f"{task} ({digest[:8]})"
 
 
 def _random_state(device: torch.device) -> dict[str, torch.Tensor]:
+    """State of the generators that dropout draws from."""
     state = {"cpu": torch.get_rng_state()}
-    return state | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else state
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
 
 
 def _record(saved: dict[str, Any]) -> EpochRecord:

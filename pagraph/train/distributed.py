@@ -23,33 +23,21 @@ from ..engine.epochs import default_workers
 from ..errors import PaGraphError
 from .options import TIMEOUT
 
-__all__ = [
-    "ALONE",
-    "LostProcessError",
-    "OtherProcessError",
-    "World",
-    "choose_device",
-    "data_parallel",
-    "end_process",
-    "joined_world",
-    "naming_lost_processes",
-]
-
 T = TypeVar("T")
 
 POWERSGD_RANK = 4
+"""Rank of the factors that stand for a matrix of gradients."""
 POWERSGD_START = 10
-"""Steps with whole gradients before PowerSGD begins: it needs a start that is not noise, and
-buckets that stay."""
+"""Steps with whole gradients before PowerSGD begins. The first gradients are mostly noise, and
+``DistributedDataParallel`` rearranges its buckets after the first step."""
 
 
 class OtherProcessError(PaGraphError):
-    """This process is well, and cannot go on: another one that trains along failed, and says why
-    itself."""
+    """Another process of the run failed, so this one cannot go on; the other prints why."""
 
 
 class LostProcessError(PaGraphError):
-    """Another process that trains along ended without a word, or did not answer in time."""
+    """Another process of the run ended without an error message, or did not answer in time."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +45,11 @@ class World:
     """One of the processes that train together; its collectives must be called by all of them.
 
     Attributes:
-        rank: Number of this process, from 0; ``local_rank`` is that among those of its machine.
-        size: Number of processes on all machines; ``local_size`` is that on this one.
-        connected: Whether they are joined by ``torch.distributed``. Not so for one alone.
+        rank: Number of this process, from 0.
+        size: Number of processes on all machines.
+        local_rank: Number of this process among those of its machine, from 0.
+        local_size: Number of processes on this machine.
+        connected: Whether ``torch.distributed`` joins them. False for a process that runs alone.
     """
 
     rank: int = 0
@@ -70,8 +60,11 @@ class World:
 
     @classmethod
     def from_environment(cls) -> World:
-        """Read the variables that torchrun sets (ValueError if one is no number); without them a
-        process is alone."""
+        """Read the variables that torchrun sets; without them a process runs alone.
+
+        Raises:
+            ValueError: A variable is not a number.
+        """
         if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
             return ALONE
         names = {
@@ -92,13 +85,13 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process speaks for all."""
+        """Whether this process prints and writes for all."""
         return self.rank == 0
 
     @property
     def loader_threads(self) -> int:
-        """Threads for a loader: the default's share of this machine; 0, the default itself, for one
-        alone."""
+        """This process's share of the threads that a loader would take; 0, the loader's default,
+        if the process is alone on its machine."""
         return 0 if self.local_size == 1 else max(1, default_workers() // self.local_size)
 
     def gather(self, value: T) -> list[T]:
@@ -110,20 +103,24 @@ class World:
         return values  # type: ignore[return-value]
 
     def share(self, total: int) -> slice:
-        """This process's share of ``total`` rows; the shares follow each other by rank."""
+        """This process's share of ``total`` rows; shares are in the order of the ranks."""
         return slice(total * self.rank // self.size, total * (self.rank + 1) // self.size)
 
     def complete(self, rows: Tensor) -> None:
-        """Fill in, in place, the rows that the other processes computed; :meth:`share` says whose
-        is which."""
-        for rank in range(self.size if self.size > 1 else 0):
+        """Fill in, in place, the rows that the other processes computed, each its
+        :meth:`share`."""
+        if self.size == 1:
+            return
+        for rank in range(self.size):
             part = rows[replace(self, rank=rank).share(len(rows))]
+            # All processes skip the same empty shares, of fewer rows than processes.
             if len(part):
                 dist.broadcast(part, rank)
 
     def together(self, make: Callable[[], T]) -> T:
-        """Call ``make`` in every process, and return its result; if one fails, all do at once, and
-        nobody waits.
+        """Call ``make`` in every process, and return its result; if one fails, all fail.
+
+        Without this, the others would wait in their next collective for the one that failed.
 
         Raises:
             OtherProcessError: It failed in a process of a lower rank, or only in another.
@@ -136,37 +133,41 @@ class World:
         except Exception as caught:
             error = caught
         failures = self.gather(error is not None)
-        first = failures.index(True) if True in failures else None
-        if first is None:
+        if not any(failures):
             return result  # type: ignore[return-value]
+        # One process alone raises the error, so that it is printed once.
+        first = failures.index(True)
         if error is not None and first == self.rank:
             raise error
         raise OtherProcessError(f"rank {self.rank}: rank {first} failed") from error
 
     def wait_for_end(self) -> None:
-        """Wait until another process has ended: torchrun, which ends all once one has, lets that
-        one speak first."""
+        """Wait until another process has ended.
+
+        torchrun ends all processes once one has: this lets the other one print its error first.
+        """
         try:
+            # The one that failed never joins in, so this ends when it has gone.
             dist.all_reduce(torch.zeros(1, device="cpu"))
         except RuntimeError:
-            return  # its connection closed
+            return
 
 
 ALONE = World()
-"""One process that trains by itself."""
+"""A process that runs alone."""
 
 
 @contextmanager
 def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[World]:
-    """Join the processes that torchrun started: over gloo, and unless ``device`` is "cpu", NCCL for
-    CUDA tensors.
+    """Join the processes that torchrun started, over gloo, and over NCCL for CUDA tensors unless
+    ``device`` is "cpu".
 
     Args:
         device: As in ``TrainOptions``.
         timeout: Seconds that this process waits for another one.
 
     Raises:
-        ValueError: ``timeout`` is not positive, or a variable that torchrun sets is no number.
+        ValueError: ``timeout`` is not positive, or a variable that torchrun sets is not a number.
         LostProcessError: The others cannot be joined.
     """
     if not (math.isfinite(timeout) and timeout > 0):
@@ -183,7 +184,8 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
     try:
         yield world
     except BaseException:
-        # NCCL may wait for those that are gone; gloo aborts the process if it is left as it is.
+        # NCCL's shutdown may wait for processes that are gone. gloo's must run: its threads abort a
+        # process that ends with them.
         if not nccl:
             dist.destroy_process_group()
         raise
@@ -191,12 +193,12 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
 
 
 def end_process(code: int = 0) -> NoReturn:
-    """End this process at once, output flushed and no ``atexit`` run; for programs that used
-    :func:`joined_world`.
+    """End this process at once, after flushing output and without running ``atexit``; for programs
+    that used :func:`joined_world`.
 
-    ``DistributedDataParallel`` keeps gloo's threads, whose group was destroyed, until the
-    interpreter ends; if one of them then wants the interpreter, the process is aborted (torch 2.13:
-    1 in 24 that had trained well).
+    ``DistributedDataParallel`` keeps threads of gloo until the interpreter ends, even when their
+    group was destroyed. If one of them then needs the interpreter, the process is aborted (torch
+    2.13: 1 of 24 that had trained well).
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -207,12 +209,14 @@ def end_process(code: int = 0) -> NoReturn:
 def naming_lost_processes(world: World) -> Iterator[None]:
     """Turn errors of ``torch.distributed`` in the body, where a collective failed, into
     ``LostProcessError``."""
+    dist_error = getattr(dist, "DistError", ())  # older versions of torch have none
     try:
         yield
     except RuntimeError as error:
         # gloo raises a plain RuntimeError that names its source file.
-        if not (isinstance(error, getattr(dist, "DistError", ())) or "gloo" in str(error)):
+        if not (isinstance(error, dist_error) or "gloo" in str(error)):
             raise
+        # Without the place in gloo's source.
         text = re.sub(r"^\[\S+:\d+\] ", "", str(error))
         raise LostProcessError(
             f"rank {world.rank}: another process ended or did not answer: {text}"
@@ -223,28 +227,29 @@ def choose_device(device: str, world: World) -> None:
     """Make each process's own CUDA device the current one, which "auto" and "cuda" mean.
 
     Raises:
-        ValueError: ``device`` names one device for several processes, or there are fewer than
-            processes.
+        ValueError: ``device`` names one device for several processes, or there are fewer devices
+            than processes.
     """
     if not world.connected or device == "cpu" or not torch.cuda.is_available():
         return
     if ":" in device and world.size > 1:
         raise ValueError(f"device must be auto, cpu or cuda for several processes, got {device!r}")
-    count, needed = torch.cuda.device_count(), world.local_size
+    count = torch.cuda.device_count()
     if world.local_rank >= count:
         raise ValueError(
-            f"device must be cpu for {needed} processes on {count} CUDA devices, got {device!r}"
+            f"device must be cpu for {world.local_size} processes on {count} CUDA devices, got "
+            f"{device!r}"
         )
     if ":" not in device:
         torch.cuda.set_device(world.local_rank)
 
 
 def data_parallel(model: nn.Module, world: World, *, compression: str = "none") -> nn.Module:
-    """The model with gradients averaged over all processes in ``backward``; one alone gets it back
-    as it is.
+    """The model with gradients averaged over all processes in ``backward``; for a process that runs
+    alone, the model itself.
 
     Args:
-        model: On its device; every process gets the first one's weights.
+        model: On its device. Every process gets the first one's weights.
         world: The processes.
         compression: ``"fp16"`` sends half the bytes; ``"powersgd"`` (Vogels et al., 2019) sends
             rank-4 factors of each weight matrix after the first 10 steps, and keeps what they miss

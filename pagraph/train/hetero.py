@@ -3,208 +3,33 @@ evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, embedding_bag
+from torch.nn.functional import embedding_bag
 
+from ..framework import Framework
 from ..graph.csc import CSC
-from ..graph.fields import materialized
 from ..graph.graph import Graph
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation, shares_right
 from .layer_pass import Rows
-from .links import LinkTask
-from .models import Framework
 from .options import TrainOptions
 from .preaggregation import FEATURES
-from .relational import RelationalSAGE, Shape
-from .task import SETS, Compute, Task, check_labels, count_classes, selected
+from .relational import VERTICES, RelationalSAGE, Shape
+from .task import SETS, Task, count_classes, labels_of, selected
 
 if TYPE_CHECKING:
     from ..partition import Part
-
-__all__ = [
-    "AnyTask",
-    "HeteroEvaluation",
-    "HeteroTask",
-    "hetero_part_task",
-    "make_hetero_task",
-    "predict",
-    "whole_evaluation",
-]
 
 _MOST_EMBEDDED = 2**18
 """Vertices of a type that may learn embeddings: 64 wide their table, gradient and two moments take
 256 MiB."""
 _AT_ONCE = 2**16  # vertices whose edges are gathered together
 _FLOAT = 4
-
-
-@dataclass(frozen=True, eq=False)
-class HeteroTask:
-    """Classification of the vertices of one type; ``train``, ``val`` and ``test`` are ids of that
-    type, int64.
-
-    Attributes:
-        graph: Graph to sample, with the fields that the model reads, and ``label``.
-        shape: The types that the outputs depend on, and their inputs.
-        num_classes: Largest label plus 1.
-    """
-
-    graph: Graph
-    shape: Shape
-    train: Tensor
-    val: Tensor
-    test: Tensor
-    num_classes: int
-
-    @property
-    def num_outputs(self) -> int:
-        """Width of the model's last layer."""
-        return self.num_classes
-
-    @property
-    def inputs(self) -> str:
-        """Inputs of the first layer, in words."""
-        features = [f"{width} features of {ntype!r}" for ntype, width in self.shape.widths.items()]
-        return ", ".join(
-            [*features, *(f"embeddings of {ntype!r}" for ntype in self.shape.embedded)]
-        )
-
-    def model(self, options: TrainOptions, framework: Framework) -> RelationalSAGE:
-        """A new model."""
-        sizes = [*[options.hidden] * len(options.fanout), self.num_classes]
-        more: dict[str, Any] = {"dropout": options.dropout, "row_normalize": options.row_normalize}
-        return RelationalSAGE(self.shape, sizes, framework, **more)
-
-    def evaluation(self, *, is_part: bool = False) -> Evaluation:
-        """The validation and test vertices, with their graph."""
-        return HeteroEvaluation(self.graph, self.val, self.test, is_part=is_part)
-
-    def loader(
-        self,
-        framework: Framework,
-        fanout: Sequence[int],
-        fields: Sequence[tuple[str, str]],
-        **more: Any,
-    ) -> Any:
-        """A loader over the training vertices; ``more`` is that of ``Framework.loader``."""
-        return framework.hetero_loader(
-            self.graph, self.shape.target, self.train, fanout, fields, LABELS, **more
-        )
-
-    def loss(
-        self, framework: Framework, item: Any, num_hops: int, compute: Compute
-    ) -> tuple[Tensor, int]:
-        """The loss of a batch of the loader, and its number of seeds; ``compute`` runs the
-        model."""
-        blocks, rows, labels = framework.hetero_batch(item, num_hops, self.shape.target, LABELS)
-        return cross_entropy(compute(blocks, rows), labels), len(labels)
-
-    def __str__(self) -> str:
-        graph, shape = self.graph, self.shape
-        counts = ", ".join(f"{graph.num_nodes_of(ntype):,} {ntype!r}" for ntype in graph.node_types)
-        return (
-            f"vertices {counts}, {graph.num_edges:,} edges of {len(graph.edge_types)} types, "
-            f"{self.inputs}, "
-            f"{self.num_classes} classes; {len(self.train):,} {shape.target!r} to train on, "
-            f"{len(self.val):,} to "
-            f"validate, {len(self.test):,} to test"
-        )
-
-
-AnyTask = Task | LinkTask | HeteroTask
-"""A task that a graph sets."""
-
-
-def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:
-    """The task of a graph of several types: one vertex type has ``label`` and the three masks.
-
-    Vertex types with the field ``feat`` are read by it, the others that the outputs depend on learn
-    an embedding for each vertex.
-
-    Raises:
-        ValueError: Not one type has the masks and labels; a field does not fit; the options ask for
-            another model; a type without features has too many vertices.
-    """
-    _check_options(options)
-    targets = [ntype for ntype in graph.node_types if "train_mask" in graph.node_fields(ntype)]
-    if len(targets) != 1:
-        raise ValueError(
-            "graph must have the field train_mask for one vertex type to be trained on, got "
-            f"{targets}"
-        )
-    counts = graph.num_nodes_by_type
-    return _task(graph, options, targets[0], selected(graph.node_fields(targets[0]), SETS), counts)
-
-
-def hetero_part_task(part: Part, options: TrainOptions) -> HeteroTask:
-    """The task of a part of a graph of several types; raises as :func:`make_hetero_task`.
-
-    Embeddings are those of the vertices of the whole graph: every process has all of them.
-    """
-    _check_options(options)
-    ids = {name: getattr(part, name) for name in SETS}
-    return _task(part.graph, options, part.train_type, ids, part.manifest.node_types, own_ids=True)
-
-
-def whole_evaluation(graph: Graph, options: TrainOptions, target: str) -> tuple[Evaluation, int]:
-    """The evaluation of a whole graph whose parts are trained on, and the number of classes that it
-    shows."""
-    ids = selected(graph.node_fields(target), SETS[1:])
-    ids["train"] = ids["val"][:0]  # those of the parts
-    task = _task(graph, options, target, ids, graph.num_nodes_by_type)
-    return task.evaluation(), task.num_classes
-
-
-def _check_options(options: TrainOptions) -> None:
-    if options.task != "nodes":
-        raise ValueError(f"task must be 'nodes' for a graph of several types, got {options.task!r}")
-    if options.model != "sage":
-        raise ValueError(
-            "model must be 'sage' for a graph of several types, where it is R-GCN, got "
-            f"{options.model!r}"
-        )
-
-
-def _task(
-    graph: Graph,
-    options: TrainOptions,
-    target: str,
-    ids: Mapping[str, Tensor],
-    counts: Mapping[str, int],
-    *,
-    own_ids: bool = False,
-) -> HeteroTask:
-    """The task; embeddings are numbered by ``global_ids`` where a part has its ``own_ids``."""
-    check_labels(graph.node_fields(target))
-    shape = Shape.of(graph, target, len(options.fanout), counts)
-    fields: dict[str, dict[str, Any]] = {ntype: {} for ntype in graph.node_types}
-    for ntype, name in shape.fields:
-        if name == FEATURES:
-            fields[ntype][name] = graph.node_fields(ntype)[name]
-            continue
-        if counts[ntype] > _MOST_EMBEDDED:
-            raise ValueError(
-                "vertices without features, which learn embeddings, must be at most "
-                f"{_MOST_EMBEDDED:,} of a type, got "
-                f"{counts[ntype]:,} of {ntype!r}: give them the field {FEATURES}"
-            )
-        count = graph.num_nodes_of(ntype)
-        fields[ntype][name] = (
-            graph.node_fields(ntype)["global_ids"] if own_ids else torch.arange(count, device="cpu")
-        )
-    fields[target][LABELS] = materialized(graph.node_fields(target)[LABELS]).long().clone()
-    read = Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type)
-    for ntype, of_type in fields.items():
-        for name, rows in of_type.items():
-            read.set_field(name, rows, node_type=ntype)
-    classes = count_classes(fields[target][LABELS], torch.cat([ids[name] for name in SETS]))
-    return HeteroTask(read, shape, ids["train"], ids["val"], ids["test"], classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,6 +59,138 @@ class HeteroEvaluation(Evaluation):
         return (
             _FLOAT * width * (2 * self.graph.num_nodes + max(self.graph.num_nodes_by_type.values()))
         )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeteroTask(Task):
+    """Classification of the vertices of one type of a graph of several.
+
+    Attributes:
+        shape: The types that the outputs depend on, and their inputs.
+    """
+
+    _evaluation: ClassVar[type[Evaluation]] = HeteroEvaluation
+
+    shape: Shape
+
+    @property
+    def inputs(self) -> str:
+        """Inputs of the first layer, in words."""
+        features = [f"{width} features of {ntype!r}" for ntype, width in self.widths.items()]
+        embeddings = [f"embeddings of {ntype!r}" for ntype in self.shape.embedded]
+        return ", ".join([*features, *embeddings])
+
+    def model(self, options: TrainOptions, framework: Framework) -> RelationalSAGE:
+        """A new model on the CPU."""
+        return RelationalSAGE(
+            self.shape,
+            [*[options.hidden] * len(options.fanout), self.num_outputs],
+            framework,
+            dropout=options.dropout,
+            row_normalize=options.row_normalize,
+        )
+
+    def _described_graph(self) -> str:
+        graph = self.graph
+        counts = ", ".join(f"{count:,} {t!r}" for t, count in graph.num_nodes_by_type.items())
+        size = f"vertices {counts}, {graph.num_edges:,} edges of {len(graph.edge_types)} types"
+        return f"{size}, {self.inputs}, {self.num_outputs} classes"
+
+    def _described_seeds(self) -> str:
+        return repr(self.node_type)
+
+
+def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:
+    """The task of a graph of several types: one vertex type has ``label`` and the three masks.
+
+    Vertex types with the field ``feat`` are read by it, the others that the outputs depend on learn
+    an embedding for each vertex.
+
+    Raises:
+        ValueError: Not one type has the masks and labels; a field does not fit; the options ask for
+            another model; a type without features has too many vertices.
+    """
+    _check_options(options)
+    targets = [ntype for ntype in graph.node_types if "train_mask" in graph.node_fields(ntype)]
+    if len(targets) != 1:
+        raise ValueError(
+            "graph must have the field train_mask for one vertex type to be trained on, got "
+            f"{targets}"
+        )
+    ids = selected(graph.node_fields(targets[0]), SETS)
+    return _task(graph, options, targets[0], ids, graph.num_nodes_by_type)
+
+
+def hetero_part_task(part: Part, options: TrainOptions) -> HeteroTask:
+    """The task of a part of a graph of several types; raises as :func:`make_hetero_task`.
+
+    Embeddings are those of the vertices of the whole graph: every process has all of them.
+    """
+    _check_options(options)
+    ids = {name: getattr(part, name) for name in SETS}
+    return _task(part.graph, options, part.train_type, ids, part.manifest.node_types, is_part=True)
+
+
+def whole_evaluation(graph: Graph, options: TrainOptions, target: str) -> tuple[Evaluation, int]:
+    """The evaluation of a whole graph whose parts are trained on, and the number of classes that it
+    shows."""
+    ids = selected(graph.node_fields(target), SETS[1:])
+    ids["train"] = ids["val"][:0]  # those of the parts
+    task = _task(graph, options, target, ids, graph.num_nodes_by_type)
+    return task.evaluation(), task.num_outputs
+
+
+def _check_options(options: TrainOptions) -> None:
+    if options.task != "nodes":
+        raise ValueError(f"task must be 'nodes' for a graph of several types, got {options.task!r}")
+    if options.model != "sage":
+        raise ValueError(
+            "model must be 'sage' for a graph of several types, where it is R-GCN, got "
+            f"{options.model!r}"
+        )
+
+
+def _task(
+    graph: Graph,
+    options: TrainOptions,
+    target: str,
+    ids: Mapping[str, Tensor],
+    counts: Mapping[str, int],
+    *,
+    is_part: bool = False,
+) -> HeteroTask:
+    """The task; ``counts`` are the vertices of the whole graph, of which ``graph`` may be a
+    part."""
+    labels = labels_of(graph.node_fields(target))
+    shape = Shape.of(graph, target, len(options.fanout), counts)
+    for ntype, count in shape.embedded.items():
+        if count > _MOST_EMBEDDED:
+            raise ValueError(
+                "vertices without features, which learn embeddings, must be at most "
+                f"{_MOST_EMBEDDED:,} of a type, got "
+                f"{count:,} of {ntype!r}: give them the field {FEATURES}"
+            )
+    read = Graph({t: graph.csc_of(t) for t in graph.edge_types}, graph.num_nodes_by_type)
+    for ntype in shape.widths:
+        read.set_field(FEATURES, graph.node_fields(ntype)[FEATURES], node_type=ntype)
+    for ntype in shape.embedded:
+        # Embeddings are by the numbers that vertices have in the whole graph.
+        numbers = torch.arange(graph.num_nodes_of(ntype), device="cpu")
+        if is_part:
+            numbers = graph.node_fields(ntype)["global_ids"]
+        read.set_field(VERTICES, numbers, node_type=ntype)
+    read.set_field(LABELS, labels, node_type=target)
+    return HeteroTask(
+        graph=read,
+        source=read,
+        train=ids["train"],
+        val=ids["val"],
+        test=ids["test"],
+        widths=shape.widths,
+        num_outputs=count_classes(labels, torch.cat([ids[name] for name in SETS])),
+        node_type=target,
+        shape=shape,
+    )
 
 
 @torch.no_grad()

@@ -3,31 +3,33 @@ others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from ..framework import Batch, Framework
 from ..graph.csc import CSC
 from ..graph.fields import materialized
-from ..graph.graph import Graph
+from ..graph.graph import NODE_TYPE, Graph
 from .distributed import ALONE, World
 from .evaluate import Evaluation, predict
-from .models import NORM, Framework
 from .options import TrainOptions
 from .preaggregation import FEATURES, preaggregated_for
-from .task import SETS, Compute, check_features, looped, whole_norm
+from .task import SETS, Task, check_features, sampled_graph, whole_norm
 
-__all__ = ["LinkEvaluation", "LinkTask", "make_link_task"]
-
-_HELD_OUT = 10  # one pair in so many, for validation and for test
-_RIVALS = 100  # random ends that a held-out link is ranked against
+_HELD_OUT = 10
+"""One link in this many is for validation, and one for test."""
+_RIVALS = 100
+"""Random ends that the end of a held-out link is ranked against."""
 _AT_ONCE = 1024
-_LOCAL = 2**31  # more than the vertices of any batch
+"""Links that are measured together: with their rivals' embeddings, 64 wide, they take 26 MB."""
+_LOCAL = 2**31
+"""More than the vertices of any batch, and such that products of two numbers below fit in int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,70 +45,42 @@ class LinkEvaluation(Evaluation):
         return _measured(embedding, self.val), _measured(embedding, self.test)
 
 
-@dataclass(frozen=True, eq=False)
-class LinkTask:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinkTask(Task):
     """Link prediction on one graph; a link is scored by the dot product of its ends' embeddings.
 
-    Attributes:
-        graph: Graph to sample: no edge of it joins the ends of a held-out link. For GCN with one
-            self-loop on every vertex.
-        source: The same graph as it is, with the features.
-        train: Ids of the edges of ``graph`` that are learned from, int64: one for each pair of
-            vertices.
-        val: Ends of the validation links, int64, shape ``(2, n)``; ``test`` are those of the test
-            links.
-        num_features: Width of the features.
-        num_outputs: Width of the embeddings.
-        norm: GCN's normalisation; None for the other models.
+    ``train`` are ids of the edges of ``graph`` that are learned from, one for each pair of
+    vertices. ``val`` and ``test`` are ends of links, int64, shape ``(2, n)``: no edge of ``graph``
+    or ``source`` joins those. ``num_outputs`` is the width of the embeddings.
     """
 
-    graph: Graph
-    source: Graph
-    train: Tensor
-    val: Tensor
-    test: Tensor
-    num_features: int
-    num_outputs: int
-    norm: Tensor | None = None
-    preaggregated = False
-
-    @property
-    def inputs(self) -> str:
-        """Inputs of the first layer, in words."""
-        return f"{self.num_features} features"
-
-    def evaluation(self) -> Evaluation:
-        """The validation and test links, with their graph."""
-        return LinkEvaluation(self.source, self.val, self.test, self.norm)
-
-    def loader(
-        self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any
-    ) -> Any:
-        """A loader over the training links; ``more`` is that of ``Framework.link_loader``."""
-        return framework.link_loader(self.graph, self.train, fanout, fields, **more)
+    label: ClassVar[str | None] = None
+    _evaluation: ClassVar[type[Evaluation]] = LinkEvaluation
 
     def loss(
-        self, framework: Framework, item: Any, num_hops: int, compute: Compute
+        self, framework: Framework, batch: Batch, model: Callable[..., Tensor]
     ) -> tuple[Tensor, int]:
-        """The loss of a batch of the loader, and its number of links; ``compute`` runs the model.
+        """The loss of a batch, and its number of links.
 
         No vertex sees a neighbour over an edge that joins the ends of one of the links.
         """
-        blocks, rows, links, others = framework.link_batch(item, num_hops)
+        links, others = batch.answers
+        # The links are edges of the graph: a model that saw them would learn to look them up.
         seen = _keys(links[0], links[1], _LOCAL).sort().values
-        embedding = compute([_without(framework, block, seen) for block in blocks], rows)
-        scores = torch.cat([_scores(embedding, *ends) for ends in (links, others)])
-        truth = torch.zeros_like(scores)
-        truth[: links.shape[1]] = 1.0
-        return binary_cross_entropy_with_logits(scores, truth), links.shape[1]
+        blocks = [_without(framework, block, seen) for block in batch.blocks]
+        embedding = model(blocks, *batch.rows)
+        right = _scores(embedding, *links)
+        wrong = _scores(embedding, *others)
+        truth = torch.cat([torch.ones_like(right), torch.zeros_like(wrong)])
+        loss = binary_cross_entropy_with_logits(torch.cat([right, wrong]), truth)
+        return loss, links.shape[1]
 
-    def __str__(self) -> str:
+    def _described_graph(self) -> str:
         graph = self.source
-        return (
-            f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges to sample, {self.inputs}; "
-            f"{len(self.train):,} links to train on, {self.val.shape[1]:,} to validate, "
-            f"{self.test.shape[1]:,} to test"
-        )
+        return f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges to sample, {self.inputs}"
+
+    def _described_seeds(self) -> str:
+        return "links"
 
 
 def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
@@ -129,38 +103,51 @@ def make_link_task(graph: Graph, options: TrainOptions) -> LinkTask:
         )
     check_features(graph, options)
     csc = graph.csc
-    src, dst, count = csc.indices.long(), csc.destinations().long(), csc.num_dst
+    count = csc.num_dst
+    src = csc.indices.long()
+    dst = csc.destinations().long()
     keys = _keys(src, dst, count)
-    sets = (
-        _masked(graph, keys)
-        if any(f"{name}_mask" in graph.edata for name in SETS)
-        else _drawn(keys)
-    )
+    has_masks = any(f"{name}_mask" in graph.edata for name in SETS)
+    sets = _masked(graph, keys) if has_masks else _drawn(keys)
+    # Parallel edges and edges in the other direction have the same key: all of them go.
     kept = ~torch.isin(keys, torch.cat([sets["val"], sets["test"]]))
     rest = CSC.from_coo(src[kept], dst[kept], count)
     fields: dict[str, Any] = {FEATURES: graph.ndata[FEATURES]}
-    source = sampled = Graph(CSC(rest.indptr, rest.indices, count), ndata=fields)
+    source = Graph(CSC(rest.indptr, rest.indices, count), ndata=fields)
+    # Of the edges that are left: the degrees of all would tell who lost a link.
     norm = whole_norm(source) if options.model == "gcn" else None
-    if norm is not None:
-        sampled = Graph(looped(source.csc), ndata={**fields, NORM: norm})
+    sampled = sampled_graph(source, norm)
     train = _one_edge_each(sampled.csc, sets["train"])
     if len(train) == 0:
         raise ValueError(
             "train_mask must select at least 1 edge of a link that is not held out, got 0"
         )
-    val, test = (torch.stack([sets[name] // count, sets[name] % count]) for name in ("val", "test"))
     return LinkTask(
-        sampled, source, train, val, test, fields[FEATURES].shape[1], options.hidden, norm
+        graph=sampled,
+        source=source,
+        train=train,
+        val=_ends(sets["val"], count),
+        test=_ends(sets["test"], count),
+        widths={NODE_TYPE: fields[FEATURES].shape[1]},
+        num_outputs=options.hidden,
+        norm=norm,
     )
 
 
 def _keys(src: Tensor, dst: Tensor, count: int) -> Tensor:
     """A number for each pair of vertices below ``count``, the same in both directions; -1 for a
     self-loop."""
-    return torch.where(src == dst, -1, torch.minimum(src, dst) * count + torch.maximum(src, dst))
+    keys = torch.minimum(src, dst) * count + torch.maximum(src, dst)
+    return torch.where(src == dst, -1, keys)
+
+
+def _ends(keys: Tensor, count: int) -> Tensor:
+    """The vertices of pairs, shape ``(2, n)``: the inverse of :func:`_keys`."""
+    return torch.stack([keys // count, keys % count])
 
 
 def _distinct(keys: Tensor) -> Tensor:
+    """The keys of links, ascending, each once."""
     return torch.from_numpy(np.unique(keys[keys >= 0].numpy()))
 
 
@@ -210,11 +197,12 @@ def _one_edge_each(csc: CSC, links: Tensor) -> Tensor:
 
 
 def _without(framework: Framework, block: Any, seen: Tensor) -> Any:
-    """A block without the edges whose keys are among these sorted ones; a binary search took 5 ms
-    for 300,000 edges."""
+    """A block without the edges whose keys are among ``seen``, which is sorted."""
     src, dst = framework.edges(block)
     keys = _keys(src, dst, _LOCAL)
-    kept = seen[torch.searchsorted(seen, keys).clamp(max=len(seen) - 1)] != keys
+    # A binary search: 5 ms for 300,000 edges. Keys above the largest find a place past the end.
+    places = torch.searchsorted(seen, keys).clamp(max=len(seen) - 1)
+    kept = seen[places] != keys
     return framework.with_edges(block, src[kept], dst[kept])
 
 
@@ -229,24 +217,35 @@ def _measured(embedding: Tensor, links: Tensor) -> dict[str, float]:
     Ends are drawn uniformly, the same ones at every call; the few that are neighbours count as
     wrong.
     """
-    generator, right, wrong, reciprocal = _generator(), [], [], 0.0
+    generator = _generator()
+    right = []
+    wrong = []
+    reciprocal = 0.0
     for src, dst in zip(*(ends.split(_AT_ONCE) for ends in links), strict=True):
         ends = torch.randint(len(embedding), (len(src), _RIVALS), generator=generator, device="cpu")
         score = _scores(embedding, src, dst)
         others = torch.einsum("nd,nkd->nk", embedding[src], embedding[ends])
-        beaten_by = (others > score[:, None]).sum(1) + (others == score[:, None]).sum(1) / 2
-        reciprocal += float((1 / (1 + beaten_by.double())).sum())
+        better = (others > score[:, None]).sum(1)
+        equal = (others == score[:, None]).sum(1)
+        # The expected rank among equal ones: a model that scores all alike gains nothing.
+        rank = 1 + (better + equal / 2).double()
+        reciprocal += float((1 / rank).sum())
         right.append(score)
         wrong.append(others[:, 0])
-    return {"auc": _auc(torch.cat(right), torch.cat(wrong)), "mrr": reciprocal / links.shape[1]}
+    auc = _auc(torch.cat(right), torch.cat(wrong))
+    return {"auc": auc, "mrr": reciprocal / links.shape[1]}
 
 
 def _auc(right: Tensor, wrong: Tensor) -> float:
     """Area under the ROC curve: how often a right score is above a wrong one; a tie counts half."""
     ordered = wrong.sort().values
-    below = torch.searchsorted(ordered, right) + torch.searchsorted(ordered, right, right=True)
-    return float(below.double().mean()) / 2 / len(wrong)
+    # Wrong scores below a right one, and those not above it: a tie is in the second alone.
+    below = torch.searchsorted(ordered, right)
+    not_above = torch.searchsorted(ordered, right, right=True)
+    return float((below + not_above).double().mean()) / 2 / len(wrong)
 
 
 def _generator() -> torch.Generator:
+    """The same numbers at every call: which links are held out must not depend on the run's
+    seed."""
     return torch.Generator(device="cpu").manual_seed(0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..accelerator import accelerator_for, with_room
 from ..cache.memory_plan import MemoryPlan
+from ..framework import Framework, Seeds
 from ..seeds.keys import derive_key
 from ..stats import Tracer
 from ..stats.reads import CACHE_TIER, FieldStats
@@ -25,20 +27,16 @@ from ..system.units import in_mebibytes
 from .checkpoint import Checkpoint, open_checkpoint
 from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation
-from .hetero import AnyTask, HeteroTask
-from .models import GAT, GCN, BlockModel, Framework, GraphSAGE, framework_of
+from .models import framework_of
 from .options import EVALUATION_PART, TrainOptions
-from .relational import RelationalSAGE
 from .result import EpochRecord, RankRecord, Reporter, TrainResult
-
-__all__ = ["repeated_with_room", "train"]
+from .task import Task
 
 T = TypeVar("T")
-Model = BlockModel | RelationalSAGE
 
 
 def train(
-    task: AnyTask,
+    task: Task,
     options: TrainOptions,
     *,
     evaluation: Evaluation | None = None,
@@ -63,21 +61,23 @@ def train(
         evaluation: Graph and vertices to evaluate. Default: the task's own, shared out between the
             processes.
         world: The processes.
-        reporter: Told of every batch of this process, and of every epoch.
+        reporter: Called for every batch of this process, and for every epoch.
         tracer: Gets the timeline of pagraph's loader. A framework's own cannot be traced.
-        checkpoint: Folder whose state the run goes on from, if there is one, and that gets the
-            state after each epoch: with the same bits as an uninterrupted run.
+        checkpoint: Folder for the state after each epoch. A run resumes from the state that is
+            there, with the same bits as an uninterrupted run.
 
     Raises:
         MissingDependencyError: The framework of ``options.layers``, or what its own loader needs,
             is not installed.
-        ValueError, FormatError: The checkpoint is of another run; it is damaged.
+        ValueError: The checkpoint is of another run, or ``memory`` is too little.
+        FormatError: The checkpoint is damaged.
     """
-    reporter, evaluation = reporter or Reporter(), evaluation or task.evaluation()
+    reporter = reporter or Reporter()
+    evaluation = evaluation or task.evaluation()
     framework = framework_of(options.layers)
     torch.manual_seed(options.seed)
-    model = _make_model(task, options, framework)
-    # After the model's: weights are equal, all else that is drawn differs.
+    model = task.model(options, framework).to(options.torch_device())
+    # After the model, whose weights are equal in all processes: all else that is drawn differs.
     seed = _seed_of(options.seed, world.rank)
     np.random.seed(seed % 2**32)
     framework.seed(seed)
@@ -87,37 +87,51 @@ def train(
     optimizer = torch.optim.Adam(
         model.parameters(), lr=options.lr, weight_decay=options.weight_decay
     )
-    loader = _make_loader(task, options, world, framework, model.fields)
-    if tracer is not None and options.loader == "pagraph":
-        loader.trace(tracer, label="train")
-    if options.loader_memory is not None and options.loader == "pagraph":
-        reporter.planned(world.together(lambda: _memory_plan(loader, options)))
+    seeds = task.seeds(model.fields)
+    loader = framework.loader(seeds, options.fanout, **_loader_arguments(options, world))
+    if options.loader == "pagraph":
+        if tracer is not None:
+            loader.trace(tracer, label="train")
+        if options.loader_memory is not None:
+            reporter.planned(world.together(lambda: _memory_plan(loader, options)))
     _check_evaluation(model, evaluation, options)
     sizes = world.gather(len(task.train))
-    steps, weight = (
-        -(-max(sizes) // options.batch_size),
-        world.size * sizes[world.rank] / sum(sizes),
-    )
     run = _Run(
-        task, options, framework, loader, learner, optimizer, model.fields, steps, weight, reporter
+        task=task,
+        options=options,
+        framework=framework,
+        seeds=seeds,
+        loader=loader,
+        learner=learner,
+        optimizer=optimizer,
+        # Every step averages over all processes: one that made fewer would leave the others waiting.
+        steps=-(-max(sizes) // options.batch_size),
+        # The sum over ranks r of n_r / N times r's mean is the mean over all N vertices. Processes
+        # average, that is divide the sum by their number.
+        weight=world.size * sizes[world.rank] / sum(sizes),
+        reporter=reporter,
     )
     saved = open_checkpoint(checkpoint, task, options, world)
     return TrainResult(options, tuple(_epochs(run, model, evaluation, world, saved)))
 
 
 def _epochs(
-    run: _Run, model: Model, evaluation: Evaluation, world: World, saved: Checkpoint | None
+    run: _Run, model: nn.Module, evaluation: Evaluation, world: World, saved: Checkpoint | None
 ) -> list[EpochRecord]:
     """Go through all epochs, or through those that a checkpoint has not seen."""
-    options, optimizer = run.options, run.optimizer
+    options = run.options
+    optimizer = run.optimizer
     records: list[EpochRecord] = [] if saved is None else saved.restore(model, optimizer)
     if records:
         run.rehearse()
-        run.loader.set_epoch(len(records) * -(-run.steps // len(run.loader)))
+        # The loader counts its own passes, of which an epoch's steps may take several.
+        passes = -(-run.steps // len(run.loader))
+        run.loader.set_epoch(len(records) * passes)
         run.reporter.resumed(len(records))
     for epoch in range(len(records), options.epochs):
         record = EpochRecord.of(epoch, world.gather(run.epoch(epoch)))
-        if (epoch + 1) % options.eval_every == 0 or epoch + 1 == options.epochs:
+        is_last = epoch + 1 == options.epochs
+        if is_last or (epoch + 1) % options.eval_every == 0:
             val, test = evaluation.metrics(model, world=world, memory=options.evaluation_memory)
             record = replace(record, val=val, test=test)
         records.append(record)
@@ -127,46 +141,33 @@ def _epochs(
     return records
 
 
-def _make_model(task: AnyTask, options: TrainOptions, framework: Framework) -> Model:
-    if isinstance(task, HeteroTask):
-        return task.model(options, framework).to(options.torch_device())
-    hidden = len(options.fanout) - 1 + int(task.preaggregated)
-    sizes = [task.num_features, *[options.hidden] * hidden, task.num_outputs]
-    settings: dict[str, Any] = {"dropout": options.dropout, "preaggregated": task.preaggregated}
-    settings |= {"row_normalize": options.row_normalize, "heads": options.heads}
-    model = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}[options.model](sizes, framework, **settings)
-    return model.to(options.torch_device())
-
-
-def _make_loader(
-    task: AnyTask,
-    options: TrainOptions,
-    world: World,
-    framework: Framework,
-    fields: tuple[Any, ...],
-) -> Any:
-    """The chosen loader over the training vertices or links; all get the same arguments but for
-    pagraph's."""
-    more: dict[str, Any] = {"batch_size": options.batch_size, "device": options.torch_device()}
-    more["num_workers"] = options.num_workers
-    own = options.loader != "pagraph"
-    if not own:
-        more["num_workers"] = options.num_workers or world.loader_threads
-        more |= {
-            "cache": options.cache,
-            "cache_policy": options.cache_policy,
-            "cache_dtype": options.cache_dtype,
-        }
-        more |= {"seed": _seed_of(options.seed, world.rank), "memory": options.loader_memory}
-        more |= {"lookahead": options.batches_ahead()}
-        more |= {} if options.prefetch is None else {"prefetch": options.prefetch}
-    return task.loader(framework, options.fanout, fields, own=own, **more)
+def _loader_arguments(options: TrainOptions, world: World) -> dict[str, Any]:
+    """Arguments of the chosen loader, the same for all but for what only pagraph's takes."""
+    arguments: dict[str, Any] = {
+        "own": options.loader != "pagraph",
+        "batch_size": options.batch_size,
+        "device": options.torch_device(),
+        "num_workers": options.num_workers,
+    }
+    if arguments["own"]:
+        return arguments
+    # Processes of one machine share its cores.
+    arguments["num_workers"] = options.num_workers or world.loader_threads
+    arguments["seed"] = _seed_of(options.seed, world.rank)
+    arguments["cache"] = options.cache
+    arguments["cache_policy"] = options.cache_policy
+    arguments["cache_dtype"] = options.cache_dtype
+    arguments["memory"] = options.loader_memory
+    arguments["lookahead"] = options.batches_ahead()
+    if options.prefetch is not None:
+        arguments["prefetch"] = options.prefetch
+    return arguments
 
 
 def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
     """Division of the loader's part of the memory; ValueError where it is too little."""
     try:
-        # The plan says so itself, and evaluation has its part of the memory.
+        # The printed plan says that nothing is divided; evaluation is limited all the same.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "memory=.* has no effect", RuntimeWarning)
             plan: MemoryPlan = loader.memory_plan
@@ -177,9 +178,10 @@ def _memory_plan(loader: Any, options: TrainOptions) -> MemoryPlan:
         ) from None
 
 
-def _check_evaluation(model: Model, evaluation: Evaluation, options: TrainOptions) -> None:
+def _check_evaluation(model: nn.Module, evaluation: Evaluation, options: TrainOptions) -> None:
     """Refuse, before the first epoch, a memory whose part for evaluation is too little."""
-    given, least = options.evaluation_memory, evaluation.least_memory(model)
+    given = options.evaluation_memory
+    least = evaluation.least_memory(model)
     if given is not None and given < least:
         needed = in_mebibytes(EVALUATION_PART * least)
         raise ValueError(
@@ -189,7 +191,7 @@ def _check_evaluation(model: Model, evaluation: Evaluation, options: TrainOption
 
 
 def _seed_of(seed: int, rank: int) -> int:
-    """The seed of a process: the first one's is that of one process alone."""
+    """The seed of a process. The first one's is that of a run in one process."""
     return seed if rank == 0 else derive_key(seed, rank)
 
 
@@ -201,81 +203,102 @@ class _Run:
     processes.
     """
 
-    task: AnyTask
+    task: Task
     options: TrainOptions
     framework: Framework
+    seeds: Seeds
     loader: Any
-    learner: Any
+    learner: nn.Module
     optimizer: torch.optim.Optimizer
-    fields: tuple[Any, ...]
     steps: int
     weight: float
     reporter: Reporter
 
+    @property
+    def _averages(self) -> bool:
+        """Whether `backward` averages gradients over processes."""
+        return isinstance(self.learner, DistributedDataParallel)
+
     def rehearse(self) -> None:
-        """Compute a gradient for nothing where processes average: a run that goes on must not begin
+        """Compute a gradient and drop it, where processes average: a resumed run must not begin
         with its first one.
 
-        ``DistributedDataParallel`` lays gradients out anew after the first, and with them the order
-        in which more than two processes add them up (torch 2.13 with gloo: other bits with three).
+        ``DistributedDataParallel`` rearranges gradients after the first, and with them the order in
+        which more than two processes add them up (torch 2.13 with gloo: other bits with three).
         """
-        if isinstance(self.learner, DistributedDataParallel):
-            device = self.options.torch_device()
-            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                self._gradients(next(iter(self.loader)))
+        if not self._averages:
+            return
+        # Dropout draws. The generators are those of the checkpoint, and must stay so.
+        device = self.options.torch_device()
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            self._gradients(next(iter(self.loader)))
 
     def epoch(self, epoch: int) -> RankRecord:
         """Make the steps of an epoch."""
         self.learner.train()
         device = self.options.torch_device()
         loading = computing = total_loss = 0.0
-        # A framework's own loader counts nothing.
-        seeds, stats = 0, getattr(self.loader, "stats", None)
-        counted = 0 if stats is None else len(stats.epochs)
+        num_seeds = 0
+        counted = len(self._counted_epochs())
         begin = mark = _now(device)
         for done, item in enumerate(_batches_of_epoch(self.loader, self.steps), 1):
             ready = _now(device)
             loading += ready - mark
-            work = partial(self._gradients, item)
-            # One process alone cannot repeat what all of them average over.
-            parallel = isinstance(self.learner, DistributedDataParallel)
-            loss, size = work() if parallel else repeated_with_room(self.loader, device, work)
-            self.optimizer.step()
-            total_loss += float(loss.detach()) * size
-            seeds += size
+            loss, size = self._step(item, device)
+            total_loss += loss * size
+            num_seeds += size
             computing += _now(device) - ready
             self.reporter.batch(epoch, done, self.steps)
             mark = time.perf_counter()
-        seconds = _now(device) - begin
-        record = RankRecord(len(self.task.train), total_loss / seeds, seconds, loading, computing)
-        if stats is None:
+        record = RankRecord(
+            train=len(self.task.train),
+            loss=total_loss / num_seeds,
+            seconds=_now(device) - begin,
+            loading_seconds=loading,
+            computing_seconds=computing,
+        )
+        if not hasattr(self.loader, "stats"):
             return record
-        reads = [e.reads for e in self.loader.stats.epochs[counted:]]
-        cacheable, every = (
-            sum((r.cacheable for r in reads), FieldStats()),
-            sum((r.total for r in reads), FieldStats()),
-        )
-        cached, read = every.nbytes.get(CACHE_TIER, 0), sum(every.nbytes.values())
+        # More than one pass of the loader where another process has more training vertices.
+        reads = [passed.reads for passed in self._counted_epochs()[counted:]]
+        cacheable = sum((each.cacheable for each in reads), FieldStats())
+        every = sum((each.total for each in reads), FieldStats())
         return replace(
-            record, hits=cacheable.hits, asked=cacheable.asked, bytes_hit=cached, bytes_read=read
+            record,
+            hits=cacheable.hits,
+            asked=cacheable.asked,
+            bytes_hit=every.nbytes.get(CACHE_TIER, 0),
+            bytes_read=sum(every.nbytes.values()),
         )
+
+    def _counted_epochs(self) -> Sequence[Any]:
+        """What the loader has counted in each pass; nothing with a framework's own."""
+        stats = getattr(self.loader, "stats", None)
+        return () if stats is None else stats.epochs
+
+    def _step(self, item: Any, device: torch.device) -> tuple[float, int]:
+        """One step of the optimiser; the loss of the batch, and its number of seeds."""
+        if self._averages:
+            # The others wait for this process's gradients: a step must not be repeated alone.
+            loss, size = self._gradients(item)
+        else:
+            loss, size = repeated_with_room(self.loader, device, partial(self._gradients, item))
+        self.optimizer.step()
+        return float(loss.detach()), size
 
     def _gradients(self, item: Any) -> tuple[torch.Tensor, int]:
         """The gradients of one batch; its loss, and its number of seeds."""
-
-        def compute(blocks: Sequence[Any], rows: Mapping[Any, torch.Tensor]) -> torch.Tensor:
-            outputs: torch.Tensor = self.learner(blocks, *(rows[name] for name in self.fields))
-            return outputs
-
-        loss, size = self.task.loss(self.framework, item, len(self.options.fanout), compute)
+        batch = self.framework.batch(item, self.seeds, len(self.options.fanout))
+        loss, size = self.task.loss(self.framework, batch, self.learner)
+        # Here and not after the step: a step that ran out of memory may have left some.
         self.optimizer.zero_grad()
         (loss * self.weight).backward()  # type: ignore[no-untyped-call]
         return loss, size
 
 
 def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
-    """Yield ``steps`` batches: passes over the loader's seeds, each in an order of its own, the
-    last perhaps cut."""
+    """Yield ``steps`` batches: passes over the loader's seeds, each in another order, the last
+    perhaps cut short."""
     passes, rest = divmod(steps, len(loader))
     for _ in range(passes):
         yield from loader
@@ -284,8 +307,11 @@ def _batches_of_epoch(loader: Any, steps: int) -> Iterator[Any]:
 
 
 def repeated_with_room(loader: Any, device: torch.device, step: Callable[[], T]) -> T:
-    """Run a step up to its gradients; out of memory, again with smaller caches, until OutOfMemory
-    without any."""
+    """Run a step up to its gradients; when memory runs out, again with smaller caches.
+
+    Raises:
+        OutOfMemory: It does not fit without a cache either.
+    """
     shrink = getattr(loader, "shrink_cache", lambda: False)  # a framework's own has no cache
     smaller = "batch size, fan-outs or hidden size must be smaller"
     return with_room(step, accelerator_for(device), shrink, what="a training step", smaller=smaller)

@@ -1,156 +1,36 @@
-"""The models of ``pagraph train`` on sampled blocks: GraphSAGE (mean), GCN and GAT, of DGL's or
-PyG's layers.
+"""The models of ``pagraph train`` for graphs of one type, and what they take from DGL or PyG.
 
-The first two can begin with pre-aggregated features (``preaggregation``): their first layer then
-needs no block, so that there is one layer more than there are blocks. The parameters, and with all
-neighbours the outputs, are the same.
+GraphSAGE (mean), GCN and GAT run on sampled blocks. The first two can begin with pre-aggregated
+features (``preaggregation``): their first layer then needs no block, so there is one layer more
+than there are blocks. The parameters, and with all neighbours the outputs, are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import linear, normalize
 
 from ..errors import MissingDependencyError, how_to_install
-from ..graph.graph import EdgeType, Graph
+from ..framework import Framework
+from ..graph.graph import NODE_TYPE
 from .options import FRAMEWORKS
 from .preaggregation import FEATURES, SUMS
 
-__all__ = ["GAT", "GCN", "NORM", "BlockModel", "Framework", "GraphSAGE", "framework_of", "peers"]
-
 NORM = "gcn_norm"
-"""The vertex field GCN reads; see :func:`pagraph.train.task.gcn_norm`."""
-
-
-class Framework(Protocol):
-    """Adapter of a GNN framework: its convolutions, blocks (destinations are the first sources) and
-    loaders."""
-
-    name: str
-
-    def sage_conv(self, in_size: int, out_size: int) -> nn.Module:
-        """GraphSAGE's convolution with the mean of the neighbours."""
-
-    def gcn_conv(self, in_size: int, out_size: int) -> nn.Module:
-        """GCN's convolution, normalised by edge weights alone."""
-
-    def gat_conv(self, in_size: int, out_size: int, heads: int) -> nn.Module:
-        """GAT's convolution, which lays its heads, ``out_size / heads`` wide each, side by side;
-        adds no self-loops."""
-
-    def attention(self, conv: Any) -> tuple[Tensor, ...]:
-        """GAT's attention vectors for sources and for destinations, both ``(heads, width)``; none
-        of another's."""
-
-    def weights(self, conv: Any) -> tuple[Tensor, Tensor | None, Tensor]:
-        """The matrix for neighbours, the one for the vertex itself, if any, both ``(out, in)``; and
-        the bias."""
-
-    def convolve(
-        self, conv: nn.Module, block: Any, x: Tensor, edge_weight: Tensor | None = None
-    ) -> Tensor:
-        """Run a convolution on the rows of a block's sources; a row for each destination."""
-
-    def edges(self, block: Any) -> tuple[Tensor, Tensor]:
-        """Local sources and destinations of a block's edges, int64."""
-
-    def num_dst(self, block: Any) -> int:
-        """Number of a block's destinations."""
-
-    def mean_conv(self, in_size: int, out_size: int) -> nn.Module:
-        """The mean of the neighbours through a matrix, and nothing else: no bias, nothing of the
-        vertex itself."""
-
-    def relation(self, block: Any, edge_type: EdgeType) -> Any:
-        """The edges of one type in a block of several, for :meth:`convolve` with a
-        :meth:`mean_conv`."""
-
-    def num_dst_of(self, block: Any, node_type: str) -> int:
-        """Number of destinations of a vertex type in a block of several."""
-
-    def with_edges(self, block: Any, src: Tensor, dst: Tensor) -> Any:
-        """A block of the same vertices with other edges and no data, for :meth:`convolve`."""
-
-    def check_own_loader(self) -> None:
-        """Raise ``MissingDependencyError`` if the framework's own loader cannot run."""
-
-    def loader(
-        self,
-        graph: Graph,
-        ids: Tensor,
-        fanout: Sequence[int],
-        fields: Sequence[str],
-        label: str,
-        *,
-        own: bool,
-        **more: Any,
-    ) -> Any:
-        """A shuffling loader over the seeds ``ids`` in the framework's batches: its ``own``, or
-        ours.
-
-        ``fields`` are read for the input nodes, ``label`` for the seeds. ``more`` are
-        ``batch_size``, ``num_workers`` and ``device``, and for ours what only ours takes.
-        """
-
-    def batch(
-        self, item: Any, num_hops: int, label: str
-    ) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor]:
-        """The blocks of what a loader gave, the rows of the first one's sources by field, and the
-        seeds' labels."""
-
-    def hetero_loader(
-        self,
-        graph: Graph,
-        target: str,
-        ids: Tensor,
-        fanout: Sequence[int],
-        fields: Sequence[tuple[str, str]],
-        label: str,
-        *,
-        own: bool,
-        **more: Any,
-    ) -> Any:
-        """:meth:`loader` for a graph of several types: seeds are of the type ``target``, a field is
-        a type and a name.
-
-        A fan-out is that of each edge type.
-        """
-
-    def hetero_batch(
-        self, item: Any, num_hops: int, target: str, label: str
-    ) -> tuple[Sequence[Any], Mapping[Any, Tensor], Tensor]:
-        """:meth:`batch` for a graph of several types: rows are by vertex type and name."""
-
-    def link_loader(
-        self,
-        graph: Graph,
-        edges: Tensor,
-        fanout: Sequence[int],
-        fields: Sequence[str],
-        *,
-        own: bool,
-        **more: Any,
-    ) -> Any:
-        """A shuffling loader over the edges ``edges``, with a random destination for each; else as
-        :meth:`loader`."""
-
-    def link_batch(
-        self, item: Any, num_hops: int
-    ) -> tuple[Sequence[Any], Mapping[str, Tensor], Tensor, Tensor]:
-        """Blocks and rows as :meth:`batch`, and local ends of the edges and of the random pairs,
-        both ``(2, n)``."""
-
-    def seed(self, seed: int) -> None:
-        """Seed the framework's own random numbers."""
+"""The vertex field that GCN reads; see :func:`pagraph.train.task.gcn_norm`."""
 
 
 def framework_of(name: str) -> Framework:
-    """Import the framework of a run's ``layers``; MissingDependencyError without it (for "auto":
-    without any)."""
+    """Import the framework of a run's ``layers``.
+
+    Raises:
+        MissingDependencyError: It is not installed; for "auto": neither is.
+    """
     if name == "auto":
         raise MissingDependencyError(
             "training needs the layers of DGL or PyG, and neither is installed: "
@@ -176,10 +56,30 @@ def peers() -> list[str]:
     for name in FRAMEWORKS:
         try:
             framework_of(name).check_own_loader()
-        except (ImportError, OSError):  # the latter where a binary of DGL's cannot be loaded
+        except (ImportError, OSError):  # OSError: one of DGL's binaries cannot be loaded
             continue
         found.append(name)
     return found
+
+
+def check_matrix(name: str, rows: Any, width: int | None = None) -> int:
+    """The width of a field of features; ValueError unless it is 2-D, real and ``width`` wide."""
+    is_matrix = len(rows.shape) == 2 and not rows.dtype.is_complex
+    if not is_matrix or (width is not None and rows.shape[1] != width):
+        of_width = "" if width is None else f" {width} wide"
+        raise ValueError(
+            f"{name} must be a 2-D real field{of_width}, got {rows.dtype} {tuple(rows.shape)}"
+        )
+    return int(rows.shape[1])
+
+
+def glorot_(matrix: Tensor, gain: float = 1.0) -> None:
+    """Fill a parameter by Glorot's rule (Glorot and Bengio, 2010, equation 16), in place.
+
+    The numbers are drawn on the CPU: one seed gives the same weights on every device.
+    """
+    with torch.no_grad():
+        matrix.copy_(nn.init.xavier_uniform_(torch.empty(matrix.shape, device="cpu"), gain))
 
 
 class BlockModel(nn.Module):
@@ -199,14 +99,16 @@ class BlockModel(nn.Module):
         heads: Attention heads of GAT's hidden layers.
 
     Attributes:
-        layers: The framework's convolutions.
-        features: The fields of the input nodes whose rows :meth:`begin` takes, as float32.
+        layers: One convolution per layer.
+        features: Names of the fields of features, 2-D, of which :meth:`begin` takes the rows as
+            float32.
         fields: All fields whose rows :meth:`forward` takes.
     """
 
-    _gain: float
-    _summed: tuple[str, ...]  # features where these are pre-aggregated
-    _more: tuple[str, ...] = ()  # fields that every layer takes
+    kind: ClassVar[str]
+    _gain: ClassVar[float]
+    _summed: ClassVar[tuple[str, ...]] = ()  # features where these are pre-aggregated
+    _more: ClassVar[tuple[str, ...]] = ()  # fields that every layer takes
 
     def __init__(
         self,
@@ -219,49 +121,55 @@ class BlockModel(nn.Module):
         heads: int = 1,
     ) -> None:
         super().__init__()
-        self.sizes, self.heads, self._framework = tuple(sizes), heads, framework
-        with torch.random.fork_rng(devices=[]):  # what the frameworks draw themselves differs
-            self.layers = nn.ModuleList(self._make(i) for i in range(len(sizes) - 1))
+        self.sizes = tuple(sizes)
+        self._framework = framework
+        last = len(sizes) - 2
+        # The frameworks draw initial weights, each in its own way. They are replaced below, and
+        # must not move the generator: the same seed trains the same model in both.
+        with torch.random.fork_rng(devices=[]):
+            self.layers = nn.ModuleList(
+                # The last layer's outputs are classes, which heads must not share.
+                framework.convolution(self.kind, size, width, heads if i < last else 1)
+                for i, (size, width) in enumerate(pairwise(sizes))
+            )
         self.dropout = nn.Dropout(dropout)
-        self.preaggregated, self.row_normalize = preaggregated, row_normalize
+        self.preaggregated = preaggregated
+        self.row_normalize = row_normalize
         self.features = self._summed if preaggregated else (FEATURES,)
-        self.fields = (*self.features, *self._more)
-        with torch.no_grad():
-            for layer in self.layers:
-                *matrices, bias = framework.weights(layer)
-                bias.zero_()
-                for matrix in (*matrices, *framework.attention(layer)):
-                    if matrix is not None:
-                        matrix.copy_(
-                            nn.init.xavier_uniform_(
-                                torch.empty(matrix.shape, device="cpu"), self._gain
-                            )
-                        )
-
-    def _make(self, i: int) -> nn.Module:
-        raise NotImplementedError
+        self.fields = tuple((NODE_TYPE, name) for name in (*self.features, *self._more))
+        for layer in self.layers:
+            weights = framework.weights(layer)
+            assert weights.bias is not None
+            nn.init.zeros_(weights.bias)
+            for matrix in (weights.neighbours, weights.own, *weights.attention):
+                if matrix is not None:
+                    glorot_(matrix, self._gain)
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
         """Predict the classes of the last block's destination vertices from the input nodes' rows
         of ``fields``."""
         rows = tuple(some.float() for some in rows)
-        x, more = self.begin(*rows[: len(self.features)]), rows[len(self.features) :]
+        count = len(self.features)
+        x = self.begin(*rows[:count])
+        # Pre-aggregated features have been through the first layer, which has no block.
         for i, block in enumerate(blocks, int(self.preaggregated)):
-            x = self.layer(i, block, x, *more)
+            x = self.layer(i, block, x, *rows[count:])
         return x
 
     def begin(self, *rows: Tensor) -> Tensor:
         """Do what needs no neighbours: normalise the features, or run the first layer on
         pre-aggregated ones."""
-        if not self.preaggregated:
-            return nn.functional.normalize(rows[0], p=1.0, dim=1) if self.row_normalize else rows[0]
-        x: Tensor = self.dropout((self.kept(0, rows[0]) + self.sent(0, rows[-1])).relu())
-        return x
+        if self.preaggregated:
+            # GraphSAGE has a vertex's features and its neighbours' mean. GCN has one field, whose
+            # sum contains the vertex itself; its `kept` is the bias whatever the rows.
+            x: Tensor = self.dropout((self.kept(0, rows[0]) + self.sent(0, rows[-1])).relu())
+            return x
+        return normalize(rows[0], p=1.0, dim=1) if self.row_normalize else rows[0]
 
     def attention(self, i: int) -> tuple[Tensor, ...]:
         """GAT's attention vectors of layer ``i`` for sources and for destinations,
-        ``(heads, width)``; else none."""
-        return self._framework.attention(self.layers[i])
+        ``(heads, width)``; empty for other models."""
+        return self._framework.weights(self.layers[i]).attention
 
     def kept(self, i: int, x: Tensor) -> Tensor:
         """A vertex's own summand in layer ``i``, to which what it receives is added.
@@ -269,74 +177,86 @@ class BlockModel(nn.Module):
         That is the mean of in-neighbours' messages (:meth:`sent`), for GCN the normalised sum of
         these and its own, for GAT their sum weighted by :meth:`attention`.
         """
-        _, own, bias = self._framework.weights(self.layers[i])
-        return bias.expand(len(x), -1) if own is None else linear(x, own, bias)
+        weights = self._framework.weights(self.layers[i])
+        if weights.own is not None:
+            return linear(x, weights.own, weights.bias)
+        assert weights.bias is not None
+        return weights.bias.expand(len(x), -1)
 
     def sent(self, i: int, x: Tensor) -> Tensor:
         """The message that a vertex sends in layer ``i``."""
-        return linear(x, self._framework.weights(self.layers[i])[0])
+        return linear(x, self._framework.weights(self.layers[i]).neighbours)
 
     def layer(self, i: int, block: Any, x: Tensor, norm: Tensor | None = None) -> Tensor:
-        """Run layer ``i`` on a block; GCN needs the rows of :data:`NORM` of its sources, more may
-        follow."""
-        weight = None if norm is None else _edge_weight(*self._framework.edges(block), norm)
-        x = self._framework.convolve(self.layers[i], block, x, weight)
+        """Run layer ``i`` on a block.
+
+        GCN needs the rows of :data:`NORM` of the block's sources; rows of other vertices may follow
+        them.
+        """
+        weight = None
+        if norm is not None:
+            weight = _edge_weight(*self._framework.edges(block), norm)
+        x = self._framework.convolve(self.layers[i], block, x, edge_weight=weight)
         return x if i == len(self.layers) - 1 else self.dropout(x.relu())
 
 
 class GraphSAGE(BlockModel):
-    """GraphSAGE with mean aggregation; for the arguments see :class:`BlockModel`."""
+    """GraphSAGE with mean aggregation (Hamilton et al., 2017); for the arguments see
+    :class:`BlockModel`."""
 
-    _gain, _summed = nn.init.calculate_gain("relu"), (FEATURES, SUMS["sage"])
-
-    def _make(self, i: int) -> nn.Module:
-        return self._framework.sage_conv(*self.sizes[i : i + 2])
+    kind = "sage"
+    _gain = nn.init.calculate_gain("relu")
+    _summed = (FEATURES, SUMS["sage"])
 
 
 class GCN(BlockModel):
-    """The graph convolutional network of Kipf and Welling; for the arguments see
+    """The graph convolutional network of Kipf and Welling (2017); for the arguments see
     :class:`BlockModel`.
 
     A vertex with sampled in-neighbours ``S`` receives
     ``sqrt(d_v) * mean(h_u / sqrt(d_u) for u in S)``, where ``d`` are degrees in the whole graph:
     with all neighbours this is the paper's symmetric normalisation, and with a sample its
-    expectation is. (Degrees counted in the block would make it another model. Dropping input
-    features as well took two thirds of a step on the CPU with 767 features and raised no accuracy.)
+    expectation is.
     """
 
-    _gain, _summed, _more = 1.0, (SUMS["gcn"],), (NORM,)
-
-    def _make(self, i: int) -> nn.Module:
-        return self._framework.gcn_conv(*self.sizes[i : i + 2])
+    # Degrees counted in the block would make it another model. The paper also drops input
+    # features: that took two thirds of a step on the CPU with 767 features, and raised no accuracy.
+    kind = "gcn"
+    _gain = 1.0  # Kipf and Welling's: Glorot's rule as it is
+    _summed = (SUMS["gcn"],)
+    _more = (NORM,)
 
 
 class GAT(BlockModel):
-    """The graph attention network of Velickovic et al.; for the arguments see :class:`BlockModel`.
+    """The graph attention network of Velickovic et al. (2018); for the arguments see
+    :class:`BlockModel`.
 
     A vertex attends to its sampled in-neighbours and, always and once, to itself.
     """
 
-    _gain, _summed = nn.init.calculate_gain("relu"), ()
-
-    def _make(self, i: int) -> nn.Module:
-        in_size, out_size = self.sizes[i : i + 2]
-        return self._framework.gat_conv(
-            in_size, out_size, self.heads if i + 2 < len(self.sizes) else 1
-        )
+    kind = "gat"
+    _gain = nn.init.calculate_gain("relu")
 
     def layer(self, i: int, block: Any, x: Tensor, norm: Tensor | None = None) -> Tensor:
         """Run layer ``i`` on a block."""
         src, dst = self._framework.edges(block)
-        others, loops = src != dst, torch.arange(self._framework.num_dst(block), device=src.device)
-        ends = (torch.cat([side[others], loops]) for side in (src, dst))
-        return super().layer(i, self._framework.with_edges(block, *ends), x)
+        # A self-loop of the graph may have been sampled, or not, or twice: it is replaced by one
+        # that is always there. Destinations are the first sources, so both ends have one number.
+        others = src != dst
+        loops = torch.arange(self._framework.num_dst(block), device=src.device)
+        src = torch.cat([src[others], loops])
+        dst = torch.cat([dst[others], loops])
+        return super().layer(i, self._framework.with_edges(block, src, dst), x)
 
 
 def _edge_weight(src: Tensor, dst: Tensor, norm: Tensor) -> Tensor:
     """``sqrt(d_v) / sqrt(d_u) / number of sampled in-neighbours of v`` for every edge of a
-    block."""
-    counts = torch.zeros(len(norm), device=norm.device).scatter_add_(
-        0, dst, torch.ones(len(dst), device=norm.device)
-    )
-    share = norm[:, 1] / counts.clamp(min=1)
+    block.
+
+    ``norm`` holds ``1 / sqrt(d_u)`` and ``sqrt(d_v)`` of the sources, of which the destinations
+    come first.
+    """
+    ones = torch.ones(len(dst), device=norm.device)
+    counts = torch.zeros(len(norm), device=norm.device).scatter_add_(0, dst, ones)
+    share = norm[:, 1] / counts.clamp(min=1)  # 0 where nothing was sampled: no edge reads it
     return torch.index_select(norm[:, 0], 0, src) * torch.index_select(share, 0, dst)

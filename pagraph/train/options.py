@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -15,29 +15,19 @@ from ..ranking.policies import resolve_policy
 from ..system.budget import Budget, memory_budget
 from ..system.checks import as_integer
 
-__all__ = [
-    "COMPRESSIONS",
-    "EVALUATION_PART",
-    "FRAMEWORKS",
-    "LOADERS",
-    "MODELS",
-    "TASKS",
-    "TIMEOUT",
-    "TrainOptions",
-]
-
 TASKS = ("nodes", "links")
 MODELS = ("sage", "gcn", "gat")
 FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
-"""Names of what layers and baselines may be taken from, and the packages they are in; the first
-installed is taken."""
+"""Frameworks whose layers and loaders can be used, with their packages; the first one that is
+installed is the default."""
 LOADERS = ("pagraph", *FRAMEWORKS)
 COMPRESSIONS = ("none", "fp16", "powersgd")
 EVALUATION_PART = 4
-"""Evaluation has one part in this many of the memory, and the loader the others."""
+"""Evaluation gets one part in this many of the memory. The loader, whose cache is worth what it
+gets, has the others."""
 TIMEOUT = 600.0
-"""Seconds that a process waits for the others: the longest honest wait is for another's cache to
-fill."""
+"""Seconds that a process waits for the others. The longest wait that is no failure is for another
+process to fill its cache."""
 
 
 def _documented(default: Any, text: str, **metadata: Any) -> Any:
@@ -59,28 +49,27 @@ class TrainOptions:
     """
 
     task: str = _documented(
-        "nodes", "Classify vertices, or predict links between them.", choices=TASKS
+        "nodes", "What to learn: classes of vertices, or links between them.", choices=TASKS
     )
     model: str = _documented(
         "sage",
-        "GraphSAGE with mean aggregation (of several types: R-GCN), GCN, or GAT.",
+        "GraphSAGE with mean aggregation (on several types: R-GCN), GCN, or GAT.",
         choices=MODELS,
     )
     layers: str = _documented(
         "auto",
-        "Framework whose layers are trained. auto: that of the loader compared with, or DGL, or "
-        "where it is not "
-        "installed PyG.",
+        "Framework to take the layers from. auto: that of the loader compared with, else DGL, else "
+        "PyG.",
         choices=("auto", *FRAMEWORKS),
     )
     loader: str = "pagraph"
     fanout: tuple[int, ...] = _documented(
         (10, 10),
-        "Neighbours sampled per hop; the last serves the seeds, -1 takes all. One layer each; with "
+        "Neighbours sampled per hop; the last serves the seeds, -1 takes all. One layer per hop; "
         "pre-aggregated "
-        "features there is one more.",
+        "features add one.",
     )
-    batch_size: int = _documented(1000, "Seeds per mini-batch, of each process.")
+    batch_size: int = _documented(1000, "Seeds per mini-batch in each process.")
     epochs: int = _documented(20, "Passes over the training vertices.")
     hidden: int = _documented(64, "Width of the hidden layers.")
     heads: int = _documented(
@@ -90,60 +79,47 @@ class TrainOptions:
     dropout: float = _documented(0.5, "Share of hidden values dropped.")
     weight_decay: float = _documented(5e-4, "L2 penalty of Adam.")
     row_normalize: bool = _documented(
-        False, "Divide each vertex's features by their sum, usual for bags of words."
+        False, "Divide each vertex's features by their sum, as is usual for bags of words."
     )
     device: str = _documented(
-        "auto", "auto, cpu, or cuda[:N]; of several processes each takes its own."
+        "auto", "auto, cpu, or cuda[:N]; with several processes each takes its own GPU."
     )
     cache: str = _documented(
-        "auto", "Budget of the feature cache: 2GiB, bytes, a share such as 10%, or auto."
+        "auto", "Size of the feature cache: 2GiB, bytes, a share such as 10%, or auto."
     )
     cache_policy: str = _documented(
-        "auto", "What the cache holds: auto, adaptive, degree, presample[:K], vip or random."
+        "auto", "Which rows to cache: auto, adaptive, degree, presample[:K], vip or random."
     )
     cache_dtype: str | None = _documented(
         None, "Cache float features as float16, bfloat16 or int8."
     )
     num_workers: int = _documented(
-        0, "Sampling threads, 0: the loader's choice; DGL's and PyG's loaders: processes."
+        0, "Sampling threads; 0 lets the loader choose. DGL's and PyG's loaders: processes."
     )
-    prefetch: int | None = _documented(None, "Batches made ahead.")
+    prefetch: int | None = _documented(None, "Batches prepared ahead.")
     lookahead: str = _documented(
-        "auto", "Batches sampled ahead, to read what they miss of a file once; 0 for none."
+        "auto",
+        "Batches sampled ahead, so that rows missing from the cache are read once; 0 for none.",
     )
     memory: str = _documented(
         "auto",
-        "Host memory of each process: 4GiB or bytes; three quarters are its loader's. auto: what "
-        "is free.",
+        "Host memory of each process: 4GiB or bytes; its loader gets three quarters. auto: what is "
+        "free.",
     )
     eval_every: int = _documented(
         1, "Epochs between evaluations; the last epoch is always evaluated."
     )
-    seed: int = _documented(0, "Of weights, dropout, shuffling and sampling.")
+    seed: int = _documented(0, "Random seed of weights, dropout, shuffling and sampling.")
     grad_compression: str = _documented(
-        "none", "How several processes send gradients.", choices=COMPRESSIONS
+        "none", "Compression of the gradients that processes exchange.", choices=COMPRESSIONS
     )
 
     def __post_init__(self) -> None:
-        choices = {
-            "task": TASKS,
-            "model": MODELS,
-            "loader": LOADERS,
-            "grad_compression": COMPRESSIONS,
-        }
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
-        if self.layers not in ("auto", *FRAMEWORKS):
-            raise ValueError(
-                f"layers must be one of auto, {', '.join(FRAMEWORKS)}, got {self.layers!r}"
-            )
+        self._check_choices()
         if self.layers == "auto":
-            object.__setattr__(
-                self, "layers", self.loader if self.loader in FRAMEWORKS else _installed()
-            )
+            # The fields are frozen for users, and for the processes that compare them.
+            layers = self.loader if self.loader in FRAMEWORKS else _installed()
+            object.__setattr__(self, "layers", layers)
         if self.loader not in ("pagraph", self.layers):
             raise ValueError(
                 f"layers must be {self.loader!r} with {self.loader}'s loader, got {self.layers!r}"
@@ -152,6 +128,23 @@ class TrainOptions:
             raise ValueError(
                 f"fanout must be one or more of -1 or at least 1, got {list(self.fanout)}"
             )
+        self._check_numbers()
+        # Each of these raises what is wrong with its option.
+        Budget.parse(self.cache)
+        memory_budget(self.memory)
+        self.batches_ahead()
+        resolve_policy(self.cache_policy)
+        parse_cache_dtype(self.cache_dtype)
+        self.torch_device()
+
+    def _check_choices(self) -> None:
+        for option in fields(self):
+            known = LOADERS if option.name == "loader" else option.metadata.get("choices")
+            value = getattr(self, option.name)
+            if known is not None and value not in known:
+                raise ValueError(f"{option.name} must be one of {', '.join(known)}, got {value!r}")
+
+    def _check_numbers(self) -> None:
         for name in ("batch_size", "epochs", "hidden", "heads", "eval_every"):
             as_integer(name, getattr(self, name), least=1)
         if self.model == "gat" and self.hidden % self.heads:
@@ -160,37 +153,34 @@ class TrainOptions:
             )
         for name in ("num_workers", "prefetch"):
             as_integer(name, getattr(self, name) or 0, least=0)
+        # Written so that NaN, which compares as False, is refused.
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr must be positive and finite, got {self.lr}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise ValueError(f"weight_decay must be at least 0 and finite, got {self.weight_decay}")
-        if not 0 <= self.seed < 2**32:
+        if not 0 <= self.seed < 2**32:  # NumPy's generator takes no more
             raise ValueError(f"seed must be in [0, 2**32), got {self.seed}")
-        Budget.parse(self.cache)
-        memory_budget(self.memory)
-        self.batches_ahead()
-        resolve_policy(self.cache_policy)
-        parse_cache_dtype(self.cache_dtype)
-        self.torch_device()
 
     @property
     def loader_memory(self) -> int | None:
-        """Bytes of ``memory`` that are the loader's, three quarters; evaluation has the rest. None:
-        what is free."""
-        memory = memory_budget(self.memory)
-        return None if memory is None or memory.limit is None else max(1, memory.limit * 3 // 4)
+        """Bytes of ``memory`` for the loader, three quarters; evaluation has the rest. None: what
+        is free."""
+        limit = self._memory_limit
+        # At least 1 byte: the loader then says how much it needs. 0 is no size that it accepts.
+        return None if limit is None else max(1, limit * (EVALUATION_PART - 1) // EVALUATION_PART)
 
     @property
     def evaluation_memory(self) -> int | None:
         """Bytes of ``memory`` that evaluation may take. None: half of what is free."""
+        limit = self._memory_limit
+        return None if limit is None else max(1, limit // EVALUATION_PART)
+
+    @property
+    def _memory_limit(self) -> int | None:
         memory = memory_budget(self.memory)
-        return (
-            None
-            if memory is None or memory.limit is None
-            else max(1, memory.limit // EVALUATION_PART)
-        )
+        return None if memory is None else memory.limit
 
     def batches_ahead(self) -> int | str:
         """``lookahead`` as the loaders take it: "auto" or a number; else ValueError."""
@@ -200,15 +190,12 @@ class TrainOptions:
         return ahead
 
     def torch_device(self) -> torch.device:
-        """Resolve the device; ValueError if its name is not one, or there is no such device
-        here."""
+        """Resolve the device; ValueError if the name is not one, or this machine lacks it."""
         has_cuda = torch.cuda.is_available()
         if self.device == "auto":
-            return (
-                torch.device("cuda", torch.cuda.current_device())
-                if has_cuda
-                else torch.device("cpu")
-            )
+            if not has_cuda:
+                return torch.device("cpu")
+            return torch.device("cuda", torch.cuda.current_device())
         try:
             device = torch.device(self.device)
         except (RuntimeError, TypeError, ValueError):
@@ -225,6 +212,8 @@ class TrainOptions:
 
 def _installed() -> str:
     """The first framework that is installed, or "auto"."""
-    return next(
-        (name for name, package in FRAMEWORKS.items() if importlib.util.find_spec(package)), "auto"
-    )
+    for name, package in FRAMEWORKS.items():
+        # Looked for and not imported: that takes seconds.
+        if importlib.util.find_spec(package):
+            return name
+    return "auto"

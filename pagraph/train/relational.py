@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
+from ..framework import Field, Framework
 from ..graph.graph import EdgeType, Graph
-from .models import Framework
+from .models import check_matrix, glorot_
 from .preaggregation import FEATURES
-
-__all__ = ["VERTICES", "RelationalLayer", "RelationalSAGE", "Shape"]
 
 VERTICES = "vertex_id"
 """The field of vertices without features: their rows in the table of embeddings."""
@@ -30,9 +29,10 @@ class Shape:
         types: Vertex types by layer: ``types[i]`` are those that layer ``i`` reads, the last one is
             the target alone.
         edge_types: Edge types by layer, along which it reads.
-        widths: Vertex type to the width of its features, of those that the first layer reads.
-        embedded: Vertex type to the number of vertices in the whole graph, of the others: each
-            learns an embedding.
+        widths: Width of the features of each vertex type that has some and that the first layer
+            reads.
+        embedded: Number of vertices, in the whole graph, of the other vertex types that it reads:
+            each vertex learns an embedding.
     """
 
     target: str
@@ -49,30 +49,28 @@ class Shape:
         Raises:
             ValueError: The features of one of them are no matrix of real numbers.
         """
-        types, edge_types = [{target}], []
+        # From the outputs back to the inputs. A layer also reads its own outputs' types, since a
+        # vertex keeps a part of itself: each set holds the one after it.
+        types = [{target}]
+        edge_types: list[tuple[EdgeType, ...]] = []
         for _ in range(hops):
-            edge_types.append(tuple(etype for etype in graph.edge_types if etype[2] in types[-1]))
-            types.append(types[-1] | {etype[0] for etype in edge_types[-1]})
-        fields = {
-            t: graph.node_fields(t)[FEATURES]
-            for t in graph.node_types
-            if FEATURES in graph.node_fields(t)
-        }
+            incoming = tuple(etype for etype in graph.edge_types if etype[2] in types[0])
+            edge_types.insert(0, incoming)
+            types.insert(0, types[0] | {etype[0] for etype in incoming})
+        # In the graph's order: that of a set of names changes from process to process, and with
+        # it the parameters that a seed draws.
+        ordered = tuple(tuple(t for t in graph.node_types if t in some) for some in types)
         widths = {}
-        for ntype, rows in fields.items():
-            if ntype not in types[-1]:
-                continue
-            if len(rows.shape) != 2 or rows.dtype.is_complex:
-                got = f"{rows.dtype} {tuple(rows.shape)}"
-                raise ValueError(f"{FEATURES} of {ntype!r} must be a 2-D real field, got {got}")
-            widths[ntype] = int(rows.shape[1])
-        embedded = {t: counts[t] for t in graph.node_types if t in types[-1] and t not in widths}
-        ordered = tuple(tuple(t for t in graph.node_types if t in some) for some in reversed(types))
-        return cls(target, ordered, tuple(reversed(edge_types)), widths, embedded)
+        for ntype in ordered[0]:
+            rows = graph.node_fields(ntype).get(FEATURES)
+            if rows is not None:
+                widths[ntype] = check_matrix(f"{FEATURES} of {ntype!r}", rows)
+        embedded = {ntype: counts[ntype] for ntype in ordered[0] if ntype not in widths}
+        return cls(target, ordered, tuple(edge_types), widths, embedded)
 
     @property
-    def fields(self) -> tuple[tuple[str, str], ...]:
-        """Vertex type and name of each field that the first layer's inputs are made of."""
+    def fields(self) -> tuple[Field, ...]:
+        """The fields that the first layer's inputs are made of."""
         return tuple(
             (ntype, FEATURES if ntype in self.widths else VERTICES) for ntype in self.types[0]
         )
@@ -83,9 +81,10 @@ class RelationalLayer(nn.Module):
     neighbours' mean.
 
     Args:
-        types, edge_types: Those of the outputs, and those read along.
+        types: Vertex types of the outputs.
+        edge_types: Edge types read along.
         sizes: Width of the inputs by vertex type.
-        width: That of the outputs.
+        width: Width of the outputs.
         framework: Makes and runs the convolutions.
     """
 
@@ -98,27 +97,26 @@ class RelationalLayer(nn.Module):
         framework: Framework,
     ) -> None:
         super().__init__()
-        self.types, self.edge_types, self.width, self._framework = (
-            tuple(types),
-            tuple(edge_types),
-            width,
-            framework,
-        )
-        # By place: names of types may hold what names of modules must not.
+        self.types = tuple(types)
+        self.edge_types = tuple(edge_types)
+        self.width = width
+        self._framework = framework
+        # By position: names of types may contain what torch forbids in names of modules, a dot.
         self.own = nn.ModuleList(nn.Linear(sizes[ntype], width) for ntype in types)
         self.convolutions = nn.ModuleList(
-            framework.mean_conv(sizes[etype[0]], width) for etype in edge_types
+            framework.convolution("mean", sizes[etype[0]], width) for etype in edge_types
         )
 
     def forward(self, block: Any, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Outputs of a block's destinations from its sources' inputs, by vertex type."""
-        run, out = self._framework, {}
+        run = self._framework
+        out = {}
         for ntype, own in zip(self.types, self.own, strict=True):
-            out[ntype] = own(x[ntype][: run.num_dst_of(block, ntype)])
+            # The destinations are the first sources.
+            out[ntype] = own(x[ntype][: run.num_dst(block, ntype)])
         for etype, conv in zip(self.edge_types, self.convolutions, strict=True):
-            out[etype[2]] = out[etype[2]] + run.convolve(
-                conv, run.relation(block, etype), x[etype[0]]
-            )
+            means = run.convolve(conv, block, x[etype[0]], edge_type=etype)
+            out[etype[2]] = out[etype[2]] + means
         return out
 
     def kept(self, ntype: str, x: Tensor) -> Tensor:
@@ -128,9 +126,8 @@ class RelationalLayer(nn.Module):
 
     def sent(self, etype: EdgeType, x: Tensor) -> Tensor:
         """The message that a vertex sends along an edge of a type."""
-        return linear(
-            x, self._framework.weights(self.convolutions[self.edge_types.index(etype)])[0]
-        )
+        conv = self.convolutions[self.edge_types.index(etype)]
+        return linear(x, self._framework.weights(conv).neighbours)
 
 
 class RelationalSAGE(nn.Module):
@@ -151,8 +148,8 @@ class RelationalSAGE(nn.Module):
         row_normalize: Whether each row of features is divided by the sum of its magnitudes.
 
     Attributes:
-        layers: Of ``RelationalLayer``.
-        fields: Vertex type and name of the fields whose rows :meth:`forward` takes.
+        layers: One ``RelationalLayer`` per hop.
+        fields: Fields whose rows :meth:`forward` takes.
     """
 
     def __init__(
@@ -165,16 +162,15 @@ class RelationalSAGE(nn.Module):
         row_normalize: bool = False,
     ) -> None:
         super().__init__()
-        self.shape, self.fields, self.row_normalize, self.sizes = (
-            shape,
-            shape.fields,
-            row_normalize,
-            tuple(sizes),
-        )
+        self.shape = shape
+        self.fields = shape.fields
+        self.sizes = tuple(sizes)
+        self.row_normalize = row_normalize
         self.dropout = nn.Dropout(dropout)
         width: dict[str, int] = {**shape.widths, **dict.fromkeys(shape.embedded, sizes[0])}
         layers = []
-        with torch.random.fork_rng(devices=[]):  # what the frameworks draw themselves differs
+        # What the frameworks draw themselves differs, and is replaced below.
+        with torch.random.fork_rng(devices=[]):
             self.embeddings = nn.ModuleList(
                 nn.Embedding(count, sizes[0]) for count in shape.embedded.values()
             )
@@ -184,14 +180,11 @@ class RelationalSAGE(nn.Module):
                 layers.append(RelationalLayer(types, edge_types, width, size, framework))
                 width = dict.fromkeys(types, size)
         self.layers = nn.ModuleList(layers)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                if parameter.dim() == 1:
-                    parameter.zero_()
-                else:
-                    parameter.copy_(
-                        nn.init.xavier_uniform_(torch.empty(parameter.shape, device="cpu"))
-                    )
+        for parameter in self.parameters():
+            if parameter.dim() == 1:
+                nn.init.zeros_(parameter)
+            else:
+                glorot_(parameter)
 
     def forward(self, blocks: Sequence[Any], *rows: Tensor) -> Tensor:
         """Predict the classes of the last block's destinations of the target type, from the rows of
@@ -203,7 +196,7 @@ class RelationalSAGE(nn.Module):
         for layer, block in zip(self.layers, blocks, strict=True):
             x = layer(block, x)
             if layer is not self.layers[-1]:
-                x = {ntype: self.dropout(rows.relu()) for ntype, rows in x.items()}
+                x = {ntype: self.dropout(hidden.relu()) for ntype, hidden in x.items()}
         return x[self.shape.target]
 
     def begin(self, ntype: str, rows: Tensor) -> Tensor:

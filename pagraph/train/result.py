@@ -12,8 +12,6 @@ from .options import TrainOptions
 if TYPE_CHECKING:
     from ..cache.memory_plan import MemoryPlan
 
-__all__ = ["EpochRecord", "RankRecord", "Reporter", "TrainResult"]
-
 
 @dataclass(frozen=True)
 class RankRecord:
@@ -21,16 +19,16 @@ class RankRecord:
 
     Attributes:
         train: Number of its training vertices.
-        loss: Mean loss over the seeds that it saw: cross-entropy, of links binary with as many
-            random pairs.
+        loss: Mean loss over its seeds: cross-entropy, for links binary against as many random
+            pairs.
         seconds: Wall time of the epoch without evaluation.
         loading_seconds: Time blocked in the loader's ``next()``.
-        computing_seconds: Time from a batch in hand to the end of the optimiser's step. Of several
-            processes it holds the wait for the slowest, whose gradient the step needs.
+        computing_seconds: Time from a batch in hand to the end of the optimiser's step. With
+            several processes it includes the wait for the slowest, whose gradient the step needs.
         hits: Rows served by the feature cache; None with a framework's own loader.
-        asked: Rows asked for, of fields that the cache may serve.
+        asked: Rows read of fields that the cache may serve.
         bytes_hit: Bytes served by the feature cache.
-        bytes_read: Bytes of all rows, of fields that the cache may not serve too.
+        bytes_read: Bytes of all rows read, including fields that the cache may not serve.
     """
 
     train: int
@@ -46,7 +44,7 @@ class RankRecord:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Measurements of one epoch: those of :class:`RankRecord`, of several processes the means.
+    """Measurements of one epoch: those of :class:`RankRecord`, as means over the processes.
 
     Attributes:
         epoch: Its number, from 0.
@@ -55,9 +53,9 @@ class EpochRecord:
         hit_rate: Rows served by the feature cache / rows asked for; None with a framework's own
             loader.
         byte_hit_rate: Bytes served by the feature cache / bytes of all rows; None likewise.
-        val: Metrics on the validation vertices or links after the epoch, by name: ``accuracy``, of
-            links ``auc`` and ``mrr``; None where it was not evaluated. The first one says which
-            epoch is the best.
+        val: Metrics on the validation vertices or links after the epoch, by name: ``accuracy``, or
+            ``auc`` and ``mrr`` of links. None where it was not evaluated. The first one decides
+            which epoch is the best.
         test: The same on the test vertices or links.
         ranks: Measurements of each process.
     """
@@ -79,7 +77,9 @@ class EpochRecord:
         train = sum(rank.train for rank in ranks)
         return cls(
             epoch,
+            # Weighted as in the gradients: the mean over all training vertices.
             loss=sum(rank.train * rank.loss for rank in ranks) / train,
+            # The slowest makes the others wait at the end of every step.
             seconds=max(rank.seconds for rank in ranks),
             loading_seconds=fmean(rank.loading_seconds for rank in ranks),
             computing_seconds=fmean(rank.computing_seconds for rank in ranks),
@@ -106,7 +106,7 @@ class Reporter:
         """The loader has divided the memory that the run was given."""
 
     def resumed(self, epochs: int) -> None:
-        """The run goes on from a checkpoint, after so many epochs."""
+        """The run goes on from a checkpoint made after this many epochs."""
 
     def batch(self, epoch: int, done: int, total: int) -> None:
         """``done`` of ``total`` batches of an epoch have been computed."""
@@ -135,10 +135,10 @@ class TrainResult:
 
     @property
     def best(self) -> EpochRecord:
-        """The first epoch with the highest validation accuracy, of links AUC."""
-        return max(
-            (e for e in self.epochs if e.val), key=lambda e: next(iter((e.val or {}).values()))
-        )
+        """The first epoch with the highest validation accuracy, or AUC of links."""
+        # The last epoch is always evaluated. Of equal ones `max` takes the first.
+        evaluated = [record for record in self.epochs if record.val]
+        return max(evaluated, key=lambda record: next(iter((record.val or {}).values())))
 
     @property
     def val_accuracy(self) -> float:
@@ -154,60 +154,61 @@ class TrainResult:
         """Median over the epochs of ``"seconds"``, ``"loading_seconds"`` or
         ``"computing_seconds"``.
 
-        The median leaves the first epoch aside, in which kernels may be compiled and the cache is
-        filled.
+        The first epoch, in which kernels may be compiled and the cache is filled, does not move it.
         """
         return median(float(getattr(e, what)) for e in self.epochs)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready summary; lists have one entry per epoch."""
         best = self.best
-        sets = {"test": best.test or {}, "val": best.val or {}}
-        return {
-            **{
-                f"{of}_{name}": value
-                for of, metrics in sets.items()
-                for name, value in metrics.items()
-            },
-            "best_epoch": best.epoch,
-            "hit_rate": self.hit_rate,
-            "byte_hit_rate": self.byte_hit_rate,
-            **_by_epoch(self.epochs),
-            **{
-                f"{of}_{name}_by_epoch": [(getattr(e, of) or {}).get(name) for e in self.epochs]
-                for of in ("val", "test")
-                for name in sets[of]
-            },
-            "ranks": [
-                _rank_json(ranks) for ranks in zip(*(e.ranks for e in self.epochs), strict=True)
-            ],
-            "settings": asdict(self.options),
-        }
+        report: dict[str, Any] = {}
+        by_epoch: dict[str, Any] = {}
+        for of in ("test", "val"):
+            for name, value in (getattr(best, of) or {}).items():
+                report[f"{of}_{name}"] = value
+                measured = [getattr(record, of) or {} for record in self.epochs]
+                by_epoch[f"{of}_{name}_by_epoch"] = [each.get(name) for each in measured]
+        report["best_epoch"] = best.epoch
+        report["hit_rate"] = self.hit_rate
+        report["byte_hit_rate"] = self.byte_hit_rate
+        report |= _by_epoch(self.epochs)
+        report |= by_epoch
+        by_rank = zip(*(record.ranks for record in self.epochs), strict=True)
+        report["ranks"] = [_rank_json(ranks) for ranks in by_rank]
+        report["settings"] = asdict(self.options)
+        return report
 
 
 def _rank_json(records: Sequence[RankRecord]) -> dict[str, Any]:
     """One process's epochs."""
-    rates = {"hit_rate": _hit_rate(records), "byte_hit_rate": _byte_hit_rate(records)}
-    return {"train": records[0].train, **rates, **_by_epoch(records)}
+    return {
+        "train": records[0].train,
+        "hit_rate": _hit_rate(records),
+        "byte_hit_rate": _byte_hit_rate(records),
+        **_by_epoch(records),
+    }
 
 
 def _by_epoch(records: Sequence[EpochRecord] | Sequence[RankRecord]) -> dict[str, list[float]]:
-    names = {"epoch_seconds": "seconds"} | {
-        n: n for n in ("loading_seconds", "computing_seconds", "loss")
+    return {
+        "epoch_seconds": [record.seconds for record in records],
+        "loading_seconds": [record.loading_seconds for record in records],
+        "computing_seconds": [record.computing_seconds for record in records],
+        "loss": [record.loss for record in records],
     }
-    return {key: [getattr(record, name) for record in records] for key, name in names.items()}
 
 
 def _hit_rate(records: Sequence[RankRecord]) -> float | None:
-    """Hit rate of several epochs or processes: 0.0 where nothing was asked, None where nobody
-    counted."""
-    hits = [r.hits for r in records if r.hits is not None]
-    if not hits:
+    """Hit rate of several epochs or processes; 0.0 where nothing was asked for, None where nothing
+    was counted."""
+    counted = [record.hits for record in records if record.hits is not None]
+    if not counted:
         return None
-    return sum(hits) / max(1, sum(r.asked for r in records))
+    return sum(counted) / max(1, sum(record.asked for record in records))
 
 
 def _byte_hit_rate(records: Sequence[RankRecord]) -> float | None:
-    if all(r.hits is None for r in records):
+    if all(record.hits is None for record in records):
         return None
-    return sum(r.bytes_hit for r in records) / max(1, sum(r.bytes_read for r in records))
+    read = sum(record.bytes_read for record in records)
+    return sum(record.bytes_hit for record in records) / max(1, read)

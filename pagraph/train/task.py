@@ -1,111 +1,118 @@
-"""Node classification on one graph: its features and labels, and the three vertex sets."""
+"""Task: what is learned on a graph. Here it is the classes of the vertices of a graph of one
+type."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from ..framework import Batch, Field, Framework, Seeds
 from ..graph.csc import CSC
 from ..graph.fields import mask_of, materialized
-from ..graph.graph import Graph
+from ..graph.graph import NODE_TYPE, Graph
 from ..system.units import shortened
 from .evaluate import LABELS, Evaluation
-from .models import NORM, Framework
+from .models import GAT, GCN, NORM, GraphSAGE, check_matrix
 from .options import TrainOptions
 from .preaggregation import FEATURES, SUMS, gcn_degrees, preaggregated_for
-
-__all__ = [
-    "FEATURES",
-    "LABELS",
-    "SETS",
-    "Compute",
-    "Task",
-    "check_features",
-    "check_labels",
-    "count_classes",
-    "gcn_norm",
-    "looped",
-    "make_task",
-    "prepare_task",
-    "selected",
-    "split_ids",
-    "whole_norm",
-]
 
 SETS = ("train", "val", "test")
 """The vertex sets of a task; in a graph the mask of each is a field."""
 
-Compute = Callable[[Sequence[Any], Mapping[str, Tensor]], Tensor]
-"""Runs a model on blocks and the rows of the first one's sources."""
+_MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
+
+_MOST_CLASSES = 100_000
+"""A model has a row of weights for each class. Labels above this, and above the number of labelled
+vertices, are ids or fill values."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Task:
-    """Node classification on one graph; ``train``, ``val`` and ``test`` are vertex ids, int64.
+    """Classification of the vertices of one type; base of the other tasks.
 
     Attributes:
-        graph: Graph to sample, with the fields that the model reads, and ``label``; for GCN with
+        graph: Graph to sample, with the fields that the model reads, and the labels. For GCN with
             one self-loop on every vertex.
-        source: Graph it was made of, with the features and labels.
-        num_features: Width of the features.
-        num_classes: Largest label plus 1.
+        source: The graph as it was given, to evaluate on.
+        train: Ids of the training vertices, int64.
+        val: Ids of the validation vertices, int64.
+        test: Ids of the test vertices, int64.
+        widths: Width of the features by vertex type.
+        num_outputs: Width of the model's last layer: the number of classes.
+        node_type: Vertex type of the seeds.
         preaggregated: Whether the first layer's neighbour sums are among the fields.
-        norm: GCN's normalisation, see :func:`gcn_norm`; None for GraphSAGE.
+        norm: GCN's normalisation, see :func:`gcn_norm`; None for other models.
     """
+
+    label: ClassVar[str | None] = LABELS
+    _evaluation: ClassVar[type[Evaluation]] = Evaluation
 
     graph: Graph
     source: Graph
     train: Tensor
     val: Tensor
     test: Tensor
-    num_features: int
-    num_classes: int
+    widths: Mapping[str, int]
+    num_outputs: int
+    node_type: str = NODE_TYPE
     preaggregated: bool = False
     norm: Tensor | None = None
 
     @property
-    def num_outputs(self) -> int:
-        """Width of the model's last layer."""
-        return self.num_classes
-
-    @property
     def inputs(self) -> str:
         """Inputs of the first layer, in words."""
-        return (
-            f"{self.num_features} {'pre-aggregated features' if self.preaggregated else 'features'}"
-        )
+        kind = "pre-aggregated features" if self.preaggregated else "features"
+        return f"{self.widths[self.node_type]} {kind}"
 
     def evaluation(self, *, is_part: bool = False) -> Evaluation:
-        """The validation and test vertices, with their graph."""
-        return Evaluation(self.source, self.val, self.test, self.norm, is_part)
+        """What is evaluated, with its graph."""
+        return self._evaluation(self.source, self.val, self.test, self.norm, is_part)
 
-    def loader(
-        self, framework: Framework, fanout: Sequence[int], fields: Sequence[str], **more: Any
-    ) -> Any:
-        """A loader over the training vertices; ``more`` is that of ``Framework.loader``."""
-        return framework.loader(self.graph, self.train, fanout, fields, LABELS, **more)
+    def model(self, options: TrainOptions, framework: Framework) -> Any:
+        """A new model on the CPU."""
+        # Pre-aggregated features are the first layer's inputs: no hop is sampled for it.
+        hidden = len(options.fanout) - 1 + int(self.preaggregated)
+        sizes = [self.widths[self.node_type], *[options.hidden] * hidden, self.num_outputs]
+        return _MODELS[options.model](
+            sizes,
+            framework,
+            dropout=options.dropout,
+            preaggregated=self.preaggregated,
+            row_normalize=options.row_normalize,
+            heads=options.heads,
+        )
+
+    def seeds(self, fields: Sequence[Field]) -> Seeds:
+        """What the batches to train on start from, and the fields that they hold."""
+        return Seeds(self.graph, self.train, tuple(fields), self.label, self.node_type)
 
     def loss(
-        self, framework: Framework, item: Any, num_hops: int, compute: Compute
+        self, framework: Framework, batch: Batch, model: Callable[..., Tensor]
     ) -> tuple[Tensor, int]:
-        """The loss of a batch of the loader, and its number of seeds; ``compute`` runs the
-        model."""
-        blocks, rows, labels = framework.batch(item, num_hops, LABELS)
-        return cross_entropy(compute(blocks, rows), labels), len(labels)
+        """The loss of a batch, and its number of seeds."""
+        (labels,) = batch.answers
+        return cross_entropy(model(batch.blocks, *batch.rows), labels), len(labels)
 
     def __str__(self) -> str:
-        graph = self.graph
+        graph = self._described_graph()
+        seeds = self._described_seeds()
         return (
-            f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges, {self.inputs}, "
-            f"{self.num_classes} classes; {len(self.train):,} vertices to train on, "
-            f"{len(self.val):,} to "
-            f"validate, {len(self.test):,} to test"
+            f"{graph}; {len(self.train):,} {seeds} to train on, {self.val.shape[-1]:,} to validate, "
+            f"{self.test.shape[-1]:,} to test"
         )
+
+    def _described_graph(self) -> str:
+        graph = self.graph
+        size = f"{graph.num_nodes:,} vertices, {graph.num_edges:,} edges"
+        return f"{size}, {self.inputs}, {self.num_outputs} classes"
+
+    def _described_seeds(self) -> str:
+        return "vertices"
 
 
 def make_task(graph: Graph, options: TrainOptions) -> Task:
@@ -115,15 +122,21 @@ def make_task(graph: Graph, options: TrainOptions) -> Task:
 
 
 def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -> dict[str, Tensor]:
-    """The ids that a graph's masks select, int64; ValueError as :func:`make_task`, or if a mask
-    selects nothing."""
+    """The ids that a graph's masks select, int64.
+
+    Raises:
+        ValueError: As :func:`make_task`, or a mask selects nothing.
+    """
     _check(graph, options, sets)
     return selected(graph.ndata, sets)
 
 
 def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor]:
-    """The ids that masks among the fields of a vertex type select, int64; ValueError if one is
-    missing or empty."""
+    """The ids that masks among the fields of a vertex type select, int64.
+
+    Raises:
+        ValueError: A mask is missing, or selects nothing.
+    """
     ids = {}
     for name in sets:
         mask = mask_of(fields, f"{name}_mask")
@@ -142,8 +155,7 @@ def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor
 def prepare_task(
     graph: Graph, options: TrainOptions, ids: Mapping[str, Tensor], *, norm: Tensor | None = None
 ) -> Task:
-    """The task of a graph and three sets of vertices; GCN gets a self-loop on every vertex and its
-    normalisation.
+    """The task of a graph of one type and three sets of its vertices.
 
     Args:
         graph: Its features and labels are checked.
@@ -158,37 +170,60 @@ def prepare_task(
     """
     names = _check(graph, options)
     fields = {name: graph.ndata[name] for name in names}
-    fields[LABELS] = materialized(graph.ndata[LABELS]).long().clone()
-    sampled = source = Graph(graph.csc, ndata=fields)
-    if options.model == "gcn":
-        norm = whole_norm(graph) if norm is None else norm
-        sampled = Graph(looped(graph.csc), ndata={**fields, NORM: norm})
+    fields[LABELS] = labels_of(graph.ndata)
+    source = Graph(graph.csc, ndata=fields)
+    if options.model == "gcn" and norm is None:
+        norm = whole_norm(graph)
     return Task(
-        sampled,
-        source,
-        **ids,
-        num_features=fields[names[0]].shape[1],
-        num_classes=count_classes(source.ndata[LABELS], torch.cat([ids[name] for name in SETS])),
+        graph=sampled_graph(source, norm),
+        source=source,
+        train=ids["train"],
+        val=ids["val"],
+        test=ids["test"],
+        widths={NODE_TYPE: fields[names[0]].shape[1]},
+        num_outputs=count_classes(fields[LABELS], torch.cat([ids[name] for name in SETS])),
         preaggregated=names != [FEATURES],
         norm=norm,
     )
 
 
-_MOST_CLASSES = 100_000  # more than the vertices and this many cannot be numbers of classes
+def sampled_graph(source: Graph, norm: Tensor | None) -> Graph:
+    """The graph to sample: ``source``, for GCN with its normalisation and with one self-loop on
+    every vertex."""
+    if norm is None:
+        return source
+    return Graph(looped(source.csc), ndata={**source.ndata, NORM: norm})
+
+
+def check_labels(fields: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the labels among the fields of a vertex type are integers."""
+    labels = fields.get(LABELS)
+    if labels is None or labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
+        got = "none" if labels is None else f"{labels.dtype} {tuple(labels.shape)}"
+        raise ValueError(f"{LABELS} must be a 1-D field of integers, got {got}")
+
+
+def labels_of(fields: Mapping[str, Any]) -> Tensor:
+    """The labels among the fields of a vertex type, int64; ValueError unless they are integers."""
+    check_labels(fields)
+    # A copy, which no cache and no writer shares: the loss takes int64, files may be narrower.
+    return materialized(fields[LABELS]).long().clone()
 
 
 def count_classes(labels: Tensor, ids: Tensor) -> int:
-    """Largest label of these vertices plus 1; ValueError if one is negative."""
+    """Largest label of these vertices plus 1; ValueError if one is negative, or too large for a
+    class."""
     known = labels[ids]
+    least = int(known.min())
+    most = int(known.max())
+    if least < 0:
+        raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {least}")
     limit = max(_MOST_CLASSES, len(known))
-    if int(known.min()) < 0:
-        raise ValueError(f"{LABELS} must be at least 0 where a mask is set, got {int(known.min())}")
-    if int(known.max()) >= limit:
+    if most >= limit:
         raise ValueError(
-            f"{LABELS} must be below {limit}, the numbers of classes from 0 on, got "
-            f"{int(known.max())}"
+            f"{LABELS} must be below {limit}, the numbers of classes from 0 on, got {most}"
         )
-    return int(known.max()) + 1
+    return most + 1
 
 
 def whole_norm(graph: Graph) -> Tensor:
@@ -199,16 +234,20 @@ def whole_norm(graph: Graph) -> Tensor:
 def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:
     """``1 / sqrt(out-degree)`` and ``sqrt(in-degree)`` of every vertex, shape ``(num_nodes, 2)``,
     float32."""
+    # Kipf and Welling (2017), equation 2, sum h_u / sqrt(d_u d_v) over the in-neighbours u of v. The
+    # models take means, which divide by d_v: what remains to be multiplied is sqrt(d_v).
     return torch.stack([out_degrees.float().clamp(min=1).rsqrt(), in_degrees.float().sqrt()], dim=1)
 
 
 def looped(csc: CSC) -> CSC:
-    """The edges with exactly one self-loop on every vertex, behind its other in-edges; they are
-    numbered anew."""
+    """The edges with exactly one self-loop on every vertex, after its other in-edges; edge ids are
+    new."""
     loops = torch.arange(csc.num_dst, dtype=csc.indices.dtype, device="cpu")
-    src, dst = csc.indices, csc.destinations()
+    src = csc.indices
+    dst = csc.destinations()
     kept = src != dst
     looped = CSC.from_coo(torch.cat([src[kept], loops]), torch.cat([dst[kept], loops]), csc.num_dst)
+    # Without the ids of `from_coo`: edges are numbered by position, which costs no read.
     return CSC(looped.indptr, looped.indices, csc.num_src)
 
 
@@ -218,14 +257,6 @@ def _check(graph: Graph, options: TrainOptions, sets: Sequence[str] = ()) -> lis
     features = check_features(graph, options, [LABELS, *(f"{name}_mask" for name in sets)])
     check_labels(graph.ndata)
     return features
-
-
-def check_labels(fields: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the labels among the fields of a vertex type are integers."""
-    labels = fields.get(LABELS)
-    if labels is None or labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
-        got = "none" if labels is None else f"{labels.dtype} {tuple(labels.shape)}"
-        raise ValueError(f"{LABELS} must be a 1-D field of integers, got {got}")
 
 
 def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()) -> list[str]:
@@ -246,14 +277,9 @@ def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()
             f"{', '.join(missing)} and has "
             f"{shortened(', '.join(graph.ndata) or 'none')}"
         )
-    width = graph.ndata[features[0]].shape[1:]
+    width = None
     for name in features:
-        rows = graph.ndata[name]
-        if len(rows.shape) != 2 or rows.dtype.is_complex or rows.shape[1:] != width:
-            of_width = f" {width[0]} wide" if name != features[0] else ""
-            raise ValueError(
-                f"{name} must be a 2-D real field{of_width}, got {rows.dtype} {tuple(rows.shape)}"
-            )
+        width = check_matrix(name, graph.ndata[name], width)
     return features
 
 

@@ -2,9 +2,15 @@
 
 import torch
 
+from pagraph.framework import Seeds
 from pagraph.train.models import framework_of
 
 NAMES = ["dgl", "pyg"]
+
+
+def seeds_of(graph, seeds, fields):
+    """Vertices of a graph of one type, with their labels and some fields."""
+    return Seeds(graph, seeds, tuple(fields), "label")
 
 
 def loader_of(framework, graph, fanout, seeds, fields, **more):
@@ -16,15 +22,15 @@ def loader_of(framework, graph, fanout, seeds, fields, **more):
         "device": torch.device("cpu"),
         **more,
     }
-    return framework.loader(graph, seeds, fanout, fields, "label", **settings)
+    return framework.loader(seeds_of(graph, seeds, fields), fanout, **settings)
 
 
 def read(framework, item, fanout, fields):
     """Blocks, the rows of the fields, and the seeds in their order."""
-    blocks, rows, labels = framework.batch(item, len(fanout), "label")
+    blocks, rows, (labels,) = framework.batch(item, seeds_of(None, None, fields), len(fanout))
     seeds = item[1] if framework.name == "dgl" else item.n_id[: item.batch_size]
     assert len(seeds) == len(labels)
-    return blocks, [rows[name] for name in fields], seeds
+    return blocks, rows, seeds
 
 
 def sampled(framework, graph, fanout, seeds, fields, **more):
@@ -40,9 +46,8 @@ def whole_block(framework, graph):
         return to_dgl(graph)
     from pagraph.pyg.training import PyGBlock
 
-    return PyGBlock(
-        torch.stack([graph.csc.indices, graph.csc.destinations()]).long(), graph.num_nodes
-    )
+    edges = torch.stack([graph.csc.indices, graph.csc.destinations()]).long()
+    return PyGBlock({None: edges}, {None: graph.num_nodes})
 
 
 def all_frameworks():

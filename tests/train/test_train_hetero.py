@@ -20,6 +20,7 @@ from pagraph.train.distributed import World
 from pagraph.train.hetero import make_hetero_task, predict
 from pagraph.train.loop import train
 from pagraph.train.models import framework_of
+from pagraph.train.task import make_task
 
 COUNTS = {"a.b": 30, "c": 12, "source": 9, "none": 0, "far": 4}
 EDGES = {
@@ -90,9 +91,10 @@ def test_batches_evaluation_and_a_plain_reference_agree(layers, hops):
     ids = torch.tensor([7, 3, 29, 0, 28])
     torch.testing.assert_close(predict(model, task.graph, ids), expected[ids], rtol=1e-4, atol=1e-4)
     more = {"own": False, "batch_size": 100, "device": torch.device("cpu"), "num_workers": 0}
-    (item,) = task.loader(framework, options.fanout, model.fields, **more)
-    blocks, rows, labels = framework.hetero_batch(item, hops, "a.b", "label")
-    got = model(blocks, *(rows[field] for field in model.fields))
+    start = task.seeds(model.fields)
+    (item,) = framework.loader(start, options.fanout, **more)
+    blocks, rows, (labels,) = framework.batch(item, start, hops)
+    got = model(blocks, *rows)
     seeds = item[1]["a.b"] if layers == "dgl" else item["a.b"].n_id[: len(labels)]
     torch.testing.assert_close(got, expected[seeds], rtol=1e-4, atol=1e-4)
     assert torch.equal(labels, seeds % 3) and sorted(seeds.tolist()) == task.train.tolist()
@@ -106,6 +108,30 @@ def test_batches_evaluation_and_a_plain_reference_agree(layers, hops):
     }
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_pygs_blocks_are_the_same_where_no_hop_was_counted(several, graph):
+    """torch-sparse counts none: the edges say what each hop found."""
+    options = options_of(layers="pyg", fanout=(3, 2, 2))
+    task = make_hetero_task(odd_graph(), options) if several else make_task(graph, options)
+    framework = framework_of("pyg")
+    start = task.seeds(task.model(options, framework).fields)
+    more = {"own": False, "batch_size": 4, "device": torch.device("cpu"), "num_workers": 0}
+    batches = 0
+    for item in framework.loader(start, options.fanout, **more):
+        counted = framework.batch(item, start, 3).blocks
+        for store in item.stores:
+            for name in ("num_sampled_nodes", "num_sampled_edges"):
+                if name in store:
+                    del store[name]
+        for ours, theirs in zip(framework.batch(item, start, 3).blocks, counted, strict=True):
+            assert ours.num_dst == theirs.num_dst
+            assert ours.edge_index.keys() == theirs.edge_index.keys()
+            for etype, pairs in theirs.edge_index.items():
+                assert torch.equal(ours.edge_index[etype], pairs)
+        batches += 1
+    assert batches > 1
+
+
 def test_both_frameworks_begin_with_the_same_parameters():
     states = []
     for layers in NAMES:
@@ -114,7 +140,7 @@ def test_both_frameworks_begin_with_the_same_parameters():
         model = make_hetero_task(odd_graph(), options).model(options, framework_of(layers))
         states.append([parameter for layer in model.layers for parameter in layer.own.parameters()])
         states[-1] += [
-            framework_of(layers).weights(conv)[0]
+            framework_of(layers).weights(conv).neighbours
             for layer in model.layers
             for conv in layer.convolutions
         ]
@@ -202,7 +228,7 @@ def test_a_part_predicts_for_its_own_what_the_whole_graph_does(parts, name):
     every = predict(model, whole.graph, torch.arange(400))
     for rank in range(2):
         work = assign(parts / name, options, world=Pretended(rank=rank, size=2))
-        assert work.task.shape == whole.shape and work.task.num_classes == 3
+        assert work.task.shape == whole.shape and work.task.num_outputs == 3
         own = work.part.global_ids_of("paper")
         torch.testing.assert_close(
             predict(model, work.task.graph, work.task.train), every[own[work.task.train]]

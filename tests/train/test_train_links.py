@@ -145,20 +145,22 @@ def test_no_vertex_sees_a_neighbour_over_a_link_of_the_batch(framework):
     task = make_link_task(graph, TrainOptions(**QUICK))
     more = {"batch_size": 16, "num_workers": 0, "device": torch.device("cpu"), "seed": 3}
     batches = 0
-    for item in task.loader(framework, [-1, -1], ["feat"], own=False, **more):
-        blocks, rows, links, others = framework.link_batch(item, 2)
+    start = task.seeds([("_N", "feat")])
+    for item in framework.loader(start, [-1, -1], own=False, **more):
+        batch = framework.batch(item, start, 2)
+        blocks, rows, (links, others) = batch
         assert torch.equal(links[0], others[0])
         ids = item[0] if framework.name == "dgl" else item.n_id
-        torch.testing.assert_close(rows["feat"], graph.ndata["feat"][ids])
+        torch.testing.assert_close(rows[0], graph.ndata["feat"][ids])
         of_batch = {frozenset(pair) for pair in ids[links].T.tolist()}
         assert of_batch <= set(ends_of_training(task))
         given, found = [], []
 
         def compute(kept, rows, given=given):
             given += kept
-            return torch.zeros(len(rows["feat"]), 4)
+            return torch.zeros(len(rows), 4)
 
-        loss, size = task.loss(framework, item, 2, compute)
+        loss, size = task.loss(framework, batch, compute)
         assert (size, float(loss)) == (links.shape[1], pytest.approx(0.6931, abs=1e-4))
         for block, kept in zip(blocks, given, strict=True):
             before, after = (

@@ -64,7 +64,7 @@ def test_the_same_parameters_give_the_same_scores(name, kind, graph, row_normali
     whole = make_task(graph, TrainOptions(model=name))
     less = make_task(with_sums(graph, name, row_normalize), TrainOptions(model=name))
     assert (whole.preaggregated, less.preaggregated) == (False, True)
-    assert (less.num_features, less.num_classes) == (whole.num_features, whole.num_classes)
+    assert (less.widths, less.num_outputs) == (whole.widths, whole.num_outputs)
     seeds = torch.arange(graph.num_nodes)
     want = scores(framework, whole, ordinary, seeds)
     torch.testing.assert_close(scores(framework, less, early, seeds), want, rtol=1e-4, atol=1e-4)

@@ -22,7 +22,7 @@ def test_ids_are_those_of_the_masks(graph):
         mask = torch.zeros(graph.num_nodes, dtype=torch.bool)
         mask[getattr(task, part)] = True
         assert torch.equal(mask, graph.ndata[f"{part}_mask"])
-    assert (task.num_features, task.num_classes) == (8, 4)
+    assert (task.widths, task.num_outputs) == ({"_N": 8}, 4)
     assert str(task).startswith("600 vertices, 14,400 edges, 8 features, 4 classes; ")
 
 
@@ -114,7 +114,7 @@ def test_unknown_labels_outside_the_masks_are_allowed(graph):
         False
     )
     graph.ndata["label"][:5] = -1
-    assert make_task(graph, SAGE).num_classes == 4
+    assert make_task(graph, SAGE).num_outputs == 4
 
 
 def test_several_edge_types_are_refused(graph):

@@ -1,0 +1,132 @@
+"""Framework: what training takes from DGL and PyG, implemented by ``dgl/training.py`` and
+``pyg/training.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor, nn
+
+from .graph.graph import NODE_TYPE, EdgeType, Graph
+
+Field = tuple[str, str]
+"""Vertex type and name of a field."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seeds:
+    """What the batches of a loader start from, and what is read for them.
+
+    Attributes:
+        graph: Graph to sample.
+        ids: Vertices of ``node_type``, int64; without ``label`` they are edges.
+        fields: Fields read for the input nodes.
+        label: Field with the classes of the seeds. None: the seeds are edges, and each batch holds
+            a random destination for each of them.
+        node_type: Vertex type of the seeds.
+    """
+
+    graph: Graph
+    ids: Tensor
+    fields: tuple[Field, ...]
+    label: str | None
+    node_type: str = NODE_TYPE
+
+
+class Batch(NamedTuple):
+    """What a model reads of a batch, and what its outputs are compared with.
+
+    Attributes:
+        blocks: One for each hop, the first layer's first.
+        rows: Rows of the first block's sources, in the order of ``Seeds.fields``.
+        answers: The labels of seed vertices. Of seed edges their ends and those of the random
+            pairs, both ``(2, n)`` and local to the last block's destinations.
+    """
+
+    blocks: Sequence[Any]
+    rows: Sequence[Tensor]
+    answers: tuple[Tensor, ...]
+
+
+class Weights(NamedTuple):
+    """Parameters of a convolution; matrices are ``(out, in)``.
+
+    Attributes:
+        neighbours: Applied to what neighbours send.
+        own: Applied to the vertex itself, if that has a matrix of its own.
+        bias: None for ``"mean"``.
+        attention: GAT's vectors for sources and for destinations, both ``(heads, width)``.
+    """
+
+    neighbours: Tensor
+    own: Tensor | None
+    bias: Tensor | None
+    attention: tuple[Tensor, ...] = ()
+
+
+class Framework(Protocol):
+    """Adapter of a GNN framework: its convolutions, blocks and loaders.
+
+    The destinations of a block are its first sources.
+    """
+
+    name: str
+
+    def convolution(self, kind: str, in_size: int, out_size: int, heads: int = 1) -> nn.Module:
+        """A new convolution.
+
+        Args:
+            kind: ``"sage"`` is GraphSAGE's with the mean of the neighbours. ``"gcn"`` is normalised
+                by edge weights alone. ``"gat"`` adds no self-loops. ``"mean"`` is a matrix applied
+                to the neighbours' mean, without bias and without the vertex itself.
+            in_size: Width of the inputs.
+            out_size: Width of the outputs.
+            heads: Of ``"gat"``, which concatenates their outputs, ``out_size / heads`` wide each.
+        """
+
+    def weights(self, conv: Any) -> Weights:
+        """The parameters of a convolution."""
+
+    def convolve(
+        self,
+        conv: nn.Module,
+        block: Any,
+        x: Tensor,
+        *,
+        edge_type: EdgeType | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Run a convolution on the rows of a block's sources, for a row per destination.
+
+        ``edge_type`` is required where the block has several.
+        """
+
+    def num_dst(self, block: Any, node_type: str | None = None) -> int:
+        """Number of destinations; ``node_type`` is required where the block has several."""
+
+    def edges(self, block: Any) -> tuple[Tensor, Tensor]:
+        """Local sources and destinations of the edges of a block of one type, int64."""
+
+    def with_edges(self, block: Any, src: Tensor, dst: Tensor) -> Any:
+        """A block of the same vertices with other edges and no data, for :meth:`convolve`."""
+
+    def check_own_loader(self) -> None:
+        """Raise ``MissingDependencyError`` if the framework's own loader cannot run."""
+
+    def loader(self, seeds: Seeds, fanout: Sequence[int], *, own: bool, **more: Any) -> Any:
+        """A shuffling loader that yields the framework's batches.
+
+        Args:
+            seeds: What to start from and what to read.
+            fanout: Neighbours sampled per hop, the seeds' last; along each edge type.
+            own: Use the framework's own loader, not pagraph's.
+            **more: ``batch_size``, ``num_workers`` and ``device``; pagraph's options for pagraph's.
+        """
+
+    def batch(self, item: Any, seeds: Seeds, num_hops: int) -> Batch:
+        """What a loader over ``seeds`` yielded, as the models take it."""
+
+    def seed(self, seed: int) -> None:
+        """Seed the framework's own random numbers."""
