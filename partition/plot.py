@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ..report.plot import INK, RULE, SOFT, check_plot, lighten, save_figure
+from ..report.style import INK, RULE, SOFT, check_plot, lighten, save_figure
 from ..system.units import short_count
 from .report import PartitionReport
 
@@ -42,7 +42,7 @@ def save_comparison_plot(
 
 def _save(path: str | os.PathLike[str], draw: Any) -> None:
     check_plot(path, PLOT_FORMATS)
-    save_figure(path, draw, **{"axes.labelcolor": INK})
+    save_figure(path, draw)
 
 
 def _parts_figure(report: PartitionReport, title: str) -> Any:

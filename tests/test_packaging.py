@@ -24,7 +24,19 @@ pytestmark = pytest.mark.wheel
 
 ROOT = Path(os.environ.get("PAGRAPH_CHECKOUT", Path(__file__).parent.parent)).resolve()
 SITE = Path(pagraph.__file__).parent.parent
+DATA_FILES = {"pagraph/py.typed", "pagraph/report/page.html"}
 ROOMS = {"partition": "pagraph/partition", "datasets": "pagraph/datasets"}
+ALWAYS_INSTALLED = [
+    "torch",
+    "numpy",
+    "scipy",
+    "numba",
+    "networkx",
+    "click",
+    "jinja2",
+    "rich",
+    "pyyaml",
+]
 INSTALLED = any(d.name == "pagraph" for d in importlib.metadata.distributions())
 needs_install = pytest.mark.skipif(
     not INSTALLED, reason="needs pagraph to be installed, not only importable"
@@ -83,7 +95,7 @@ def test_wheel_holds_every_module_and_nothing_else(built):
     with zipfile.ZipFile(built[1]) as wheel:
         names = set(wheel.namelist())
     info = f"pagraph-{pagraph.__version__}.dist-info/"
-    assert {n for n in names if not n.startswith(info)} == checkout_modules() | {"pagraph/py.typed"}
+    assert {n for n in names if not n.startswith(info)} == checkout_modules() | DATA_FILES
     assert f"{info}licenses/LICENSE" in names
 
 
@@ -132,6 +144,7 @@ def test_sdist_holds_the_sources_once(built):
         "LICENSE",
         "partition/__init__.py",
         "pagraph/py.typed",
+        "pagraph/report/page.html",
     ):
         assert names.count(name) == 1
     assert not any(n.startswith(tuple(ROOMS.values())) for n in names)
@@ -170,7 +183,7 @@ def test_metadata():
     assert meta["Version"] == pagraph.__version__
     requires = importlib.metadata.requires("pagraph")
     always = {r.split(">=")[0] for r in requires if "extra ==" not in r}
-    assert always == {"torch", "numpy", "scipy", "numba", "networkx", "click", "rich", "pyyaml"}
+    assert always == set(ALWAYS_INSTALLED)
     assert {"dgl", "pyg", "plot", "dev"} <= set(meta.get_all("Provides-Extra"))
 
 

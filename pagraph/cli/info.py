@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
+from ..system.tables import Table
 from ..system.units import bytes_text, shortened
 from .options import memory_option
-from .terminal import print_whole, progress_bar
+from .terminal import print_table, progress_bar
 
 if TYPE_CHECKING:
     from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
@@ -80,8 +80,9 @@ def _print(
         shown = shortened(origins if origins.isprintable() else ascii(origins), _LONGEST_ORIGIN)
         console.print(f"from {shown}", soft_wrap=True)
     for edge in summary.edges:
-        console.print(_edge_table(edge, several=len(summary.edges) > 1))
-    print_whole(console, _array_table(summary.arrays, several=len(summary.edges) > 1))
+        print_table(console, _edge_table(edge, several=len(summary.edges) > 1))
+        console.print()
+    print_table(console, _array_table(summary.arrays, several=len(summary.edges) > 1))
 
 
 def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
@@ -89,47 +90,40 @@ def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
 
     title = "share of the edges that a cache of the vertices of highest degree holds"
     title = f"{shortened(edge.type)}: {edge.num_edges:,} edges; {title}" if several else title
-    table = Table(
-        title=title, caption=_oddities(edge), caption_justify="left", title_justify="left"
-    )
-    table.add_column("")
-    table.add_column("max degree", justify="right")
-    for share in CACHE_SHARES:
-        table.add_column(f"top {share:.0%}", justify="right")
+    rows = [["", "max degree", *(f"top {share:.0%}" for share in CACHE_SHARES)]]
     for label, most, shares in (
         ("in-edges sampled", edge.max_out_degree, edge.by_out_degree),
         ("out-edges sampled", edge.max_in_degree, edge.by_in_degree),
     ):
-        table.add_row(label, f"{most:,}", *(f"{share:.1%}" for share in shares))
-    return table
+        rows.append([label, f"{most:,}", *(f"{share:.1%}" for share in shares)])
+    return Table(rows, title, left=(0,), caption=_oddities(edge))
 
 
-def _oddities(edge: EdgeSummary) -> str | None:
+def _oddities(edge: EdgeSummary) -> str:
     found = ((edge.isolated, "isolated vertices"), (edge.self_loops, "self-loops"))
     words = [f"{count:,} {what}" for count, what in found if count]
     if edge.num_edges and edge.both_ways is not None:
         words.insert(
             0, "every edge goes both ways" if edge.both_ways else "not every edge goes both ways"
         )
-    return ", ".join(words) or None
+    return ", ".join(words)
 
 
 def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
-    table = Table()
-    for name in ("array", "dtype", "shape", "bytes", "where", "holds"):
-        table.add_column(name, justify="right" if name in ("bytes", "holds") else "left")
+    rows = [["array", "dtype", "shape", "bytes", "where", "holds"]]
     for array in arrays:
         owner, name = shortened(array.owner), shortened(array.name)
         name = name if array.kind == "field" else f"({name})"
-        table.add_row(
+        cells = [
             f"{owner}: {name}" if several else name,
             array.dtype if array.stored is None else f"{array.dtype} as {array.stored}",
             " x ".join(f"{size:,}" for size in array.shape),
             bytes_text(array.bytes),
             array.where,
             _content(array),
-        )
-    return table
+        ]
+        rows.append(cells)
+    return Table(rows, left=(0, 1, 2, 4))
 
 
 def _content(array: FieldSummary) -> str:

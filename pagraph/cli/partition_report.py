@@ -8,10 +8,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 
+from ..system.tables import BEST, Table
 from ..system.units import bytes_text, percent
-from .terminal import number_table, print_whole
+from .terminal import print_table
 
 if TYPE_CHECKING:
     from ..partition import PartitionReport
@@ -27,9 +28,9 @@ def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
     folder written."""
     console = Console(highlight=False, markup=False)
     console.print(f"{_head(report, title)} by {report.method}", soft_wrap=True)
-    print_whole(console, _parts(report))
+    print_table(console, _parts(report))
     if len(report.node_types) > 1:
-        print_whole(console, _types(report))
+        print_table(console, _types(report))
     console.print()
     console.print(_facts(report))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
@@ -42,7 +43,7 @@ def print_comparison(
     """Print one table of several methods; ``skipped`` says why some could not run."""
     console = Console(highlight=False, markup=False)
     console.print(_head(reports[0], title), soft_wrap=True)
-    print_whole(console, _methods(reports))
+    print_table(console, _methods(reports))
     console.print("replication, edges: of all parts / of the graph, * the lowest replication")
     console.print("train, vertices: largest part / mean")
     if any(report.lost for report in reports):
@@ -60,38 +61,33 @@ def print_comparison(
 
 def _head(report: PartitionReport, title: str) -> str:
     return (
-        f"{title}: {report.num_nodes:,} vertices, {report.num_edges:,} edges, {report.train:,} "
-        "vertices to train on; "
-        f"{report.shape_text}"
+        f"{title}: {report.num_nodes:,} vertices, {report.num_edges:,} edges, "
+        f"{report.train:,} vertices to train on; {report.shape_text}"
     )
 
 
 def _parts(report: PartitionReport) -> Table:
     columns = _columns(report)
-    table = number_table("what each part holds", ["part", *columns])
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    rows = [["part", *columns]]
     if report.num_parts <= _MOST_PARTS:
-        for part, row in enumerate(rows):
-            table.add_row(str(part), *map(_cell, columns, row))
+        for part, values in enumerate(zip(*columns.values(), strict=True)):
+            rows.append([str(part), *map(_cell, columns, values)])
     else:
         for name, choose in (("most", max), ("mean", fmean), ("least", min)):
-            table.add_row(
-                name, *(_cell(column, choose(values)) for column, values in columns.items())
-            )
+            rows.append([name, *(_cell(column, choose(columns[column])) for column in columns)])
     totals = {column: sum(values) for column, values in columns.items()}
     if report.caches is not None:
         totals[_HIT_RATE] = report.caches.hit_rate
-    table.add_section()
-    table.add_row("all", *(_cell(column, total) for column, total in totals.items()), style="bold")
-    return table
+    rows.append(["all", *map(_cell, totals, totals.values())])
+    return Table(rows, "what each part holds", has_total=True)
 
 
 def _types(report: PartitionReport) -> Table:
-    table = number_table("by vertex type", ["type", "in the graph", "in all parts", "replication"])
+    rows = [["type", "in the graph", "in all parts", "replication"]]
     for name, count in report.node_types.items():
         held = sum(part.types[name] for part in report.parts)
-        table.add_row(name, f"{count:,}", f"{held:,}", f"{report.replication_by_type[name]:.3f}")
-    return table
+        rows.append([name, f"{count:,}", f"{held:,}", f"{report.replication_by_type[name]:.3f}"])
+    return Table(rows, "by vertex type")
 
 
 _HIT_RATE = "hit rate"
@@ -121,74 +117,68 @@ def _cell(column: str, value: float) -> str:
     return percent(value) if column == _HIT_RATE else f"{value:,.0f}"
 
 
-def _facts(report: PartitionReport) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column()
+def _facts(report: PartitionReport) -> Grid:
+    """Sentences by their subject, which rich wraps beside it."""
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for subject, words in _fact_words(report).items():
+        grid.add_row(subject, words)
+    return grid
+
+
+def _fact_words(report: PartitionReport) -> dict[str, str]:
     away = report.num_nodes - report.covered
-    none = (
-        f"; {away:,} vertices ({percent(away / report.num_nodes)}) are in no part" if away else ""
-    )
-    table.add_row(
-        "replication factor",
-        f"{report.replication_factor:.3f}: vertices of all parts / of the graph{none}",
-    )
-    table.add_row(
-        "balance",
-        f"largest part / mean: train vertices {report.train_balance:.3f}, vertices "
-        f"{report.vertex_balance:.3f}",
-    )
-    table.add_row("edges kept", f"{report.edge_factor:.3f}: edges of all parts / of the graph")
-    _add_dropped(table, report)
+    replication = f"{report.replication_factor:.3f}: vertices of all parts / of the graph"
+    if away:
+        share = percent(away / report.num_nodes)
+        replication += f"; {away:,} vertices ({share}) are in no part"
+    words = {
+        "replication factor": replication,
+        "balance": f"largest part / mean: train vertices {report.train_balance:.3f}, "
+        f"vertices {report.vertex_balance:.3f}",
+        "edges kept": f"{report.edge_factor:.3f}: edges of all parts / of the graph",
+    }
+    dropped = sum(part.dropped for part in report.parts)
+    if dropped:
+        words["dropped"] = f"{dropped:,} vertices of halos"
+        if report.lost is not None:
+            share = percent(report.lost)
+            words["dropped"] += f"; {share} of the neighbours that training draws are lost"
     if report.caches is not None:
-        _add_caches(table, report.caches)
+        words |= _cache_words(report.caches)
     if report.seconds:
-        table.add_row(
-            "time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in report.seconds.items())
-        )
+        steps = report.seconds.items()
+        words["time"] = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in steps)
     if report.memory:
         step = max(report.memory, key=lambda name: report.memory[name].peak_bytes)
         use = report.memory[step]
-        text = f"at most {bytes_text(use.peak_bytes)} resident, when {step}"
-        private = (
-            ""
-            if use.private_bytes is None
-            else f"; {bytes_text(use.private_bytes)} without pages of files"
-        )
-        table.add_row("memory", text + private)
-    return table
+        words["memory"] = f"at most {bytes_text(use.peak_bytes)} resident, when {step}"
+        if use.private_bytes is not None:
+            words["memory"] += f"; {bytes_text(use.private_bytes)} without pages of files"
+    return words
 
 
-def _add_dropped(table: Table, report: PartitionReport) -> None:
-    dropped = sum(part.dropped for part in report.parts)
-    if dropped:
-        lost = (
-            ""
-            if report.lost is None
-            else f"; {percent(report.lost)} of the neighbours that training draws are lost"
-        )
-        table.add_row("dropped", f"{dropped:,} vertices of halos{lost}")
-
-
-def _add_caches(table: Table, caches: CachesReport) -> None:
-    without = f"one process with such a cache and no parts {percent(caches.whole.hit_rate)}"
-    table.add_row("hit rate", f"{percent(caches.hit_rate)} with {_caches_text(caches)}; {without}")
+def _cache_words(caches: CachesReport) -> dict[str, str]:
+    whole = f"one process with such a cache and no parts {percent(caches.whole.hit_rate)}"
+    words = {"hit rate": f"{percent(caches.hit_rate)} with {_caches_text(caches)}; {whole}"}
     if caches.jaccard is not None:
-        table.add_row(
-            "overlap",
+        words["overlap"] = (
             f"{percent(caches.shared)} of the cached vertices are in several caches; "
-            f"two caches share {percent(caches.jaccard)} of what either holds",
+            f"two caches share {percent(caches.jaccard)} of what either holds"
         )
+    return words
 
 
 def _caches_text(caches: CachesReport) -> str:
-    share, size = caches.trial.share, "" if caches.nbytes is None else bytes_text(caches.nbytes)
-    if share is not None:
-        size = f"{100 * share:.4g}% of the rows{f' ({size})' if size else ''}"
+    trial = caches.trial
+    size = "" if caches.nbytes is None else bytes_text(caches.nbytes)
+    if trial.share is not None:
+        rows = f"{100 * trial.share:.4g}% of the rows"
+        size = f"{rows} ({size})" if size else rows
     return (
-        f"a cache of {size} for each part, policy {caches.trial.policy}, fan-out "
-        f"{_fanout_text(caches.fanout)}, "
-        f"batches of {caches.trial.batch_size:,}"
+        f"a cache of {size} for each part, policy {trial.policy}, "
+        f"fan-out {_fanout_text(caches.fanout)}, batches of {trial.batch_size:,}"
     )
 
 
@@ -199,25 +189,25 @@ def _fanout_text(fanout: Sequence[int]) -> str:
 
 
 def _methods(reports: Sequence[PartitionReport]) -> Table:
-    columns = ["method", "replication", "train", "vertices", "edges"]
-    limited = any(report.lost for report in reports)
-    columns += ["lost"] if limited else []
-    columns += ["hit rate"] if reports[0].caches is not None else []
-    table = number_table("methods", [*columns, "seconds", "memory"])
-    table.columns[0].justify = "left"
     best = min(round(report.replication_factor, 3) for report in reports)
+    limited = any(report.lost for report in reports)
+    rows: list[list[str]] = []
+    head: list[str] = []
     for report in reports:
-        mark = "*" if round(report.replication_factor, 3) == best else " "
-        cells = [report.method, f"{report.replication_factor:.3f}{mark}"]
-        cells += [
-            f"{value:.3f}"
-            for value in (report.train_balance, report.vertex_balance, report.edge_factor)
-        ]
-        cells += [percent(report.lost)] if limited else []
-        cells += [] if report.caches is None else [percent(report.caches.hit_rate)]
-        cells += [
-            f"{report.seconds['dividing']:.2f}",
-            bytes_text(report.memory["dividing"].added_bytes),
-        ]
-        table.add_row(*cells)
-    return table
+        mark = BEST if round(report.replication_factor, 3) == best else " "
+        cells = {
+            "method": report.method,
+            "replication": f"{report.replication_factor:.3f}{mark}",
+            "train": f"{report.train_balance:.3f}",
+            "vertices": f"{report.vertex_balance:.3f}",
+            "edges": f"{report.edge_factor:.3f}",
+        }
+        if limited:
+            cells["lost"] = percent(report.lost)
+        if report.caches is not None:
+            cells["hit rate"] = percent(report.caches.hit_rate)
+        cells["seconds"] = f"{report.seconds['dividing']:.2f}"
+        cells["memory"] = bytes_text(report.memory["dividing"].added_bytes)
+        head = list(cells)
+        rows.append(list(cells.values()))
+    return Table([head, *rows], "methods", left=(0,))

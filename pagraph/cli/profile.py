@@ -12,15 +12,12 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from ..datasets import open_graph
 from ..graph.graph import Graph
 from ..profile import (
     DEFAULT_BUDGETS,
-    LOADING_STAGES,
-    CurveRecord,
     HitRateCurve,
     LoadingTimes,
     Recommendation,
@@ -34,24 +31,17 @@ from ..profile.budgets import FieldNames
 from ..profile.loading import SageStep
 from ..report import html_page, save_plot
 from ..report.plot import PLOT_FORMATS
-from ..report.times import WORKERS, Span, read_spans, verdict
-from ..report.words import (
-    answer,
-    best_caption,
-    best_of,
-    hop_name,
-    marked_budget,
-    recommended_cache,
-    settings_words,
-)
+from ..report.tables import hop_table, rate_table, stage_table
+from ..report.times import Span, read_spans, verdict
+from ..report.words import answer, recommended_cache, settings_words
 from ..sampling import NeighborSampler
 from ..sampling.edge_batches import EdgeBatches
 from ..sampling.negative import UniformNegatives
 from ..system.atomic import new_file, write_json
-from ..system.units import bytes_text, percent
+from ..system.units import percent
 from ..train.options import TrainOptions
 from .options import build, options_of, split_option, train_fraction_option
-from .terminal import check_outputs, number_table, print_whole, progress_bar
+from .terminal import check_outputs, print_table, progress_bar
 
 _FEATURES = "feat"
 _MASK = "train_mask"
@@ -373,10 +363,12 @@ def print_profile(
     console.print(first)
     console.print(advice)
     console.print()
-    print_whole(console, _rates(curve, best, marked_budget(recommendation)))
-    console.print(_hops(curve, best))
+    print_table(console, rate_table(curve, recommendation))
+    console.print()
+    print_table(console, hop_table(curve, best))
     if loading is not None:
-        console.print(_times(loading))
+        console.print()
+        print_table(console, stage_table(loading))
         console.print(verdict(loading), soft_wrap=True)
         if step := loading.settings.get("step"):
             console.print(f"Computing is {step}, a stand-in for your model.", soft_wrap=True)
@@ -409,70 +401,6 @@ def train_command(
     words += [f"--cache={recommended_cache(curve, recommendation)}"]
     words += [f"--cache-policy={recommendation.policy}"] if recommendation.worth_it else []
     return shlex.join(words)
-
-
-def _rates(curve: HitRateCurve, best: CurveRecord, marked: str) -> Table:
-    caption = f"* {best_caption(curve)}, > {marked}"
-    columns = ["budget", "rows", *(["bytes"] if curve.row_bytes else []), *curve.policies]
-    table = number_table(f"hit rate in {curve.unit}, %", columns, caption)
-    for records in curve.with_budget(best.budget_rows):
-        first = records[0]
-        chosen = first.budget_rows == best.budget_rows
-        best_ones = best_of(curve, records)
-        cells = [
-            f"{'> ' if chosen else ''}{percent(first.budget_fraction)}",
-            f"{first.budget_rows:,}",
-        ]
-        if first.budget_bytes is not None:
-            cells.append(bytes_text(first.budget_bytes))
-        cells += [
-            f"{100 * curve.served(r):.1f}" + ("*" if r.policy in best_ones else " ")
-            for r in records
-        ]
-        table.add_row(*cells, style="bold" if chosen else None)
-    return table
-
-
-def _hops(curve: HitRateCurve, best: CurveRecord) -> Table:
-    title = f"rows and hits by hop: {best.policy}, {percent(best.budget_fraction)}"
-    table = Table(title=title, title_justify="left")
-    for name in ("found by", "rows an epoch", "hit rate", "rows fetched"):
-        table.add_column(name, justify="left" if name == "found by" else "right")
-    for hop, (rows, rate) in enumerate(zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)):
-        table.add_row(
-            hop_name(curve, hop),
-            f"{rows:,.0f}",
-            percent(rate if rows else None),
-            f"{rows * (1 - rate):,.0f}",
-        )
-    table.add_row(
-        "all",
-        f"{curve.reads:,.0f}",
-        percent(best.hit_rate),
-        f"{curve.reads * (1 - best.hit_rate):,.0f}",
-    )
-    return table
-
-
-def _times(loading: LoadingTimes) -> Table:
-    cache = (
-        "without a cache, as advised"
-        if loading.settings.get("cache") == "0"
-        else "with the recommended cache"
-    )
-    title = f"where the time goes, {cache}: {len(loading.epochs)} epochs, seconds each"
-    table = Table(title=title, title_justify="left")
-    for name in ("stage", "first", "median", "share", "what happens in it"):
-        table.add_column(
-            name, justify="left" if name in ("stage", "what happens in it") else "right"
-        )
-    medians, first = loading.medians, loading.epochs[0]
-    for stage, words in LOADING_STAGES.items():
-        # Shares of the epoch: what threads do at the same time has none.
-        share = "" if stage in WORKERS else percent(medians[stage] / (medians["epoch"] or 1.0))
-        table.add_row(stage, f"{first.stages[stage]:.3f}", f"{medians[stage]:.3f}", share, words)
-    table.add_row("epoch", f"{first.seconds:.3f}", f"{medians['epoch']:.3f}", "", "wall time")
-    return table
 
 
 def _smallest(recommendation: Recommendation) -> str:

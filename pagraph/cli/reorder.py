@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from ..datasets import open_graph, reorder
 from ..datasets.locality import WINDOW
@@ -19,10 +18,11 @@ from ..sampling import NeighborSampler
 from ..sampling.edge_batches import EdgeBatches
 from ..sampling.negative import UniformNegatives
 from ..system.atomic import check_absent, write_json
+from ..system.tables import Table
 from ..train.options import TrainOptions
 from .options import build, options_of, split_option, train_fraction_option
 from .profile import choose_seeds
-from .terminal import file_option, number_table, print_whole, progress_bar, summary_line
+from .terminal import file_option, print_table, progress_bar, summary_line
 
 
 @click.command(name="reorder")
@@ -106,7 +106,7 @@ def command(
         )
     click.echo(summary_line(open_graph(out), out))
     console = Console(highlight=False, markup=False)
-    print_whole(console, _pages(done))
+    print_table(console, _pages(done))
     if json_file is not None:
         write_json(json_file, {"folder": str(folder), "out": str(out), **origin, **done.to_json()})
 
@@ -119,9 +119,7 @@ def _pages(done: Reordered) -> Table:
         *("batch", "after"),
         *(f"{WINDOW} batches", "after"),
     ]
-    table = number_table(
-        f"{done.batches} batches of {done.batch_size:,} seeds, by {done.by}", columns, caption
-    )
+    rows = [columns]
     for what, before in done.before.items():
         after = done.after[what]
         fields = ", ".join(sorted(set(done.fields.values()))) or "no fields"
@@ -132,5 +130,6 @@ def _pages(done: Reordered) -> Table:
             f"{after.batch_ratio:.2f}",
         ]
         cells += [f"{before.window_ratio:.2f}", f"{after.window_ratio:.2f}"]
-        table.add_row(f"{what} ({fields})" if what == "features" else what, *cells)
-    return table
+        rows.append([f"{what} ({fields})" if what == "features" else what, *cells])
+    title = f"{done.batches} batches of {done.batch_size:,} seeds, by {done.by}"
+    return Table(rows, title, caption=caption)

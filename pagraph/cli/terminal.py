@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import rich.table
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from ..system.atomic import check_writable
+from ..system.tables import Table
 from ..system.units import bytes_text
 
 if TYPE_CHECKING:
@@ -75,21 +76,32 @@ class _Lines:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def number_table(title: str, columns: list[str], caption: str | None = None) -> Table:
-    """A table of numbers, as narrow as it goes."""
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
-    table.box, table.show_edge, table.padding = SIMPLE_HEAD, False, (0, 0, 0, 1)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def print_whole(console: Console, table: Table) -> None:
-    """Print a table wider than the terminal rather than without its last digits."""
+def print_table(console: Console, table: Table) -> None:
+    """Print a table, wider than the terminal rather than without the last digits of numbers."""
+    head, *body = table.rows
+    drawn = rich.table.Table(
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 0, 0, 1),
+    )
+    for place, name in enumerate(head):
+        justify: Any = "left" if place in table.left else "right"
+        drawn.add_column(name, justify=justify, no_wrap=True)
+    for place, cells in enumerate(body):
+        is_total = table.has_total and place == len(body) - 1
+        if is_total:
+            drawn.add_section()
+        drawn.add_row(*cells, style="bold" if is_total or place in table.bold else None)
+    # Rich shortens cells that do not fit: it is told of a terminal in which they do.
     width = console.width
     wide = console.options.update(width=_WIDEST, max_width=_WIDEST)
-    console.width = max(width, Measurement.get(console, wide, table).maximum)
-    console.print(table)
+    console.width = max(width, Measurement.get(console, wide, drawn).maximum)
+    # Titles and captions of rich would be broken at the table's width.
+    if table.title:
+        console.print(table.title, style="italic")
+    console.print(drawn)
+    if table.caption:
+        console.print(table.caption, style="dim")
     console.width = width
 
 
@@ -140,7 +152,7 @@ def check_outputs(paths: Mapping[str, Path | None], plot_formats: Sequence[str])
         MissingDependencyError: A plot is wanted, without matplotlib.
     """
     if (plot := paths.get("plot")) is not None:
-        from ..report.plot import check_plot
+        from ..report.style import check_plot
 
         check_plot(plot, plot_formats)
     seen: dict[Path, str] = {}

@@ -1,64 +1,42 @@
-"""Matplotlib chart of a profile: hit rates over the budget, and hits by hop."""
+"""Charts of a profile: hit rates by budget, hits by hop, stages of epochs, a timeline. Needs
+matplotlib."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingDependencyError, how_to_install
 from ..profile import recommend
-from ..system.atomic import new_file
 from ..system.units import bytes_text, percent, short_count
-from .markup import policy_styles
+from .style import (
+    GROUND,
+    HIT,
+    MARK,
+    MISS,
+    RULE,
+    SOFT,
+    STAGE_COLORS,
+    add_tooltip,
+    check_plot,
+    lighten,
+    policy_styles,
+    save_figure,
+)
+from .times import Timeline, epoch_bars
 from .words import hop_name
 
 if TYPE_CHECKING:
-    from ..profile import CurveRecord, HitRateCurve, Recommendation
-
-__all__ = [
-    "INK",
-    "PLOT_FORMATS",
-    "RULE",
-    "SOFT",
-    "check_plot",
-    "lighten",
-    "save_figure",
-    "save_plot",
-]
+    from ..profile import CurveRecord, HitRateCurve, LoadingTimes, Recommendation
 
 PLOT_FORMATS = (".png", ".svg")
 """Endings of the files that can be drawn."""
 
-INK, SOFT, RULE, _MARK, _HIT, _MISS = (
-    "#1c2430",
-    "#566072",
-    "#d9dee6",
-    "#0a7a4b",
-    "#0072b2",
-    "#c9d4e0",
-)
-
-
-def check_plot(path: str | os.PathLike[str], formats: Sequence[str] = PLOT_FORMATS) -> None:
-    """Check that a plot can be drawn to a file, before the long work.
-
-    Raises:
-        ValueError: The file's ending is not one of ``formats``.
-        MissingDependencyError: matplotlib is not installed.
-    """
-    if Path(path).suffix.lower() not in formats:
-        raise ValueError(f"plot must end in {' or '.join(formats)}, got {os.fspath(path)!r}")
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        if error.name is not None and error.name.partition(".")[0] != "matplotlib":
-            # Matplotlib is there and something it needs is not: its own message is the better one.
-            raise
-        raise MissingDependencyError(
-            f"a plot needs matplotlib, which is not installed: {how_to_install('plot')}"
-        ) from None
+# Inches. A page scales charts to its width, and their text along: bars with long names are as wide
+# as a phone, the curves wider, whose text the style sheet enlarges there, and a timeline may be
+# scrolled.
+_CURVES_WIDTH = 6.2
+_BARS_WIDTH = 4.8
+_TIMELINE_WIDTH = 10.0
 
 
 def save_plot(
@@ -77,82 +55,112 @@ def save_plot(
         title: Name of the graph.
 
     Raises:
-        ValueError, MissingDependencyError: As :func:`check_plot`; a curve without a policy that
-            training can use.
+        ValueError: The path ends in something else, or the curve has no policy that training can
+            use.
+        MissingDependencyError: matplotlib is not installed.
         OSError: The file cannot be written.
     """
-    check_plot(path)
+    check_plot(path, PLOT_FORMATS)
     recommendation = recommendation or recommend(curve)
-    save_figure(path, lambda: _figure(curve, recommendation, title))
+    save_figure(path, lambda: profile_figure(curve, recommendation, title))
 
 
-def save_figure(path: str | os.PathLike[str], draw: Callable[[], Any], **style: Any) -> None:
-    """Draw a figure into a file, the same bytes each time; ``style`` is more of the style, by
-    matplotlib's names."""
-    from matplotlib import rc_context
-
-    suffix = Path(path).suffix.lower()
-    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
-    plain = {"font.size": 11, "text.color": INK, "axes.edgecolor": SOFT, "svg.hashsalt": "pagraph"}
-    with rc_context({**plain, **style}):
-        figure = draw()
-        with new_file(path) as file:
-            figure.savefig(file, format=suffix[1:], dpi=150, metadata=metadata)
-
-
-def lighten(axes: Any) -> None:
-    """Leave out the frame's upper and right side, and draw the others lightly."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=SOFT, labelcolor=INK)
-
-
-def _figure(curve: HitRateCurve, recommendation: Recommendation, title: str) -> Any:
-    from matplotlib.figure import Figure
-
+def profile_figure(curve: HitRateCurve, recommendation: Recommendation, title: str) -> Any:
+    """Hit rates and hops side by side, with titles and a legend: a picture that stands alone."""
     best = curve.at(recommendation.policy, recommendation.budget_rows)
-    figure = Figure(figsize=(14.0, 5.2), layout="constrained")
+    figure = _new_figure(14.0, 5.2)
     left, right = figure.subplots(1, 2, width_ratios=[4, 3])
-    figure.suptitle(
-        f"What a cache saves on {title}" if title else "What a cache saves", weight="bold"
-    )
-    _draw_curves(left, curve, best, advised=recommendation.worth_it)
+    words = f"What a cache saves on {title}" if title else "What a cache saves"
+    figure.suptitle(words, weight="bold")
+    _draw_rates(left, curve, best, advised=recommendation.worth_it)
+    _add_rate_legend(left, curve, best)
+    heading = "Hit rate by budget"
+    if not recommendation.worth_it:
+        heading += ": no cache is advised"
+    left.set_title(heading, loc="left")
     _draw_hops(right, curve, best)
-    for axes in (left, right):
-        lighten(axes)
+    right.set_title(f"Hits by hop with {best.policy}, {percent(best.budget_fraction)}", loc="left")
     return figure
 
 
-def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: bool) -> None:
-    mark = _MARK if advised else SOFT
-    for zorder, (policy, style) in enumerate(
-        reversed(policy_styles(curve.policies).items()), start=3
-    ):
+def rate_figure(curve: HitRateCurve, recommendation: Recommendation) -> Any:
+    """Hit rates alone, for a page that has their key beside them."""
+    best = curve.at(recommendation.policy, recommendation.budget_rows)
+    figure = _new_figure(_CURVES_WIDTH, 4.4)
+    _draw_rates(figure.subplots(), curve, best, advised=recommendation.worth_it)
+    return figure
+
+
+def hop_figure(curve: HitRateCurve, best: CurveRecord) -> Any:
+    """Hits by hop alone."""
+    figure = _new_figure(_BARS_WIDTH, 1.2 + 0.4 * len(curve.rows_by_hop))
+    _draw_hops(figure.subplots(), curve, best)
+    return figure
+
+
+def _new_figure(width: float, height: float) -> Any:
+    # Not pyplot, which would keep the figure and may look for a display.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _draw_rates(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: bool) -> None:
+    budget = 100 * best.budget_fraction
+    rate = 100 * curve.served(best)
+    # The policies named first lie on top of the others, and the recommended one on top of all.
+    styles = reversed(policy_styles(curve.policies).items())
+    for zorder, (policy, style) in enumerate(styles, start=3):
         records = curve.whole(policy)
+        # From no cache, which never hits.
         x = [0.0, *(100 * record.budget_fraction for record in records)]
         y = [0.0, *(100 * curve.served(record) for record in records)]
-        here = curve.at(policy, best.budget_rows)
-        width, place = (3.2, 50) if policy == best.policy else (1.8, zorder)
-        dashes = (0, [d / 1.8 for d in style.dash]) if style.dash else "solid"
-        label = f"{percent(curve.served(here))}  {policy}"
-        axes.plot(x, y, color=style.light, lw=width, ls=dashes, label=label, zorder=place)
-    axes.axvline(100 * best.budget_fraction, color=SOFT, lw=1, ls=":", zorder=1)
-    axes.plot(
-        100 * best.budget_fraction,
-        100 * curve.served(best),
-        "o",
-        ms=9,
-        color=mark,
-        mec="white",
-        mew=1.5,
-        zorder=99,
-    )
+        (line,) = axes.plot(x, y, color=style.color, lw=1.8, label=policy, zorder=zorder)
+        if style.dash:
+            # Matplotlib takes dashes in widths of the line.
+            line.set_linestyle((0, [length / 1.8 for length in style.dash]))
+        if policy == best.policy:
+            line.set(linewidth=3.2, zorder=50)
+        add_tooltip(line, policy)
+    color = MARK if advised else SOFT
+    words = "recommended" if advised else "a small cache, not advised"
+    axes.axvline(budget, color=SOFT, lw=1, ls=":", zorder=1, gid="pointer")
+    (mark,) = axes.plot(budget, rate, "o", ms=9, color=color, mec=GROUND, mew=1.5, zorder=99)
+    add_tooltip(mark, words)
     widest = max(record.budget_fraction for record in curve.whole(best.policy)) or 1.0
-    handles, labels = axes.get_legend_handles_labels()
-    order = sorted(range(len(labels)), key=lambda i: -float(labels[i].partition("%")[0]))
+    is_left = best.budget_fraction < 0.6 * widest
+    axes.annotate(
+        f"{words}: {percent(best.budget_fraction)}",
+        (budget, 0),
+        xytext=(8 if is_left else -8, 8),
+        textcoords="offset points",
+        ha="left" if is_left else "right",
+        weight="bold",
+        zorder=100,
+    )
+    axes.set(
+        xlim=(0, 101 * widest),
+        ylim=(0, 101),
+        xlabel="vertices in the cache, % of all",
+        ylabel=f"hit rate: {curve.unit} served by the cache, %",
+    )
+    axes.grid(color=RULE, lw=0.7)
+    axes.set_axisbelow(True)
+    lighten(axes)
+
+
+def _add_rate_legend(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
+    """Name the policies with their hit rates at the recommended budget, the best first."""
+    lines = {line.get_label(): line for line in axes.lines}
+    records = [curve.at(policy, best.budget_rows) for policy in curve.policies]
+    records.sort(key=curve.served, reverse=True)
+    title = f"with {percent(best.budget_fraction)}"
+    if best.budget_bytes is not None:
+        title += f", {bytes_text(best.budget_bytes)}"
     axes.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
-        title=f"with {_budget(best)}",
+        [lines[record.policy] for record in records],
+        [f"{percent(curve.served(record))}  {record.policy}" for record in records],
+        title=title,
         loc="upper left",
         # Outside: with few budgets or many policies there is no free corner.
         bbox_to_anchor=(1.01, 1.0),
@@ -161,35 +169,86 @@ def _draw_curves(axes: Any, curve: HitRateCurve, best: CurveRecord, *, advised: 
         alignment="left",
         handlelength=3,
     )
-    axes.set(
-        xlim=(0, 101 * widest),
-        ylim=(0, 101),
-        xlabel="vertices in the cache, % of all",
-        ylabel=f"hit rate: {curve.unit} served by the cache, %",
-    )
-    axes.set_title(
-        "Hit rate by budget" if advised else "Hit rate by budget: no cache is advised", loc="left"
-    )
-    axes.grid(color=RULE, lw=0.7)
-    axes.set_axisbelow(True)
-
-
-def _budget(record: CurveRecord) -> str:
-    words = percent(record.budget_fraction)
-    return words if record.budget_bytes is None else f"{words}, {bytes_text(record.budget_bytes)}"
 
 
 def _draw_hops(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
     names = [hop_name(curve, hop) for hop in range(len(curve.rows_by_hop))]
     hits = [rows * rate for rows, rate in zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)]
     misses = [rows - hit for rows, hit in zip(curve.rows_by_hop, hits, strict=True)]
-    axes.barh(names, hits, color=_HIT, height=0.6, label="from the cache")
-    axes.barh(names, misses, left=hits, color=_MISS, height=0.6, label="fetched")
+    axes.barh(names, hits, color=HIT, height=0.6, label="from the cache")
+    axes.barh(names, misses, left=hits, color=MISS, height=0.6, label="fetched")
     most = max(curve.rows_by_hop, default=0.0) or 1.0
     for place, (rows, rate) in enumerate(zip(curve.rows_by_hop, best.hit_rate_by_hop, strict=True)):
         axes.text(rows + 0.015 * most, place, percent(rate) if rows else "-", va="center")
-    axes.invert_yaxis()
+    axes.invert_yaxis()  # the seeds on top
     axes.set(xlim=(0, 1.16 * most), xlabel="rows read in an epoch")
     axes.xaxis.set_major_formatter(lambda value, _: short_count(value))
-    axes.set_title(f"Hits by hop with {best.policy}, {percent(best.budget_fraction)}", loc="left")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False)
+    lighten(axes)
+    axes.figure.legend(loc="outside lower center", ncols=2, frameon=False)
+
+
+def stage_figure(loading: LoadingTimes) -> Any:
+    """Seconds by stage, two bars for each epoch."""
+    bars = epoch_bars(loading)
+    figure = _new_figure(_BARS_WIDTH, 1.4 + 0.28 * len(bars))
+    axes = figure.subplots()
+    named: set[str] = set()
+    for place, seconds_by_stage in enumerate(bars.values()):
+        end = 0.0
+        for stage, seconds in seconds_by_stage.items():
+            # A label that begins with an underscore stays out of the legend.
+            label = f"_{stage}" if stage in named else stage
+            color = STAGE_COLORS[stage]
+            (bar,) = axes.barh(place, seconds, 0.7, end, color=color, label=label)
+            add_tooltip(bar, f"{stage}: {seconds:.3f} s")
+            end += seconds
+            named.add(stage)
+    axes.set(xlabel="seconds", yticks=range(len(bars)), yticklabels=list(bars))
+    axes.invert_yaxis()  # the first epoch on top
+    lighten(axes)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def timeline_figure(shown: Timeline) -> Any:
+    """Lanes of threads, with a bar for each stage of each batch."""
+    figure = _new_figure(_TIMELINE_WIDTH, 1.0 + 0.55 * len(shown.lanes))
+    axes = figure.subplots()
+    length = 1000 * (shown.end - shown.begin) or 1.0
+    # About how much time a digit takes on the page: wider numbers than their span are left out.
+    digit = 0.01 * length
+    for place, (name, spans) in enumerate(shown.lanes.items()):
+        axes.text(0, place - 0.38, name, va="bottom", fontsize=10)
+        for span in spans:
+            begin = 1000 * (max(span.begin, shown.begin) - shown.begin)
+            width = 1000 * (min(span.end, shown.end) - shown.begin) - begin
+            color = STAGE_COLORS[span.stage]
+            (bar,) = axes.barh(place, width, 0.6, begin, color=color, ec=GROUND, lw=0.5)
+            batch = "" if span.batch < 0 else f", batch {span.batch}"
+            add_tooltip(bar, f"{span.stage}{batch}: {1000 * (span.end - span.begin):.2f} ms")
+            number = str(span.batch)
+            if batch and span.stage != "waiting" and width > digit * (1 + len(number)):
+                middle = begin + width / 2
+                axes.text(middle, place, number, color=GROUND, ha="center", va="center", fontsize=9)
+    axes.set(
+        xlim=(0, length),
+        ylim=(len(shown.lanes) - 0.6, -0.8),
+        xlabel=f"milliseconds since batch 0 of epoch {shown.epoch + 1}",
+        yticks=[],
+    )
+    axes.grid(axis="x", color=RULE, lw=0.7)
+    axes.set_axisbelow(True)
+    lighten(axes)
+    axes.spines["left"].set_visible(False)
+    stages = dict.fromkeys(span.stage for spans in shown.lanes.values() for span in spans)
+    handles = [_patch(STAGE_COLORS[stage]) for stage in stages]
+    figure.legend(
+        handles, list(stages), loc="outside lower center", ncols=len(stages), frameon=False
+    )
+    return figure
+
+
+def _patch(color: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(color=color)

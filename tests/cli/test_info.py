@@ -63,7 +63,7 @@ def test_long_names_are_shown_whole(tmp_path):
         CliRunner().invoke(main, ["info", str(tmp_path / "papers")], env={"COLUMNS": "60"}).stdout
     )
     for etype in graph.edge_types:
-        assert f"│ {'/'.join(etype)}: (indices) " in text
+        assert f"\n {'/'.join(etype)}: (indices) " in text
 
 
 def test_does_not_wait_for_the_import_of_torch(folder):

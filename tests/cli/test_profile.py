@@ -139,7 +139,7 @@ def test_measured_with_all_outputs(folder, tmp_path):
     assert loading["medians"]["computing"] > 0 and loading["medians"]["sampling"] > 0
     page = outputs["html"].read_text()
     html.parser.HTMLParser().feed(page)
-    assert 'class="timeline"' in page and "stage-sampling" in page
+    assert 'id="timeline"' in page and "<title>sampling" in page
     assert "http:" not in page and "https:" not in page
     assert json.loads(outputs["trace"].read_text())["traceEvents"]
 

@@ -5,7 +5,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from pagraph.profile import recommend
-from pagraph.report.plot import check_plot, save_plot
+from pagraph.report.plot import PLOT_FORMATS, profile_figure, save_plot
+from pagraph.report.style import DARK, MARK, SOFT, STAGE_COLORS, check_plot, policy_styles
 
 
 @pytest.fixture
@@ -32,11 +33,9 @@ def test_png_is_an_image(curve, tmp_path, matplotlib):
 
 
 def test_what_is_drawn(curve, matplotlib):
-    from pagraph.report.plot import _figure
-
     assert recommend(curve).budget_rows == 200
-    left, right = _figure(curve, recommend(curve), "").axes
-    lines = {line.get_label().split()[-1]: line for line in left.lines if "%" in line.get_label()}
+    left, right = profile_figure(curve, recommend(curve), "").axes
+    lines = {line.get_label(): line for line in left.lines}
     assert lines["auto"].get_ydata() == pytest.approx([0, 50, 70, 90, 100])
     assert lines["degree"].get_xdata() == pytest.approx([0, 10, 20, 50, 100])
     assert [text.get_text() for text in left.get_legend().get_texts()] == [
@@ -48,21 +47,17 @@ def test_what_is_drawn(curve, matplotlib):
 
 
 def test_a_cache_that_is_not_advised_is_drawn_as_none(make_curve, matplotlib):
-    from pagraph.report.plot import _MARK, SOFT, _figure
-
     straight = make_curve(rates={"auto": (0.12, 0.23, 0.55, 1.0)})
     for of, title, colour in (
-        (make_curve(), "Hit rate by budget", _MARK),
+        (make_curve(), "Hit rate by budget", MARK),
         (straight, "Hit rate by budget: no cache is advised", SOFT),
     ):
-        left, _ = _figure(of, recommend(of), "").axes
+        left, _ = profile_figure(of, recommend(of), "").axes
         [mark] = [line for line in left.lines if line.get_marker() == "o"]
         assert left.get_title("left") == title and mark.get_color() == colour
 
 
 def test_policies_look_different():
-    from pagraph.report.markup import policy_styles
-
     names = [
         "auto",
         "degree",
@@ -78,6 +73,12 @@ def test_policies_look_different():
     styles = policy_styles(names)
     assert [*styles] == names
     assert len(set(styles.values())) == len(names)
+
+
+def test_every_colour_has_one_for_a_dark_ground(curve):
+    styles = policy_styles([*curve.policies, "mine", "yours", "theirs", "ours"])
+    assert {style.color for style in styles.values()} <= set(DARK)
+    assert set(STAGE_COLORS.values()) <= set(DARK)
 
 
 def test_without_features(make_curve, tmp_path, matplotlib):
@@ -97,8 +98,8 @@ def test_missing_matplotlib_is_said_before_the_work(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pagraph import MissingDependencyError\n"
-        "from pagraph.report.plot import check_plot\n"
-        "try: check_plot('a.png')\n"
+        "from pagraph.report.style import check_plot\n"
+        "try: check_plot('a.png', ['.png'])\n"
         "except MissingDependencyError as error: print(error)\n"
     )
     done = subprocess.run(
@@ -112,4 +113,4 @@ def test_missing_matplotlib_is_said_before_the_work(tmp_path):
 
 def test_accepted_endings(matplotlib):
     for name in ("a.png", "b.svg", "C.SVG"):
-        check_plot(name)
+        check_plot(name, PLOT_FORMATS)

@@ -1,4 +1,5 @@
 import gzip
+import itertools
 import json
 import xml.etree.ElementTree as ElementTree
 
@@ -8,52 +9,68 @@ from pagraph import FormatError
 from pagraph.report.times import Span, read_spans, timeline
 
 
-def rects(drawing):
-    return [r for r in ElementTree.fromstring(drawing).iter("rect") if "span" in r.get("class")]
-
-
 def test_shows_the_last_epoch_by_thread(spans):
-    drawing = ElementTree.fromstring(timeline(spans))
-    words = [t.text for t in drawing.iter("text")]
-    lanes = [word for word in words if "thread" in word.lower()]
-    assert lanes == [
+    shown = timeline(spans)
+    assert list(shown.lanes) == [
         "training loop (MainThread)",
-        "loader's thread worker-0",
-        "loader's thread worker-1",
+        "loader's thread (worker-0)",
+        "loader's thread (worker-1)",
     ]
-    assert "during 0.400 seconds of epoch 1" in drawing.get("aria-label")
-    assert len(rects(timeline(spans))) == 16
-
-
-def test_spans_of_a_lane_do_not_overlap_and_stay_inside(spans):
-    drawing = ElementTree.fromstring(timeline(spans))
-    width = float(drawing.get("viewBox").split()[2])
-    lanes = {}
-    for rect in rects(timeline(spans)):
-        begin = float(rect.get("x"))
-        lanes.setdefault(rect.get("y"), []).append((begin, begin + float(rect.get("width"))))
-    assert len(lanes) == 3
-    for places in lanes.values():
-        places.sort()
-        assert places[0][0] >= 0 and places[-1][1] <= width
-        assert all(
-            end <= begin + 0.02 for (_, end), (begin, _) in zip(places, places[1:], strict=False)
-        )
+    assert (shown.epoch, shown.end - shown.begin) == (1, pytest.approx(0.4))
+    assert sum(map(len, shown.lanes.values())) == 16
 
 
 def test_shows_only_the_first_batches(spans):
-    assert "during 0.200 seconds" in timeline(spans, batches=2)
-    assert len(rects(timeline(spans, batches=2))) == 8
+    shown = timeline(spans, batches=2)
+    assert shown.end - shown.begin == pytest.approx(0.2)
+    assert sum(map(len, shown.lanes.values())) == 8
 
 
 def test_waiting_for_no_batch_does_not_stretch_it(spans):
     late = Span("MainThread", "waiting", 1.5, 2.5, 1, -1)
-    assert "during 0.200 seconds" in timeline([*spans, late], batches=2)
+    shown = timeline([*spans, late], batches=2)
+    assert shown.end - shown.begin == pytest.approx(0.2)
 
 
 def test_nothing_to_show():
-    assert timeline([]) == ""
-    assert timeline([Span("main", "filling", 0.0, 1.0, 0, 0)]) == ""
+    assert timeline([]) is None
+    assert timeline([Span("main", "filling", 0.0, 1.0, 0, 0)]) is None
+
+
+def bars_by_lane(spans):
+    """Begin and end of each bar of the drawing, in milliseconds, by lane."""
+    pytest.importorskip("matplotlib")
+    from pagraph.report.plot import timeline_figure
+
+    (axes,) = timeline_figure(timeline(spans)).axes
+    lanes = {}
+    for bar in axes.patches:
+        lanes.setdefault(bar.get_y(), []).append((bar.get_x(), bar.get_x() + bar.get_width()))
+    return lanes, axes.get_xlim()
+
+
+def test_spans_of_a_lane_do_not_overlap_and_stay_inside(spans):
+    # A wait that began before the first batch is cut.
+    early = Span("MainThread", "waiting", 0.9, 1.01, 1, -1)
+    lanes, (left, right) = bars_by_lane([*spans, early])
+    assert len(lanes) == 3
+    assert all(
+        left <= begin <= end <= right + 1e-6 for bars in lanes.values() for begin, end in bars
+    )
+    for bars in bars_by_lane(spans)[0].values():
+        bars.sort()
+        assert all(end <= begin + 0.02 for (_, end), (begin, _) in itertools.pairwise(bars))
+
+
+def test_spans_say_what_they_are_where_one_points(spans):
+    pytest.importorskip("matplotlib")
+    from pagraph.report.plot import timeline_figure
+    from pagraph.report.style import svg_figure
+
+    _, drawing = svg_figure(lambda: timeline_figure(timeline(spans)))
+    titles = [t.text for t in ElementTree.fromstring(drawing).iter("title")]
+    assert len(titles) == 16
+    assert titles.count("gathering, batch 3: 40.00 ms") == 1
 
 
 @pytest.mark.parametrize("compress", [False, True])
