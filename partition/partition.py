@@ -3,7 +3,6 @@ each part holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,52 +11,10 @@ from torch import Tensor
 from ..graph.graph import Graph
 from .numbering import Numbering, merged
 
-__all__ = ["MAX_HOPS", "PartVertices", "Partition", "Progress", "Ticks", "vertices_within"]
+__all__ = ["MAX_HOPS", "PartVertices", "Partition", "vertices_within"]
 
 MAX_HOPS = 253
 """Largest number of hops, which are counted in one byte."""
-
-Progress = Callable[[int, int], None]
-"""Callback that gets the work done so far and the whole of it."""
-
-
-class Ticks:
-    """Progress counter for steps that may end before all of their work was needed; ``whole`` is the
-    most of all steps.
-
-    Example:
-        >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
-        >>> ticks.step(6)
-        0 of 10
-        >>> ticks.add(2)
-        2 of 10
-        >>> ticks.step(4)
-        6 of 10
-        >>> ticks.finish()
-        10 of 10
-    """
-
-    def __init__(self, progress: Progress | None, whole: int) -> None:
-        self._progress = progress
-        self._whole = whole
-        self._done = self._end = 0
-
-    def step(self, work: int) -> None:
-        """End the step before and begin one of at most so much work."""
-        self._tell(self._end, self._end + work)
-
-    def add(self, count: int) -> None:
-        """Count so much more of the step as done; without any step, of the whole."""
-        self._tell(min(self._done + count, self._end or self._whole), self._end)
-
-    def finish(self) -> None:
-        """Count everything as done."""
-        self._tell(self._whole, self._end)
-
-    def _tell(self, done: int, end: int) -> None:
-        self._done, self._end = done, end
-        if self._progress is not None:
-            self._progress(done, self._whole)
 
 
 @dataclass(frozen=True, eq=False)

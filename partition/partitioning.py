@@ -11,11 +11,12 @@ from torch import Tensor
 from ..graph.field_value import mask_of
 from ..graph.graph import Graph
 from ..system.checks import as_integer
+from ..system.progress import Progress
 from .limit import limit_replication
 from .methods import resolve_method
 from .methods.halo import HaloSearch
 from .numbering import Numbering, merged
-from .partition import MAX_HOPS, Partition, Progress
+from .partition import MAX_HOPS, Partition
 
 __all__ = ["PartitionOptions", "draw_train", "partition_graph", "train_ids", "train_type"]
 

@@ -15,10 +15,10 @@ from ..datasets.opening import open_graph
 from ..errors import FormatError
 from ..graph.field_value import mask_of
 from ..graph.graph import Graph
+from ..system.progress import Progress
 from .manifest import SPLITS, PartitionManifest, train_digest
 from .opening import Part, open_manifest, open_part
 from .part_check import Finding, check_edges, check_fields, check_vertices
-from .partition import Progress
 from .source import locate_source, open_source
 
 __all__ = ["Verification", "check_evaluation", "check_training", "verify_partition"]

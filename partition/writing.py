@@ -18,10 +18,11 @@ from ..datasets.opening import folder_form
 from ..graph.field_value import mask_of, stored_row_bytes
 from ..graph.graph import EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
+from ..system.progress import Progress, Ticks
 from .extract import PartEdges, PartStructure, SelectedRows, extract_part, nearest_part
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder, train_digest
 from .numbering import of_type
-from .partition import Partition, PartVertices, Progress, Ticks
+from .partition import Partition, PartVertices
 from .source import SourceEntry, describe_source
 
 __all__ = [

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...graph.graph import CSC, Graph
-from ..partition import Progress
+from ...system.progress import Progress
 
 __all__ = ["hash_parts", "paper_parts"]
 
