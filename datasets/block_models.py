@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor
 from ..graph.graph import CSC, EdgeType, Graph, id_dtype
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer, as_integers
+from ..system.progress import Progress
 from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
 from .random_fields import bit_rows, check_fractions, for_ranges, label_rows, mask_rows, normal_rows
 
@@ -45,7 +45,7 @@ def sbm(
     feature_noise: float = 0.45,
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Graph:
     """Generate an undirected graph (both directions stored) whose labels a GNN can learn and an MLP
     cannot.
@@ -159,7 +159,7 @@ def draw_edges(
     homophily: float,
     count: int,
     key: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Ids, Ids]:
     """Draw ``count`` edges, repeated ones included: a pair of blocks, then a vertex of each by its
     weight."""
@@ -253,7 +253,7 @@ def citation(
     feature_noise: float = 0.45,
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Graph:
     """Generate a heterograph whose papers' fields of study a relational GNN can learn and an MLP
     cannot.
@@ -363,7 +363,7 @@ def _structure(
     drawn: dict[EdgeType, int],
     homophily: float,
     key: int,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> dict[EdgeType, CSC]:
     """Draw the CSC of every edge type; a reverse type has the edge ids of the type that it
     reverses."""
@@ -383,7 +383,5 @@ def _structure(
     return result
 
 
-def _tell(
-    progress: Callable[[int, int], None], before: int, total: int, done: int, _all: int
-) -> None:
+def _tell(progress: Progress, before: int, total: int, done: int, _all: int) -> None:
     progress(before + done, total)

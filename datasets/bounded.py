@@ -4,19 +4,18 @@ steps."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..graph.graph import Graph
 from ..system.atomic import new_folder
 from ..system.budget import work_memory
+from ..system.progress import Progress
 from .column_files import Scratch
 from .edge_sort import LEAST_ROOM, EdgeStream, sort_edges
 from .native import Rows, write_into
 
 __all__ = ["room_of", "step_of", "write_edges"]
-
-Progress = Callable[[int, int], None]
 
 # One part in this many; the others are for kernels, and pieces of files on their way.
 _WORKING_SHARE = 2

@@ -16,6 +16,7 @@ import torch
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, EdgeType, Graph
 from ..system.budget import check_fits
+from ..system.progress import Progress
 from .bounded import step_of
 from .column_files import Scratch
 from .edge_rows import (
@@ -32,7 +33,7 @@ from .edges import ANY_ID, build_graph, check_count, check_size, count_nodes, mi
 from .numbers import NumberColumn, NumberField
 from .original_ids import word_rows
 from .spooled_rows import SpooledEdges, SpooledRows
-from .text_blocks import Progress, arrow, first_line, read_blocks, require_arrow
+from .text_blocks import arrow, first_line, read_blocks, require_arrow
 
 __all__ = ["read_edge_list", "read_konect", "read_parquet", "store_edge_list"]
 

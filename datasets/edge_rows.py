@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from ..errors import FormatError
 from ..system.budget import check_fits
+from ..system.progress import Progress
 from .column_files import extended
 from .numbers import NumberColumn, NumberField
-from .text_blocks import Block, Path, Progress, arrow, first_line, read_blocks, separator_of
+from .text_blocks import Block, Path, arrow, first_line, read_blocks, separator_of
 
 __all__ = [
     *(

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..graph.csc import CSC, id_dtype
+from ..system.progress import Progress, Ticks
 from ..system.threads import usable_cpus
 from .column_files import ColumnFile, Scratch
-from .native import Progress, Ticks
 
 __all__ = ["LEAST_ROOM", "EdgeStream", "in_order", "sort_edges"]
 
@@ -170,7 +170,7 @@ class _Sort:
         self._most = max(1, share // _SORT_ROW_BYTES)
         most_rows = edges.num_edges * (2 if mirrored else 1)
         self._dtype = _id_dtype(edges.num_nodes, most_rows)
-        self._tell = Ticks(progress, edges.num_edges + most_rows)
+        self._tell = Ticks(progress, edges.num_edges + most_rows).add
 
     def csc(self) -> CSC:
         """Fill the buckets, sort them and put them behind each other."""

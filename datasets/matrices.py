@@ -16,6 +16,7 @@ from ..errors import FormatError
 from ..graph.fields import is_single
 from ..graph.graph import Graph
 from ..system.budget import check_fits
+from ..system.progress import Progress
 from .arrays import (
     UNREADABLE,
     array_tensor,
@@ -29,7 +30,7 @@ from .arrays import (
 from .edge_rows import EdgeRows, read_integers
 from .edges import build_graph, check_count, check_size
 from .numbers import NumberColumn, NumberField, number_array
-from .text_blocks import Progress, first_line, read_blocks
+from .text_blocks import first_line, read_blocks
 
 __all__ = ["dense", "load_sparse", "read_benchmark", "read_matrix_market", "read_scipy"]
 

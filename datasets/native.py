@@ -24,13 +24,13 @@ from ..graph.row_form import WIDE, Decoding
 from ..graph.stored_rows import IndexedRows, NarrowingRows, NarrowRows
 from ..system.atomic import is_unfinished, new_folder
 from ..system.files import named_path, open_plain
+from ..system.progress import Progress, Ticks
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 __all__ = [
     *(
         "ArrayWriter",
         "Rows",
-        "Ticks",
         "Written",
         "check_storable",
         "check_sum",
@@ -206,23 +206,6 @@ def check_sum(folder: Path, entry: ArrayEntry, read: Written | None = None) -> N
         )
 
 
-Progress = Callable[[int, int], None]
-"""Called with the work done so far and the whole of it."""
-
-
-class Ticks:
-    """Adds up a work in pieces for the ``progress`` of the whole; called with the size of each
-    piece."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._done, self._total = progress, 0, total
-
-    def __call__(self, count: int) -> None:
-        self._done = min(self._done + count, self._total)
-        if self._progress is not None:
-            self._progress(self._done, self._total)
-
-
 def write_graph(
     graph: Graph,
     folder: str | os.PathLike[str],
@@ -304,7 +287,7 @@ class _Writer:
         total = sum(
             math.prod(rows.shape) * rows.dtype.itemsize for rows, _ in map(_as_stored, arrays)
         )
-        self._arrays = ArrayWriter(folder, Ticks(progress, total))
+        self._arrays = ArrayWriter(folder, Ticks(progress, total).add)
 
     def node_type(self, name: str) -> NodeEntry:
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
@@ -365,7 +348,7 @@ def open_native(
     manifest = Manifest.read(path)
     if verify:
         entries = manifest.arrays()
-        read = Ticks(progress, sum(entry.bytes for entry in entries))
+        read = Ticks(progress, sum(entry.bytes for entry in entries)).add
         for entry in entries:
             check_sum(path, entry, read)
     try:

@@ -18,13 +18,14 @@ from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
 from ..system.files import check_inside, check_links
+from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import one_column, read_numbers
 from .edge_rows import read_integers
 from .edges import check_size, mirror
 from .ogb_arrays import EdgeArrays, RawArrays
 from .opening import PARTS
-from .text_blocks import Progress, read_blocks
+from .text_blocks import read_blocks
 
 __all__ = ["is_ogb", "read_ogb", "read_ogb_arrays", "write_ogb"]
 

@@ -12,11 +12,12 @@ from ..errors import FormatError
 from ..graph.graph import Graph
 from ..system.atomic import is_unfinished
 from ..system.files import check_inside, named_path
+from ..system.progress import Progress
 from .arrays import map_or_read
 from .edges import check_count
 from .manifest import MANIFEST
 from .matrices import dense, load_sparse
-from .native import Progress, open_native
+from .native import open_native
 
 __all__ = [
     "ADJACENCY",

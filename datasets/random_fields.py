@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..system.progress import Progress
 from .opening import PARTS
 
 __all__ = [
@@ -181,7 +182,7 @@ def for_ranges(
     total: int,
     run: Callable[[int, int], None],
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Call ``run(begin, end)`` for ranges that cover ``[0, total)``, in threads and any order:
     kernels release the GIL; ``progress`` is called in this thread."""

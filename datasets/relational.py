@@ -4,7 +4,6 @@ known degree."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor
 from ..graph.graph import CSC, EdgeType, Graph
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer, as_integers
+from ..system.progress import Progress
 from .block_models import noisy_features, power_weights
 from .random_fields import bit_rows, label_rows, normal_rows
 
@@ -37,7 +37,7 @@ def shop(
     persistence: float = 0.85,
     num_features: int = 16,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Graph:
     """Generate a shop's database: each table is a vertex type, each foreign key an edge type in
     both directions.

@@ -15,9 +15,10 @@ from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import num_seeds
 from ..system.atomic import check_absent
 from ..system.budget import work_memory
+from ..system.progress import Progress, Ticks
 from .locality import PagesRead, sample_rows
 from .moved_graph import new_indptr, write_moved
-from .native import Progress, Ticks, check_storable
+from .native import check_storable
 from .orders import ORDERS, vertex_places
 from .original_ids import ORIGINAL_ID
 
@@ -130,7 +131,7 @@ def reorder(
     check_absent(folder)
     budget = _check(graph, by, seeds, sampler, memory)
     json.dumps(dict(origin or {}))  # before the long work
-    ticks = Ticks(progress, _work(graph, by, sampler))
+    ticks = Ticks(progress, _work(graph, by, sampler)).add
     for etype in graph.edge_types:
         graph.csc_of(etype).validate()
         ticks(graph.csc_of(etype).indices.nbytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer, as_integers
+from ..system.progress import Progress
 from .bounded import write_edges
 from .edges import Ids, check_simple, drop_repeats, graph_of, mirror
 from .native import Rows
@@ -46,7 +47,7 @@ def rmat(
     memory: int | str | None = None,
     store: str | None = None,
     origin: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Graph:
     """Generate a graph with ``2**scale`` vertices and a few of very high degree; ids are scrambled.
 
@@ -200,7 +201,7 @@ class _Edges:
         self._fill(begin, src, dst)
         return src, dst
 
-    def drawn(self, progress: Callable[[int, int], None] | None) -> tuple[Ids, Ids]:
+    def drawn(self, progress: Progress | None) -> tuple[Ids, Ids]:
         """Draw all edges, in threads."""
         src, dst = self._empty(self.num_edges)
         for_ranges(

@@ -13,6 +13,7 @@ from ..errors import FormatError
 from ..graph.graph import Graph
 from ..system.atomic import new_folder
 from ..system.budget import in_memory
+from ..system.progress import Progress
 from .arrays import TEXTS, UNREADABLE, npz_members
 from .bounded import room_of, step_of
 from .column_files import Scratch
@@ -187,7 +188,7 @@ def read_graph(
     val: VertexSet | None = None,
     test: VertexSet | None = None,
     memory: int | str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Graph:
     """Read a graph from a folder or file of any supported form; fields keep the names they have in
     DGL.
@@ -243,7 +244,7 @@ def import_graph(
     memory: int | str | None = None,
     store: str | None = None,
     origin: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Graph:
     """Write a graph from elsewhere as a native folder, whole or not at all; opens it.

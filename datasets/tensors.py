@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ..errors import FormatError
 from ..graph.csc import check_range
 from ..graph.fields import is_single
 from ..graph.graph import Graph
+from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import array_tensor, left_behind, load_npz, map_or_read, one_column, unread_npz
 from .column_files import Scratch
@@ -81,7 +82,7 @@ def store_edge_index(
     *,
     num_nodes: int | None = None,
     undirected: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Graph:
     """Read ``edge_index`` from a ``.npy`` file as :func:`read_edge_index` does, in ``room`` bytes
     of memory: edges stay in the file and in others."""

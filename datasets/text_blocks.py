@@ -15,12 +15,12 @@ from typing import IO, Any
 
 from ..errors import FormatError, MissingDependencyError, how_to_install
 from ..system.files import open_plain
+from ..system.progress import Progress
 
 __all__ = [
     *(
         "Block",
         "Path",
-        "Progress",
         "arrow",
         "first_line",
         "read_blocks",
@@ -46,8 +46,6 @@ _BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
 _HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
 
 Path = str | os.PathLike[str]
-Progress = Callable[[int, int], None]
-"""Called with the bytes read and the file's size."""
 
 
 @dataclass(frozen=True)

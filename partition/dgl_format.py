@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ..graph.graph import EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
+from ..system.progress import Progress
 from .extract import PartStructure, SelectedRows, extract_structure, vertex_owners
-from .partition import MAX_HOPS, Partition, Progress, vertices_within
+from .partition import MAX_HOPS, Partition, vertices_within
 
 ORIGINAL_ID = "orig_id"
 """Field with the source's id of each vertex and edge, which DGL's numbering shuffles."""

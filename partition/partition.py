@@ -3,7 +3,7 @@ each part holds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -20,47 +20,6 @@ UNREACHED = 255
 """Mark of a vertex whose hop is not known yet; the kernel ``mark_sources`` looks for it."""
 LEFT_OUT = 254
 """Mark of a vertex that is never reached."""
-
-Progress = Callable[[int, int], None]
-"""Callback that gets the work done so far and the whole of it."""
-
-
-class Ticks:
-    """Progress counter for steps that may end early; ``whole`` is the most work of all steps.
-
-    Example:
-        >>> ticks = Ticks(lambda done, whole: print(done, "of", whole), 10)
-        >>> ticks.step(6)
-        0 of 10
-        >>> ticks.add(2)
-        2 of 10
-        >>> ticks.step(4)
-        6 of 10
-        >>> ticks.finish()
-        10 of 10
-    """
-
-    def __init__(self, progress: Progress | None, whole: int) -> None:
-        self._progress = progress
-        self._whole = whole
-        self._done = self._end = 0
-
-    def step(self, work: int) -> None:
-        """End the current step and begin one of at most ``work``."""
-        self._tell(self._end, self._end + work)
-
-    def add(self, count: int) -> None:
-        """Count more of the step as done; without any step, of the whole."""
-        self._tell(min(self._done + count, self._end or self._whole), self._end)
-
-    def finish(self) -> None:
-        """Count everything as done."""
-        self._tell(self._whole, self._end)
-
-    def _tell(self, done: int, end: int) -> None:
-        self._done, self._end = done, end
-        if self._progress is not None:
-            self._progress(done, self._whole)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from torch import Tensor
 from ..graph.fields import mask_of
 from ..graph.graph import Graph
 from ..system.checks import as_integer
+from ..system.progress import Progress
 from .limit import limit_replication
 from .methods import resolve_method
 from .methods.halo import HaloSearch
-from .partition import MAX_HOPS, Numbering, Partition, Progress, merged
+from .partition import MAX_HOPS, Numbering, Partition, merged
 
 _MASK = "train_mask"
 _EVALUATION = ("source", "parts")

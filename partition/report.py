@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..system.progress import Progress, Ticks
 from .cache_trial import CacheTrial, CacheUse
 from .extract import extract_structure
-from .partition import Partition, PartVertices, Progress
+from .partition import Partition, PartVertices
 from .steps import MemoryUse
 
 
@@ -282,7 +283,7 @@ def describe(
     graph = partition.graph
     count: Callable[[], object] | None = None
     if cache is not None:
-        count = _counter(partition, cache, progress, with_whole=whole is None)
+        count = _ticks(partition, cache, progress, with_whole=whole is None).add
         whole = whole or cache_of_whole(partition, cache, progress=count)
     covered = torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
     parts = []
@@ -364,14 +365,11 @@ def _describe_part(
     return report, replace(use, ids=numbers[use.ids])
 
 
-def _counter(
+def _ticks(
     partition: Partition, cache: CacheTrial, progress: Progress | None, *, with_whole: bool
-) -> Callable[[], object] | None:
-    """Callback that counts the batches of all threads and of all graphs that are sampled."""
-    if progress is None:
-        return None
+) -> Ticks:
+    """Counts the batches of all graphs that are sampled."""
     sizes = partition.parts.bincount(minlength=partition.num_parts).tolist()
-    sizes += [len(partition.train)] if with_whole else []
-    total = sum(-(-size // cache.batch_size) for size in sizes)
-    done = itertools.count(1)  # threads share it: its next() is atomic
-    return lambda: progress(next(done), total)
+    if with_whole:
+        sizes.append(len(partition.train))
+    return Ticks(progress, sum(-(-size // cache.batch_size) for size in sizes))

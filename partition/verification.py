@@ -15,10 +15,10 @@ from ..datasets.opening import open_graph
 from ..errors import FormatError
 from ..graph.fields import mask_of
 from ..graph.graph import Graph
+from ..system.progress import Progress
 from .manifest import SPLITS, PartitionManifest, train_digest
 from .opening import Part, open_manifest, open_part
 from .part_check import Finding, check_part
-from .partition import Progress
 from .source import locate_source, open_source
 
 _NO_HOP = 255  # above every hop, which end at 253

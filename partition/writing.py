@@ -18,9 +18,10 @@ from ..datasets.opening import folder_form
 from ..graph.fields import mask_of, stored_row_bytes
 from ..graph.graph import EdgeType, Graph
 from ..system.atomic import check_absent, new_folder
+from ..system.progress import Progress, Ticks
 from .extract import PartEdges, PartFields, PartStructure, extract_part, nearest_part
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder, train_digest
-from .partition import Partition, PartVertices, Progress, Ticks, of_type
+from .partition import Partition, PartVertices, of_type
 from .source import SourceEntry, describe_source
 
 OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")

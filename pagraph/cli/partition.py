@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,7 @@ from ..partition.steps import Steps
 from ..partition.writing import FEATURES, check_fields, check_out
 from ..system.atomic import check_absent, check_writable, write_json
 from ..system.budget import Budget, memory_budget, work_memory
+from ..system.progress import Progress
 from ..system.units import in_mebibytes
 from .options import build, memory_option, options_of, split_option, train_fraction_option
 from .partition_report import print_comparison, print_partition
@@ -427,9 +427,7 @@ def _check_out(out: Path, folder: Path) -> None:
         raise click.ClickException(str(error)) from None
 
 
-def _write(
-    partition: Partition, out: Path, work: Work, progress: Callable[[int, int], None] | None
-) -> None:
+def _write(partition: Partition, out: Path, work: Work, progress: Progress | None) -> None:
     """Write the parts in the wanted format, whole or not at all."""
     if work.form != "native":
         write = write_dgl if work.form == "dgl" else write_pagraph_partition

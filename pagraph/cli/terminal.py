@@ -16,9 +16,11 @@ import rich.table
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
 from ..system.atomic import check_writable
+from ..system.progress import Progress
 from ..system.tables import Table
 from ..system.units import bytes_text
 
@@ -31,9 +33,7 @@ _LINE_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def progress_bar(
-    description: str, *, console: Console | None = None
-) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(description: str, *, console: Console | None = None) -> Iterator[Progress]:
     """Show how far a long work is, and the time left, on standard error or on ``console``.
 
     On a terminal a bar, elsewhere a line every 10 seconds, so that a short work says nothing in a
@@ -50,7 +50,7 @@ def progress_bar(
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Bars(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

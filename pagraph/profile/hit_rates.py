@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from ..sampling.edge_batches import EdgeBatches
 from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.order import SeedOrder
 from ..system.checks import as_integer
+from ..system.progress import Progress, Ticks
 from .budgets import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes
 from .compared import ADAPTIVE, ORACLE, Compared
 from .curve import HitRateCurve
@@ -53,7 +53,7 @@ def hit_rate_curve(
     fields: FieldNames | None = None,
     labels: FieldNames = (),
     memory: int | str | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> HitRateCurve:
     """Sample real epochs and compute the hit rate that every policy would have reached with every
     budget.
@@ -121,7 +121,8 @@ def hit_rate_curve(
         "drop_last": drop_last,
         "threads": threads,
     }
-    given["progress"] = _counter(progress, batches * (epochs + sum(compared.ideals.values())))
+    ticks = Ticks(progress, batches * (epochs + sum(compared.ideals.values())))
+    given["progress"] = ticks.add
     count = partial(count_accesses, graph, seeds, sampler, **given)
     clock, ranks = _Clock(), _Rankings(graph, seeds, sampler, batch_size, seed)
     tally = Tally(sizes, [*asked, *grid], threads)
@@ -185,16 +186,6 @@ def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
         ntype: replace(Ranking.of_reads(counts.reads(ntype)), per_epoch=False)
         for ntype in counts.node_types
     }
-
-
-def _counter(
-    progress: Callable[[int, int], object] | None, total: int
-) -> Callable[[], object] | None:
-    """A callback that counts the batches of all threads; None without ``progress``."""
-    if progress is None:
-        return None
-    done = itertools.count(1)  # next() of it is atomic
-    return lambda: progress(next(done), total)
 
 
 class _Clock:

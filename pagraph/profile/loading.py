@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..loader import Loader
 from ..system.checks import as_integer
+from ..system.progress import Progress
 from .budgets import check_fields
 from .seeds import check_seeds
 
@@ -106,7 +107,7 @@ def measure_loading(
     seed: int = 0,
     compute: Callable[[MiniBatch], object] | None = None,
     trace: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> LoadingTimes:
     """Time a :class:`pagraph.Loader` over whole epochs, by stage.
 
@@ -179,7 +180,7 @@ def _epoch(
     number: int,
     epochs: int,
     compute: Callable[[MiniBatch], object] | None,
-    progress: Callable[[int, int], object] | None,
+    progress: Progress | None,
 ) -> EpochTimes:
     computing = 0.0
     begin = _now(loader.device)

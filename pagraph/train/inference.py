@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..datasets.native import Progress, Ticks, check_storable
+from ..datasets.native import check_storable
 from ..features.field import row_reader
 from ..graph.csc import CSC
 from ..graph.fields import FieldValue
@@ -24,6 +24,7 @@ from ..graph.mapped import map_npy
 from ..graph.minibatch import Block
 from ..system.atomic import new_file
 from ..system.budget import memory_bytes
+from ..system.progress import Progress, Ticks
 from ..system.spill import spilled
 from ..system.units import in_mebibytes, shortened
 from .windows import SourceWindows, most_in_edges
@@ -282,7 +283,7 @@ class _Plan:
             stage.shape, stage.dtype, x = tuple(y.shape[1:]), y.dtype, y
 
     def run(self, progress: Progress | None) -> Tensor:
-        tick = Ticks(progress, self._count * len(self._stages))
+        tick = Ticks(progress, self._count * len(self._stages)).add
         rows: FieldValue = self._rows
         held = 0  # bytes of the rows, where they are an output in memory
         for i, stage in enumerate(self._stages):

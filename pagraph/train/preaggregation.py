@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..datasets.native import Progress, write_graph
+from ..datasets.native import write_graph
 from ..features.disk import on_disk
 from ..features.field import row_reader
 from ..graph.csc import check_range
@@ -19,6 +19,7 @@ from ..graph.graph import Graph
 from ..graph.stored_rows import NarrowRows
 from ..system.atomic import check_absent
 from ..system.budget import work_memory
+from ..system.progress import Progress
 from ..system.units import shortened
 from .windows import SourceWindows, Window, least_room
 

@@ -20,7 +20,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ...graph.graph import Graph
-from ..partition import Progress
+from ...system.progress import Progress
 from .auto import auto_bytes, auto_parts
 from .halo import halo_parts
 from .metis import METIS_EDGE_BYTES, metis_parts

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...graph.csc import CSC
 from ...graph.graph import Graph
-from ..partition import Progress, Ticks
+from ...system.progress import Progress, Ticks
 from .halo import LEVELS, PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
 from .metis import (
     METIS_EDGE_BYTES,

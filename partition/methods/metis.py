@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...errors import MissingDependencyError, how_to_install
 from ...graph.graph import Graph
-from ..partition import Progress
+from ...system.progress import Progress
 from .balancing import balance_parts, deal_out
 
 METIS_EDGE_BYTES = 240

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...graph.graph import CSC, Graph
-from ..partition import Progress
+from ...system.progress import Progress
 
 _STEPS = 64  # calls of the kernel, about: progress is reported between them
 
