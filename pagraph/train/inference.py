@@ -367,7 +367,7 @@ def _runs(indptr: Tensor, begin: int, end: int, at_once: int) -> Iterator[tuple[
 def _block(csc: CSC, begin: int, end: int, place: Tensor) -> Block:
     """The block of a run of vertices, with all of their in-edges; ``place`` is as the kernel wants
     it."""
-    from . import _windows
+    from . import _neighbor_rows
 
     first, last = int(csc.indptr[begin]), int(csc.indptr[end])
     sources = torch.empty(
@@ -375,7 +375,7 @@ def _block(csc: CSC, begin: int, end: int, place: Tensor) -> Block:
     )
     local = torch.empty(last - first, dtype=csc.indptr.dtype, device="cpu")
     arrays = (place.numpy(), sources.numpy(), local.numpy())
-    count = _windows.number_sources(csc.indptr.numpy(), csc.indices.numpy(), begin, end, *arrays)
+    count = _neighbor_rows.number_sources(csc.indptr.numpy(), csc.indices.numpy(), begin, end, *arrays)
     positions = torch.arange(first, last, dtype=csc.indptr.dtype, device="cpu")
     return Block(
         csc.indptr[begin : end + 1] - first, local, sources[:count], positions, end - begin

@@ -84,10 +84,10 @@ def needed_vertices(csc: CSC, ids: Tensor, hops: int) -> list[Tensor] | None:
 
 def _mark_sources(csc: CSC, vertices: Tensor, mask: Tensor) -> None:
     """Set ``mask`` for some vertices, ascending, and all of their sources."""
-    from . import _layer_pass
+    from . import _neighbor_rows
 
     for indptr, indices, run in _edge_runs(csc, vertices):
-        _layer_pass.mark_sources(
+        _neighbor_rows.mark_sources(
             indptr.numpy(), indices.numpy(), vertices[run].numpy(), mask.numpy()
         )
 
@@ -276,7 +276,7 @@ class LayerPass:
 
         ``own``, if given, is filled with what the targets, which are all vertices, keep.
         """
-        from . import _layer_pass
+        from . import _neighbor_rows
 
         csc, width = self._csc, self._model.sizes[i + 1]
         most = max(_LEAST_ROWS, room // (_FLOAT * (width + _SPARSE) + 8))
@@ -305,7 +305,7 @@ class LayerPass:
         end = 0
         while end < csc.num_dst and most:
             begin = end
-            end, count = _layer_pass.take_marked(mask.numpy(), begin, place.numpy(), found.numpy())
+            end, count = _neighbor_rows.take_marked(mask.numpy(), begin, place.numpy(), found.numpy())
             self._send(i, inputs, found[:count], sent[:count])
             yield self._block(i, begin, end, place, sent[:count])
 
@@ -342,14 +342,14 @@ class _Sums:
         self, block: _Block, edges: tuple[Tensor, Tensor], targets: Tensor, part: slice
     ) -> None:
         """Add a block's rows to the sums of a part of the vertices."""
-        from . import _layer_pass
+        from . import _neighbor_rows
 
         indptr, indices, ids, place, sent = (
             each.numpy() for each in (*edges, targets[part], block.place, block.rows)
         )
         rows = indptr, indices, ids, block.begin, block.end, place
         if not self._own.shape[1]:
-            _layer_pass.add_block(
+            _neighbor_rows.add_block(
                 *rows, sent, self._looped, self._counts[part].numpy(), self._out[part].numpy()
             )
             return
@@ -358,7 +358,7 @@ class _Sums:
             *(each[part] for each in (self._own, self._most, self._totals, self._out)),
         )
         scores, own, most, totals, out = (each.numpy() for each in state)
-        _layer_pass.add_attended(*rows, scores, own, sent, most, totals, out)
+        _neighbor_rows.add_attended(*rows, scores, own, sent, most, totals, out)
 
     def scale(self, norm: Tensor | None) -> None:
         """Turn sums into means, for GCN times the normalisation, for GAT over the weights."""

@@ -213,7 +213,7 @@ class NeighborSums:
         self, window: Window, begin: int, offsets: Tensor, edges: slice, out: Tensor
     ) -> None:
         """Add the rows of a run of edges to the sums, which begin at vertex ``begin``."""
-        from . import _preaggregation
+        from . import _neighbor_rows
 
         ids = self._csc.indices[edges].clone()
         check_range("indices", ids, self._csc.num_src)
@@ -229,7 +229,7 @@ class NeighborSums:
                 rows.index_select(0, ids).float(),
                 torch.arange(len(ids), dtype=ids.dtype, device="cpu"),
             )
-        _preaggregation.add_rows(
+        _neighbor_rows.add_weighted(
             offsets.numpy(), ids.numpy(), weights.numpy(), rows.numpy(), out.numpy()
         )
 

@@ -99,7 +99,7 @@ class SourceWindows:
         return self._now
 
     def _next(self, vertex: int, kept: Tensor) -> Window:
-        from . import _windows
+        from . import _neighbor_rows
 
         csc, now = self._csc, self._now
         if self._found is None:
@@ -110,11 +110,11 @@ class SourceWindows:
             )
         place, found = self._place.numpy(), self._found.numpy()
         if now is not None and now.ids is not None:
-            _windows.clear_places(now.ids.numpy(), place)
+            _neighbor_rows.clear_places(now.ids.numpy(), place)
         edges = (csc.indptr.numpy(), csc.indices.numpy())
-        end, count = _windows.take_sources(*edges, vertex, csc.num_dst, place, found)
+        end, count = _neighbor_rows.take_sources(*edges, vertex, csc.num_dst, place, found)
         found[:count].sort()
-        _windows.set_places(found[:count], place)
+        _neighbor_rows.set_places(found[:count], place)
         ids = self._found[:count]
         return Window(vertex, end, self._read(ids, kept), ids, self._place)
 
@@ -158,6 +158,6 @@ def least_room(csc: CSC, width: int) -> int:
 
 def most_in_edges(csc: CSC) -> int:
     """The largest in-degree; 0 without vertices."""
-    from . import _windows
+    from . import _neighbor_rows
 
-    return int(_windows.most_in_edges(csc.indptr.numpy()))
+    return int(_neighbor_rows.most_in_edges(csc.indptr.numpy()))
