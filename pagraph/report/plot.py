@@ -37,6 +37,7 @@ PLOT_FORMATS = (".png", ".svg")
 _CURVES_WIDTH = 6.2
 _BARS_WIDTH = 4.8
 _TIMELINE_WIDTH = 10.0
+_NARROW_LEGEND: dict[str, Any] = {"columnspacing": 1.0, "handlelength": 1.2, "handletextpad": 0.5}
 
 
 def save_plot(
@@ -190,7 +191,7 @@ def _draw_hops(axes: Any, curve: HitRateCurve, best: CurveRecord) -> None:
 def stage_figure(loading: LoadingTimes) -> Any:
     """Seconds by stage, two bars for each epoch."""
     bars = epoch_bars(loading)
-    figure = _new_figure(_BARS_WIDTH, 1.4 + 0.28 * len(bars))
+    figure = _new_figure(_BARS_WIDTH, 1.8 + 0.28 * len(bars))
     axes = figure.subplots()
     named: set[str] = set()
     for place, seconds_by_stage in enumerate(bars.values()):
@@ -206,7 +207,8 @@ def stage_figure(loading: LoadingTimes) -> Any:
     axes.set(xlabel="seconds", yticks=range(len(bars)), yticklabels=list(bars))
     axes.invert_yaxis()  # the first epoch on top
     lighten(axes)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    # Three columns: with four the legend of all stages is wider than the bars, and cut off.
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, **_NARROW_LEGEND)
     return figure
 
 
@@ -243,7 +245,12 @@ def timeline_figure(shown: Timeline) -> Any:
     stages = dict.fromkeys(span.stage for spans in shown.lanes.values() for span in spans)
     handles = [_patch(STAGE_COLORS[stage]) for stage in stages]
     figure.legend(
-        handles, list(stages), loc="outside lower center", ncols=len(stages), frameon=False
+        handles,
+        list(stages),
+        loc="outside lower center",
+        ncols=min(len(stages), 5),
+        frameon=False,
+        **_NARROW_LEGEND,
     )
     return figure
 
