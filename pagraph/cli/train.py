@@ -134,8 +134,10 @@ def _report(
         click.echo("\n".join(["", *comparison_lines(*results.values())]))
     if json_file is None:
         return
-    reports = {name: json_report(result, folder, split, work) for name, result in results.items()}
-    write_json(json_file, reports if len(reports) > 1 else reports.popitem()[1])
+    reports = {}
+    for name, result in results.items():
+        reports[name] = json_report(result, folder, split, work)
+    write_json(json_file, reports if len(reports) > 1 else reports[name])
 
 
 def _options(

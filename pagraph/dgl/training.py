@@ -102,8 +102,8 @@ class _DGL:
             )
         ids = seeds.ids if seeds.graph.is_homogeneous else {seeds.node_type: seeds.ids}
         loader = _DGLsLoader if own else DataLoader
-        # DGL's structure, int64 copies of all edges, is made only when DGL's own loader asks for it:
-        # ours samples from the arrays of `seeds.graph`.
+        # DGL's structure, int64 copies of all edges, is made only when DGL's own loader asks for
+        # it: ours samples from the arrays of `seeds.graph`.
         return loader(dgl_graph(seeds.graph), ids, sampler, shuffle=True, **more)
 
     def batch(self, item: Any, seeds: Seeds, num_hops: int) -> Batch:
@@ -111,8 +111,9 @@ class _DGL:
         sources = blocks[0].srcnodes
         rows = [sources[ntype].data[name] for ntype, name in seeds.fields]
         if seeds.label is None:
-            # Input nodes, graphs of the edges and of the random pairs, blocks.
-            answers = tuple(torch.stack(pairs.edges()).long() for pairs in item[1:3])
+            # DGL gives a graph of the seed edges, and one of the random pairs.
+            _, links, others, _ = item
+            answers = tuple(torch.stack(pairs.edges()).long() for pairs in (links, others))
         else:
             answers = (blocks[-1].dstnodes[seeds.node_type].data[seeds.label],)
         return Batch(blocks, rows, answers)
@@ -172,7 +173,8 @@ def _normalised(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor]:
         src, dst = block.to_pyg()
         weights = scales[block.src_nodes.cpu()].to(x.device)[src]
         if layer._norm == "both":
-            weights = weights * block.indptr.diff().clamp(min=1).float().rsqrt()[dst]
+            in_degrees = block.indptr.diff().clamp(min=1)
+            weights = weights * in_degrees.float().rsqrt()[dst]
         rows: Tensor = plain(block.to_dgl(), x, edge_weight=weights)
         return rows
 

@@ -237,7 +237,8 @@ def _uncounted_blocks(
             count = int(torch.searchsorted(pairs[1], known[dst_type]))
             drawn[etype] = pairs[:, :count]
             if count:
-                after[src_type] = max(after[src_type], 1 + int(pairs[0, :count].max()))
+                last = int(pairs[0, :count].max())
+                after[src_type] = max(after[src_type], 1 + last)
         blocks.insert(0, PyGBlock(drawn, known))
         known = after
     return blocks
@@ -303,9 +304,11 @@ def _normalised(layer: Any, csc: CSC) -> Callable[[Block, Tensor], Tensor]:
         edges = block.to_pyg()
         if loops:
             own = torch.arange(block.num_dst, device=edges.device)
-            edges = torch.cat([edges[:, edges[0] != edges[1]], own.expand(2, -1)], 1)
+            others = edges[:, edges[0] != edges[1]]
+            edges = torch.cat([others, own.expand(2, -1)], 1)
         scale = scales[block.src_nodes.cpu()].to(x.device)
-        rows: Tensor = plain(x, edges, scale[edges[0]] * scale[edges[1]])
+        src, dst = edges
+        rows: Tensor = plain(x, edges, scale[src] * scale[dst])
         return rows[: block.num_dst]
 
     return call

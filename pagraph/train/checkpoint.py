@@ -142,7 +142,8 @@ class Checkpoint:
             OtherProcessError: Another process failed.
         """
         world = self._world
-        found = world.gather(world.together(lambda: self._read() if self._writes else None))
+        own = world.together(lambda: self._read() if self._writes else None)
+        found = world.gather(own)
         # A machine may have been cut off before it wrote the last epoch.
         newest = max(filter(None, found), key=lambda state: len(state["records"]), default=None)
         if newest is None:
@@ -219,4 +220,5 @@ def _random_state(device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def _record(saved: dict[str, Any]) -> EpochRecord:
-    return EpochRecord(**{**saved, "ranks": tuple(RankRecord(**rank) for rank in saved["ranks"])})
+    ranks = tuple(RankRecord(**rank) for rank in saved["ranks"])
+    return EpochRecord(**{**saved, "ranks": ranks})

@@ -128,7 +128,8 @@ def hetero_part_task(part: Part, options: TrainOptions) -> HeteroTask:
     """
     _check_options(options)
     ids = {name: getattr(part, name) for name in SETS}
-    return _task(part.graph, options, part.train_type, ids, part.manifest.node_types, is_part=True)
+    counts = part.manifest.node_types
+    return _task(part.graph, options, part.train_type, ids, counts, is_part=True)
 
 
 def whole_evaluation(graph: Graph, options: TrainOptions, target: str) -> tuple[Evaluation, int]:
@@ -180,6 +181,7 @@ def _task(
             numbers = graph.node_fields(ntype)["global_ids"]
         read.set_field(VERTICES, numbers, node_type=ntype)
     read.set_field(LABELS, labels, node_type=target)
+    every = torch.cat([ids[name] for name in SETS])
     return HeteroTask(
         graph=read,
         source=read,
@@ -187,7 +189,7 @@ def _task(
         val=ids["val"],
         test=ids["test"],
         widths=shape.widths,
-        num_outputs=count_classes(labels, torch.cat([ids[name] for name in SETS])),
+        num_outputs=count_classes(labels, every),
         node_type=target,
         shape=shape,
     )

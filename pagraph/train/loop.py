@@ -104,7 +104,7 @@ def train(
         loader=loader,
         learner=learner,
         optimizer=optimizer,
-        # Every step averages over all processes: one that made fewer would leave the others waiting.
+        # Every step averages over all processes: they would wait for one that made fewer.
         steps=-(-max(sizes) // options.batch_size),
         # The sum over ranks r of n_r / N times r's mean is the mean over all N vertices. Processes
         # average, that is divide the sum by their number.

@@ -78,8 +78,9 @@ def glorot_(matrix: Tensor, gain: float = 1.0) -> None:
 
     The numbers are drawn on the CPU: one seed gives the same weights on every device.
     """
+    drawn = nn.init.xavier_uniform_(torch.empty(matrix.shape, device="cpu"), gain)
     with torch.no_grad():
-        matrix.copy_(nn.init.xavier_uniform_(torch.empty(matrix.shape, device="cpu"), gain))
+        matrix.copy_(drawn)
 
 
 class BlockModel(nn.Module):
@@ -162,7 +163,8 @@ class BlockModel(nn.Module):
         if self.preaggregated:
             # GraphSAGE has a vertex's features and its neighbours' mean. GCN has one field, whose
             # sum contains the vertex itself; its `kept` is the bias whatever the rows.
-            x: Tensor = self.dropout((self.kept(0, rows[0]) + self.sent(0, rows[-1])).relu())
+            summed = self.kept(0, rows[0]) + self.sent(0, rows[-1])
+            x: Tensor = self.dropout(summed.relu())
             return x
         return normalize(rows[0], p=1.0, dim=1) if self.row_normalize else rows[0]
 

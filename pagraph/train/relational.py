@@ -167,7 +167,8 @@ class RelationalSAGE(nn.Module):
         self.sizes = tuple(sizes)
         self.row_normalize = row_normalize
         self.dropout = nn.Dropout(dropout)
-        width: dict[str, int] = {**shape.widths, **dict.fromkeys(shape.embedded, sizes[0])}
+        width = dict(shape.widths)
+        width |= dict.fromkeys(shape.embedded, sizes[0])
         layers = []
         # What the frameworks draw themselves differs, and is replaced below.
         with torch.random.fork_rng(devices=[]):
@@ -206,4 +207,5 @@ class RelationalSAGE(nn.Module):
             table = self.embeddings[list(self.shape.embedded).index(ntype)]
             embedded: Tensor = table(rows.long())
             return embedded
-        return normalize(rows.float(), p=1.0, dim=1) if self.row_normalize else rows.float()
+        features = rows.float()
+        return normalize(features, p=1.0, dim=1) if self.row_normalize else features

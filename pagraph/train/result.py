@@ -138,7 +138,7 @@ class TrainResult:
         """The first epoch with the highest validation accuracy, or AUC of links."""
         # The last epoch is always evaluated. Of equal ones `max` takes the first.
         evaluated = [record for record in self.epochs if record.val]
-        return max(evaluated, key=lambda record: next(iter((record.val or {}).values())))
+        return max(evaluated, key=_first_metric)
 
     @property
     def val_accuracy(self) -> float:
@@ -177,6 +177,11 @@ class TrainResult:
         report["ranks"] = [_rank_json(ranks) for ranks in by_rank]
         report["settings"] = asdict(self.options)
         return report
+
+
+def _first_metric(record: EpochRecord) -> float:
+    """The validation metric that decides which epoch is the best."""
+    return next(iter((record.val or {}).values()))
 
 
 def _rank_json(records: Sequence[RankRecord]) -> dict[str, Any]:

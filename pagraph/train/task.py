@@ -99,12 +99,11 @@ class Task:
         return cross_entropy(model(batch.blocks, *batch.rows), labels), len(labels)
 
     def __str__(self) -> str:
-        graph = self._described_graph()
-        seeds = self._described_seeds()
-        return (
-            f"{graph}; {len(self.train):,} {seeds} to train on, {self.val.shape[-1]:,} to validate, "
-            f"{self.test.shape[-1]:,} to test"
-        )
+        train = f"{len(self.train):,} {self._described_seeds()} to train on"
+        # The last dimension: links have two ends.
+        val = f"{self.val.shape[-1]:,} to validate"
+        test = f"{self.test.shape[-1]:,} to test"
+        return f"{self._described_graph()}; {train}, {val}, {test}"
 
     def _described_graph(self) -> str:
         graph = self.graph
@@ -174,6 +173,7 @@ def prepare_task(
     source = Graph(graph.csc, ndata=fields)
     if options.model == "gcn" and norm is None:
         norm = whole_norm(graph)
+    every = torch.cat([ids[name] for name in SETS])
     return Task(
         graph=sampled_graph(source, norm),
         source=source,
@@ -181,7 +181,7 @@ def prepare_task(
         val=ids["val"],
         test=ids["test"],
         widths={NODE_TYPE: fields[names[0]].shape[1]},
-        num_outputs=count_classes(fields[LABELS], torch.cat([ids[name] for name in SETS])),
+        num_outputs=count_classes(fields[LABELS], every),
         preaggregated=names != [FEATURES],
         norm=norm,
     )
@@ -234,9 +234,11 @@ def whole_norm(graph: Graph) -> Tensor:
 def gcn_norm(in_degrees: Tensor, out_degrees: Tensor) -> Tensor:
     """``1 / sqrt(out-degree)`` and ``sqrt(in-degree)`` of every vertex, shape ``(num_nodes, 2)``,
     float32."""
-    # Kipf and Welling (2017), equation 2, sum h_u / sqrt(d_u d_v) over the in-neighbours u of v. The
-    # models take means, which divide by d_v: what remains to be multiplied is sqrt(d_v).
-    return torch.stack([out_degrees.float().clamp(min=1).rsqrt(), in_degrees.float().sqrt()], dim=1)
+    # Kipf and Welling (2017), equation 2: the sum of h_u / sqrt(d_u d_v) over the in-neighbours u
+    # of v. The models take means, which divide by d_v: what is left to multiply by is sqrt(d_v).
+    sent = out_degrees.float().clamp(min=1).rsqrt()
+    received = in_degrees.float().sqrt()
+    return torch.stack([sent, received], dim=1)
 
 
 def looped(csc: CSC) -> CSC:
@@ -246,7 +248,9 @@ def looped(csc: CSC) -> CSC:
     src = csc.indices
     dst = csc.destinations()
     kept = src != dst
-    looped = CSC.from_coo(torch.cat([src[kept], loops]), torch.cat([dst[kept], loops]), csc.num_dst)
+    src = torch.cat([src[kept], loops])
+    dst = torch.cat([dst[kept], loops])
+    looped = CSC.from_coo(src, dst, csc.num_dst)
     # Without the ids of `from_coo`: edges are numbered by position, which costs no read.
     return CSC(looped.indptr, looped.indices, csc.num_src)
 
