@@ -12,6 +12,7 @@ def count_buckets(rows, column, low, shift, counts):
     ``counts``."""
     for i in range(len(rows)):
         bucket = (rows[i, column] - low) >> shift
+        # A file of rows may have been changed while it was there: never count outside.
         check_id(bucket, len(counts))
         counts[bucket] += 1
 
@@ -60,6 +61,7 @@ def take_distinct(keys, num_src, counts, src):
     for i in range(len(keys)):
         if i > 0 and keys[i] == keys[i - 1]:
             continue
+        # Division takes longer than anything else here, and keys of a row follow each other.
         if keys[i] - begin >= num_src:
             row = keys[i] // num_src
             begin = row * num_src

@@ -30,28 +30,6 @@ from .column_files import ColumnFile, MemoryColumn, Scratch
 from .numbers import NumberColumn, NumberField, first_wide
 from .text_blocks import arrow, read_columns, require_arrow
 
-__all__ = [
-    *(
-        "TEXTS",
-        "UNREADABLE",
-        "array_tensor",
-        "bool_mask",
-        "check_npz",
-        "has_ending",
-        "left_behind",
-        "load_npz",
-    ),
-    *(
-        "map_or_read",
-        "npz_members",
-        "one_column",
-        "parquet_values",
-        "read_array",
-        "read_numbers",
-        "unread_npz",
-    ),
-]
-
 TEXTS = tuple(
     f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2")
 )

@@ -20,17 +20,6 @@ from ..system.progress import Progress
 from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
 from .random_fields import bit_rows, check_fractions, for_ranges, label_rows, mask_rows, normal_rows
 
-__all__ = [
-    "Blocks",
-    "alias_tables",
-    "citation",
-    "draw_edges",
-    "noisy_features",
-    "pair_shares",
-    "power_weights",
-    "sbm",
-]
-
 _MAX_NODES = 2**31 - 1
 
 

@@ -15,10 +15,10 @@ from .column_files import Scratch
 from .edge_sort import LEAST_ROOM, EdgeStream, sort_edges
 from .native import Rows, write_into
 
-__all__ = ["room_of", "step_of", "write_edges"]
-
-# One part in this many; the others are for kernels, and pieces of files on their way.
+# Half of the memory is for edges in work. The other half is for compiled kernels, and for pieces of
+# files on their way to the disk.
 _WORKING_SHARE = 2
+# Steps of different units share one bar, which counts in millionths of the work.
 _TICKS = 10**6
 
 
@@ -72,7 +72,9 @@ def write_edges(
         origin: Where the graph is from, for people.
         progress: Called with the work done and all of it.
     """
-    room, fields = room_of(memory), dict(computed or {})
+    room = room_of(memory)
+    fields = dict(computed or {})
+    # Scratch files lie in the new folder, which vanishes with a run that is killed.
     with new_folder(folder) as part, Scratch(part) as scratch:
         step = step_of(progress, 0, 0.5)
         graph = Graph(

@@ -16,11 +16,12 @@ from torch import Tensor
 from ..graph.mapped import map_npy
 from .native import npy_header
 
-__all__ = ["ColumnFile", "MemoryColumn", "Scratch", "extended"]
-
 Column = npt.NDArray[Any]
 
-_HEADER_BYTES = 128  # of every 1-D array, whose header is written when its length is known
+# Room for the header of an ``.npy`` file, which every 1-D array has in these bytes. It is written
+# last, as it says the length.
+_HEADER_BYTES = 128
+# Numbers at a time when a column changes its dtype: 8 MiB.
 _COPY_ITEMS = 2**20
 
 
@@ -74,8 +75,10 @@ def extended(values: Column, more: Column) -> Column:
         and len(more)
         and not (more.min() >= -(2**31) and more.max() < 2**31)
     ):
+        # Once: the column stays wide from here on.
         values = values.astype(np.int64)
     begin = len(values)
+    # Without the check of references, which counts the caller's too: no view is handed out.
     values.resize(begin + len(more), refcheck=False)
     values[begin:] = more
     return values
@@ -131,6 +134,7 @@ class ColumnFile:
 
     def append(self, values: Column) -> None:
         """Write numbers behind the others."""
+        # Numbers of a wider dtype may all fit; looking at them is cheaper than a wider file.
         wider = len(values) > 0 and self.dtype == np.int32 != values.dtype
         if wider and not (values.min() >= -(2**31) and values.max() < 2**31):
             self.cast(np.int64)
@@ -150,6 +154,7 @@ class ColumnFile:
         was flushed."""
         offset = _HEADER_BYTES + begin * self.dtype.itemsize
         values = np.fromfile(self.path, self.dtype, end - begin, offset=offset)
+        # `fromfile` returns what there is, without a word.
         if len(values) != end - begin:
             raise OSError(
                 f"{self.path} must hold {end} numbers, it was shortened to {begin + len(values)}"
@@ -165,8 +170,10 @@ class ColumnFile:
         for begin in range(0, self._count, _COPY_ITEMS):
             other.append(self.read(begin, min(begin + _COPY_ITEMS, self._count)))
         self._file.close()
+        # The open file moves along with its name.
         os.replace(other.path, self.path)
-        self._file, self.dtype = other._file, other.dtype
+        self._file = other._file
+        self.dtype = other.dtype
 
     def mapped(self) -> Tensor:
         """Take the numbers as a tensor over the file, which has no name any more and goes with the
@@ -177,9 +184,11 @@ class ColumnFile:
         assert len(header) == _HEADER_BYTES
         self._file.write(header)
         self._file.flush()
+        # An empty file cannot be mapped.
         tensor = (
             map_npy(self.path) if self._count else torch.from_numpy(np.empty(0, dtype=self.dtype))
         )
+        # The mapping keeps the file alive without its name, and no run that is killed leaves it.
         self.remove()
         return tensor
 

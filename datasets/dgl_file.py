@@ -21,8 +21,6 @@ from ..graph.graph import EdgeType, Graph
 from .arrays import bool_mask
 from .edges import check_size
 
-__all__ = ["load_saved_graph", "read_dgl"]
-
 _FILE, _HETEROGRAPH = 0xDD2E4FF046B4A13F, 0xDD589FBE35224ABF
 _IMMUTABLE, _RELATION = 0xDD3C5FFE20046ABF, 0xDD2E60F0F6B4A127
 _COO, _CSR, _ARRAY = 0xDD61FFD305DFF127, 0xDD6CD31205DFF127, 0xDD5E40F096B4A13F

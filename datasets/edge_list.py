@@ -35,8 +35,6 @@ from .original_ids import word_rows
 from .spooled_rows import SpooledEdges, SpooledRows
 from .text_blocks import arrow, first_line, read_blocks, require_arrow
 
-__all__ = ["read_edge_list", "read_konect", "read_parquet", "store_edge_list"]
-
 LEFT_TO_RIGHT: EdgeType = ("left", "to", "right")
 RIGHT_TO_LEFT: EdgeType = ("right", "rev_to", "left")
 

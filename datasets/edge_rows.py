@@ -20,19 +20,6 @@ from .column_files import extended
 from .numbers import NumberColumn, NumberField
 from .text_blocks import Block, Path, arrow, first_line, read_blocks, separator_of
 
-__all__ = [
-    *(
-        "SOURCE_WORDS",
-        "TARGET_WORDS",
-        "WORD_BYTES",
-        "EdgeRows",
-        "NotIntegersError",
-        "WeightColumn",
-        "read_integers",
-    ),
-    "read_words",
-]
-
 _FIELD_BYTES = 32
 WORD_BYTES = 240
 """Of a word of 16 letters, measured: 154 in the dictionary, 232 while the words are sorted."""

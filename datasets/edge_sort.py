@@ -17,8 +17,6 @@ from ..system.progress import Progress, Ticks
 from ..system.threads import usable_cpus
 from .column_files import ColumnFile, Scratch
 
-__all__ = ["LEAST_ROOM", "EdgeStream", "in_order", "sort_edges"]
-
 Ids = npt.NDArray[Any]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,12 +24,19 @@ R = TypeVar("R")
 LEAST_ROOM = 64 * 2**20
 """Fewest bytes that :func:`sort_edges` works in."""
 
+# Each worker has a chunk or a bucket in memory: more of them would leave each too little of the room.
 _MOST_WORKERS = 8
-_AHEAD = 2  # results that wait for their turn beside those that are worked on
+# Results that wait for their turn, besides those that are worked on. They come in order, so that one
+# slow bucket would otherwise stop the other workers.
+_AHEAD = 2
 _CHUNK_EDGES = 2**20
-_CHUNK_EDGE_BYTES = 128  # at most: ends, turned ends and rows of both, of 8 bytes each
-_SORT_ROW_BYTES = 64  # at most: row, key, copies of them, results
-_BUCKET_ROWS = 2**22  # more are sorted no faster: their destinations leave the processor's caches
+# At most, for an edge of a chunk: both ends, both ends turned round, and rows of both, 8 bytes each.
+_CHUNK_EDGE_BYTES = 128
+# At most, for a row of a bucket: the row, its key, copies of both, and the results.
+_SORT_ROW_BYTES = 64
+# Larger buckets are sorted no faster: their destinations leave the processor's caches.
+_BUCKET_ROWS = 2**22
+# One open file for each bucket and direction; a process may usually have 1,024.
 _MOST_BUCKETS = 256
 
 
@@ -92,6 +97,7 @@ def in_order(run: Callable[[T], R], items: Iterable[T], workers: int) -> Iterato
             while waiting:
                 yield waiting.popleft().result()
         finally:
+            # A reader that stops early, or an error: what has not begun need not be done.
             for future in waiting:
                 future.cancel()
 
@@ -139,7 +145,8 @@ class _Rows:
 
     def append_to(self, files: Sequence[ColumnFile]) -> None:
         """Write the rows of each bucket to its file."""
-        flat, width = self.rows.reshape(-1), self.rows.shape[1]
+        flat = self.rows.reshape(-1)
+        width = self.rows.shape[1]
         for number, file in enumerate(files):
             file.append(flat[self.starts[number] * width : self.starts[number + 1] * width])
 
@@ -162,14 +169,21 @@ class _Sort:
         numbered: bool,
         progress: Progress | None,
     ) -> None:
-        self._edges, self._scratch = edges, scratch
-        self._mirrored, self._simple, self._width = mirrored, simple, 3 if numbered else 2
+        self._edges = edges
+        self._scratch = scratch
+        self._mirrored = mirrored
+        self._simple = simple
+        # Columns of a row: destination, source, and the edge's number where ids are kept.
+        self._width = 3 if numbered else 2
         self._workers = min(usable_cpus(), _MOST_WORKERS)
+        # Equal shares for what is worked on, what waits, and what is being written.
         share = room // (self._workers + _AHEAD + 1)
         self._chunk = max(1, min(_CHUNK_EDGES, share // _CHUNK_EDGE_BYTES))
         self._most = max(1, share // _SORT_ROW_BYTES)
         most_rows = edges.num_edges * (2 if mirrored else 1)
+        # Of the most edges there can be: how many are dropped shows only in the end.
         self._dtype = _id_dtype(edges.num_nodes, most_rows)
+        # Every edge is moved twice: into its bucket, and to its place.
         self._tell = Ticks(progress, edges.num_edges + most_rows).add
 
     def csc(self) -> CSC:
@@ -177,6 +191,7 @@ class _Sort:
         count = self._edges.num_nodes
         indptr, indices, numbers = (self._scratch.column(self._dtype) for _ in range(3))
         indptr.append(np.zeros(1, dtype=self._dtype))
+        # Whether the edges were in order already: then a place is its own id, and none are stored.
         in_place = True
         for bucket, blocks, counts in in_order(
             self._sorted, self._fitting(self._filled()), self._workers
@@ -190,6 +205,7 @@ class _Sort:
             if counts is not None:
                 indptr.append((before + np.cumsum(counts)).astype(self._dtype))
             elif bucket.src.stop == count:
+                # Of a destination that was divided by sources, the last part ends the row.
                 indptr.append(np.array([len(indices)], dtype=self._dtype))
             bucket.remove()
             self._tell(bucket.rows)
@@ -211,6 +227,8 @@ class _Sort:
         for begin, (groups, found) in zip(
             begins, in_order(self._placed(shift), begins, self._workers), strict=True
         ):
+            # Reverse edges are numbered behind all edges, in their order and without self-loops.
+            # How many loops came before a chunk is known only here, where chunks are in order.
             if self._mirrored and self._width == 3:
                 groups[1].rows[:, 2] += total + begin - loops
             for group, direction in zip(groups, files, strict=True):
@@ -227,6 +245,7 @@ class _Sort:
             src, dst = self._edges.read(begin, min(begin + self._chunk, self._edges.num_edges))
             if not (self._mirrored or self._simple):
                 return [self._by_bucket(self._rows(src, dst, begin), 0, 0, shift)], 0
+            # A self-loop is its own reverse edge, and no edge of a simple graph.
             keep = src != dst
             sources, targets = src[keep], dst[keep]
             ends = (sources, targets) if self._simple else (src, dst)
@@ -240,7 +259,8 @@ class _Sort:
     def _rows(self, src: Ids, dst: Ids, first: int) -> Ids:
         """Rows of edges whose numbers begin at ``first``."""
         rows = np.empty((len(src), self._width), dtype=self._dtype)
-        rows[:, 0], rows[:, 1] = dst, src
+        rows[:, 0] = dst
+        rows[:, 1] = src
         if self._width == 3:
             rows[:, 2] = np.arange(first, first + len(src), dtype=self._dtype)
         return rows
@@ -258,6 +278,7 @@ class _Sort:
 
     def _fitting(self, buckets: Iterable[_Bucket]) -> Iterator[_Bucket]:
         """The buckets, with smaller ones in place of those that cannot be sorted in memory."""
+        # Ends: each division halves the ids at least, and a bucket of one pair of ids is the last.
         for bucket in buckets:
             if bucket.rows <= self._most or self._is_last(bucket):
                 yield bucket
@@ -272,6 +293,7 @@ class _Sort:
     def _divided(self, bucket: _Bucket) -> list[_Bucket]:
         """Buckets of parts of a bucket's destinations, or of the sources of its only
         destination."""
+        # A hub's edges may not fit into memory by themselves: they are divided by their sources.
         keys, column = (bucket.dst, 0) if len(bucket.dst) > 1 else (bucket.src, 1)
         shift = self._shift(len(keys), bucket.rows)
         files = self._files(len(keys), shift)
@@ -283,6 +305,7 @@ class _Sort:
     def _shift(self, keys: int, rows: int) -> int:
         """Base-2 logarithm of the ids in a bucket, for buckets that are half full if ids are
         equally frequent."""
+        # Half full: degrees differ, and a bucket that does not fit is written once more.
         wanted = -(-2 * rows // min(self._most, _BUCKET_ROWS))
         number = max(2 if rows > self._most else 1, min(_MOST_BUCKETS, wanted))
         return max(0, (keys - 1).bit_length() - (number - 1).bit_length())
@@ -295,8 +318,11 @@ class _Sort:
         self, src: range, dst: range, shift: int, files: list[list[ColumnFile]]
     ) -> list[_Bucket]:
         """Buckets over files for each direction, in the order of the ids that were divided."""
-        keys, size, found = dst if len(dst) > 1 else src, 1 << shift, []
+        keys = dst if len(dst) > 1 else src
+        size = 1 << shift
+        found = []
         for number, parts in enumerate(zip(*files, strict=True)):
+            # Divided buckets may be many: only those that are being filled stay open.
             for part in parts:
                 part.close()
             low = keys.start + number * size
@@ -314,16 +340,18 @@ class _Sort:
 
         if self._is_last(bucket):
             return bucket, self._in_blocks(bucket), None
-        rows, low = bucket.read(), bucket.dst.start
+        rows = bucket.read()
+        low = bucket.dst.start
         counts = np.zeros(len(bucket.dst), dtype=np.int64)
         src = np.empty(len(rows), dtype=self._dtype)
         if self._simple:
             keys = np.empty(len(rows), dtype=np.int64)
             _edge_sort.fill_keys(rows, low, self._edges.num_nodes, keys)
-            del rows
+            del rows  # before the sort takes memory of its own
             keys.sort()
             found = _edge_sort.take_distinct(keys, self._edges.num_nodes, counts, src)
             return bucket, [(src[:found], None)], counts if len(bucket.dst) > 1 else None
+        # A counting sort is stable: edges of one vertex stay in the order of the file.
         numbers = np.empty(len(rows) if self._width == 3 else 0, dtype=self._dtype)
         _edge_sort.count_buckets(rows, 0, low, 0, counts)
         _edge_sort.fill_bucket(rows, low, np.cumsum(counts) - counts, src, numbers)

@@ -16,19 +16,6 @@ from ..graph.graph import CSC, Graph, id_dtype
 from ..system.budget import reading_room
 from ..system.units import bytes_text
 
-__all__ = [
-    *(
-        "ANY_ID",
-        "build_graph",
-        "check_count",
-        "check_simple",
-        "check_size",
-        "count_nodes",
-        "csc_of_pairs",
-    ),
-    *("drop_repeats", "graph_of", "mirror"),
-]
-
 Ids = npt.NDArray[Any]
 
 ANY_ID = 10_000_000

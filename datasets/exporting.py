@@ -12,8 +12,6 @@ from ..graph.graph import Graph
 from ..system.atomic import check_absent
 from .ogb import write_ogb
 
-__all__ = ["EXPORT_FORMS", "check_target", "export_graph"]
-
 EXPORT_FORMS = {"dgl": ".bin", "pyg": ".pt", "ogb": ""}
 """Form to what its file's name ends in; OGB's is a folder."""
 

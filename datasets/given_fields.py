@@ -19,8 +19,6 @@ from .opening import PARTS
 from .original_ids import ORIGINAL_ID, places_of, words_of
 from .text_blocks import read_blocks
 
-__all__ = ["VertexSet", "add_fields"]
-
 File = str | os.PathLike[str]
 VertexSet = File | float
 """A file of ids or of a mask, or a fraction of the vertices."""

@@ -19,8 +19,6 @@ from .edges import check_size
 from .manifest import size_of, take, take_name, take_optional
 from .tables import load_yaml, named_file
 
-__all__ = ["METADATA", "read_graphbolt"]
-
 METADATA = "metadata.yaml"
 
 _SETS = {"train_set": "train_mask", "validation_set": "val_mask", "test_set": "test_mask"}

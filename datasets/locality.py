@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..sampling.sampler import MiniBatchSampler
 
-__all__ = ["WINDOW", "PagesRead", "SampledRows", "sample_rows"]
-
 WINDOW = 8
 """Batches whose rows are read together in a window."""
 

@@ -19,30 +19,6 @@ from ..system.files import read_small
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
 
-__all__ = [
-    *(
-        "FORMAT",
-        "MANIFEST",
-        "PARTITION_FORMAT",
-        "VERSIONS",
-        "ArrayEntry",
-        "EdgeEntry",
-        "Manifest",
-        "NodeEntry",
-    ),
-    *(
-        "read_manifest_json",
-        "size_of",
-        "stored_dtype",
-        "take",
-        "take_digest",
-        "take_name",
-        "take_optional",
-        "version_of",
-        "write_manifest_json",
-    ),
-]
-
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _T = TypeVar("_T")
 
@@ -55,8 +31,9 @@ def read_manifest_json(
     try:
         content = read_small(path)
         value = json.loads(content)
-    except FormatError:
+    except FormatError:  # a ValueError too
         raise
+    # RecursionError: a hostile file may nest lists without end.
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not JSON: {error}") from error
     except OSError as error:
@@ -65,6 +42,7 @@ def read_manifest_json(
         got = value.get("format") if isinstance(value, dict) else type(value).__name__
         hint = (hints or {}).get(got, "") if isinstance(got, str) else ""
         raise FormatError(f"{path}: format must be {form!r}, got {got!r}{hint}")
+    # The type, not isinstance: True is an int, and equals version 1.
     if type(value.get("version")) is not int or value["version"] not in versions:
         wanted = " or ".join(map(str, versions))
         raise FormatError(
@@ -84,6 +62,7 @@ def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
     FormatError."""
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
+        # Cut: a value may be megabytes of somebody else's text.
         raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
     return found
 
@@ -125,6 +104,7 @@ VERSIONS = (1, 2)
 first is written."""
 MANIFEST = "manifest.json"
 
+# Plain names of a folder's own files: no separators, no "..", nothing hidden.
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\.npy")
 _NATIVE = (
     *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
@@ -191,14 +171,17 @@ class ArrayEntry:
     def file_shape(self) -> tuple[int, ...]:
         """The shape of the array in the file."""
         head = 0 if self.stored is None else _FORMS[self.stored][1]
+        # int8 rows begin with their scale.
         return (self.shape[0], self.shape[1] + head) if head else self.shape
 
     @classmethod
     def parse(cls, value: Any, where: str) -> ArrayEntry:
         """Check and take one array's JSON object."""
-        name, dtype = take(value, "file", str, where), take(value, "dtype", str, where)
+        name = take(value, "file", str, where)
+        dtype = take(value, "dtype", str, where)
         shape = tuple(take(value, "shape", list, where))
-        size, digest = take(value, "bytes", int, where), take_digest(value, where)
+        size = take(value, "bytes", int, where)
+        digest = take_digest(value, where)
         if not _SAFE_NAME.fullmatch(name):
             raise FormatError(f"{where}: file must be the plain name of a .npy file, got {name!r}")
         if not all(type(n) is int and n >= 0 for n in shape):
@@ -216,6 +199,8 @@ class ArrayEntry:
             least = math.prod(entry.file_shape) * stored_dtype(entry.file_dtype).itemsize
         except ValueError as error:
             raise FormatError(f"{where}: {error}") from None
+        # The header takes some bytes more. How many depends on the writer, so this is no equation; the
+        # file's own header is compared when it is mapped.
         if size <= least:
             raise FormatError(
                 f"{where}: bytes must be above {least} for {list(entry.file_shape)} "
@@ -239,7 +224,8 @@ class NodeEntry:
     @classmethod
     def parse(cls, value: Any, where: str) -> NodeEntry:
         """Check and take one vertex type's JSON object."""
-        name, count = take_name(value, "name", where), take(value, "num_nodes", int, where)
+        name = take_name(value, "name", where)
+        count = take(value, "num_nodes", int, where)
         where = f"{where} {name!r}"
         return cls(name, size_of(count, "num_nodes", where), _parse_fields(value, count, where))
 
@@ -310,6 +296,7 @@ class Manifest:
         return manifest
 
     def _check_types(self, where: str) -> None:
+        # What JSON cannot say: rules between entries.
         counts = {node.name: node.num_nodes for node in self.node_types}
         kinds = {edge.type for edge in self.edge_types}
         if len(counts) != len(self.node_types) or len(kinds) != len(self.edge_types):

@@ -32,8 +32,6 @@ from .edges import build_graph, check_count, check_size
 from .numbers import NumberColumn, NumberField, number_array
 from .text_blocks import first_line, read_blocks
 
-__all__ = ["dense", "load_sparse", "read_benchmark", "read_matrix_market", "read_scipy"]
-
 _MATRIX_MARKET = re.compile(
     rb"%%MatrixMarket\s+matrix\s+coordinate\s+(real|integer|pattern|complex)"
     rb"\s+(general|symmetric|skew-symmetric|hermitian)\s",

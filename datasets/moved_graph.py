@@ -27,15 +27,14 @@ from .manifest import EdgeEntry, Manifest, NodeEntry
 from .native import ArrayWriter
 from .original_ids import ORIGINAL_ID
 
-__all__ = ["MovedRows", "Scratch", "new_indptr", "source_rows", "write_moved"]
-
 Array = npt.NDArray[Any]
 Source = Callable[[int, int], Tensor]
 """Rows ``begin`` to ``end`` in their old order."""
 Places = Callable[[int, int], npt.NDArray[Any]]
 """New places of the rows ``begin`` to ``end``, integers; together a permutation."""
 
-_LEAST_ROW = 16  # bytes of scratch that a row takes at least: its place, and the one in its chunk
+# Bytes of scratch that a row takes at least: its new place, and its place in its chunk.
+_LEAST_ROW = 16
 
 
 @dataclass
@@ -94,14 +93,22 @@ class MovedRows:
         name: str,
         scratch: Scratch,
     ) -> None:
-        self.dtype, self.shape = dtype, shape
+        self.dtype = dtype
+        self.shape = shape
         self.decoding: Decoding | None = None
-        self._source, self._places, self._scratch, self._name = source, places, scratch, name
+        self._source = source
+        self._places = places
+        self._scratch = scratch
+        self._name = name
         self._width = math.prod(shape[1:]) * dtype.itemsize
-        per_row = self._width + 1  # a flag each
+        # Of a bucket in memory each row has a flag: whether a row came to its place.
+        per_row = self._width + 1
         self._size = min(max(1, scratch.bucket_bytes // per_row), 2**31, max(1, shape[0]))
         self._step = max(1, scratch.chunk_bytes // max(_LEAST_ROW, self._width))
+        # The rows, and their places in their buckets; none before the rows were scattered, or where
+        # one bucket holds them all.
         self._paths: list[Path] = []
+        # The bucket in memory: blocks are read in order, so that one is enough.
         self._bucket: tuple[int, Tensor] | None = None
 
     @property
@@ -122,7 +129,8 @@ class MovedRows:
             if self._bucket is None or self._bucket[0] != number:
                 self._bucket = None  # the memory of the one before
                 self._bucket = number, self._read(number)
-            base, values = number * self._size, self._bucket[1]
+            base = number * self._size
+            values = self._bucket[1]
             parts.append(values[begin - base : end - base])
             begin = base + len(values)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -138,13 +146,15 @@ class MovedRows:
         """The rows of a bucket."""
         count = min(self._size, self.shape[0] - number * self._size)
         values = torch.empty((count, *self.shape[1:]), dtype=self.dtype, device="cpu")
-        out, filled = _as_items(values, self._width), np.zeros(count, np.bool_)
+        out = _as_items(values, self._width)
+        filled = np.zeros(count, np.bool_)
         for places, rows in (
             self._chunks() if count == self.shape[0] else self._scattered(number, count, out.dtype)
         ):
             out[places] = rows
             filled[places] = True
             del rows  # before the next ones are read
+        # Each place has room for one row: where two went to one, another is empty.
         if not filled.all():
             raise ValueError(self._twice())
         return values
@@ -170,18 +180,18 @@ class MovedRows:
         files."""
         from . import _orders
 
-        count, size = self.shape[0], self._size
+        count = self.shape[0]
+        size = self._size
         self._paths = [self._scratch.new_path(), self._scratch.new_path()]
         starts = np.arange(0, count, size)
         room = np.minimum(starts + size, count)
-        ends, order = (
-            np.empty(len(starts) + 1, np.int64),
-            np.empty(min(self._step, count), np.int64),
-        )
+        ends = np.empty(len(starts) + 1, np.int64)
+        order = np.empty(min(self._step, count), np.int64)
         with (
             open(self._paths[0], "wb", buffering=0) as rows,
             open(self._paths[1], "wb", buffering=0) as offsets,
         ):
+            # The whole size at once, so that a full disk is more likely to be noticed early.
             os.truncate(rows.fileno(), count * self._width)
             os.truncate(offsets.fileno(), count * 4)
             for places, data in self._chunks():
@@ -189,10 +199,12 @@ class MovedRows:
                 _orders.split(places, size, ends, sorted_)
                 data = data[sorted_]
                 within = (places[sorted_] % size).astype(np.uint32)
+                # One write for each bucket that a chunk has rows of, behind those of earlier chunks.
                 low = 0
                 for bucket in np.flatnonzero(np.diff(ends[:-1], prepend=0)):
                     high = int(ends[bucket])
                     at = int(starts[bucket])
+                    # More rows than places: never write into the next bucket.
                     if at + high - low > room[bucket]:
                         raise ValueError(self._twice())
                     _write_at(rows, data[low:high], at * self._width)
@@ -235,6 +247,7 @@ def _as_items(rows: Tensor, width: int) -> Array:
 
 def _write_at(file: Any, values: Array, offset: int) -> None:
     data = values.view(np.uint8).data
+    # The system may write less than it is given.
     while len(data):
         done = os.pwrite(file.fileno(), data, offset)
         data, offset = data[done:], offset + done
@@ -303,20 +316,22 @@ class _Writer:
         offsets: Mapping[EdgeType, Array],
         scratch: Scratch,
     ) -> None:
-        self._graph, self._places, self._offsets = graph, places, offsets
-        self._arrays, self._moved = (
-            ArrayWriter(folder, scratch.tick),
-            partial(MovedRows, scratch=scratch),
-        )
+        self._graph = graph
+        self._places = places
+        self._offsets = offsets
+        self._arrays = ArrayWriter(folder, scratch.tick)
+        self._moved = partial(MovedRows, scratch=scratch)
 
     def node_type(self, name: str) -> NodeEntry:
         """Write the fields of a vertex type."""
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
-        place, fields = self._places[name], self._graph.node_fields(name)
+        place = self._places[name]
+        fields = self._graph.node_fields(name)
         where: Places = lambda begin, end: place[begin:end]  # noqa: E731
         entries = {
             key: self._field(f"{prefix}-{key}", value, where) for key, value in fields.items()
         }
+        # A graph that was moved before keeps the ids of its first order.
         if ORIGINAL_ID not in fields:
             rows = self._moved(
                 _counting, where, (len(place),), torch.int64, f"{prefix}-{ORIGINAL_ID}"
@@ -327,9 +342,11 @@ class _Writer:
     def edge_type(self, etype: EdgeType) -> EdgeEntry:
         """Write the edges of a type, and their fields."""
         prefix = "edge" if etype == EDGE_TYPE else "edge-" + "-".join(etype)
-        csc, fields = self._graph.csc_of(etype), self._graph.edge_fields(etype)
+        csc = self._graph.csc_of(etype)
+        fields = self._graph.edge_fields(etype)
         where = _edge_places(csc.indptr.numpy(), self._places[etype[2]], self._offsets[etype])
-        sources, read = torch.from_numpy(self._places[etype[0]]), source_rows(csc.indices)
+        sources = torch.from_numpy(self._places[etype[0]])
+        read = source_rows(csc.indices)
 
         def moved_sources(begin: int, end: int) -> Tensor:
             ids = read(begin, end)
@@ -337,6 +354,7 @@ class _Writer:
             return sources[ids.long()].to(csc.indices.dtype)
 
         indices = self._moved(moved_sources, where, (csc.num_edges,), csc.indices.dtype, "edges")
+        # Fields lie in the order of the edges' ids, edges in that of the CSC.
         inverse = (
             self._inverse(csc.edge_ids, where) if csc.edge_ids is not None and fields else None
         )
@@ -358,7 +376,8 @@ class _Writer:
 
     def _inverse(self, edge_ids: Tensor, where: Places) -> MovedRows:
         """New places of edges in the order of their ids."""
-        read, ids = source_rows(edge_ids), "edge ids of a graph with edge fields"
+        read = source_rows(edge_ids)
+        ids = "edge ids of a graph with edge fields"
         places = lambda begin, end: _in_range(read(begin, end).numpy(), len(edge_ids))  # noqa: E731
         new = lambda begin, end: torch.from_numpy(where(begin, end))  # noqa: E731
         return self._moved(new, places, (len(edge_ids),), torch.int64, ids)
@@ -393,6 +412,8 @@ def _edge_places(indptr: Array, place: Array, offsets: Array) -> Places:
 
     def where(begin: int, end: int) -> Array:
         out = np.empty(end - begin, np.int64)
+        # The vertex whose row holds the first of these edges. NumPy converts all of the indptr if the
+        # number that is searched has another dtype.
         vertex = int(np.searchsorted(indptr, indptr.dtype.type(begin), side="right")) - 1
         _orders.edge_places(indptr, place, offsets, vertex, begin, out)
         return out

@@ -27,22 +27,10 @@ from ..system.files import named_path, open_plain
 from ..system.progress import Progress, Ticks
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
-__all__ = [
-    *(
-        "ArrayWriter",
-        "Rows",
-        "Written",
-        "check_storable",
-        "check_sum",
-        "file_digest",
-        "open_array",
-    ),
-    *("npy_header", "open_field", "open_native", "write_graph", "write_into"),
-]
-
 Written = Callable[[int], None]
 """Called with the number of bytes that have just been written."""
 
+# Rows that are read, digested and written at once: large enough for the disk, small beside a graph.
 _CHUNK_BYTES = 16 * 2**20
 _FLOAT8 = tuple(
     getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)
@@ -77,8 +65,11 @@ class ArrayWriter:
         """Write ``rows`` to a file whose name is made of ``label``, which may hold any
         characters."""
         rows, decoding = _as_stored(rows)
-        stored, file_name = check_storable(label, rows), self._file_name(label)
-        digest, count, shape = hashlib.sha256(), rows.shape[0], tuple(rows.shape)
+        stored = check_storable(label, rows)
+        file_name = self._file_name(label)
+        digest = hashlib.sha256()
+        count = rows.shape[0]
+        shape = tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
         with open(self._folder / file_name, "wb") as file:
             header = npy_header(stored, shape)
@@ -101,7 +92,9 @@ class ArrayWriter:
     def _file_name(self, label: str) -> str:
         """A plain file name for ``label`` that no other array has."""
         stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", label)[:100]
-        name, count = f"{stem}.npy", 1
+        name = f"{stem}.npy"
+        count = 1
+        # In lower case: on some file systems two names that differ in it are one file.
         while name.lower() in self._used:
             count += 1
             name = f"{stem}+{count}.npy"
@@ -143,6 +136,7 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def _as_bytes(block: Tensor, stored: np.dtype[Any]) -> memoryview:
+    # Conjugation and negation may be flags of a view: a file gets the values.
     flat = block.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.dtype in (torch.bfloat16, *_FLOAT8):
         flat = flat.view(torch.int16 if flat.dtype == torch.bfloat16 else torch.uint8)
@@ -159,7 +153,8 @@ def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tens
     if size != entry.bytes:
         raise FormatError(f"{file} must have {entry.bytes} bytes as the manifest says, got {size}")
     tensor = map_npy(file, random_access=random)
-    stored, dtype = stored_dtype(entry.file_dtype), getattr(torch, entry.file_dtype)
+    stored = stored_dtype(entry.file_dtype)
+    dtype = getattr(torch, entry.file_dtype)
     got = str(tensor.dtype).removeprefix("torch.")
     if got != stored.name or tuple(tensor.shape) != entry.file_shape:
         raise FormatError(
@@ -173,6 +168,7 @@ def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tens
 def open_field(folder: Path, entry: ArrayEntry, ids: Tensor | None = None) -> FieldValue:
     """Memory-map a field, or the rows ``ids`` of it by reference; FormatError as
     :func:`open_array`."""
+    # Rows of features are read here and there; labels and masks from the first to the last.
     tensor = open_array(folder, entry, random=len(entry.shape) > 1)
     rows = tensor if ids is None else IndexedRows(tensor, ids)
     return rows if entry.stored is None else NarrowRows(rows, getattr(torch, entry.dtype))
@@ -282,7 +278,9 @@ class _Writer:
         store: str | None,
         progress: Progress | None,
     ) -> None:
-        self._graph, self._computed, self._store = graph, computed, store
+        self._graph = graph
+        self._computed = computed
+        self._store = store
         arrays = [self._stored(rows) for rows in [*_arrays(graph), *computed.values()]]
         total = sum(
             math.prod(rows.shape) * rows.dtype.itemsize for rows, _ in map(_as_stored, arrays)
@@ -297,7 +295,8 @@ class _Writer:
 
     def edge_type(self, edge_type: EdgeType) -> EdgeEntry:
         prefix = "edge" if edge_type == EDGE_TYPE else "edge-" + "-".join(edge_type)
-        csc, write = self._graph.csc_of(edge_type), self._arrays.write
+        csc = self._graph.csc_of(edge_type)
+        write = self._arrays.write
         fields = self._graph.edge_fields(edge_type)
         return EdgeEntry(
             edge_type,
@@ -355,8 +354,9 @@ def open_native(
         graph = _assemble(path, manifest)
         if verify:
             _check_all_ids(graph)
-    except FormatError:
+    except FormatError:  # a ValueError too
         raise
+    # Arrays that do not fit each other: a graph's own checks find them.
     except (ValueError, TypeError) as error:
         raise FormatError(f"{path}: {error}") from error
     return graph
@@ -369,7 +369,8 @@ def _assemble(path: Path, manifest: Manifest) -> Graph:
     csc = {}
     for edge in manifest.edge_types:
         ids = None if edge.edge_ids is None else open_array(path, edge.edge_ids)
-        indptr, indices = open_array(path, edge.indptr), open_array(path, edge.indices)
+        indptr = open_array(path, edge.indptr)
+        indices = open_array(path, edge.indices)
         csc[edge.type] = CSC(indptr, indices, counts[edge.type[0]], ids)
     return Graph(
         csc,
@@ -389,7 +390,9 @@ def _check_all_ids(graph: Graph) -> None:
         csc.validate()
         if csc.edge_ids is None or csc.num_edges == 0:
             continue
-        low, high = int(csc.edge_ids.min()), int(csc.edge_ids.max())
+        low = int(csc.edge_ids.min())
+        high = int(csc.edge_ids.max())
+        # Without fields an id is only handed out; with them it is a row of each.
         limit = csc.num_edges if graph.edge_fields(edge_type) else 2**63
         if low < 0 or high >= limit:
             raise ValueError(f"edge_ids must be in [0, {limit}), got {low if low < 0 else high}")

@@ -20,8 +20,6 @@ from ..system.files import bounded, open_plain
 from .edges import build_graph
 from .original_ids import id_field
 
-__all__ = ["read_gml", "read_graphml"]
-
 _OBJECT_BYTES = 50
 """Of networkx's objects for a byte of text: 32 of GML and 48 of GraphML were measured."""
 

@@ -17,15 +17,6 @@ from ..errors import FormatError
 from .column_files import ColumnFile, MemoryColumn, Scratch
 from .text_blocks import arrow
 
-__all__ = [
-    "NumberColumn",
-    "NumberField",
-    "first_wide",
-    "float32_holds",
-    "number_array",
-    "tensor_of",
-]
-
 Column = npt.NDArray[Any]
 
 _DTYPES = {name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")}

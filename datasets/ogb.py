@@ -27,8 +27,6 @@ from .ogb_arrays import EdgeArrays, RawArrays
 from .opening import PARTS
 from .text_blocks import read_blocks
 
-__all__ = ["is_ogb", "read_ogb", "read_ogb_arrays", "write_ogb"]
-
 _EDGES, _TRIPLETS, _COUNT, _COUNTS = "edge", "triplet-type-list", "num-node-list", "num-node-dict"
 _SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
 _SPLIT = "random"  # name of the split that is written

@@ -16,8 +16,6 @@ from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType
 from .arrays import array_tensor, left_behind, load_npz, one_column, unread_npz
 
-__all__ = ["COUNTS", "EdgeArrays", "RawArrays"]
-
 COUNTS = "num_nodes_list"
 _EDGES, _EDGE_COUNTS = "edge_index", "num_edges_list"
 _DATA, _LABELS = "data.npz", "node-label.npz"

@@ -19,16 +19,6 @@ from .manifest import MANIFEST
 from .matrices import dense, load_sparse
 from .native import open_native
 
-__all__ = [
-    "ADJACENCY",
-    "PARTS",
-    "choose_split",
-    "existing_folder",
-    "folder_form",
-    "open_graph",
-    "open_pagraph",
-]
-
 ADJACENCY = "adj.npz"
 PARTS = ("train", "val", "test")
 """Vertex sets of a split; in a graph the mask of each is a field."""

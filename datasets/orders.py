@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..sampling.sampler import HopSampler, MiniBatchSampler
 
-__all__ = ["ORDERS", "expected_known", "vertex_places"]
-
 ORDERS = ("reads", "community", "both")
 
 Array = npt.NDArray[Any]

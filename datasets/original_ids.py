@@ -16,8 +16,6 @@ from ..graph.csc import as_ids
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
 
-__all__ = ["ORIGINAL_ID", "id_field", "new_ids", "places_of", "word_rows", "words_of"]
-
 ORIGINAL_ID = "original_id"
 """The field that keeps ids."""
 

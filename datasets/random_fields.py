@@ -15,19 +15,6 @@ from torch import Tensor
 from ..system.progress import Progress
 from .opening import PARTS
 
-__all__ = [
-    *(
-        "MaskRows",
-        "RandomRows",
-        "bit_rows",
-        "check_fractions",
-        "for_ranges",
-        "label_rows",
-        "mask_rows",
-        "normal_rows",
-    ),
-]
-
 _BIN_BITS = 16  # of the 63 that masks are drawn by
 
 

@@ -18,8 +18,6 @@ from ..system.progress import Progress
 from .block_models import noisy_features, power_weights
 from .random_fields import bit_rows, label_rows, normal_rows
 
-__all__ = ["PERIOD", "shop"]
-
 PERIOD = 30 * 24 * 3600
 """Seconds of a period of :func:`shop`."""
 

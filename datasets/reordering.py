@@ -22,8 +22,6 @@ from .native import check_storable
 from .orders import ORDERS, vertex_places
 from .original_ids import ORIGINAL_ID
 
-__all__ = ["Reordered", "memory_needed", "reorder"]
-
 _A_VERTEX = 40
 """Bytes that finding an order takes; 12 of them stay."""
 _FIXED = 192 * 2**20

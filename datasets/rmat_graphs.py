@@ -22,8 +22,6 @@ from .edges import Ids, check_simple, drop_repeats, graph_of, mirror
 from .native import Rows
 from .random_fields import check_fractions, for_ranges, label_rows, mask_rows, normal_rows
 
-__all__ = ["FEATURE_DTYPES", "GRAPH500", "rmat"]
-
 GRAPH500 = (0.57, 0.19, 0.19, 0.05)
 FEATURE_DTYPES = ("float32", "float16", "bfloat16")
 _MAX_SCALE = 40

@@ -30,8 +30,6 @@ from .opening import PARTS, open_graph
 from .tables import read_tables
 from .tensors import EDGE_INDEX, read_edge_index, read_pyg, store_edge_index
 
-__all__ = ["Form", "import_graph", "read_dgl", "read_graph", "source_form"]
-
 
 def _open_verified(folder: Path, *, split: str = "") -> Graph:
     return open_graph(folder, verify=True, split=split)

@@ -14,8 +14,6 @@ from .column_files import Scratch
 from .edge_rows import WORD_BYTES, Column, EdgeRows
 from .numbers import NumberColumn
 
-__all__ = ["SpooledEdges", "SpooledRows"]
-
 _BLOCK_ROWS = 2**20
 _ID_BYTES = 32  # of an id in the sorted array while others are merged into it
 

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = [
-    "CACHE_SHARES",
-    "EdgeSummary",
-    "FieldSummary",
-    "GraphSummary",
-    "summarise",
-    "summarise_folder",
-]
-
 CACHE_SHARES = (0.01, 0.05, 0.10, 0.20)
 """Shares of the vertices for which the share of the edges is told."""
 

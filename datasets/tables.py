@@ -24,8 +24,6 @@ from .numbers import NumberField, tensor_of
 from .original_ids import id_field
 from .text_blocks import arrow, read_columns, require_arrow
 
-__all__ = ["load_yaml", "named_file", "read_tables"]
-
 
 def read_tables(path: str | os.PathLike[str]) -> Graph:
     """Read tables with ids of any kind as a graph, as a YAML file beside them describes it::

@@ -25,8 +25,6 @@ from .edge_sort import sort_edges
 from .edges import build_graph, check_count, count_nodes
 from .opening import PARTS
 
-__all__ = ["EDGE_INDEX", "read_edge_index", "read_pyg", "store_edge_index"]
-
 EDGE_INDEX = "edge_index"
 _NO_FIELDS = (EDGE_INDEX, "num_nodes", "num_edges")
 _OF_VERTICES = (

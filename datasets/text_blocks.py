@@ -17,19 +17,6 @@ from ..errors import FormatError, MissingDependencyError, how_to_install
 from ..system.files import open_plain
 from ..system.progress import Progress
 
-__all__ = [
-    *(
-        "Block",
-        "Path",
-        "arrow",
-        "first_line",
-        "read_blocks",
-        "read_columns",
-        "require_arrow",
-    ),
-    "separator_of",
-]
-
 _BLOCK_BYTES = 8 * 2**20
 _LINE_LIMIT = 2**20
 _PIECE = 2**16

@@ -32,16 +32,6 @@ from ..system.files import read_small
 from .partition import MAX_HOPS
 from .source import SourceEntry
 
-__all__ = [
-    "FORMAT",
-    "SPLITS",
-    "PartEntry",
-    "PartitionManifest",
-    "is_partition",
-    "part_folder",
-    "train_digest",
-]
-
 FORMAT = PARTITION_FORMAT
 SPLITS = ("train", "val", "test")
 """The three lists of local ids that every part has."""

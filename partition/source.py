@@ -16,8 +16,6 @@ from ..graph.fields import FieldValue
 from ..graph.graph import Graph
 from ..graph.stored_rows import NarrowRows
 
-__all__ = ["SourceEntry", "describe_source", "locate_source", "open_source"]
-
 _IDENTITY = {"native": MANIFEST, "pagraph": ADJACENCY}
 
 

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..ranking.policy import Ranking
 
-__all__ = [
-    "DEFAULT_BUDGETS",
-    "GRID",
-    "FieldNames",
-    "FieldSizes",
-    "RowSizes",
-    "Spending",
-    "check_fields",
-]
-
 DEFAULT_BUDGETS: tuple[float, ...] = (
     *(0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.13, 0.16, 0.2, 0.25),
     *(0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),

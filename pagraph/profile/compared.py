@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..ranking.policy import Policy
 
-__all__ = ["ADAPTIVE", "DEFAULT_POLICIES", "ORACLE", "Compared"]
-
 ORACLE = "oracle"
 """The policy that ranks by the measured epoch itself, so that nothing can be predicted of it."""
 ADAPTIVE = "adaptive"

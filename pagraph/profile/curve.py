@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-__all__ = ["BudgetChoice", "CurveRecord", "HitRateCurve", "Recommendation", "recommend"]
-
 
 @dataclass(frozen=True)
 class CurveRecord:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from ..graph.graph import Graph
 
-__all__ = ["hit_rate_curve"]
-
 _PREDICTORS = ("auto", "vip", "presample")
 
 

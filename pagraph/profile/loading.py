@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..sampling import NeighborSampler
     from ..stats import EpochStats
 
-__all__ = ["LOADING_STAGES", "EpochTimes", "LoadingTimes", "SageStep", "measure_loading"]
-
 LOADING_STAGES = {
     "sampling": "workers draw neighbours",
     "gathering": "workers read rows, from the cache or from memory or disk",

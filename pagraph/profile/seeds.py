@@ -17,8 +17,6 @@ from ..seeds.keys import derive_key
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
 
-__all__ = ["check_seeds", "training_edges", "training_seeds"]
-
 
 def training_seeds(
     graph: Graph,

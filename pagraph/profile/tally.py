@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["Cut", "Tally"]
-
 
 @dataclass(eq=False)
 class Tally:

@@ -11,20 +11,6 @@ from ..system.units import bytes_text, in_mebibytes, percent
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, Recommendation
 
-__all__ = [
-    *(
-        "GLOSSARY",
-        "answer",
-        "best_caption",
-        "best_of",
-        "cache_argument",
-        "hop_name",
-        "marked_budget",
-        "policy_words",
-    ),
-    *("recommended_cache", "settings_words"),
-]
-
 _POLICY_WORDS = {
     "auto": "counts reads in sampled epochs, and helps itself with computed chances where the "
     "counts are thin; the "

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from ..system.tables import Table, html_of
 from .reads import RATE_NAMES, CacheStats, FieldStats, field_table, rate_cells
 
-__all__ = ["STAGES", "EpochStats", "epoch_tables"]
-
 STAGES = ("filling", "sampling", "window", "fetching", "building", "waiting")
 """Where time goes: filling caches, drawing neighbours, reading the rows of several batches from
 files, gathering rows, building the face's objects, the reader waiting.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..accelerator import Event
     from ..features.store import Hits
 
-__all__ = ["CACHE_TIER", "CacheStats", "FieldStats", "PendingRead", "ReadCounters", "ReadObserver"]
-
 
 class ReadObserver(Protocol):
     """Callback of every read, in the thread that has just done it, while :attr:`tracer` is set."""

@@ -18,9 +18,6 @@ from .trace import EpochTrace, Tracing
 if TYPE_CHECKING:
     from ..accelerator import Accelerator, Event
 
-__all__ = ["DeviceTimes", "LoaderStats"]
-
-
 # Seconds after which times count from a later event: a device tells milliseconds by 24 bits.
 _LONG = 60.0
 _MOST_SPANS = 256

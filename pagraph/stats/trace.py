@@ -19,8 +19,6 @@ from ..system.checks import as_integer
 from ..system.disk.queues import unwatch, watch
 from .trace_file import Log, Pass, Record, clock_offset, write_record
 
-__all__ = ["MAX_EVENTS", "EpochTrace", "Tracer", "Tracing"]
-
 
 class Tracing:
     """Switch of a loader's tracing, the one thing that its threads look at.

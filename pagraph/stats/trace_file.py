@@ -27,18 +27,6 @@ from ..system.files import bounded, open_plain
 from ..system.threads import THREAD_NAME
 from .reads import CACHE_TIER
 
-__all__ = [
-    "Depth",
-    "Log",
-    "Pass",
-    "Record",
-    "Span",
-    "clock_offset",
-    "merge_traces",
-    "read_trace",
-    "write_record",
-]
-
 Span = tuple[str, int, int, int, int, Any]
 """Name, begin and end (``perf_counter_ns``), pass, batch (both -1: none), what was read. Flat, and
 only of what the garbage collector need not follow: it stops looking at such tuples, however many

@@ -17,8 +17,6 @@ from .distributed import ALONE, World
 from .layer_pass import LayerPass, Rows, needed_vertices
 from .windows import piece_rows
 
-__all__ = ["LABELS", "Evaluation", "accuracies", "predict", "shares_right"]
-
 LABELS = "label"
 """The vertex field of the classes."""
 

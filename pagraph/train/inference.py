@@ -29,8 +29,6 @@ from ..system.spill import spilled
 from ..system.units import in_mebibytes, shortened
 from .windows import SourceWindows, most_in_edges
 
-__all__ = ["OneHop", "inference"]
-
 _MOST_COMPUTED = 256 * 2**20  # of a block and what a layer makes of it; larger ones were no faster
 _EDGE_BYTES = 48
 _ROWS_BYTES = 16 * 2**20

@@ -21,8 +21,6 @@ from ..system.spill import spilled
 from .distributed import ALONE, World
 from .windows import pieces
 
-__all__ = ["LayerPass", "Rows", "needed_vertices"]
-
 _CHUNK = 4096  # vertices that a thread takes at once
 _FLOAT = 4
 _NO_LIMIT = 2**62

@@ -23,16 +23,6 @@ from ..system.progress import Progress
 from ..system.units import shortened
 from .windows import SourceWindows, Window, least_room
 
-__all__ = [
-    "FEATURES",
-    "SUMS",
-    "FeatureRows",
-    "NeighborSums",
-    "gcn_degrees",
-    "preaggregate",
-    "preaggregated_for",
-]
-
 FEATURES = "feat"
 SUMS = {"sage": "feat_mean", "gcn": "feat_gcn"}
 """The field that holds the sums, by model."""

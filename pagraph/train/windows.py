@@ -16,8 +16,6 @@ from ..graph.csc import CSC, id_dtype
 from ..graph.fields import FieldValue
 from ..system.units import in_mebibytes
 
-__all__ = ["SourceWindows", "Window", "least_room", "most_in_edges", "piece_rows", "pieces"]
-
 _PIECE_BYTES = 16 * 2**20
 """Rows that are asked for, and then copied, together: the system would drop pages again of which
 far more are asked for than there is memory."""
