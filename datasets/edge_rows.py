@@ -20,6 +20,8 @@ from .column_files import extended
 from .numbers import NumberColumn, NumberField
 from .text_blocks import Block, Path, arrow, first_line, read_blocks, separator_of
 
+# Characters of a weight. A longer one is no number that a float or an integer could hold, and a field
+# of megabytes is not copied to find that out.
 _FIELD_BYTES = 32
 WORD_BYTES = 240
 """Of a word of 16 letters, measured: 154 in the dictionary, 232 while the words are sorted."""
@@ -37,13 +39,18 @@ TARGET_WORDS = {
     "tonodeid",
 }
 _HEADER_WORDS = SOURCE_WORDS | TARGET_WORDS
+# Lines of Unix, Windows and old Macs alike.
 _LINE = re.compile(rb"[^\r\n]+")
 _FIELD = re.compile(rb"[^ \t,;]+")
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
+# What follows the second field of a line, or the third where that is a weight. Arrow wants lines of
+# equally many fields.
 _FURTHER_FIELDS = [
     re.compile(rb"^([^,\n]+,[^,\n]+%b),[^\n]*" % third, re.MULTILINE)
     for third in (b"", b",[^,\n]+")
 ]
+# Two integers at the beginning of a line, and the text behind them. At most 99 digits: Python takes
+# quadratic time for the digits of a hostile line.
 _EDGE = re.compile(
     rb"([+-]?\d{1,99})(?=[ \t,;])[ \t]*[,;]?[ \t]*([+-]?\d{1,99})(?![^ \t,;])[ \t]*[,;]?[ \t]*([^ "
     rb"\t,;]*)"
@@ -94,7 +101,8 @@ class EdgeRows:
 
     def add(self, src: Column, dst: Column, weight: Column | None = None) -> None:
         """Append a block of edges."""
-        self.src, self.dst = extended(self.src, src), extended(self.dst, dst)
+        self.src = extended(self.src, src)
+        self.dst = extended(self.dst, dst)
         if self._values is not None and weight is not None:
             self._values.append(weight)
 
@@ -180,14 +188,18 @@ def read_integers(
             path,
         )
     rows = EdgeRows() if rows is None else rows
-    begun, column = False, None
+    # A header is looked for in the first line that is neither empty nor a comment, which may come in
+    # a later block.
+    begun = False
+    column = None
     for block in read_blocks(path, progress=progress):
         if not begun:
             block, line = _without_header(block, header)
+            begun = line is not None
             if line is not None and place is None:
-                begun, column = True, _weights_of_header(path, rows.field, line, block)
+                column = _weights_of_header(path, rows.field, line, block)
             elif line is not None:
-                begun, column = True, _weights_at(place, rows.field, block)
+                column = _weights_at(place, rows.field, block)
         columns = _read_with_arrow(block.data, column)
         rows.add(*(_read_lines(path, block, column) if columns is None else columns))
         check_fits(path, rows.nbytes, "edges")
@@ -197,6 +209,7 @@ def read_integers(
 def _weights_at(place: int | None, field: NumberField | None, block: Block) -> WeightColumn | None:
     if field is None or place is None:
         return None
+    # Tabs alone separate: a text between two of them may hold blanks.
     text = first_line(block.data)[1]
     return WeightColumn(field, place, "\t" if b"\t" in text and b" " not in text else None)
 
@@ -224,19 +237,20 @@ def _without_header(block: Block, header: bool | None) -> tuple[Block, bytes | N
     begin, line = first_line(block.data)
     if not line:
         return block, None
+    # An edge of integers begins with one; a header whose second word is a number is none of ours.
     fields = _FIELD.findall(line)[:2]
     if header is False or (
         header is None and (not fields or any(f.lstrip(b"+-").isdigit() for f in fields))
     ):
         return block, b""
-    # Line numbers stay right.
+    # As a comment the header stays in the block, so that line numbers in errors stay right.
     return Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line), line
 
 
 def _read_with_arrow(data: bytes, column: WeightColumn | None) -> Columns | None:
     """Parse a block with Arrow; None where it cannot, or would take other spellings of integers
     than we do."""
-    # A search for one byte is fast.
+    # Arrow reads 0x10 as 16, which is no integer here. First a search for one byte, which is fast.
     if arrow() is None or any(x in data and b"0" + x in data for x in (b"x", b"X")):
         return None
     begin, line = first_line(data)
@@ -288,6 +302,7 @@ def _read_csv(
         )
         if column is None:
             return table["0"].to_numpy(), table["1"].to_numpy()
+        # Weights are taken as text: Arrow's own floats would round what is to be an integer.
         text = table[weights[0]]
         if column.place > 2:
             text = pa.compute.utf8_trim(text, " \t")
@@ -316,7 +331,10 @@ def _tidied(data: bytes) -> bytes:
 
 def _read_lines(path: Path, block: Block, column: WeightColumn | None) -> Columns:
     """Parse a block line by line: the definition of what is an edge list."""
-    src, dst, begins = array.array("q"), array.array("q"), array.array("q")
+    # Typed arrays grow at 8 bytes a number; a list of integers would take 36.
+    src = array.array("q")
+    dst = array.array("q")
+    begins = array.array("q")
     numbers: list[float] = []
     for match in _LINE.finditer(block.data):
         line = match[0].lstrip(b" \t")
@@ -325,7 +343,7 @@ def _read_lines(path: Path, block: Block, column: WeightColumn | None) -> Column
         edge = _EDGE.match(line)
         try:
             if edge is None:
-                raise OverflowError
+                raise OverflowError  # as an integer beyond 64 bits does below
             src.append(int(edge[1]))
             dst.append(int(edge[2]))
         except OverflowError:
@@ -369,7 +387,8 @@ def read_words(
     returns them."""
     column: WeightColumn | None = None
     delimiter: str | None = None
-    begun, guessed = False, ""
+    begun = False
+    guessed = ""  # the first line, where nothing says whether it is a header
     for block in read_blocks(path, progress=progress):
         lines = _text_lines(path, block)
         if not begun and lines:
@@ -385,10 +404,8 @@ def read_words(
                 and not any(word.lstrip("+-").isdigit() for word in names[:2])
             ):
                 guessed = first
-            begun, column = (
-                True,
-                WeightColumn.find(path, rows.field, names if named else None, delimiter),
-            )
+            begun = True
+            column = WeightColumn.find(path, rows.field, names if named else None, delimiter)
             lines = lines[1:] if named else lines
         words: list[str] = []
         numbers: list[float] = []
@@ -411,6 +428,7 @@ def read_words(
         ends = rows.number(words)
         rows.add(ends[::2], ends[1::2], values)
         check_fits(path, rows.nbytes, "edges")
+    # A vertex of an edge list usually comes again. A first line of words that never do is either.
     if guessed and len(rows) > 1 and not rows.first_comes_again():
         raise FormatError(
             f"{path}, line {guessed[:80]!r} may be a header or an edge, as no other line has its "
