@@ -38,8 +38,12 @@ from .text_blocks import arrow, first_line, read_blocks, require_arrow
 LEFT_TO_RIGHT: EdgeType = ("left", "to", "right")
 RIGHT_TO_LEFT: EdgeType = ("right", "rev_to", "left")
 
+# KONECT's head: the kind of network, and perhaps a second line with the numbers of edges, sources and
+# targets. At most 19 digits, as of the largest 64-bit integer.
 _HEAD = re.compile(rb"%\s*(sym|asym|bip)\b[^\n]*(?:\n%\s*(\d{1,19})\s+(\d{1,19})\s+(\d{1,19}))?")
+# Rows of Parquet at a time: 8 MiB a column.
 _BATCH_ROWS = 2**20
+# Parquet's reader would hold whole columns of a row group otherwise.
 _BUFFER_BYTES = 2**20
 
 _Rows = TypeVar("_Rows", bound=EdgeRows)
@@ -97,6 +101,8 @@ def read_edge_list(
         places, ndata["original_id"] = _sorted_words(list(rows.words))
         src, dst, num_nodes = places[src], places[dst], len(places)
     elif relabel:
+        # In sorted order, not in that of the file: the same graph gets the same numbers however its
+        # lines are ordered.
         ids, places = np.unique(np.concatenate([src, dst]), return_inverse=True)
         src, dst = places[: len(src)], places[len(src) :]
         num_nodes, ndata["original_id"] = len(ids), torch.from_numpy(ids.astype(np.int64))
@@ -104,6 +110,7 @@ def read_edge_list(
         low, high = int(min(src.min(), dst.min())), int(max(src.max(), dst.max()))
         _check_sizes(path, low, high, len(src), num_nodes)
     if undirected:
+        # Both directions of an edge have its weight.
         src, dst, origin = mirror(src, dst)
         values = values[origin] if field is not None else values
     graph = Graph.from_coo(src, dst, num_nodes, ndata=ndata)
@@ -142,7 +149,8 @@ def store_edge_list(
     original_id = ids = places = None
     if rows.words is not None:
         places, original_id = _sorted_words(list(rows.words))
-        rows.words, num_nodes = None, len(places)
+        rows.words = None  # the dictionary is the larger part: gone before the sort
+        num_nodes = len(places)
     elif relabel:
         ids = rows.distinct()
         num_nodes, original_id = len(ids), torch.from_numpy(ids)
@@ -172,7 +180,8 @@ def _read(
     set."""
     if relabel and num_nodes is not None:
         raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
-    rows, is_text = make(), Path(path).suffix.lower() != ".parquet"
+    rows = make()
+    is_text = Path(path).suffix.lower() != ".parquet"
     if header is not None and not is_text:
         raise ValueError(f"header must be None for Parquet, whose columns have names, got {header}")
     try:
@@ -180,6 +189,7 @@ def _read(
             read_integers(path, header=header, progress=progress, rows=rows)
         else:
             read_parquet(path, relabel=relabel, progress=progress, rows=rows)
+        # A file without an edge of integers may hold one of words, behind what was taken for a header.
         has_words = is_text and relabel and len(rows) == 0
     except NotIntegersError as error:
         if not relabel:
@@ -203,6 +213,8 @@ def _check_sizes(
         raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel=True takes any ids")
     if num_nodes is not None and high >= num_nodes:
         raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
+    # One vertex in 16 edges' worth of ids is connected at the least: else the ids are somebody's
+    # numbers, and the graph would be an index of gigabytes over nothing.
     limit = max(ANY_ID, 16 * count)
     if num_nodes is None and high >= limit:
         raise ValueError(
@@ -213,6 +225,7 @@ def _check_sizes(
 
 def _sorted_words(names: list[str]) -> tuple[npt.NDArray[np.int64], torch.Tensor]:
     """The place of each word among the sorted ones, and these as rows of bytes."""
+    # By their bytes, which is the order of their characters in UTF-8.
     encoded = np.array([name.encode() for name in names])
     order = np.argsort(encoded, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
@@ -232,7 +245,8 @@ def read_parquet(
     pa = require_arrow("reading Parquet")
     import pyarrow.parquet
 
-    size, done = os.path.getsize(path), 0
+    size = os.path.getsize(path)
+    done = 0
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
             schema = _ends_first(file.schema_arrow)
@@ -310,8 +324,11 @@ def _values(
 ) -> Any:
     """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one
     that does not fit."""
-    pa, column, name = arrow(), batch.column(place), batch.schema.names[place]
+    pa = arrow()
+    column = batch.column(place)
+    name = batch.schema.names[place]
     try:
+        # Safe for integers: an id of 1.5 is an error. Decimals become floats, rounded.
         cast = column.cast(type_, safe=pa.types.is_integer(type_))
     except pa.ArrowInvalid as error:
         raise FormatError(f"{path}, column {name!r} must hold {type_}: {error}") from None
@@ -326,6 +343,7 @@ def _values(
 
 
 def _numbered(rows: EdgeRows, words: Any) -> Any:
+    # Python sees each word of a batch once.
     distinct = words.dictionary_encode()
     return rows.number(distinct.dictionary.to_pylist())[distinct.indices.to_numpy()]
 
@@ -367,6 +385,7 @@ def read_konect(
     read_integers(path, header=False, progress=progress, rows=rows)
     edata = {} if field is None else {field.name: torch.from_numpy(rows.weight)}
     if width > 3:
+        # The file is read a second time: the readers know one column of numbers besides the ids.
         times = EdgeRows(NumberColumn(path, NumberField("time")))
         read_integers(path, header=False, progress=None, place=3, rows=times)
         edata["time"] = torch.from_numpy(times.weight)
@@ -375,7 +394,7 @@ def read_konect(
             raise FormatError(
                 f"ids in {path} must be at least 1, as KONECT's are, got {int(ends.min())}"
             )
-        ends -= 1
+        ends -= 1  # in place: these are the rows' own arrays
     if kind != "bip":
         count = None
         if counts is not None:

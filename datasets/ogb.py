@@ -27,11 +27,17 @@ from .ogb_arrays import EdgeArrays, RawArrays
 from .opening import PARTS
 from .text_blocks import read_blocks
 
-_EDGES, _TRIPLETS, _COUNT, _COUNTS = "edge", "triplet-type-list", "num-node-list", "num-node-dict"
+# OGB's names of its tables, and of the three parts of a split.
+_EDGES = "edge"
+_TRIPLETS = "triplet-type-list"
+_COUNT = "num-node-list"
+_COUNTS = "num-node-dict"
 _SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
 _SPLIT = "random"  # name of the split that is written
 _SPLIT_DICT = "split_dict.pt"
+# Rows that are formatted at once when a table is written.
 _CHUNK_ROWS = 65536
+# Names that are folders of their own: no separators, and no dot at the end.
 _PLAIN = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 # All digits, and a point by which floats are known.
 _FORMATS = {torch.int64: "%d", torch.float32: "%.8e"}
@@ -90,7 +96,8 @@ class _RawTables:
         if self.is_typed:
             self.counts, self.edge_types = _types(self._places.raw)
         else:
-            self.counts, self.edge_types = {NODE_TYPE: _single_count(self._places.raw)}, [EDGE_TYPE]
+            self.counts = {NODE_TYPE: _single_count(self._places.raw)}
+            self.edge_types = [EDGE_TYPE]
 
     def edges(self, etype: EdgeType) -> EdgeArrays:
         """The edges of a type, with their fields."""
@@ -137,6 +144,7 @@ def read_ogb(
             ``undirected`` with several types.
     """
     path = Path(folder)
+    # Links of a folder from elsewhere must not lead out of it.
     for part in ("raw", "split"):
         check_inside(path, path / part)
         check_links(path / part)
@@ -169,7 +177,8 @@ def read_ogb_arrays(path: str | os.PathLike[str], *, undirected: bool = False) -
 def _raw_graph(raw: _RawTables | RawArrays, where: str, *, undirected: bool) -> Graph:
     for count in raw.counts.values():
         check_size(where, count)
-    csc, edata = {}, {}
+    csc = {}
+    edata = {}
     for etype in raw.edge_types:
         csc[etype], edata[etype] = _csc(raw.edges(etype), etype, raw.counts, undirected)
     graph = Graph(csc, raw.counts)
