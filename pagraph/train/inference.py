@@ -374,7 +374,9 @@ def _block(csc: CSC, begin: int, end: int, place: Tensor) -> Block:
     )
     local = torch.empty(last - first, dtype=csc.indptr.dtype, device="cpu")
     arrays = (place.numpy(), sources.numpy(), local.numpy())
-    count = _neighbor_rows.number_sources(csc.indptr.numpy(), csc.indices.numpy(), begin, end, *arrays)
+    count = _neighbor_rows.number_sources(
+        csc.indptr.numpy(), csc.indices.numpy(), begin, end, *arrays
+    )
     positions = torch.arange(first, last, dtype=csc.indptr.dtype, device="cpu")
     return Block(
         csc.indptr[begin : end + 1] - first, local, sources[:count], positions, end - begin

@@ -305,7 +305,9 @@ class LayerPass:
         end = 0
         while end < csc.num_dst and most:
             begin = end
-            end, count = _neighbor_rows.take_marked(mask.numpy(), begin, place.numpy(), found.numpy())
+            end, count = _neighbor_rows.take_marked(
+                mask.numpy(), begin, place.numpy(), found.numpy()
+            )
             self._send(i, inputs, found[:count], sent[:count])
             yield self._block(i, begin, end, place, sent[:count])
 
