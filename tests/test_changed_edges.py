@@ -18,7 +18,7 @@ from pagraph.ranking import _reach, _vip
 from pagraph.sampling import GlobalUniformNegatives, NeighborSampler
 from pagraph.sampling.edge_values import edge_weights
 from pagraph.sampling.kernels import edges, layerwise, times, walks, weighted
-from pagraph.train import _layer_pass, _preaggregation, _windows
+from pagraph.train import _neighbor_rows
 from pagraph.train.preaggregation import NeighborSums
 
 COUNT = 64
@@ -44,7 +44,7 @@ SCRATCH = [zeros(COUNT), zeros(COUNT), zeros(COUNT), zeros(1)]
 
 def attended(indptr, indices):
     two = [ones(COUNT, 2) for _ in range(5)]
-    _layer_pass.add_attended(
+    _neighbor_rows.add_attended(
         indptr, indices, ALL, 0, COUNT, zeros(0), *two[:3], ones(COUNT, 2), two[3], two[4]
     )
 
@@ -116,16 +116,16 @@ BY_IDS = {
     "fill_csc": lambda indptr, indices: _csc.fill_csc(
         indices, indices, indptr[:-1].copy(), zeros(len(indices)), zeros(len(indices))
     ),
-    "mark_sources": lambda indptr, indices: _layer_pass.mark_sources(
+    "mark_sources": lambda indptr, indices: _neighbor_rows.mark_sources(
         indptr, indices, ALL, np.zeros(COUNT, np.bool_)
     ),
-    "add_rows": lambda indptr, indices: _preaggregation.add_rows(
+    "add_weighted": lambda indptr, indices: _neighbor_rows.add_weighted(
         indptr, indices, ones(len(indices)), ones(COUNT, 2), ones(COUNT, 2)
     ),
-    "take_sources": lambda indptr, indices: _windows.take_sources(
+    "take_sources": lambda indptr, indices: _neighbor_rows.take_sources(
         indptr, indices, 0, COUNT, full(-1), zeros(COUNT)
     ),
-    "number_sources": lambda indptr, indices: _windows.number_sources(
+    "number_sources": lambda indptr, indices: _neighbor_rows.number_sources(
         indptr, indices, 0, COUNT, full(-1), zeros(COUNT), zeros(len(indices))
     ),
     "push_misses": lambda indptr, indices: _orders.push_misses(
@@ -217,7 +217,7 @@ BY_IDS = {
 }
 """Calls of kernels that index by the sources of edges, and most of them by the offsets of rows."""
 BY_ROWS = BY_IDS | {
-    "number_sources": lambda indptr, indices: _windows.number_sources(
+    "number_sources": lambda indptr, indices: _neighbor_rows.number_sources(
         indptr, indices, 0, COUNT // 2, full(-1), zeros(COUNT), zeros(len(indices))
     ),
     "expand_indptr": lambda indptr, indices: _csc.expand_indptr(indptr, zeros(len(indices))),
@@ -228,7 +228,7 @@ BY_ROWS = BY_IDS | {
     "score_edges": lambda indptr, indices: _csc.score_edges(
         indptr, np.zeros(0), 3.0, 0, 16, np.zeros(len(indices) // 16 + 1)
     ),
-    "add_block": lambda indptr, indices: _layer_pass.add_block(
+    "add_block": lambda indptr, indices: _neighbor_rows.add_block(
         indptr,
         indices,
         ALL,
@@ -312,12 +312,12 @@ def test_a_source_that_was_not_marked_has_no_row(arrays):
     indptr, indices = arrays
     place = np.full(COUNT, FAR)  # as memory is found
     with pytest.raises(FormatError, match="damaged file"):
-        _layer_pass.add_block(
+        _neighbor_rows.add_block(
             indptr, indices, ALL, 0, COUNT, place, ones(4, 2), False, zeros(COUNT), ones(COUNT, 2)
         )
     two = [ones(4, 2), *[ones(COUNT, 2) for _ in range(5)]]
     with pytest.raises(FormatError, match="damaged file"):
-        _layer_pass.add_attended(
+        _neighbor_rows.add_attended(
             indptr, indices, ALL, 0, COUNT, place, two[0], two[1], two[0], *two[2:5]
         )
 

@@ -132,8 +132,9 @@ def take_marked(mask, begin, place, found):
     return v, count
 
 
-# Sums. No kernel here changes the order of a vertex's edges, so that its sum has the same bits
-# however the vertices are divided among calls and threads.
+# Sums. A call adds a vertex's edges in the graph's order and one call alone writes to its sum, so
+# that bits do not depend on how vertices are divided among calls and threads. They do depend on how
+# sources are divided into blocks.
 
 
 @kernel

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pagraph import CSC, Graph
 from pagraph.datasets import write_graph
 from pagraph.graph import csc_pages
-from pagraph.train import _layer_pass, layer_pass
+from pagraph.train import _neighbor_rows, layer_pass
 from pagraph.train.layer_pass import LayerPass, Rows, needed_vertices
 from pagraph.train.task import whole_norm
 
@@ -189,7 +189,7 @@ def test_marked_vertices_are_taken_once_and_numbered(marked, places, most):
             torch.full((places,), -1).numpy(),
             torch.zeros(most, dtype=torch.int64).numpy(),
         )
-        end, count = _layer_pass.take_marked(mask, begin, place, found)
+        end, count = _neighbor_rows.take_marked(mask, begin, place, found)
         assert begin < end <= begin + places or count == most
         assert [place[v - begin] for v in found[:count]] == list(range(count))
         taken += found[:count].tolist()
