@@ -10,7 +10,9 @@ import multiprocessing
 import os
 import runpy
 import sys
+import tempfile
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
@@ -18,30 +20,36 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch", "pagraph.datasets", "pagraph.dgl", "pagraph.pyg"])
 
 
-def run_text(text: str, folder: Path, timeout: float = 200) -> str:
+def run_text(
+    text: str, folder: Path, arguments: Sequence[str] = (), *, timeout: float = 200
+) -> str:
     """Run a script that is given as text, as ``python -c`` would; return what it prints."""
-    return _run(("text", text, ["-c"]), folder, timeout)
+    return _run(("text", text, ["-c", *arguments]), folder, timeout)
 
 
-def run_script(script: Path, arguments: list[str], folder: Path, timeout: float = 200) -> str:
+def run_script(
+    script: Path, arguments: Sequence[str], folder: Path, *, timeout: float = 200
+) -> str:
     """Run ``python SCRIPT ARGUMENTS``; return what it prints."""
     return _run(("path", str(script), [str(script), *arguments]), folder, timeout)
 
 
 def _run(job: tuple[str, str, list[str]], folder: Path, timeout: float) -> str:
-    out, err = folder / ".stdout", folder / ".stderr"
-    process = _context.Process(
-        target=_in_the_fork, args=(job, str(folder), dict(os.environ), str(out), str(err))
-    )
-    process.start()
-    process.join(timeout)
-    if process.is_alive():
-        process.kill()
-        process.join()
-    printed, complaint = out.read_text(), err.read_text()
-    out.unlink()
-    err.unlink()
-    assert process.exitcode == 0, f"{job[1]}\nexit code {process.exitcode}\n{printed}{complaint}"
+    with tempfile.TemporaryDirectory() as outside:
+        out = Path(outside) / "stdout"
+        err = Path(outside) / "stderr"
+        process = _context.Process(
+            target=_in_the_fork, args=(job, str(folder), dict(os.environ), str(out), str(err))
+        )
+        process.start()
+        process.join(timeout)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        printed = out.read_text()
+        assert process.exitcode == 0, (
+            f"{job[1]}\nexit code {process.exitcode}\n{printed}{err.read_text()}"
+        )
     return printed
 
 
