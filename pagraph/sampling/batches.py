@@ -162,38 +162,42 @@ def pair_seeds(
         times: Time of each pair, and so of its ends and its negatives, shape ``(p,)``, integers or
             floats.
     """
+    # The pair that each end is of: in disjoint trees an end's tree is its pair's.
     src_owners = dst_owners = torch.arange(len(src), device="cpu")
     times = None if times is None else widened("times", times)
     if isinstance(negatives, HardPairs):
         owners, ends = negatives.draw(src, dst, derive_key(key, NEGATIVES, 1))
         if negatives.has_sources:
-            src, src_owners = torch.cat([src, src[owners]]), torch.cat([src_owners, owners])
-        dst, dst_owners = torch.cat([dst, ends]), torch.cat([dst_owners, owners])
+            src = torch.cat([src, src[owners]])
+            src_owners = torch.cat([src_owners, owners])
+        dst = torch.cat([dst, ends])
+        dst_owners = torch.cat([dst_owners, owners])
     elif negatives is not None:
+        # Negative j belongs to pair j modulo the pairs, so that each pair gets as many as the others.
         owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(
             1, len(src)
         )
         until, since = (None, None) if times is None else _limits(times[owners], negatives.window)
         if negatives.src is not None:
-            src = torch.cat(
-                [src, negatives.src.draw(len(owners), derive_key(key, NEGATIVES, 0), until, since)]
-            )
+            # Keys of their own: sources must not be drawn with the numbers of destinations.
+            source_key = derive_key(key, NEGATIVES, 0)
+            src = torch.cat([src, negatives.src.draw(len(owners), source_key, until, since)])
             src_owners = torch.cat([src_owners, owners])
-        dst = torch.cat(
-            [dst, negatives.dst.draw(len(owners), derive_key(key, NEGATIVES, 1), until, since)]
-        )
+        target_key = derive_key(key, NEGATIVES, 1)
+        dst = torch.cat([dst, negatives.dst.draw(len(owners), target_key, until, since)])
         dst_owners = torch.cat([dst_owners, owners])
     if types[0] == types[1]:
+        # Both ends are seeds of one type: destinations follow the sources.
         first_dst = len(src)
-        nodes, owned = (
-            {types[0]: torch.cat([src, dst])},
-            {types[0]: torch.cat([src_owners, dst_owners])},
-        )
+        nodes = {types[0]: torch.cat([src, dst])}
+        owned = {types[0]: torch.cat([src_owners, dst_owners])}
     else:
         first_dst = 0
-        nodes, owned = {types[0]: src, types[1]: dst}, {types[0]: src_owners, types[1]: dst_owners}
+        nodes = {types[0]: src, types[1]: dst}
+        owned = {types[0]: src_owners, types[1]: dst_owners}
     of_seeds = {} if times is None else {ntype: times[owners] for ntype, owners in owned.items()}
     places = {ntype: torch.arange(len(ids), device="cpu") for ntype, ids in nodes.items()}
+    # Without trees of their own, seeds that are one vertex (at one time) are sampled once.
     for ntype, ids in nodes.items() if not disjoint else ():
         if times is None:
             nodes[ntype], places[ntype] = torch.unique(ids, return_inverse=True)
@@ -217,6 +221,7 @@ def _limits(times: Tensor, window: float | None) -> tuple[Tensor, Tensor | None]
 def _distinct(ids: Tensor, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The distinct vertices in the order of time and id, their times, and the place among them of
     each vertex."""
+    # Pairs of time and id as one integer: ranks of times are small, where times themselves are not.
     of_ranks, ranks = torch.unique(times, return_inverse=True)
     size = int(ids.max()) + 1 if len(ids) else 1
     distinct, places = torch.unique(ranks * size + ids, return_inverse=True)
@@ -274,6 +279,7 @@ class PairBatches(FromHops):
             t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in self.num_nodes.items()
         }
         count_ends(counts, self.types, src, dst)
+        # A vertex is missed by a batch if no pair and no negative has it: independent chances.
         missed = {
             t: 1 - chance_of_some(of_type, len(seeds), batch_size) for t, of_type in counts.items()
         }

@@ -152,10 +152,9 @@ class SubgraphSampler(FanoutSampler):
         """
         if self.time is None:
             return None
-        of_edges, of_sources = (
-            field(edge_type, self.time),
-            graph.node_fields(edge_type[0]).get(self.time),
-        )
+        # An edge is as late as the later of its own time and its source's.
+        of_edges = field(edge_type, self.time)
+        of_sources = graph.node_fields(edge_type[0]).get(self.time)
         if of_edges is None and of_sources is None:
             return None
         return edge_times(
@@ -202,11 +201,11 @@ class SubgraphSampler(FanoutSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        whole = (
-            uniform_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
-        )
-        if whole is not None:
-            return whole
+        # The quickest way first: one call for uniform picks. It says None for what it cannot do.
+        if seed_times is None:
+            whole = uniform_subgraph(self, graph, seeds, key, dtype, pools)
+            if whole is not None:
+                return whole
         run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
@@ -257,6 +256,8 @@ class SubgraphRun(BatchRun):
     def _trees(self) -> Subgraph | None:
         """The batch as disjoint trees that are sampled in one call; None where a hop has to be
         looked at by itself."""
+        # What the one call does not know is sampled hop by hop: several types, trees that share,
+        # induced edges, weights, all neighbours, and subclasses that pick in their own way.
         sampler = self.sampler
         ntypes, etypes, _ = self.graph.types
         if type(sampler) is not SubgraphSampler or not sampler.disjoint:
@@ -285,7 +286,9 @@ class SubgraphRun(BatchRun):
         """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop
         end."""
         self._plant()
-        begins, known = dict.fromkeys(self.tables, 0), self.counts()
+        # A hop draws from what the hop before found: vertices `begins` to `known` of each type.
+        begins = dict.fromkeys(self.tables, 0)
+        known = self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
         hops: list[dict[EdgeType, _PlacedEdges]] = []
         for number in range(self.sampler.num_hops):
@@ -325,11 +328,13 @@ class SubgraphRun(BatchRun):
         trees of these."""
         src, dst = vertices[etype[0]], vertices[etype[2]]
         frontier, trees = known
+        # All edges are looked at, so the number of the hop, which only keys random draws, is any.
         pool = self.pools(("edges", etype))
         hop = self.hop(0, index, frontier, self.dtype, pool, **self._limits(etype, trees))
         starts, degrees, _ = measure_rows(hop, -1, False)
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
+        # Of the whole rows: parts of them, by time, are no longer.
         longest = int(degrees.max(initial=0))
         times = self.sampler.times(self.graph, etype, self.field)
         if times is not None:
@@ -351,10 +356,14 @@ class SubgraphRun(BatchRun):
 
     def _plant(self) -> None:
         """Enter the seeds into the vertex tables."""
-        planted, num_trees = 0, self.num_trees
+        # Vertex v in tree t is number t * num_nodes + v: one table then serves all trees, and a
+        # vertex in two trees is two. In int64, whatever the graph's ids are.
+        planted = 0
+        num_trees = self.num_trees
         trees = torch.arange(num_trees, device="cpu") if self.times is None else self.times.of_seeds
         for ntype, table in self.tables.items():
-            ids, num_nodes = self.seeds.get(ntype), self.graph.num_nodes_of(ntype)
+            ids = self.seeds.get(ntype)
+            num_nodes = self.graph.num_nodes_of(ntype)
             if not self.sampler.disjoint:
                 table.reset(ids, num_nodes, id_dtype_of(self.graph))
                 continue
@@ -368,13 +377,11 @@ class SubgraphRun(BatchRun):
     ) -> dict[EdgeType, _PlacedEdges]:
         """One hop: every edge type from the vertices that the hop before found."""
         found = {t: table.nodes[begins[t] : ends[t]] for t, table in self.tables.items()}
-        drawn, frontiers = (
-            {},
-            {
-                t: self._split(t, ids) if self.sampler.disjoint else (ids, None)
-                for t, ids in found.items()
-            },
-        )
+        drawn = {}
+        frontiers = {
+            t: self._split(t, ids) if self.sampler.disjoint else (ids, None)
+            for t, ids in found.items()
+        }
         for index, etype in enumerate(self.graph.edge_types):
             src_type, _, dst_type = etype
             frontier, trees = frontiers[dst_type]
@@ -384,6 +391,7 @@ class SubgraphRun(BatchRun):
                 frontier,
                 torch.int32,  # local ids of a batch
                 HopMemory(self.scratch, ("hop", number, index)),
+                # By its number in the tree, so that a vertex draws anew in each tree.
                 drawn_as=None if trees is None else found[dst_type],
                 **self._limits(etype, trees),
             )
@@ -427,7 +435,8 @@ class SubgraphRun(BatchRun):
         sources = self._read(hop, etype, edges)
         if trees is None:
             return sources
-        num_src, lifted = hop.csc.num_src, self.scratch.array("lifted", len(sources), np.int64)
+        num_src = hop.csc.num_src
+        lifted = self.scratch.array("lifted", len(sources), np.int64)
         bad = _subgraph.in_trees(sources, edges.indptr.numpy(), trees, num_src, lifted)
         if bad >= 0:
             raise_bad_source(int(sources[bad]), num_src)
@@ -443,6 +452,7 @@ class SubgraphRun(BatchRun):
             times = self.sampler.times(self.graph, etype, self.field)
         if times is None or times.edges is None:
             return self.read_sources(hop, edges)
+        # Picks are places in rows sorted by time; `times.edges` has the source and the id at each.
         self._identified.add(etype)
         positions = edges.positions.numpy()
         sources = self.scratch.array("neighbors", len(positions), positions.dtype)
@@ -477,8 +487,11 @@ class SubgraphRun(BatchRun):
         edge_index, ids = self.pools(("edges", etype)).take_many(*specs)
         src, dst = edge_index.numpy()
         csc = self.graph.adjacency(sampler.edge_dir, etype).scattered
-        edge_ids, are_ids = edge_ids_of(csc), etype in self._identified
-        edge_ids = edge_ids[:0] if are_ids else edge_ids
+        # Where positions have become ids already there is nothing to look up.
+        are_ids = etype in self._identified
+        edge_ids = edge_ids_of(csc)
+        if are_ids:
+            edge_ids = edge_ids[:0]
         for (first_dst, edges), at in zip(hops, ends, strict=False):
             if csc.pages is not None and not are_ids:
                 csc.pages.need_ids(edges.positions.numpy())
