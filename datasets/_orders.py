@@ -8,6 +8,7 @@ import numpy as np
 from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 
+# Elements between asking for a cache line and using it.
 _AHEAD = 24
 
 

@@ -10,6 +10,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LOW = np.uint64(0xFFFFFFFF)
 _LOW16 = np.uint64(0xFFFF)
 _S16, _S32, _S48 = np.uint64(16), np.uint64(32), np.uint64(48)
+# Rounds of multiplication and shift, each a bijection: with fewer, neighbours stay near each other.
 _ROUNDS = 4
 # The sum of four uniform 16-bit numbers is nearly normal: mean 4 * 32767.5, variance 4 * (65536**2
 # - 1) / 12.

@@ -36,8 +36,10 @@ TEXTS = tuple(
 
 _log = logging.getLogger(__name__)
 
+# Rows of Parquet at a time: of 128 float32 each they take 32 MiB.
 _BATCH_ROWS = 2**16
 _MISSING = ["", "nan", "NaN"]
+# Parquet's reader would hold whole columns of a row group otherwise.
 _BUFFER_BYTES = 2**20
 
 UNREADABLE = (

@@ -21,6 +21,7 @@ Ids = npt.NDArray[Any]
 ANY_ID = 10_000_000
 """Below this, ids may be as far apart as they like."""
 
+# A pair of ids is one number of 64 bits where repeated edges are looked for.
 _SIMPLE_LIMIT = 2**31
 
 

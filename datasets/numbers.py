@@ -22,7 +22,9 @@ Column = npt.NDArray[Any]
 _DTYPES = {name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")}
 _SIGNS = ("+", "-", b"+", b"-")
 _WIDE = 2**53  # from here on float64 holds not every integer
+# Numbers that are looked at or converted at once: 8 MiB.
 _BLOCK_ROWS = 2**20
+# What the first of them are not, all are not: most columns are decided by these.
 _SAMPLE_ROWS = 1000
 _RULE = "an integer of 64 bits, and below 2**53 beside fractions,"
 

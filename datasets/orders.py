@@ -27,6 +27,7 @@ Ranges = Mapping[str, tuple[int, int]]
 # thousand pages a batch after 1, 2 and 4.
 _ROUNDS = 4
 _STEPS = 64  # of expected reads, to a factor of two
+# Keys of 16 bits, which a counting sort takes in one pass.
 _MOST_KEY = 2**16 - 1
 # A class of "both" is a factor of two. Of a half, one, two and four, pages over those needed by 8
 # batches (rows of 512 bytes): cnr-2000 2.73, 2.68, 2.67, 2.68; soc-slashdot0902 2.28, 2.29, 2.29,

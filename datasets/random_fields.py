@@ -161,7 +161,9 @@ def check_fractions(fractions: tuple[float, float, float]) -> None:
         raise ValueError(f"fractions must add up to at most 1, got {fractions}")
 
 
+# Edges that a thread draws at once.
 _RANGE = 2**20
+# Rows of a field that are drawn at once, so that one larger than memory can be written.
 _ROWS_AT_ONCE = 2**20
 
 

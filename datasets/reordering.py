@@ -26,6 +26,7 @@ _A_VERTEX = 40
 """Bytes that finding an order takes; 12 of them stay."""
 _FIXED = 192 * 2**20
 """Chunks, kernels, sampled batches."""
+# Smaller buckets make so many files that the disk seeks more than it writes.
 _LEAST_BUCKET = 16 * 2**20
 _OF_A_PART = "global_ids"
 

@@ -24,6 +24,7 @@ from .random_fields import check_fractions, for_ranges, label_rows, mask_rows, n
 
 GRAPH500 = (0.57, 0.19, 0.19, 0.05)
 FEATURE_DTYPES = ("float32", "float16", "bfloat16")
+# A trillion vertices: more is a slip.
 _MAX_SCALE = 40
 
 

@@ -14,6 +14,7 @@ from .column_files import Scratch
 from .edge_rows import WORD_BYTES, Column, EdgeRows
 from .numbers import NumberColumn
 
+# Edges that are read at once: 16 MiB.
 _BLOCK_ROWS = 2**20
 _ID_BYTES = 32  # of an id in the sorted array while others are merged into it
 

@@ -35,6 +35,7 @@ _LABELS = "label"
 _MOST_CLASSES = 1 << 16  # with more different values a field numbers no classes
 # Measured with 4.2 M vertices: degrees both ways, and as many edges at once with their ends.
 _VERTEX_BYTES = 48
+# For kernels and blocks of edges, whatever the graph.
 _REST_BYTES = 64 * 2**20
 _CHUNK = 1 << 20  # edges, or labels, that are looked at together
 

@@ -292,6 +292,7 @@ def _read_text(file: Path, columns: list[str]) -> Any:
     )
 
 
+# A description of tables is written by hand; YAML takes many times its bytes in memory.
 _SIZE_LIMIT = 2**20
 _MOST_ENTRIES = 100_000  # each takes a kilobyte and more while a description is read
 

@@ -17,8 +17,12 @@ from ..errors import FormatError, MissingDependencyError, how_to_install
 from ..system.files import open_plain
 from ..system.progress import Progress
 
+# Text that is parsed at once. Larger blocks are not faster, and take ten times their bytes as
+# words.
 _BLOCK_BYTES = 8 * 2**20
+# A line is held whole: one without an end would fill the memory.
 _LINE_LIMIT = 2**20
+# Bytes of a packed file that are unpacked at once; bombs grow a thousandfold.
 _PIECE = 2**16
 _XZ_MEMORY = 256 * 2**20  # xz -9 takes 65 MiB; a header may ask for 4 GiB
 _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {

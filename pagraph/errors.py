@@ -13,6 +13,7 @@ and value.
 
 import sys
 
+# A message may quote a file: never more of it than a screen.
 _LONGEST = 1000
 
 

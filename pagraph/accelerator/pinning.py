@@ -21,6 +21,7 @@ from ..system.memory import address_on_disk, host_available, may_write
 from ..system.units import bytes_text
 
 _PORTABLE_AND_MAPPED = 0x01 | 0x02
+# cudaHostRegisterReadOnly: for memory that is mapped from a file without the right to write.
 _READ_ONLY = 0x08
 _SHARE = 0.5  # of the available memory: so much of a file on disk may be read into it
 _log = logging.getLogger(__name__)

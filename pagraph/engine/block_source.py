@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..stats.stats import EpochRecorder
     from ..system.buffers import BufferPools
 
+# Index arrays of a batch are smaller than its rows, and there are several of each batch.
 _BLOCK_SLOT_BYTES = 2 << 20
 _Batch = MiniBatch | HeteroMiniBatch
 

@@ -91,9 +91,11 @@ def _end_stream(typingctx: Any) -> Any:
 
 # How far ahead of the copy slots and rows are prefetched: measured, see above.
 _SLOTS_AHEAD = 32
+# Rows between asking for a cache line and using it: rows take longer to copy than single elements.
 _ROWS_AHEAD = 32
 # Bytes of a cache line, and of a store that every x86-64 (SSE2) and ARM (NEON) has.
 _LINE = 64
+# Bytes that one instruction moves; rows and their copies begin on such a border.
 _WORD = 16
 # Bytes of a row from which the gain of stores past the caches was measured.
 _NARROW = 128

@@ -27,6 +27,7 @@ from .store import CachedFeature, FeatureCache
 # written at every step from being cached at all; the last one still gives one that has settled a
 # cache within a few thousand batches.
 _FIRST_PATIENCE = 8
+# A field that is written now and then is looked at again after at most so many reads.
 _LAST_PATIENCE = 4096
 _WORTH = 8  # a cache that served this many times its patience has paid for itself
 

@@ -28,6 +28,7 @@ EDGE_TYPE: EdgeType = ("_N", "_E", "_N")
 __all__ = ["CSC", "EDGE_TYPE", "NODE_TYPE", "EdgeType", "Graph", "id_dtype"]
 
 V = TypeVar("V")
+# Graphs of hundreds of types exist; a repr is for a line of a log.
 _LONGEST_REPR = 1000
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 T = TypeVar("T")
+# Weights of a graph that are kept prepared: of a few loaders, not of every tensor ever given.
 _MOST_VERSIONS = 4
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
+# 8 KiB, which are cleared in no time and hold 256 vertices without growing.
 _MIN_TABLE_BITS = 10
 SHARES_NONE: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 """Stands for ``Renewal.numbers`` where batches share no random numbers."""

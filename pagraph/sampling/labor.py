@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 _NO_IDS: Array = np.empty(0, dtype=np.int32)
 _NO_PI: Array = np.empty(0, dtype=np.float64)
+# The iteration ends where a step lowers the expected number of vertices by less than this part.
 _TOLERANCE = 1e-4
+# Chances are relative to each other; far below the largest float, so that products stay finite.
 _MOST_PI = 1e100
 
 

@@ -38,6 +38,7 @@ _MOST_IN_GROUP = 2**15
 most."""
 # Scratch has room for every node that a batch might find; beyond these bounds it would be large.
 _MOST_IN_TREE = 2**18
+# Batches whose trees might have more are sampled hop by hop: scratch has room for all.
 _MOST_NODES = 2**24
 # Of the dtype that most times have, so that the kernel is not compiled a second time.
 _NO_TIMES: Array = np.empty(0, np.int32)

@@ -22,7 +22,9 @@ GAP = 2
 # time, and are those that the cache will miss (epoch of 20 batches from a cold file: 2.3 s, with
 # the small gap 3.5 s).
 GAP_IN_ORDER = 8
+# Pages that one request may span: 128 KiB, as far as read-ahead of the system goes.
 _MOST = 32
+# Rows that are looked at to tell whether a file is in memory: 128 say a share to a tenth.
 _SAMPLES = 128
 
 

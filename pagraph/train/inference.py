@@ -30,7 +30,9 @@ from ..system.units import in_mebibytes, shortened
 from .windows import SourceWindows, most_in_edges
 
 _MOST_COMPUTED = 256 * 2**20  # of a block and what a layer makes of it; larger ones were no faster
+# Ids of both ends, the edge's own id and copies of them, for an edge besides its messages.
 _EDGE_BYTES = 48
+# Rows that are computed at once, at the least: matrix products of fewer are slower.
 _ROWS_BYTES = 16 * 2**20
 Sink = Callable[[Tensor], object]
 Hop = Callable[[Block, Tensor], Tensor]

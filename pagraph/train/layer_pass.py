@@ -23,6 +23,7 @@ from .windows import pieces
 
 _CHUNK = 4096  # vertices that a thread takes at once
 _FLOAT = 4
+# More bytes than any machine has; sums with it stay within 64 bits.
 _NO_LIMIT = 2**62
 _NO_PLACE = torch.empty(0, dtype=torch.int32, device="cpu")
 _AT_ONCE = 2**20  # ids in a tensor

@@ -24,10 +24,14 @@ from .paper import paper_parts
 
 # Larger graphs get a stream alone: no copy of the edges, and 4.2 M vertices in seconds.
 _EDGES = 2**24
+# Counts of uses, a byte for each vertex, part and level: beyond 4 GiB vertices are placed in a
+# stream alone.
 _COUNT_BYTES = 2**32
 _GROWN_EDGE_BYTES = 20  # the edges reversed, and the queue
+# Moves of whole clusters, then of smaller ones: what one size misses another finds.
 _CLUSTERS_IN_A_PART = (4, 16, 64, 256)
 _MOVES = 3  # how often clusters of one size are gone through
+# Rounds of moving vertices; later ones change little.
 _ROUNDS = 5
 # Of ``vertex_clusters``: how much larger than the mean a cluster may become. With 1.2, 5 to 14 %
 # fewer edges were cut, and the smallest cluster was a tenth of the mean, not a half.

@@ -15,6 +15,7 @@ from .layerwise import _ROWS_AHEAD, _S11, unit
 _ONE = 2.0**53  # the numbers in [0, 1) are 53 random bits over this
 _TOLERANCE = 1e-4  # DGL's, for one row's variance and for the size of the layer
 _PLAIN_STEPS = 24  # fixed-point steps before Newton's: rows that are nearly complete take thousands
+# More than the search ever takes; this ends it where rounding makes it swing.
 _MOST_STEPS = 1000
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from ..._jit import kernel, prefetch
 
+# Elements between asking for a cache line and using it.
 _SUBGRAPH_AHEAD = 64
 
 

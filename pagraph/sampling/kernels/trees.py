@@ -11,6 +11,7 @@ from ..._jit import kernel, prefetch
 from .hop import _A, draw_below, first_from, place_of, slot_of
 
 _AHEAD = 32  # edges between asking for a cache line and using it
+# 16,384 marks, by hashes: small enough for the innermost cache.
 _MARK_BITS = 14
 MARKS, _MARK_SHIFT = 1 << _MARK_BITS, np.uint64(64 - _MARK_BITS)
 _S3 = np.uint64(3)

@@ -30,6 +30,7 @@ _ANYWHERE: Array = np.empty(0, dtype=np.int64)
 
 
 _NO_LOG: Array = np.empty((0, 2), dtype=np.int64)
+# Depths of the queue that are noted for a timeline; a second of reading takes some thousands.
 _MOST_SAMPLES = 1 << 14
 
 Watcher = Callable[[Array], object]
@@ -150,6 +151,7 @@ class Queue:
         raise NotImplementedError
 
 
+# Where threads read: a disk that needs more requests at once than these is one for AIO.
 _MOST_THREADS = 64
 
 

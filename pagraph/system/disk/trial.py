@@ -15,6 +15,7 @@ from .ways import queue, usable_way
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 
 _BLOCK = 4096  # aligned for every disk
+# The best of them counts: other processes read, too.
 _ROUNDS = 3
 # Of a file that is tried: in a smaller one the trial costs more than it saves.
 _LEAST_BYTES = 64 << 20

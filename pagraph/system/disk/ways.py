@@ -55,6 +55,8 @@ def usable_way(way: str | None = None, *, direct: bool) -> str:
     )
 
 
+# Queues are kept for the next reader; each holds kernel memory, of which there is a limit for all
+# users.
 _MOST_IDLE = 8
 _idle: dict[str, list[Queue]] = {way: [] for way in WAYS}
 
