@@ -156,4 +156,5 @@ def build_graph(
     try:
         return Graph.from_coo(src, dst, count, edata=fields)
     except (TypeError, ValueError) as error:
+        # The graph's own checks: ids out of range, fields of another length.
         raise FormatError(f"{path}: {error}") from error

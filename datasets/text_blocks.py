@@ -17,8 +17,7 @@ from ..errors import FormatError, MissingDependencyError, how_to_install
 from ..system.files import open_plain
 from ..system.progress import Progress
 
-# Text that is parsed at once. Larger blocks are not faster, and take ten times their bytes as
-# words.
+# Text that is parsed at once. Larger blocks are not faster, and only take more memory.
 _BLOCK_BYTES = 8 * 2**20
 # A line is held whole: one without an end would fill the memory.
 _LINE_LIMIT = 2**20

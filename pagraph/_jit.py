@@ -100,6 +100,7 @@ def _private_folder(root: str, name: str, dangers: list[str]) -> str | None:
     try:
         danger = _danger(folder)
     except OSError:
+        # A file system that is read-only, or a path through a file: the next root may do.
         return None
     if danger:
         dangers.append(danger)

@@ -259,6 +259,7 @@ class StagingRing:
             if memory is None:
                 memory = self.accelerator.host_memory(self.slot_bytes)
         except BaseException:
+            # The slot must come back whatever happens: a ring that runs dry stops every batch.
             self._free.put((memory, sent))
             raise
         try:

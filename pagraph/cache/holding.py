@@ -74,6 +74,8 @@ class Holding:
             try:
                 seen = entry.field.snapshot()
             except (KeyError, RuntimeError):
+                # Deleted, or it requires gradients now: an error of the read that needs it, not of
+                # this look.
                 continue
             base = host_feature(seen.tensor, self._device)
             if self.can_cache(entry.type, base):

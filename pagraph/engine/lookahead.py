@@ -107,6 +107,7 @@ def _groups(
                 item = next(sampled)
                 windows.add(item[1].reads)
             except Exception as problem:
+                # Raised at the batch's own place: those that were sampled before it come first.
                 error = problem
                 break
             items.append(item)

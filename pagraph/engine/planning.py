@@ -90,6 +90,7 @@ class _Rows:
         try:
             seen = field.snapshot()
         except (KeyError, RuntimeError):
+            # A field that cannot be read now takes no part in the plan; its read will say why.
             return None
         base = host_feature(seen.tensor, device)
         if isinstance(base, DeviceFeature):

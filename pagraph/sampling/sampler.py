@@ -175,6 +175,7 @@ class UniformHops:
                 for hop in range(sampler.num_hops)
             ]
         except KeyError:
+            # A hop that does not name a type is an error of the hop-by-hop way, which says which.
             return None
         if not all(0 <= fanout <= MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
             return None

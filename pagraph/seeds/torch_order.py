@@ -40,6 +40,7 @@ def has_length(batches: Any) -> bool:
     try:
         len(batches)
     except (TypeError, NotImplementedError):
+        # torch's own classes raise either where there is no length.
         return False
     return True
 

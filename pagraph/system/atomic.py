@@ -79,6 +79,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
             check_absent(target)
             os.rename(part, target)
     except BaseException:
+        # Ctrl-C, too: nothing half-written may be left.
         shutil.rmtree(part, ignore_errors=True)
         raise
     _sync(target.parent)
