@@ -17,16 +17,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
-__all__ = [
-    "as_typed",
-    "build",
-    "memory_option",
-    "options_of",
-    "split_option",
-    "store_option",
-    "train_fraction_option",
-]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
 

@@ -22,8 +22,6 @@ from ..errors import MissingDependencyError
 from ..system.memory import file_system_of, host_available, host_limit, host_total
 from ..system.units import bytes_text
 
-__all__ = ["Diagnosis", "DiskRates", "diagnose", "measure_disk"]
-
 _PACKAGES = (
     *(
         "torch",
