@@ -26,14 +26,15 @@ DEFAULT_BUDGETS: tuple[float, ...] = (
 )
 """Shares of the vertices: close together where curves bend."""
 GRID: tuple[float, ...] = tuple(percent / 100 for percent in range(1, 101))
-"""Shares that are always summed up, so that a recommendation does not depend on the budgets asked
-for."""
+"""Shares that are always computed: a recommendation must not depend on the budgets asked for."""
 
 
 @dataclass(frozen=True)
 class Spending:
-    """A budget of a curve in bytes: for rows, and if ``pays_tables`` for the tables from vertex to
-    place as well."""
+    """A budget of a curve in bytes.
+
+    They pay for rows; with ``pays_tables`` also for the tables from vertex to place in the cache.
+    """
 
     nbytes: int
     pays_tables: bool = False
@@ -46,7 +47,7 @@ class RowSizes:
     Attributes:
         num_nodes: Vertex type to its number of vertices.
         row_bytes: Vertex type to the bytes of a vertex's rows of all fields, for types with fields.
-            None: no field is named, and all vertices take the same.
+            None if no field is named; then all vertices count the same.
     """
 
     num_nodes: Mapping[str, int]
@@ -55,9 +56,9 @@ class RowSizes:
     @property
     def cached_types(self) -> dict[str, int]:
         """Vertex types that can be cached, to the bytes of a vertex of each."""
-        return (
-            dict(self.row_bytes) if self.row_bytes is not None else dict.fromkeys(self.num_nodes, 1)
-        )
+        if self.row_bytes is None:
+            return dict.fromkeys(self.num_nodes, 1)
+        return dict(self.row_bytes)
 
     @property
     def vertices(self) -> int:
@@ -77,9 +78,9 @@ class RowSizes:
                 bytes with a unit ("2GiB"), tables included.
 
         Raises:
-            ValueError: It is negative, NaN, more than all vertices, no number at all, or in bytes
-                without any field.
-            TypeError: It is something else.
+            ValueError: It is negative, NaN, more than all vertices, not a number, or in bytes
+                although no field is named.
+            TypeError: It is neither a number nor a string.
         """
         number = _number(value)
         if isinstance(number, Budget):
@@ -90,16 +91,23 @@ class RowSizes:
             return Spending(number.limit or 0, pays_tables=True)
         if isinstance(number, float):
             types = [(width, self.num_nodes[ntype]) for ntype, width in self.cached_types.items()]
-            return Spending(Budget(share=number).nbytes(types, free=int) if number else 0)
+            if not number:
+                return Spending(0)
+            # As a loader rounds shares, so that the curve holds for its cache.
+            return Spending(Budget(share=number).nbytes(types, free=int))
         if not 0 <= number <= self.vertices:
             raise ValueError(
                 f"budgets must be from 0 to {self.vertices} rows (all vertices), got {value!r}"
             )
+        # Types differ in width, and which rows are bought is not known yet: rows of average size.
         return Spending(number * self.all_bytes // max(1, self.vertices))
 
     def spendings(self, values: Iterable[Any]) -> list[Spending]:
-        """Parse several budgets; raises as :meth:`spending`, and if there is none or all of it is
-        one string."""
+        """Parse several budgets; at least one.
+
+        Raises as :meth:`spending`, and TypeError for a single string.
+        """
+        # A string is iterable too: "10%" would be read as three budgets.
         if isinstance(values, str):
             raise TypeError(f"budgets must be a list, got {values!r}")
         result = [self.spending(value) for value in values]
@@ -109,40 +117,55 @@ class RowSizes:
 
     def rows(self, spending: Spending) -> int:
         """Number of vertices of average size that a budget buys."""
-        left = spending.nbytes - (self._tables if spending.pays_tables else 0)
+        left = spending.nbytes
+        if spending.pays_tables:
+            left -= self._tables
         return max(0, min(self.vertices, left * self.vertices // max(1, self.all_bytes)))
 
     def nbytes(self, spending: Spending) -> int | None:
-        """Bytes to give a loader as ``cache`` for this, tables included; None where no field is
-        named."""
+        """Bytes to give a loader as ``cache`` for this, tables included.
+
+        None where no field is named.
+        """
         if self.row_bytes is None:
             return None
+        # A cache of tables alone would serve nothing.
         if not self.rows(spending):
             return 0
-        return min(
-            spending.nbytes + (0 if spending.pays_tables else self._tables),
-            self.all_bytes + self._tables,
-        )
+        nbytes = spending.nbytes
+        if not spending.pays_tables:
+            nbytes += self._tables
+        return min(nbytes, self.all_bytes + self._tables)
 
     def divide(
         self, rankings: Mapping[str, Ranking], budgets: Sequence[Spending]
     ) -> dict[str, npt.NDArray[np.int64]]:
-        """Divide every budget as a loader does: type to the number of vertices bought, shape
-        ``(len(budgets),)``."""
+        """Divide every budget as a loader does.
+
+        Returns:
+            Vertex type to the number of vertices bought, shape ``(len(budgets),)``.
+        """
         types = self.cached_types
         rows = np.zeros((len(budgets), len(types)), np.int64)
-        for pays in (False, True):
-            demands = [
-                Demand(n := self.num_nodes[t], width, SLOT_BYTES * n * pays, rankings[t])
-                for t, width in types.items()
-            ]
-            places = [place for place, budget in enumerate(budgets) if budget.pays_tables == pays]
-            if places:
-                rows[places] = divide_each([budgets[place].nbytes for place in places], demands)
+        # Tables cost a type something only in budgets that pay for them: two sets of demands.
+        for pays_tables in (False, True):
+            places = []
+            for place, budget in enumerate(budgets):
+                if budget.pays_tables == pays_tables:
+                    places.append(place)
+            if not places:
+                continue
+            demands = []
+            for ntype, width in types.items():
+                num_nodes = self.num_nodes[ntype]
+                tables = SLOT_BYTES * num_nodes * pays_tables
+                demands.append(Demand(num_nodes, width, tables, rankings[ntype]))
+            rows[places] = divide_each([budgets[place].nbytes for place in places], demands)
         return {ntype: rows[:, column] for column, ntype in enumerate(types)}
 
     @property
     def _tables(self) -> int:
+        # The cache's table from vertex to place has an entry for every vertex, cached or not.
         return SLOT_BYTES * self.vertices
 
 
@@ -156,17 +179,22 @@ def _number(value: Any) -> int | float | Budget:
         text = value.strip()
         if text.isdecimal():
             return int(text)
+        # "0.1" on a command line is the share 0.1; Budget.parse knows strings with a unit only.
+        is_share = re.fullmatch(r"[0-9]*\.[0-9]+", text)
+        size = float(text) if is_share else text
         try:
-            budget = Budget.parse(float(text) if re.fullmatch(r"[0-9]*\.[0-9]+", text) else text)
+            budget = Budget.parse(size)
         except ValueError:
             raise ValueError(problem) from None
         if budget is None:
             return 0
-        if budget.is_auto:
+        if budget.is_auto:  # what is free now is no property of the graph
             raise ValueError(problem)
         return budget if budget.share is None else budget.share
+    # True is an Integral as well.
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(problem)
+    # 1 is one row, 1.0 all of them.
     if isinstance(value, Integral):
         return int(value)
     share = float(value)
@@ -195,29 +223,33 @@ class FieldSizes:
 
     @classmethod
     def of(cls, graph: Graph, fields: FieldNames | None, labels: FieldNames) -> FieldSizes:
-        """Look the fields up; ValueError for an unknown field, or names without a type where there
-        are several."""
-        inputs, outputs = _widths(graph, fields or (), "fields"), _widths(graph, labels, "labels")
-        row_bytes = {
-            ntype: width
-            for ntype in graph.node_types
-            if (width := sum(inputs.get(ntype, {}).values()) + sum(outputs.get(ntype, {}).values()))
-        }
+        """Look the fields up.
+
+        Raises:
+            ValueError: A field is unknown, or names come without a type where there are several.
+        """
+        inputs = _widths(graph, fields or (), "fields")
+        outputs = _widths(graph, labels, "labels")
+        row_bytes = {}
+        for ntype in graph.node_types:
+            widths = [*inputs.get(ntype, {}).values(), *outputs.get(ntype, {}).values()]
+            # A type that nothing is read of is not cached.
+            if width := sum(widths):
+                row_bytes[ntype] = width
         return cls(inputs, outputs, RowSizes(graph.num_nodes_by_type, row_bytes or None))
 
     @property
     def row_bytes(self) -> dict[str, int]:
         """Field, with its type where there are several, to the bytes of a row."""
-        parts = (self.inputs, self.labels)
-        return {
-            self.key(t, name): width
-            for part in parts
-            for t, of in part.items()
-            for name, width in of.items()
-        }
+        found = {}
+        for part in (self.inputs, self.labels):
+            for ntype, widths in part.items():
+                for name, width in widths.items():
+                    found[self.key(ntype, name)] = width
+        return found
 
     def key(self, ntype: str, name: str) -> str:
-        """Name of a field in a curve: ``"feat"``, or ``"paper/feat"`` where there are several
+        """Name of a field in a curve: ``"feat"``, or ``"paper/feat"`` if there are several
         types."""
         return name if len(self.rows.num_nodes) == 1 else f"{ntype}/{name}"
 
@@ -234,7 +266,7 @@ def check_fields(
 
 
 def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[str, int]]:
-    if isinstance(names, str):
+    if isinstance(names, str):  # it would be read as names of one letter
         raise TypeError(f"{argument} must be a list of names, got {names!r}")
     if not isinstance(names, Mapping):
         if not names:
@@ -250,9 +282,9 @@ def _widths(graph: Graph, names: FieldNames, argument: str) -> dict[str, dict[st
             raise ValueError(
                 f"{argument} must be of vertex types among {graph.node_types}, got {ntype!r}"
             )
-        check_fields(
-            graph, of_type, ntype if len(graph.node_types) > 1 else None, argument=argument
-        )
+        # The message names the type only if there are several.
+        named = ntype if len(graph.node_types) > 1 else None
+        check_fields(graph, of_type, named, argument=argument)
     from ..graph.fields import stored_row_bytes  # it imports torch
 
     widths: dict[str, dict[str, int]] = {ntype: {} for ntype in names}

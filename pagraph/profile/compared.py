@@ -1,4 +1,4 @@
-"""Policies that a curve compares: by name, and in little memory only those that it holds."""
+"""Policies that a curve compares: by name, and with little memory only those that fit."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ if TYPE_CHECKING:
     from ..ranking.policy import Policy
 
 ORACLE = "oracle"
-"""The policy that ranks by the measured epoch itself, so that nothing can be predicted of it."""
+"""The policy that ranks by the measured epoch itself; its hit rate cannot be predicted."""
 ADAPTIVE = "adaptive"
-"""The policy that ranks anew after the first epoch."""
+"""The policy that ranks again after the first epoch."""
 DEFAULT_POLICIES = ("auto", "degree", "presample", "vip", "random", "oracle")
 """Policies that a curve compares unless told otherwise; the oracle is for comparison alone."""
 _IDEAL_EPOCHS = 30  # whose mean ``ideal`` ranks by; ``ideal:N`` takes N
 _ANALYSIS = ("ideal", ORACLE)
-# Bytes a vertex at the peak, beside counters and a byte for each policy: to rank by reads, and with
-# several types to divide budgets between them. RMAT of scales 22 and 26 took 35 and 32, two types
-# of 2 M vertices 47.
-_RANKED, _DIVIDED = 38, 60
-# To rank by auto, with all its edges turned or when it weighs its counts: bytes a vertex, and for
-# each hop. With 4, 16 and 40 edges a vertex, 2 M to 4 M vertices and 1 to 3 hops all that a curve
-# has took 75 to 99 % of this.
-_TURNED, _WEIGHED = (72, 14), (145, 34)
+# Bytes a vertex at the peak, in addition to counters and a byte for each policy: _RANKED to rank by
+# reads, _DIVIDED if budgets are divided between several types. RMAT of scales 22 and 26 took 35 and
+# 32, two types of 2 M vertices 47.
+_RANKED = 38
+_DIVIDED = 60
+# To rank by auto, bytes a vertex and bytes a vertex and hop: while all edges are turned, and while
+# it weighs its counts. With 4, 16 and 40 edges a vertex, 2 M to 4 M vertices and 1 to 3 hops, a
+# whole curve took 75 to 99 % of this.
+_TURNED = (72, 14)
+_WEIGHED = (145, 34)
+# Bytes a seed at the peak: its id and its place in shuffled orders, int64.
 _SEED_BYTES = 24
-_OTHER_EPOCH = 2**20  # none that is measured
+_OTHER_EPOCH = 2**20  # number of an epoch that is never measured: it would be the millionth
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +45,11 @@ class Compared:
     """Policies of a curve.
 
     Attributes:
-        policies: Name to policy, in order; None for the oracle and the ideal, which are no
+        policies: Name to policy, in order; None for the oracle and the ideal, which are not
             functions of the graph.
         ideals: Name of each ideal to its number of epochs.
-        given: The policies were named by the caller: what one raises reaches the caller.
-        left_out: Policies that the memory does not hold, to the bytes that it must be for all.
+        given: Whether the caller named the policies: then their errors reach the caller.
+        left_out: Policies that do not fit, to the bytes of memory that all would need.
         few_batches: ``auto`` ranks as a loader with this memory does; nothing is predicted.
     """
 
@@ -64,30 +67,17 @@ class Compared:
         named: dict[str, Policy | None] = {}
         ideals: dict[str, int] = {}
         for policy in DEFAULT_POLICIES if policies is None else policies:
-            name = (
-                policy
-                if isinstance(policy, str)
-                else getattr(policy, "__name__", type(policy).__name__)
-            )
-            if (
-                not isinstance(policy, str)
-                and name in (*POLICIES, *_ANALYSIS)
-                and POLICIES.get(name) is not policy
-            ):
-                raise ValueError(
-                    f"policies must have names of their own if they are functions, got {name!r}"
-                )
+            name = _name(policy)
             if name in named:
                 raise ValueError(f"policies must have different names, got {name!r} twice")
-            base = policy.partition(":")[0] if isinstance(policy, str) else None
-            if base is None and not callable(policy):
-                raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
-            if base is not None and base not in POLICIES:
-                known = sorted({*POLICIES, *_ANALYSIS})
-                raise ValueError(f"policies must be among {known} or functions, got {policy!r}")
-            if base == "ideal":
+            _check_known(policy)
+            if name.partition(":")[0] == "ideal":
                 ideals[name] = _ideal_epochs(name)
-            named[name] = None if policy == ORACLE or base == "ideal" else resolve_policy(policy)
+                named[name] = None
+            elif policy == ORACLE:
+                named[name] = None
+            else:
+                named[name] = resolve_policy(policy)
         if not named:
             raise ValueError("policies must hold at least 1 policy, got none")
         return cls(named, ideals, policies is not None)
@@ -95,8 +85,9 @@ class Compared:
     def within(
         self, memory: Any, graph: Graph, num_hops: int, *, seeds: int, reads: int
     ) -> Compared:
-        """Leave out what does not fit into ``memory``; ``auto`` becomes what a loader with it ranks
-        by.
+        """Leave out policies that do not fit into ``memory``.
+
+        Then ``auto`` becomes what a loader with this memory ranks by.
 
         Args:
             memory: As ``memory_budget`` takes it.
@@ -108,44 +99,70 @@ class Compared:
         Raises:
             ValueError: It does not hold the counts of the graph, or a policy that was named.
         """
-        counters = counter_dtype(reads).itemsize * (num_hops + 1)
-        held = (counters + len({*self.policies, ORACLE})) * graph.num_nodes + _SEED_BYTES * seeds
-        lean = held + (_RANKED if len(graph.node_types) == 1 else _DIVIDED) * graph.num_nodes
-        every = max(lean, held + _auto_bytes(graph, num_hops))
         if memory_budget(memory) is None:
             return self
+        # A counter for each hop and the seeds; of each policy a byte, see `Cut.segments`.
+        counters = counter_dtype(reads).itemsize * (num_hops + 1)
+        held = (counters + len({*self.policies, ORACLE})) * graph.num_nodes + _SEED_BYTES * seeds
+        ranking = _RANKED if len(graph.node_types) == 1 else _DIVIDED
+        lean = held + ranking * graph.num_nodes  # with the cheap policies alone
+        every = max(lean, held + _auto_bytes(graph, num_hops))
         nbytes = work_memory(memory, lean, whom="the counts of this graph")
         if nbytes >= every:
             return self
         needed = least_memory(every, held_by_process())
-        left_out = {
-            n: needed
-            for n, p in self.policies.items()
-            if p in (adaptive, vip) or isinstance(p, Presample)
-        }
-        if left_out and self.given:
-            work_memory(memory, every, whom=f"the policies {', '.join(left_out)} on this graph")
-        # As for a loader that has just begun.
+        # Half for the rows of a few batches, as for a loader that has just begun.
         few = FewBatches(max(1, nbytes // 2 // BYTES_A_ROW), _OTHER_EPOCH)
-        kept = {n: few if p is auto else p for n, p in self.policies.items() if n not in left_out}
+        kept: dict[str, Policy | None] = {}
+        left_out: dict[str, int] = {}
+        for name, policy in self.policies.items():
+            if policy in (adaptive, vip) or isinstance(policy, Presample):
+                left_out[name] = needed
+            elif policy is auto:
+                kept[name] = few
+            else:
+                kept[name] = policy
+        if left_out and self.given:  # raises: the memory is below `every`
+            work_memory(memory, every, whom=f"the policies {', '.join(left_out)} on this graph")
         return replace(self, policies=kept, left_out=left_out, few_batches=True)
 
 
+def _name(policy: Any) -> str:
+    """A policy's name in the curve."""
+    if isinstance(policy, str):
+        return policy
+    name: str = getattr(policy, "__name__", type(policy).__name__)
+    # A user's function "degree" would be taken for ours in the page and the recommendation.
+    if name in (*POLICIES, *_ANALYSIS) and POLICIES.get(name) is not policy:
+        raise ValueError(
+            f"policies that are functions must not have the name of a built-in one, got {name!r}"
+        )
+    return name
+
+
+def _check_known(policy: Any) -> None:
+    if not isinstance(policy, str):
+        if not callable(policy):
+            raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
+    elif policy.partition(":")[0] not in POLICIES:
+        known = sorted({*POLICIES, *_ANALYSIS})
+        raise ValueError(f"policies must be among {known} or functions, got {policy!r}")
+
+
 def _auto_bytes(graph: Graph, num_hops: int) -> int:
-    """Bytes that ``auto`` takes, which takes more than any other policy, beside what a curve
-    keeps."""
+    """Bytes that ``auto`` takes in addition to what a curve keeps; no other policy takes more."""
     turned, weighed = (
         (fixed + by_hop * num_hops) * graph.num_nodes for fixed, by_hop in (_TURNED, _WEIGHED)
     )
-    cscs = map(graph.csc_of, graph.edge_types)
-    return max(
-        weighed, turned + sum(csc.num_edges * (1 + csc.indices.element_size()) for csc in cscs)
-    )
+    # A turned copy of the indices, and about a byte an edge to make it.
+    for edge_type in graph.edge_types:
+        csc = graph.csc_of(edge_type)
+        turned += csc.num_edges * (1 + csc.indices.element_size())
+    return max(weighed, turned)
 
 
 def _ideal_epochs(name: str) -> int:
-    """Parse ``"ideal"`` or ``"ideal:N"`` to a number of epochs; ValueError unless N is at least
-    1."""
+    """Number of epochs of ``"ideal"`` or ``"ideal:N"``; ValueError unless N is at least 1."""
     _, colon, number = name.partition(":")
     if not colon:
         return _IDEAL_EPOCHS

@@ -28,10 +28,10 @@ class CurveRecord:
         bytes_moved: Bytes an epoch that the cache does not serve; None where no field is named.
         predicted_hit_rate: Hit rate expected without having seen the measured epochs. None: not
             known, as always for the oracle.
-        oracle_hit_rate: Hit rate of a cache of this budget, chosen anew for every epoch by its own
-            reads: no static cache does better. Rows of several widths are chosen by the bytes they
-            save; then caches that save less may hit more.
-        share_of_oracle: What the cache serves / what that one does, in bytes where rows have
+        oracle_hit_rate: Hit rate of a cache of this budget that is filled for each epoch by that
+            epoch's reads: no static cache does better. Rows of several widths are chosen by the
+            bytes they save; then caches that save less may hit more.
+        share_of_oracle: What the cache serves / what that one serves, in bytes where rows have
             several widths, else in rows.
         oracle_bytes_moved: ``bytes_moved`` with that cache.
     """
@@ -100,24 +100,19 @@ class HitRateCurve:
 
     @property
     def usable(self) -> list[str]:
-        """The policies that training can use: not the oracle and the ideal, which know what will be
-        read."""
-        return [
-            policy
-            for policy in self.policies
-            if policy.partition(":")[0] not in ("oracle", "ideal")
-        ]
+        """Policies that training can use: not the oracle and the ideal, which know the future."""
+        known_later = ("oracle", "ideal")
+        return [name for name in self.policies if name.partition(":")[0] not in known_later]
 
     @property
     def has_widths(self) -> bool:
-        """Whether vertex types have rows of different widths: then a cache that hits less may save
-        more bytes."""
+        """Whether vertex types have rows of different widths."""
+        # Then a cache that hits less may save more bytes. See `FieldSizes.key` for the "/".
         return any("/" in key for key in self.row_bytes)
 
     @property
     def of_links(self) -> bool:
-        """Whether batches begin with edges, of which hop 0 are the ends, those of negative pairs
-        included."""
+        """Whether batches begin with edges; then hop 0 are their ends and those of negatives."""
         return bool(self.settings.get("of_links"))
 
     @property
@@ -127,8 +122,7 @@ class HitRateCurve:
 
     @property
     def unit(self) -> str:
-        """Unit that policies save most of: "bytes" where vertex types have rows of different
-        widths, else "rows"."""
+        """What policies save most of: "bytes" if rows differ in width by type, else "rows"."""
         return "bytes" if self.has_widths else "rows"
 
     def served(self, record: CurveRecord) -> float:
@@ -142,41 +136,43 @@ class HitRateCurve:
         return 1 - record.oracle_bytes_moved / self.bytes_read
 
     def of(self, policy: str) -> list[CurveRecord]:
-        """The records of one policy, in the order of the budgets; ValueError if it was not
-        measured."""
+        """Records of one policy in the order of the budgets; ValueError if not measured."""
         found = [record for record in self.records if record.policy == policy]
         if not found:
             raise ValueError(f"policy must be one of {self.policies}, got {policy!r}")
         return found
 
     def whole(self, policy: str) -> list[CurveRecord]:
-        """The records of one policy with all known budgets, the grid's included, by rows; raises as
-        :meth:`of`."""
-        known = [*(record for record in self.grid if record.policy == policy), *self.of(policy)]
-        # What was asked for replaces the grid's.
-        by_rows = {record.budget_rows: record for record in known}
+        """The records of one policy with all known budgets, those of the grid included, by rows.
+
+        Raises as :meth:`of`.
+        """
+        asked = self.of(policy)
+        by_rows = {record.budget_rows: record for record in self.grid if record.policy == policy}
+        # A budget in bytes may buy as many rows as one of the grid: the user's is kept.
+        by_rows |= {record.budget_rows: record for record in asked}
         return [by_rows[rows] for rows in sorted(by_rows)]
 
     def at(self, policy: str, budget_rows: int) -> CurveRecord:
-        """The record of one policy with a cache of so many rows; ValueError if that was not
-        measured."""
+        """The record of a policy with a cache of ``budget_rows``; ValueError if not measured."""
         for record in self.whole(policy):
             if record.budget_rows == budget_rows:
                 return record
         raise ValueError(f"budget_rows must be those of a measured budget, got {budget_rows}")
 
     def with_budget(self, budget_rows: int) -> list[list[CurveRecord]]:
-        """The records of all policies for each budget asked for, and for ``budget_rows`` in its
-        place among them."""
+        """The records of all policies for each budget asked for and for ``budget_rows``.
+
+        The latter stands after the last smaller one, unless it was asked for.
+        """
         rows = [[*records] for records in zip(*map(self.of, self.policies), strict=True)]
-        if all(records[0].budget_rows != budget_rows for records in rows):
-            smaller = [
-                place for place, records in enumerate(rows) if records[0].budget_rows < budget_rows
-            ]
-            rows.insert(
-                max(smaller, default=-1) + 1,
-                [self.at(policy, budget_rows) for policy in self.policies],
-            )
+        place = 0
+        for i, records in enumerate(rows):
+            if records[0].budget_rows == budget_rows:
+                return rows
+            if records[0].budget_rows < budget_rows:
+                place = i + 1
+        rows.insert(place, [self.at(policy, budget_rows) for policy in self.policies])
         return rows
 
     def saved_share(self, record: CurveRecord) -> float:
@@ -210,13 +206,13 @@ class HitRateCurve:
     def __repr__(self) -> str:
         budgets = len({record.budget_rows for record in self.records})
         return (
-            f"HitRateCurve({', '.join(self.policies)}; {budgets} budgets of {self.num_nodes:,} "
-            "vertices, "
+            f"HitRateCurve({', '.join(self.policies)}; "
+            f"{budgets} budgets of {self.num_nodes:,} vertices, "
             f"{self.batches:,} batches and {self.reads:,.0f} reads an epoch)"
         )
 
 
-_BENDS = 0.1  # how far above the straight line a knee must be to be called one
+_BENDS = 0.1  # height above the straight line, as a share of all bytes, from which a knee is one
 _SMALL = 0.1  # share of the vertices in what is called a small cache
 _SHARES = (0.90, 0.95, 0.99)
 _TIE = 0.002  # a fifth of a point: what the noise of another epoch may change
@@ -241,8 +237,8 @@ class Recommendation:
     Attributes:
         policy: The policy to use.
         budget_rows, budget_fraction, budget_bytes, hit_rate: The cache it should have, as in
-            ``CurveRecord``: the knee. Where the curve hardly bends no cache is worth its memory,
-            and this is the small one.
+            ``CurveRecord``: the knee. If the curve hardly bends, no cache is worth its memory, and
+            this is the small one.
         small: A small cache: the smallest measured budget of at least a tenth of the vertices, or
             else the largest.
         knee: Where the policy's curve bends: the budget at which it is furthest above the straight
@@ -267,13 +263,11 @@ class Recommendation:
 
     @property
     def worth_it(self) -> bool:
-        """Whether the curve bends: where it is nearly straight, no cache saves more than its share
-        of the rows."""
+        """Whether the curve bends: if it is nearly straight, a cache of 10% saves about 10%."""
         return self.bend >= _BENDS
 
     def to_json(self) -> dict[str, Any]:
-        """All of it for ``json.dumps``; the keys of ``smallest_for`` are "0.90", "0.95" and
-        "0.99"."""
+        """All of it for ``json.dumps``; keys of ``smallest_for`` are "0.90", "0.95", "0.99"."""
         values = asdict(self) | {"worth_it": self.worth_it}
         values["smallest_for"] = {
             f"{share:.2f}": choice for share, choice in values["smallest_for"].items()
@@ -282,13 +276,12 @@ class Recommendation:
 
 
 def recommend(curve: HitRateCurve) -> Recommendation:
-    """Choose the policy that saves most on average over the budgets, and the budget at the knee of
-    its curve.
+    """Choose the policy that saves most on average over the budgets, and the knee of its curve.
 
-    Measured by the share of the bytes that the cache serves, on the curve's grid. The default
-    policy, or else a cheaper one, replaces the best if it saves at most a fifth of a point less
-    with every budget. The knee is that of kneedle (Satopaa et al., ICDCS workshops 2011) without
-    smoothing.
+    Policies are compared by the share of the bytes that the cache serves, on the curve's grid. The
+    default policy, or else a cheaper one, replaces the best if it saves at most a fifth of a point
+    less with every budget. The knee is that of kneedle (Satopaa et al., ICDCS workshops 2011)
+    without smoothing.
 
     Raises:
         ValueError: The curve has no policy that training can use.
@@ -299,15 +292,18 @@ def recommend(curve: HitRateCurve) -> Recommendation:
     records = _known(curve, policy)
     knee, bend = _knee(curve, records)
     most = max(curve.oracle_served(record) for record in (curve.grid or curve.records))
-    smallest = {
-        share: next(
-            (_choice(r) for r in records if curve.saved_share(r) >= share * most - 1e-12), None
-        )
-        for share in _SHARES
-    }
+    smallest: dict[float, BudgetChoice | None] = dict.fromkeys(_SHARES)
+    for share in _SHARES:
+        for record in records:
+            # The oracle reaches `most` itself but for the last bit of the division.
+            if curve.saved_share(record) >= share * most - 1e-12:
+                smallest[share] = _choice(record)
+                break
+    # Rounded: a tenth of the vertices is seldom a whole number, 0.0999 is meant as well.
     small = next((r for r in records if round(r.budget_fraction, 2) >= _SMALL), records[-1])
-    chosen = knee if bend >= _BENDS else small
-    reason = _reason(curve, chosen, records, bends=bend >= _BENDS)
+    bends = bend >= _BENDS
+    chosen = knee if bends else small
+    reason = _reason(curve, chosen, records, bends=bends)
     return Recommendation(
         policy,
         **asdict(_choice(chosen)),
@@ -320,28 +316,28 @@ def recommend(curve: HitRateCurve) -> Recommendation:
 
 
 def _best(curve: HitRateCurve) -> str:
-    usable = curve.usable
-    saved = {
-        policy: [curve.saved_share(record) for record in _known(curve, policy)] for policy in usable
-    }
-    best = max(usable, key=lambda policy: fmean(saved[policy]))
-    close = [
-        p for p in usable if all(a >= b - _TIE for a, b in zip(saved[p], saved[best], strict=True))
-    ]
+    saved = {}
+    for policy in curve.usable:
+        saved[policy] = [curve.saved_share(record) for record in _known(curve, policy)]
+    best = max(saved, key=lambda policy: fmean(saved[policy]))
+    close = []
+    for policy, shares in saved.items():
+        if all(own >= most - _TIE for own, most in zip(shares, saved[best], strict=True)):
+            close.append(policy)
+    # A user's functions come last: what they cost is not known.
     place = {policy: place for place, policy in enumerate(_OF_EQUALS)}
     return min(close, key=lambda policy: place.get(policy.partition(":")[0], len(place)))
 
 
 def _known(curve: HitRateCurve, policy: str) -> list[CurveRecord]:
-    """The grid's records, or those asked for where there is no grid, in the order of their
-    budgets."""
+    """The grid's records, or without a grid those asked for, in the order of their budgets."""
     found = [record for record in curve.grid if record.policy == policy] or curve.of(policy)
     return sorted(found, key=lambda record: (record.budget_rows, record.hit_rate))
 
 
 def _knee(curve: HitRateCurve, records: Sequence[CurveRecord]) -> tuple[CurveRecord, float]:
-    """The record furthest above the straight line from nothing to the last, and its distance;
-    records in order."""
+    """The record furthest above the straight line from no cache to the last, and its distance."""
+    # kneedle: the maximum of y(x) - x * y(last) / x(last), with y the share that is saved.
     last = records[-1]
     slope = curve.saved_share(last) / last.budget_rows if last.budget_rows else 0.0
     above = [curve.saved_share(record) - slope * record.budget_rows for record in records]
@@ -373,11 +369,13 @@ def _reason(
     elif last.budget_rows > best.budget_rows:
         before = curve.served(best) / max(1, best.budget_rows)
         after = (curve.served(last) - curve.served(best)) / (last.budget_rows - best.budget_rows)
+        # "0%" would say that they save nothing.
         ratio = f"{after / before:.0%}" if after >= 0.005 * before else "less than 1%"
         text += f" A row beyond these saves {ratio} of what one of them does on average."
-    rates = [
-        (curve.served(curve.at(p, best.budget_rows)), p) for p in curve.usable if p != best.policy
-    ]
+    rates = []
+    for policy in curve.usable:
+        if policy != best.policy:
+            rates.append((curve.served(curve.at(policy, best.budget_rows)), policy))
     if rates:
         rate, other = max(rates)
         text += f" The next policy with this budget, {other}, serves {rate:.1%}."

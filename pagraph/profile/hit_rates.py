@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..graph.graph import Graph
 
+# Policies whose scores are expected reads, the most accurate first.
 _PREDICTORS = ("auto", "vip", "presample")
 
 
@@ -53,8 +54,7 @@ def hit_rate_curve(
     memory: int | str | None = None,
     progress: Progress | None = None,
 ) -> HitRateCurve:
-    """Sample real epochs and compute the hit rate that every policy would have reached with every
-    budget.
+    """Compute the hit rate of every policy with every budget on real, sampled epochs.
 
     The measured epochs are those of a loader with this ``seed`` and ``shuffle=True``: its hit rates
     are the curve's. An epoch is sampled once for all policies and budgets, and no field is read.
@@ -106,10 +106,14 @@ def hit_rate_curve(
             f"{epochs}"
         )
     sizes = FieldSizes.of(graph, fields, labels)
-    asked, grid = sizes.rows.spendings(budgets), sizes.rows.spendings(GRID)
+    asked = sizes.rows.spendings(budgets)
+    grid = sizes.rows.spendings(GRID)
     order = SeedOrder(seeds, batch_size, drop_last=drop_last)
-    if not (batches := len(order)):
+    batches = len(order)
+    if not batches:
         raise ValueError(f"seeds must fill at least 1 batch of {batch_size}, got {num_seeds}")
+    # Reads of a vertex at most, which decide how wide the counters are. An ideal's epochs are
+    # counted together.
     most = batches * most_repeats(order, sampler) * max([1, *compared.ideals.values()])
     compared = compared.within(memory, graph, sampler.num_hops, seeds=num_seeds, reads=most)
     threads = default_threads() if threads is None else as_integer("threads", threads, least=1)
@@ -122,7 +126,9 @@ def hit_rate_curve(
     ticks = Ticks(progress, batches * (epochs + sum(compared.ideals.values())))
     given["progress"] = ticks.add
     count = partial(count_accesses, graph, seeds, sampler, **given)
-    clock, ranks = _Clock(), _Rankings(graph, seeds, sampler, batch_size, seed)
+    clock = _Clock()
+    ranks = _Rankings(graph, seeds, sampler, batch_size, seed)
+    # The budgets asked for come first, the grid's after them: see `places` below.
     tally = Tally(sizes, [*asked, *grid], threads)
     _measure(tally, count, compared, epochs=epochs, ranks=ranks, clock=clock)
     settings = {
@@ -132,8 +138,11 @@ def hit_rate_curve(
         "epochs": epochs,
         "seed": seed,
     }
-    settings |= {"of_links": True} if of_links else {}
-    settings |= {"few_batches": True} if compared.few_batches else {}
+    # Only where they hold: the settings of most runs are shown without them.
+    if of_links:
+        settings["of_links"] = True
+    if compared.few_batches:
+        settings["few_batches"] = True
     settings |= {"drop_last": drop_last, "policies": [*compared.policies], "budgets": [*budgets]}
     measured = [name for name in compared.policies if name in tally.policies]
     return HitRateCurve(
@@ -161,10 +170,11 @@ def _measure(
     ranks: _Rankings,
     clock: _Clock,
 ) -> None:
-    """Rank, count the epochs and add them up, the oracle's vertices chosen anew for each."""
+    """Rank, count the epochs and add them up; the oracle ranks again for each."""
     with clock("ranking"):
         cuts = ranks.each(compared.policies, tally.cut, required=compared.given)
         for name, number in compared.ideals.items():
+            # Epochs after the measured ones: what it knows is the distribution, not the draw.
             cuts[name] = tally.cut(_by_reads(count(epochs=range(epochs, epochs + number))))
         tally.expected = None if compared.few_batches else ranks.expectation()
     for epoch in range(epochs):
@@ -178,8 +188,9 @@ def _measure(
 
 
 def _by_reads(counts: AccessCounts) -> dict[str, Ranking]:
-    """Rank the vertices of every type by their reads; sums over several epochs give the order of
-    their means."""
+    """Rank the vertices of every type by their reads."""
+    # Of several epochs these are sums, in the order of the means: fine for ranking, but not reads
+    # an epoch.
     return {
         ntype: replace(Ranking.of_reads(counts.reads(ntype)), per_epoch=False)
         for ntype in counts.node_types
@@ -201,8 +212,7 @@ class _Clock:
 
 @dataclass(eq=False)
 class _Rankings:
-    """Ranks a graph's vertices by policies; ``seconds`` is policy to the wall time of its
-    ranking."""
+    """Ranks a graph's vertices; ``seconds`` maps each policy to the wall time of its ranking."""
 
     graph: Graph
     seeds: Any
@@ -210,14 +220,15 @@ class _Rankings:
     batch_size: int
     seed: int
     seconds: dict[str, float] = field(default_factory=dict)
+    # The best predictor so far, and the reads it expects. The others' are dropped: they are 8
+    # bytes a vertex each.
     _expected: tuple[str, dict[str, npt.NDArray[np.float64]]] | None = None
 
     def __post_init__(self) -> None:
+        # Turned once, or each policy would turn all edges again.
         if isinstance(self.sampler, HopSampler) and self.sampler.edge_dir != "in":
-            self.graph, self.sampler = (
-                turned(self.graph, self.sampler.edge_dir),
-                self.sampler.with_in_edges(),
-            )
+            self.graph = turned(self.graph, self.sampler.edge_dir)
+            self.sampler = self.sampler.with_in_edges()
 
     def each(
         self,
@@ -226,10 +237,10 @@ class _Rankings:
         *,
         required: bool,
     ) -> dict[str, Cut]:
-        """Rank by each policy that is not None; returns what ``take`` keeps, of one ranking in
-        memory at a time.
+        """Rank by each policy that is not None; returns what ``take`` makes of the rankings.
 
-        Unless ``required``, policies that raise ValueError are left out.
+        One ranking is in memory at a time. Unless ``required``, policies that raise ValueError are
+        left out: a default policy need not suit the sampler.
         """
         kept = {}
         for name, policy in named.items():
@@ -242,8 +253,10 @@ class _Rankings:
         return kept
 
     def expectation(self) -> dict[str, npt.NDArray[np.float64]] | None:
-        """Reads an epoch by the first of auto, vip and presample that expects any, shape
-        ``(num_nodes, 1)`` by type."""
+        """Expected reads an epoch, shape ``(num_nodes, 1)`` by type.
+
+        By the first of auto, vip and presample that knows them; None if none does.
+        """
         for name in _PREDICTORS:
             if name not in self.seconds:
                 with suppress(ValueError):
@@ -262,18 +275,29 @@ class _Rankings:
         begin = time.perf_counter()
         rankings = self.apply(policy)
         self.seconds[name] = time.perf_counter() - begin
-        scores = {
-            ntype: r.scores for ntype, r in rankings.items() if r.per_epoch and r.scores is not None
-        }
-        best = (
-            _PREDICTORS[: _PREDICTORS.index(self._expected[0])] if self._expected else _PREDICTORS
-        )
-        if name in best and len(scores) == len(rankings):
-            reads = {
-                t: torch.zeros(self.graph.num_nodes_of(t), 1, dtype=torch.float64, device="cpu")
-                for t in scores
-            }
-            for ntype, values in scores.items():
-                reads[ntype][rankings[ntype].ids, 0] = values
-            self._expected = name, {ntype: values.numpy() for ntype, values in reads.items()}
+        if name in self._better_predictors:
+            reads = self._reads_of(rankings)
+            if reads is not None:
+                self._expected = (name, reads)
         return rankings
+
+    @property
+    def _better_predictors(self) -> tuple[str, ...]:
+        """Those that come before the one known."""
+        if self._expected is None:
+            return _PREDICTORS
+        return _PREDICTORS[: _PREDICTORS.index(self._expected[0])]
+
+    def _reads_of(
+        self, rankings: Mapping[str, Ranking]
+    ) -> dict[str, npt.NDArray[np.float64]] | None:
+        """Scores in the order of the vertices; None unless all of them are reads an epoch."""
+        reads = {}
+        for ntype, ranking in rankings.items():
+            if ranking.scores is None or not ranking.per_epoch:
+                return None
+            count = self.graph.num_nodes_of(ntype)
+            values = torch.zeros(count, 1, dtype=torch.float64, device="cpu")
+            values[ranking.ids, 0] = ranking.scores
+            reads[ntype] = values.numpy()
+        return reads

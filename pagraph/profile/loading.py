@@ -1,5 +1,4 @@
-"""Time per stage of real epochs of :class:`pagraph.Loader`, optionally with a GraphSAGE training
-step."""
+"""Time by stage of real epochs of :class:`pagraph.Loader`, optionally with a GraphSAGE step."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ class EpochTimes:
         epoch, batches: Its number, and the batches read.
         seconds: Wall time.
         stages: Seconds by stage, see ``LOADING_STAGES``.
-        hit_rate: Rows served by the cache / rows asked for, of the fields that a cache may serve.
+        hit_rate: Rows served by the cache / rows asked for, of cacheable fields.
         rows: Rows asked for of all fields.
     """
 
@@ -62,10 +61,10 @@ class EpochTimes:
 
 @dataclass(frozen=True)
 class LoadingTimes:
-    """Times of several epochs of a loader, by stage; the first one also compiles kernels and fills
-    the cache.
+    """Times of several epochs of a loader, by stage.
 
-    ``settings`` are the arguments of the run, ``cache`` the cache plan in words.
+    The first epoch also compiles kernels and fills the cache. ``settings`` are the arguments of the
+    run, ``cache`` is the cache plan in words.
     """
 
     epochs: list[EpochTimes]
@@ -74,8 +73,10 @@ class LoadingTimes:
 
     @property
     def medians(self) -> dict[str, float]:
-        """Stage to the median of its seconds an epoch; ``"epoch"`` is the wall time. Without the
-        first of several."""
+        """Stage to the median of its seconds an epoch; ``"epoch"`` is the wall time.
+
+        The first of several epochs is left out.
+        """
         epochs = self.epochs[1:] or self.epochs
         stages = {stage: median(e.stages[stage] for e in epochs) for stage in LOADING_STAGES}
         return stages | {"epoch": median(e.seconds for e in epochs)}
@@ -168,7 +169,8 @@ def measure_loading(
         "computes": compute is not None,
     }
     settings["step"] = getattr(compute, "description", None)
-    with nullcontext() if trace is None else loader.trace(trace):
+    tracing = nullcontext() if trace is None else loader.trace(trace)
+    with tracing:
         times = [_epoch(loader, number, epochs, compute, progress) for number in range(epochs)]
     return LoadingTimes(times, settings, repr(loader.cache_plan))
 
@@ -180,6 +182,8 @@ def _epoch(
     compute: Callable[[MiniBatch], object] | None,
     progress: Progress | None,
 ) -> EpochTimes:
+    # The clock is read with the device at rest: CUDA runs behind Python, and what a batch left to
+    # do would be counted as the next batch's.
     computing = 0.0
     begin = _now(loader.device)
     for done, batch in enumerate(loader, 1):
@@ -200,7 +204,9 @@ def _epoch(
 def _stages(stats: EpochStats, *, on_cpu: bool) -> dict[str, float]:
     """Rename the loader's stages, and split the reader's waiting by what it waits for."""
     seconds = stats.seconds
-    copying = 0.0 if on_cpu else seconds.get("building", 0.0)  # nothing to build but the copy
+    # The reader's "waiting" contains both. This loader's batches need no building but the copy to
+    # the device; on the CPU there is no copy.
+    copying = 0.0 if on_cpu else seconds.get("building", 0.0)
     filling = seconds.get("filling", 0.0)
     return {
         "sampling": seconds.get("sampling", 0.0),
@@ -223,7 +229,7 @@ class SageStep:
     label is class 0.
 
     Args:
-        fields: Names of the input fields; their rows are flattened and put side by side.
+        fields: Names of the input fields; their rows are flattened and concatenated.
         width: Values in these rows.
         hops: Layers.
         hidden, classes: Widths of the hidden layers and of the last.
@@ -251,12 +257,16 @@ class SageStep:
     def __call__(self, batch: MiniBatch) -> float:
         """Train on one batch; the loss."""
         x = torch.cat([batch.features[name].flatten(1).float() for name in self._fields], 1)
+        # GraphSAGE with mean aggregation (Hamilton et al., NeurIPS 2017):
+        # h_v = relu(W [h_v, mean of h_u over sampled in-neighbours u]), without relu in the end.
+        last = len(self._layers) - 1
         for i, (block, layer) in enumerate(zip(batch.blocks, self._layers, strict=True)):
             x = layer(torch.cat([x[: block.num_dst], _mean(block, x)], 1))
-            x = x if i == len(self._layers) - 1 else x.relu()
-        loss = nn.functional.cross_entropy(
-            x, torch.zeros(len(x), dtype=torch.int64, device=x.device)
-        )
+            if i != last:
+                x = x.relu()
+        # The time of a step does not depend on the labels, and the graph may have none.
+        classes = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        loss = nn.functional.cross_entropy(x, classes)
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
@@ -264,10 +274,9 @@ class SageStep:
 
 
 def _mean(block: Block, x: Tensor) -> Tensor:
-    """The mean of each destination vertex's sampled in-neighbours; zeros where there is none."""
+    """The mean of each destination vertex's sampled in-neighbours; zeros without any."""
     degrees = (block.indptr[1:] - block.indptr[:-1]).long()
     ends = torch.repeat_interleave(torch.arange(block.num_dst, device=x.device), degrees)
-    total = torch.zeros(block.num_dst, x.shape[1], device=x.device).index_add_(
-        0, ends, x[block.indices.long()]
-    )
+    total = torch.zeros(block.num_dst, x.shape[1], device=x.device)
+    total.index_add_(0, ends, x[block.indices.long()])
     return total / degrees.clamp(min=1).unsqueeze(1)

@@ -41,7 +41,7 @@ def training_seeds(
 
     Raises:
         ValueError: There is neither a mask nor a fraction, one of them is wrong or selects nothing,
-            or the graph has several types of vertices and none is named.
+            or the graph has several vertex types and ``node_type`` is not given.
     """
     node_type = graph.only_node_type if node_type is None else node_type
     if fraction is not None:
@@ -58,8 +58,9 @@ def training_seeds(
 def training_edges(
     graph: Graph, *, fraction: float | None = None, seed: int = 0
 ) -> Tensor | dict[EdgeType, Tensor]:
-    """Select the edges that a model learns to predict: those of their field ``train_mask``, a
-    random share, or all.
+    """Select the edges that a model learns to predict.
+
+    Those of their field ``train_mask``, a random share, or all.
 
     Args:
         graph: The graph.
@@ -67,42 +68,43 @@ def training_edges(
         seed: Seed of the drawing.
 
     Returns:
-        Edge ids in ascending order; of a graph with several edge types by type, where any has a
-        mask of those alone.
+        Edge ids in ascending order; a mapping from type for several edge types. If any type has a
+        mask, only types with a mask are in it.
 
     Raises:
         ValueError: The fraction or a mask is wrong, or there is no edge.
     """
-    masks = {
-        t: fields["train_mask"]
-        for t in graph.edge_types
-        if "train_mask" in (fields := graph.edge_fields(t))
-    }
+    sizes = {edge_type: graph.csc_of(edge_type).num_edges for edge_type in graph.edge_types}
+    ids = {}
     if fraction is not None:
-        ids = {
-            t: _drawn(n, "edge", fraction, seed)
-            for t in graph.edge_types
-            if (n := graph.csc_of(t).num_edges)
-        }
-    elif masks:
-        ids = {etype: _selected("train_mask", mask, "edge") for etype, mask in masks.items()}
+        for edge_type, size in sizes.items():
+            # A type without edges has nothing to draw from; the others may have.
+            if size:
+                ids[edge_type] = _drawn(size, "edge", fraction, seed)
     else:
-        ids = {t: torch.arange(graph.csc_of(t).num_edges, device="cpu") for t in graph.edge_types}
+        for edge_type in graph.edge_types:
+            fields = graph.edge_fields(edge_type)
+            if "train_mask" in fields:
+                ids[edge_type] = _selected("train_mask", fields["train_mask"], "edge")
+        if not ids:
+            for edge_type, size in sizes.items():
+                ids[edge_type] = torch.arange(size, device="cpu")
     if not any(map(len, ids.values())):
         raise ValueError("graph must have at least 1 edge, got 0")
     return ids if len(graph.edge_types) > 1 else ids[graph.edge_types[0]]
 
 
 def _drawn(count: int, what: str, fraction: float, seed: int) -> Tensor:
-    """A random share of so many ids, in order."""
+    """A random share of the ids below ``count``, in order."""
     if not 0 < fraction <= 1:
         raise ValueError(f"train_fraction must be in (0, 1], got {fraction}")
     if not count:
         raise ValueError(f"graph must have at least 1 {what}, got 0")
+    # Orders of epochs use the keys (epoch, 1): the drawing has nothing to do with any of them.
     rng = np.random.Generator(np.random.Philox(key=derive_key(seed, 2)))
-    return torch.from_numpy(
-        np.sort(rng.permutation(count)[: max(1, math.floor(fraction * count + 1e-6))])
-    )
+    # 0.29 * 100 is below 29 in floating point; the summand rounds such products up.
+    size = max(1, math.floor(fraction * count + 1e-6))
+    return torch.from_numpy(np.sort(rng.permutation(count)[:size]))
 
 
 def _selected(name: str, mask: Any, what: str) -> Tensor:
@@ -120,21 +122,24 @@ def _selected(name: str, mask: Any, what: str) -> Tensor:
 def check_seeds(
     graph: Graph, seeds: Tensor | Mapping[Any, Tensor], *, of_links: bool = False
 ) -> int:
-    """Count the seeds; there must be at least 1, each a vertex of the graph, or with ``of_links``
-    an edge.
+    """Check the seeds, vertices or with ``of_links`` edges of the graph, and count them.
 
     Raises:
         TypeError: They are not tensors of integers.
-        ValueError: There is none, they are not 1-D, or of a type that the graph does not have.
+        ValueError: They are empty, not 1-D, or of a type that the graph does not have.
         IndexError: One is outside the graph.
     """
     what = "edge" if of_links else "vertex"
     sizes: Mapping[Any, int] = graph.num_nodes_by_type
     if of_links:
         sizes = {etype: graph.csc_of(etype).num_edges for etype in graph.edge_types}
-    if not isinstance(seeds, Mapping) and len(sizes) > 1:
+    if isinstance(seeds, Mapping):
+        by_type: Mapping[Any, Tensor] = seeds
+    elif len(sizes) > 1:
         raise ValueError(f"seeds must be a mapping from {what} type for the types {list(sizes)}")
-    for kind, ids in seeds.items() if isinstance(seeds, Mapping) else [(next(iter(sizes)), seeds)]:
+    else:
+        by_type = {next(iter(sizes)): seeds}
+    for kind, ids in by_type.items():
         name = f"seeds[{kind!r}]" if isinstance(seeds, Mapping) else "seeds"
         if kind not in sizes:
             raise ValueError(f"seeds must be of {what} types among {list(sizes)}, got {kind!r}")
@@ -144,7 +149,7 @@ def check_seeds(
         if ids.dim() != 1:
             raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
         check_range(name, ids, sizes[kind], IndexError)
-    count = sum(map(len, seeds.values())) if isinstance(seeds, Mapping) else len(seeds)
+    count = sum(map(len, by_type.values()))
     if not count:
         raise ValueError(f"seeds must hold at least 1 {what}, got 0")
     return count

@@ -25,24 +25,28 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Tally:
-    """Adds up hits by policy, epoch, vertex type, budget and hop, with so many threads.
+    """Adds up hits by policy, epoch, vertex type, budget and hop.
 
-    ``expected`` are the reads expected of each vertex, shape ``(num_nodes, 1)`` by type; None: not
-    known.
+    ``expected`` are the expected reads of each vertex by type, shape ``(num_nodes, 1)``; None if
+    not known. ``threads`` is how many add up policies at the same time.
     """
 
     sizes: FieldSizes
     budgets: Sequence[Spending]
     threads: int = 1
     expected: Mapping[str, Array] | None = None
-    _reads: list[Array] = field(default_factory=list)  # of each epoch by type and hop
-    _hits: dict[str, list[Array]] = field(default_factory=dict)  # by type, budget and hop
-    _predicted: dict[str, list[Array]] = field(default_factory=dict)  # by budget
+    # One array an epoch: reads (types, hops); by policy hits (types, budgets, hops).
+    _reads: list[Array] = field(default_factory=list)
+    _hits: dict[str, list[Array]] = field(default_factory=dict)
+    # By policy: one array (budgets,), of "adaptive" one an epoch, since it changes its ranking.
+    _predicted: dict[str, list[Array]] = field(default_factory=dict)
 
     def cut(self, rankings: Mapping[str, Ranking]) -> Cut:
         """Take the best vertices that each budget buys."""
-        rows, segments, places = self.sizes.rows.divide(rankings, self.budgets), {}, {}
-        for ntype, bought in rows.items():
+        segments = {}
+        places = {}
+        for ntype, bought in self.sizes.rows.divide(rankings, self.budgets).items():
+            # Budgets often buy the same number of a type; counts are summed between different ones.
             ends, where = np.unique(bought, return_inverse=True)
             places[ntype] = where.reshape(-1)
             segments[ntype] = _numbered(rankings[ntype].ids, ends, self.sizes.rows.num_nodes[ntype])
@@ -53,27 +57,36 @@ class Tally:
         from . import _hits
 
         by_type = {ntype: counts.counters(ntype) for ntype in self.sizes.rows.cached_types}
-        sums = [np.zeros(values.shape[1], np.int64) for values in by_type.values()]
-        for values, out in zip(by_type.values(), sums, strict=True):
-            _hits.add_columns(values, out)
+        sums = []
+        for values in by_type.values():
+            reads = np.zeros(values.shape[1], np.int64)
+            _hits.add_columns(values, reads)
+            sums.append(reads)
         self._reads.append(np.stack(sums))
+        # The kernels release the interpreter's lock, so that policies run in parallel.
         with ThreadPoolExecutor(self.threads, thread_name_prefix="pagraph-tally") as pool:
-            for policy, hits in zip(
-                cuts, pool.map(lambda cut: cut.hits(by_type), cuts.values()), strict=True
-            ):
+            every = pool.map(lambda cut: cut.hits(by_type), cuts.values())
+            for policy, hits in zip(cuts, every, strict=True):
                 self._hits.setdefault(policy, []).append(hits)
-            expected = self.expected
-            if expected is None:
-                return
-            unknown = [
-                policy
-                for policy in cuts
-                if policy == ADAPTIVE or policy not in (ORACLE, *self._predicted)
-            ]
-            reads = np.float64(sum(float(expected[ntype].sum()) for ntype in by_type))
-            predicted = pool.map(lambda policy: cuts[policy].hits(expected), unknown)
-            for policy, hits in zip(unknown, predicted, strict=True):
-                self._predicted.setdefault(policy, []).append(_ratio(hits.sum((0, 2)), reads))
+            if self.expected is not None:
+                self._predict(self.expected, cuts, pool)
+
+    def _predict(
+        self, expected: Mapping[str, Array], cuts: Mapping[str, Cut], pool: ThreadPoolExecutor
+    ) -> None:
+        """Add the expected hit rates of the policies whose cut is new."""
+        unknown = []
+        for policy in cuts:
+            # Nothing predicts the oracle: it is cut by the very reads that are to be predicted.
+            is_cut_again = policy == ADAPTIVE
+            if is_cut_again or policy not in (ORACLE, *self._predicted):
+                unknown.append(policy)
+        reads = np.float64(
+            sum(float(expected[ntype].sum()) for ntype in self.sizes.rows.cached_types)
+        )
+        predicted = pool.map(lambda policy: cuts[policy].hits(expected), unknown)
+        for policy, hits in zip(unknown, predicted, strict=True):
+            self._predicted.setdefault(policy, []).append(_ratio(hits.sum((0, 2)), reads))
 
     @property
     def policies(self) -> list[str]:
@@ -83,6 +96,7 @@ class Tally:
     @property
     def reads_by_hop(self) -> list[float]:
         """Rows of input nodes an epoch asks for, of the types that can be cached, by hop."""
+        # (epochs, types, hops): the mean over epochs, the sum over types.
         return [float(reads) for reads in np.mean(self._reads, 0).sum(0)]
 
     @property
@@ -95,21 +109,28 @@ class Tally:
         return [record for policy in policies for record in self._records(policy, places)]
 
     def _records(self, policy: str, places: Sequence[int]) -> list[CurveRecord]:
-        # Its first epoch is degree's, and not what it is for.
+        # The first epoch of "adaptive" is degree's, from which it learns.
         settled = slice(1 if policy == ADAPTIVE else 0, None)
-        every, reads = np.stack(self._hits[policy]), np.stack(self._reads)
-        by_epoch = _ratio(every.sum((1, 3)), reads.sum((1, 2))[:, None])
-        hits, reads = every[settled], reads[settled]
-        rates = _ratio(hits.sum((0, 1, 3)), reads.sum())
+        every_hit = np.stack(self._hits[policy])  # (epochs, types, budgets, hops)
+        every_read = np.stack(self._reads)  # (epochs, types, hops)
+        by_epoch = _ratio(every_hit.sum((1, 3)), every_read.sum((1, 2))[:, None])
+        hits = every_hit[settled]
         best = np.stack(self._hits[ORACLE])[settled]
+        reads = every_read[settled]
+        rates = _ratio(hits.sum((0, 1, 3)), reads.sum())
         oracle = _ratio(best.sum((0, 1, 3)), reads.sum())
         by_hop = _ratio(hits.sum((0, 1)), reads.sum((0, 1)))
-        predicted = (
-            np.mean(self._predicted[policy][settled], 0) if policy in self._predicted else None
-        )
+        predicted = None
+        if policy in self._predicted:
+            predicted = np.mean(self._predicted[policy][settled], 0).tolist()
         rows = self.sizes.rows
-        return [
-            CurveRecord(
+        records = []
+        for place in places:
+            budget = self.budgets[place]
+            moved = self._bytes_moved((reads - hits[:, :, place]).sum(0), len(reads))
+            least = self._bytes_moved((reads - best[:, :, place]).sum(0), len(reads))
+            predicted_rate = None if predicted is None else predicted[place]
+            record = CurveRecord(
                 policy,
                 rows.rows(budget) / max(1, rows.vertices),
                 rows.rows(budget),
@@ -119,38 +140,32 @@ class Tally:
                 hit_rate_by_hop=by_hop[place].tolist(),
                 hit_rate_by_field=self._by_field(hits[:, :, place].sum(0), reads.sum(0)),
                 bytes_moved=moved,
-                predicted_hit_rate=None if predicted is None else float(predicted[place]),
+                predicted_hit_rate=predicted_rate,
                 oracle_hit_rate=float(oracle[place]),
                 share_of_oracle=self._share(rates[place], oracle[place], moved, least, reads),
                 oracle_bytes_moved=least,
             )
-            for place, budget in ((place, self.budgets[place]) for place in places)
-            for moved, least in [
-                [
-                    self._bytes_moved((reads - of[:, :, place]).sum(0), len(reads))
-                    for of in (hits, best)
-                ]
-            ]
-        ]
+            records.append(record)
+        return records
 
     def _share(
         self, rate: float, oracle: float, moved: int | None, least: int | None, reads: Array
     ) -> float:
-        """Share served of what the oracle serves: in bytes where types have rows of different
-        widths."""
+        """What a cache serves / what the oracle's does, in bytes if there are several types."""
+        # A cache of several types is filled by bytes saved a byte held: its share of the rows may
+        # be above the oracle's.
         every = self._bytes_moved(reads.sum(0), len(reads))
-        if (
-            len(self.sizes.rows.cached_types) > 1
-            and every
-            and moved is not None
-            and least is not None
-        ):
-            rate, oracle = every - moved, every - least
+        several = len(self.sizes.rows.cached_types) > 1
+        if several and every and moved is not None and least is not None:
+            rate = every - moved
+            oracle = every - least
+        # Where nothing can be served, serving nothing is the best.
         return float(rate / oracle) if oracle else 1.0
 
     def _by_field(self, hits: Array, reads: Array) -> dict[str, float]:
         """Hit rates of all fields, from hits and reads by type and hop."""
         rates = {}
+        # Labels are read of the seeds, which are hop 0, inputs of the vertices of all hops.
         for t, ntype in enumerate(self.sizes.rows.cached_types):
             for name in self.sizes.inputs.get(ntype, ()):
                 rates[self.sizes.key(ntype, name)] = float(_ratio(hits[t].sum(), reads[t].sum()))
@@ -159,7 +174,7 @@ class Tally:
         return rates
 
     def _bytes_moved(self, misses: Array, epochs: int) -> int | None:
-        """Bytes an epoch, from the misses of several by type and hop."""
+        """Bytes an epoch, from the misses of ``epochs`` epochs by type and hop."""
         if self.sizes.rows.row_bytes is None:
             return None
         moved = 0
@@ -171,21 +186,20 @@ class Tally:
 
 def _ratio(hits: Any, reads: Any) -> Any:
     """``hits / reads``; 0 where nothing is read."""
-    return np.divide(
-        hits, reads, out=np.zeros(np.broadcast(hits, reads).shape), where=np.asarray(reads) != 0
-    )
+    zeros = np.zeros(np.broadcast(hits, reads).shape)
+    return np.divide(hits, reads, out=zeros, where=np.asarray(reads) != 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
     """The smallest budget that buys each vertex, of one ranking.
 
+    Budgets that buy equally many vertices of a type are one; of the different ones, ascending:
+
     Attributes:
-        segments: Vertex type to the place of that budget among the different ones, ascending; their
-            number for a vertex that none buys. Shape ``(num_nodes,)``, uint8, or uint16 where there
-            are more than 255: cuts of all policies are in memory at once.
-        places: Vertex type to the place of each budget among the different ones, shape
-            ``(num_budgets,)``.
+        segments: Vertex type to the place of the first that buys each vertex, or their number if
+            none does; shape ``(num_nodes,)``, uint8 or uint16.
+        places: Vertex type to the place of each budget, shape ``(num_budgets,)``.
     """
 
     segments: dict[str, Array]
@@ -208,17 +222,23 @@ class Cut:
         for ntype, places in self.places.items():
             of_type = counts[ntype]
             dtype = np.float64 if of_type.dtype.kind == "f" else np.int64
+            # A row for each different budget, and one for the vertices that none buys.
             sums = np.zeros((int(places.max()) + 2, of_type.shape[1]), dtype)
             _hits.add_segments(self.segments[ntype], of_type, sums)
+            # A budget buys all that the smaller ones do.
             hits.append(sums.cumsum(0)[places])
         return np.stack(hits)
 
 
 def _numbered(ids: Tensor, ends: Array, num_nodes: int) -> Array:
-    """The segment between neighbouring ``ends`` that each vertex's place in ``ids`` is in;
-    ``len(ends)``: in none."""
+    """For each vertex the first of the ascending ``ends`` after its place in ``ids``.
+
+    ``len(ends)`` if there is none.
+    """
     from . import _hits
 
-    segments = np.full(num_nodes, len(ends), np.uint8 if len(ends) < 2**8 else np.uint16)
+    # The smallest type that holds len(ends): the cuts of all policies are in memory at once.
+    dtype = np.uint8 if len(ends) < 2**8 else np.uint16
+    segments = np.full(num_nodes, len(ends), dtype)
     _hits.number_segments(ids.numpy(), ends, segments)
     return segments

@@ -43,14 +43,12 @@ class EpochStats:
 
     @property
     def hit_rate(self) -> float:
-        """Rows served by the cache / rows asked for, over the fields that a cache may serve; 0.0 if
-        there is none."""
+        """Rows served by the cache / rows asked for, over cacheable fields; 0.0 without any."""
         return self.reads.hit_rate
 
     @property
     def byte_hit_rate(self) -> float:
-        """Bytes served by the cache / bytes read, over all fields, those that no cache may serve
-        too; else 0.0."""
+        """Bytes served by the cache / bytes read, over all fields, cacheable or not."""
         return self.reads.byte_hit_rate
 
     @property
@@ -76,10 +74,14 @@ class EpochStats:
         "epoch", "batches", "seeds", "edges", "input_nodes", "seconds/STAGE" (see ``STAGES``), on a
         GPU "device_seconds/STAGE", and those of :meth:`CacheStats.to_dict`.
         """
-        seconds = {f"seconds/{stage}": self.seconds.get(stage, 0.0) for stage in STAGES}
-        device = {f"device_seconds/{stage}": value for stage, value in self.device_seconds.items()}
-        begun = {"epoch": self.epoch, "batches": self.batches}
-        return {**begun, **self.counts, **seconds, **device, **self.reads.to_dict()}
+        numbers: dict[str, float] = {"epoch": self.epoch, "batches": self.batches}
+        numbers |= self.counts
+        # Every stage, also one that took no time: rows of a data frame need the same columns.
+        for stage in STAGES:
+            numbers[f"seconds/{stage}"] = self.seconds.get(stage, 0.0)
+        for stage, seconds in self.device_seconds.items():
+            numbers[f"device_seconds/{stage}"] = seconds
+        return numbers | self.reads.to_dict()
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, epoch_tables([self])))
@@ -89,45 +91,61 @@ class EpochStats:
 
 
 def epoch_tables(epochs: Sequence[EpochStats]) -> list[Table]:
-    """Times and rates by epoch, the device's times, fields of the last epoch, which may be the
-    total, and hops."""
-    last, names = epochs[-1], ["total" if e.epoch < 0 else str(e.epoch) for e in epochs]
-    head = ["epoch", "batches", *(f"{stage} s" for stage in STAGES), "edges", "rows", *RATE_NAMES]
-    tables = [Table([head, *map(_epoch_row, names, epochs)])]
-    if stages := list(last.device_seconds):
-        head = ["epoch", *(f"{stage} on device s" for stage in stages)]
-        rows = [[f"{e.device_seconds.get(stage, 0.0):.3f}" for stage in stages] for e in epochs]
-        tables.append(
-            Table([head, *([name, *cells] for name, cells in zip(names, rows, strict=True))])
-        )
+    """Times and rates by epoch, device times, fields and hops.
+
+    Fields are those of the last entry, which may be the total.
+    """
+    last = epochs[-1]
+    tables = [_time_table(epochs)]
+    if last.device_seconds:
+        tables.append(_device_table(epochs, list(last.device_seconds)))
     if last.reads.fields:
         tables.append(field_table(last.reads))
+    # Without a cacheable field every cell of the hop table would be "-".
     if last.hit_rate_by_field:
-        tables.append(_hop_table(names, [e.reads for e in epochs]))
+        tables.append(_hop_table(epochs))
     return tables
 
 
-def _epoch_row(name: str, e: EpochStats) -> list[str]:
-    times = [f"{e.seconds.get(stage, 0.0):.3f}" for stage in STAGES]
-    edges, total = e.counts.get("edges", 0), e.reads.total
-    rates = rate_cells(e.reads.hit_rate, e.reads.byte_hit_rate, known=total.cacheable)
-    return [name, str(e.batches), *times, f"{edges:,}", f"{total.asked:,}", *rates]
+def _name(stats: EpochStats) -> str:
+    return "total" if stats.epoch < 0 else str(stats.epoch)
 
 
-def _hop_table(names: Sequence[str], reads: Sequence[CacheStats]) -> Table:
-    """Hit rates by epoch, field and hop, of the fields that a cache may serve; "-" where a hop read
-    nothing."""
-    lines: list[tuple[str, str, FieldStats]] = [
-        (name, str(key), f)
-        for name, of in zip(names, reads, strict=True)
-        for key, f in of.fields.items()
-        if f.cacheable and f.asked
-    ]
-    hops = max((len(f.asked_by_hop) for _, _, f in lines), default=0)
+def _time_table(epochs: Sequence[EpochStats]) -> Table:
+    stages = [f"{stage} s" for stage in STAGES]
+    rows = [["epoch", "batches", *stages, "edges", "rows", *RATE_NAMES]]
+    for stats in epochs:
+        times = [f"{stats.seconds.get(stage, 0.0):.3f}" for stage in STAGES]
+        edges = stats.counts.get("edges", 0)
+        total = stats.reads.total
+        rates = rate_cells(stats.hit_rate, stats.byte_hit_rate, known=total.cacheable)
+        counts = [f"{edges:,}", f"{total.asked:,}"]
+        rows.append([_name(stats), str(stats.batches), *times, *counts, *rates])
+    return Table(rows)
+
+
+def _device_table(epochs: Sequence[EpochStats], stages: Sequence[str]) -> Table:
+    rows = [["epoch", *(f"{stage} on device s" for stage in stages)]]
+    for stats in epochs:
+        times = [f"{stats.device_seconds.get(stage, 0.0):.3f}" for stage in stages]
+        rows.append([_name(stats), *times])
+    return Table(rows)
+
+
+def _hop_table(epochs: Sequence[EpochStats]) -> Table:
+    """Hit rates of cacheable fields by epoch and hop; "-" where a hop read nothing."""
+    lines: list[tuple[str, str, FieldStats]] = []
+    for stats in epochs:
+        for key, read in stats.reads.fields.items():
+            if read.cacheable and read.asked:
+                lines.append((_name(stats), str(key), read))
+    # Fields differ in depth (labels are read of the seeds alone), so short rows are filled up.
+    hops = max((len(read.asked_by_hop) for _, _, read in lines), default=0)
     rows = [["epoch", "field", "hit rate", *(f"hop {hop}" for hop in range(hops))]]
-    for name, key, f in lines:
-        rates = [
-            f"{r:.1%}" if n else "-" for r, n in zip(f.hit_rate_by_hop, f.asked_by_hop, strict=True)
-        ]
-        rows.append([name, key, f"{f.hit_rate:.1%}", *rates, *["-"] * (hops - len(rates))])
+    for name, key, read in lines:
+        cells = ["-"] * hops
+        for hop, asked in enumerate(read.asked_by_hop):
+            if asked:
+                cells[hop] = f"{read.hit_rate_by_hop[hop]:.1%}"
+        rows.append([name, key, f"{read.hit_rate:.1%}", *cells])
     return Table(rows)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class ReadObserver(Protocol):
-    """Callback of every read, in the thread that has just done it, while :attr:`tracer` is set."""
+    """Is called after every read, in the thread that did it, while :attr:`tracer` is set."""
 
     @property
     def tracer(self) -> object | None:
-        """Collects what is observed; None: nothing is."""
+        """Collects what is observed; None while nothing is."""
 
     def read(
         self,
@@ -33,8 +33,10 @@ class ReadObserver(Protocol):
         cacheable: bool,
         seconds: float,
     ) -> Callable[[int], object] | None:
-        """Report a read; where ``hits`` is None, call what this returns with them when they are
-        known."""
+        """Report a read.
+
+        ``hits`` is None if they are not known yet: then call the returned function with them.
+        """
 
 
 RATE_NAMES = ("hit rate", "of bytes")
@@ -81,35 +83,39 @@ class FieldStats:
 
     @property
     def hit_rate(self) -> float:
-        """Rows served by the cache / rows asked for; 0.0 when none was."""
+        """Rows served by the cache / rows asked for; 0.0 if nothing was asked for."""
         return self.hits / self.asked if self.asked else 0.0
 
     @property
     def byte_hit_rate(self) -> float:
-        """Bytes served by the cache / bytes read; 0.0 when none was."""
-        return self.nbytes.get(CACHE_TIER, 0) / (sum(self.nbytes.values()) or 1)
+        """Bytes served by the cache / bytes read; 0.0 if nothing was read."""
+        read = sum(self.nbytes.values())
+        return self.nbytes.get(CACHE_TIER, 0) / read if read else 0.0
 
     @property
     def hit_rate_by_hop(self) -> tuple[float, ...]:
-        """:attr:`hit_rate` of each hop; 0.0 where nothing was asked."""
+        """:attr:`hit_rate` of each hop; 0.0 where nothing was asked for."""
+        # Both tuples are empty, or as long as the deepest read: record() grows them together.
         return tuple(
             hits / asked if asked else 0.0
             for hits, asked in zip(self.hits_by_hop, self.asked_by_hop, strict=True)
         )
 
     def to_dict(self) -> dict[str, float]:
-        """Its numbers: "rows", "hits", "seconds", "bytes/TIER"; if a cache may serve it the hit
-        rates.
+        """The numbers of the field: "rows", "hits", "seconds" and "bytes/TIER".
 
-        These are "hit_rate", "byte_hit_rate" and "hit_rate/hop_N".
+        A cacheable field also has "hit_rate", "byte_hit_rate" and "hit_rate/hop_N".
         """
         numbers = {"rows": self.asked, "hits": self.hits, "seconds": self.seconds}
-        numbers |= {f"bytes/{tier}": nbytes for tier, nbytes in self.nbytes.items()}
-        if self.cacheable:
-            numbers |= {"hit_rate": self.hit_rate, "byte_hit_rate": self.byte_hit_rate}
-            numbers |= {
-                f"hit_rate/hop_{hop}": rate for hop, rate in enumerate(self.hit_rate_by_hop)
-            }
+        for tier, nbytes in self.nbytes.items():
+            numbers[f"bytes/{tier}"] = nbytes
+        # A rate of 0.0 would read as a cache that never hits; there is no cache to hit.
+        if not self.cacheable:
+            return numbers
+        numbers["hit_rate"] = self.hit_rate
+        numbers["byte_hit_rate"] = self.byte_hit_rate
+        for hop, rate in enumerate(self.hit_rate_by_hop):
+            numbers[f"hit_rate/hop_{hop}"] = rate
         return numbers
 
     def __add__(self, other: FieldStats) -> FieldStats:
@@ -122,6 +128,7 @@ class FieldStats:
         return FieldStats(
             _combine(self.rows, other.rows, sign),
             _combine(self.nbytes, other.nbytes, sign),
+            # A difference takes it from the later moment, which knows of every read.
             self.cacheable or (sign > 0 and other.cacheable),
             self.seconds + sign * other.seconds,
             _combine_hops(self.asked_by_hop, other.asked_by_hop, sign),
@@ -142,14 +149,12 @@ class CacheStats:
 
     @property
     def hit_rate(self) -> float:
-        """Rows served by the cache / rows asked for, over the fields that a cache may serve; else
-        0.0."""
+        """Rows served by the cache / rows asked for, over cacheable fields; 0.0 without any."""
         return self.cacheable.hit_rate
 
     @property
     def byte_hit_rate(self) -> float:
-        """Bytes served by the cache / bytes read, over all fields, those that no cache may serve
-        too; else 0.0."""
+        """Bytes served by the cache / bytes read, over all fields, cacheable or not."""
         return self.total.byte_hit_rate
 
     @property
@@ -178,11 +183,10 @@ class CacheStats:
             "hit_rate": self.hit_rate,
             "byte_hit_rate": self.byte_hit_rate,
         }
-        return numbers | {
-            f"field/{key}/{name}": n
-            for key, f in self.fields.items()
-            for name, n in f.to_dict().items()
-        }
+        for key, read in self.fields.items():
+            for name, number in read.to_dict().items():
+                numbers[f"field/{key}/{name}"] = number
+        return numbers
 
     def __str__(self) -> str:
         return str(field_table(self))
@@ -191,7 +195,7 @@ class CacheStats:
         return field_table(self).html
 
     def __sub__(self, earlier: CacheStats) -> CacheStats:
-        nothing = FieldStats()
+        nothing = FieldStats()  # a field that was first read after the earlier moment
         return CacheStats(
             {key: now - earlier.fields.get(key, nothing) for key, now in self.fields.items()}
         )
@@ -209,7 +213,7 @@ def field_table(reads: CacheStats) -> Table:
 
 
 def rate_cells(*rates: float, known: bool) -> list[str]:
-    """Format hit rates; "-" where no cache may serve what they are of."""
+    """Format hit rates; "-" for those of fields that are not cacheable."""
     return [f"{rate:.1%}" if known else "-" for rate in rates]
 
 
@@ -219,18 +223,19 @@ def _combine(left: Mapping[str, int], right: Mapping[str, int], sign: int) -> di
 
 
 def _combine_hops(left: tuple[int, ...], right: tuple[int, ...], sign: int) -> tuple[int, ...]:
+    # Reads of one field may differ in hops: two samplers, or one read that names none.
     return tuple(a + sign * b for a, b in zip_longest(left, right, fillvalue=0))
 
 
 @dataclass(frozen=True, eq=False)
 class PendingRead:
-    """A read that an accelerator may not have done yet: its time and its hits are known later.
+    """A read that an accelerator may not have finished: its time and hits become known later.
 
     Attributes:
         key, tier, asked, row_bytes, cacheable: As for :meth:`ReadCounters.record`.
         hits: Rows that the cache served, by hop if ``asked_by_hop`` is not empty.
         begun: When the accelerator began.
-        ready: When it had done everything, the counting too.
+        ready: When it had done everything, counting included.
         asked_by_hop: ``asked``, by hop, where that is known.
     """
 
@@ -246,7 +251,7 @@ class PendingRead:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything is known; waits for nothing."""
+        """Whether everything is known; does not wait."""
         return self.ready.has_happened and self.hits.now() is not None
 
     def wait(self) -> None:
@@ -259,7 +264,9 @@ class PendingRead:
         """The counts of a read that is done."""
         by_hop = self.hits.wait()
         hits = sum(by_hop)
-        rows = {self.tier: self.asked - hits, CACHE_TIER: hits} if hits else {self.tier: self.asked}
+        rows = {self.tier: self.asked - hits}
+        if hits:  # as `record` does: without hits no column of the cache in the tables
+            rows[CACHE_TIER] = hits
         return FieldStats(
             rows,
             {tier: count * self.row_bytes for tier, count in rows.items()},
@@ -285,32 +292,48 @@ class _Count:
 
     def stats(self) -> FieldStats:
         """The totals now."""
-        hops = tuple(self.asked_by_hop), tuple(self.hits_by_hop)
-        return FieldStats(dict(self.rows), dict(self.nbytes), self.cacheable, self.seconds, *hops)
+        return FieldStats(
+            dict(self.rows),
+            dict(self.nbytes),
+            self.cacheable,
+            self.seconds,
+            tuple(self.asked_by_hop),
+            tuple(self.hits_by_hop),
+        )
 
     def add(self, read: FieldStats) -> None:
         """Add the counts of a read."""
         total = self.stats() + read
-        self.rows, self.nbytes = dict(total.rows), dict(total.nbytes)
-        self.cacheable, self.seconds = total.cacheable, total.seconds
-        self.asked_by_hop, self.hits_by_hop = list(total.asked_by_hop), list(total.hits_by_hop)
+        self.rows = dict(total.rows)
+        self.nbytes = dict(total.nbytes)
+        self.cacheable = total.cacheable
+        self.seconds = total.seconds
+        self.asked_by_hop = list(total.asked_by_hop)
+        self.hits_by_hop = list(total.hits_by_hop)
 
 
 class ReadCounters:
-    """Counts reads from any number of threads; tells ``observer`` of each while it is listening."""
+    """Counts reads; every method may be called from any thread.
+
+    ``observer`` is told of each read while its tracer is set.
+    """
 
     def __init__(self) -> None:
-        # The garbage collector may end an epoch, and so ask for what follows, in a thread that is
-        # in the middle of it.
+        # Guards _fields and _counting. Reentrant: the garbage collector may close an epoch, which
+        # takes a snapshot, in a thread that holds the lock already. No other lock is taken while
+        # it is held; observers are called after it.
         self._lock = threading.RLock()
+        # Set while a thread adds pending reads, for that same interrupted thread alone: the lock
+        # keeps others out, but lets it in again between popleft and add.
         self._counting = False
         self._fields: dict[Hashable, _Count] = {}
+        # Oldest first; appended to without the lock (a deque's append is atomic), popped under it.
         self._pending: deque[tuple[PendingRead, Callable[[int], object] | None]] = deque()
         self.observer: ReadObserver | None = None
 
     @property
     def is_traced(self) -> bool:
-        """Whether each read is shown by itself."""
+        """Whether each read is traced by itself."""
         return self.observer is not None and self.observer.tracer is not None
 
     def record(
@@ -330,7 +353,8 @@ class ReadCounters:
             key: The field.
             tier: Tier of the rows that the cache does not have.
             asked: Rows asked for.
-            hits: Rows that the cache served, of each hop where ``bounds`` are given. None: none.
+            hits: Rows that the cache served, by hop where ``bounds`` is given; None without a
+                cache.
             row_bytes: Bytes of a row, as it is delivered.
             cacheable: Whether a cache may serve the field.
             seconds: Time taken.
@@ -350,6 +374,7 @@ class ReadCounters:
             count.cacheable = count.cacheable or cacheable
             count.seconds += seconds
             if bounds is not None:
+                # In place: this is on the path of every batch, `_Count.add` would copy it all.
                 missing = len(bounds) - len(count.asked_by_hop)
                 if missing > 0:
                     count.asked_by_hop += [0] * missing
@@ -360,13 +385,16 @@ class ReadCounters:
                     if served and hits is not None:
                         count.hits_by_hop[hop] += hits[hop]
                     begin = end
+        # Its own look at the tracer decides: tracing may stop between here and there.
         observer = self.observer
         if observer is not None and observer.tracer is not None:
             observer.read(key, tier, asked, served, row_bytes, cacheable, seconds)
 
     def record_pending(self, read: PendingRead, seconds: float) -> None:
-        """Add one read as soon as it is done; waits for nothing. ``seconds`` is the calling
-        thread's time."""
+        """Add one read once it is done; does not wait.
+
+        ``seconds`` is the calling thread's time, for the trace: the statistics count the device's.
+        """
         tell = None
         if self.observer is not None and self.observer.tracer is not None:
             tell = self.observer.read(
@@ -377,12 +405,14 @@ class ReadCounters:
 
     def settle(self) -> None:
         """Wait until all reads so far have been done, and add them."""
+        # A copy (atomic under the interpreter's lock): other threads go on appending. Waiting is
+        # done without our lock, or no thread could count a read meanwhile.
         for read, _ in tuple(self._pending.copy()):
             read.wait()
         self._add_what_is_done()
 
     def snapshot(self) -> CacheStats:
-        """The counts now, of all reads that are known to be done; waits for nothing."""
+        """The counts now, of all reads that are known to be done; does not wait."""
         if self._pending:
             self._add_what_is_done()
         with self._lock:
@@ -391,10 +421,12 @@ class ReadCounters:
     def _add_what_is_done(self) -> None:
         told: list[tuple[Callable[[int], object], int]] = []
         with self._lock:
-            if self._counting:  # this very thread is: it was interrupted, and goes on
+            # This same thread is counting: the garbage collector interrupted it, and it goes on.
+            if self._counting:
                 return
             self._counting = True
             try:
+                # In order: an undone read holds up the ones after it, but costs one look.
                 while self._pending and self._pending[0][0].is_done:
                     read, tell = self._pending.popleft()
                     stats = read.stats
@@ -403,5 +435,6 @@ class ReadCounters:
                         told.append((tell, stats.hits))
             finally:
                 self._counting = False
+        # Without the lock: an observer may take its own, and ask for a snapshot.
         for tell, hits in told:
             tell(hits)

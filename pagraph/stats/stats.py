@@ -18,14 +18,16 @@ from .trace import EpochTrace, Tracing
 if TYPE_CHECKING:
     from ..accelerator import Accelerator, Event
 
-# Seconds after which times count from a later event: a device tells milliseconds by 24 bits.
+# Seconds after which times count from a later event. CUDA returns elapsed milliseconds as a float
+# of 24 bits: over a minute its step is 4 microseconds, over an hour it would be 250.
 _LONG = 60.0
+# Stretches to remember for each stage. A pair of events may settle late, but only by the batches in
+# flight, of which there are tens; more would make `_Covered.shift` slow.
 _MOST_SPANS = 256
 
 
 class _Covered:
-    """Stretches of time in which a device was at work, disjoint and in order; the oldest are
-    forgotten."""
+    """Disjoint, sorted stretches of time in which a device was at work; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._begins: list[float] = []
@@ -33,22 +35,30 @@ class _Covered:
 
     def add(self, begin: float, end: float) -> list[tuple[float, float]]:
         """Add a stretch; returns the parts of it that were not covered yet."""
-        new, first = [], bisect.bisect_left(self._ends, begin)
-        last, at, low, high = first, begin, begin, end
+        new = []
+        # Stretches first:last overlap the new one; they are merged with it into low..high.
+        first = bisect.bisect_left(self._ends, begin)
+        last = first
+        at = begin  # covered, or in `new`, up to here
+        low = begin
+        high = end
         while last < len(self._ends) and self._begins[last] <= end:
             if at < self._begins[last]:
                 new.append((at, self._begins[last]))
             at = max(at, self._ends[last])
-            low, high = min(low, self._begins[last]), max(high, self._ends[last])
+            low = min(low, self._begins[last])
+            high = max(high, self._ends[last])
             last += 1
         if at < end:
             new.append((at, end))
-        self._begins[first:last], self._ends[first:last] = [low], [high]
-        del self._begins[:-_MOST_SPANS], self._ends[:-_MOST_SPANS]
+        self._begins[first:last] = [low]
+        self._ends[first:last] = [high]
+        del self._begins[:-_MOST_SPANS]
+        del self._ends[:-_MOST_SPANS]
         return new
 
     def shift(self, seconds: float) -> None:
-        """Count from so many seconds later."""
+        """Move the origin of the times ``seconds`` later."""
         self._begins = [begin - seconds for begin in self._begins]
         self._ends = [end - seconds for end in self._ends]
 
@@ -65,11 +75,15 @@ class DeviceTimes:
     def __init__(self, accelerator: Accelerator, trace: EpochTrace) -> None:
         self._accelerator = accelerator
         self._trace = trace
+        # Guards all below. Held over `Event.wait` in `settle`: events are the device's and take no
+        # lock of ours, so nothing can wait for a thread that waits here.
         self._lock = threading.Lock()
         self._pending: deque[tuple[str, Event, Event]] = deque()
         self._seconds: dict[str, float] = {}
         self._covered: defaultdict[str, _Covered] = defaultdict(_Covered)
         self._origin: Event | None = None  # from which the covered times count
+        # An event and its `perf_counter_ns`: ties the device's clock to the host's. Set at the
+        # first pair after tracing began; without a trace the wait for the event is saved.
         self._clock: tuple[Event, int] | None = None
 
     def add(self, stage: str, begin: Event, end: Event) -> None:
@@ -93,7 +107,8 @@ class DeviceTimes:
         return dict(self._seconds)
 
     def _fold(self) -> None:
-        """Add the times that are known. Streams overtake each other, so that any of them may be."""
+        """Add the times that are known by now; the caller holds the lock."""
+        # One look at every pair, not only at the oldest: streams overtake each other.
         for _ in range(len(self._pending)):
             stage, begin, end = self._pending.popleft()
             if not (begin.has_happened and end.has_happened):
@@ -101,32 +116,35 @@ class DeviceTimes:
                 continue
             origin, since = self._since_origin(begin)
             new = self._covered[stage].add(since, since + end.seconds_since(begin))
-            self._seconds[stage] = self._seconds.get(stage, 0.0) + sum(
-                last - first for first, last in new
-            )
-            if self._clock is not None:
-                reference, at = self._clock
-                at += int(origin.seconds_since(reference) * 1e9)
-                for first, last in new:
-                    track = f"{stage} on {self._accelerator.device}"
-                    self._trace.device_span(
-                        track, stage, at + int(first * 1e9), at + int(last * 1e9)
-                    )
+            seconds = sum(last - first for first, last in new)
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + seconds
+            self._show(stage, origin, new)
+
+    def _show(self, stage: str, origin: Event, spans: Iterable[tuple[float, float]]) -> None:
+        """Put spans, in seconds since ``origin``, into the trace."""
+        if self._clock is None:
+            return
+        reference, at = self._clock
+        at += int(origin.seconds_since(reference) * 1e9)
+        track = f"{stage} on {self._accelerator.device}"
+        for first, last in spans:
+            self._trace.device_span(track, stage, at + int(first * 1e9), at + int(last * 1e9))
 
     def _since_origin(self, event: Event) -> tuple[Event, float]:
-        """The event from which times count, which is moved now and then, and another's seconds
-        since."""
-        origin = self._origin = event if self._origin is None else self._origin
-        since = event.seconds_since(origin)
+        """The event from which times count, and the seconds from there to ``event``."""
+        if self._origin is None:
+            self._origin = event
+        since = event.seconds_since(self._origin)
         if since > _LONG:
             for covered in self._covered.values():
                 covered.shift(since)
-            origin, since, self._origin = event, 0.0, event
-        return origin, since
+            self._origin = event
+            since = 0.0
+        return self._origin, since
 
     def _set_clock(self) -> tuple[Event, int]:
-        """An event, and when it happened by the host's clock: where a track of the device
-        begins."""
+        """An event, and when it happened by the host's clock."""
+        # On a stream of its own: on a busy one it would wait for all work queued before it.
         event = self._accelerator.stream("clock").record()
         event.wait()
         return event, time.perf_counter_ns()
@@ -144,11 +162,15 @@ class EpochRecorder:
     ) -> None:
         self.epoch = epoch
         self.trace = trace
-        self._device_times = None if accelerator is None else DeviceTimes(accelerator, trace)
+        self._device_times: DeviceTimes | None = None
+        if accelerator is not None:
+            self._device_times = DeviceTimes(accelerator, trace)
+        # Workers and the reader add under it; no other lock is taken while it is held.
         self._lock = threading.Lock()
         self._seconds: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._batches = 0
+        # Field counters run on over all epochs of a loader: this epoch's are a difference.
         self._reads = reads
         self._reads_before = reads()
         self._reads_after: CacheStats | None = None
@@ -164,16 +186,20 @@ class EpochRecorder:
 
     def spent(self, stage: str, begin: int) -> None:
         """Add the time since ``begin``, of ``time.perf_counter_ns``, to ``stage``."""
-        end, seconds = time.perf_counter_ns(), self._seconds
+        end = time.perf_counter_ns()
         with self._lock:
-            seconds[stage] = seconds.get(stage, 0.0) + (end - begin) * 1e-9
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + (end - begin) * 1e-9
         tracer = self.trace.tracing.tracer
         if tracer is not None:
             tracer.add(stage, begin, end)
 
     def waited(self, begin: int, *, delivered: bool) -> None:
-        """Record that the reader, who asked at ``begin``, has got its batch now, or there was
-        none."""
+        """Record that the reader's request of time ``begin`` is answered now.
+
+        Args:
+            begin: When the reader asked, by ``time.perf_counter_ns``.
+            delivered: Whether it got a batch; False at the end of the epoch or on an error.
+        """
         end = time.perf_counter_ns()
         with self._lock:
             self._seconds["waiting"] = self._seconds.get("waiting", 0.0) + (end - begin) * 1e-9
@@ -181,12 +207,12 @@ class EpochRecorder:
             self.trace.answered(begin, end, delivered=delivered)
 
     def device_time(self, stage: str, begin: Event | None, end: Event | None) -> None:
-        """Add the device's time between two events to ``stage``, when they have happened."""
+        """Add the device's time between two events to ``stage``, once they have happened."""
         if self._device_times is not None and begin is not None and end is not None:
             self._device_times.add(stage, begin, end)
 
     def settle(self) -> None:
-        """Wait for what the device still has to do, so that its times are known."""
+        """Wait for the device's pending work, so that its times are known."""
         if self._device_times is not None:
             self._device_times.settle()
 
@@ -206,27 +232,32 @@ class EpochRecorder:
                 self._counts[name] = self._counts.get(name, 0) + value
 
     def close(self) -> None:
-        """Fix the field counters: what other epochs read from now on is theirs."""
+        """Fix the field counters: later reads belong to other epochs."""
         self.trace.close()
+        # May be called twice: by the iterator's end and by the garbage collector.
         if self._reads_after is None:
             self._reads_after = self._reads()
 
     def snapshot(self) -> EpochStats:
         """The figures so far."""
-        after = self._reads_after if self._reads_after is not None else self._reads()
+        after = self._reads_after
+        if after is None:
+            after = self._reads()
         reads = after - self._reads_before
         with self._lock:
-            seconds, counts = dict(self._seconds), dict(self._counts)
-        on_device = {} if self._device_times is None else self._device_times.seconds()
+            seconds = dict(self._seconds)
+            counts = dict(self._counts)
+        on_device: dict[str, float] = {}
+        if self._device_times is not None:
+            on_device = self._device_times.seconds()
         return EpochStats(self.epoch, self._batches, seconds, counts, reads, on_device)
 
 
 class LoaderStats:
-    """A loader's figures: ``epochs``, one entry each, and their ``total``; ``str()`` gives tables,
-    as does a notebook.
+    """A loader's figures: one entry of ``epochs`` each, and their ``total``.
 
-    Field counters belong to the loader: of two epochs that run at the same time, each counts the
-    reads of both.
+    ``str()`` and notebooks show them as tables. Field counters belong to the loader: if two epochs
+    run at the same time, each counts the reads of both.
     """
 
     def __init__(
@@ -237,14 +268,14 @@ class LoaderStats:
         self._recorders: list[EpochRecorder] = []
 
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
-        """Begin recording an epoch; its iterator ends that."""
+        """Begin recording an epoch; the epoch's iterator closes the recorder."""
         trace = EpochTrace(tracing or Tracing(), epoch)
         self._recorders.append(EpochRecorder(epoch, self._reads, trace, self._accelerator))
         return self._recorders[-1]
 
     def settle(self) -> None:
         """Wait until everything that a device does for the epochs so far is counted."""
-        for recorder in list(self._recorders):
+        for recorder in list(self._recorders):  # another thread may begin an epoch meanwhile
             recorder.settle()
 
     @property
@@ -256,15 +287,21 @@ class LoaderStats:
     def total(self) -> EpochStats:
         """All epochs added up."""
         epochs = self.epochs
-        seconds, on_device = _sum(e.seconds for e in epochs), _sum(e.device_seconds for e in epochs)
-        counts = _sum(e.counts for e in epochs)
         return EpochStats(
-            -1, sum(e.batches for e in epochs), seconds, counts, self._reads(), on_device
+            epoch=-1,
+            batches=sum(stats.batches for stats in epochs),
+            seconds=_sum(stats.seconds for stats in epochs),
+            counts=_sum(stats.counts for stats in epochs),
+            # Not the sum over epochs: epochs that overlap count the same reads.
+            reads=self._reads(),
+            device_seconds=_sum(stats.device_seconds for stats in epochs),
         )
 
     def to_dict(self) -> dict[str, float]:
-        """The numbers of :attr:`total`, see :meth:`EpochStats.to_dict`, with "epochs", how many
-        began, for "epoch"."""
+        """The numbers of :attr:`total`, see :meth:`EpochStats.to_dict`.
+
+        "epochs", the number of epochs begun, stands in place of "epoch".
+        """
         numbers = self.total.to_dict()
         del numbers["epoch"]
         return {"epochs": len(self._recorders), **numbers}

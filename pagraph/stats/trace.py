@@ -19,14 +19,21 @@ from ..system.checks import as_integer
 from ..system.disk.queues import unwatch, watch
 from .trace_file import Log, Pass, Record, clock_offset, write_record
 
+# Who may call what: workers, the reader and the disk's threads call the methods that add; each
+# appends to the log of its own thread, and a list's append is atomic under the interpreter's lock,
+# so that a span costs no lock. `Record.lock` is for the lists that threads share (logs, streams,
+# passes); no other lock is taken while it is held, but `EpochTrace._lock` may be held when it is
+# taken. The garbage collector may close an epoch in any thread, whichever locks that thread
+# holds: `close` and `end_pass` take none.
+
 
 class Tracing:
-    """Switch of a loader's tracing, the one thing that its threads look at.
+    """Switch of a loader's tracing: the one attribute that its threads look at.
 
     Attributes:
-        tracer: Collects; None when nothing is traced.
+        tracer: Collects the spans; None when nothing is traced.
         label: Name of the loader in the trace.
-        before_stop: Called before the trace stops, to wait for what is still to come from a device.
+        before_stop: Called before the trace stops, to wait for times that a device still owes.
     """
 
     def __init__(self) -> None:
@@ -35,7 +42,7 @@ class Tracing:
         self.before_stop: Callable[[], object] | None = None
 
     def start(self, trace: str | os.PathLike[str] | Tracer, label: str) -> Tracer:
-        """Trace from now on, into a new file or with a tracer that other loaders have too.
+        """Trace from now on, into a new file or with a tracer that is shared with other loaders.
 
         Raises:
             PipelineError: The loader is being traced already.
@@ -47,7 +54,9 @@ class Tracing:
             )
         tracer = trace if isinstance(trace, Tracer) else Tracer(trace)
         tracer.follow(self)
-        self.tracer, self.label = tracer, label
+        # The label first: a thread that sees the tracer begins a pass under it.
+        self.label = label
+        self.tracer = tracer
         return tracer
 
     @contextmanager
@@ -60,7 +69,9 @@ class Tracing:
             tracer = self.tracer
             if tracer is not None:
                 log = tracer.log
-                log.number = log.batch = -1
+                # A worker that goes on in this thread sets both again with its next batch.
+                log.number = -1
+                log.batch = -1
                 tracer.add(name, begin, time.perf_counter_ns())
 
     def read(
@@ -82,19 +93,24 @@ class Tracing:
         if hits is not None:
             tracer.add("reading", begin, end, (str(key), tier, asked, hits, row_bytes, cacheable))
             return None
+        # A device counts the hits; the span's time, thread and batch are those of now.
         add = tracer.add_later("reading", begin, end)
         return lambda hits: add((str(key), tier, asked, hits, row_bytes, cacheable))
 
 
 class EpochTrace:
-    """One pass over a loader's batches, as its threads report it; every call is one look when
-    nothing is traced."""
+    """One pass over a loader's batches, as its threads report it.
+
+    While nothing is traced, every call costs one look at ``tracing.tracer``.
+    """
 
     def __init__(self, tracing: Tracing, epoch: int) -> None:
         self.tracing = tracing
         self._epoch = epoch
+        # Only for beginning the pass once, whichever worker comes first.
         self._lock = threading.Lock()
-        # The tracer's serial: statistics must not keep a tracer.
+        # The tracer's serial and the pass's number in it. Not the tracer: statistics outlive a
+        # trace, and would keep its million spans.
         self._pass: tuple[int, int] | None = None
 
     def at(self, batch: int) -> None:
@@ -102,7 +118,8 @@ class EpochTrace:
         tracer = self.tracing.tracer
         if tracer is not None:
             log = tracer.log
-            log.number, log.batch = self._number(tracer), batch
+            log.number = self._number(tracer)
+            log.batch = batch
 
     def begin(self, batch: int) -> int:
         """Begin a span of the calling thread for ``batch``; the time, or 0 if nothing is traced."""
@@ -114,6 +131,7 @@ class EpochTrace:
     def end(self, name: str, begin: int) -> None:
         """End the calling thread's span that began at ``begin``."""
         tracer = self.tracing.tracer
+        # 0: tracing began in the middle of the span.
         if begin and tracer is not None:
             tracer.add(name, begin, time.perf_counter_ns())
 
@@ -130,50 +148,63 @@ class EpochTrace:
             tracer.add_depth(self._number(tracer), waiting, working)
 
     def asked(self, batch: int, now: int) -> None:
-        """Record that the reader asks for ``batch``, done with the one before."""
+        """Record that the reader, done with the batch before, asks for ``batch``."""
         tracer = self.tracing.tracer
         if tracer is not None:
             tracer.end_computing(now)
             self.at(batch)
 
     def answered(self, begin: int, end: int, *, delivered: bool) -> None:
-        """Record that the reader, who asked at ``begin``, got its batch at ``end``, or there was
-        none."""
+        """Record the reader's wait from ``begin`` to ``end``, and whether it got a batch."""
         tracer = self.tracing.tracer
-        if tracer is not None:
-            log = tracer.log
-            if not delivered:
-                log.batch = -1
+        if tracer is None:
+            return
+        log = tracer.log
+        if delivered:
             tracer.add("waiting", begin, end)
-            log.computing = (end, log.number, log.batch) if delivered else None
+            # Until it asks again, see `Tracer.end_computing`.
+            log.computing = (end, log.number, log.batch)
+        else:
+            # The wait for the end of the epoch belongs to no batch.
+            log.batch = -1
+            tracer.add("waiting", begin, end)
+            log.computing = None
 
     def close(self) -> None:
-        """End the pass."""
-        tracer, begun = self.tracing.tracer, self._pass
+        """End the pass. Takes no lock: the garbage collector may call it anywhere."""
+        tracer = self.tracing.tracer
+        begun = self._pass
+        # The serial differs if the pass was begun under an earlier trace.
         if tracer is not None and begun is not None and begun[0] == tracer.serial:
             tracer.end_pass(begun[1])
 
     def _number(self, tracer: Tracer) -> int:
+        """The pass's number in ``tracer``; begins it there at the first call."""
+        # Without the lock first: this is on the path of every span.
         begun = self._pass
-        if begun is None or begun[0] != tracer.serial:
-            with self._lock:
-                if self._pass is None or self._pass[0] != tracer.serial:
-                    self._pass = (tracer.serial, tracer.begin_pass(self.tracing.label, self._epoch))
-                begun = self._pass
-        return begun[1]
+        if begun is not None and begun[0] == tracer.serial:
+            return begun[1]
+        with self._lock:
+            begun = self._pass
+            if begun is None or begun[0] != tracer.serial:
+                begun = (tracer.serial, tracer.begin_pass(self.tracing.label, self._epoch))
+                self._pass = begun
+            return begun[1]
 
 
+# 200 MB of memory at 200 bytes each; at 15 events a batch, 65,000 batches.
 MAX_EVENTS = 1_000_000
 
+# Instead of id(): that of a collected tracer may be given to a new one.
 _serials = itertools.count()
 
 
 class Tracer:
     """Collects what loaders do and writes it as one Chrome trace, which Perfetto opens.
 
-    Every thread appends to a list of its own, without locks. The file is written by :meth:`stop`,
-    at the end of the ``with`` block; if neither comes, when the tracer and its loaders are gone, or
-    at the interpreter's exit. Until then nothing is at ``path``, or what was there before.
+    Every thread appends to its own list, without locks. The file is written by :meth:`stop` or at
+    the end of the ``with`` block; otherwise when the tracer and its loaders are gone, or at the
+    interpreter's exit. Until then ``path`` is left as it was.
 
     Args:
         path: The file; a name that ends in ``.gz`` is compressed.
@@ -188,10 +219,15 @@ class Tracer:
     def __init__(self, path: str | os.PathLike[str], *, max_events: int = MAX_EVENTS) -> None:
         as_integer("max_events", max_events, least=1)
         self._record = Record(check_writable("trace", path), max_events, clock_offset())
-        self._events, self._max_events = self._record.events, max_events
+        # next() of a count is one atomic step: a budget for all threads without a lock.
+        self._events = self._record.events
+        self._max_events = max_events
         self.serial = next(_serials)
         self._local = threading.local()
+        # Weak: a trace must not keep loaders, with their graphs and caches.
         self._traced: weakref.WeakSet[Tracing] = weakref.WeakSet()
+        # The record and not self, here and below: a callback that held the tracer would keep it,
+        # and the file would not be written when it is dropped.
         watch(self._record.add_disk)
         self._finish = weakref.finalize(self, _write, self._record)
 
@@ -207,41 +243,39 @@ class Tracer:
         self.stop()
 
     def stop(self) -> None:
-        """Trace no more, and write the file. Does nothing when called again, or in a forked
-        process.
+        """Stop tracing and write the file; does nothing if called again or in a forked process.
 
         Raises:
-            OSError: The file cannot be written; nothing is left of it.
-            RuntimeError: A device has failed, of which times were still to come; the file is
-                written.
+            OSError: The file cannot be written; no part of it is left.
+            RuntimeError: A device failed that still owed times; the file is written.
         """
         traced = list(self._traced)
         try:
             for tracing in traced:
                 if tracing.tracer is not None and tracing.before_stop is not None:
                     tracing.before_stop()
-        finally:  # a device that has failed has a trace all the same
+        finally:  # also if a device has failed: the trace shows what came before
             for tracing in traced:
                 tracing.tracer = None
             self._finish()
 
     def add_to_stream(self, stream: str, name: str, begin: int, end: int) -> None:
-        """Add a span, in nanoseconds of ``time.perf_counter_ns``, to a track of its own, as for a
-        stream of a device.
+        """Add a span, in nanoseconds of ``time.perf_counter_ns``, to the track named ``stream``.
 
-        The spans of a stream lie behind or inside each other.
+        Such a track is for a stream of a device. Its spans must follow or enclose one another, not
+        overlap in part: Perfetto draws a track as a stack.
         """
         record = self._record
         with record.lock:
+            # Track 0 for now: the writer numbers these tracks after the threads.
             log = record.streams.setdefault(stream, Log(stream, 0))
         if next(self._events) < self._max_events:
             log.spans.append((name, begin, end, -1, -1, None))
 
-    # -- for the pipeline
-    # ---------------------------------------------------------------------------------
+    # What follows is for the pipeline.
 
     def follow(self, tracing: Tracing) -> None:
-        """Detach this loader too when the trace stops; PipelineError if it has."""
+        """Detach this loader too when the trace stops; PipelineError if it has stopped."""
         if not self._finish.alive:
             raise PipelineError(f"a trace must not have been stopped, got the one in {self.path}")
         self._traced.add(tracing)
@@ -262,11 +296,17 @@ class Tracer:
             log.spans.append((name, begin, end, log.number, log.batch, read))
 
     def add_later(self, name: str, begin: int, end: int) -> Callable[[Any], None]:
-        """Like :meth:`add`, once what was read is known: then call what this returns, in any
-        thread."""
-        # Not the tracer: who waits must not keep it.
-        log, events, most = self.log, self._events, self._max_events
-        number, batch = log.number, log.batch
+        """Like :meth:`add`, for a read whose numbers are not known yet.
+
+        Call the returned function with them, from any thread.
+        """
+        # The closure holds these and not self: a pending read must not keep the tracer. The log's
+        # batch moves on, so it is taken now.
+        log = self.log
+        events = self._events
+        most = self._max_events
+        number = log.number
+        batch = log.batch
 
         def add(read: Any) -> None:
             if next(events) < most:
@@ -281,6 +321,7 @@ class Tracer:
 
     def begin_pass(self, label: str, epoch: int) -> int:
         """The number of a new pass."""
+        # Locked: the number must be that of this pass, whoever else appends.
         with self._record.lock:
             self._record.passes.append(Pass(label, epoch, time.perf_counter_ns()))
             return len(self._record.passes) - 1
@@ -292,9 +333,13 @@ class Tracer:
             self._record.passes[log.number].delivered[log.batch] = counts
 
     def end_pass(self, number: int) -> None:
-        """End a pass. No lock: the garbage collector may end it, anywhere."""
+        """End a pass. Takes no lock: the garbage collector may call it anywhere."""
         now = time.perf_counter_ns()
-        self._record.passes[number].end = self._record.passes[number].end or now
+        ended = self._record.passes[number]
+        # The first end counts: an iterator that was closed is closed again when it is collected.
+        ended.end = ended.end or now
+        # Not self.log, which takes the record's lock to make one. The collector's thread may be
+        # another than the reader's; then the writer ends the computing at the pass's end.
         log = getattr(self._local, "log", None)
         if log is not None and log.computing is not None and log.computing[1] == number:
             self.end_computing(now)
@@ -302,16 +347,21 @@ class Tracer:
     def end_computing(self, now: int) -> None:
         """End the span in which the calling reader computes with a batch."""
         log = self.log
-        if log.computing is not None:
-            begin, number, batch = log.computing
-            log.computing = None
-            if next(self._events) < self._max_events:
-                log.spans.append(("computing", begin, now, number, batch, None))
+        if log.computing is None:
+            return
+        begin, number, batch = log.computing
+        log.computing = None
+        if next(self._events) < self._max_events:
+            log.spans.append(("computing", begin, now, number, batch, None))
 
 
 def _write(record: Record) -> None:
     unwatch(record.add_disk)
-    if record.pid == os.getpid():
-        write_record(record)
-        for log in [*record.logs, *record.streams.values()]:
-            log.spans, log.depths = [], []
+    # A forked process inherits the finaliser; its exit must not write over the parent's file.
+    if record.pid != os.getpid():
+        return
+    write_record(record)
+    # Threads keep their logs for as long as they live; the spans are no longer needed.
+    for log in [*record.logs, *record.streams.values()]:
+        log.spans = []
+        log.depths = []

@@ -497,7 +497,7 @@ def call(**changes):
         (
             {"policies": [oracle]},
             ValueError,
-            "must have names of their own if they are functions, got 'oracle'",
+            "must not have the name of a built-in one, got 'oracle'",
         ),
         ({"budgets": "10%"}, TypeError, "budgets must be a list, got '10%'"),
         ({"budgets": []}, ValueError, "budgets must hold at least 1 budget, got none"),
