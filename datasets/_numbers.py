@@ -4,7 +4,8 @@ import numpy as np
 
 from .._jit import kernel
 
-_LEAST, _MOST = -14, 31
+_LEAST = -14
+_MOST = 31
 _POWERS = np.array([float(f"1e{i}") for i in range(_LEAST, _MOST + 1)])
 _EXACT = np.array([float(10**i) for i in range(23)])  # the powers of 10 that float64 holds
 

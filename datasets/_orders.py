@@ -27,7 +27,8 @@ def push_misses(indptr, indices, begin, end, known, fanout, out):
     """
     edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
-        first, last = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        first = np.int64(indptr[u])
+        last = np.int64(indptr[u + 1])
         check_row(first, last, len(indices))
         if first == last or known[u] <= 0.0:
             continue
@@ -57,7 +58,8 @@ def find_readers(indptr, indices, begin, end, known, fanouts, first_dst, first_s
     """
     edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
-        first, last = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        first = np.int64(indptr[u])
+        last = np.int64(indptr[u + 1])
         check_row(first, last, len(indices))
         if first == last:
             continue

@@ -9,7 +9,9 @@ from ..sampling.kernels.hop import mix
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LOW = np.uint64(0xFFFFFFFF)
 _LOW16 = np.uint64(0xFFFF)
-_S16, _S32, _S48 = np.uint64(16), np.uint64(32), np.uint64(48)
+_S16 = np.uint64(16)
+_S32 = np.uint64(32)
+_S48 = np.uint64(48)
 # Rounds of multiplication and shift, each a bijection: with fewer, neighbours stay near each other.
 _ROUNDS = 4
 # The sum of four uniform 16-bit numbers is nearly normal: mean 4 * 32767.5, variance 4 * (65536**2
@@ -108,7 +110,8 @@ def build_alias(weights, threshold, alias, small, large):
     rest = weights / mean
     while num_small > 0 and num_large > 0:
         num_small -= 1
-        low, high = small[num_small], large[num_large - 1]
+        low = small[num_small]
+        high = large[num_large - 1]
         alias[low] = high
         rest[high] -= 1.0 - rest[low]
         if rest[high] < 1.0:
@@ -143,11 +146,13 @@ def fill_blocks(key, first, num_blocks, pair_table, source, target, src, dst):
     for i in range(len(src)):
         position = (first + i) * 3
         pair = pick(draw(key, position), 0, len(pair_threshold), pair_threshold, pair_alias)
-        begin, end = source_starts[pair // num_blocks], source_starts[pair // num_blocks + 1]
+        begin = source_starts[pair // num_blocks]
+        end = source_starts[pair // num_blocks + 1]
         src[i] = source_order[
             pick(draw(key, position + 1), begin, end, source_threshold, source_alias)
         ]
-        begin, end = target_starts[pair % num_blocks], target_starts[pair % num_blocks + 1]
+        begin = target_starts[pair % num_blocks]
+        end = target_starts[pair % num_blocks + 1]
         dst[i] = target_order[
             pick(draw(key, position + 2), begin, end, target_threshold, target_alias)
         ]

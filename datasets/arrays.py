@@ -261,7 +261,8 @@ def _plain_rows(
 
 def _exact_rows(name: str, path: str | os.PathLike[str], scratch: Scratch | None) -> Tensor:
     """The numbers of a table in the dtype that holds them all."""
-    field, begin = NumberField(name), 0
+    field = NumberField(name)
+    begin = 0
     names: list[str] = []
     values = NumberColumn(path, field, scratch)
     for table in _tables(path, names, arrow().string(), _MISSING):
@@ -371,7 +372,9 @@ def _check_promotion(
 def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.NDArray[Any]:
     """The numbers of an Arrow column, 2-D for a column of lists; FormatError for others and for
     missing ones."""
-    pa, chunk, width = arrow(), column, None
+    pa = arrow()
+    chunk = column
+    width = None
     if isinstance(chunk, pa.ChunkedArray):
         chunk = chunk.combine_chunks()
     types = pa.types
@@ -385,7 +388,8 @@ def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.
             raise FormatError(
                 f"{path}, column {name!r} must hold lists of the same length, got {lengths}"
             )
-        width, chunk = next(iter(lengths), 0) or 0, chunk.flatten()
+        width = next(iter(lengths), 0) or 0
+        chunk = chunk.flatten()
     is_number = (
         types.is_integer(chunk.type)
         or types.is_floating(chunk.type)

@@ -357,7 +357,8 @@ def _structure(
     """Draw the CSC of every edge type; a reverse type has the edge ids of the type that it
     reverses."""
     result: dict[EdgeType, CSC] = {}
-    before, total = 0, sum(drawn.values())
+    before = 0
+    total = sum(drawn.values())
     for place, (edge_type, count) in enumerate(drawn.items()):
         source, target = blocks[edge_type[0]], blocks[edge_type[2]]
         tell = None if progress is None else partial(_tell, progress, before, total)

@@ -21,10 +21,14 @@ from ..graph.graph import EdgeType, Graph
 from .arrays import bool_mask
 from .edges import check_size
 
-_FILE, _HETEROGRAPH = 0xDD2E4FF046B4A13F, 0xDD589FBE35224ABF
-_IMMUTABLE, _RELATION = 0xDD3C5FFE20046ABF, 0xDD2E60F0F6B4A127
-_COO, _CSR, _ARRAY = 0xDD61FFD305DFF127, 0xDD6CD31205DFF127, 0xDD5E40F096B4A13F
-"""What a file, and each kind of object in it, begins with."""
+# What a file, and each kind of object in it, begins with.
+_FILE = 0xDD2E4FF046B4A13F
+_HETEROGRAPH = 0xDD589FBE35224ABF
+_IMMUTABLE = 0xDD3C5FFE20046ABF
+_RELATION = 0xDD2E60F0F6B4A127
+_COO = 0xDD61FFD305DFF127
+_CSR = 0xDD6CD31205DFF127
+_ARRAY = 0xDD5E40F096B4A13F
 
 _HEADER_BYTES = 4096
 _LAYOUTS = {"coo": 1, "csr": 2, "csc": 4}
@@ -115,7 +119,8 @@ class _Reader:
     """
 
     def __init__(self, path: str, file: IO[bytes]) -> None:
-        self._path, self._file = path, file
+        self._path = path
+        self._file = file
         self._size = os.fstat(file.fileno()).st_size
         self._skips = False
 
@@ -196,7 +201,9 @@ class _Reader:
     def _matrix(self, kind: int) -> _Matrix:
         self._expect(kind)
         num_cols, num_rows = self._number(), self._number()
-        rows, cols, ids = self._array(), self._array(), self._array()
+        rows = self._array()
+        cols = self._array()
+        ids = self._array()
         self._take(2 if kind == _COO else 1)  # whether the edges are sorted
         return _Matrix(num_rows, num_cols, rows, cols, ids)
 
@@ -384,7 +391,8 @@ def _check_shape(name: str, matrix: _Matrix, num_rows: int, num_cols: int) -> No
 
 def _by_id(csc: CSC) -> tuple[Tensor, Tensor]:
     """Sources and destinations of all edges by their ids."""
-    src, dst = csc.indices, csc.destinations()
+    src = csc.indices
+    dst = csc.destinations()
     if csc.edge_ids is None:
         return src, dst
     order = csc.edge_ids.long()

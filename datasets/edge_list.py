@@ -95,11 +95,15 @@ def read_edge_list(
         *(path, num_nodes, relabel, header, progress),
         lambda: EdgeRows(None if field is None else NumberColumn(path, field)),
     )
-    src, dst, values = rows.src, rows.dst, rows.weight
+    src = rows.src
+    dst = rows.dst
+    values = rows.weight
     ndata = {}
     if rows.words is not None:
         places, ndata["original_id"] = _sorted_words(list(rows.words))
-        src, dst, num_nodes = places[src], places[dst], len(places)
+        src = places[src]
+        dst = places[dst]
+        num_nodes = len(places)
     elif relabel:
         # In sorted order, not in that of the file: the same graph gets the same numbers however its
         # lines are ordered.
@@ -153,13 +157,15 @@ def store_edge_list(
         num_nodes = len(places)
     elif relabel:
         ids = rows.distinct()
-        num_nodes, original_id = len(ids), torch.from_numpy(ids)
+        num_nodes = len(ids)
+        original_id = torch.from_numpy(ids)
     else:
         low, high = rows.bounds
         if len(rows):
             _check_sizes(path, low, high, len(rows), num_nodes)
         num_nodes = high + 1 if num_nodes is None else num_nodes
-    edges, step = SpooledEdges(rows, num_nodes, ids, places), step_of(progress, 0.6, 1)
+    edges = SpooledEdges(rows, num_nodes, ids, places)
+    step = step_of(progress, 0.6, 1)
     csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=step)
     edata = {} if field is None else {field.name: rows.take_weights(mirrored=undirected)}
     rows.remove()

@@ -219,11 +219,13 @@ class _Sort:
 
     def _filled(self) -> list[_Bucket]:
         """Read all edges once, each into the bucket of its destination."""
-        total, vertices = self._edges.num_edges, range(self._edges.num_nodes)
+        total = self._edges.num_edges
+        vertices = range(self._edges.num_nodes)
         directions = 2 if self._mirrored else 1
         shift = self._shift(len(vertices), total * directions)
         files = [self._files(len(vertices), shift) for _ in range(directions)]
-        begins, loops = range(0, total, self._chunk), 0
+        begins = range(0, total, self._chunk)
+        loops = 0
         for begin, (groups, found) in zip(
             begins, in_order(self._placed(shift), begins, self._workers), strict=True
         ):

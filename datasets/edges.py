@@ -90,7 +90,8 @@ def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:
 def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
     """Raise FormatError where the index of the vertices that ``path`` speaks of does not fit into
     memory."""
-    least, free = 8 * num_nodes, reading_room()
+    least = 8 * num_nodes
+    free = reading_room()
     if num_nodes < 0 or least > free:
         raise FormatError(
             f"{path} must have no more vertices than fit into memory, got {num_nodes:,}, whose "

@@ -151,7 +151,8 @@ def _fraction(value: VertexSet) -> float | None:
 
 
 def _ids(part: str, file: File, graph: Graph) -> Tensor:
-    count, originals = graph.num_nodes, graph.ndata.get(ORIGINAL_ID)
+    count = graph.num_nodes
+    originals = graph.ndata.get(ORIGINAL_ID)
     words_are_ids = originals is not None and originals.dim() == 2
     if originals is not None and words_are_ids and has_ending(file, TEXTS):
         words = _lines(file)

@@ -79,7 +79,8 @@ class _Reader:
     """Reads what one ``metadata.yaml`` describes."""
 
     def __init__(self, folder: Path, where: str) -> None:
-        self._folder, self._where = folder, where
+        self._folder = folder
+        self._where = where
         self._labelled: set[str] = set()  # types whose features have labels
 
     def graph(self, value: dict[str, Any]) -> Graph:
@@ -190,7 +191,8 @@ class _Reader:
         return found
 
     def _add_set(self, graph: Graph, mask: str, ntype: str, data: dict[str, Tensor]) -> None:
-        count, ids = graph.num_nodes_by_type.get(ntype), data["seeds"]
+        count = graph.num_nodes_by_type.get(ntype)
+        ids = data["seeds"]
         integers = not (ids.is_floating_point() or ids.is_complex())
         if (
             count is None
@@ -201,7 +203,8 @@ class _Reader:
                 f"{self._where}: {mask.replace('_mask', '')} set must hold ids of {ntype} below "
                 f"{count}"
             )
-        fields, labels = graph.node_fields(ntype), data.get("labels")
+        fields = graph.node_fields(ntype)
+        labels = data.get("labels")
         fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))[ids.long()] = (
             True
         )

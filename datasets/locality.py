@@ -85,7 +85,8 @@ class SampledRows:
             touched: dict[Any, tuple[Array, int]] = {}
             for etype, (positions, drew) in edges.items():
                 csc = self.graph.csc_of(etype)
-                width, rows = csc.indices.element_size(), drew
+                width = csc.indices.element_size()
+                rows = drew
                 if places is not None and offsets is not None:
                     rows = places[etype[2]][drew].astype(np.int64)
                     positions = offsets[etype][rows] + positions - csc.indptr.numpy()[drew]
@@ -107,7 +108,8 @@ def sample_rows(
 ) -> SampledRows:
     """Sample the first batches of a shuffled epoch, and keep what they read."""
     order = SeedOrder(seeds, batch_size, shuffle=True, seed=seed)
-    plan, found = order.plan(0), []
+    plan = order.plan(0)
+    found = []
     for index in range(min(batches, len(order))):
         ticket = order.ticket(plan, index)
         found.append(_rows_of(graph, sampler.sample(graph, ticket.seeds, ticket.key)))
@@ -169,7 +171,8 @@ def _count(batch: dict[Any, tuple[Array, int]]) -> tuple[int, int]:
     """Distinct pages, and bytes that are needed."""
     pages = 0
     for rows, width in batch.values():
-        low, high = rows * width // mmap.PAGESIZE, (rows * width + width - 1) // mmap.PAGESIZE
+        low = rows * width // mmap.PAGESIZE
+        high = (rows * width + width - 1) // mmap.PAGESIZE
         inner = [low + step for step in range(int((high - low).max(initial=0)) + 1)]
         pages += len(np.unique(np.concatenate([np.minimum(some, high) for some in inner])))
     return pages, sum(len(rows) * width for rows, width in batch.values())

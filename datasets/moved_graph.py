@@ -250,7 +250,8 @@ def _write_at(file: Any, values: Array, offset: int) -> None:
     # The system may write less than it is given.
     while len(data):
         done = os.pwrite(file.fileno(), data, offset)
-        data, offset = data[done:], offset + done
+        data = data[done:]
+        offset = offset + done
 
 
 def write_moved(

@@ -51,7 +51,8 @@ class NumberField:
             return None
         name, _, dtype = text.rpartition(":")
         if dtype not in _DTYPES:
-            name, dtype = text, ""
+            name = text
+            dtype = ""
         if not name:
             raise ValueError(f"{option} must be NAME or NAME:DTYPE, got {text!r}")
         return cls(name, _DTYPES.get(dtype), option)

@@ -198,7 +198,9 @@ def _raw_graph(raw: _RawTables | RawArrays, where: str, *, undirected: bool) -> 
 def _csc(
     edges: EdgeArrays, etype: EdgeType, counts: dict[str, int], undirected: bool
 ) -> tuple[CSC, dict[str, Tensor]]:
-    src, dst, fields = edges.src, edges.dst, edges.fields
+    src = edges.src
+    dst = edges.dst
+    fields = edges.fields
     for name, values in fields.items():
         if len(values) != len(src):
             raise FormatError(

@@ -17,8 +17,10 @@ from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType
 from .arrays import array_tensor, left_behind, load_npz, one_column, unread_npz
 
 COUNTS = "num_nodes_list"
-_EDGES, _EDGE_COUNTS = "edge_index", "num_edges_list"
-_DATA, _LABELS = "data.npz", "node-label.npz"
+_EDGES = "edge_index"
+_EDGE_COUNTS = "num_edges_list"
+_DATA = "data.npz"
+_LABELS = "node-label.npz"
 _EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE = (
     f"{name}_dict.npz" for name in ("edge_index", "num_nodes", "num_edges")
 )

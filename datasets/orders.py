@@ -158,10 +158,8 @@ def _readers(
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
         fanouts = np.array([hops.fanout(hop, etype) for hop in range(hops.num_hops)], np.int64)
-        rows, firsts = (
-            (csc.indptr.numpy(), csc.indices.numpy()),
-            (ranges[etype[2]][0], ranges[etype[0]][0]),
-        )
+        rows = (csc.indptr.numpy(), csc.indices.numpy())
+        firsts = (ranges[etype[2]][0], ranges[etype[0]][0])
         for begin, end, edges in _pieces(csc):
             _orders.find_readers(*rows, begin, end, known, fanouts, *firsts, best, reader)
             tick(edges)
@@ -173,7 +171,9 @@ def _grouped(order: Array, reader: Array) -> Array:
     reader."""
     from . import _orders
 
-    place, keys, ends = np.empty_like(order), np.empty_like(order), np.empty_like(order)
+    place = np.empty_like(order)
+    keys = np.empty_like(order)
+    ends = np.empty_like(order)
     for _ in range(_ROUNDS):
         _orders.invert(order, place)
         _orders.read_together(place, reader, keys)

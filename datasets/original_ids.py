@@ -81,12 +81,11 @@ def new_ids(
             f"node_type must not be given with edge_type, got {node_type!r} and {edge_type!r}"
         )
     if edge_type is not None:
-        fields, what = graph.edge_fields(edge_type), "edges"
+        fields = graph.edge_fields(edge_type)
+        what = "edges"
     else:
-        fields, what = (
-            graph.node_fields(graph.only_node_type if node_type is None else node_type),
-            "vertices",
-        )
+        fields = graph.node_fields(graph.only_node_type if node_type is None else node_type)
+        what = "vertices"
     if ORIGINAL_ID not in fields:
         raise KeyError(
             f"graph must have the field {ORIGINAL_ID} of {what}: ids are its own, and those of its "

@@ -51,7 +51,8 @@ class RandomRows:
         begin, end, _ = rows.indices(self.shape[0])
         width = math.prod(self.shape[1:])
         out = torch.empty((max(0, end - begin), *self.shape[1:]), dtype=self._drawn, device="cpu")
-        array, first = out.view(-1).numpy(), begin * width
+        array = out.view(-1).numpy()
+        first = begin * width
         for_ranges(
             len(array), lambda b, e: self._fill(self._key, first + b, *self._options, array[b:e])
         )
@@ -130,7 +131,8 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
     Two passes: the numbers of each bin are counted, then those of the bins that hold a place are
     sorted.
     """
-    count, shift = bits.shape[0], 63 - _BIN_BITS
+    count = bits.shape[0]
+    shift = 63 - _BIN_BITS
     steps = [slice(b, min(b + _ROWS_AT_ONCE, count)) for b in range(0, count, _ROWS_AT_ONCE)]
     counts = np.zeros(2**_BIN_BITS, dtype=np.int64)
     for rows in steps:
@@ -145,7 +147,8 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
     held.sort()
     unheld = np.append(counts, 0)  # of bins that no place is in
     unheld[bins] = 0
-    found, top = [], (2**63 - 1, count)
+    found = []
+    top = (2**63 - 1, count)
     for rank, bin_ in zip(ranks, bins.tolist(), strict=True):
         skipped = int(unheld[: bin_ + 1].sum())
         found.append(top if rank >= count else held[rank - skipped])

@@ -81,10 +81,8 @@ def shop(
         >>> graph.node_types, sorted(graph.node_fields("task"))
         (['customer', 'product', 'purchase', 'task'], ['label', 'test_mask', 'time', 'train_mask', 'val_mask'])
     """
-    num_customers, seed = (
-        as_integer("num_customers", num_customers, least=1),
-        as_integers(seed=seed)[0],
-    )
+    num_customers = as_integer("num_customers", num_customers, least=1)
+    seed = as_integers(seed=seed)[0]
     count = max(2, math.ceil(num_customers / 10)) if num_products is None else num_products
     num_products = as_integer("num_products", count, least=2)
     num_periods = as_integer("num_periods", num_periods, least=4)
@@ -172,7 +170,8 @@ def _bought(kinds: Ids, wanted: npt.NDArray[Any], key: int) -> Ids:
     popularity = power_weights(len(kinds), _EXPONENT, derive_key(key, 1))
     product = np.empty(len(wanted), dtype=np.int64)
     for kind in (0, 1):
-        of_kind, rows = np.flatnonzero(kinds == kind), wanted == kind
+        of_kind = np.flatnonzero(kinds == kind)
+        rows = wanted == kind
         sums = np.cumsum(popularity[of_kind])
         drawn = np.searchsorted(sums, uniform[rows] * sums[-1], side="right")
         product[rows] = of_kind[np.minimum(drawn, len(of_kind) - 1)]

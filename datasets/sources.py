@@ -274,7 +274,8 @@ def import_graph(
         )
         write_graph(graph, out, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
         return Graph.open(out)
-    given, room = form.chosen(options), room_of(memory)
+    given = form.chosen(options)
+    room = room_of(memory)
     with new_folder(out) as part, Scratch(part) as scratch, in_memory(memory):
         graph = form.store(source, scratch, room, **given, progress=step_of(progress, 0, 0.6))
         add_fields(graph, **fields, scratch=scratch)

@@ -72,7 +72,9 @@ class SpooledRows(EdgeRows):
         for block in self.blocks():
             src, dst = self.ends(*block)
             if first is None:
-                first, src, dst = np.array([src[0], dst[0]]), src[1:], dst[1:]
+                first = np.array([src[0], dst[0]])
+                src = src[1:]
+                dst = dst[1:]
             if np.isin(src, first).any() or np.isin(dst, first).any():
                 return True
         return False
@@ -95,7 +97,8 @@ class SpooledRows(EdgeRows):
         for block in self.blocks():
             waiting.append(np.unique(np.concatenate(self.ends(*block))))
             if sum(map(len, waiting)) > len(found):
-                found, waiting = np.unique(np.concatenate([found, *waiting])).astype(np.int64), []
+                found = np.unique(np.concatenate([found, *waiting])).astype(np.int64)
+                waiting = []
                 self._check_room("ids", len(found), _ID_BYTES)
         return np.unique(np.concatenate([found, *waiting])).astype(np.int64)
 

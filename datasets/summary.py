@@ -138,7 +138,8 @@ def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
             _tensor(name, key, "field", value) for key, value in graph.node_fields(name).items()
         ]
     for edge_type in graph.edge_types:
-        label, csc = "/".join(edge_type), graph.csc_of(edge_type)
+        label = "/".join(edge_type)
+        csc = graph.csc_of(edge_type)
         csc.validate()
         same_ends = edge_type[0] == edge_type[2]
         edges.append(
@@ -203,7 +204,8 @@ def _edges(
     label: str, indptr: Array, indices: Array, num_src: int, *, same_ends: bool
 ) -> EdgeSummary:
     """Summarise a CSC in little memory; ValueError if it is none."""
-    in_degrees, out_degrees = np.diff(indptr), np.zeros(num_src, np.int64)
+    in_degrees = np.diff(indptr)
+    out_degrees = np.zeros(num_src, np.int64)
     if (
         indptr.dtype.kind != "i"
         or indptr[0] != 0
@@ -238,10 +240,8 @@ def _chunks(indptr: Array, indices: Array, num_src: int) -> Iterator[tuple[Array
     step = max(_CHUNK, num_src)
     for begin in range(0, len(indices), step):
         end = min(begin + step, len(indices))
-        first, last = (
-            np.searchsorted(indptr, begin, "right") - 1,
-            np.searchsorted(indptr, end, "left"),
-        )
+        first = np.searchsorted(indptr, begin, "right") - 1
+        last = np.searchsorted(indptr, end, "left")
         counts = np.diff(np.clip(indptr[first : last + 1], begin, end))
         yield indices[begin:end], np.repeat(np.arange(first, last), counts)
 
@@ -281,7 +281,8 @@ def _mapped(
 ) -> tuple[FieldSummary, Array]:
     """Map the array of an entry, and summarise it; ValueError where the file is another."""
     file = named_path(folder, entry.file, "the manifest")
-    stored, shape = stored_dtype(entry.file_dtype), entry.file_shape
+    stored = stored_dtype(entry.file_dtype)
+    shape = entry.file_shape
     if file.stat().st_size != entry.bytes:
         raise ValueError(f"{file} must be a file of {entry.bytes} bytes")
     with open_plain(file) as stream:
@@ -306,7 +307,8 @@ def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary
     from ..graph.fields import stored_row_bytes
     from ..graph.stored_rows import NarrowRows
 
-    dtype, size = str(value.dtype).removeprefix("torch."), len(value) * stored_row_bytes(value)
+    dtype = str(value.dtype).removeprefix("torch.")
+    size = len(value) * stored_row_bytes(value)
     where = "disk" if on_disk(value) else "memory"
     stored = value.form.name if isinstance(value, NarrowRows) else None
     array = FieldSummary(owner, name, kind, dtype, tuple(value.shape), size, where, stored=stored)

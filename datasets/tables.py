@@ -65,7 +65,8 @@ def read_tables(path: str | os.PathLike[str]) -> Graph:
         )
     ends = {}
     for name, value in edges.items():
-        etype, table = _edge_type(name, types, where), _Table(file, value, f"{where}: {name}")
+        etype = _edge_type(name, types, where)
+        table = _Table(file, value, f"{where}: {name}")
         ends[etype] = (
             types[etype[0]].numbers(table, "src"),
             types[etype[2]].numbers(table, "dst"),
@@ -146,7 +147,9 @@ class _Table:
     """A table as a description has it: the file, and which of its columns are ids and fields."""
 
     def __init__(self, description: Path, value: Any, where: str) -> None:
-        self._folder, self._value, self._where = description.parent, value, where
+        self._folder = description.parent
+        self._value = value
+        self._where = where
         self.file = named_file(self._folder, take(value, "file", str, where), f"{where}: file")
         fields = value.get("fields") or {}
         named = (
@@ -224,7 +227,8 @@ class _Table:
 
     def _numbers(self, name: str, source: str) -> npt.NDArray[Any]:
         """The numbers of a column: of text int64, float64, or for features float32."""
-        column, pa = self._columns[source], arrow()
+        column = self._columns[source]
+        pa = arrow()
         if has_ending(self.file, (".parquet",)):
             return parquet_values(self.file, source, column)
         field = NumberField(name)
@@ -270,7 +274,8 @@ def _check_columns(file: Path, columns: list[str], names: list[str]) -> None:
 
 
 def _read_text(file: Path, columns: list[str]) -> Any:
-    pa, texts = arrow(), dict.fromkeys(columns, arrow().string())
+    pa = arrow()
+    texts = dict.fromkeys(columns, arrow().string())
     names: list[str] = []
 
     def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
@@ -278,7 +283,8 @@ def _read_text(file: Path, columns: list[str]) -> Any:
         _check_columns(file, columns, names)
         return names, True, {"include_columns": columns, "column_types": texts, "null_values": []}
 
-    tables, size = [], 0
+    tables = []
+    size = 0
     for table in read_columns(file, plan):
         tables.append(table)
         size += table.nbytes

@@ -62,7 +62,9 @@ def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Blo
         lead = raw.read(10)
         unpack = next((unpack for magic, unpack in _PACKED.items() if re.match(magic, lead)), None)
         raw.seek(0)
-        rest, line, first = b"", 1, True
+        rest = b""
+        line = 1
+        first = True
         for data in _read(unpack(raw) if unpack else raw, path):
             data = data.removeprefix(_BYTE_ORDER_MARK) if first else data
             first = False
@@ -155,7 +157,8 @@ def read_columns(
     are names, as they always are behind a ``#``, and the arguments of Arrow's ``ConvertOptions``.
     """
     pa = arrow()
-    mark, options = "", None
+    mark = ""
+    options = None
     names: list[str] = []
     for block in read_blocks(path):
         data = block.data

@@ -14,7 +14,8 @@ def pool(values, means, sizes):
     """
     blocks = 0
     for i in range(len(values)):
-        mean, size = values[i], 1
+        mean = values[i]
+        size = 1
         # Equal means stay apart: each block then begins where a new slope of the envelope may
         # begin.
         while blocks and means[blocks - 1] < mean:

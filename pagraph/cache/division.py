@@ -201,7 +201,8 @@ def _envelope(values: Array) -> tuple[Array, Array | None]:
     # Late: numba takes a second to import, and most orders are sorted by their reads.
     from . import _envelope as kernels
 
-    means, sizes = np.empty_like(values), np.empty(len(values), np.int64)
+    means = np.empty_like(values)
+    sizes = np.empty(len(values), np.int64)
     blocks = kernels.pool(np.ascontiguousarray(values), means, sizes)
     return np.repeat(means[:blocks], sizes[:blocks]), np.cumsum(sizes[:blocks])
 

@@ -300,7 +300,8 @@ class Holding:
         caches = {}
         entries = list(self.entries.values())
         for key, candidate in found.items():
-            stored, version = candidate.stored, candidate.seen.version
+            stored = candidate.stored
+            version = candidate.seen.version
             same = (
                 entry.field.cached(version) for entry in entries if entry.type == candidate.type
             )
@@ -353,7 +354,8 @@ class Holding:
             expected = self.choice.indices[candidate.type].expected(
                 candidate.role, len(cache), seeds
             )
-        base, label = candidate.base, candidate.field.label
+        base = candidate.base
+        label = candidate.field.label
         complete = len(cache) == base.num_rows
         part = FieldPlan(
             label, len(cache), cache.row_nbytes, base.tier, base.row_bytes, *expected, complete

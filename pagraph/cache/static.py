@@ -146,7 +146,8 @@ class StaticCache:
         from now on this set shares with no other.
         """
         with self._fill_lock:
-            self._rank, self._refilled = rank, True
+            self._rank = rank
+            self._refilled = True
             found = self._holding.candidates() if self._decided else {}
             if found:
                 self._install(found, ", filled again")
@@ -336,7 +337,8 @@ class StaticCache:
         self, found: Mapping[Hashable, Candidate], wanted: Sequence[tuple[int, int]]
     ) -> None:
         """Warn of a budget that is smaller than any row: ``cache=1`` is one byte."""
-        budget, least = self._budget, self._least_bytes(found)
+        budget = self._budget
+        least = self._least_bytes(found)
         if budget.is_auto or budget.nbytes(wanted, free=lambda: 0) >= least:
             return
         given = (

@@ -68,7 +68,8 @@ def fill_csc(src, dst, cursor, indices, edge_ids):
 def expand_indptr(indptr, out):
     """Write the destination of every edge of a CSC: the inverse of compression."""
     for v in range(len(indptr) - 1):
-        begin, end = indptr[v], indptr[v + 1]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(out))
         for e in range(begin, end):
             out[e] = v
@@ -87,7 +88,8 @@ def is_sorted(values):
 def rows_are_sorted(indptr, values):
     """Whether ``values`` never decreases within a row."""
     for v in range(len(indptr) - 1):
-        begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        begin = np.int64(indptr[v])
+        end = np.int64(indptr[v + 1])
         check_row(begin, end, len(values))
         for e in range(begin + 1, end):
             if values[e] < values[e - 1]:
@@ -99,7 +101,8 @@ def rows_are_sorted(indptr, values):
 def count_loops(indptr, indices, counts):
     """Add the number of self-loops of each vertex to ``counts``."""
     for v in range(len(indptr) - 1):
-        begin, end = indptr[v], indptr[v + 1]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(indices))
         for e in range(begin, end):
             if indices[e] == v:

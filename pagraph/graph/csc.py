@@ -91,7 +91,8 @@ class CSC:
             )
         if len(self.indptr) == 0:
             raise ValueError("indptr must have at least 1 element, got 0")
-        first, last = int(self.indptr[0]), int(self.indptr[-1])
+        first = int(self.indptr[0])
+        last = int(self.indptr[-1])
         if first != 0 or last != len(self.indices):
             raise ValueError(
                 f"indptr must run from 0 to the number of edges {len(self.indices)}, got {first} "

@@ -72,7 +72,9 @@ class CSCPages:
     def __init__(
         self, indptr: FilePages | None, indices: FilePages | None, edge_ids: FilePages | None
     ) -> None:
-        self.indptr, self.indices, self.edge_ids = indptr, indices, edge_ids
+        self.indptr = indptr
+        self.indices = indices
+        self.edge_ids = edge_ids
         # Written by all threads without a lock: a lost count or look only comes a little later.
         self._looked = -_LOOK_SECONDS
         self._in_memory = False

@@ -14,7 +14,8 @@ _LEAST = 1e-4  # a vertex that is less likely to draw an edge is not followed
 def _drawn(degree, found, place, hop, fanouts, replace, once):
     """The chance that an edge into the vertex at ``place`` has been drawn by the first ``hop``
     hops."""
-    drawn, kept = 0.0, 1.0
+    drawn = 0.0
+    kept = 1.0
     for t in range(hop - 1, -1, -1):
         fanout = fanouts[t]
         if once:
@@ -33,10 +34,12 @@ def _drawn(degree, found, place, hop, fanouts, replace, once):
 def _spread(indptr, indices, fanouts, replace, once, hop, count, ids, slots, found, missed):
     """One hop from the first ``count`` places: multiplies up ``missed``; returns places in use (-1:
     no room), edges."""
-    used, work = count, np.int64(0)
+    used = count
+    work = np.int64(0)
     for place in range(count):
         u = ids[place]
-        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        begin = np.int64(indptr[u])
+        end = np.int64(indptr[u + 1])
         check_row(begin, end, len(indices))
         if begin == end:
             continue

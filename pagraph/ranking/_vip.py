@@ -19,7 +19,9 @@ from ..graph._csc import check_id, check_row
 
 # Draws of a vertex in the hops after its first: again, by new random numbers; again, by the same
 # ones (LABOR's layer dependency); or none (samplers that expand a vertex once).
-ANEW, SAME, ONCE = 0, 1, 2
+ANEW = 0
+SAME = 1
+ONCE = 2
 
 _AHEAD = 24  # elements to prefetch ahead, so that the cache misses of many edges overlap
 
@@ -61,7 +63,8 @@ def drawn(unknown, u, keep, later):
     """The chance that an edge into ``u`` has been drawn after ``len(keep)`` hops."""
     # Backwards, ``rest`` is the chance that hops t, t + 1, ... all leave the edge out; a vertex
     # found before hop t has drawn in all of them.
-    rest, total = 1.0, 0.0
+    rest = 1.0
+    total = 0.0
     for t in range(len(keep) - 1, -1, -1):
         if later == ANEW:
             rest *= keep[t]
@@ -76,14 +79,17 @@ def drawn(unknown, u, keep, later):
 def drawn_apart(unknown, u, keep, again, back_unknown, v, back_keep, back_again):
     """:func:`drawn` for the edge ``v -> u`` if ``v`` is not known: without what ``u`` owes to
     ``v``, and vice versa."""
-    known, left = 1.0 - unknown[u, 0], (1.0 - unknown[u, 0]) * keep[0]
-    back_known, back_left = 1.0 - back_unknown[v, 0], (1.0 - back_unknown[v, 0]) * back_keep[0]
+    known = 1.0 - unknown[u, 0]
+    left = (1.0 - unknown[u, 0]) * keep[0]
+    back_known = 1.0 - back_unknown[v, 0]
+    back_left = (1.0 - back_unknown[v, 0]) * back_keep[0]
     for t in range(1, len(keep)):
         now = _without(known, unknown[u, t], back_known - back_left)
         back_now = _without(back_known, back_unknown[v, t], known - left)
         left = left * again[t] + (now - known) * keep[t]
         back_left = back_left * back_again[t] + (back_now - back_known) * back_keep[t]
-        known, back_known = now, back_now
+        known = now
+        back_known = back_now
     return known - left
 
 
@@ -134,7 +140,8 @@ def push_uniform(
     edges, hops = len(indices), len(fanouts)
     keep, again, back_keep, back_again = np.empty((4, hops))
     for u in range(len(indptr) - 1):
-        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        begin = np.int64(indptr[u])
+        end = np.int64(indptr[u + 1])
         check_row(begin, end, edges)
         if begin == end or unknown[u, hops - 1] >= 1.0:
             continue
@@ -171,7 +178,8 @@ def row_totals(indptr, values, out):
     """The sum of each row's weights."""
     for u in range(len(indptr) - 1):
         total = 0.0
-        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        begin = np.int64(indptr[u])
+        end = np.int64(indptr[u + 1])
         check_row(begin, end, len(values))
         for e in range(begin, end):
             total += np.float64(values[e])
@@ -182,7 +190,8 @@ def row_totals(indptr, values, out):
 def _expected(values, begin, end, rate):
     """Expected number of a row's exponential clocks that have rung at time ``rate``, and its
     slope."""
-    count, slope = 0.0, 0.0
+    count = 0.0
+    slope = 0.0
     for e in range(begin, end):
         w = np.float64(values[e])
         late = math.exp(-rate * w)
@@ -201,7 +210,8 @@ def solve_rates(indptr, values, totals, fanout, out):
     Statistical Planning and Inference 1997).
     """
     for u in range(len(indptr) - 1):
-        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        begin = np.int64(indptr[u])
+        end = np.int64(indptr[u + 1])
         check_row(begin, end, len(values))
         if fanout < 0 or fanout >= end - begin:
             out[u] = np.inf
@@ -222,7 +232,8 @@ def _solve(values, begin, end, total, fanout):
             break
         rate += missing / slope
     # Weights of very different size: find a time that is too late, then halve.
-    early, late = rate, np.inf
+    early = rate
+    late = np.inf
     for _ in range(_STEPS):
         rate = early * 4.0 if late == np.inf else 0.5 * (early + late)
         count, _slope = _expected(values, begin, end, rate)
@@ -269,7 +280,8 @@ def push_weighted(
     for u in range(len(indptr) - 1):
         if unknown[u, hops - 1] >= 1.0:
             continue
-        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        begin = np.int64(indptr[u])
+        end = np.int64(indptr[u + 1])
         check_row(begin, end, edges)
         for e in range(begin, end):
             if e + _AHEAD < edges:
@@ -306,7 +318,8 @@ def turn_rows(indices, starts, indptr, out):
     """The destinations of each source's edges; ``starts`` says where they begin, and is
     consumed."""
     for u in range(len(indptr) - 1):
-        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        begin = np.int64(indptr[u])
+        end = np.int64(indptr[u + 1])
         check_row(begin, end, len(indices))
         for e in range(begin, end):
             v = indices[e]
@@ -331,11 +344,13 @@ def mark_mutual(indptr, indices, turned_indptr, turned, largest, step, stamps, o
     """
     count = 0
     for u in range(0, len(indptr) - 1, step):
-        begin, end = np.int64(indptr[u]), np.int64(indptr[u + 1])
+        begin = np.int64(indptr[u])
+        end = np.int64(indptr[u + 1])
         check_row(begin, end, len(indices))
         if begin == end or end - begin > largest:
             continue
-        first, last = np.int64(turned_indptr[u]), np.int64(turned_indptr[u + 1])
+        first = np.int64(turned_indptr[u])
+        last = np.int64(turned_indptr[u + 1])
         check_row(first, last, len(turned))
         for t in range(first, last):
             v = turned[t]
@@ -357,7 +372,8 @@ def expand_rows(order, indptr, edge_ids, draws, ids, scores):
     ids are positions."""
     at = 0
     for v in order:
-        begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        begin = np.int64(indptr[v])
+        end = np.int64(indptr[v + 1])
         check_row(begin, end, len(ids))
         check_row(at, at + end - begin, len(ids))
         for e in range(begin, end):

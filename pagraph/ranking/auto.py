@@ -31,7 +31,9 @@ _SECONDS = 0.5  # of sampling that a ranking may take, unless one epoch takes lo
 # One gave 1.0020 times the hit rate of the mean of 30, six 1.0026 (96 workloads, means).
 _MOST_EPOCHS = 8
 # Seconds on 2 cores: fitted to 132 epochs of 11 graphs, rounded up.
-_PER_BATCH, _PER_ROW, _PER_EDGE = 4e-4, 2e-8, 5e-9
+_PER_BATCH = 4e-4
+_PER_ROW = 2e-8
+_PER_EDGE = 5e-9
 
 
 def auto(

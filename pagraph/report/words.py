@@ -174,7 +174,8 @@ def _saving(curve: HitRateCurve, best: CurveRecord, *, advised: bool) -> str:
     fetches = "An epoch then fetches" if advised else "With the small one, an epoch would fetch"
     if not curve.bytes_read:
         return f"{fetches} {bytes_text(best.bytes_moved)}."
-    moved, less = bytes_text(best.bytes_moved), percent(1 - best.bytes_moved / curve.bytes_read)
+    moved = bytes_text(best.bytes_moved)
+    less = percent(1 - best.bytes_moved / curve.bytes_read)
     return f"{fetches} {moved} instead of {bytes_text(curve.bytes_read)}, {less} less."
 
 
@@ -215,7 +216,8 @@ def _others(curve: HitRateCurve, best: CurveRecord) -> str:
         "Other policies at this budget: "
         f"{', '.join(f'{r.policy} {percent(curve.served(r))}' for r in others)}."
     )
-    first, own = curve.served(others[0]), curve.served(best)
+    first = curve.served(others[0])
+    own = curve.served(best)
     if percent(first) != percent(own) and first > own:
         text += (
             f" Over all budgets {best.policy} saves more, or is at most 0.2 points behind and the "

@@ -142,7 +142,8 @@ class WeightedPicker:
 
         starts, degrees, offsets = rows = measure_rows(hop, self.fanout, self.replace)
         edges = hop.edges(offsets)
-        positions, frontier = edges.positions.numpy(), hop.counters
+        positions = edges.positions.numpy()
+        frontier = hop.counters
         sums, guide = self.weights.tables()
         listed, slots, points = self._first_draws(hop, rows, sums, guide)
         if self.replace:
@@ -173,7 +174,9 @@ class WeightedPicker:
         count, drawn = weighted.plan_draws(
             hop.counters, *rows, hop.key, self.replace, sums, listed, slots, points
         )
-        listed, slots, points = listed[:count], slots[:drawn], points[:drawn]
+        listed = listed[:count]
+        slots = slots[:drawn]
+        points = points[:drawn]
         weighted.find_groups(listed, *rows, sums, guide, slots, points)
         return listed, slots, points
 
@@ -300,7 +303,8 @@ class Rows:
 
     def edges(self, offsets: Array, positions: Array, weights: Array | None = None) -> HopEdges:
         """The edges of a hop, copied from scratch."""
-        edges, total = self.hop.edges(offsets, weighted=weights is not None), int(offsets[-1])
+        edges = self.hop.edges(offsets, weighted=weights is not None)
+        total = int(offsets[-1])
         edges.positions.numpy()[:] = positions[:total]
         if weights is not None and edges.weights is not None:
             edges.weights.numpy()[:] = weights[:total]

@@ -293,7 +293,8 @@ class SubgraphRun(BatchRun):
         hops: list[dict[EdgeType, _PlacedEdges]] = []
         for number in range(self.sampler.num_hops):
             hops.append(self._hop(number, begins, known))
-            begins, known = known, self.counts()
+            begins = known
+            known = self.counts()
             for ntype, count in known.items():
                 ends[ntype].append(count)
         return hops, ends

@@ -93,7 +93,8 @@ def sample_trees(
         return None
     edges, times = _edges(csc, timed)
     group = min(len(seeds), max(1, _MOST_IN_GROUP // sum(widths)))
-    scratch, shape = run.scratch, (-(-len(seeds) // group), len(widths))
+    scratch = run.scratch
+    shape = (-(-len(seeds) // group), len(widths))
     ends, edge_ends = np.empty(shape, np.int64), np.empty(shape, np.int64)
     most = len(seeds) * (sum(widths) - 1)
     drawn = (
@@ -157,7 +158,8 @@ def _room(
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """The arguments ``rows`` and ``room`` of the kernel; ``most`` is the largest fan-out, ``dtype``
     the graph's."""
-    num_rows, picks = group * max(widths[:-1], default=1), group * max(widths)
+    num_rows = group * max(widths[:-1], default=1)
+    picks = group * max(widths)
     names = ("vertices", "trees", "starts", "degrees", "limits", "upto", "before", "offsets")
     return tuple(scratch.array(("tree", name), num_rows + 1, np.int64) for name in names), (
         scratch.array(("tree", "positions"), picks, dtype),

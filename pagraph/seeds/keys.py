@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_M1, _M2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_M1 = 0xBF58476D1CE4E5B9
+_M2 = 0x94D049BB133111EB
 
 
 def derive_key(parent: int, *parts: int) -> int:
@@ -78,7 +79,8 @@ def batch_key(epoch_key: int, index: int, ranks: Ranks) -> BatchKey:
     generators had."""
     rank = () if ranks.size == 1 else (ranks.rank,)
     key = BatchKey(derive_key(epoch_key, index, *rank))
-    key.epoch, key.index = (epoch_key, *rank), index
+    key.epoch = (epoch_key, *rank)
+    key.index = index
     return key
 
 

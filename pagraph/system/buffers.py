@@ -55,7 +55,9 @@ class BufferPool:
                 break
         view = array[:nbytes]
         loan = _Loan(view, _give_back)
-        loan.array, loan.free, loan.max_free = array, self._free, self._max_free
+        loan.array = array
+        loan.free = self._free
+        loan.max_free = self._max_free
         _loans.add(loan)
         return torch.from_numpy(view).view(dtype).view(shape)
 

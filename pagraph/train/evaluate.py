@@ -67,8 +67,10 @@ def accuracies(
 ) -> tuple[float, float]:
     """Shares of the validation and of the test vertices, of all processes together, that are
     classified right."""
-    graph, ids = evaluation.graph, torch.cat([evaluation.val, evaluation.test])
-    share, mine = world.share(graph.num_nodes), torch.ones(len(ids), dtype=torch.bool, device="cpu")
+    graph = evaluation.graph
+    ids = torch.cat([evaluation.val, evaluation.test])
+    share = world.share(graph.num_nodes)
+    mine = torch.ones(len(ids), dtype=torch.bool, device="cpu")
     exchange = world.size > 1 and not evaluation.is_part
     if exchange:
         exchange = needed_vertices(graph.csc, ids, len(model.layers)) is None
@@ -78,7 +80,8 @@ def accuracies(
             if exchange
             else places % world.size == world.rank
         )
-    ids, num_val = ids[mine], int(mine[: len(evaluation.val)].sum())
+    ids = ids[mine]
+    num_val = int(mine[: len(evaluation.val)].sum())
     if exchange:
         scores = predict(model, evaluation, world=world, memory=memory)[ids - share.start]
     else:
@@ -125,14 +128,14 @@ def predict(
     Returns:
         A row for each of ``ids``, or of the share, shape ``(n, classes)``.
     """
-    graph, first, count = evaluation.graph, int(model.preaggregated), len(model.layers)
+    graph = evaluation.graph
+    first = int(model.preaggregated)
+    count = len(model.layers)
     device = next(model.parameters()).device
     room = max(0, memory_bytes(memory) - evaluation.least_memory(model))
     world = world if ids is None else ALONE
-    share, needed = (
-        world.share(graph.num_nodes),
-        None if ids is None else needed_vertices(graph.csc, ids, count),
-    )
+    share = world.share(graph.num_nodes)
+    needed = None if ids is None else needed_vertices(graph.csc, ids, count)
     layers = LayerPass(graph.csc, model, evaluation.norm, world=world, room=room)
 
     def begin(*rows: Tensor) -> Tensor:
@@ -143,7 +146,8 @@ def predict(
     training = model.training
     model.eval()
     try:
-        held, rows = 0, torch.empty(0, device="cpu")
+        held = 0
+        rows = torch.empty(0, device="cpu")
         for i in range(count):
             targets: Tensor | slice = share if needed is None else needed[i]
             if i < first:

@@ -42,10 +42,8 @@ class HeteroEvaluation(Evaluation):
         """Accuracy on the validation and on the test vertices of all processes; takes
         :meth:`least_memory`."""
         alone = world.size == 1 or self.is_part
-        ids, mine = (
-            torch.cat([self.val, self.test]),
-            slice(None) if alone else slice(world.rank, None, world.size),
-        )
+        ids = torch.cat([self.val, self.test])
+        mine = slice(None) if alone else slice(world.rank, None, world.size)
         of_val = (torch.arange(len(ids), device="cpu") < len(self.val))[mine]
         scores = predict(model, self.graph, ids[mine], world=ALONE if alone else world)
         right = scores.argmax(1) == self.graph.node_fields(model.shape.target)[LABELS][ids[mine]]
@@ -209,7 +207,8 @@ def predict(model: RelationalSAGE, graph: Graph, ids: Tensor, *, world: World = 
     Returns:
         A row for each of ``ids``.
     """
-    device, training = next(model.parameters()).device, model.training
+    device = next(model.parameters()).device
+    training = model.training
     inputs = {}
     for ntype, name in model.fields:
         inputs[ntype] = Rows(
@@ -264,10 +263,8 @@ def _in_edges(csc: CSC, ids: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
     begin."""
     for begin in range(0, len(ids), _AT_ONCE):
         some = ids[begin : begin + _AT_ONCE]
-        starts, counts = (
-            csc.indptr[some].long(),
-            csc.indptr[some + 1].long() - csc.indptr[some].long(),
-        )
+        starts = csc.indptr[some].long()
+        counts = csc.indptr[some + 1].long() - csc.indptr[some].long()
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         places = torch.repeat_interleave(starts - offsets[:-1], counts) + torch.arange(
             int(offsets[-1]), device="cpu"

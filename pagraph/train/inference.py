@@ -145,7 +145,8 @@ def inference(
             f"field must be one of {shortened(', '.join(graph.ndata) or 'none')}, got {field!r}"
         )
     graph.csc.validate()
-    given, rows = list(layers), graph.ndata[field]
+    given = list(layers)
+    rows = graph.ndata[field]
     with _evaluating(given) as modules:
         place = _device_of(modules) if device is None else torch.device(device)
         stages = _stages(given, graph.csc)
@@ -233,13 +234,11 @@ class _Plan:
         memory: int,
         out: str | os.PathLike[str] | None,
     ) -> None:
-        self._csc, self._rows, self._stages, self._device, self._out = (
-            csc,
-            rows,
-            stages,
-            device,
-            out,
-        )
+        self._csc = csc
+        self._rows = rows
+        self._stages = stages
+        self._device = device
+        self._out = out
         self._folder = None if out is None else Path(os.path.realpath(out)).parent
         self._count = csc.num_dst
         self._try(rows)
@@ -258,7 +257,8 @@ class _Plan:
                 "bytes"
             )
         self._computed = max(computed, min(memory // 4, _MOST_COMPUTED))
-        self._room, self._window = max(window, memory - tables - self._computed), window
+        self._room = max(window, memory - tables - self._computed)
+        self._window = window
 
     def _row_bytes(self, i: int) -> int:
         """Bytes of a row that stage ``i`` reads."""
@@ -280,14 +280,17 @@ class _Plan:
             # A row of the source, and two copies of it and of the output for each edge: PyG's
             # layers make them.
             stage.edge_bytes = _EDGE_BYTES + 3 * (x.nbytes + y.nbytes)
-            stage.shape, stage.dtype, x = tuple(y.shape[1:]), y.dtype, y
+            stage.shape = tuple(y.shape[1:])
+            stage.dtype = y.dtype
+            x = y
 
     def run(self, progress: Progress | None) -> Tensor:
         tick = Ticks(progress, self._count * len(self._stages)).add
         rows: FieldValue = self._rows
         held = 0  # bytes of the rows, where they are an output in memory
         for i, stage in enumerate(self._stages):
-            shape, last = (self._count, *stage.shape), i + 1 == len(self._stages)
+            shape = (self._count, *stage.shape)
+            last = i + 1 == len(self._stages)
             size = math.prod(shape) * stage.dtype.itemsize
             if last and self._out is not None:
                 return self._to_file(stage, rows, self._room - held, tick)
@@ -305,7 +308,8 @@ class _Plan:
                 at += len(some)
 
             self._pass(stage, rows, self._room - held - (size if fits else 0), keep, tick)
-            rows, held = made, size if fits else 0
+            rows = made
+            held = size if fits else 0
         assert isinstance(rows, Tensor)
         return rows
 

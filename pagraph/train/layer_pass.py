@@ -70,7 +70,8 @@ def needed_vertices(csc: CSC, ids: Tensor, hops: int) -> list[Tensor] | None:
     """
     mask = torch.zeros(csc.num_dst, dtype=torch.bool, device="cpu")
     mask[ids] = True
-    found, total = [mask.nonzero().squeeze(1)], 0
+    found = [mask.nonzero().squeeze(1)]
+    total = 0
     for hop in range(hops):
         total += sum(int(lengths.sum()) for _, lengths in _rows_of(csc, found[0]))
         if 2 * total > hops * csc.num_edges:
@@ -110,7 +111,8 @@ def _edge_runs(csc: CSC, vertices: Tensor) -> Iterator[tuple[Tensor, Tensor, sli
     run ahead: in passes over 234 thousand of 67 million vertices the system's read-ahead had
     brought up to 77 GB, of which 27 were needed.
     """
-    own, count = csc.scattered, len(vertices)
+    own = csc.scattered
+    count = len(vertices)
     if own.pages is None or not count or 8 * count > int(vertices[-1] - vertices[0]):
         yield csc.indptr, csc.indices, slice(0, count)
         return
@@ -169,12 +171,18 @@ class LayerPass:
         room: int = _NO_LIMIT,
     ) -> None:
         csc.validate()
-        self._csc, self._model, self._norm, self._world, self._room = csc, model, norm, world, room
+        self._csc = csc
+        self._model = model
+        self._norm = norm
+        self._world = world
+        self._room = room
 
     def rows(self, i: int, inputs: Rows, targets: Tensor | slice, *, held: int = 0) -> Tensor:
         """Outputs of layer ``i``, but for its activation, of some vertices, ascending; ``held``
         bytes are taken."""
-        width, count, room = self._model.sizes[i + 1], _count(targets), max(0, self._room - held)
+        width = self._model.sizes[i + 1]
+        count = _count(targets)
+        room = max(0, self._room - held)
         out = self._zeros(count, width, room)
         fits = not on_disk(out)
         step = max(1, count if fits else max(_LEAST_ROWS, room // (3 * _FLOAT * width)))
@@ -222,7 +230,8 @@ class LayerPass:
         if not len(targets):
             return
         sums = _Sums(self._norm is not None, out, self._own_scores(i, inputs, targets))
-        alone, everything = self._world.size == 1, len(targets) == self._csc.num_dst
+        alone = self._world.size == 1
+        everything = len(targets) == self._csc.num_dst
         # Rows are read once.
         own = torch.empty_like(out) if alone and everything and 2 * out.nbytes <= room else None
         room -= 0 if own is None else own.nbytes
@@ -259,10 +268,8 @@ class LayerPass:
     def _exchanged(self, i: int, inputs: Rows) -> _Block:
         """The messages of all vertices, of which each process computes a share."""
         count = self._csc.num_dst
-        share, sent = (
-            self._world.share(count),
-            torch.empty((count, self._model.sizes[i + 1]), device="cpu"),
-        )
+        share = self._world.share(count)
+        sent = torch.empty((count, self._model.sizes[i + 1]), device="cpu")
         self._send(i, inputs, torch.arange(share.start, share.stop, device="cpu"), sent[share])
         self._world.complete(sent)
         return self._block(i, 0, count, _NO_PLACE, sent)
@@ -277,7 +284,8 @@ class LayerPass:
         """
         from . import _neighbor_rows
 
-        csc, width = self._csc, self._model.sizes[i + 1]
+        csc = self._csc
+        width = self._model.sizes[i + 1]
         most = max(_LEAST_ROWS, room // (_FLOAT * (width + _SPARSE) + 8))
         if len(targets) == csc.num_dst:
             most = min(most, csc.num_dst)
@@ -297,10 +305,8 @@ class LayerPass:
         _mark_sources(csc, targets, mask)
         most = min(most, int(mask.sum()))
         place = torch.empty(min(csc.num_dst, _SPARSE * most), dtype=torch.int32, device="cpu")
-        found, sent = (
-            torch.empty(most, dtype=torch.int64, device="cpu"),
-            torch.empty((most, width), device="cpu"),
-        )
+        found = torch.empty(most, dtype=torch.int64, device="cpu")
+        sent = torch.empty((most, width), device="cpu")
         end = 0
         while end < csc.num_dst and most:
             begin = end
@@ -335,9 +341,12 @@ class _Sums:
     the vertices."""
 
     def __init__(self, looped: bool, out: Tensor, own: Tensor) -> None:
-        self._looped, self._out, self._own = looped, out, own
+        self._looped = looped
+        self._out = out
+        self._own = own
         self._counts = torch.zeros(len(out), dtype=torch.int64, device="cpu")
-        self._most, self._totals = torch.full_like(own, -torch.inf), torch.zeros_like(own)
+        self._most = torch.full_like(own, -torch.inf)
+        self._totals = torch.zeros_like(own)
 
     def add(
         self, block: _Block, edges: tuple[Tensor, Tensor], targets: Tensor, part: slice

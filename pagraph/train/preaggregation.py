@@ -139,7 +139,8 @@ class FeatureRows:
     def _scales(self) -> Tensor:
         # Into one tensor: small ones between the chunks kept malloc from using their memory again
         # (787 MiB for 819 MB).
-        sums, step = torch.empty(self.shape[0], device="cpu"), rows_at_once(self.shape[1])
+        sums = torch.empty(self.shape[0], device="cpu")
+        step = rows_at_once(self.shape[1])
         for begin in range(0, self.shape[0], step):
             some = sums[begin : begin + step]
             torch.sum(
@@ -213,12 +214,11 @@ class NeighborSums:
                 torch.arange(begin, begin + len(out), device="cpu"), offsets.diff()
             )
             weights[ids == targets] = 0.0  # the model's own self-loop is in already
-        rows, ids = window.rows, window.places_of(ids)
+        rows = window.rows
+        ids = window.places_of(ids)
         if rows.dtype != torch.float32 or not rows.is_contiguous():
-            rows, ids = (
-                rows.index_select(0, ids).float(),
-                torch.arange(len(ids), dtype=ids.dtype, device="cpu"),
-            )
+            rows = rows.index_select(0, ids).float()
+            ids = torch.arange(len(ids), dtype=ids.dtype, device="cpu")
         _neighbor_rows.add_weighted(
             offsets.numpy(), ids.numpy(), weights.numpy(), rows.numpy(), out.numpy()
         )
@@ -233,7 +233,8 @@ def _room(graph: Graph, memory: int | str | None) -> int:
     """Bytes of ``memory`` that are left for rows of neighbours; ValueError where it is less than is
     needed."""
     taken = _VERTEX_BYTES * graph.num_nodes + _CHUNKS * _CHUNK_BYTES + _KERNEL_BYTES
-    rows, csc = graph.ndata[FEATURES], graph.csc
+    rows = graph.ndata[FEATURES]
+    csc = graph.csc
     held = isinstance(rows, Tensor) and not on_disk(rows)
     least = 0 if held else least_room(csc, row_reader(rows).row_bytes)
     return work_memory(memory, taken + least, whom="this graph") - taken

@@ -62,16 +62,15 @@ class SourceWindows:
     """
 
     def __init__(self, csc: CSC, rows: FieldValue, room: int) -> None:
-        self._csc, self._rows, self._stored = (
-            csc,
-            row_reader(rows),
-            host_feature(rows, torch.device("cpu")),
-        )
+        self._csc = csc
+        self._rows = row_reader(rows)
+        self._stored = host_feature(rows, torch.device("cpu"))
         self._now: Window | None = None
         self._kept: Tensor | None = None
         self._place: Tensor | None = None
         self._found: Tensor | None = None
-        count, width = csc.num_dst, self._rows.row_bytes
+        count = csc.num_dst
+        width = self._rows.row_bytes
         if isinstance(rows, Tensor) and not on_disk(rows):
             self._now = Window(0, count, rows.detach())
         elif count * width > room:

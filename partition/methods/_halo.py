@@ -33,7 +33,8 @@ def change(indptr, indices, counts, part, frontier, n, fresh, step):
         m = 0
         for i in range(n):
             v = frontier[i]
-            begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+            begin = np.int64(indptr[v])
+            end = np.int64(indptr[v + 1])
             check_row(begin, end, len(indices))
             # A vertex is within reach of itself: ``begin - 1`` stands for it.
             for e in range(begin - 1, end):
@@ -67,7 +68,8 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
         m = 0
         for i in range(n):
             v = frontier[i]
-            begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+            begin = np.int64(indptr[v])
+            end = np.int64(indptr[v + 1])
             check_row(begin, end, len(indices))
             for e in range(begin - 1, end):
                 u = v if e < begin else np.int64(indices[e])
@@ -90,7 +92,8 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
 def freed_by_one(indptr, indices, count, v, own):
     """For one hop: number of vertices that its ``own`` part would hold less without one vertex."""
     freed = np.int64(count[v, own] == 1)
-    begin, end = indptr[v], indptr[v + 1]
+    begin = indptr[v]
+    end = indptr[v + 1]
     check_row(begin, end, len(indices))
     for e in range(begin, end):
         u = indices[e]
@@ -103,7 +106,8 @@ def freed_by_one(indptr, indices, count, v, own):
 def costs_of_one(indptr, indices, count, v, costs):
     """For one hop: number of vertices that each part would hold more with one vertex."""
     costs[:] = 0
-    begin, end = indptr[v], indptr[v + 1]
+    begin = indptr[v]
+    end = indptr[v + 1]
     check_row(begin, end, len(indices))
     for e in range(begin - 1, end):
         if e + _AHEAD < end:
@@ -120,7 +124,8 @@ def costs_of_one(indptr, indices, count, v, costs):
 @kernel
 def change_one(indptr, indices, count, v, part, step):
     """For one hop: count (``step`` 1) or no longer count (-1) one vertex in a part."""
-    begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+    begin = np.int64(indptr[v])
+    end = np.int64(indptr[v + 1])
     check_row(begin, end, len(indices))
     for e in range(begin - 1, end):
         u = v if e < begin else np.int64(indices[e])
@@ -183,7 +188,8 @@ def place(
                     indptr, indices, counts, p, one, lowest, frontier, fresh, stamps, clock
                 )
             if costs[p] < lowest or (costs[p] == lowest and room[p] > room[best]):
-                best, lowest = p, costs[p]
+                best = p
+                lowest = costs[p]
         parts[item] = best
         room[best] -= 1
         if single:
@@ -211,12 +217,14 @@ def improve_singles(indptr, indices, count, members, order, least, most, parts, 
         if freed == 0 and not over:
             continue
         costs_of_one(indptr, indices, count, v, costs)
-        best, lowest = own, np.int64(2**62) if over else freed
+        best = own
+        lowest = np.int64(2**62) if over else freed
         for p in range(len(costs)):
             if p == own or sizes[p] >= most:
                 continue
             if costs[p] < lowest or (costs[p] == lowest and sizes[p] < sizes[best] - 1):
-                best, lowest = p, costs[p]
+                best = p
+                lowest = costs[p]
         if best != own:
             change_one(indptr, indices, count, v, own, -1)
             change_one(indptr, indices, count, v, best, 1)
@@ -261,14 +269,16 @@ def improve(
         freed = change(indptr, indices, counts, own, frontier, weight, fresh, -1)
         over = sizes[own] > most
         sizes[own] -= weight
-        best, lowest = own, np.int64(2**62) if over else freed
+        best = own
+        lowest = np.int64(2**62) if over else freed
         if over or freed > 0:
             for p in range(k):
                 if p == own or sizes[p] + weight > most:
                     continue
                 c = cost(indptr, indices, counts, p, block, lowest, frontier, fresh, stamps, clock)
                 if c < lowest or (c == lowest and sizes[p] < sizes[best]):
-                    best, lowest = p, c
+                    best = p
+                    lowest = c
         if best != own:
             saved += freed - lowest
         parts[item] = best
@@ -307,7 +317,8 @@ def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):
                     v = np.int64(starts[begin])
                 begin += 1
             part_of[v] = part
-            first, last = np.int64(indptr[v]), np.int64(indptr[v + 1])
+            first = np.int64(indptr[v])
+            last = np.int64(indptr[v + 1])
             check_row(first, last, len(indices))
             for e in range(first - 1, last):
                 u = v if e < first else np.int64(indices[e])
@@ -335,7 +346,8 @@ def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted
     for i in range(len(order)):
         v = order[i]
         n = 0
-        begin, end = indptr[v], indptr[v + 1]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(indices))
         for e in range(begin, end):
             u = indices[e]
@@ -348,11 +360,13 @@ def propagate(indptr, indices, order, weights, limit, labels, sums, votes, voted
                 n += 1
             votes[label] += 1
         own = labels[v]
-        best, most = own, votes[own]
+        best = own
+        most = votes[own]
         for j in range(n):
             label = voted[j]
             if votes[label] > most and sums[label] + weights[v] <= limit:
-                best, most = label, votes[label]
+                best = label
+                most = votes[label]
             votes[label] = 0
         if best != own:
             labels[v] = best

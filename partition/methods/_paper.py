@@ -21,7 +21,8 @@ def count_train_sources(indptr, indices, rank, row_ptr):
     total = np.int64(0)
     row_ptr[0] = 0
     for v in range(len(indptr) - 1):
-        begin, end = indptr[v], indptr[v + 1]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(indices))
         for e in range(begin, end):
             u = indices[e]
@@ -36,7 +37,8 @@ def fill_train_sources(indptr, indices, rank, row_ptr, rows):
     for v in range(len(indptr) - 1):
         at = row_ptr[v]
         ascending = True
-        begin, end = indptr[v], indptr[v + 1]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(indices))
         for e in range(begin, end):
             u = indices[e]
@@ -69,7 +71,8 @@ def follow(indptr, indices, start, depth, stamp, reached, queue):
         while head < stop:
             u = queue[head]
             head += 1
-            first, last = indptr[u], indptr[u + 1]
+            first = indptr[u]
+            last = indptr[u + 1]
             if not is_row(first, last, len(indices)):
                 return np.int64(-1)
             for e in range(first, last):
@@ -104,14 +107,16 @@ def choose(counts, average, floor, spare, sizes, held):
     """The part of the highest score among those with room (below ``floor`` training vertices, or at
     ``floor`` while fewer than ``spare`` have more); of equals the one with fewer training
     vertices."""
-    best, best_score = -1, 0.0
+    best = -1
+    best_score = 0.0
     for i in range(len(sizes)):
         if sizes[i] < floor or (sizes[i] == floor and spare > 0):
             # Section 3.4: (1 + |TV_i & IN(t)|) * (avg - |TV_i|) / (|V_i| + 1). ``counts[0]`` is of
             # vertices that no part owns.
             score = (1 + counts[i + 1]) * (average - sizes[i]) / (held[i] + 1)
             if best < 0 or score > best_score or (score == best_score and sizes[i] <= sizes[best]):
-                best, best_score = i, score
+                best = i
+                best_score = score
     return best
 
 
@@ -121,7 +126,8 @@ def absorb(indptr, indices, start, part, queue, members):
     there, or -1 as above; bit ``part`` of ``members[v, h]`` says that the part holds ``v`` and all
     that it reaches in ``h`` hops."""
     hops = members.shape[1]
-    byte, bit = part >> 3, np.uint8(1 << (part & 7))
+    byte = part >> 3
+    bit = np.uint8(1 << (part & 7))
     new = np.int64(members[start, 0, byte] & bit == 0)
     for h in range(hops):
         members[start, h, byte] |= bit
@@ -132,7 +138,8 @@ def absorb(indptr, indices, start, part, queue, members):
         while head < stop:
             u = queue[head]
             head += 1
-            first, last = indptr[u], indptr[u + 1]
+            first = indptr[u]
+            last = indptr[u + 1]
             if not is_row(first, last, len(indices)):
                 return np.int64(-1)
             for e in range(first, last):
@@ -157,8 +164,11 @@ def assign(
 ):  # fmt: skip
     """Give ``train[begin:end]`` to parts, one by one; all arrays after ``last_stamp`` are what is
     known so far."""
-    num_train, hops, num_parts = len(train), members.shape[1], len(sizes)
-    floor, average = num_train // num_parts, num_train / num_parts
+    num_train = len(train)
+    hops = members.shape[1]
+    num_parts = len(sizes)
+    floor = num_train // num_parts
+    average = num_train / num_parts
     spare = num_train % num_parts
     # The call before may have given some of the places above ``floor`` away.
     for i in range(num_parts):

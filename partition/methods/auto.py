@@ -158,7 +158,8 @@ def _best_start(
         start(search, ticks.add)
         search.improve(rng, tick=ticks.add)
         if best is None or search.held < fewest:
-            best, fewest = search.parts.copy(), search.held
+            best = search.parts.copy()
+            fewest = search.held
     assert best is not None
     search.adopt(best)
     weights = np.zeros(graph.num_nodes, np.int64)

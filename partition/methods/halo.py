@@ -170,7 +170,8 @@ def equal_sizes(count: int, num_parts: int) -> npt.NDArray[np.int64]:
 
 def by_in_degree(csc: CSC, train: Tensor) -> npt.NDArray[np.int64]:
     """Places in ``train``, those with the most in-neighbours first, ties in order."""
-    indptr, ids = csc.indptr.numpy(), train.numpy()
+    indptr = csc.indptr.numpy()
+    ids = train.numpy()
     return np.argsort(indptr[ids] - indptr[ids + 1], kind="stable")
 
 

@@ -112,7 +112,8 @@ def _put(rows: Tensor, places: Tensor, out: Tensor, decoding: Decoding | None) -
     word_view(out, rows).index_copy_(0, places, word_view(rows, out))
 
 
-ZERO_COPY, STAGING = "zero-copy", "staging"
+ZERO_COPY = "zero-copy"
+STAGING = "staging"
 _MODES = ("auto", ZERO_COPY, STAGING)
 # The measurement of the two ways: runs grow eightfold from _FIRST_ROWS until one takes _LONG
 # seconds (then their set-up no longer counts) or _SAMPLE_BYTES; the medians of _RUNS such runs are
@@ -207,12 +208,14 @@ class Transfer:
             rows = ReachableRows.of_host(source, self._accelerator)
             obstacle = "its memory could not be pinned"
         if rows is None or not isinstance(source, HostFeature):
-            self.chosen, self.reason = STAGING, str(obstacle)
+            self.chosen = STAGING
+            self.reason = str(obstacle)
             return None
         if self.mode == "auto" and self.chosen is None:
             self._compare(source, rows, ring)
         elif self.chosen is None:
-            self.chosen, self.reason = ZERO_COPY, "asked for"
+            self.chosen = ZERO_COPY
+            self.reason = "asked for"
         if self.chosen == STAGING:
             return None
         if not self._closed:

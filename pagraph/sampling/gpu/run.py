@@ -189,12 +189,10 @@ class DeviceRun:
     ) -> None:
         from . import kernels
 
-        self._accelerator, self._topology, self._fanouts, self._dtype = (
-            accelerator,
-            topology,
-            fanouts,
-            dtype,
-        )
+        self._accelerator = accelerator
+        self._topology = topology
+        self._fanouts = fanouts
+        self._dtype = dtype
         self._kernels = kernels
         self._head = fanouts.words
         self._kept: list[Tensor] | None = [] if keeps else None
@@ -202,7 +200,9 @@ class DeviceRun:
     def begin(self, state: Tensor, count: int) -> None:
         """Enter ``count`` seeds, which follow the sizes and keys in ``state``, on the device; see
         ``state_words``."""
-        self._state, self._drawn, self._made = state, list[_DeviceHop](), 0
+        self._state = state
+        self._drawn = list[_DeviceHop]()
+        self._made = 0
         first = self._topology.first
         self._known = count  # at most so many
         self._limit = count + len(first)  # each seed has a place, and each other vertex
@@ -259,7 +259,8 @@ class DeviceRun:
         known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
         used = [(self._nodes, known[-1], self._dtype)]
         for hop, drawn in enumerate(self._drawn):
-            edges, dtype = sizes.edges(hop), drawn.positions.dtype
+            edges = sizes.edges(hop)
+            dtype = drawn.positions.dtype
             used += [
                 (drawn.indptr, known[hop] + 1, self._dtype),
                 (drawn.indices, edges, self._dtype),
@@ -296,7 +297,8 @@ class DeviceRun:
         self, number: int, known: int, drawn: _DeviceHop, starts: Tensor, degrees: Tensor
     ) -> None:
         """Choose edges, read their sources, and offer them places."""
-        topology, picks = self._topology, self._fanouts.picks[number]
+        topology = self._topology
+        picks = self._fanouts.picks[number]
         graph = (topology.indices, len(topology.first))
         out = (drawn.positions, drawn.neighbors, topology.first)
         if picks == -1:
@@ -324,7 +326,8 @@ class DeviceRun:
 
     def _relabel(self, number: int, drawn: _DeviceHop) -> None:
         """Local ids of the sources, in the order of first occurrence, and the new vertices."""
-        most, first = len(drawn.indices), self._topology.first
+        most = len(drawn.indices)
+        first = self._topology.first
         flags, ranks = self._empty(most, torch.int32), self._empty(most, torch.int32)
         hop = (drawn.indptr, self._state, number)
         launch(

@@ -20,9 +20,12 @@ from .hop import _A
 MOST_DIRECT = 2**22
 CHUNK = 64  # edges that are looked at in one go
 # Rows, edges of each; edges that a cache line has at least.
-_ROWS_AHEAD, _EDGES_AHEAD, _LINE = 12, 256, 16
+_ROWS_AHEAD = 12
+_EDGES_AHEAD = 256
+_LINE = 16
 _S5, _S32 = np.uint64(5), np.uint64(32)
-_LOW5, _LOW32 = np.uint64(31), np.uint64(2**32 - 1)
+_LOW5 = np.uint64(31)
+_LOW32 = np.uint64(2**32 - 1)
 _ONE = np.uint64(1)
 
 
@@ -93,9 +96,14 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
     """
     words, first, after = room
     indices, num_src, starts, degrees = edges
-    limit, last = np.uint64(num_src), np.uint64(max(num_src, 1) - 1)
-    row, p, at = state[0], state[1], state[2]
-    n, bad, full = len(starts), np.int64(-1), False
+    limit = np.uint64(num_src)
+    last = np.uint64(max(num_src, 1) - 1)
+    row = state[0]
+    p = state[1]
+    at = state[2]
+    n = len(starts)
+    bad = np.int64(-1)
+    full = False
     _enter(nodes, last, shift, words, first, after)
     while row < n and bad < 0 and not full:
         end = starts[row] + degrees[row]
@@ -107,7 +115,8 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
             if at + CHUNK > len(out):
                 full = True
                 break
-            found, outside = np.uint64(0), False
+            found = np.uint64(0)
+            outside = False
             for j in range(min(CHUNK, end - p)):
                 v = np.uint64(np.int64(indices[p + j]))
                 outside |= v >= limit

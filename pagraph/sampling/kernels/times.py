@@ -21,7 +21,8 @@ def sort_rows(indptr, times, order):
     """Sort each row by time and write where its edges were to ``order``; equal times stay in
     order."""
     for v in range(len(indptr) - 1):
-        start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        start = np.int64(indptr[v])
+        end = np.int64(indptr[v + 1])
         check_row(start, end, len(times))
         # Most rows are short, and argsort would allocate for each of them.
         if end - start <= _SHORT:
@@ -84,7 +85,8 @@ def count_until(times, marks, limits, starts, degrees, counts):
                 prefetch(times, begin + t)
         j = i - _AHEAD
         if j >= 0:
-            begin, limit = begins[j & (_RING - 1)], limits[j]
+            begin = begins[j & (_RING - 1)]
+            limit = limits[j]
             low = starts[j] - begin
             high = low + degrees[j]
             found = np.int64(0)

@@ -13,7 +13,9 @@ from .hop import insert_nodes, measure, pick_distinct, pick_repeated, read_neigh
 from .subgraph import in_trees
 from .times import count_until, cut_rows, read_edges
 
-DONE, BAD_ROW, BAD_SOURCE = 0, 1, 2
+DONE = 0
+BAD_ROW = 1
+BAD_SOURCE = 2
 
 
 @kernel
@@ -71,7 +73,8 @@ def _number(ids, nodes, count, tables, bits, local_ids):
     bits."""
     at = 0
     while True:
-        table, shift = tables[: 1 << bits], np.uint64(64 - bits)
+        table = tables[: 1 << bits]
+        shift = np.uint64(64 - bits)
         # No upper bound: in_trees has checked the sources, and these ids are beyond the vertices.
         at, count = relabel(ids, at, np.int64(2**63 - 1), nodes, count, table, shift, local_ids)
         if at == len(ids):
@@ -153,14 +156,21 @@ def sample_trees(
         ends, edge_ends: Get the nodes and edges of each group up to each hop, shapes
             ``(groups, hops + 1)``.
     """
-    trees, starts, degrees, offsets = rows[1], rows[2], rows[3], rows[7]
+    trees = rows[1]
+    starts = rows[2]
+    degrees = rows[3]
+    offsets = rows[7]
     positions, sources, lifted, seen, tables = room
     all_nodes, all_src, all_dst, all_ids = drawn
-    begin, at, bits = 0, 0, 10
+    begin = 0
+    at = 0
+    bits = 10
     for g in range(len(ends)):
-        tree, nodes = g * group, all_nodes[begin:]
+        tree = g * group
+        nodes = all_nodes[begin:]
         count, bits = _plant(seeds[tree : tree + group], graph[1], tree, nodes, tables, bits)
-        first, num_edges = 0, 0
+        first = 0
+        num_edges = 0
         ends[g, 0], edge_ends[g, 0] = count, 0
         for hop in range(len(fanouts)):
             found = nodes[first:count]
@@ -217,11 +227,13 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
         places[level + 1] += places[level]
         edge_places[level + 1] += edge_places[level]
     shifts = np.empty(levels, np.int64)  # from a place in the group to one in the batch
-    node_begin, edge_begin = 0, 0
+    node_begin = 0
+    edge_begin = 0
     for g in range(num_groups):
         begin = 0
         for level in range(levels):
-            end, place = ends[g, level], places[level]
+            end = ends[g, level]
+            place = places[level]
             shifts[level] = place - begin
             found = all_nodes[node_begin + begin : node_begin + end]
             _split(
@@ -235,8 +247,10 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
             begin = end
         begin = 0
         for level in range(1, levels):
-            end, place = edge_ends[g, level], edge_places[level]
-            shift, limit = shifts[level], ends[g, level - 1]
+            end = edge_ends[g, level]
+            place = edge_places[level]
+            shift = shifts[level]
+            limit = ends[g, level - 1]
             # A source was found in this hop, or in an earlier one whose nodes moved by another
             # shift.
             for e in range(end - begin):

@@ -30,14 +30,18 @@ from .hop import _A, _B, draw_below, is_among, mix
 from .weighted import SHIFT, draw_edge, draw_unit, groups
 
 GROUP = 256  # walks that advance together
-SOUND, BAD_ROW, BAD_SOURCE = 0, 1, 2
+SOUND = 0
+BAD_ROW = 1
+BAD_SOURCE = 2
 """Outcomes of :func:`walk`: done, a row that does not end in the edges, an edge that leads out of
 the graph."""
 # A row is searched for each try, or for each of its edges; so many tries, and more in longer rows,
 # before the latter.
 _LEAST_TRIES = 4
 FEW = 64  # visits of a start
-_LANES, _COUNT = 8, 56  # numbers that are compared at a time; bits of a rank below the count
+# numbers that are compared at a time; bits of a rank below the count
+_LANES = 8
+_COUNT = 56
 _VERTEX = (1 << _COUNT) - 1
 
 
@@ -70,14 +74,13 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
         np.empty(GROUP, np.int64),
         np.empty(GROUP, np.uint64),
     )
-    listed, searched, living = (
-        np.empty(GROUP, np.int64),
-        np.empty(GROUP, np.int64),
-        np.empty(GROUP, np.int64),
-    )
+    listed = np.empty(GROUP, np.int64)
+    searched = np.empty(GROUP, np.int64)
+    living = np.empty(GROUP, np.int64)
     looks_back = min(chances) < 1.0
     for low in range(0, len(traces), GROUP):
-        part, alive = traces[low : low + GROUP], 0
+        part = traces[low : low + GROUP]
+        alive = 0
         group[2][:] = -1
         for i in range(len(part)):
             prefetch(rows[0], part[i, first])
@@ -281,7 +284,8 @@ def has_edge(edges, v, w):
     """Whether one of the edges of ``v``, which ascend, leads to ``w``."""
     indptr, indices, _ = edges
     check_id(v, len(indptr) - 1)
-    low, high = max(np.int64(indptr[v]), 0), min(np.int64(indptr[v + 1]), len(indices))
+    low = max(np.int64(indptr[v]), 0)
+    high = min(np.int64(indptr[v + 1]), len(indices))
     return is_among(indices, w, low, high)
 
 
@@ -296,7 +300,8 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):
     _, indices, num_src = edges
     kept, values = rows[2], weights[0]
     starts, degrees, _, streams = group
-    total, pick = 0.0, np.int64(0)
+    total = 0.0
+    pick = np.int64(0)
     for r in range(starts[i], starts[i] + degrees[i]):
         e = np.int64(kept[r]) if len(kept) > 0 else r
         x = np.int64(indices[e])
@@ -336,13 +341,12 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):
     bits = 4
     while (1 << bits) < 2 * most_distinct:
         bits += 1
-    mask, shift = (1 << bits) - 1, np.uint64(64 - bits)
+    mask = (1 << bits) - 1
+    shift = np.uint64(64 - bits)
     table = np.full(1 << bits, -1, np.int64)  # the place among the distinct vertices
-    seen, visits, slots = (
-        np.empty(most_distinct, np.int64),
-        np.empty(most_distinct, np.int64),
-        np.empty(most_distinct, np.int64),
-    )
+    seen = np.empty(most_distinct, np.int64)
+    visits = np.empty(most_distinct, np.int64)
+    slots = np.empty(most_distinct, np.int64)
     begin = np.int64(0)
     for low in range(0, len(traces), per_start):
         distinct = 0
@@ -391,7 +395,8 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
             for k in range(0, padded, _LANES):
                 for lane in range(k, k + _LANES):
                     ranks[lane] += np.int64(visited[lane] == visited[j]) << _COUNT
-        end, last = begin, np.int64(2**63 - 1)
+        end = begin
+        last = np.int64(2**63 - 1)
         while end < begin + most:
             best = np.int64(-1)
             for lane in range(padded):
@@ -399,7 +404,8 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
             if best < 0:
                 break
             sources[end], counts[end] = best & _VERTEX, best >> _COUNT
-            end, last = end + 1, best
+            end = end + 1
+            last = best
         starts[begin:end] = traces[low, 0]
         begin = end
     return begin
