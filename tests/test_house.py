@@ -9,16 +9,16 @@ import pytest
 HOUSE = Path(__file__).parent.parent / "benchmarks" / "house.py"
 
 MOST = {
-    "tokens a line": 8.9,
-    "ternaries a thousand lines": 33.7,
-    "tuple assignments a thousand lines": 25.2,
-    "nested ternaries": 13,
-    "lines above 100": 130,
-    "longest line": 130,
+    "tokens a line": 8.82,
+    "ternaries a thousand lines": 29.6,
+    "tuple assignments a thousand lines": 9.2,
+    "nested ternaries": 4,
+    "lines above 100": 60,
+    "longest line": 122,
     "circles": 0,
 }
 """Figures that may fall. Who lowers one writes the new figure here."""
-LEAST = {"comments a thousand lines": 20}
+LEAST = {"comments a thousand lines": 41}
 """Figures that may rise."""
 
 
