@@ -6,8 +6,8 @@ from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 
 _LINE = 16  # float32 values of a cache line
-# Edges between a prefetch and its use: about the time of a read from memory with rows of a few
-# cache lines.
+# Edges between a prefetch and its use. Not measured: fewer would not hide a read from memory, more
+# would ask for lines that are gone again before they are used.
 _AHEAD = 8
 
 
@@ -214,7 +214,7 @@ def add_block(indptr, indices, targets, begin, end, place, rows, looped, counts,
 
 @kernel
 def _leaky_relu(x):
-    # The slope of the paper (Velickovic et al., 2018, section 3.3) and of DGL's and PyG's layers.
+    # The slope of the paper (Velickovic et al., 2018, section 2.1) and of DGL's and PyG's layers.
     return max(x, np.float32(0.2) * x)
 
 
