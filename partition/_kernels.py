@@ -7,7 +7,8 @@ from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 from ..sampling.kernels.hop import _A, _B, mix
 
-_AHEAD = 32  # elements to prefetch ahead: random reads of ``local`` then overlap
+# Edges to prefetch ahead: random reads of `local`, which is larger than the caches, then overlap.
+_AHEAD = 32
 # A float has 53 bits: the lowest 11 of 64 are dropped to make a number in [0, 1).
 _S11 = np.uint64(11)
 

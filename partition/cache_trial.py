@@ -1,5 +1,4 @@
-"""Trial of a cache of one size on a part or on the whole graph: its hit rate in one sampled
-epoch."""
+"""Trial of a cache on a part or on the whole graph: its hit rate in one sampled epoch."""
 
 from __future__ import annotations
 
@@ -23,15 +22,17 @@ from ..system.budget import SLOT_BYTES, Budget
 from .limit import FANOUT
 from .partition import Numbering
 
-_FEATURES = "feat"
+_FEATURES = "feat"  # the field that DGL's and OGB's graphs have
 
 Seeds = Tensor | Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class CacheUse:
-    """Vertices that a cache held (ids, of several types their numbers over all, int64), and its
-    hits of the rows of input nodes read in one epoch."""
+    """Vertices that a cache held, and its hits among the input rows read in one epoch.
+
+    ``ids`` are int64; for several types, numbers over all types.
+    """
 
     ids: Tensor
     reads: int
@@ -39,7 +40,7 @@ class CacheUse:
 
     @property
     def hit_rate(self) -> float:
-        """Rows served by the cache / rows asked for; 0 where nothing was."""
+        """Rows served by the cache / rows asked for; 0 if nothing was asked for."""
         return self.hits / self.reads if self.reads else 0.0
 
 
@@ -53,8 +54,8 @@ class CacheTrial:
         fanout: Neighbours sampled per hop, the last entry serves the seeds. None: 10 in every hop.
         batch_size: Seeds a batch.
         policy: Cache policy that ranks the vertices.
-        fields: The cached fields, whose widths turn bytes into rows; of types that lack them
-            nothing is read. None: ``feat``, if there is such a field.
+        fields: The cached fields, whose widths turn bytes into rows; types without any of them are
+            not read. None: ``feat``, if there is such a field.
         seed: Seed of order and sampling.
 
     Raises:
@@ -87,6 +88,7 @@ class CacheTrial:
 
     def __post_init__(self) -> None:
         budget = Budget.parse(self.budget)
+        # "auto" is what is free here and now; the report is for other machines.
         if budget is None or budget.is_auto:
             raise ValueError(
                 'cache must be bytes ("2GiB") or a share ("10%") to try it out, got '
@@ -96,11 +98,12 @@ class CacheTrial:
         check_batch_size(self.batch_size)
         for fanout in self.fanout or ():
             check_fanout(fanout, replace=False)
+        # An empty one is not the default: `--fanout ,` would be taken for it.
         if self.fanout is not None and not self.fanout:
             raise ValueError("fanout must have at least 1 entry, got 0")
 
     def fanout_of(self, hops: int) -> tuple[int, ...]:
-        """Fan-out on parts of so many hops; ValueError if it has more, which parts do not hold."""
+        """Fan-out on parts of ``hops`` hops; ValueError if it has more entries."""
         if self.fanout is not None and len(self.fanout) > hops:
             raise ValueError(
                 f"fanout must have at most {hops} entries for {hops} hops, got {list(self.fanout)}"
@@ -112,19 +115,20 @@ class CacheTrial:
         left out."""
         fields = {node_type: graph.node_fields(node_type) for node_type in graph.node_types}
         known = {name for own in fields.values() for name in own}
+        # The default may be missing, a field that was named may not.
         names = ({_FEATURES} & known) if self.fields is None else self.fields
         for name in names:
             if name not in known:
                 raise ValueError(f"fields must be among {sorted(known)}, got {name!r}")
-        widths = {
-            t: sum(stored_row_bytes(own[name]) for name in names if name in own)
-            for t, own in fields.items()
-        }
-        return {node_type: width for node_type, width in widths.items() if width}
+        widths = {}
+        for node_type, own in fields.items():
+            width = sum(stored_row_bytes(own[name]) for name in names if name in own)
+            if width:
+                widths[node_type] = width
+        return widths
 
     def nbytes(self, graph: Graph) -> int | None:
-        """Budget in bytes, of the rows of the whole ``graph``; None where no field says what a row
-        takes."""
+        """Budget in bytes for the whole ``graph``; None if no field says what a row takes."""
         widths = self.row_bytes(graph)
         return self._nbytes(graph, widths) if widths else None
 
@@ -153,12 +157,11 @@ class CacheTrial:
         *,
         progress: Callable[[], object] | None = None,
     ) -> CacheUse:
-        """Fill a cache by the policy, and count its hits in an epoch over ``seeds``, on a part or
-        the whole graph.
+        """Fill a cache by the policy, and count its hits in an epoch over ``seeds``.
 
         Args:
             whole: The whole graph, whose rows the budget is a share of.
-            graph: The graph that is sampled.
+            graph: The graph that is sampled, a part or the whole.
             seeds: Ids in it, by vertex type where there are several.
             hops: Hops that it holds.
             progress: Called after each batch, by the threads that sample.
@@ -167,13 +170,16 @@ class CacheTrial:
             ValueError: The graph lacks a field; the budget is in bytes, and no field says what a
                 row takes.
         """
-        sampler, widths = NeighborSampler(list(self.fanout_of(hops))), self.row_bytes(whole)
+        sampler = NeighborSampler(list(self.fanout_of(hops)))
+        widths = self.row_bytes(whole)
         if not widths and self.share is None:
             raise ValueError(
                 f"cache must be a share where the graph has no field {_FEATURES}, got "
                 f"{self.budget!r}"
             )
+        # Without fields all vertices count the same: a share of the bytes is one of the vertices.
         widths = widths or dict.fromkeys(whole.node_types, 1)
+        # Bytes of the whole graph, on a part as well: each GPU has the same memory.
         cached = self._fill(graph, seeds, sampler, widths, self._nbytes(whole, widths))
         counts = count_accesses(
             graph, seeds, sampler, batch_size=self.batch_size, seed=self.seed, progress=progress
@@ -194,9 +200,11 @@ class CacheTrial:
     ) -> dict[str, Tensor]:
         """Ids of the cached vertices of each type that has rows."""
         counts = {node_type: graph.num_nodes_of(node_type) for node_type in widths}
+        # Bytes of a type's table from vertex to place, if the budget is to pay for it.
         tables = {
             node_type: SLOT_BYTES * n * self._budget.pays_tables for node_type, n in counts.items()
         }
+        # All or nothing needs no ranking, which may sample epochs.
         if nbytes >= sum(widths[t] * n + tables[t] for t, n in counts.items()):
             return {node_type: torch.arange(n, device="cpu") for node_type, n in counts.items()}
         if nbytes < min(widths[t] + tables[t] for t in widths):

@@ -23,6 +23,7 @@ ORIGINAL_ID = "orig_id"
 """Field with the source's id of each vertex and edge, which DGL's numbering shuffles."""
 
 _Arrays = tuple[Tensor, Tensor, Tensor]
+# It becomes a file's name: no separator, and no dot in front, which would hide the file.
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 
@@ -34,35 +35,35 @@ def write_dgl(
     halo_hops: int = 1,
     progress: Progress | None = None,
 ) -> None:
-    """Write a partition as ``dgl.distributed.partition_graph`` does, whole or not at all; DGL 1.1
-    and later open it.
+    """Write a partition as ``dgl.distributed.partition_graph`` does, whole or not at all.
 
-    ``out`` receives ``<graph_name>.json`` and for each part ``part<i>/graph.dgl``,
-    ``node_feat.dgl`` and ``edge_feat.dgl``. Every vertex is in exactly one part
-    (:func:`pagraph.partition.extract.vertex_owners`), an edge where its destination is. Vertices
-    and edges are numbered anew, by part and type; their fields are those of the graph,
+    DGL 1.1 and later open it. ``out`` receives ``<graph_name>.json`` and for each part
+    ``part<i>/graph.dgl``, ``node_feat.dgl`` and ``edge_feat.dgl``. Every vertex is in exactly one
+    part (:func:`pagraph.partition.extract.vertex_owners`), an edge where its destination is.
+    Vertices and edges are renumbered by part and type; their fields are those of the graph,
     ``train_mask`` of the partition's training vertices, and :data:`ORIGINAL_ID`, their ids in the
     graph (int64). DGL stores bool as uint8.
 
-    In memory are 33 bytes a vertex of the whole graph, and one part with its fields, as DGL writes
-    files from memory only.
+    Takes 33 bytes a vertex of the whole graph, and one part with its fields, since DGL writes files
+    from memory only.
 
     Args:
         partition: The partition.
         out: Must not exist yet.
         graph_name: Name of DGL's ``DistGraph``, and of the JSON file.
-        halo_hops: In-edges are complete up to so many hops from a part's own vertices, DGL's
-            ``num_hops``. DistDGL needs 1, as it asks the owner for neighbours; training on a part
-            alone needs as many as there are layers.
+        halo_hops: Number of hops from a part's own vertices within which in-edges are complete,
+            DGL's ``num_hops``. DistDGL needs 1, as it asks the owner for neighbours; training on a
+            part alone needs one for each layer.
         progress: Called with the parts written and all parts.
 
     Raises:
         FileExistsError: ``out`` exists.
         MissingDependencyError: DGL is not installed.
         OSError: The disk is full, or nothing can be written there.
-        ValueError: ``graph_name`` is no plain name, ``halo_hops`` is not in [1, 253], or a type or
-            field has a name that DGL's format cannot hold or that is :data:`ORIGINAL_ID`.
+        ValueError: ``graph_name`` is not a plain name, ``halo_hops`` is not in [1, 253], or a type
+            or field has a name that DGL's format cannot hold or that is :data:`ORIGINAL_ID`.
     """
+    # All checks before the work, which may take hours.
     if not _SAFE_NAME.fullmatch(graph_name):
         raise ValueError(f"graph_name must be a plain file name, got {graph_name!r}")
     if not 1 <= halo_hops <= MAX_HOPS:
@@ -100,6 +101,10 @@ def check_field_names(graph: Graph) -> None:
 class _Numbering:
     """DGL's numbers: vertices by part, then by type and id; edges by part, type and destination.
 
+    With two parts and two types the new ids are, in order::
+
+        | part 0: type A | part 0: type B | part 1: type A | part 1: type B |
+
     Attributes:
         types: Numbers over all types, as ``owner``, ``order`` and ``new_ids`` have them.
         owner: The part of each vertex, int32.
@@ -110,8 +115,10 @@ class _Numbering:
     """
 
     def __init__(self, partition: Partition) -> None:
-        graph, self.types = partition.graph, partition.numbering
+        graph = partition.graph
+        self.types = partition.numbering
         self.owner = vertex_owners(partition)
+        # Stable: within a part the numbers ascend, and so lie by type.
         self.order = torch.argsort(self.owner, stable=True)
         self.new_ids = torch.empty_like(self.order)
         self.new_ids[self.order] = torch.arange(len(self.order), device="cpu")
@@ -119,38 +126,40 @@ class _Numbering:
         owners = dict(zip(graph.node_types, pieces, strict=True))
         sizes = [torch.bincount(owner, minlength=partition.num_parts) for owner in owners.values()]
         self.node_ranges = dict(zip(owners, _ranges(sizes), strict=True))
-        degrees = {
-            edge_type: torch.diff(graph.csc_of(edge_type).indptr).long()
-            for edge_type in graph.edge_types
-        }
-        sizes = [
-            torch.zeros_like(sizes[0]).index_add(0, owners[t[2]], count)
-            for t, count in degrees.items()
-        ]
-        self.edge_ranges = dict(zip(degrees, _ranges(sizes), strict=True))
+        degrees = {}
+        edge_sizes = []
+        for edge_type in graph.edge_types:
+            counts = torch.diff(graph.csc_of(edge_type).indptr).long()
+            degrees[edge_type] = counts
+            # An edge is where its destination is.
+            none = torch.zeros_like(sizes[0])
+            edge_sizes.append(none.index_add(0, owners[edge_type[2]], counts))
+        self.edge_ranges = dict(zip(degrees, _ranges(edge_sizes), strict=True))
         self.edge_begin: dict[EdgeType, Tensor] = {}
-        for (edge_type, counts), size in zip(degrees.items(), sizes, strict=True):
+        for (edge_type, counts), size in zip(degrees.items(), edge_sizes, strict=True):
             owner = owners[edge_type[2]].long()
             order = torch.argsort(owner, stable=True)
-            # By part and destination edges of this type are contiguous; those of others lie between
-            # the parts.
-            between = torch.tensor(self.edge_ranges[edge_type], device="cpu")[:, 0] - (
-                size.cumsum(0) - size
-            )
-            begin = counts[order].cumsum(0) - counts[order] + between[owner[order]]
+            # Within a part, edges of this type are contiguous, by destination. Counted through, a
+            # part's begin at the sum of the sizes before; the ranges say where they are to begin.
+            first = torch.tensor(self.edge_ranges[edge_type], device="cpu")[:, 0]
+            shift = first - (size.cumsum(0) - size)
+            begin = counts[order].cumsum(0) - counts[order] + shift[owner[order]]
             self.edge_begin[edge_type] = torch.empty_like(counts).index_put_((order,), begin)
 
     def own(self, part: int) -> Tensor:
         """Numbers of the vertices that a part owns, ascending."""
+        # The ranges of a part's types follow one another.
         ranges = [ranges[part] for ranges in self.node_ranges.values()]
         chosen: Tensor = self.order[ranges[0][0] : ranges[-1][1]]
         return chosen
 
 
 def _ranges(sizes: list[Tensor]) -> list[list[list[int]]]:
-    """For each type and part ``[begin, end]`` of what lies by part, then by type; ``sizes`` has the
-    parts' by type."""
-    counts = torch.stack(sizes)
+    """For each type and part ``[begin, end]`` of what lies by part, then by type.
+
+    ``sizes`` are the parts' sizes, one tensor for each type.
+    """
+    counts = torch.stack(sizes)  # (types, parts); transposed, its flat order is that of the ids
     ends = counts.T.flatten().cumsum(0).reshape(-1, len(sizes)).T
     ranges: list[list[list[int]]] = torch.stack([ends - counts, ends], 2).tolist()
     return ranges
@@ -213,8 +222,11 @@ def _rows(type_name: str, fields: Mapping[str, Tensor], ids: Tensor) -> dict[str
 def _write_structure(
     file: Path, partition: Partition, numbering: _Numbering, part: int, halo_hops: int
 ) -> dict[EdgeType, Tensor]:
-    """Write a part's graph, all types as one: its own vertices and their in-edges first. Returns
-    the graph's ids of those edges by type."""
+    """Write a part's graph, all types as one: its own vertices and their in-edges first.
+
+    Returns:
+        Edge type to the whole graph's ids of those edges.
+    """
     own = numbering.own(part)
     structure = extract_structure(
         partition.graph, vertices_within(partition.merged, own, halo_hops)
@@ -223,10 +235,10 @@ def _write_structure(
     places = numbering.types.places(ids)
     edges = [_edges(structure, numbering, edge_type, places) for edge_type in structure.edges]
     inner = [dst < len(own) for _, dst, _ in edges]
-    own_edges = {
-        edge_type: found.edge_ids[: int(mine.sum())].long()
-        for (edge_type, found), mine in zip(structure.edges.items(), inner, strict=True)
-    }
+    own_edges = {}
+    for (edge_type, found), mine in zip(structure.edges.items(), inner, strict=True):
+        # In-edges lie by destination, and a part's own vertices come first.
+        own_edges[edge_type] = found.edge_ids[: int(mine.sum())].long()
     ndata = {
         "_ID": numbering.new_ids[ids],
         "inner_node": (torch.arange(len(ids), device="cpu") < len(own)).to(torch.uint8),
@@ -235,20 +247,18 @@ def _write_structure(
     if partition.graph.is_homogeneous:
         ((src, _, new_ids),) = edges
         edata = {"_ID": new_ids, "inner_edge": inner[0].to(torch.uint8)}
-        _save_graph(
-            file,
-            (structure.csc.indptr.long(), src, torch.arange(len(src), device="cpu")),
-            ndata,
-            edata,
-        )
+        edge_ids = torch.arange(len(src), device="cpu")
+        _save_graph(file, (structure.csc.indptr.long(), src, edge_ids), ndata, edata)
         return own_edges
-    node_types, edge_types = torch.empty(len(ids), dtype=torch.int16, device="cpu"), []
+    # DGL reads types as int16 of vertices, int32 of edges.
+    node_types = torch.empty(len(ids), dtype=torch.int16, device="cpu")
     for number, place in enumerate(places.values()):
         node_types[place] = number
+    edge_types = []
     for number, mine in enumerate(inner):
         edge_types.append(torch.full((len(mine),), number, dtype=torch.int32, device="cpu"))
-    # DGL finds an edge of its own by its id: those come first, by type. In a row it wants them by
-    # type.
+    # DGL takes an own edge's local id for its new id less the part's first: own edges come first,
+    # by type. Within a row it wants them by type, too.
     order = torch.argsort(torch.cat(inner).logical_not(), stable=True)
     src, dst, new_ids = (torch.cat(arrays)[order] for arrays in zip(*edges, strict=True))
     edata = {
@@ -274,7 +284,8 @@ def _edges(
     dst = csc.destinations().long()
     # An edge's place among those of its destination and type is the same in the part and in DGL's
     # order.
-    shift = numbering.edge_begin[edge_type][structure.types[edge_type[2]].ids] - csc.indptr[:-1]
+    targets = structure.types[edge_type[2]].ids
+    shift = numbering.edge_begin[edge_type][targets] - csc.indptr[:-1]
     new_ids = torch.arange(csc.num_edges, device="cpu") + shift[dst]
     return places[edge_type[0]][csc.indices.long()], places[edge_type[2]][dst], new_ids
 
@@ -288,12 +299,14 @@ def _import_dgl() -> Any:
 def _save_graph(
     file: Path, csc: _Arrays, ndata: dict[str, Tensor], edata: dict[str, Tensor]
 ) -> None:
-    size, (indptr, indices, edge_ids) = _write_graph(file, csc, ndata, edata), csc
-    # DGL closes files without looking whether their last 4 KiB fitted on the disk, and reads
+    indptr, indices, edge_ids = csc
+    size = _write_graph(file, csc, ndata, edata)
+    # DGL closes files without checking whether their last 4 KiB fitted on the disk, and reads
     # garbage for them later. The same graph without vertices tells how large the file must be.
     empty = file.with_suffix(".empty")
-    no_rows = ({name: value[:0] for name, value in fields.items()} for fields in (ndata, edata))
-    bare = _write_graph(empty, (indptr[:1], indices[:0], edge_ids[:0]), *no_rows)
+    no_ndata = {name: value[:0] for name, value in ndata.items()}
+    no_edata = {name: value[:0] for name, value in edata.items()}
+    bare = _write_graph(empty, (indptr[:1], indices[:0], edge_ids[:0]), no_ndata, no_edata)
     empty.unlink()
     _check_size(file, size, bare, [indptr[1:], indices, edge_ids, *ndata.values(), *edata.values()])
 
@@ -311,14 +324,15 @@ def _write_graph(
 def _save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     save = _import_dgl().data.utils.save_tensors
     size = _write(file, lambda: save(str(file), tensors))
-    # A tensor's header: the name and its length, five numbers of 8 bytes, and the shape.
+    # The file's header is 24 bytes. A tensor's: its name and the name's length, five numbers of 8
+    # bytes, and the shape.
     headers = [8 + len(name.encode()) + 40 + 8 * value.dim() for name, value in tensors.items()]
     _check_size(file, size, 24 + sum(headers), tensors.values())
 
 
 def _write(file: Path, write: Callable[[], object]) -> int:
-    """Size of the written file; DGL's error for a disk that takes no more becomes one that says
-    so."""
+    """Write a file, and return its size."""
+    # A full disk is a DGLError with a stack of C++; callers and the command expect an OSError.
     try:
         write()
     except _import_dgl().DGLError as error:

@@ -1,5 +1,4 @@
-"""Content of a part taken from the whole graph: structure under local ids, rows of fields, owners
-of vertices."""
+"""Content of a part, from the whole graph: structure with local ids, rows of fields, owners."""
 
 from __future__ import annotations
 
@@ -18,15 +17,16 @@ from ..graph.graph import EdgeType, Graph
 from .methods.balancing import deal_out
 from .partition import Numbering, Partition, PartVertices
 
-_HALVINGS = 50  # of an interval of vertices: the level is then exact to far less than one
+# Of an interval of at most 2^32 vertices: the level is then exact to 2^-18 of one.
+_HALVINGS = 50
 
 
 class SelectedRows:
-    """Lazy ``source[ids]``, read slice by slice; the disk is asked for all pages of a slice at
-    once.
+    """Lazy ``source[ids]``, read slice by slice.
 
-    With ``as_stored`` the rows of ``NarrowRows`` as they are stored, for writers and comparisons;
-    ``decoding`` says how they become values.
+    The pages of a slice are requested from the disk together. With ``as_stored``, rows of
+    ``NarrowRows`` come as they are stored, for writers and comparisons; ``decoding`` says how they
+    become values.
 
     Example:
         >>> SelectedRows(torch.arange(8).view(4, 2), torch.tensor([3, 0, 3]))[1:].tolist()
@@ -38,7 +38,8 @@ class SelectedRows:
             host_feature(source, torch.device("cpu")) if as_stored else row_reader(source)
         )
         self._ids = ids
-        self.dtype, self.decoding = self._feature.dtype, self._feature.decoding
+        self.dtype = self._feature.dtype
+        self.decoding = self._feature.decoding
         self.shape = (len(ids), *self._feature.row_shape)
 
     def __getitem__(self, rows: slice) -> Tensor:
@@ -69,8 +70,8 @@ class PartStructure:
         vertices: The vertices by their numbers over all types.
         types: The vertices of each type.
         edges: The edges of each type.
-        missing: Number of in-edges of the inner vertices left out, because the part does without
-            their source.
+        missing: Number of in-edges of the inner vertices that are left out, because their source
+            was dropped.
         dropped: Number of vertices those edges come from.
     """
 
@@ -106,17 +107,20 @@ class PartStructure:
 
 
 def extract_part(partition: Partition, part: int) -> PartStructure:
-    """Structure of a part: all in-edges, of vertices up to the last hop but one, whose source is in
-    the part.
+    """Structure of a part: the in-edges of its inner vertices whose source is in the part.
 
-    Takes one id a vertex of the whole graph, and the part itself; the graph may be mapped.
+    Inner are all vertices but those of the last hop. Takes one id a vertex of the whole graph, and
+    the part itself; the graph may be mapped.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
-        >>> partition = Partition(graph, torch.tensor([1, 3]), torch.tensor([0, 1], dtype=torch.int32), 2, 1, "hash")
+        >>> parts = torch.tensor([0, 1], dtype=torch.int32)
+        >>> partition = Partition(graph, torch.tensor([1, 3]), parts, 2, 1, "hash")
         >>> structure = extract_part(partition, 1)
-        >>> structure.csc.indptr.tolist(), structure.csc.indices.tolist(), structure.edge_ids.tolist()
-        ([0, 1, 1], [1], [2])
+        >>> structure.csc.indptr.tolist(), structure.csc.indices.tolist()
+        ([0, 1, 1], [1])
+        >>> structure.edge_ids.tolist()
+        [2]
     """
     if not 0 <= part < partition.num_parts:
         raise ValueError(f"part must be in [0, {partition.num_parts}), got {part}")
@@ -126,8 +130,10 @@ def extract_part(partition: Partition, part: int) -> PartStructure:
 
 
 def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
-    """In-edges among ``vertices`` (numbers over all types), except those of the last hop; the
-    graph's ids have been checked."""
+    """In-edges among ``vertices`` (numbers over all types), except those of the last hop.
+
+    The caller has checked the graph's ids.
+    """
     types = vertices.by_type(Numbering(graph.num_nodes_by_type))
     local = local_ids(graph, {name: found.ids for name, found in types.items()})
     edges: dict[EdgeType, PartEdges] = {}
@@ -141,9 +147,8 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
         found = edges_inside(whole, ids[:inner], local[source], edge_id_dtype(whole))
         # Vertices of the last hop keep empty rows: their in-neighbours are a hop too far.
         num_src = len(types[source].ids)
-        indptr = torch.zeros(
-            len(ids) + 1, dtype=id_dtype(max(len(ids), num_src), len(found.sources)), device="cpu"
-        )
+        dtype = id_dtype(max(len(ids), num_src), len(found.sources))
+        indptr = torch.zeros(len(ids) + 1, dtype=dtype, device="cpu")
         indptr[1 : inner + 1] = found.counts.cumsum(0)
         indptr[inner + 1 :] = len(found.sources)
         csc = CSC(indptr, found.sources.to(indptr.dtype), num_src)
@@ -182,7 +187,7 @@ class InsideEdges:
         sources: Local ids of the sources.
         edge_ids: Ids of the edges in the whole graph.
         missing: Number of in-edges that come from other vertices.
-        dropped: Number of those other vertices; one that was counted before is not counted again.
+        dropped: Number of those other vertices, without those that an earlier call counted.
     """
 
     counts: Tensor
@@ -200,13 +205,14 @@ def edges_inside(
 ) -> InsideEdges:
     """In-edges of ``targets`` whose source has a ``local`` id.
 
-    ``local`` is also the memory of what is ``dropped``: entries of -1 become -2.
+    ``local`` also remembers which vertices were counted as ``dropped``: entries of -1 become -2.
     """
     from . import _kernels
 
     rows = (whole.indptr.numpy(), whole.indices.numpy(), targets.numpy(), local)
     counts = torch.zeros(len(targets), dtype=torch.int64, device="cpu")
     missing, dropped = _kernels.count_inside(*rows, counts.numpy())
+    # Counted first, so that the arrays have the right size: a part may be most of the graph.
     num_edges = int(counts.sum())
     sources = torch.from_numpy(np.empty(num_edges, local.dtype))
     edge_ids = torch.empty(num_edges, dtype=edge_dtype, device="cpu")
@@ -221,7 +227,7 @@ class PartFields:
 
     Args:
         graph: The whole graph.
-        train_type: Type of the training vertices, whose masks are those of the part's lists.
+        train_type: Type of the training vertices; their masks mark the part's own lists.
         referenced: Vertex type and name of the fields that stay in the whole graph's files.
     """
 
@@ -247,6 +253,8 @@ class PartFields:
                 found["self_loops"] = csc.loop_counts[ids].long()
         if node_type == self.train_type:
             for name, listed in splits.items():
+                # A split that the graph does not have gets no mask; training vertices may have
+                # been given as a list.
                 if name == "train" or f"{name}_mask" in fields:
                     mask = torch.zeros(len(ids), dtype=torch.bool, device="cpu")
                     mask[listed] = True
@@ -265,7 +273,7 @@ class PartFields:
 
 
 def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
-    """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1: none does.
+    """Part that holds each vertex at the lowest hop, shape ``(num_nodes,)``, int32; -1 if none.
 
     A hash chooses among several: where two hops reach everything, a fixed order would give nearly
     all to one part. Takes 5 bytes a vertex and one part at a time.
@@ -273,8 +281,9 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     from . import _kernels
 
     owner = torch.full((num_nodes,), -1, dtype=torch.int32, device="cpu")
-    nearest = np.full(num_nodes, 255, np.uint8)
+    nearest = np.full(num_nodes, 255, np.uint8)  # hop; 255 is above all of them
     sizes = np.zeros(0, np.int64)
+    # Two passes over each part, as how much of the ties it takes depends on their number.
     for part, vertices in enumerate(parts):
         sizes = np.append(sizes, 0)
         tied = np.zeros(part + 1, np.int64)
@@ -292,11 +301,14 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
 
 
 def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Share of its ``tied`` vertices that each part gives to the last one, so that none that gives
-    ends up smaller."""
+    """Share of its ``tied`` vertices that each part gives to the last one.
+
+    No part that gives ends up smaller than the last one.
+    """
+    # The level L to which givers fall and the taker rises, by bisection:
+    # sizes[-1] + sum over p of min(max(sizes[p] - L, 0), tied[p]) = L. The left side falls with L.
     low = float(sizes[-1])
     high = float(sizes[-1] + tied.sum())
-    # Halve for the level that givers fall to and the taker rises to.
     for _ in range(_HALVINGS):
         level = (low + high) / 2
         if sizes[-1] + np.clip(sizes - level, 0, tied).sum() <= level:
@@ -308,9 +320,11 @@ def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.ND
 
 
 def vertex_owners(partition: Partition) -> Tensor:
-    """One part for every vertex of all types, shape ``(num_nodes,)``, int32: that which trains on
-    it, else the :func:`nearest_part`, or for those that no part reaches the parts that own
-    fewest."""
+    """One part for every vertex of all types, shape ``(num_nodes,)``, int32.
+
+    The part that trains on it, else the :func:`nearest_part`; vertices that no part reaches go to
+    the parts that own fewest.
+    """
     vertices = (partition.vertices(part) for part in range(partition.num_parts))
     owner = nearest_part(partition.graph.num_nodes, vertices)
     owner[partition.train + partition.numbering.begin(partition.train_type)] = partition.parts

@@ -23,13 +23,12 @@ FANOUT = 10
 def limit_replication(
     partition: Partition, factor: float, *, fanout: Sequence[int] | None = None
 ) -> Partition:
-    """Drop halo vertices until the parts hold at most ``factor`` times the graph's vertices
-    together.
+    """Drop halo vertices until all parts together hold at most ``factor`` times the graph's.
 
-    Those go first that are expected to be drawn least often in an epoch, over all parts alike; with
-    them go others that only they led to. ``Partition.lost`` is the share of all draws that would
-    have come to dropped vertices; training draws from the neighbours that are left. Takes about 50
-    bytes for each halo vertex of all parts, and 20 a vertex of the graph.
+    Vertices that are expected to be drawn least often in an epoch go first, whichever part they are
+    in, and with them those that only they led to. ``Partition.lost`` is the share of all draws that
+    would have come to dropped vertices; training draws from the neighbours that are left. Takes
+    about 50 bytes for each halo vertex of all parts, and 20 a vertex of the graph.
 
     Args:
         partition: Its ``dropped`` is not read.
@@ -41,17 +40,19 @@ def limit_replication(
         ValueError: ``factor`` leaves no room for the training vertices themselves, or ``fanout`` is
             not one number for each hop.
     """
-    graph, hops = partition.graph, partition.hops
+    graph = partition.graph
+    hops = partition.hops
     fanout = [FANOUT] * hops if fanout is None else list(fanout)
     if len(fanout) != hops:
         raise ValueError(f"fanout must have one number for each of {hops} hops, got {len(fanout)}")
     seeds = [partition.seeds_of(part) for part in range(partition.num_parts)]
     needed = sum(len(s) for s in seeds)
-    if not factor * graph.num_nodes >= needed:  # NaN is not either
+    if not factor * graph.num_nodes >= needed:  # "not >=" and not "<": NaN is refused, too
         least = needed / graph.num_nodes
         raise ValueError(
             f"max_replication must be at least {least:.4g}, what parts train on, got {factor}"
         )
+    # No part holds more than the whole graph; without the minimum, infinity is no integer.
     room = int(min(factor, partition.num_parts) * graph.num_nodes)
     held = [vertices_within(partition.merged, s, hops) for s in seeds]
     excess = sum(len(v.ids) for v in held) - room
@@ -65,6 +66,7 @@ def limit_replication(
         draws.append(drawn[ids.numpy()])
         total += all_draws
     dropped = _fewest(partition.merged, seeds, halo, _ranks(draws), hops, excess)
+    # Draws again, without the dropped: what they would have led to is lost as well.
     kept = 0.0
     for s, d in zip(seeds, dropped, strict=True):
         drawn, _ = _expected_draws(graph, s, fanout, without=d)
@@ -76,8 +78,11 @@ def limit_replication(
 def _expected_draws(
     graph: Graph, seeds: Tensor, fanout: Sequence[int], *, without: Tensor | None = None
 ) -> tuple[npt.NDArray[np.float64], float]:
-    """Expected draws of each vertex, hop by hop from one for each seed, and the sum over all that
-    are not left out; vertices by their numbers over all types."""
+    """Expected draws of each vertex in an epoch, and the sum of all draws, dropped ones included.
+
+    Vertices are numbered over all types. With fan-out f, a vertex v that is expected d(v) times
+    draws each of its in-neighbours d(v) min(1, f / degree(v)) times.
+    """
     from . import _kernels
 
     numbering = Numbering(graph.num_nodes_by_type)
@@ -127,11 +132,12 @@ def _fewest(
             left = vertices_within(
                 graph, start, hops, without=ids[torch.from_numpy(rank < count)]
             ).ids
+            # Also those that only dropped vertices led to.
             lost.append(ids[~torch.isin(ids, left)].sort().values)
         return lost
 
-    # Dropping ``excess`` vertices always fits, and takes with it those that only they led to. Often
-    # fewer do: halve between that and none.
+    # Dropping the ``excess`` lowest is always enough. Often fewer are, as others go with them:
+    # bisect between that and none.
     best = without(excess)
     fits = excess
     too_few = 0

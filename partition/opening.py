@@ -23,18 +23,17 @@ from .source import locate_source, open_source
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Part:
-    """One part of a partition; all its ids are local, ``global_ids`` maps them to the whole graph.
+    """One part of a partition; its ids are local, ``global_ids`` maps them to the whole graph.
 
     Attributes:
-        graph: The part's vertices and their in-edges, with fields; those of vertices at the last
-            hop are not there. Of a graph with one vertex and one edge type the vertex fields
-            ``in_degrees`` and ``out_degrees`` are degrees in the whole graph; ``self_loops``, there
-            where the graph has any, says how many of the edges that they count are self-loops.
+        graph: The part's vertices, their in-edges except those of the last hop, and fields. With
+            one vertex and one edge type, the vertex fields ``in_degrees`` and ``out_degrees`` are
+            degrees in the whole graph; ``self_loops``, present if the graph has any, says how many
+            of the edges that they count are self-loops.
         train: Local ids of its training vertices (of ``train_type``), ascending, int64. Their whole
             neighbourhood of ``hops`` hops is in the part, except where a limit on replication left
             vertices out.
-        val: Local ids of the validation vertices that are its to evaluate; each is in at most one
-            part's.
+        val: Local ids of the validation vertices that this part evaluates; no other part does.
         test: The same for test vertices.
         index: The part's number; ``manifest`` and ``folder`` are those of all parts.
     """
@@ -54,7 +53,7 @@ class Part:
 
     @property
     def hops(self) -> int:
-        """In-neighbours of up to so many hops are in the part."""
+        """Number of hops of in-neighbours that are in the part."""
         return self.manifest.hops
 
     @property
@@ -64,8 +63,7 @@ class Part:
 
     @property
     def global_ids(self) -> Tensor:
-        """The vertices' ids in the whole graph, where they are of one type, shape ``(num_nodes,)``,
-        int64."""
+        """The vertices' ids in the whole graph, shape ``(num_nodes,)``, int64; for one type."""
         return self.global_ids_of(self.graph.only_node_type)
 
     def global_ids_of(self, node_type: str) -> Tensor:
@@ -75,8 +73,10 @@ class Part:
 
     @property
     def global_edge_ids(self) -> Tensor:
-        """The edges' ids in the whole graph, where they are of one type, shape ``(num_edges,)``,
-        int32 where they fit."""
+        """The edges' ids in the whole graph, shape ``(num_edges,)``; for one type.
+
+        int32 where they fit.
+        """
         ids: Tensor = self.graph.edata["global_ids"]
         return ids
 
@@ -87,8 +87,10 @@ class Part:
 
     @property
     def hop_ends(self) -> tuple[int, ...]:
-        """Vertices ``[0, hop_ends[h])``, of one type, are those within ``h`` hops; ``hops + 1``
-        numbers."""
+        """Vertices ``[0, hop_ends[h])`` are those within ``h`` hops; for one type.
+
+        ``hops + 1`` numbers.
+        """
         return self.hop_ends_of(self.graph.only_node_type)
 
     def hop_ends_of(self, node_type: str) -> tuple[int, ...]:
@@ -97,8 +99,7 @@ class Part:
         return entry.ends_by_type.get(node_type, entry.hop_ends)
 
     def open_source(self) -> Graph:
-        """Open the whole graph; FormatError if it is gone, is another one by now, or was never in a
-        folder."""
+        """Open the whole graph; FormatError if it is gone, changed, or was never in a folder."""
         if self.manifest.source is None:
             raise FormatError(
                 f"{self.folder}: the whole graph must be in a folder that write_partition was "
@@ -116,21 +117,20 @@ class Part:
 def open_partition(
     out: str | os.PathLike[str], rank: int, *, world_size: int | None = None, verify: bool = False
 ) -> Part:
-    """Open the part of one process, in milliseconds; arrays are mapped and read when they are
-    touched.
+    """Open the part of one process, in milliseconds; arrays are mapped, and read when touched.
 
     Args:
-        out: Folder that :func:`~pagraph.partition.write_partition` wrote; of the parts only this
-            one must be there.
+        out: Folder that :func:`~pagraph.partition.write_partition` wrote; other parts may be
+            missing.
         rank: Number of the part.
-        world_size: Number of processes, which must be that of parts. Default: not compared.
+        world_size: Number of processes, which must be the number of parts. Default: not compared.
         verify: Read everything once: compare the checksums and check every id.
 
     Raises:
-        TypeError: ``rank`` is no integer.
+        TypeError: ``rank`` is not an integer.
         FileNotFoundError, NotADirectoryError: There is no such folder.
         FormatError: It holds no partition, an unfinished one, or the part is missing or damaged.
-        ValueError: ``rank`` or ``world_size`` does not go with the number of parts.
+        ValueError: ``rank`` or ``world_size`` does not match the number of parts.
 
     Example:
         >>> import tempfile
@@ -161,6 +161,7 @@ def open_partition(
 def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
     """Read the manifest of a partition folder; raises as :func:`open_partition`."""
     path = existing_folder(out, name="out")
+    # Both forms are folders of parts: say which function reads the other.
     if is_pagraph_partition(path) and not (path / MANIFEST).is_file():
         rule = (
             "out must be written by write_partition, not in PaGraph's form, which "
@@ -174,15 +175,17 @@ def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
 
 def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool = False) -> Part:
     """Open a part without the fields that it refers to; FormatError if it is missing or damaged."""
-    folder, entry = part_folder(out, part), manifest.folders[part]
+    folder = part_folder(out, part)
+    entry = manifest.folders[part]
     if not folder.is_dir():
         raise FormatError(f"{folder} is missing, and {out / MANIFEST} names it")
-    check_inside(out, folder)
+    check_inside(out, folder)  # a link may lead out of a folder from elsewhere
     path = folder / MANIFEST
     if not path.is_file():
         raise FormatError(f"{path} is missing")
     # Parts of several partitions look alike: only the digest tells that one was mixed in.
-    if (got := file_digest(path)) != entry.sha256:
+    got = file_digest(path)
+    if got != entry.sha256:
         want = entry.sha256[:16]
         raise FormatError(
             f"{path} must be the one written with the partition, of SHA-256 {want}..., got "
@@ -193,6 +196,7 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
     if verify:
         for array in entry.splits.values():
             check_sum(folder, array)
+    # Lists hold ids of the type that is trained on; with one type `ends_by_type` is empty.
     num_listed = entry.ends_by_type.get(manifest.train_type, entry.hop_ends)[-1]
     train, val, test = (_open_list(folder, entry, name, num_listed) for name in SPLITS)
     return Part(graph, train, val, test, part, manifest, out)
@@ -211,6 +215,7 @@ def _check_counts(
         raise FormatError(
             f"{folder} must hold {want} as the partition's manifest says, got {graph}"
         )
+    # Fields of edges lie by position; other ids would take the wrong rows.
     if any(graph.csc_of(edge_type).edge_ids is not None for edge_type in graph.edge_types):
         raise FormatError(f"{folder} must number its edges by position, got edge_ids")
     own = [("vertices", graph.node_fields(name), [torch.int64]) for name in graph.node_types]
@@ -226,15 +231,17 @@ def _check_counts(
 
 def _open_list(folder: Path, entry: PartEntry, name: str, num_nodes: int) -> Tensor:
     ids = open_array(folder, entry.splits[name])
+    # Also without `verify`: lists are short, and index everything else.
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_nodes):
         raise FormatError(f"{folder / entry.splits[name].file} must hold ids in [0, {num_nodes})")
     return ids
 
 
 def _attach_referenced(part: Part, *, verify: bool) -> None:
-    """Attach fields that parts refer to: the source's mapped files, of which a machine's processes
-    share one copy."""
-    manifest, out = part.manifest, part.folder
+    """Attach the fields that parts refer to, as rows of the source's mapped files."""
+    # A machine's processes share one copy of the files in the page cache.
+    manifest = part.manifest
+    out = part.folder
     if manifest.source is None or not any(manifest.source.arrays):
         return
     folder = locate_source(manifest.source, out)

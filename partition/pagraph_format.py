@@ -1,5 +1,4 @@
-"""PaGraph's own partition format, ``subadj_<i>.npz`` and three more: written, opened, and read as a
-partition.
+"""PaGraph's own partition format: written, opened, and read as a partition.
 
 For part ``i``, whose local ids ascend with the global ids:
 
@@ -74,8 +73,8 @@ def write_pagraph_partition(
 ) -> None:
     """Write a partition as PaGraph does, whole or not at all.
 
-    A training vertex without edges stays one; PaGraph's partitioners put the part's first vertex in
-    its place.
+    Training vertices without edges are kept; PaGraph's partitioners put the part's first vertex in
+    their place.
 
     Args:
         partition: The partition; its graph has the field ``label``.
@@ -116,8 +115,10 @@ def _write_part(
 ) -> None:
     import scipy.sparse
 
+    # Ours lie hop by hop, PaGraph's by global id.
     ids, places = structure.vertices.ids.sort()
     adjacency = _adjacency_of(structure, places)
+    # Uncompressed, as PaGraph's: each process loads a part at its start.
     scipy.sparse.save_npz(_file(folder, "subadj", part), adjacency, compressed=False)
     np.save(_file(folder, "sub_trainid", part), torch.searchsorted(ids, train).numpy())
     np.save(_file(folder, "sub_train2fullid", part), ids.numpy())
@@ -125,8 +126,10 @@ def _write_part(
 
 
 def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
-    """A part as CSR of ones, ``[source, destination]``, parallel edges merged; vertex ``i`` is
-    local ``places[i]``."""
+    """A part as CSR of ones, ``[source, destination]``, parallel edges merged.
+
+    Its vertex ``i`` is the structure's ``places[i]``.
+    """
     import scipy.sparse
 
     new_ids = torch.empty_like(places)
@@ -137,14 +140,15 @@ def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
     )
     ones = np.ones(len(ends[0]), dtype=np.uint8)
     adjacency = scipy.sparse.coo_matrix((ones, ends), shape=(len(places), len(places))).tocsr()
+    # tocsr added parallel edges up, and a uint8 of 256 of them is 0.
     adjacency.data[:] = 1
     return adjacency
 
 
 def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart:
-    """Open one part of a folder in PaGraph's form; nothing else than its four files is needed.
+    """Open one part of a folder in PaGraph's form; only its four files are needed.
 
-    A training vertex that is listed twice, as PaGraph's partitioners do, is there once.
+    A training vertex that is listed twice, as PaGraph's partitioners do, appears once.
 
     Args:
         folder: Folder that :func:`write_pagraph_partition` or PaGraph wrote.
@@ -153,7 +157,7 @@ def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart
     Raises:
         FileNotFoundError: There is no such folder.
         FormatError: It is not of that form, unfinished, or the part is missing or damaged.
-        ValueError: ``index`` does not go with the number of parts.
+        ValueError: ``index`` does not match the number of parts.
     """
     path = Path(folder)
     num_parts = count_parts(path)
@@ -161,26 +165,28 @@ def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart
         raise ValueError(
             f"index must be in [0, {num_parts}), the number of parts in {folder}, got {index}"
         )
-    files = [
-        _file(path, name, index)
-        for name in ("subadj", "sub_train2fullid", "sub_trainid", "sub_label")
-    ]
-    for file in files:
+    adjacency_file = _file(path, "subadj", index)
+    ids_file = _file(path, "sub_train2fullid", index)
+    train_file = _file(path, "sub_trainid", index)
+    label_file = _file(path, "sub_label", index)
+    for file in (adjacency_file, ids_file, train_file, label_file):
         check_inside(path, file)
-    adjacency = load_sparse(files[0])
+    adjacency = load_sparse(adjacency_file)
     num_nodes = adjacency.shape[0]
     if num_nodes != adjacency.shape[1]:
-        raise FormatError(f"{files[0]} must be square, got shape {tuple(adjacency.shape)}")
-    global_ids = _ids(files[1], num_nodes, None)
+        raise FormatError(f"{adjacency_file} must be square, got shape {tuple(adjacency.shape)}")
+    global_ids = _ids(ids_file, num_nodes, None)
     if len(global_ids) and (int(global_ids.min()) < 0 or len(np.unique(global_ids)) < num_nodes):
         raise FormatError(
-            f"{files[1]} must hold distinct ids from 0 on, got repeated or negative ones"
+            f"{ids_file} must hold distinct ids from 0 on, got repeated or negative ones"
         )
-    listed, labels = _ids(files[2], None, num_nodes), _array(files[3])
+    listed = _ids(train_file, None, num_nodes)
+    labels = _array(label_file)
     if labels.shape[:1] != listed.shape:
         raise FormatError(
-            f"{files[3]} must have {len(listed)} rows, got shape {list(labels.shape)}"
+            f"{label_file} must have {len(listed)} rows, got shape {list(labels.shape)}"
         )
+    # Sorted, each once, with the row of its first label.
     train, rows = np.unique(listed.numpy(), return_index=True)
     graph = Graph.from_scipy(adjacency, ndata={"global_ids": global_ids})
     return PagraphPart(
@@ -219,15 +225,11 @@ def _array(file: Path) -> Tensor:
 
 
 def _ids(file: Path, count: int | None, limit: int | None) -> Tensor:
-    """1-D integers as int64: ``count`` of them if that is known, below ``limit`` if there is
-    one."""
+    """1-D integers as int64, checked to be ``count`` and below ``limit`` unless these are None."""
     found = _array(file)
-    if (
-        found.dim() != 1
-        or found.dtype.is_floating_point
-        or found.dtype.is_complex
-        or found.dtype == torch.bool
-    ):
+    dtype = found.dtype
+    are_integers = not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+    if found.dim() != 1 or not are_integers:
         raise FormatError(
             f"{file} must hold a list of integers, got {found.dtype} of shape {list(found.shape)}"
         )
@@ -244,14 +246,15 @@ def _ids(file: Path, count: int | None, limit: int | None) -> Tensor:
 def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None = None) -> Partition:
     """Read a folder in PaGraph's form as a partition, compared with the graph edge by edge.
 
-    ``hops`` is the most that a part holds; vertices that a part does without are its ``dropped``.
+    ``hops`` is that of the deepest part; vertices that a part does without are its ``dropped``.
     PaGraph's partitioners lose training vertices without edges and list a part's first vertex
-    instead: such a vertex is taken out where it is no training vertex of the graph, or where
-    another part has it. One part at a time is in memory.
+    instead. Such a vertex is taken out if it is not a training vertex of the graph, or if another
+    part has it. One part at a time is in memory.
 
     Args:
         folder: Folder that PaGraph or :func:`~pagraph.partition.write_pagraph_partition` wrote.
-        graph: The graph that was divided. Default: that in the folder above, where PaGraph has it.
+        graph: The graph that was divided. Default: the one in the parent folder, where PaGraph has
+            it.
 
     Raises:
         FileNotFoundError: There is no such folder.
@@ -273,7 +276,8 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
     if not whole.is_homogeneous:
         raise ValueError(f"graph must have one vertex type and one edge type, got {whole}")
     whole.csc.validate()
-    claims, hops = [], 1
+    claims = []
+    hops = 1
     for index in range(num_parts):
         part = open_pagraph_part(path, index)
         _check_ids(path, part, whole)
@@ -286,6 +290,7 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
                 f"{path}: part {index} must have training vertices of its own, got none"
             )
     dropped = []
+    # Opened again: only now the training vertices and hops are known.
     for index, train in enumerate(kept):
         part = open_pagraph_part(path, index)
         # What a part does without, although its training vertices reach it.
@@ -294,20 +299,22 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
         _check_edges(path, part, whole, vertices_within(whole, train, hops, without=without))
         dropped.append(without)
     ids, order = torch.cat(kept).sort()
-    parts = torch.cat(
-        [
-            torch.full((len(train),), i, dtype=torch.int32, device="cpu")
-            for i, train in enumerate(kept)
-        ]
-    )[order]
+    sizes = torch.tensor([len(train) for train in kept], device="cpu")
+    numbers = torch.arange(num_parts, dtype=torch.int32, device="cpu")
+    parts = numbers.repeat_interleave(sizes)[order]
     lacking = tuple(dropped) if any(map(len, dropped)) else None
     return Partition(whole, ids, parts, num_parts, hops, "imported", dropped=lacking)
 
 
 @dataclass(frozen=True, eq=False)
 class _Claim:
-    """Training vertices that a part lists; ``first``: its first vertex, if that is listed, which
-    may stand for others; ``complete``: whether all in-neighbours of that are in the part."""
+    """Training vertices that a part lists.
+
+    Attributes:
+        train: Their ids in the whole graph.
+        first: The part's first vertex if it is listed, which may stand for others; else empty.
+        complete: Whether all in-neighbours of that vertex are in the part.
+    """
 
     train: Tensor
     first: Tensor
@@ -318,16 +325,15 @@ class _Claim:
         train = part.global_ids[part.train]
         if not len(part.train) or int(part.train[0]) != 0:
             return cls(train, train[:0], True)
-        return cls(
-            train,
-            train[:1],
-            _distinct_sources(part.graph, 0) == _distinct_sources(graph, int(train[0])),
-        )
+        # The form merges parallel edges, so sources are compared, and not in-degrees.
+        own = _distinct_sources(part.graph, 0)
+        return cls(train, train[:1], own == _distinct_sources(graph, int(train[0])))
 
 
 def _distinct_sources(graph: Graph, vertex: int) -> int:
     csc = graph.csc
-    return len(set(csc.indices[int(csc.indptr[vertex]) : int(csc.indptr[vertex + 1])].tolist()))
+    edges = slice(int(csc.indptr[vertex]), int(csc.indptr[vertex + 1]))
+    return len(set(csc.indices[edges].tolist()))
 
 
 def _check_ids(path: Path, part: PagraphPart, graph: Graph) -> None:
@@ -342,23 +348,28 @@ def _check_ids(path: Path, part: PagraphPart, graph: Graph) -> None:
 
 
 def _depth(part: PagraphPart) -> int:
-    """Hops of in-edges that the part holds: one more than the furthest vertex has that has any."""
+    """Hops of in-edges that the part holds: one more than the furthest vertex with any is away."""
     found = vertices_within(part.graph, part.train, MAX_HOPS)
     has_edges = part.graph.in_degrees()[found.ids] > 0
     last = int(has_edges.nonzero().max()) if bool(has_edges.any()) else -1
+    # Hop h ends at or before `last` for every h below that of `last`.
     return sum(end <= last for end in found.hop_ends) + 1
 
 
 def _settle(claims: list[_Claim], graph: Graph) -> list[Tensor]:
-    """Ids of each part's training vertices, ascending, without first vertices that stand for
-    others."""
+    """Ids of each part's training vertices, ascending, without stand-ins."""
     mask = mask_of(graph.ndata, "train_mask")
     listed = torch.bincount(torch.cat([claim.train for claim in claims]), minlength=graph.num_nodes)
     kept = [claim.train.sort().values for claim in claims]
-    # Of several parts that list a vertex, one with all its in-neighbours keeps it.
+    # Incomplete claims give way first: of several parts that list a vertex, one with all its
+    # in-neighbours keeps it.
     for index in sorted(range(len(claims)), key=lambda i: claims[i].complete):
         first = claims[index].first
-        if len(first) and (int(listed[first]) > 1 or (mask is not None and not bool(mask[first]))):
+        if not len(first):
+            continue
+        is_doubled = int(listed[first]) > 1
+        is_untrained = mask is not None and not bool(mask[first])
+        if is_doubled or is_untrained:
             listed[first] -= 1
             kept[index] = kept[index][kept[index] != first]
     if bool((listed > 1).any()):

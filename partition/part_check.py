@@ -17,8 +17,8 @@ from .manifest import SPLITS
 from .opening import Part
 from .partition import LEFT_OUT, UNREACHED, of_type
 
-# Edges and bytes of rows that are in memory at a time, so that a part need not fit into it: 2 M
-# edges take 32 MiB with their ids; fields are read in the blocks that they are written in.
+# Edges and bytes of rows that are compared at a time, so that a part need not fit into memory: 2 M
+# edges take 32 MiB with their ids; fields are read in blocks of the size they are written in.
 _EDGES_AT_ONCE = 2**21
 _BYTES_AT_ONCE = 16 * 2**20
 
@@ -39,8 +39,8 @@ class Finding:
 
 
 def check_part(part: Part, whole: Graph) -> Iterator[Finding]:
-    """Yield the findings of a part. Each check relies on those before it, so the first one that
-    finds anything is the last."""
+    """Yield the findings of a part, up to the first check that finds anything."""
+    # Each check relies on the ones before: ids that are wrong would make every edge wrong.
     for check, messages in (
         ("vertices", _check_vertices(part, whole)),
         ("edges", _check_edges(part, whole)),
@@ -59,6 +59,7 @@ def _check_vertices(part: Part, whole: Graph) -> Iterator[str]:
 
 
 def _wrong_ids(part: Part, whole: Graph) -> str | None:
+    # The range first: ids are indices below.
     for node_type in whole.node_types:
         ids = part.global_ids_of(node_type)
         name = f"global_ids{of_type(whole, node_type)}"
@@ -91,10 +92,10 @@ def _wrong_seeds(part: Part) -> str | None:
 
 
 def _wrong_hops(part: Part, whole: Graph) -> str | None:
-    """Follow the source's edges from the seeds, through the part's vertices alone. By type, not on
-    the graph with all types merged, which would be a copy of all edges."""
+    """Follow the source's edges from the seeds, through the part's vertices alone."""
     from . import _kernels
 
+    # By type: the graph with all types merged would be a copy of all edges.
     hop_of = {}
     ring = {}
     for name in whole.node_types:
@@ -133,8 +134,8 @@ def _first_difference(want: Tensor, got: Tensor) -> int | None:
 
 
 def _check_edges(part: Part, whole: Graph) -> Iterator[str]:
-    """Compare the in-edges of all vertices but those of the last hop, in their order, parallel ones
-    too; then the counts of those that the part does without."""
+    """Compare the in-edges of the inner vertices in order, then the counts of missing ones."""
+    # One table for all runs and types: it also marks the dropped vertices that were counted.
     local = local_ids(whole, {name: part.global_ids_of(name) for name in whole.node_types})
     missing = 0
     dropped = 0
@@ -172,13 +173,13 @@ def _check_edges(part: Part, whole: Graph) -> Iterator[str]:
 
 
 def _runs(ids: Tensor, csc: CSC) -> Iterator[tuple[int, int]]:
-    """Runs of ``ids`` with at most two million in-edges together, or of one vertex."""
+    """Runs of ``ids`` with at most two million in-edges together, or of a single vertex."""
     ends = (csc.indptr[ids + 1].long() - csc.indptr[ids].long()).cumsum(0)
     begin = 0
     while begin < len(ids):
         before = int(ends[begin - 1]) if begin else 0
         end = int(torch.searchsorted(ends, before + _EDGES_AT_ONCE, right=True))
-        end = max(begin + 1, end)
+        end = max(begin + 1, end)  # a vertex with more in-edges than that
         yield begin, end
         begin = end
 
@@ -186,8 +187,10 @@ def _runs(ids: Tensor, csc: CSC) -> Iterator[tuple[int, int]]:
 def _wrong_edge(
     part: Part, edge_type: EdgeType, begin: int, end: int, sources: Tensor, edge_ids: Tensor
 ) -> str | None:
-    """The first fault in the in-edges of vertices ``begin`` to ``end``, which are as many as
-    wanted: local ids of their ``sources``, and ``edge_ids``."""
+    """The first fault in the in-edges of vertices ``begin`` to ``end``; their number is right.
+
+    ``sources`` are the local ids and ``edge_ids`` the ids that they must have.
+    """
     csc = part.graph.csc_of(edge_type)
     first = int(csc.indptr[begin])
     edges = slice(first, first + len(sources))
@@ -197,6 +200,7 @@ def _wrong_edge(
     got = csc.indices[edges]
     at = _first_difference(want, got)
     if at is not None:
+        # Messages speak of the source's ids, which its owner knows.
         want = names[want.long()]
         got = names[got.long()]
     else:
@@ -258,7 +262,7 @@ def _difference(want: Tensor | SelectedRows | None, got: FieldValue | None) -> s
         rule = f"must be {want.dtype} of shape {list(want.shape)}"
         return f"{rule}, got {rows.dtype} of shape {list(rows.shape)}"
     row_bytes = rows[:1].numel() * rows.element_size()
-    step = max(1, _BYTES_AT_ONCE // max(1, row_bytes))
+    step = max(1, _BYTES_AT_ONCE // max(1, row_bytes))  # rows of no columns have 0 bytes
     for begin in range(0, len(rows), step):
         some = slice(begin, begin + step)
         different = (_bits(want[some]) != _bits(rows[some])).any(1)
@@ -269,5 +273,6 @@ def _difference(want: Tensor | SelectedRows | None, got: FieldValue | None) -> s
 
 
 def _bits(rows: Tensor) -> Tensor:
-    """Bytes of each row: NaN equals itself."""
+    """Bytes of each row."""
+    # As bytes NaN equals itself, and -0.0 is not 0.0.
     return rows.contiguous().reshape(len(rows), math.prod(rows.shape[1:])).view(torch.uint8)

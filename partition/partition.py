@@ -1,5 +1,4 @@
-"""Partition of a graph: the part of each training vertex, and the L-hop in-neighbourhood (halo)
-each part holds."""
+"""Partition of a graph: the part of each training vertex, and the halo that each part holds."""
 
 from __future__ import annotations
 
@@ -24,11 +23,12 @@ LEFT_OUT = 254
 
 @dataclass(frozen=True)
 class Numbering:
-    """Numbers a graph's vertices over all types, one type after another; with a single type these
-    are the ids.
+    """Numbers a graph's vertices over all types, one type after another.
+
+    With a single type the numbers are the ids.
 
     Attributes:
-        num_nodes: Vertex type to how many there are, in the order of the types.
+        num_nodes: Vertex type to its number of vertices, in the order of the types.
 
     Example:
         >>> numbering = Numbering({"paper": 3, "author": 2})
@@ -52,7 +52,7 @@ class Numbering:
 
     def split(self, numbers: Tensor) -> dict[str, Tensor]:
         """Ids of the numbered vertices of each type, in their order."""
-        if len(self.num_nodes) == 1:
+        if len(self.num_nodes) == 1:  # no copy
             return dict.fromkeys(self.num_nodes, numbers)
         return {
             name: numbers[places] - self.begin(name)
@@ -70,7 +70,7 @@ class Numbering:
 
 
 def of_type(graph: Graph, name: str | EdgeType) -> str:
-    """The words " of type ..." for messages about a graph with several types, else no words."""
+    """The words " of type ..." for messages about a graph with several types, else ""."""
     if graph.is_homogeneous:
         return ""
     text = name if isinstance(name, str) else "/".join(name)
@@ -91,18 +91,17 @@ def merged_bytes(graph: Graph) -> int:
     return merged_dtype(graph).itemsize * (graph.num_nodes + 1 + graph.num_edges)
 
 
-# By graph, so that dividing, limiting, describing and writing one make a single copy. Weak keys: it
-# goes with the graph.
+# One copy for dividing, limiting, describing and writing a graph. Weak keys: it goes with the
+# graph. Two threads may both make it, and one of the equal copies is kept.
 _merged: WeakKeyDictionary[Graph, Graph] = WeakKeyDictionary()
 
 
 def merged(graph: Graph) -> Graph:
-    """A graph of one type with the in-edges of all types under one :class:`Numbering`, without
-    fields and edge ids.
+    """A graph of one type with the in-edges of all types, in one :class:`Numbering`.
 
-    This is the graph itself if it has one vertex type and one edge type. Otherwise it is a copy of
-    4 bytes an edge and vertex (8 from 2**31 on), made once and kept as long as the graph. A row has
-    the edges of the first type first.
+    It has no fields and no edge ids. This is the graph itself if it has one vertex type and one
+    edge type. Otherwise it is a copy of 4 bytes an edge and vertex (8 from 2**31 on), made once and
+    kept as long as the graph. Rows have the edges of the first type first.
 
     Raises:
         ValueError: An id is out of range.
@@ -164,13 +163,13 @@ class PartVertices:
         return self.hop_ends[-2] if len(self.hop_ends) > 1 else self.num_seeds
 
     def by_type(self, numbering: Numbering) -> dict[str, PartVertices]:
-        """The vertices of each type, ``ids`` being numbers over all types and those of the result
-        within the type."""
+        """The vertices of each type; here ``ids`` are numbers over all types, there within one."""
         if len(numbering.num_nodes) == 1:
             return dict.fromkeys(numbering.num_nodes, self)
         hop_ends = torch.tensor(self.hop_ends, device="cpu")
         found = {}
         for name, places in numbering.places(self.ids).items():
+            # Places ascend: a type's vertices within h hops are those at places below hop_ends[h].
             ends = torch.searchsorted(places, hop_ends).tolist()
             found[name] = PartVertices(self.ids[places] - numbering.begin(name), tuple(ends))
         return found
@@ -179,11 +178,10 @@ class PartVertices:
 def vertices_within(
     graph: Graph, seeds: Tensor, hops: int, *, without: Tensor | None = None
 ) -> PartVertices:
-    """L-hop in-neighbourhood of seeds: the seeds and all that they reach against the edges'
-    direction.
+    """L-hop in-neighbourhood of seeds: all that they reach against the edges, and the seeds.
 
-    Takes one byte a vertex on top of the graph, and reads each in-edge at most once, so the graph
-    may be mapped.
+    Takes one byte a vertex in addition to the graph, and reads each in-edge at most once, so the
+    graph may be mapped.
 
     Args:
         graph: One vertex type and one edge type.
@@ -197,14 +195,15 @@ def vertices_within(
     hop_of = torch.full((csc.num_dst,), UNREACHED, dtype=torch.uint8, device="cpu")
     if without is not None:
         hop_of[without] = LEFT_OUT
-    hop_of[seeds] = 0  # after ``without``, which seeds take precedence over
+    hop_of[seeds] = 0  # after ``without``: seeds are never left out
     found = [seeds]
     ends = [len(seeds)]
     for hop in range(1, hops + 1):
         count = _kernels.mark_sources(
             csc.indptr.numpy(), csc.indices.numpy(), found[-1].numpy(), hop, hop_of.numpy()
         )
-        # The scan also sorts a hop by id. It is a pass over all vertices: skip it for empty hops.
+        # The scan also sorts a hop by id. It is a pass over all vertices, so an empty hop, and all
+        # later ones are empty too, does without.
         ring = (hop_of == hop).nonzero().squeeze(1) if count else seeds[:0]
         found.append(ring)
         ends.append(ends[-1] + count)
@@ -213,29 +212,31 @@ def vertices_within(
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Assignment of a graph's training vertices to parts; each part also holds what its own reach
-    in ``hops`` hops.
+    """Assignment of a graph's training vertices to parts.
+
+    Each part also holds what its training vertices reach in ``hops`` hops.
 
     Attributes:
         graph: The whole graph.
         train: Ids of the training vertices, which are of one type, ascending, shape ``(n,)``,
             int64.
         parts: The part of each of them, shape ``(n,)``, int32, in ``[0, num_parts)``.
-        hops: In-neighbours of up to so many hops go with the training vertices.
+        hops: Number of hops of in-neighbours that go with the training vertices.
         method: The name of the method that divided them.
         evaluation: The part of every vertex of ``evaluated``, int32; None where parts are for
             training only.
         evaluated: Ids of the validation and test vertices whose neighbourhoods parts hold as well,
             ascending, int64.
-        dropped: For each part the ids of halo vertices that it does without (int64, ascending), of
-            several types their numbers over all types; None: it lacks none.
-        lost: Share of the neighbours that training would draw that parts do without; None where
-            there is no limit.
-        node_type: Type of the training and evaluated vertices; None: the only one.
+        dropped: For each part the ids of the halo vertices that it does without (int64, ascending);
+            for several types, their numbers over all types. None if parts are complete.
+        lost: Share of the neighbours that training would draw but parts do not hold; None without a
+            limit.
+        node_type: Type of the training and evaluated vertices; None for the only one.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
-        >>> partition = Partition(graph, torch.tensor([1, 3]), torch.tensor([0, 1], dtype=torch.int32), 2, 1, "hash")
+        >>> parts = torch.tensor([0, 1], dtype=torch.int32)
+        >>> partition = Partition(graph, torch.tensor([1, 3]), parts, 2, 1, "hash")
         >>> [partition.vertices(part).ids.tolist() for part in range(2)]
         [[1, 0], [3, 2]]
     """
@@ -277,15 +278,17 @@ class Partition:
         return chosen
 
     def seeds_of(self, part: int) -> Tensor:
-        """Vertices whose whole neighbourhood the part holds, trained on or ``evaluated``: their
-        numbers over all types, ascending, int64."""
+        """Vertices whose whole neighbourhood the part holds, trained on or ``evaluated``.
+
+        Returns:
+            Their numbers over all types, ascending, int64.
+        """
         seeds = self.train_of(part)
         if self.evaluated is not None:
             seeds = torch.unique(torch.cat([seeds, self.evaluated[self.evaluation == part]]))
         return seeds + self.numbering.begin(self.train_type)
 
     def vertices(self, part: int) -> PartVertices:
-        """Vertices of a part, by their numbers over all types: its seeds, then their in-neighbours
-        hop by hop."""
+        """Vertices of a part by their numbers over all types: seeds, then hop after hop."""
         without = None if self.dropped is None else self.dropped[part]
         return vertices_within(self.merged, self.seeds_of(part), self.hops, without=without)

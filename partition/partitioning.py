@@ -23,8 +23,7 @@ _EVALUATION = ("source", "parts")
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionOptions:
-    """Options of :func:`partition_graph`, where they are explained; ``pagraph partition`` takes its
-    own from here.
+    """Options of :func:`partition_graph`, which explains them, and of ``pagraph partition``.
 
     Raises:
         ValueError: An option breaks its rule.
@@ -60,6 +59,7 @@ class PartitionOptions:
         },
     )
 
+    # Made before a graph is opened, which may take minutes: what needs none is checked here.
     def __post_init__(self) -> None:
         resolve_method(self.method)
         as_integer("num_parts", self.num_parts, least=1)
@@ -79,19 +79,20 @@ class PartitionOptions:
                 f"num_parts must be at most the number of training vertices {num_train:,}, {got}"
             )
         least = num_train / graph.num_nodes
-        # NaN is not either.
+        # "not >=" and not "<": NaN is refused, too.
         if self.max_replication is not None and not self.max_replication >= least:
             got = f"got {self.max_replication}"
             raise ValueError(
                 f"max_replication must be at least {least:.4g}, the share of training vertices, "
                 f"{got}"
             )
-        if self.evaluation == "parts" and not bool(
-            _evaluated(graph, train_type(graph, self.node_type)).any()
-        ):
-            raise ValueError(
-                "evaluation must be source for a graph without val_mask and test_mask, got parts"
-            )
+        if self.evaluation == "parts":
+            evaluated = _evaluated(graph, train_type(graph, self.node_type))
+            if not bool(evaluated.any()):
+                raise ValueError(
+                    "evaluation must be source for a graph without val_mask and test_mask, got "
+                    "parts"
+                )
 
 
 def partition_graph(
@@ -129,11 +130,11 @@ def partition_graph(
             ``max_replication``. Default: 10.
         node_type: Type of the training vertices. Default: the only one, or the only one with a
             ``train_mask``.
-        progress: Called with the work done so far and the whole of it.
+        progress: Called with the work done so far and all of it.
 
     Raises:
-        TypeError: ``graph`` is none; ``num_parts``, ``hops``, ``seed`` are no integers, or
-            ``train`` holds none.
+        TypeError: ``graph`` is not a graph; ``num_parts``, ``hops`` or ``seed`` is not an integer,
+            or ``train`` does not hold integers.
         ValueError: An argument breaks its rule, or there are no training vertices.
     """
     if not isinstance(graph, Graph):
@@ -157,6 +158,7 @@ def partition_graph(
         node_type=node_type,
     )
     options.check_graph(graph, len(ids))
+    # Methods see one type; ids are checked here, as the kernels of some do not.
     whole = merged(graph)
     whole.csc.validate()
     numbers = ids + Numbering(graph.num_nodes_by_type).begin(node_type)
@@ -164,6 +166,7 @@ def partition_graph(
     partition = Partition(graph, ids, parts, num_parts, hops, method, node_type=node_type)
     if evaluation == "parts":
         partition = _with_evaluation(partition)
+    # Last: the limit counts the evaluated vertices' neighbourhoods as well.
     if max_replication is not None:
         partition = limit_replication(partition, max_replication, fanout=fanout)
     return partition
@@ -171,7 +174,8 @@ def partition_graph(
 
 def _evaluated(graph: Graph, node_type: str) -> Tensor:
     """Mask of the validation and test vertices."""
-    fields, count = graph.node_fields(node_type), graph.num_nodes_of(node_type)
+    fields = graph.node_fields(node_type)
+    count = graph.num_nodes_of(node_type)
     evaluated = torch.zeros(count, dtype=torch.bool, device="cpu")
     for name in ("val_mask", "test_mask"):
         mask = mask_of(fields, name)
@@ -181,14 +185,14 @@ def _evaluated(graph: Graph, node_type: str) -> Tensor:
 
 
 def _with_evaluation(partition: Partition) -> Partition:
-    """Give each evaluated vertex a part: the one that trains on it, else the one where it brings
-    least; the others are divided evenly."""
+    """Give each evaluated vertex a part: the one that trains on it, else where it adds least."""
     name = partition.train_type
     evaluated = _evaluated(partition.graph, name).nonzero().squeeze(1)
     begin = partition.numbering.begin(name)
     part_of = torch.full((partition.graph.num_nodes_of(name),), -1, dtype=torch.int32, device="cpu")
     part_of[partition.train] = partition.parts
     others = evaluated[part_of[evaluated] < 0]
+    # A halo search that begins with the parts as they are, whatever method made them.
     search = HaloSearch(
         partition.merged.csc, partition.train + begin, partition.num_parts, partition.hops
     )
@@ -198,11 +202,12 @@ def _with_evaluation(partition: Partition) -> Partition:
 
 
 def train_type(graph: Graph, node_type: str | None = None, *, masked: bool = True) -> str:
-    """Type of the training vertices: ``node_type``, or the only type, or (``masked``) the only one
-    with a train_mask.
+    """Type of the training vertices.
+
+    ``node_type``, or else the only type, or with ``masked`` the only one with a train_mask.
 
     Raises:
-        ValueError: There is no such type; there are several, and none is named.
+        ValueError: There is no such type; there are several, and ``node_type`` is not given.
     """
     types = graph.node_types
     if node_type is not None:
@@ -221,16 +226,18 @@ def train_type(graph: Graph, node_type: str | None = None, *, masked: bool = Tru
 
 
 def train_ids(graph: Graph, train: Tensor | None = None, *, node_type: str | None = None) -> Tensor:
-    """Ids of the training vertices, ascending, int64: ``train`` (ids or a mask), or the field
-    ``train_mask``.
+    """Ids of the training vertices, ascending, int64.
+
+    From ``train``, ids or a mask, or else from the field ``train_mask``.
 
     Raises:
-        TypeError: ``train`` is no tensor, or holds neither integers nor booleans.
+        TypeError: ``train`` is not a tensor, or holds neither integers nor booleans.
         ValueError: A mask is missing or has another shape, an id is repeated or out of range, or
             nothing is selected; or as :func:`train_type`.
     """
     node_type = train_type(graph, node_type, masked=train is None)
-    fields, num_nodes = graph.node_fields(node_type), graph.num_nodes_of(node_type)
+    fields = graph.node_fields(node_type)
+    num_nodes = graph.num_nodes_of(node_type)
     if train is None:
         train = mask_of(fields, _MASK)
         if train is None:
@@ -248,7 +255,7 @@ def train_ids(graph: Graph, train: Tensor | None = None, *, node_type: str | Non
             )
         ids = train.nonzero().squeeze(1)
     else:
-        ids = torch.unique(train.long())
+        ids = torch.unique(train.long())  # sorted
         if train.dim() != 1 or len(ids) != len(train):
             raise ValueError(
                 f"train must be a list of distinct ids, got {len(ids)} in shape {list(train.shape)}"
@@ -271,6 +278,7 @@ def draw_train(
         raise ValueError(f"fraction must be in (0, 1], got {fraction}")
     num_nodes = graph.num_nodes_of(train_type(graph, node_type))
     count = max(1, round(num_nodes * fraction))
+    # torch takes seeds of 64 bits; any integer is one here.
     generator = torch.Generator().manual_seed(as_integer("seed", seed) % 2**64)
     order = torch.randperm(num_nodes, generator=generator, device="cpu")
     return order[:count].sort().values

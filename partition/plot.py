@@ -1,5 +1,4 @@
-"""Plots of partitions: the vertices of each part, or the replication of each method. Needs
-matplotlib."""
+"""Plots of partitions: vertices of each part, or replication of each method; need matplotlib."""
 
 from __future__ import annotations
 
@@ -14,16 +13,21 @@ from .report import PartitionReport
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 """Endings of the files that can be drawn."""
 
-_TRAIN, _EVALUATED = "#0072b2", "#00795a"
+# Colours of Okabe and Ito, which the colour-blind can tell apart; hops fade with distance.
+_TRAIN = "#0072b2"
+_EVALUATED = "#00795a"
 _HOPS = ("#d55e00", "#f0a35e", "#f7cfa6", "#fbe6d0")
-_MOST_HOPS = len(_HOPS)  # later ones are drawn as one
-_SPACED = 40  # parts: more bars than that touch each other
-_NUMBERED = 16  # parts: of more, not each has a number
+_MOST_HOPS = len(_HOPS)  # with more, the last colour is all the remaining hops
+# Parts from which bars touch: gaps of a pixel or two would flicker.
+_SPACED = 40
+# Parts up to which each has its number, below the axis and above its bar; more would overlap.
+_NUMBERED = 16
 
 
 def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Plot the vertices of each part: training vertices, and what each hop adds; ``path`` appears
-    whole or not at all.
+    """Plot the vertices of each part: training vertices, and what each hop adds.
+
+    ``path`` appears whole or not at all.
 
     Raises:
         ValueError: ``path`` does not end in ``.png``, ``.svg`` or ``.pdf``.
@@ -35,7 +39,7 @@ def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: s
 def save_comparison_plot(
     reports: Sequence[PartitionReport], path: str | os.PathLike[str], *, title: str = ""
 ) -> None:
-    """Plot the replication factor of methods that divide a graph into as many parts; errors as
+    """Plot the replication factor of methods with equal numbers of parts; raises as
     :func:`save_plot`."""
     _save(path, lambda: _comparison_figure(reports, title))
 
@@ -48,19 +52,21 @@ def _save(path: str | os.PathLike[str], draw: Any) -> None:
 def _parts_figure(report: PartitionReport, title: str) -> Any:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(min(14.0, 7.0 + 0.18 * report.num_parts), 5.2), layout="constrained")
+    # Wider with the parts, but not wider than a page can show.
+    inches = min(14.0, 7.0 + 0.18 * report.num_parts)
+    figure = Figure(figsize=(inches, 5.2), layout="constrained")
     axes = figure.subplots()
     places = range(report.num_parts)
+    width = 0.72 if report.num_parts <= _SPACED else 1.0
     below = [0] * report.num_parts
     for label, color, counts in _layers([report]):
         values = [counts(part) for part in report.parts]
-        width = 0.72 if report.num_parts <= _SPACED else 1.0
         axes.bar(places, values, width, bottom=below, color=color, label=label, zorder=3)
         below = [low + value for low, value in zip(below, values, strict=True)]
+    # The least that parts of equal size could hold.
     even = report.covered / report.num_parts
-    axes.axhline(
-        even, color=INK, lw=1.2, ls=(0, (5, 3)), label="all, if nothing were copied", zorder=4
-    )
+    dashes = (0, (5, 3))
+    axes.axhline(even, color=INK, lw=1.2, ls=dashes, label="all, if nothing were copied", zorder=4)
     if report.num_parts <= _NUMBERED:
         for place, value in enumerate(below):
             axes.text(place, value, _total(value), ha="center", va="bottom", fontsize=10)
@@ -70,6 +76,7 @@ def _parts_figure(report: PartitionReport, title: str) -> Any:
         ylim=(0, 1.06 * max(*below, even)),
         xlim=(-0.6, report.num_parts - 0.4),
     )
+    # Every n-th part, so that at most _NUMBERED have a tick.
     axes.set_xticks(places[:: -(-report.num_parts // _NUMBERED)])
     axes.yaxis.set_major_formatter(lambda value, _: short_count(value))
     axes.set_title(
@@ -96,14 +103,14 @@ def _comparison_figure(reports: Sequence[PartitionReport], title: str) -> Any:
         axes.barh(names, values, 0.66, left=begins, color=color, label=label, zorder=3)
         begins = [begin + value for begin, value in zip(begins, values, strict=True)]
     most = max(begins)
+    # White behind the words hides the grid; below the bars in z-order, should they meet.
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     for place, report in enumerate(order):
-        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-        axes.text(
-            begins[place] + 0.012 * most, place, _beside(report), va="center", bbox=ground, zorder=2
-        )
-    axes.invert_yaxis()
+        end = begins[place] + 0.012 * most
+        axes.text(end, place, _beside(report), va="center", bbox=ground, zorder=2)
+    axes.invert_yaxis()  # barh begins at the bottom, the best method belongs on top
     axes.set(
-        xlim=(0, 1.32 * most),
+        xlim=(0, 1.32 * most),  # room for the words beside the longest bar
         xlabel="replication factor: vertices of all parts / vertices of the graph",
     )
     _finish(figure, axes, title, f"{order[0].shape_text} by method", grid="x", step=1)
@@ -112,8 +119,11 @@ def _comparison_figure(reports: Sequence[PartitionReport], title: str) -> Any:
 
 def _beside(report: PartitionReport) -> str:
     words = f"{report.replication_factor:.2f}"
-    words += f", {report.lost:.0%} of neighbours lost" if report.lost else ""
-    return words if report.caches is None else f"{words}, hit rate {report.caches.hit_rate:.0%}"
+    if report.lost:
+        words += f", {report.lost:.0%} of neighbours lost"
+    if report.caches is not None:
+        words += f", hit rate {report.caches.hit_rate:.0%}"
+    return words
 
 
 def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
@@ -124,13 +134,9 @@ def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
     hops = max(report.hops for report in reports)
     shown = hops if hops <= _MOST_HOPS else _MOST_HOPS - 1
     for hop in range(shown):
-        layers.append(
-            (
-                f"found by hop {hop + 1}",
-                _HOPS[hop],
-                lambda part, hop=hop: sum(part.halo[hop : hop + 1]),
-            )
-        )
+        # A slice, not an index: reports may differ in hops. The default binds this pass's `hop`.
+        label = f"found by hop {hop + 1}"
+        layers.append((label, _HOPS[hop], lambda part, hop=hop: sum(part.halo[hop : hop + 1])))
     if shown < hops:
         text = f"found by hops {shown + 1} to {hops}"
         layers.append((text, _HOPS[shown], lambda part: sum(part.halo[shown:])))
@@ -138,17 +144,19 @@ def _layers(reports: Sequence[PartitionReport]) -> list[tuple[str, str, Any]]:
 
 
 def _finish(figure: Any, axes: Any, name: str, rest: str, *, grid: str, step: int) -> None:
-    """Title, grid, and a legend outside, as bars leave no free corner; ``step`` -1 lists the last
-    layer first."""
-    figure.suptitle(f"{name}: {rest}" if name else rest, weight="bold")
+    """Set title, grid and legend; ``step`` -1 lists the last layer first, as it is drawn on top."""
+    title = f"{name}: {rest}" if name else rest
+    figure.suptitle(title, weight="bold")
     axes.grid(axis=grid, color=RULE, lw=0.7)
     lighten(axes)
     axes.set_axisbelow(True)
     handles, labels = axes.get_legend_handles_labels()
+    # Outside: bars leave no free corner.
     place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
     axes.legend(handles[::step], labels[::step], frameon=False, **place)
 
 
 def _total(count: int) -> str:
-    """A count above a bar: three digits of large ones, so that those of neighbours do not touch."""
+    """A count above a bar."""
+    # Three digits of large ones: wider texts of neighbouring bars would touch.
     return f"{count:,}" if count < 10_000 else short_count(float(f"{count:.3g}"))

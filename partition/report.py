@@ -19,13 +19,13 @@ from .steps import MemoryUse
 
 @dataclass(frozen=True, eq=False)
 class CachesReport:
-    """Hit rates of one epoch: a cache of the same bytes for each part, and one for the whole graph.
+    """Hit rates of one epoch, of a cache for each part and of one as large for the whole graph.
 
     Attributes:
-        nbytes: Most bytes of each cache; None where no field is cached.
+        nbytes: Most bytes of each cache; None if no field is cached.
         whole: The cache of one process that trains on the whole graph.
         parts: The caches of the processes that train on the parts, with ids of the whole graph.
-        shared: Share of the vertices cached for any part that several parts cache; 0 where none is
+        shared: Share of the vertices cached for any part that several parts cache; 0 if none is
             cached.
         jaccard: Mean Jaccard index of the caches of two parts, over all pairs; None for one part.
     """
@@ -65,8 +65,13 @@ class CachesReport:
 
 
 def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None]:
-    """Share of the vertices of any set (ids without repeats) that several sets have, and the mean
-    Jaccard index of all pairs (0 for two empty sets), None for fewer than two sets.
+    """Share of the vertices in any set that several sets have, and the mean Jaccard index of pairs.
+
+    The index of two empty sets is 0, the mean of no pairs None.
+
+    Args:
+        sets: Ids without repeats.
+        num_nodes: Upper bound of the ids.
 
     Example:
         >>> overlap([torch.tensor([0, 1]), torch.tensor([1, 2, 3])], 4)
@@ -85,9 +90,9 @@ def overlap(sets: Sequence[Tensor], num_nodes: int) -> tuple[float, float | None
     mine = torch.zeros(num_nodes, dtype=torch.bool, device="cpu")
     for place, ids in enumerate(sets):
         mine[ids] = True
-        for other in sets[:place]:
+        for other in sets[:place]:  # each pair once
             both = int(mine[other].sum())
-            total += both / max(1, len(ids) + len(other) - both)
+            total += both / max(1, len(ids) + len(other) - both)  # |A & B| / |A | B|
         mine[ids] = False
     return shared, total / pairs
 
@@ -98,12 +103,10 @@ class PartReport:
 
     Attributes:
         evaluated: Number of validation and test vertices whose neighbourhoods it holds as well.
-        halo: Numbers of vertices that hop 1, 2, ... found: in-neighbours that are none of the
-            above.
+        halo: Numbers of vertices that hop 1, 2, ... found, without training and evaluated ones.
         dropped: Number of halo vertices that it does without.
-        missing: Number of in-edges of its inner vertices that it does not hold, as they lead from
-            dropped vertices.
-        types: Vertex type to how many vertices it holds.
+        missing: Number of in-edges of its inner vertices that come from dropped vertices.
+        types: Vertex type to the number of vertices that it holds.
     """
 
     train: int
@@ -126,13 +129,13 @@ class PartitionReport:
     :func:`pagraph.partition.describe`.
 
     Attributes:
-        num_nodes: Number of vertices of the whole graph; ``num_edges`` is that of its edges.
+        num_nodes, num_edges: Vertices and edges of the whole graph.
         node_types: Vertex type to its number of vertices in the whole graph.
         covered: Vertices of the whole graph that are in at least one part. The others are further
             than ``hops`` hops from every training vertex: training never reads them.
-        caches: Hit rates of caches; None where they were not tried.
-        lost: Share of the neighbours that training draws that parts do without because of a limit
-            on replication; None where there is no limit.
+        caches: Hit rates of caches; None if not tried.
+        lost: Share of the neighbours that training would draw but parts do not hold because of a
+            limit on replication; None without a limit.
         seconds: Wall time by step, as of :class:`pagraph.partition.steps.Steps`; ``memory`` is that
             of the process.
     """
@@ -167,13 +170,15 @@ class PartitionReport:
 
     @property
     def replication_factor(self) -> float:
-        """Sum of the parts' vertices / vertices of the whole graph, those in no part included: it
-        may be below 1."""
+        """Sum of the parts' vertices / vertices of the whole graph.
+
+        Below 1 if many vertices are in no part.
+        """
         return sum(part.vertices for part in self.parts) / self.num_nodes
 
     @property
     def replication_by_type(self) -> dict[str, float]:
-        """The same for each vertex type; 0 for one without vertices."""
+        """:attr:`replication_factor` of each vertex type; 0 for one without vertices."""
         return {
             t: sum(part.types[t] for part in self.parts) / max(1, n)
             for t, n in self.node_types.items()
@@ -181,8 +186,7 @@ class PartitionReport:
 
     @property
     def copies(self) -> float:
-        """Sum of the parts' vertices / vertices in at least one part: in how many parts a vertex is
-        that is in any."""
+        """Sum of the parts' vertices / vertices in at least one part: copies of a used vertex."""
         return sum(part.vertices for part in self.parts) / self.covered
 
     @property
@@ -192,7 +196,7 @@ class PartitionReport:
 
     @property
     def edge_factor(self) -> float:
-        """Sum of the parts' edges / edges of the whole graph; 0 where it has none."""
+        """Sum of the parts' edges / edges of the whole graph; 0 if it has none."""
         return sum(part.edges for part in self.parts) / self.num_edges if self.num_edges else 0.0
 
     @property
@@ -207,24 +211,23 @@ class PartitionReport:
 
     @property
     def peak_bytes(self) -> int | None:
-        """Most resident memory of all steps, see :class:`MemoryUse`; None where nobody watched."""
+        """Most resident memory of all steps, see :class:`MemoryUse`; None if not measured."""
         return max((use.peak_bytes for use in self.memory.values()), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON object; ``seconds`` is the wall time of dividing alone, ``peak_bytes`` the most of
-        all steps."""
-        counts = ("train", "evaluated", "vertices", "edges", "dropped")
+        """JSON object; ``seconds`` is of dividing alone, ``peak_bytes`` the most of all steps."""
+        sizes = ("method", "hops", "num_nodes", "num_edges")
         ratios = ("train_balance", "vertex_balance", "replication_factor", "copies", "edge_factor")
-        return {
-            "parts": self.num_parts,
-            **{
-                name: getattr(self, name)
-                for name in ("method", "hops", "num_nodes", "num_edges", *ratios)
-            },
-            **{f"{name}_per_part": [getattr(part, name) for part in self.parts] for name in counts},
-            "halo_per_part": [list(part.halo) for part in self.parts],
-            "missing_edges_per_part": [part.missing for part in self.parts],
-            **(self._types_json() if len(self.node_types) > 1 else {}),
+        numbers: dict[str, Any] = {"parts": self.num_parts}
+        for name in (*sizes, *ratios):
+            numbers[name] = getattr(self, name)
+        for name in ("train", "evaluated", "vertices", "edges", "dropped"):
+            numbers[f"{name}_per_part"] = [getattr(part, name) for part in self.parts]
+        numbers["halo_per_part"] = [list(part.halo) for part in self.parts]
+        numbers["missing_edges_per_part"] = [part.missing for part in self.parts]
+        if len(self.node_types) > 1:
+            numbers |= self._types_json()
+        return numbers | {
             "vertices_in_no_part": self.num_nodes - self.covered,
             "lost_neighbours": self.lost,
             "cache": None if self.caches is None else self.caches.to_json(),
@@ -243,13 +246,14 @@ class PartitionReport:
 
     def __repr__(self) -> str:
         return (
-            f"PartitionReport({self.method}, {self.num_parts} parts, {self.hops} hops, replication "
-            "factor "
-            f"{self.replication_factor:.4g}, train balance {self.train_balance:.4g})"
+            f"PartitionReport({self.method}, {self.num_parts} parts, {self.hops} hops, "
+            f"replication factor {self.replication_factor:.4g}, "
+            f"train balance {self.train_balance:.4g})"
         )
 
 
 def _balance(sizes: Sequence[int]) -> float:
+    """max / mean."""
     return max(sizes) * len(sizes) / sum(sizes)
 
 
@@ -267,7 +271,7 @@ def describe(
     Args:
         partition: The partition.
         cache: Settings of the cache trial, which samples an epoch of each part; None: no trial.
-        whole: Result of :func:`cache_of_whole` with the same trial. None: it is measured here.
+        whole: Result of :func:`cache_of_whole` with the same trial. Default: measured here.
         progress: Called with the batches done and all batches, by the threads that sample.
 
     Raises:
@@ -282,6 +286,7 @@ def describe(
     """
     graph = partition.graph
     count: Callable[[], object] | None = None
+    # The whole graph first: it is the longest, and what does not fit shows before the parts.
     if cache is not None:
         count = _ticks(partition, cache, progress, with_whole=whole is None).add
         whole = whole or cache_of_whole(partition, cache, progress=count)
@@ -289,6 +294,7 @@ def describe(
     parts = []
     uses = []
     for part in range(partition.num_parts):
+        # Found once for the report, its structure and its trial.
         vertices = partition.vertices(part)
         covered[vertices.ids] = True
         report, use = _describe_part(partition, part, vertices, cache, count)
@@ -323,12 +329,13 @@ def describe(
 def cache_of_whole(
     partition: Partition, cache: CacheTrial, *, progress: Callable[[], object] | None = None
 ) -> CacheUse:
-    """Trial of one cache for one process that trains on the whole graph: the same for all
-    partitions of it."""
+    """Trial of one cache for one process that trains on the whole graph.
+
+    The result is the same for all partitions of the graph.
+    """
     graph = partition.graph
-    return cache.measure(
-        graph, graph, _seeds(partition, partition.train), partition.hops, progress=progress
-    )
+    seeds = _seeds(partition, partition.train)
+    return cache.measure(graph, graph, seeds, partition.hops, progress=progress)
 
 
 def _seeds(partition: Partition, ids: Tensor) -> Tensor | dict[str, Tensor]:
@@ -356,6 +363,7 @@ def _describe_part(
     )
     if cache is None:
         return report, None
+    # Local ids: seeds come first and ascend, those of training among those that are evaluated.
     own = structure.types[partition.train_type]
     seeds = _seeds(partition, torch.searchsorted(own.ids[: own.num_seeds], train))
     use = cache.measure(partition.graph, structure.graph(), seeds, partition.hops, progress=count)
@@ -369,6 +377,7 @@ def _ticks(
     partition: Partition, cache: CacheTrial, progress: Progress | None, *, with_whole: bool
 ) -> Ticks:
     """Counts the batches of all graphs that are sampled."""
+    # An epoch of a part has its training vertices as seeds, the last batch may be short.
     sizes = partition.parts.bincount(minlength=partition.num_parts).tolist()
     if with_whole:
         sizes.append(len(partition.train))

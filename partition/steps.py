@@ -15,8 +15,10 @@ from typing import Any
 
 _STATM = Path("/proc/self/statm")
 _STATUS = Path("/proc/self/status")
-_SECONDS = 0.01  # between two looks
-_SEEN = 0.95  # of the peak: what was held when somebody looked
+# Between two samples. One takes 30 microseconds, so that watching takes 0.3 % of a core.
+_SECONDS = 0.01
+# Share of the peak that a sample must have seen, or its private bytes say nothing about the peak.
+_SEEN = 0.95
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,13 @@ class MemoryUse:
     """Memory of a process while some work was done, in bytes.
 
     Attributes:
-        peak_bytes: Most resident memory, with the interpreter, its libraries, what was held before,
-            and those pages of mapped files that happen to be in memory. Exact where it is the
-            highest of the process's life, which the system keeps, else the highest of looks 10 ms
+        peak_bytes: Most resident memory, including the interpreter, its libraries, what was held
+            before, and those pages of mapped files that happen to be in memory. Exact if it is the
+            highest of the process's life, which the system keeps; else the highest of samples 10 ms
             apart.
         before_bytes: Resident memory when the work began.
-        private_bytes: Most resident memory without pages of files, of looks 10 ms apart; None where
-            the system has no ``/proc``, or the peak was not looked at, as under code that holds the
+        private_bytes: Most resident memory without pages of files, of samples 10 ms apart. None if
+            the system has no ``/proc``, or if the peak was missed, as under code that holds the
             interpreter's lock.
     """
 
@@ -49,7 +51,7 @@ class MemoryUse:
 
 
 class PeakMemory:
-    """Measures this process's memory while a block runs, from a thread of its own.
+    """Measures this process's memory while a block runs, from a separate thread.
 
     Example:
         >>> with PeakMemory() as memory:
@@ -61,8 +63,12 @@ class PeakMemory:
     def __init__(self) -> None:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="pagraph-memory", daemon=True)
-        self._resident = self._private = 0
-        self._before = self._high = 0
+        # Highest samples. No lock: the block's thread samples only before the watching thread
+        # starts and after it was joined.
+        self._resident = 0
+        self._private = 0
+        self._before = 0
+        self._high = 0  # of the process's life, before the block
 
     def __enter__(self) -> PeakMemory:
         self._high = _highest()
@@ -82,10 +88,13 @@ class PeakMemory:
     def use(self) -> MemoryUse:
         """Memory since the block began."""
         high = _highest()
-        exact = high > self._high or not self._resident
-        peak = max(high, self._before) if exact else self._resident
-        seen = self._resident >= _SEEN * peak
-        return MemoryUse(peak, self._before, self._private if seen and self._private else None)
+        # If the life's highest rose, it rose in this block. Without /proc it is all that is known.
+        is_exact = high > self._high or not self._resident
+        peak = max(high, self._before) if is_exact else self._resident
+        private: int | None = self._private or None
+        if self._resident < _SEEN * peak:
+            private = None
+        return MemoryUse(peak, self._before, private)
 
     def _watch(self) -> None:
         while not self._done.wait(_SECONDS):
@@ -104,17 +113,19 @@ class PeakMemory:
 def _highest() -> int:
     """The most resident memory of the process's life, in bytes."""
     try:
-        # ru_maxrss begins with what the process that started this one held.
+        # Not ru_maxrss, which begins with what the process held that started this one.
         lines = _STATUS.read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
         highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        # Bytes on macOS, KiB elsewhere.
         return highest if sys.platform == "darwin" else highest * 1024
 
 
 class Steps:
-    """Measures wall time (``seconds``) and ``memory`` of steps one after the other; one that fails
-    is not recorded.
+    """Measures wall time (``seconds``) and ``memory`` of consecutive steps.
+
+    A step that fails is not recorded.
 
     Example:
         >>> steps = Steps()

@@ -41,7 +41,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether the partition is proven right."""
+        """Whether nothing is wrong."""
         return not self.findings
 
     def raise_if_wrong(self) -> None:
@@ -61,9 +61,9 @@ def verify_partition(
     """Verify a partition folder: read every part and compare it with the graph it was made from.
 
     Checks all checksums; that every training vertex is in exactly one part; that each part holds
-    what its seeds reach, with every in-edge on the way, parallel ones counted; that ids lead back
-    to the source's; that fields, degrees and masks equal the source's, bit for bit; that every
-    validation and test vertex of the parts is in the list of one part, where it lies nearest.
+    what its seeds reach, with every in-edge on the way, parallel ones included; that ids are the
+    source's; that fields, degrees and masks equal the source's, bit for bit; that every validation
+    and test vertex of the parts is in the list of one part, one that holds it at the lowest hop.
 
     Parts are extracted again, a few million edges and 16 MiB of rows at a time. Takes about 10
     bytes a vertex of the whole graph.
@@ -71,14 +71,15 @@ def verify_partition(
     Args:
         out: Folder that :func:`~pagraph.partition.write_partition` wrote; all parts must be there.
         source: Folder of the whole graph. Default: the one that the manifest names.
-        progress: Called with the number of parts that are done and their number.
+        progress: Called with the number of parts that are done and that of all parts.
 
     Raises:
         FileNotFoundError: There is no such folder.
-        FormatError: It holds no partition, or its source is not to be found or damaged.
+        FormatError: It holds no partition, or its source is missing or damaged.
         ValueError: ``source`` must be given, or is a graph of another size.
     """
-    manifest, folder = open_manifest(out), Path(out)
+    manifest = open_manifest(out)
+    folder = Path(out)
     whole = _open_whole(manifest, folder, source)
     findings = list(_check_referenced(manifest, folder, source))
     parts: list[Part] = []
@@ -119,6 +120,7 @@ def _open_whole(
         whole = open_source(manifest.source, out)
     else:
         raise ValueError(f"source must be given, {out} does not say which graph it was made from")
+    # The manifest names types only if there are several.
     typed = {} if whole.is_homogeneous else whole.num_nodes_by_type
     sizes = (whole.num_nodes, whole.num_edges, typed)
     if sizes != (manifest.num_nodes, manifest.num_edges, manifest.node_types):
@@ -159,6 +161,7 @@ def _check_training(
     yield from findings
     in_a_part = of_part >= 0
     mask = mask_of(whole.node_fields(node_type), "train_mask")
+    # A mask says which vertex is wrong, so it comes before the digest.
     if manifest.train_is_mask and mask is not None:
         wrong = (mask != in_a_part).nonzero().squeeze(1)
         if len(wrong):
@@ -177,12 +180,12 @@ def _check_training(
 def _check_evaluation(
     parts: list[Part], manifest: PartitionManifest, whole: Graph
 ) -> Iterator[Finding]:
-    """Check that each validation and test vertex that parts hold is listed by one that holds it at
-    the lowest hop."""
+    """Check that evaluated vertices that parts hold are listed once, where their hop is lowest."""
     node_type = parts[0].train_type
     num_nodes = whole.num_nodes_of(node_type)
     lowest = torch.full((num_nodes,), _NO_HOP, dtype=torch.uint8, device="cpu")
-    # Parts that evaluate themselves list their own seeds, wherever else those are held.
+    # Parts that evaluate on their own list their own seeds, wherever else those are held: then
+    # nothing is lower than _NO_HOP.
     if manifest.evaluation == "source":
         for part in parts:
             ids = part.global_ids_of(node_type)
@@ -210,8 +213,7 @@ def _check_evaluation(
 
 
 def _wrong_list(part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor) -> Iterator[str]:
-    """Faults of the vertices ``ids`` that a part lists; ``lowest`` says at which hop any part holds
-    each."""
+    """Faults of the vertices ``ids`` that a part lists; ``lowest`` is each one's lowest hop."""
     strange = ids[~mask[ids]]
     if len(strange):
         vertex = f"vertex {int(strange[0])} of the source"
@@ -228,15 +230,15 @@ def _wrong_list(part: Part, name: str, ids: Tensor, mask: Tensor, lowest: Tensor
 
 
 def _hops(part: Part) -> Tensor:
-    """Hop at which a part holds each of its vertices of the type that is trained on, uint8."""
+    """Hop of each of a part's vertices of the trained type, by local id, uint8."""
+    # Local ids ascend by hop, see `PartVertices`.
     ends = torch.tensor((0, *part.hop_ends_of(part.train_type)), device="cpu")
     hops = torch.arange(part.hops + 1, dtype=torch.uint8, device="cpu")
     return torch.repeat_interleave(hops, torch.diff(ends))
 
 
 def _listed_once(name: str, lists: list[Tensor], num_nodes: int) -> tuple[Tensor, list[Finding]]:
-    """Part that lists each vertex, -1 where none does; a finding for each part that lists one
-    again."""
+    """Part that lists each vertex, -1 if none, and a finding for each part that lists one again."""
     of_part = torch.full((num_nodes,), -1, dtype=torch.int32, device="cpu")
     check = "training" if name == "training" else "evaluation"
     findings = []

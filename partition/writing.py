@@ -25,14 +25,16 @@ from .partition import Partition, PartVertices, of_type
 from .source import SourceEntry, describe_source
 
 OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
-"""Vertex fields that parts have on their own account, ``self_loops`` only where the graph has any;
-the edges' is ``global_ids``, which is the only one of several types as well."""
+"""Vertex fields that parts add, ``self_loops`` only if the graph has any.
+
+With several types, and for edges, only ``global_ids`` is added.
+"""
 
 FEATURES = ("copy", "reference")
 """Places of wide features: the part's own files, or those of the source."""
 _OWN_BYTES_PER_VERTEX = 8 * 4 + 1  # global ids, two degrees, indptr, a mask
-_OWN_BYTES_PER_EDGE = 8
-_FILES = {"label": "labels"}
+_OWN_BYTES_PER_EDGE = 8  # index and global id
+_FILES = {"label": "labels"}  # field to file where they differ, as in graph folders
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +43,8 @@ class PartContent:
 
     Attributes:
         partition: The graph and how it was divided.
-        owner: The part that evaluates each vertex of the type that is trained on, int32; -1 where
-            none does.
+        owner: The part that evaluates each vertex of the type that is trained on, int32; -1 if none
+            does.
         fields: Gives the fields of a part's vertices and edges.
     """
 
@@ -51,8 +53,10 @@ class PartContent:
     fields: PartFields
 
     def splits(self, ids: Tensor, part: int) -> dict[str, Tensor]:
-        """Local ids of a part's training, validation and test vertices, ascending; ``ids`` are its
-        vertices of that type."""
+        """Local ids of a part's training, validation and test vertices, ascending.
+
+        ``ids`` are all vertices of the part of the type that is trained on.
+        """
         chosen = {"train": torch.isin(ids, self.partition.train_of(part), assume_unique=True)}
         own = self.owner[ids] == part
         fields = self.partition.graph.node_fields(self.partition.train_type)
@@ -70,8 +74,7 @@ def own_fields(graph: Graph) -> tuple[str, ...]:
 def write_part(
     folder: Path, content: PartContent, structure: PartStructure, part: int, written: Written
 ) -> PartEntry:
-    """Write a part into a new ``folder``; ``written`` is called after every block with its
-    bytes."""
+    """Write a part into a new ``folder``; ``written`` is called with the bytes of every block."""
     folder.mkdir()
     partition = content.partition
     single_type = partition.graph.is_homogeneous
@@ -90,6 +93,7 @@ def write_part(
             entries[name] = write(file, rows)
         nodes.append(NodeEntry(node_type, len(vertices.ids), entries))
     origin = {"method": partition.method, "parts": partition.num_parts, "hops": partition.hops}
+    # Last of the part: its digest, in the partition's manifest, covers the sums of all its files.
     Manifest(nodes, edges, {"partition": origin, "part": part}).write(folder)
     ends_by_type = {}
     if not single_type:
@@ -111,7 +115,7 @@ def _write_edges(
     edge_type: EdgeType,
     edges: PartEdges,
 ) -> EdgeEntry:
-    # The names of files: those of a graph folder where there is one type, else with the type first.
+    # Names of files: with one type those of a graph folder, with several the type comes first.
     prefix = ""
     field_prefix = "edge-"
     ids_name = "edge_ids"
@@ -143,9 +147,9 @@ def write_partition(
 ) -> PartitionManifest:
     """Write every part with all it needs for training; ``docs/partition.md`` describes the folder.
 
-    A failure leaves nothing, a killed process only a hidden folder that cannot be opened. Takes
-    about 25 bytes a vertex of the whole graph, the structure of one part, and a few chunks of 16
-    MiB of its fields.
+    A failure leaves nothing behind, a killed process only a hidden folder that cannot be opened.
+    Takes about 25 bytes a vertex of the whole graph, the structure of one part, and a few chunks of
+    16 MiB of its fields.
 
     Args:
         partition: The graph and how it was divided.
@@ -158,7 +162,7 @@ def write_partition(
         split: The split it was opened with; see :func:`~pagraph.datasets.open_graph`.
         seed: Seed of the method's random choices, for the manifest.
         max_replication: Limit on the replication factor, for the manifest.
-        origin: Notes for people: anything that JSON can hold.
+        origin: Notes for readers: anything that JSON can hold.
         progress: Called with the bytes written and the bytes to write.
 
     Returns:
@@ -167,14 +171,15 @@ def write_partition(
     Raises:
         FileExistsError: ``out`` exists.
         ValueError: ``out`` is inside ``source``, ``source`` holds another graph, or a field cannot
-            be stored or referred to, or has the name of one that parts have on their own account.
+            be stored or referred to, or has the name of one that parts add.
     """
     if features not in FEATURES:
         raise ValueError(f"features must be one of {', '.join(FEATURES)}, got {features!r}")
     target = check_out(out, source)
     notes = dict(origin or {})
     json.dumps(notes)  # before the long work: what JSON cannot hold raises TypeError
-    graph, train_type = partition.graph, partition.train_type
+    graph = partition.graph
+    train_type = partition.train_type
     check_fields(graph)
     entry = _source_entry(graph, source, target, features, split)
     arrays = () if entry is None else entry.arrays
@@ -182,33 +187,38 @@ def write_partition(
     owner, total = _survey(partition, referenced)
     content = PartContent(partition, owner, PartFields(graph, train_type, referenced))
     mask = mask_of(graph.node_fields(train_type), "train_mask")
+    evaluation = "source" if partition.evaluated is None else "parts"
+    limit = None if max_replication is None else float(max_replication)
+    # The manifest names types only if there are several.
+    node_types = {} if graph.is_homogeneous else graph.num_nodes_by_type
+    named_type = "" if graph.is_homogeneous else train_type
+    train_is_mask = mask is not None and torch.equal(mask.nonzero().squeeze(1), partition.train)
     with new_folder(target) as folder:
         ticks = Ticks(progress, total)
-        folders = tuple(
-            write_part(
-                part_folder(folder, part), content, extract_part(partition, part), part, ticks.add
-            )
-            for part in range(partition.num_parts)
-        )
+        entries = []
+        for part in range(partition.num_parts):
+            structure = extract_part(partition, part)
+            place = part_folder(folder, part)
+            entries.append(write_part(place, content, structure, part, ticks.add))
+            del structure  # before the next one is made: only one is in memory
         manifest = PartitionManifest(
             method=partition.method,
             hops=partition.hops,
             num_nodes=graph.num_nodes,
             num_edges=graph.num_edges,
-            folders=folders,
+            folders=tuple(entries),
             train_sha256=train_digest(partition.train),
-            train_is_mask=mask is not None
-            and torch.equal(mask.nonzero().squeeze(1), partition.train),
+            train_is_mask=train_is_mask,
             features=features,
-            evaluation="source" if partition.evaluated is None else "parts",
+            evaluation=evaluation,
             outside=_outside(graph.node_fields(train_type), owner),
             source=entry,
             seed=seed,
             capped=partition.dropped is not None,
-            max_replication=None if max_replication is None else float(max_replication),
+            max_replication=limit,
             origin=notes,
-            node_types={} if graph.is_homogeneous else graph.num_nodes_by_type,
-            train_type="" if graph.is_homogeneous else train_type,
+            node_types=node_types,
+            train_type=named_type,
         )
         manifest.write(folder)
         ticks.finish()
@@ -216,8 +226,12 @@ def write_partition(
 
 
 def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None = None) -> Path:
-    """Path of a folder that a partition of ``source`` may be written to: it is not there yet, nor
-    inside ``source``."""
+    """Path of a folder that a partition of ``source`` may be written to.
+
+    Raises:
+        FileExistsError: It exists.
+        ValueError: It is inside ``source``.
+    """
     path = check_absent(out)
     if source is not None:
         whole = Path(os.path.realpath(source))
@@ -229,8 +243,7 @@ def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None
 
 
 def check_fields(graph: Graph) -> None:
-    """Refuse a graph with a field that cannot be stored, or has the name of one that parts use
-    themselves."""
+    """Refuse a graph with a field that cannot be stored, or has the name of one that parts add."""
     groups = [
         (f"vertices{of_type(graph, t)}", graph.node_fields(t), own_fields(graph))
         for t in graph.node_types
@@ -251,14 +264,6 @@ def check_fields(graph: Graph) -> None:
 def _source_entry(
     graph: Graph, source: str | os.PathLike[str] | None, out: Path, features: str, split: str
 ) -> SourceEntry | None:
-    wide = {
-        None if graph.is_homogeneous else node_type: {
-            name: rows
-            for name, rows in graph.node_fields(node_type).items()
-            if rows.is_floating_point() and rows.dim() > 1
-        }
-        for node_type in graph.node_types
-    }
     if source is None:
         if features == "reference":
             raise ValueError("source must be given where features are 'reference', got None")
@@ -274,14 +279,25 @@ def _source_entry(
             raise ValueError(
                 f"source must hold the graph of {graph.num_nodes} and {graph.num_edges}, got {got}"
             )
-    return describe_source(
-        source, out, referenced=wide if features == "reference" else {}, split=split
-    )
+    referenced = _wide_fields(graph) if features == "reference" else {}
+    return describe_source(source, out, referenced=referenced, split=split)
+
+
+def _wide_fields(graph: Graph) -> dict[str | None, dict[str, Any]]:
+    """Vertex type, or None for the only one, to the fields that parts may refer to."""
+    wide: dict[str | None, dict[str, Any]] = {}
+    for node_type in graph.node_types:
+        # Labels and masks are narrow: a part copies them, and needs the source for features only.
+        found = {}
+        for name, rows in graph.node_fields(node_type).items():
+            if rows.is_floating_point() and rows.dim() > 1:
+                found[name] = rows
+        wide[None if graph.is_homogeneous else node_type] = found
+    return wide
 
 
 def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tuple[Tensor, int]:
-    """Part that evaluates each vertex of the type that is trained on, and the most bytes that all
-    parts have."""
+    """Part that evaluates each vertex of the trained type, and the most bytes of all parts."""
     graph = partition.graph
     per_vertex = {}
     per_edge = {}
@@ -299,6 +315,7 @@ def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tup
             graph.edge_fields(edge_type).values()
         )
 
+    # Both in one pass: finding a part's vertices follows all its edges.
     def each() -> Iterator[PartVertices]:
         for part in range(partition.num_parts):
             vertices = partition.vertices(part)
@@ -307,7 +324,8 @@ def _survey(partition: Partition, referenced: frozenset[tuple[str, str]]) -> tup
                 per_vertex[name] * len(found.ids) for name, found in types.items()
             )
             for edge_type, width in per_edge.items():
-                indptr, found = graph.csc_of(edge_type).indptr, types[edge_type[2]]
+                indptr = graph.csc_of(edge_type).indptr
+                found = types[edge_type[2]]
                 inner = found.ids[: found.hop_ends[-2]]
                 bytes_of_parts.append(width * int((indptr[inner + 1] - indptr[inner]).sum()))
             yield vertices

@@ -39,8 +39,12 @@ VERBS = {
 }
 """Verb to its module in this package, and what ``pagraph --help`` says about it."""
 
-BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
-_LONGEST = 2000  # characters of an error: it may name what a file names
+# Exit codes. 2 is also click's for wrong usage; 130 is 128 + SIGINT, as a shell reports it.
+BAD_INPUT = 2
+FAILURE = 1
+INTERRUPTED = 130
+# Characters of an error: it may quote a name from a file, of any length.
+_LONGEST = 2000
 
 # Raised for wrong arguments and files; everything else is a failure.
 _INPUT_ERRORS = (
@@ -72,7 +76,7 @@ class _Verbs(click.Group):
             formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[__name__] = list(args)
+        ctx.meta[__name__] = list(args)  # for `invoke`: click consumes them
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -83,14 +87,15 @@ class _Verbs(click.Group):
         except _INPUT_ERRORS as error:
             from .options import as_typed
 
+            # Down the groups (`generate rmat`) to the command that ran, and its own arguments.
             command: click.Command = self
             words = list(ctx.meta[__name__])
-            while (
-                isinstance(command, click.Group)
-                and words
-                and (named := command.get_command(ctx, words[0]))
-            ):
-                command, words = named, words[1:]
+            while isinstance(command, click.Group) and words:
+                named = command.get_command(ctx, words[0])
+                if named is None:
+                    break
+                command = named
+                words = words[1:]
             text = as_typed(str(error), command) + _hint(str(error), command, words)
             if text == str(error):
                 raise
@@ -115,17 +120,8 @@ class _Verbs(click.Group):
 
 
 def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str:
-    """The text to add to a message about a path among the ``arguments`` of ``command``; empty where
-    nothing helps."""
-    context = command.make_context(command.name, list(arguments), resilient_parsing=True)
-    values = [
-        context.params.get(str(p.name))
-        for p in command.params
-        if isinstance(p, click.Argument) and p.name != "out"
-    ]
-    path = next(
-        (value for value in values if isinstance(value, Path) and str(value) in message), None
-    )
+    """What to add to a message about a path among the ``arguments``; "" if nothing helps."""
+    path = _path_in(message, command, arguments)
     if path is None or not path.exists():
         return ""
     from ..datasets.manifest import MANIFEST
@@ -147,6 +143,19 @@ def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str
     if command.name == "import" or form.name == "folder":
         return ""
     return f"; it is {form.what}: `pagraph import {quoted} OUT` makes a graph folder of it"
+
+
+def _path_in(message: str, command: click.Command, arguments: Sequence[str]) -> Path | None:
+    """The input path among the ``arguments`` that a message names."""
+    # Resilient: the arguments may be what is wrong.
+    context = command.make_context(command.name, list(arguments), resilient_parsing=True)
+    for parameter in command.params:
+        if not isinstance(parameter, click.Argument) or parameter.name == "out":
+            continue
+        value = context.params.get(str(parameter.name))
+        if isinstance(value, Path) and str(value) in message:
+            return value
+    return None
 
 
 def show_error(error: Exception) -> int:

@@ -1,5 +1,4 @@
-"""``pagraph doctor``: what is installed, what is native here and what falls back, and what to
-mend."""
+"""``pagraph doctor``: what is installed, what is native, what falls back, and what to mend."""
 
 from __future__ import annotations
 

@@ -16,6 +16,8 @@ from .options import memory_option, options_of, store_option
 from .terminal import progress_bar, summary_line, write_folder
 
 _OUT = click.argument("out", type=click.Path(path_type=Path))
+# Documents of parameters that several generators have, with flags where the parameter's own name
+# ("num_edges") says more than a command line needs.
 _SHARED = {
     "num_edges": {"flags": ("--edges",), "help": "Edges drawn; replaces --edge-factor."},
     "num_classes": {"flags": ("--classes",), "help": "Number of blocks."},
@@ -28,7 +30,7 @@ _SHARED = {
 
 
 def _options(generator: Callable[..., Graph], **documented: Any) -> Callable[[Any], Any]:
-    """Options of a generator; those that it shares with others need no text of their own."""
+    """Options of a generator; ``_SHARED`` documents those that several have."""
     given = options_of(generator, **(_SHARED | documented))
     return lambda command: given(store_option(command))
 
@@ -57,6 +59,7 @@ def rmat_command(out: Path, memory: str | None, **settings: Any) -> None:
     """An RMAT graph: Graph500's parameters, a few vertices of very high degree."""
     check_absent(out, name="OUT")
     size = settings.pop("scale")
+    # Written while it is drawn: it may be larger than the memory.
     with progress_bar("generating") as progress:
         origin = _origin(rmat, size, settings)
         graph = rmat(size, **settings, out=out, memory=memory, origin=origin, progress=progress)
@@ -124,12 +127,13 @@ def _generate(
     generator: Callable[..., Graph], out: Path, settings: dict[str, Any], size: int
 ) -> None:
     check_absent(out, name="OUT")
-    store = settings.pop("store")
+    store = settings.pop("store")  # of the writing, not of the generator
     with progress_bar("drawing edges") as progress:
         graph = generator(size, **settings, progress=progress)
     write_folder(graph, out, origin=_origin(generator, size, settings), store=store)
 
 
 def _origin(generator: Callable[..., Graph], size: int, settings: dict[str, Any]) -> dict[str, Any]:
+    # What was left to its default says nothing that the generator's version does not.
     given = {key: value for key, value in settings.items() if value is not None}
     return {"generator": generator.__name__, "size": size, **given}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
 
 
-_LONGEST_ORIGIN = 1000
+_LONGEST_ORIGIN = 1000  # characters: notes in a folder from elsewhere may be of any length
 
 
 @click.command(name="info")
@@ -42,8 +42,12 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
     from ..system.atomic import write_json
     from ..system.budget import memory_budget
 
-    memory_budget(memory)
-    form, summary = "native", None if verify else summarise_folder(folder, memory=memory)
+    memory_budget(memory)  # refused before the folder is read
+    form = "native"
+    # From the folder's own files where that is possible: it does not wait for torch.
+    summary = None
+    if not verify:
+        summary = summarise_folder(folder, memory=memory)
     if summary is None:
         from ..datasets.opening import folder_form, open_graph
 
@@ -54,9 +58,9 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
     origin = Manifest.read(folder).origin if form == "native" else {}
     _print(Console(highlight=False, markup=False), folder, form, origin, summary)
     if verify:
-        click.echo(
-            "verified: every checksum and every id" if form == "native" else "verified: every id"
-        )
+        # Only our own folders have checksums.
+        checked = "every checksum and every id" if form == "native" else "every id"
+        click.echo(f"verified: {checked}")
     if json_file is not None:
         write_json(
             json_file, {"folder": str(folder), "form": form, "origin": origin, **summary.to_json()}
@@ -66,19 +70,21 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
 def _print(
     console: Console, folder: Path, form: str, origin: dict[str, Any], summary: GraphSummary
 ) -> None:
-    counts = ", ".join(
-        f"{count:,} vertices" + (f" of {shortened(name)}" if len(summary.num_nodes) > 1 else "")
-        for name, count in summary.num_nodes.items()
-    )
+    counts = []
+    for name, count in summary.num_nodes.items():
+        of_type = f" of {shortened(name)}" if len(summary.num_nodes) > 1 else ""
+        counts.append(f"{count:,} vertices{of_type}")
     edges = sum(edge.num_edges for edge in summary.edges)
     console.print(
-        f"{folder} ({form}): {counts}, {edges:,} edges, {bytes_text(summary.total_bytes)}",
+        f"{folder} ({form}): {', '.join(counts)}, {edges:,} edges, "
+        f"{bytes_text(summary.total_bytes)}",
         soft_wrap=True,
     )
     if origin:
         origins = ", ".join(f"{key}={value}" for key, value in origin.items())
-        shown = shortened(origins if origins.isprintable() else ascii(origins), _LONGEST_ORIGIN)
-        console.print(f"from {shown}", soft_wrap=True)
+        if not origins.isprintable():  # control characters could drive the terminal
+            origins = ascii(origins)
+        console.print(f"from {shortened(origins, _LONGEST_ORIGIN)}", soft_wrap=True)
     for edge in summary.edges:
         print_table(console, _edge_table(edge, several=len(summary.edges) > 1))
         console.print()
@@ -89,8 +95,10 @@ def _edge_table(edge: EdgeSummary, *, several: bool) -> Table:
     from ..datasets.summary import CACHE_SHARES
 
     title = "share of the edges that a cache of the vertices of highest degree holds"
-    title = f"{shortened(edge.type)}: {edge.num_edges:,} edges; {title}" if several else title
+    if several:
+        title = f"{shortened(edge.type)}: {edge.num_edges:,} edges; {title}"
     rows = [["", "max degree", *(f"top {share:.0%}" for share in CACHE_SHARES)]]
+    # Crossed: who samples in-edges reads a vertex once for each of its out-edges.
     for label, most, shares in (
         ("in-edges sampled", edge.max_out_degree, edge.by_out_degree),
         ("out-edges sampled", edge.max_in_degree, edge.by_in_degree),
@@ -103,20 +111,25 @@ def _oddities(edge: EdgeSummary) -> str:
     found = ((edge.isolated, "isolated vertices"), (edge.self_loops, "self-loops"))
     words = [f"{count:,} {what}" for count, what in found if count]
     if edge.num_edges and edge.both_ways is not None:
-        words.insert(
-            0, "every edge goes both ways" if edge.both_ways else "not every edge goes both ways"
-        )
+        every = "every edge" if edge.both_ways else "not every edge"
+        words.insert(0, f"{every} goes both ways")
     return ", ".join(words)
 
 
 def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
     rows = [["array", "dtype", "shape", "bytes", "where", "holds"]]
     for array in arrays:
-        owner, name = shortened(array.owner), shortened(array.name)
-        name = name if array.kind == "field" else f"({name})"
+        name = shortened(array.name)
+        if array.kind != "field":
+            name = f"({name})"
+        if several:
+            name = f"{shortened(array.owner)}: {name}"
+        dtype = array.dtype
+        if array.stored is not None:
+            dtype = f"{dtype} as {array.stored}"
         cells = [
-            f"{owner}: {name}" if several else name,
-            array.dtype if array.stored is None else f"{array.dtype} as {array.stored}",
+            name,
+            dtype,
             " x ".join(f"{size:,}" for size in array.shape),
             bytes_text(array.bytes),
             array.where,

@@ -1,5 +1,4 @@
-"""Click options derived from dataclasses and functions of the library: names, types, defaults and
-choices.
+"""Click options derived from dataclasses and functions of the library.
 
 A field ``epochs: int = field(default=20, metadata={"help": "Passes over the data."})`` of a
 dataclass ``Settings`` is an option of every command decorated with ``@options_of(Settings)``;
@@ -43,34 +42,35 @@ train_fraction_option = click.option(
 def options_of(
     source: Callable[..., Any], only: Collection[str] = (), /, **documented: str | Mapping[str, Any]
 ) -> Callable[[_F], _F]:
-    """Decorator that gives a command one option for each documented parameter of ``source``, in
-    order.
+    """Decorator that adds an option to a command for each documented parameter of ``source``.
 
-    Types and defaults are those of the parameter. ``bool`` becomes a flag, ``X | None`` is read as
-    ``X``, and a tuple as values with commas between (its length is checked where its type says
-    one).
+    They keep their order. Types and defaults are those of the parameter. ``bool`` becomes a flag,
+    ``X | None`` is read as ``X``, and a tuple as comma-separated values (whose number is checked if
+    its type says one).
 
     Args:
         source: A dataclass, whose fields may be documented by their ``metadata``, or a function.
         only: Parameters to take. Default: all that are documented.
         documented: Parameter to its help text, or to a mapping that replaces its ``metadata``:
             "help", "flags" (names on the command line, default ``--its-name``), "choices", "once"
-            (a second value is refused, where it would take the place of the first), and any
-            argument of ``click.option``.
+            (a second value is refused instead of replacing the first), and any argument of
+            ``click.option``.
     """
     named = _documented(source)
     for name, document in documented.items():
-        named[name] = (
-            {**named.get(name, {}), "help": document} if isinstance(document, str) else document
-        )
-    parameters, hints = inspect.signature(source).parameters, get_type_hints(source)
+        if isinstance(document, str):
+            named[name] = {**named.get(name, {}), "help": document}
+        else:
+            named[name] = document
+    parameters = inspect.signature(source).parameters
+    hints = get_type_hints(source)
     taken = [name for name in parameters if name in (only or named)]
 
     def decorate(command: _F) -> _F:
         for name in reversed(taken):  # the last decorator is the first option
-            command = _option(name, hints.get(name, str), parameters[name].default, named[name])(
-                command
-            )
+            hint = hints.get(name, str)
+            option = _option(name, hint, parameters[name].default, named[name])
+            command = option(command)
         return command
 
     return decorate
@@ -84,8 +84,7 @@ def build(kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
 
 
 def as_typed(message: str, command: click.Command) -> str:
-    """Rewrite a message of the library with the options of ``command`` in place of the arguments
-    that they set.
+    """Rewrite a message of the library: options of ``command`` instead of arguments.
 
     ``num_parts must be`` at the beginning becomes ``--parts must be``; anywhere, ``relabel=True``
     becomes ``--relabel``, ``header=False`` ``--no-header`` and ``num_nodes=3`` ``--num-nodes 3``.
@@ -93,7 +92,8 @@ def as_typed(message: str, command: click.Command) -> str:
     for parameter in command.params:
         if not isinstance(parameter, click.Option):
             continue
-        option, name = max(parameter.opts, key=len), re.escape(str(parameter.name))
+        option = max(parameter.opts, key=len)  # --parts rather than -k
+        name = re.escape(str(parameter.name))
         off = max(parameter.secondary_opts, key=len, default=f"without {option}")
         message = re.sub(rf"^{name} (?=must)", f"{option} ", message)
         message = re.sub(rf"\b{name}=True\b", option, message)
@@ -115,19 +115,14 @@ def _option(name: str, hint: Any, default: Any, document: Mapping[str, Any]) -> 
     settings = {
         key: value for key, value in document.items() if key not in ("flags", "choices", "once")
     }
-    kind = next(
-        (
-            kind
-            for kind in get_args(hint)
-            if type(None) in get_args(hint) and kind is not type(None)
-        ),
-        hint,
-    )
+    kind = _without_none(hint)
     if "choices" in document:
         settings["type"] = click.Choice(document["choices"])
     elif get_origin(kind) is tuple and not settings.get("multiple"):
         settings.setdefault("callback", _separated(*get_args(kind)))
-        default = ",".join(map(str, default)) if isinstance(default, tuple) else default
+        # As text, for --help: click shows a tuple with brackets.
+        if isinstance(default, tuple):
+            default = ",".join(map(str, default))
     elif kind is bool:
         settings["is_flag"] = True
     else:
@@ -135,14 +130,23 @@ def _option(name: str, hint: Any, default: Any, document: Mapping[str, Any]) -> 
         settings.setdefault("type", types.get(kind, str))
     if default is not inspect.Parameter.empty:
         settings.setdefault("default", default)
+    # Collected, so that a second value can be seen: click keeps the last.
     if document.get("once"):
         settings |= {"multiple": True, "callback": _once, "default": ()}
-    shown = settings.get("default")
     settings.setdefault("required", "default" not in settings)
-    settings.setdefault(
-        "show_default", shown is not None and shown is not False and shown not in ("", ())
-    )
+    # Not "[default: False]" of a flag, nor an empty one. By identity: 0 == False is shown.
+    shown = settings.get("default")
+    is_plain = shown is not None and shown is not False and shown not in ("", ())
+    settings.setdefault("show_default", is_plain)
     return click.option(*_flags(name, document), name, **settings)
+
+
+def _without_none(hint: Any) -> Any:
+    """``X`` of ``X | None``; other hints as they are."""
+    kinds = get_args(hint)
+    if type(None) not in kinds:
+        return hint
+    return next((kind for kind in kinds if kind is not type(None)), hint)
 
 
 def _once(_context: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
@@ -154,19 +158,24 @@ def _once(_context: click.Context, parameter: click.Parameter, values: tuple[Any
 
 
 def _separated(kind: type, *more: Any) -> Callable[..., tuple[Any, ...] | None]:
-    """Callback that splits a text at its commas; ``more`` is an ellipsis, or the types of the other
-    values."""
+    """Callback that splits a text at its commas.
+
+    ``kind, *more`` are the arguments of a tuple's type: ``more`` is an ellipsis, or the types of
+    the other values.
+    """
 
     def parse(
         _context: click.Context, parameter: click.Parameter, value: str | None
     ) -> tuple[Any, ...] | None:
-        parts = [part.strip() for part in (value or "").split(",")]
-        if value is None or kind is str:
-            return None if value is None else tuple(part for part in parts if part)
+        if value is None:
+            return None
+        parts = [part.strip() for part in value.split(",")]
+        if kind is str:
+            return tuple(part for part in parts if part)
         try:
             found = tuple(map(kind, parts))
         except ValueError:
-            found = ()
+            found = ()  # the same message as for a wrong number of them
         if not found or (more != (...,) and len(found) != 1 + len(more)):
             count = "" if more == (...,) else f"{1 + len(more)} "
             words = {int: "integers", float: "numbers"}[kind]

@@ -1,5 +1,4 @@
-"""``pagraph partition``: divide a graph into self-contained parts, compare methods, verify a
-result."""
+"""``pagraph partition``: divide a graph into parts, compare methods, verify a result."""
 
 from __future__ import annotations
 
@@ -53,12 +52,15 @@ FORMATS = ("native", "dgl", "pagraph")
 """Formats of parts: our own, DGL's, and that of the original PaGraph."""
 
 _MASK = "train_mask"
-_SMALL = 64
-# Of 4.2 M vertices, 67 M edges and 4 parts, beside Python, its libraries and kernels: 168 MiB for
-# one hop, 670 with the caches' trial, and 674 for two hops, whose largest part has 2.0 M vertices
-# and 63 M edges.
-_VERTEX_BYTES, _TRIAL_BYTES = 36, 130
-_OWNER_BYTES, _PART_VERTEX_BYTES = 20, 60
+_SMALL = 64  # vertices of the graph on which kernels are compiled
+# Bytes a vertex: to divide, and to try caches; to write, a vertex of the graph and one of the part.
+# 4.2 M vertices, 67 M edges and 4 parts took, in addition to Python, its libraries and kernels, 168
+# MiB for one hop, 670 with the caches' trial, and 674 for two hops, whose largest part has 2.0 M
+# vertices and 63 M edges.
+_VERTEX_BYTES = 36
+_TRIAL_BYTES = 130
+_OWNER_BYTES = 20
+_PART_VERTEX_BYTES = 60
 # Kernels, and pieces of files: 254 MiB in all for 1.0 M vertices and 17 M edges by halo.
 _REST_BYTES = 128 * 2**20
 
@@ -79,8 +81,7 @@ class Source:
         return self.folder.resolve().name
 
     def open(self) -> tuple[Graph, Tensor]:
-        """The graph and the ids of its training vertices: those of the mask, or a share that is
-        drawn."""
+        """The graph and the ids of its training vertices, of the mask or a random share."""
         if self.train_fraction is not None and not 0 < self.train_fraction <= 1:
             raise ValueError(f"--train-fraction must be in (0, 1], got {self.train_fraction}")
         graph = open_graph(self.folder, split=self.split)
@@ -110,8 +111,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Work:
-    """Options of a run: the graph, how to divide it, the cache trial (None: none), and the format
-    of the parts."""
+    """Options of a run: the graph, how to divide it, the cache trial if any, and the format."""
 
     source: Source
     options: PartitionOptions
@@ -121,7 +121,7 @@ class Work:
     memory: str | None = None
 
     def open(self) -> tuple[Graph, Tensor]:
-        """The graph and its training vertices, checked to go with the options and the format."""
+        """The graph and its training vertices, checked against the options and the format."""
         graph, train = self.source.open()
         self.options.check_graph(graph, len(train))
         if self.form == "pagraph" and not graph.is_homogeneous:
@@ -135,6 +135,7 @@ class Work:
 
     def _needed(self, graph: Graph) -> int:
         """Bytes that dividing takes, and trying caches; measured on 4.2 M vertices."""
+        # Halo search keeps a byte for each part and counted hop of a vertex.
         counts = self.options.num_parts * min(self.options.hops, LEVELS)
         trial = 0 if self.trial is None else _TRIAL_BYTES
         return (
@@ -142,9 +143,8 @@ class Work:
         )
 
     def check_parts(self, graph: Graph, report: PartitionReport) -> None:
-        """Refuse to write a part for which there is not the memory: one at a time is made as a
-        whole."""
-        # Sources, and edge ids.
+        """Refuse to write parts whose largest does not fit into the memory."""
+        # One part at a time is made in memory: sources and edge ids of its edges.
         width = 2 * max(graph.csc_of(t).indices.element_size() for t in graph.edge_types)
         largest = max(
             _PART_VERTEX_BYTES * part.vertices + width * part.edges for part in report.parts
@@ -161,14 +161,15 @@ class Work:
         The method's kernels are compiled before, so that dividing is timed alone; ``whole`` is what
         the report of another method found for the graph without parts.
         """
-        more, whom = method_bytes(graph, self.options.num_parts, self.options.hops, method), ""
+        more = method_bytes(graph, self.options.num_parts, self.options.hops, method)
+        whom = f"{self.options.num_parts} parts of this graph"
         if more:
-            whom = f" by {method} (by halo {in_mebibytes(more)} less)"
-        parts = f"{self.options.num_parts} parts of this graph"
-        work_memory(self.memory, self._needed(graph) + more, whom=parts + whom)
+            whom += f" by {method} (by halo {in_mebibytes(more)} less)"
+        work_memory(self.memory, self._needed(graph) + more, whom=whom)
         options = replace(
             self.options, method=method, node_type=train_type(graph, self.options.node_type)
         )
+        # A ring of the graph's id type compiles all that the graph needs.
         with steps("compiling"):
             partition_graph(
                 _small(merged_dtype(graph)),
@@ -207,11 +208,9 @@ def verify(out: Path, source: Path | None, json_file: Path | None) -> None:
     if not found.ok:
         count = len(found.findings)
         raise PaGraphError(f"{out} is wrong: {'1 finding' if count == 1 else f'{count} findings'}")
-    without = (
-        f"; {found.missing:,} in-edges are missing, because replication was limited"
-        if found.missing
-        else ""
-    )
+    without = ""
+    if found.missing:
+        without = f"; {found.missing:,} in-edges are missing, because replication was limited"
     click.echo(
         f"{out} is right: {found.train:,} training vertices, each in exactly one of "
         f"{found.num_parts} parts; "
@@ -220,7 +219,10 @@ def verify(out: Path, source: Path | None, json_file: Path | None) -> None:
 
 
 class _WithVerify(click.Command):
-    """A command whose first argument may be the word ``verify``, which is a command of its own."""
+    """A command whose first argument may be the word ``verify``, which is another command."""
+
+    # Not a group: `pagraph partition DIR OUT` is the verb itself, without a subcommand. A folder
+    # that is called so can be given as ./verify.
 
     def make_context(
         self,
@@ -295,7 +297,9 @@ def command(
         )
     if not compare and out is None:
         raise click.UsageError("Missing argument 'OUT' (only --compare goes without)")
-    outputs, source = build(Outputs, settings), build(Source, settings)
+    # All checks come before the graph is opened, which may take minutes.
+    outputs = build(Outputs, settings)
+    source = build(Source, settings)
     check_outputs(vars(outputs), PLOT_FORMATS)
     _check(settings, methods, compare)
     _check_form(form, features, settings["evaluation"])
@@ -313,10 +317,11 @@ def command(
 
 
 def _check(settings: dict[str, Any], methods: tuple[str, ...], compare: bool) -> None:
-    """Check what the library leaves open, or says in other words."""
-    seed, limit, fanout, hops = (
-        settings[name] for name in ("seed", "max_replication", "fanout", "hops")
-    )
+    """Check what the library does not, or would say in other words."""
+    seed = settings["seed"]
+    limit = settings["max_replication"]
+    fanout = settings["fanout"]
+    hops = settings["hops"]
     if not 0 <= seed < 2**32:
         raise ValueError(f"--seed must be in [0, 2**32), got {seed}")
     for method in methods:
@@ -348,8 +353,8 @@ def _check_form(form: str, features: str, evaluation: str) -> None:
 
 
 def divide(work: Work, out: Path, outputs: Outputs, *, quiet: bool) -> None:
-    """Divide, measure, write. The folder comes after all other work: a run that is stopped leaves
-    nothing."""
+    """Divide, measure, write."""
+    # The folder comes after all other work: a run that is stopped leaves nothing.
     source = work.source
     _check_out(out, source.folder)
     graph, train = work.open()
@@ -380,8 +385,10 @@ def divide(work: Work, out: Path, outputs: Outputs, *, quiet: bool) -> None:
 def compare_methods(
     work: Work, methods: tuple[str, ...], outputs: Outputs, *, named: bool, quiet: bool
 ) -> None:
-    """Report on several methods, writing no parts; those that cannot run are skipped unless they
-    are ``named``."""
+    """Report on several methods without writing parts.
+
+    Methods that cannot run are skipped unless they were ``named``.
+    """
     graph, train = work.open()
     reports: list[PartitionReport] = []
     skipped: dict[str, str] = {}
@@ -395,6 +402,7 @@ def compare_methods(
                 raise
             skipped[method] = str(error)
             continue
+        # The trial without parts is the same for all methods: the first one's is kept.
         whole = None if report.caches is None else report.caches.whole
         reports.append(replace(report, seconds=steps.seconds, memory=steps.memory))
     if outputs.plot is not None:
@@ -409,7 +417,7 @@ def compare_methods(
 
 
 def _small(dtype: torch.dtype) -> Graph:
-    """A ring with ids of a type."""
+    """A ring with ids of a dtype."""
     places = torch.arange(_SMALL + 1, dtype=dtype, device="cpu")
     return Graph(CSC(places, (places[:-1] + 1) % _SMALL, _SMALL))
 

@@ -24,8 +24,7 @@ _MOST_FANOUTS = 5  # shown one by one where they are equal
 
 
 def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
-    """Print a partition's report, within 80 columns; ``title`` is the graph's name, ``out`` the
-    folder written."""
+    """Print the report of a partition of the graph ``title``, written to ``out``; 80 columns."""
     console = Console(highlight=False, markup=False)
     console.print(f"{_head(report, title)} by {report.method}", soft_wrap=True)
     print_table(console, _parts(report))
@@ -33,6 +32,7 @@ def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
         print_table(console, _types(report))
     console.print()
     console.print(_facts(report))
+    # In all folders: each part has one below OUT.
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     console.print(f"written to {out}: {bytes_text(size)}", soft_wrap=True)
 
@@ -76,6 +76,7 @@ def _parts(report: PartitionReport) -> Table:
         for name, choose in (("most", max), ("mean", fmean), ("least", min)):
             rows.append([name, *(_cell(column, choose(columns[column])) for column in columns)])
     totals = {column: sum(values) for column, values in columns.items()}
+    # A rate has no sum.
     if report.caches is not None:
         totals[_HIT_RATE] = report.caches.hit_rate
     rows.append(["all", *map(_cell, totals, totals.values())])
@@ -97,6 +98,7 @@ def _columns(report: PartitionReport) -> dict[str, list[float]]:
     """Column to the numbers of all parts."""
     parts = report.parts
     columns: dict[str, list[float]] = {"train": [part.train for part in parts]}
+    # Columns of zeros are left out: the table is to fit into 80 columns.
     if any(part.evaluated for part in parts):
         columns["val, test"] = [part.evaluated for part in parts]
     shown = report.hops if report.hops <= _MOST_HOPS else _MOST_HOPS - 1
@@ -118,7 +120,7 @@ def _cell(column: str, value: float) -> str:
 
 
 def _facts(report: PartitionReport) -> Grid:
-    """Sentences by their subject, which rich wraps beside it."""
+    """Sentences by their subject; rich wraps them in their own column."""
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column()
@@ -151,6 +153,7 @@ def _fact_words(report: PartitionReport) -> dict[str, str]:
         steps = report.seconds.items()
         words["time"] = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in steps)
     if report.memory:
+        # The step that needs most decides which machine can do this.
         step = max(report.memory, key=lambda name: report.memory[name].peak_bytes)
         use = report.memory[step]
         words["memory"] = f"at most {bytes_text(use.peak_bytes)} resident, when {step}"
@@ -172,6 +175,7 @@ def _cache_words(caches: CachesReport) -> dict[str, str]:
 
 def _caches_text(caches: CachesReport) -> str:
     trial = caches.trial
+    # At least one of the two is there: bytes need a field's width.
     size = "" if caches.nbytes is None else bytes_text(caches.nbytes)
     if trial.share is not None:
         rows = f"{100 * trial.share:.4g}% of the rows"
@@ -189,6 +193,7 @@ def _fanout_text(fanout: Sequence[int]) -> str:
 
 
 def _methods(reports: Sequence[PartitionReport]) -> Table:
+    # Rounded as they are shown: two that look equal are both the best.
     best = min(round(report.replication_factor, 3) for report in reports)
     limited = any(report.lost for report in reports)
     rows: list[list[str]] = []

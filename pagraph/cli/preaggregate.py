@@ -1,5 +1,4 @@
-"""``pagraph preaggregate``: compute the first layer's neighbour sums once, and write them as a
-graph folder."""
+"""``pagraph preaggregate``: compute the first layer's neighbour sums once, and write them."""
 
 from __future__ import annotations
 
@@ -36,7 +35,8 @@ def command(folder: Path, out: Path, model: str, row_normalize: bool, memory: st
     with --hops one less.
     """
     check_absent(out, name="OUT")
-    graph, origin = open_graph(folder), {"source": folder.name}
+    graph = open_graph(folder)
+    origin = {"source": folder.name}
     with progress_bar(f"writing {out.name}") as progress:
         given: Any = {"model": model, "row_normalize": row_normalize, "memory": memory}
         preaggregate(graph, out, **given, origin=origin, progress=progress)

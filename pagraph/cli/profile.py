@@ -1,5 +1,4 @@
-"""``pagraph profile``: hit rates of feature caches on a graph folder, and a recommended policy and
-size."""
+"""``pagraph profile``: hit rates of feature caches on a graph, and a recommended one."""
 
 from __future__ import annotations
 
@@ -85,11 +84,9 @@ class Compared:
         """The input fields; by default ``feat``, if there is one."""
         if self.fields is not None:
             return self.fields
-        return (
-            (_FEATURES,)
-            if any(_FEATURES in graph.node_fields(ntype) for ntype in graph.node_types)
-            else ()
-        )
+        if any(_FEATURES in graph.node_fields(ntype) for ntype in graph.node_types):
+            return (_FEATURES,)
+        return ()
 
 
 @click.command(name="profile")
@@ -143,7 +140,9 @@ def command(
     Samples real epochs once, without reading features, and works out the hit rate of every policy
     with every budget.
     """
-    outputs, compared = build(Outputs, settings), build(Compared, settings)
+    # Checks come before the graph is opened, which may take minutes.
+    outputs = build(Outputs, settings)
+    compared = build(Compared, settings)
     if outputs.trace is not None and not measure:
         raise click.UsageError("--trace must come with --measure, which runs what is traced")
     options = build(TrainOptions, settings)
@@ -155,20 +154,22 @@ def command(
         raise click.UsageError(
             f"--measure must be for a graph with one vertex type and one edge type, got {graph}"
         )
-    blocks = NeighborSampler(list(options.fanout))
+    sampler: Any = NeighborSampler(list(options.fanout))
     if options.task == "links":
         seeds: Any = training_edges(graph, fraction=train_fraction, seed=options.seed)
+        sampler = EdgeBatches(sampler, graph, UniformNegatives(1))
     else:
         seeds = choose_seeds(graph, node_type, train_fraction, seed=options.seed)
+    budgets = DEFAULT_BUDGETS if compared.budgets is None else compared.budgets
     with progress_bar("sampling") as progress:
         curve = hit_rate_curve(
             graph,
             seeds,
-            EdgeBatches(blocks, graph, UniformNegatives(1)) if options.task == "links" else blocks,
+            sampler,
             batch_size=options.batch_size,
             epochs=options.epochs,
             policies=compared.policies,
-            budgets=DEFAULT_BUDGETS if compared.budgets is None else compared.budgets,
+            budgets=budgets,
             seed=options.seed,
             threads=options.num_workers or None,
             fields=choose_fields(graph, "fields", compared.inputs(graph)),
@@ -176,6 +177,7 @@ def command(
             memory=options.memory,
             progress=progress,
         )
+    # Known only now: default policies that do not suit the sampler are left out.
     if not curve.usable:
         raise click.UsageError(
             f"--policies must name one that training can use, got {', '.join(curve.policies)}"
@@ -185,7 +187,7 @@ def command(
     spans: list[Span] = []
     if measure:
         assert isinstance(seeds, Tensor)  # one vertex type
-        cache = recommended_cache(curve, recommendation), recommendation.policy
+        cache = (recommended_cache(curve, recommendation), recommendation.policy)
         loading, spans = _measured(graph, seeds, options, compared, cache, outputs)
     train = None
     # What `pagraph train` can train on.
@@ -197,12 +199,13 @@ def command(
         "task": options.task,
         "split": split,
         "train_fraction": train_fraction,
+        "node_type": node_type,
     }
-    source |= {"node_type": node_type}
     _write(outputs, curve, recommendation, loading, spans, source, train)
 
 
 def _refuse_for_links(**options: Any) -> None:
+    """Refuse options that say which vertices are trained on, or measure a loader of vertices."""
     for name, given in options.items():
         if given:
             raise click.UsageError(
@@ -213,8 +216,11 @@ def _refuse_for_links(**options: Any) -> None:
 def choose_seeds(
     graph: Graph, node_type: str | None, fraction: float | None, *, seed: int
 ) -> Seeds:
-    """Training vertices of ``node_type`` (default: of the types with a ``train_mask``, or the only
-    one), or a share."""
+    """Training vertices, or a random share of the vertices, of ``node_type``.
+
+    By default of all types with a ``train_mask``, or of the only type.
+    """
+    # Checked here as well as in the library, to name the options as they are typed.
     if fraction is not None and not 0 < fraction <= 1:
         raise ValueError(f"--train-fraction must be in (0, 1], got {fraction}")
     types = graph.node_types
@@ -226,6 +232,7 @@ def choose_seeds(
                 f"--train-fraction must be given for a graph without {_MASK}, such as 0.1; got none"
             )
         return training_seeds(graph, fraction=fraction, seed=seed)
+    # By default all masked types, as some graphs train on several.
     masked = [ntype for ntype in types if _MASK in graph.node_fields(ntype)]
     chosen = masked if node_type is None else [node_type]
     if not chosen:
@@ -243,24 +250,25 @@ def choose_seeds(
 
 
 def choose_fields(graph: Graph, option: str, names: tuple[str, ...]) -> FieldNames:
-    """Look up fields: in all vertex types that have them, or in that of ``TYPE/NAME``; ValueError
-    if none has one."""
-    if len(graph.node_types) == 1:
+    """Look fields up: ``NAME`` in all vertex types that have it, ``TYPE/NAME`` in one.
+
+    Raises:
+        ValueError: No type has one of them.
+    """
+    if len(graph.node_types) == 1:  # checked by the library
         return names
     of_types = {ntype: graph.node_fields(ntype) for ntype in graph.node_types}
     chosen: dict[str, list[str]] = {}
     for name in names:
-        fits = [
-            (t, own)
-            for t, fields in of_types.items()
-            for own in fields
-            if name in (own, f"{t}/{own}")
-        ]
-        if not fits:
-            have = [f"{t}/{own}" for t, fields in of_types.items() for own in fields]
+        is_known = False
+        for ntype, fields in of_types.items():
+            for own in fields:
+                if name in (own, f"{ntype}/{own}"):
+                    is_known = True
+                    chosen.setdefault(ntype, []).append(own)
+        if not is_known:
+            have = [f"{ntype}/{own}" for ntype, fields in of_types.items() for own in fields]
             raise ValueError(f"--{option} must be among {', '.join(have)}, got {name!r}")
-        for ntype, own in fits:
-            chosen.setdefault(ntype, []).append(own)
     return chosen
 
 
@@ -272,16 +280,22 @@ def _measured(
     cache: tuple[str, str],
     outputs: Outputs,
 ) -> tuple[LoadingTimes, list[Span]]:
-    """Time real epochs with a cache (size, policy) and a training step, after one epoch to warm
-    up."""
-    device, fields = options.torch_device(), compared.inputs(graph)
+    """Time real epochs with a cache (size, policy) and a step, after one epoch to warm up."""
+    device = options.torch_device()
+    fields = compared.inputs(graph)
     width = sum(graph.ndata[name][0].numel() for name in fields)
-    step = SageStep(fields, width=width, hops=len(options.fanout), device=device) if width else None
+    step = None
+    if width:  # without input fields there is nothing to compute with
+        step = SageStep(fields, width=width, hops=len(options.fanout), device=device)
+    size, policy = cache
     with (
         tempfile.TemporaryDirectory(prefix="pagraph-") as scratch,
         progress_bar("measuring") as progress,
     ):
-        trace = outputs.trace or (Path(scratch) / "trace.json" if outputs.html else None)
+        # The page draws a timeline also for those who keep none.
+        trace = outputs.trace
+        if trace is None and outputs.html:
+            trace = Path(scratch) / "trace.json"
         loading = measure_loading(
             graph,
             seeds,
@@ -289,21 +303,22 @@ def _measured(
             fields=fields,
             labels=compared.labels,
             batch_size=options.batch_size,
-            cache=cache[0],
-            policy=cache[1],
+            cache=size,
+            policy=policy,
             device=device,
             num_workers=options.num_workers,
             lookahead=options.batches_ahead(),
             memory=options.memory,
-            epochs=options.epochs + 1,
+            epochs=options.epochs + 1,  # the first compiles, and fills the cache
             seed=options.seed,
             compute=step,
             trace=trace,
             progress=progress,
         )
-        return loading, read_spans(
-            trace, copies=device.type != "cpu"
-        ) if trace and outputs.html else []
+        spans: list[Span] = []
+        if trace and outputs.html:
+            spans = read_spans(trace, copies=device.type != "cpu")
+        return loading, spans
 
 
 def _write(
@@ -370,7 +385,8 @@ def print_profile(
         console.print()
         print_table(console, stage_table(loading))
         console.print(verdict(loading), soft_wrap=True)
-        if step := loading.settings.get("step"):
+        step = loading.settings.get("step")
+        if step:
             console.print(f"Computing is {step}, a stand-in for your model.", soft_wrap=True)
     console.print()
     for sentence in details:
@@ -397,20 +413,20 @@ def train_command(
         f"--fanout={fanout}",
         f"--batch-size={options.batch_size}",
     ]
-    words += [f"--split={split}"] if split else []
-    words += [f"--cache={recommended_cache(curve, recommendation)}"]
-    words += [f"--cache-policy={recommendation.policy}"] if recommendation.worth_it else []
+    if split:
+        words.append(f"--split={split}")
+    words.append(f"--cache={recommended_cache(curve, recommendation)}")
+    if recommendation.worth_it:
+        words.append(f"--cache-policy={recommendation.policy}")
     return shlex.join(words)
 
 
 def _smallest(recommendation: Recommendation) -> str:
-    found = {
-        share: choice for share, choice in recommendation.smallest_for.items() if choice is not None
-    }
-    parts = [
-        f"{percent(choice.budget_fraction)} of the vertices for {share:.0%}"
-        for share, choice in found.items()
-    ]
-    return (
-        f"To save a given share of all that can be saved takes {', '.join(parts)}." if parts else ""
-    )
+    parts = []
+    for share, choice in recommendation.smallest_for.items():
+        if choice is not None:
+            vertices = percent(choice.budget_fraction)
+            parts.append(f"{vertices} of the vertices for {share:.0%}")
+    if not parts:
+        return ""
+    return f"To save a given share of all that can be saved takes {', '.join(parts)}."

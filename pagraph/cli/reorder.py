@@ -1,5 +1,4 @@
-"""``pagraph reorder``: write a graph folder in an order in which rows that are read together lie
-together."""
+"""``pagraph reorder``: write a graph folder so that rows read together lie together."""
 
 from __future__ import annotations
 
@@ -79,6 +78,7 @@ def command(
             "--node-type and --split must be with --task nodes, got them with --task links"
         )
     graph = open_graph(folder, split=split)
+    # The batches that are counted are those that `pagraph train` would draw.
     sampler: Any = NeighborSampler(list(options.fanout))
     if options.task == "links":
         seeds: Any = training_edges(graph, fraction=train_fraction, seed=options.seed)
@@ -92,6 +92,7 @@ def command(
         "batch_size": options.batch_size,
     }
     with progress_bar(f"writing {out.name}") as progress:
+        # Without the split: the folder is written as it is, with the masks of all splits.
         done = reorder(
             open_graph(folder),
             out,
@@ -104,6 +105,7 @@ def command(
             origin=origin,
             progress=progress,
         )
+    # Opened: what is said is what was written.
     click.echo(summary_line(open_graph(out), out))
     console = Console(highlight=False, markup=False)
     print_table(console, _pages(done))
@@ -122,14 +124,18 @@ def _pages(done: Reordered) -> Table:
     rows = [columns]
     for what, before in done.before.items():
         after = done.after[what]
-        fields = ", ".join(sorted(set(done.fields.values()))) or "no fields"
+        name = what
+        if what == "features":
+            fields = ", ".join(sorted(set(done.fields.values()))) or "no fields"
+            name = f"{what} ({fields})"
         cells = [
             f"{before.pages:,.0f}",
             f"{after.pages:,.0f}",
             f"{before.batch_ratio:.2f}",
             f"{after.batch_ratio:.2f}",
+            f"{before.window_ratio:.2f}",
+            f"{after.window_ratio:.2f}",
         ]
-        cells += [f"{before.window_ratio:.2f}", f"{after.window_ratio:.2f}"]
-        rows.append([f"{what} ({fields})" if what == "features" else what, *cells])
+        rows.append([name, *cells])
     title = f"{done.batches} batches of {done.batch_size:,} seeds, by {done.by}"
     return Table(rows, title, caption=caption)

@@ -1,5 +1,4 @@
-"""Output of verbs: tables and progress bars on the terminal, graph folders, files whose paths are
-checked first."""
+"""Output of verbs: tables and progress bars on the terminal, graph folders, checked files."""
 
 from __future__ import annotations
 
@@ -28,17 +27,17 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_WIDEST = 1000
-_LINE_SECONDS = 10.0
+_WIDEST = 1000  # columns of the terminal that rich is told of to measure a table
+_LINE_SECONDS = 10.0  # between two lines of progress in a log
 
 
 @contextlib.contextmanager
 def progress_bar(description: str, *, console: Console | None = None) -> Iterator[Progress]:
-    """Show how far a long work is, and the time left, on standard error or on ``console``.
+    """Show the progress of long work, and the time left, on standard error or on ``console``.
 
-    On a terminal a bar, elsewhere a line every 10 seconds, so that a short work says nothing in a
+    A bar on a terminal, elsewhere a line every 10 seconds, so that short work says nothing in a
     pipe or a log. Yields what library functions take as ``progress``: a function of the work done
-    and the whole, for any thread.
+    and all the work, for any thread.
     """
     console = console or Console(stderr=True)
     if not console.is_terminal:
@@ -56,18 +55,21 @@ def progress_bar(description: str, *, console: Console | None = None) -> Iterato
 
 
 class _Lines:
-    """Progress as plain lines, for logs; the time left assumes that the rest goes as fast as what
-    is done."""
+    """Progress as plain lines, for logs; the time left assumes that the speed stays."""
 
     def __init__(self, description: str, console: Console) -> None:
         self._description = description
         self._console = console
+        # Threads of the work call: held over the printing, so that lines come in order. Nothing
+        # that prints takes another lock of ours.
         self._lock = threading.Lock()
-        self._begin = self._shown = time.monotonic()
+        self._begin = time.monotonic()
+        self._shown = self._begin
 
     def __call__(self, done: int, total: int) -> None:
         with self._lock:
             now = time.monotonic()
+            # Some work knows its total late: 0 of 0 says nothing.
             if now - self._shown < _LINE_SECONDS or not 0 < done <= total:
                 return
             self._shown = now
@@ -91,8 +93,9 @@ def print_table(console: Console, table: Table) -> None:
         is_total = table.has_total and place == len(body) - 1
         if is_total:
             drawn.add_section()
-        drawn.add_row(*cells, style="bold" if is_total or place in table.bold else None)
-    # Rich shortens cells that do not fit: it is told of a terminal in which they do.
+        style = "bold" if is_total or place in table.bold else None
+        drawn.add_row(*cells, style=style)
+    # Rich shortens cells that do not fit. It is told of a terminal in which they do.
     width = console.width
     wide = console.options.update(width=_WIDEST, max_width=_WIDEST)
     console.width = max(width, Measurement.get(console, wide, drawn).maximum)
@@ -123,8 +126,10 @@ def summary_line(graph: Graph, out: Path) -> str:
 
 
 def file_option(flag: str, help_text: str) -> Callable[[_F], _F]:
-    """Click option for a file to write, whose path is checked at once; ``--json`` is the argument
-    ``json_file``."""
+    """Click option for a file to write; the command's argument for ``--json`` is ``json_file``.
+
+    The path is checked before any work.
+    """
     name = f"{flag.removeprefix('--')}_file"
     return click.option(
         flag, name, type=click.Path(path_type=Path), callback=_writable, help=help_text
@@ -144,14 +149,16 @@ def _writable(
 
 
 def check_outputs(paths: Mapping[str, Path | None], plot_formats: Sequence[str]) -> None:
-    """Check paths by option (without dashes) before the long work: that of ``plot`` must end in one
-    of the formats.
+    """Check the paths of options, named without dashes, before the long work.
+
+    That of ``plot`` must end in one of the formats.
 
     Raises:
         ClickException: A path cannot be written, or is given twice.
         MissingDependencyError: A plot is wanted, without matplotlib.
     """
-    if (plot := paths.get("plot")) is not None:
+    plot = paths.get("plot")
+    if plot is not None:
         from ..report.style import check_plot
 
         check_plot(plot, plot_formats)
@@ -163,6 +170,7 @@ def check_outputs(paths: Mapping[str, Path | None], plot_formats: Sequence[str])
             target = check_writable(f"--{name}", path)
         except OSError as error:
             raise click.ClickException(str(error)) from None
+        # /dev/null and pipes may be given twice.
         if target in seen and (target.is_file() or not target.exists()):
             raise click.UsageError(
                 f"--{name} must be another file than --{seen[target]}, got {path}"

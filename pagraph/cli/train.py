@@ -1,5 +1,4 @@
-"""``pagraph train``: train GraphSAGE, GCN or GAT on a graph folder or a partition, and report
-accuracy and times."""
+"""``pagraph train``: train on a graph folder or a partition, and report accuracy and times."""
 
 from __future__ import annotations
 
@@ -103,6 +102,7 @@ def command(
     from ..train.distributed import end_process, joined_world
 
     with joined_world(device=settings["device"], timeout=timeout) as world, _one_voice(world):
+        # Together: a process that fails alone would leave the others waiting for its gradients.
         options = world.together(lambda: _options(folder, settings, json_file, checkpoint, world))
         work = assign(folder, options, split=split, world=world)
         if world.is_first:
@@ -114,6 +114,7 @@ def command(
             results[name] = _run(work, of_loader, world, trace_file, checkpoint)
         if world.is_first:
             _report(results, folder, split, work, json_file)
+    # At once: threads of gloo that outlive the group may abort an orderly exit.
     if world.connected:
         end_process()
 
@@ -137,6 +138,7 @@ def _report(
     reports = {}
     for name, result in results.items():
         reports[name] = json_report(result, folder, split, work)
+    # By loader if there are two, else the report itself.
     write_json(json_file, reports if len(reports) > 1 else reports[name])
 
 
@@ -185,6 +187,7 @@ def _run(
             parts = f"{options.layers}'s layers and {options.loader}'s loader"
             click.echo(f"{options.model} with {parts} on {options.torch_device()}{together}")
             reporter = stack.enter_context(ConsoleReporter(options))
+        # With --compare the other loader's run has no timeline.
         if trace_file is not None and options.loader == "pagraph":
             path = rank_file(trace_file, world.rank) if world.size > 1 else trace_file
             tracer = stack.enter_context(Tracer(path))
@@ -243,8 +246,7 @@ def _one_voice(world: World) -> Iterator[None]:
 
 
 class ConsoleReporter(Reporter):
-    """Prints one line per epoch; on a terminal also a progress bar over the batches, none in a
-    pipe."""
+    """Prints one line per epoch, and on a terminal a progress bar over the batches."""
 
     def __init__(self, options: TrainOptions) -> None:
         from rich.console import Console
@@ -277,7 +279,7 @@ class ConsoleReporter(Reporter):
         self._progress.stop()
 
     def resumed(self, epochs: int) -> None:
-        """Say where the run goes on."""
+        """Say after which epoch the run resumes."""
         self._console.print(f"going on after epoch {epochs}/{self._epochs}")
 
     def planned(self, plan: MemoryPlan) -> None:
@@ -305,6 +307,7 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
         f"{record.seconds:.2f} s: loading {record.loading_seconds:.2f}{loading}, "
         f"computing {record.computing_seconds:.2f}{computing}"
     )
+    # None without a cache.
     if record.hit_rate is not None:
         rates = [(rank.hits or 0) / max(1, rank.asked) for rank in record.ranks]
         parts.append(
@@ -318,7 +321,7 @@ _TITLES = {"accuracy": "accuracy", "auc": "AUC", "mrr": "MRR"}
 
 
 def _metrics(metrics: Mapping[str, float]) -> str:
-    """Shares of an epoch's line; accuracy goes without its name."""
+    """Metrics of an epoch's line; accuracy is shown without its name."""
     texts = []
     for name, value in metrics.items():
         title = "" if name == "accuracy" else f"{_TITLES[name]} "
@@ -327,8 +330,10 @@ def _metrics(metrics: Mapping[str, float]) -> str:
 
 
 def _spread(values: Sequence[float], form: str) -> str:
-    """The least and the most of several processes; nothing for one."""
-    return f" ({min(values):{form}} to {max(values):{form}})" if len(values) > 1 else ""
+    """The least and the most of several processes; "" for one."""
+    if len(values) < 2:
+        return ""
+    return f" ({min(values):{form}} to {max(values):{form}})"
 
 
 def assignment_lines(folder: Path, work: Assignment) -> list[str]:
@@ -347,11 +352,9 @@ def assignment_lines(folder: Path, work: Assignment) -> list[str]:
     graph = part.graph
     return [
         f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; "
-        f"{val:,} to validate and "
-        f"{test:,} to test, evaluated {where}",
+        f"{val:,} to validate and {test:,} to test, evaluated {where}",
         f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, "
-        f"{task.inputs}, "
-        f"{task.num_outputs} classes; {len(task.train):,} vertices to train on",
+        f"{task.inputs}, {task.num_outputs} classes; {len(task.train):,} vertices to train on",
     ]
 
 
@@ -399,6 +402,7 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
     for name, field in times.items():
         theirs = peer.median_seconds(field)
         mine = ours.median_seconds(field)
+        # A tiny graph's batches may all be ready: no waiting to compare.
         ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
         rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
     for title, of in (("test", "test"), ("validation", "val")):
@@ -406,5 +410,6 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
         for name, before in getattr(peer.best, of).items():
             rows.append([f"{title} {_TITLES[name]}", f"{before:.2%}", f"{now[name]:.2%}", ""])
     for what, rate in (("rows", ours.hit_rate), ("bytes", ours.byte_hit_rate)):
-        rows.append([f"cache hit rate, {what}", "-", "-" if rate is None else f"{rate:.1%}", ""])
+        shown = "-" if rate is None else f"{rate:.1%}"
+        rows.append([f"cache hit rate, {what}", "-", shown, ""])
     return str(Table(rows, left=(0,))).splitlines()

@@ -1,5 +1,7 @@
-"""The sections of a diagnosis, each of which may fail without the others; imports nothing that may
-be broken."""
+"""The sections of a diagnosis, each of which may fail without the others.
+
+This module imports nothing that may be broken; sections import what they ask about.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +45,7 @@ _VARIABLES = (
     "KMP_AFFINITY",
     "NUMBA_NUM_THREADS",
 )
+# Less is a finding: torch itself takes much of it, and little is left for a cache.
 _LEAST_MEMORY = 1 << 30
 
 
@@ -60,15 +63,16 @@ class Diagnosis:
 
     def __str__(self) -> str:
         count = len(self.findings)
-        things = "nothing to mend" if not count else f"{count} thing{'s' * (count > 1)} to mend:"
-        lines = [things, *(f"{i}. {finding}" for i, finding in enumerate(self.findings, 1))]
+        lines = ["nothing to mend"]
+        if count:
+            lines = [f"{count} thing{'s' * (count > 1)} to mend:"]
+        for i, finding in enumerate(self.findings, 1):
+            lines.append(f"{i}. {finding}")
         for section, facts in self.sections.items():
+            lines += ["", section]
             width = max(map(len, facts), default=0)
-            lines += [
-                "",
-                section,
-                *(f"  {name.ljust(width)}  {value}".rstrip() for name, value in facts.items()),
-            ]
+            for name, value in facts.items():
+                lines.append(f"  {name.ljust(width)}  {value}".rstrip())
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -77,13 +81,12 @@ class Diagnosis:
 
 
 def diagnose(disk: Path | None = None) -> Diagnosis:
-    """Ask what is installed, what is native and what falls back, and what the machine has; takes a
-    few seconds.
+    """Find out what is installed, what is native, what falls back, and what the machine has.
 
-    Names no user and no folder of a user: folders below the home folder begin with ``~``.
+    Takes a few seconds. No user is named: folders below the home folder begin with ``~``.
 
     Args:
-        disk: A folder whose disk is measured, too: 64 MiB are written into it for a second.
+        disk: A folder whose disk is measured too; 64 MiB are written into it for a second.
     """
     found = Diagnosis()
     sections: dict[str, Callable[[Diagnosis], dict[str, str]]] = {
@@ -112,7 +115,9 @@ def diagnose(disk: Path | None = None) -> Diagnosis:
 
 def _line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    text = text if isinstance(error, MissingDependencyError) else f"{type(error).__name__}: {text}"
+    # Our own message says what to install; what a broken package raises needs its type.
+    if not isinstance(error, MissingDependencyError):
+        text = f"{type(error).__name__}: {text}"
     return _without_home(text)[:300]
 
 
@@ -137,8 +142,8 @@ def _versions(found: Diagnosis) -> dict[str, str]:
     import numpy as np
     import torch
 
-    facts["torch"] = torch.__version__  # with the kind of build
-    torch.from_numpy(np.zeros(1))  # raises where torch was built for another numpy
+    facts["torch"] = torch.__version__  # with the kind of build, unlike the package's version
+    torch.from_numpy(np.zeros(1))  # raises if torch was built for another numpy
     return facts
 
 
@@ -169,7 +174,8 @@ def _fetching(found: Diagnosis) -> dict[str, str]:
     from ..graph.mapped import map_npy
 
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    rows, facts = torch.zeros(4, 3, device="cpu"), {}
+    rows = torch.zeros(4, 3, device="cpu")
+    facts = {}
     with tempfile.TemporaryDirectory() as folder:
         np.save(f"{folder}/rows.npy", np.zeros((4, 3), np.float32))
         kinds = {
@@ -179,14 +185,13 @@ def _fetching(found: Diagnosis) -> dict[str, str]:
         }
         for kind, values in kinds.items():
             feature = host_feature(values, torch.device("cpu"))
-            native = isinstance(feature, HostFeature) and feature.rows is not None
-            reader = "pagraph's kernels" if native else "torch: rows are not contiguous"
-            cached = can_cache(feature, accelerator_for(device), len(values))
-            facts[kind] = (
-                f"{reader}; on {device.type} a cache "
-                f"{'serves them' if cached else 'would save nothing'}"
-            )
-    if (file_system := file_system_of(Path(tempfile.gettempdir()))) in ("tmpfs", "ramfs"):
+            is_native = isinstance(feature, HostFeature) and feature.rows is not None
+            reader = "pagraph's kernels" if is_native else "torch: rows are not contiguous"
+            is_cached = can_cache(feature, accelerator_for(device), len(values))
+            use = "serves them" if is_cached else "would save nothing"
+            facts[kind] = f"{reader}; on {device.type} a cache {use}"
+    file_system = file_system_of(Path(tempfile.gettempdir()))
+    if file_system in ("tmpfs", "ramfs"):  # a file there says nothing about a disk
         facts["in a mapped file"] += f" (tried on {file_system}, which is memory)"
     return facts
 
@@ -198,10 +203,11 @@ def _file_reads(found: Diagnosis) -> dict[str, str]:
         "past the page cache": usable_way(direct=True),
         "through the page cache": usable_way(direct=False),
     }
-    refused = {way: refusal(way) for way in WAYS}
-    return facts | {
-        way: f"refused: {error.strerror}" for way, error in refused.items() if error is not None
-    }
+    for way in WAYS:
+        error = refusal(way)
+        if error is not None:
+            facts[way] = f"refused: {error.strerror}"
+    return facts
 
 
 def _kernels(found: Diagnosis) -> dict[str, str]:
@@ -214,9 +220,12 @@ def _kernels(found: Diagnosis) -> dict[str, str]:
             "folder that only you "
             "may write to; set XDG_CACHE_HOME to one"
         )
-    shown = _without_home(folder) if kept else "a temporary folder"
     if not folder:
         shown = "none"
+    elif kept:
+        shown = _without_home(folder)
+    else:  # its name is new in each process
+        shown = "a temporary folder"
     return {
         "folder": shown,
         "kept": "yes, private and writable" if kept else "no",
@@ -225,7 +234,8 @@ def _kernels(found: Diagnosis) -> dict[str, str]:
 
 
 def _memory(found: Diagnosis) -> dict[str, str]:
-    available, limit = host_available(), host_limit()
+    available = host_available()
+    limit = host_limit()
     if available < _LEAST_MEMORY:
         found.findings.append(f"only {bytes_text(available)} of memory are available")
     return {
@@ -240,7 +250,9 @@ def _cores(found: Diagnosis) -> dict[str, str]:
 
     from ..system.threads import usable_cpus
 
-    usable, threads = usable_cpus(), torch.get_num_threads()
+    usable = usable_cpus()
+    threads = torch.get_num_threads()
+    # In a container torch may count the machine's cores instead of those of its control group.
     if threads > usable:
         found.findings.append(
             f"torch computes with {threads} threads on {usable} usable cores: set "
@@ -260,12 +272,10 @@ def _gpu(found: Diagnosis) -> dict[str, str]:
     from ..accelerator.triton_kernels import has_triton
 
     if not torch.cuda.is_available():
-        if os.path.exists("/dev/nvidia0"):
-            build = (
-                "is built without CUDA"
-                if torch.version.cuda is None
-                else f"for CUDA {torch.version.cuda} fails"
-            )
+        if os.path.exists("/dev/nvidia0"):  # the driver is there, so torch is at fault
+            build = f"for CUDA {torch.version.cuda} fails"
+            if torch.version.cuda is None:
+                build = "is built without CUDA"
             found.findings.append(
                 f"there is a GPU, and torch {torch.__version__} {build}: it cannot be used"
             )
@@ -291,24 +301,24 @@ def _gpu(found: Diagnosis) -> dict[str, str]:
 
 
 def _disk(found: Diagnosis, folder: Path) -> dict[str, str]:
-    rates, file_system = measure_disk(folder), file_system_of(folder)
-    bypassed = (
-        "bypassed (O_DIRECT)"
-        if rates.bypassed
-        else "could not be bypassed: figures may be those of memory"
-    )
+    rates = measure_disk(folder)
+    file_system = file_system_of(folder)
+    page_cache = "bypassed (O_DIRECT)"
+    if not rates.bypassed:
+        page_cache = "could not be bypassed: figures may be those of memory"
     return {
         "file system": file_system or "not known",
         "in order": f"{rates.in_order / 1e6:,.0f} MB/s in blocks of 1 MiB",
         "random": f"{rates.random:,.0f} reads/s of 4 KiB, 16 at a time "
         f"({rates.random * 4096 / 1e6:,.0f} MB/s)",
-        "page cache": bypassed,
+        "page cache": page_cache,
     }
 
 
-_FILE_BYTES = 64 << 20
-_PAGE, _BLOCK = 4096, 1 << 20
-_AT_ONCE = 16
+_FILE_BYTES = 64 << 20  # 16,384 pages; a fast disk reads all of them in less than the half second
+_PAGE = 4096
+_BLOCK = 1 << 20
+_AT_ONCE = 16  # threads, each with one read under way: disks need several to reach their rate
 _SECONDS = 0.5  # of each measurement, at most
 
 
@@ -319,9 +329,9 @@ class DiskRates:
     Attributes:
         in_order: Bytes/s of reading in blocks of 1 MiB, one after the other.
         random: Reads/s of 4 KiB at random places, 16 at a time.
-        bypassed: Whether the reads went past the system's page cache (``O_DIRECT``). Else the
-            file's pages were dropped from it before, as far as the system did so, and the figures
-            may be those of memory.
+        bypassed: Whether the reads bypassed the system's page cache (``O_DIRECT``). Otherwise the
+            system was asked to drop the file's pages before, and the figures may be those of
+            memory.
     """
 
     in_order: float
@@ -330,20 +340,29 @@ class DiskRates:
 
 
 def measure_disk(folder: Path) -> DiskRates:
-    """Write 64 MiB into a file without a name in a folder and read them for a second; OSError where
-    it cannot be."""
+    """Write 64 MiB into an unnamed file in a folder and read them for a second.
+
+    Raises:
+        OSError: The folder cannot be written to, or the disk is full.
+    """
+    # Without a name: nothing is left even if the process is killed.
     with tempfile.TemporaryFile(dir=folder) as file:
+        # Random bytes: some disks and file systems compress.
         block = os.urandom(_BLOCK)
         for _ in range(_FILE_BYTES // _BLOCK):
             file.write(block)
         file.flush()
+        # Only pages that are on the disk can be dropped.
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        # A second descriptor: O_DIRECT is a property of one, and writing did without.
         path = f"/proc/self/fd/{file.fileno()}"
+        bypassed = True
         try:
-            reader, bypassed = os.open(path, os.O_RDONLY | os.O_DIRECT), True
+            reader = os.open(path, os.O_RDONLY | os.O_DIRECT)
         except OSError:  # a file system without it
-            reader, bypassed = os.open(path, os.O_RDONLY), False
+            reader = os.open(path, os.O_RDONLY)
+            bypassed = False
         try:
             return DiskRates(_bytes_in_order(reader), _random_reads(reader), bypassed)
         finally:
@@ -357,22 +376,22 @@ def _bytes_in_order(reader: int) -> float:
 
 
 def _random_reads(reader: int) -> float:
-    """Reads/s of several threads, each with pages of its own, so that no page is read twice."""
+    """Reads/s of several threads, each of which reads different pages, and each page once."""
     places = list(range(0, _FILE_BYTES, _PAGE))
     random.Random(0).shuffle(places)
 
     def read(thread: int) -> float:
         buffer = mmap.mmap(-1, _PAGE)
-        return _per_second(
-            iter(places[thread::_AT_ONCE]), lambda place: os.preadv(reader, [buffer], place)
-        )
+        own = iter(places[thread::_AT_ONCE])
+        return _per_second(own, lambda place: os.preadv(reader, [buffer], place))
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="pagraph-doctor") as pool:
         return sum(pool.map(read, range(_AT_ONCE)))
 
 
 def _per_second(places: Iterator[int], read: Callable[[int], object]) -> float:
-    begin, count = time.perf_counter(), 0
+    begin = time.perf_counter()
+    count = 0
     for place in places:
         read(place)
         count += 1

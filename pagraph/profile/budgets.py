@@ -258,7 +258,8 @@ def check_fields(
     graph: Graph, names: Iterable[str], node_type: str | None = None, *, argument: str = "fields"
 ) -> None:
     """Raise ValueError for a field that the graph, or a vertex type of it, does not have."""
-    have = graph.node_fields(node_type if node_type is not None else graph.only_node_type)
+    own_type = graph.only_node_type if node_type is None else node_type
+    have = graph.node_fields(own_type)
     for name in names:
         if name not in have:
             of = "" if node_type is None else f" of {node_type!r} vertices"

@@ -110,7 +110,8 @@ class Tally:
 
     def _records(self, policy: str, places: Sequence[int]) -> list[CurveRecord]:
         # The first epoch of "adaptive" is degree's, from which it learns.
-        settled = slice(1 if policy == ADAPTIVE else 0, None)
+        first = 1 if policy == ADAPTIVE else 0
+        settled = slice(first, None)
         every_hit = np.stack(self._hits[policy])  # (epochs, types, budgets, hops)
         every_read = np.stack(self._reads)  # (epochs, types, hops)
         by_epoch = _ratio(every_hit.sum((1, 3)), every_read.sum((1, 2))[:, None])

@@ -267,13 +267,15 @@ class PendingRead:
         rows = {self.tier: self.asked - hits}
         if hits:  # as `record` does: without hits no column of the cache in the tables
             rows[CACHE_TIER] = hits
+        if not self.asked_by_hop:  # then `hits` is one sum, of no hop
+            by_hop = ()
         return FieldStats(
             rows,
             {tier: count * self.row_bytes for tier, count in rows.items()},
             self.cacheable,
             self.ready.seconds_since(self.begun),
             self.asked_by_hop,
-            by_hop if self.asked_by_hop else (),
+            by_hop,
         )
 
 

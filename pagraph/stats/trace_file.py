@@ -286,7 +286,8 @@ class _Chrome:
         self._shift = record.epoch_ns - base
         self._names: list[str] = []  # of passes
         for p, lane in zip(record.passes, _lanes(record.passes, now), strict=True):
-            self._names.append(f"{p.label} ({lane + 1})" if lane else p.label)
+            name = f"{p.label} ({lane + 1})" if lane else p.label
+            self._names.append(name)
 
     def lines(self) -> Iterator[str]:
         """JSON of all events: the tracks' names, then everything by time."""
