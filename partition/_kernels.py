@@ -20,7 +20,8 @@ def mark_sources(indptr, indices, frontier, hop, hop_of):
     count = np.int64(0)
     for i in range(len(frontier)):
         v = frontier[i]
-        begin, end = indptr[v], indptr[v + 1]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(indices))
         for e in range(begin, end):
             u = indices[e]
@@ -39,7 +40,8 @@ def spread(indptr, indices, frontier, draws, fanout, kept, drawn):
     total = 0.0
     for i in range(len(frontier)):
         v = frontier[i]
-        begin, end = indptr[v], indptr[v + 1]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(indices))
         degree = end - begin
         if degree == 0:
@@ -62,7 +64,9 @@ def append_rows(indptr, indices, first, ends, out):
     """Write each row to ``out`` where ``ends`` says, which moves behind it, with ``first`` added to
     its sources."""
     for v in range(len(indptr) - 1):
-        at, begin, end = ends[v], indptr[v], indptr[v + 1]
+        at = ends[v]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(indices))
         check_row(at, at + (end - begin), len(out))
         for e in range(begin, end):
@@ -88,7 +92,8 @@ def count_inside(indptr, indices, ids, local, counts):
     for i in range(len(ids)):
         v = ids[i]
         found = 0
-        begin, end = indptr[v], indptr[v + 1]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(indices))
         for e in range(begin, end):
             prefetch(local, indices[min(e + _AHEAD, len(indices) - 1)])
@@ -112,7 +117,8 @@ def copy_inside(indptr, indices, ids, local, edge_ids, out_indices, out_ids):
     at = 0
     for i in range(len(ids)):
         v = ids[i]
-        begin, end = indptr[v], indptr[v + 1]
+        begin = indptr[v]
+        end = indptr[v + 1]
         check_row(begin, end, len(indices))
         for e in range(begin, end):
             prefetch(local, indices[min(e + _AHEAD, len(indices) - 1)])

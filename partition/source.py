@@ -52,7 +52,8 @@ class SourceEntry:
             )
         if "\0" in path + absolute:
             raise FormatError(f"{where}: path must not hold a NUL character")
-        fields, entries = take(value, "fields", dict, where), {}
+        fields = take(value, "fields", dict, where)
+        entries = {}
         for node_type in fields if typed else [None]:
             own = fields if node_type is None else take(fields, node_type, dict, where)
             entries[node_type] = {
@@ -102,7 +103,8 @@ def describe_source(
 def _field_entry(
     folder: Path, form: str, node_type: str | None, name: str, tensor: FieldValue
 ) -> ArrayEntry:
-    entry, dtype = None, str(tensor.dtype).removeprefix("torch.")
+    entry = None
+    dtype = str(tensor.dtype).removeprefix("torch.")
     stored = tensor.form.name if isinstance(tensor, NarrowRows) else None
     if form == "native":
         nodes = Manifest.read(folder).node_types
