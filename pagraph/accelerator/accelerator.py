@@ -273,7 +273,8 @@ class StagingRing:
         """Copy contiguous host tensors to the device, into one allocation, on the current stream;
         does not wait."""
         sources = list(tensors)
-        starts, total = [], 0
+        starts = []
+        total = 0
         for tensor in sources:
             starts.append(total)
             total += -(-tensor.numel() * tensor.element_size() // _ALIGN) * _ALIGN
@@ -283,7 +284,8 @@ class StagingRing:
             end = min(total, begin + self.slot_bytes)
             with self.slot() as memory:
                 for source, start in zip(flat, starts, strict=True):
-                    first, last = max(begin, start), min(end, start + len(source))
+                    first = max(begin, start)
+                    last = min(end, start + len(source))
                     if first < last:
                         memory[first - begin : last - begin].copy_(
                             source[first - start : last - start]

@@ -37,7 +37,8 @@ class _CudaEvent(Event):
 
 class _CudaStream(Stream):
     def __init__(self, stream: torch.cuda.Stream, here: threading.local) -> None:
-        self._stream, self._here = stream, here
+        self._stream = stream
+        self._here = here
 
     @contextmanager
     def use(self) -> Iterator[None]:
@@ -157,7 +158,8 @@ class CudaAccelerator(Accelerator):
         except OutOfMemory:
             raise
         except Exception as error:  # whatever a compiler may say
-            answered, problem = False, (str(error).strip() or repr(error)).splitlines()[0]
+            answered = False
+            problem = (str(error).strip() or repr(error)).splitlines()[0]
         if not answered:
             warnings.warn(
                 f"Triton's kernels do not run on {self.device} ({problem}): rows go through a "

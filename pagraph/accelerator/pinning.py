@@ -123,7 +123,8 @@ class PinnedMemory:
         begin, end = memory_of(tensor)
         storage = tensor.untyped_storage()
         if storage.nbytes() <= 2 * (end - begin):
-            begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+            begin = storage.data_ptr()
+            end = storage.data_ptr() + storage.nbytes()
         self._check_room(begin, end)
         error = self._register(begin, end - begin, device, writable=may_write(begin, end))
         if error is not None:
@@ -175,7 +176,8 @@ class PinnedMemory:
         self, begin: int, nbytes: int, device: torch.device, *, writable: bool
     ) -> str | None:
         """Register; the driver's reason if it refuses."""
-        plain, read_only = _PORTABLE_AND_MAPPED, _PORTABLE_AND_MAPPED | _READ_ONLY
+        plain = _PORTABLE_AND_MAPPED
+        read_only = _PORTABLE_AND_MAPPED | _READ_ONLY
         with torch.cuda.device(device):
             cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             reason = None

@@ -167,8 +167,10 @@ def pair_seeds(
     if isinstance(negatives, HardPairs):
         owners, ends = negatives.draw(src, dst, derive_key(key, NEGATIVES, 1))
         if negatives.has_sources:
-            src, src_owners = torch.cat([src, src[owners]]), torch.cat([src_owners, owners])
-        dst, dst_owners = torch.cat([dst, ends]), torch.cat([dst_owners, owners])
+            src = torch.cat([src, src[owners]])
+            src_owners = torch.cat([src_owners, owners])
+        dst = torch.cat([dst, ends])
+        dst_owners = torch.cat([dst_owners, owners])
     elif negatives is not None:
         owners = torch.arange(math.ceil(len(src) * negatives.amount), device="cpu") % max(
             1, len(src)
@@ -185,13 +187,12 @@ def pair_seeds(
         dst_owners = torch.cat([dst_owners, owners])
     if types[0] == types[1]:
         first_dst = len(src)
-        nodes, owned = (
-            {types[0]: torch.cat([src, dst])},
-            {types[0]: torch.cat([src_owners, dst_owners])},
-        )
+        nodes = {types[0]: torch.cat([src, dst])}
+        owned = {types[0]: torch.cat([src_owners, dst_owners])}
     else:
         first_dst = 0
-        nodes, owned = {types[0]: src, types[1]: dst}, {types[0]: src_owners, types[1]: dst_owners}
+        nodes = {types[0]: src, types[1]: dst}
+        owned = {types[0]: src_owners, types[1]: dst_owners}
     of_seeds = {} if times is None else {ntype: times[owners] for ntype, owners in owned.items()}
     places = {ntype: torch.arange(len(ids), device="cpu") for ntype, ids in nodes.items()}
     for ntype, ids in nodes.items() if not disjoint else ():

@@ -179,7 +179,8 @@ class _BlockRun(BatchRun):
 
     def blocks(self, exclude: Mapping[EdgeType, ExcludedEdges]) -> HeteroMiniBatch:
         """Sample all hops, and make their blocks."""
-        graph, id_dtype = self.graph, id_dtype_of(self.graph)
+        graph = self.graph
+        id_dtype = id_dtype_of(self.graph)
         for ntype, table in self.tables.items():
             table.reset(self.seeds.get(ntype), graph.num_nodes_of(ntype), id_dtype)
         counts = [self.counts()]

@@ -115,8 +115,10 @@ class ClusterSampler(MiniBatchSampler):
         """
         check_range("seeds", seeds, self.num_clusters, IndexError)
         dtype = dtype or seeds.dtype
-        bounds, chosen = self.bounds.numpy(), seeds.numpy()
-        begins, ends = bounds[chosen], bounds[chosen + 1]
+        bounds = self.bounds.numpy()
+        chosen = seeds.numpy()
+        begins = bounds[chosen]
+        ends = bounds[chosen + 1]
         if self.nodes is None:
             sizes = ends - begins
             found = np.arange(sizes.sum()) + np.repeat(begins - np.cumsum(sizes) + sizes, sizes)

@@ -154,10 +154,8 @@ class EdgeBatches(FromHops):
                 exclude edges.
         """
         ends_graph = self.ends or graph
-        edges, csc = (
-            _by_type(ends_graph, seeds),
-            {etype: ends_graph.csc_of(etype) for etype in ends_graph.edge_types},
-        )
+        edges = _by_type(ends_graph, seeds)
+        csc = {etype: ends_graph.csc_of(etype) for etype in ends_graph.edge_types}
         dtype = next((ids.dtype for ids in edges.values()), torch.int64)
         groups = [edge_ends(csc, edges, dtype)]
         groups.append(
@@ -205,10 +203,8 @@ class EdgeBatches(FromHops):
         """Probability that a vertex is an end of an edge or a negative pair in a batch of
         ``batch_size`` edges."""
         assert self.ends is not None  # as policies get it
-        edges, csc = (
-            _by_type(self.ends, seeds),
-            {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types},
-        )
+        edges = _by_type(self.ends, seeds)
+        csc = {etype: self.ends.csc_of(etype) for etype in self.ends.edge_types}
         total = sum(map(len, edges.values()))
         sizes = self.ends.num_nodes_by_type
         counts = {t: torch.zeros(n, dtype=torch.int64, device="cpu") for t, n in sizes.items()}

@@ -105,7 +105,8 @@ _NARROW = (
 _WIDE = (torch.float64, torch.int32, torch.int64)
 # Keys are quotients of weights, running sums are sums of them: neither may leave the range of
 # float64.
-_LEAST, _MOST = 1e-290, 1e290
+_LEAST = 1e-290
+_MOST = 1e290
 
 
 class EdgeWeights:
@@ -172,10 +173,8 @@ class EdgeWeights:
 
         assert self.values is not None
         chunks = len(self.values) // weighted.CHUNK
-        sums, guide = (
-            torch.zeros(chunks, dtype=torch.float64, device="cpu").numpy(),
-            torch.zeros(chunks, dtype=torch.int32, device="cpu").numpy(),
-        )
+        sums = torch.zeros(chunks, dtype=torch.float64, device="cpu").numpy()
+        guide = torch.zeros(chunks, dtype=torch.int32, device="cpu").numpy()
         weighted.fill_tables(self._indptr.numpy(), self.values.numpy(), sums, guide)
         return sums, guide
 
@@ -208,10 +207,8 @@ def _keep_positive(csc: CSC, weights: Tensor, count: int) -> CSC:
     from .kernels import weighted
 
     dtype = csc.indices.dtype
-    indptr, positions = (
-        torch.zeros(len(csc.indptr), dtype=dtype, device="cpu"),
-        torch.empty(count, dtype=dtype, device="cpu"),
-    )
+    indptr = torch.zeros(len(csc.indptr), dtype=dtype, device="cpu")
+    positions = torch.empty(count, dtype=dtype, device="cpu")
     weighted.keep_positive(csc.indptr.numpy(), weights.numpy(), indptr.numpy(), positions.numpy())
     return CSC(indptr, positions, csc.num_edges)
 

@@ -74,7 +74,8 @@ class InducedBatches(MiniBatchSampler):
         """Sample one mini-batch; takes and raises what ``BlockSampler.sample`` does."""
         by_type = seeds if isinstance(seeds, Mapping) else {graph.only_node_type: seeds}
         found = self.blocks.sample(graph, by_type, key, **options)
-        dtype, pools = options.get("dtype"), options.get("pools")
+        dtype = options.get("dtype")
+        pools = options.get("pools")
         batch = induced_subgraph(
             graph, found.input_nodes, edge_dir=self.edge_dir, dtype=dtype, pools=pools
         )

@@ -116,7 +116,8 @@ class HardEnds:
     """
 
     def __init__(self, settings: HardNegatives, csc: CSC, node_type: str) -> None:
-        self._settings, self.num_dst = settings, csc.num_dst
+        self._settings = settings
+        self.num_dst = csc.num_dst
         rows = csc.transpose() if settings.exclude_edges else None  # a stable sort: rows ascend
         nothing = np.empty(0, dtype=np.int64)
         self._rows = (
@@ -133,13 +134,17 @@ class HardEnds:
                 f"among must hold a vertex that can be drawn, got none of type {node_type!r}"
             )
         self.chances = weights / weights.sum() * (not settings.in_batch)
-        self._ids, self._sums, self._count = nothing, np.empty(0, dtype=np.float64), csc.num_dst
+        self._ids = nothing
+        self._sums = np.empty(0, dtype=np.float64)
+        self._count = csc.num_dst
         if not settings.in_batch and (settings.power or self._mask is not None):
             self._set(weights)
 
     def _set(self, weights: Tensor) -> None:
         ids = weights.nonzero().squeeze(1)
-        self._ids, self._sums, self._count = ids.numpy(), weights[ids].cumsum(0).numpy(), len(ids)
+        self._ids = ids.numpy()
+        self._sums = weights[ids].cumsum(0).numpy()
+        self._count = len(ids)
 
     def draw(self, src: Tensor, own: Tensor, batch: Tensor, key: int) -> Tensor:
         """Draw a destination for each source.
@@ -158,12 +163,16 @@ class HardEnds:
         """
         from .kernels import edges
 
-        ids, sums, count = self._ids, self._sums, self._count
+        ids = self._ids
+        sums = self._sums
+        count = self._count
         if self._settings.in_batch:
             found, times = torch.unique(batch.long(), return_counts=True)
             if self._mask is not None:
                 found, times = found[self._mask[found]], times[self._mask[found]]
-            ids, sums, count = found.numpy(), times.double().cumsum(0).numpy(), len(found)
+            ids = found.numpy()
+            sums = times.double().cumsum(0).numpy()
+            count = len(found)
         if len(self._rows[0]):
             check_range("sources", src, len(self._rows[0]) - 1, IndexError)
         if not (self._settings.exclude_edges or self._settings.in_batch):

@@ -377,7 +377,8 @@ class _HopByHop(BatchRun):
             self._give(number, begins, budgets)
             for index, ntype in enumerate(self.tables):
                 self._take(number, index, ntype, budgets[ntype])
-            begins, known = known, self.counts()
+            begins = known
+            known = self.counts()
             for ntype, count in known.items():
                 ends[ntype].append(count)
         nodes = {}

@@ -147,7 +147,8 @@ class VertexTable:
             self._nodes = grown
         at = 0
         while True:
-            table, shift = self._table, np.uint64(64 - self._bits)
+            table = self._table
+            shift = np.uint64(64 - self._bits)
             at, count = hop.relabel(
                 neighbors, at, self._num_vertices, self._nodes, self.count, table, shift, local_ids
             )
@@ -257,7 +258,8 @@ class Hop:
     def edges(self, offsets: npt.NDArray[Any], *, weighted: bool = False) -> HopEdges:
         """Room for the edges of each frontier vertex, ``offsets`` being the ``indptr``; positions
         are yet to be set."""
-        n, total = len(self.frontier), int(offsets[-1])
+        n = len(self.frontier)
+        total = int(offsets[-1])
         specs = [((n + 1,), self.dtype), ((total,), self.dtype), ((total,), self.csc.indices.dtype)]
         if weighted:
             specs.append(((total,), torch.float32))

@@ -63,7 +63,8 @@ def induced_subgraph(
         [[1, 2, 0], [0, 1, 2]]
     """
     by_type = seeds_by_type(graph, nodes)
-    kind, scratch = id_dtype_of(graph), Scratch.of_this_thread()
+    kind = id_dtype_of(graph)
+    scratch = Scratch.of_this_thread()
     known = {
         t: scratch.array(("nodes", t), len(by_type.get(t, ())), kind) for t in graph.node_types
     }
@@ -164,11 +165,13 @@ def _found(
     sets ``indptr``."""
     from .kernels import induced as _induced
 
-    indices, direct = csc.indices.numpy(), csc.num_src <= _induced.MOST_DIRECT
+    indices = csc.indices.numpy()
+    direct = csc.num_src <= _induced.MOST_DIRECT
     bits = csc.num_src.bit_length() if direct else max(6, (32 * len(nodes)).bit_length())
     numbers = (scratch.array(name, len(nodes), np.int32) for name in ("first", "after"))
     room = scratch.zeros((1 << bits >> 5) + 1), *numbers
-    shift, edges = None if direct else np.uint64(64 - bits), (indices, csc.num_src, starts, degrees)
+    shift = None if direct else np.uint64(64 - bits)
+    edges = (indices, csc.num_src, starts, degrees)
     state = np.zeros(3, np.int64)
     state[1] = starts[0] if len(starts) else 0
     found: list[Any] = []

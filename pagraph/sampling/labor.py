@@ -116,7 +116,8 @@ class LaborPicker:
         """See :class:`~pagraph.sampling.hop.Picker`."""
         from .kernels import labor
 
-        rows, indices = Rows.of(hop), hop.csc.indices.numpy()
+        rows = Rows.of(hop)
+        indices = hop.csc.indices.numpy()
         key = hop.batch_key if self.layer_dependency else hop.layer_key
         offsets = hop.scratch.array("offsets", len(rows.offsets), np.int64)
         positions = rows.array("picked", indices.dtype)
@@ -133,7 +134,9 @@ class LaborPicker:
             )
             return rows.edges(offsets, positions)
         scales = hop.scratch.array("scales", len(rows.starts), np.float64)
-        local_ids, pi, weights = _NO_IDS, _NO_PI, in_order(self.weights)
+        local_ids = _NO_IDS
+        pi = _NO_PI
+        weights = in_order(self.weights)
         if self.fanout < 0:
             scales[:] = np.inf
         elif self.importance_sampling == 0:
@@ -153,10 +156,8 @@ class LaborPicker:
         num_dst = rows.hop.csc.num_dst
         # 0: not known yet.
         known = self.weights.memoized(("LABOR scales", self.fanout), lambda: np.zeros(num_dst))
-        frontier, room = (
-            rows.hop.frontier,
-            rows.hop.scratch.array("row", 2 * rows.largest, np.float64),
-        )
+        frontier = rows.hop.frontier
+        room = rows.hop.scratch.array("row", 2 * rows.largest, np.float64)
         weights = in_order(self.weights)
         labor.scales_by_weight(
             frontier, rows.starts, rows.offsets, weights, self.fanout, known, scales, room
@@ -167,12 +168,10 @@ class LaborPicker:
         ``pi``."""
         from .kernels import labor
 
-        starts, offsets, weights, scratch = (
-            rows.starts,
-            rows.offsets,
-            in_order(self.weights),
-            rows.hop.scratch,
-        )
+        starts = rows.starts
+        offsets = rows.offsets
+        weights = in_order(self.weights)
+        scratch = rows.hop.scratch
         sums = scratch.array("sums", len(starts), np.float64)
         labor.row_sums(weights, starts, offsets, sums)
         if self.weights is None:
@@ -180,13 +179,12 @@ class LaborPicker:
         else:
             self._scale_by_weight(rows, scales)
         local_ids, count = rows.candidates()
-        pi, room = (
-            scratch.array("pi", count, np.float64),
-            scratch.array("row", 2 * rows.largest, np.float64),
-        )
+        pi = scratch.array("pi", count, np.float64)
+        room = scratch.array("row", 2 * rows.largest, np.float64)
         # The one is read, then the other.
         largest = inverses = scratch.array("largest", count, np.float64)
-        before, step = float("inf"), 0
+        before = float("inf")
+        step = 0
         while step != self.importance_sampling:
             labor.largest_scales(
                 local_ids, offsets, starts, weights if step == 0 else NO_WEIGHTS, scales, largest
@@ -201,5 +199,6 @@ class LaborPicker:
             now = labor.expected_vertices(pi)
             if not now < (1.0 - _TOLERANCE) * before:  # a NaN must end it, too
                 break
-            before, step = now, step + 1
+            before = now
+            step += 1
         return local_ids, pi

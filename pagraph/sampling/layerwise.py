@@ -207,7 +207,8 @@ class FastGCNPicker:
         """See :class:`~pagraph.sampling.hop.Picker`."""
         from .kernels import layerwise
 
-        rows, whole = Rows.of(hop), self.whole
+        rows = Rows.of(hop)
+        whole = self.whole
         scales = _scales(rows, self.weights)
         if self.size >= whole.num_positive:
             local_ids, count = rows.candidates()
@@ -232,7 +233,8 @@ class FastGCNPicker:
         from .kernels import hop as _cpu
         from .kernels import layerwise
 
-        scratch, indices = rows.hop.scratch, rows.hop.csc.indices.numpy()
+        scratch = rows.hop.scratch
+        indices = rows.hop.csc.indices.numpy()
         # A byte for 32 drawn vertices' hashes, in the innermost cache.
         bits = max(12, table.count.bit_length() + 5)
         marks = scratch.array("marks", 1 << bits, np.uint8)
@@ -243,10 +245,8 @@ class FastGCNPicker:
             indices, rows.starts, rows.offsets, marks, np.uint64(64 - bits), offsets, positions
         )
         count = int(offsets[-1])
-        sources, local_ids = (
-            scratch.array("sources", count, indices.dtype),
-            scratch.array("found", count, np.int64),
-        )
+        sources = scratch.array("sources", count, indices.dtype)
+        local_ids = scratch.array("found", count, np.int64)
         _cpu.read_neighbors(indices, positions[:count], sources)
         layerwise.find(sources, *table.lookup, local_ids)
         weights = rows.array("picked weights", np.float64)

@@ -146,7 +146,8 @@ class GlobalUniformNegatives:
         """See :class:`NegativePairs`."""
         from .kernels import edges
 
-        csc, (src, _) = csc.scattered, pairs
+        csc = csc.scattered
+        (src, _) = pairs
         asked = len(src) * self.k if min(csc.num_src, csc.num_dst) else 0
         if csc.pages is not None and asked:
             _need_first_rows(csc, np.uint64(key), asked)
@@ -247,17 +248,16 @@ class NegativeEnds:
         """
         from .kernels import weighted
 
-        num_places, places = (
-            self.num_nodes if self._order is None else len(self._order),
-            np.empty(count, np.int64),
-        )
+        num_places = self.num_nodes if self._order is None else len(self._order)
+        places = np.empty(count, np.int64)
         if count and not num_places:
             which = " with a time" if self.num_nodes else ""
             raise ValueError(
                 f"negative pairs need at least 1 vertex{which} to draw from, got 0 for {count} "
                 "pairs"
             )
-        begins, ends = np.zeros(count, np.int64), np.full(count, num_places, np.int64)
+        begins = np.zeros(count, np.int64)
+        ends = np.full(count, num_places, np.int64)
         if until is not None and self._times is not None:
             ends = np.searchsorted(self._times, until.numpy(), side="right").astype(np.int64)
             if since is not None:

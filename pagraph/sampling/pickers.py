@@ -39,7 +39,8 @@ class UniformPicker:
         does."""
         from .kernels import hop as _cpu
 
-        counters, (starts, degrees, offsets) = hop.counters, rows
+        counters = hop.counters
+        (starts, degrees, offsets) = rows
         edges = hop.edges(offsets)
         positions = edges.positions.numpy()
         if self.fanout == -1:
@@ -82,7 +83,8 @@ def measure_frontier(
     from .kernels import hop as _cpu
 
     n = len(frontier)
-    starts, degrees = scratch.array("starts", n, np.int64), scratch.array("degrees", n, np.int64)
+    starts = scratch.array("starts", n, np.int64)
+    degrees = scratch.array("degrees", n, np.int64)
     indptr = scratch.array(offsets, n + 1, np.int64)
     if csc.pages is not None:
         csc.pages.need_offsets(frontier)
@@ -142,7 +144,8 @@ class WeightedPicker:
 
         starts, degrees, offsets = rows = measure_rows(hop, self.fanout, self.replace)
         edges = hop.edges(offsets)
-        positions, frontier = edges.positions.numpy(), hop.counters
+        positions = edges.positions.numpy()
+        frontier = hop.counters
         sums, guide = self.weights.tables()
         listed, slots, points = self._first_draws(hop, rows, sums, guide)
         if self.replace:
@@ -166,14 +169,14 @@ class WeightedPicker:
 
         total = int(rows[2][-1])
         listed = hop.scratch.array("drawn rows", len(hop.frontier), np.int64)
-        slots, points = (
-            hop.scratch.array("slots", total, np.int64),
-            hop.scratch.array("points", total, np.float64),
-        )
+        slots = hop.scratch.array("slots", total, np.int64)
+        points = hop.scratch.array("points", total, np.float64)
         count, drawn = weighted.plan_draws(
             hop.counters, *rows, hop.key, self.replace, sums, listed, slots, points
         )
-        listed, slots, points = listed[:count], slots[:drawn], points[:drawn]
+        listed = listed[:count]
+        slots = slots[:drawn]
+        points = points[:drawn]
         weighted.find_groups(listed, *rows, sums, guide, slots, points)
         return listed, slots, points
 
@@ -300,7 +303,8 @@ class Rows:
 
     def edges(self, offsets: Array, positions: Array, weights: Array | None = None) -> HopEdges:
         """The edges of a hop, copied from scratch."""
-        edges, total = self.hop.edges(offsets, weighted=weights is not None), int(offsets[-1])
+        edges = self.hop.edges(offsets, weighted=weights is not None)
+        total = int(offsets[-1])
         edges.positions.numpy()[:] = positions[:total]
         if weights is not None and edges.weights is not None:
             edges.weights.numpy()[:] = weights[:total]
@@ -311,7 +315,8 @@ class Rows:
         for a bad edge."""
         from .kernels import layerwise
 
-        csc, scratch = self.hop.csc, self.hop.scratch
+        csc = self.hop.csc
+        scratch = self.hop.scratch
         indices = csc.indices.numpy()
         local_ids = scratch.array("local sources", self.num_edges, _narrow(self.num_edges))
         if csc.num_src > _VERTICES_PER_EDGE * self.num_edges:

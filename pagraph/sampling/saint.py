@@ -169,8 +169,10 @@ class SaintSampler(MiniBatchSampler):
         beside them."""
         bare = np.empty(0, dtype=np.int64) if self.by_degree else _of_edges(csc, _without_out_edges)
         edges = csc.num_edges
-        places, csc = self._draws(edges + len(bare), key), csc.scattered
-        positions, others = places[places < edges], places[places >= edges] - edges
+        places = self._draws(edges + len(bare), key)
+        csc = csc.scattered
+        positions = places[places < edges]
+        others = places[places >= edges] - edges
         if csc.pages is not None:
             csc.pages.need_edges(positions)
         sources = torch.from_numpy(csc.indices.numpy()[positions])

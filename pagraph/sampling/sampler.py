@@ -357,11 +357,16 @@ class BatchRun:
         field: EdgeField | None,
     ) -> None:
         self.seeds = seeds_by_type(graph, seeds)
-        self.sampler, self.graph = sampler, graph
-        self.key, self._offset, self._renewal = key, 0, SHARES_NONE
+        self.sampler = sampler
+        self.graph = graph
+        self.key = key
+        self._offset = 0
+        self._renewal = SHARES_NONE
         if sampler.batch_dependency != 1:
             shared = Renewal.of(key, sampler.batch_dependency)
-            self.key, self._offset, self._renewal = shared.key, shared.offset, shared.numbers
+            self.key = shared.key
+            self._offset = shared.offset
+            self._renewal = shared.numbers
         self.dtype = dtype or next((ids.dtype for ids in self.seeds.values()), torch.int64)
         self.pools = pools if pools is not None else BufferPools(max_free=0)
         self.field = field or own_fields(graph)
@@ -389,7 +394,8 @@ class BatchRun:
     ) -> Hop:
         """Hop number ``number`` along edge type number ``index``; see
         :class:`~pagraph.sampling.hop.Hop`."""
-        layer_key, offset = derive_key(self.key, number), self._offset
+        layer_key = derive_key(self.key, number)
+        offset = self._offset
         return Hop(
             csc=self.graph.adjacency(self.sampler.edge_dir, self.graph.edge_types[index]).scattered,
             frontier=frontier,

@@ -152,10 +152,8 @@ class SubgraphSampler(FanoutSampler):
         """
         if self.time is None:
             return None
-        of_edges, of_sources = (
-            field(edge_type, self.time),
-            graph.node_fields(edge_type[0]).get(self.time),
-        )
+        of_edges = field(edge_type, self.time)
+        of_sources = graph.node_fields(edge_type[0]).get(self.time)
         if of_edges is None and of_sources is None:
             return None
         return edge_times(
@@ -285,12 +283,14 @@ class SubgraphRun(BatchRun):
         """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop
         end."""
         self._plant()
-        begins, known = dict.fromkeys(self.tables, 0), self.counts()
+        begins = dict.fromkeys(self.tables, 0)
+        known = self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
         hops: list[dict[EdgeType, _PlacedEdges]] = []
         for number in range(self.sampler.num_hops):
             hops.append(self._hop(number, begins, known))
-            begins, known = known, self.counts()
+            begins = known
+            known = self.counts()
             for ntype, count in known.items():
                 ends[ntype].append(count)
         return hops, ends
@@ -323,7 +323,8 @@ class SubgraphRun(BatchRun):
     ) -> SampledEdges:
         """The edges of type number ``index`` within trees; ``known`` are their destinations and the
         trees of these."""
-        src, dst = vertices[etype[0]], vertices[etype[2]]
+        src = vertices[etype[0]]
+        dst = vertices[etype[2]]
         frontier, trees = known
         pool = self.pools(("edges", etype))
         hop = self.hop(0, index, frontier, self.dtype, pool, **self._limits(etype, trees))
@@ -351,10 +352,12 @@ class SubgraphRun(BatchRun):
 
     def _plant(self) -> None:
         """Enter the seeds into the vertex tables."""
-        planted, num_trees = 0, self.num_trees
+        planted = 0
+        num_trees = self.num_trees
         trees = torch.arange(num_trees, device="cpu") if self.times is None else self.times.of_seeds
         for ntype, table in self.tables.items():
-            ids, num_nodes = self.seeds.get(ntype), self.graph.num_nodes_of(ntype)
+            ids = self.seeds.get(ntype)
+            num_nodes = self.graph.num_nodes_of(ntype)
             if not self.sampler.disjoint:
                 table.reset(ids, num_nodes, id_dtype_of(self.graph))
                 continue
@@ -368,13 +371,11 @@ class SubgraphRun(BatchRun):
     ) -> dict[EdgeType, _PlacedEdges]:
         """One hop: every edge type from the vertices that the hop before found."""
         found = {t: table.nodes[begins[t] : ends[t]] for t, table in self.tables.items()}
-        drawn, frontiers = (
-            {},
-            {
-                t: self._split(t, ids) if self.sampler.disjoint else (ids, None)
-                for t, ids in found.items()
-            },
-        )
+        drawn = {}
+        frontiers = {
+            t: self._split(t, ids) if self.sampler.disjoint else (ids, None)
+            for t, ids in found.items()
+        }
         for index, etype in enumerate(self.graph.edge_types):
             src_type, _, dst_type = etype
             frontier, trees = frontiers[dst_type]
@@ -427,7 +428,8 @@ class SubgraphRun(BatchRun):
         sources = self._read(hop, etype, edges)
         if trees is None:
             return sources
-        num_src, lifted = hop.csc.num_src, self.scratch.array("lifted", len(sources), np.int64)
+        num_src = hop.csc.num_src
+        lifted = self.scratch.array("lifted", len(sources), np.int64)
         bad = _subgraph.in_trees(sources, edges.indptr.numpy(), trees, num_src, lifted)
         if bad >= 0:
             raise_bad_source(int(sources[bad]), num_src)
@@ -477,7 +479,8 @@ class SubgraphRun(BatchRun):
         edge_index, ids = self.pools(("edges", etype)).take_many(*specs)
         src, dst = edge_index.numpy()
         csc = self.graph.adjacency(sampler.edge_dir, etype).scattered
-        edge_ids, are_ids = edge_ids_of(csc), etype in self._identified
+        edge_ids = edge_ids_of(csc)
+        are_ids = etype in self._identified
         edge_ids = edge_ids[:0] if are_ids else edge_ids
         for (first_dst, edges), at in zip(hops, ends, strict=False):
             if csc.pages is not None and not are_ids:

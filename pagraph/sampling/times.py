@@ -247,7 +247,8 @@ def edge_times(
         ValueError: There is not one time per edge or vertex, or one is 2**63 or more.
         FormatError: The CSC is damaged.
     """
-    owners, fields = (f"edge field {name!r}", f"vertex field {name!r}"), []
+    owners = (f"edge field {name!r}", f"vertex field {name!r}")
+    fields = []
     if of_edges is not None:
         fields.append(as_times(owners[0], of_edges, csc.num_edges, "edge"))
     if of_sources is not None:

@@ -92,8 +92,10 @@ def sample_trees(
         return None
     edges, times = _edges(csc, timed)
     group = min(len(seeds), max(1, _MOST_IN_GROUP // sum(widths)))
-    scratch, shape = run.scratch, (-(-len(seeds) // group), len(widths))
-    ends, edge_ends = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    scratch = run.scratch
+    shape = (-(-len(seeds) // group), len(widths))
+    ends = np.empty(shape, np.int64)
+    edge_ends = np.empty(shape, np.int64)
     most = len(seeds) * (sum(widths) - 1)
     drawn = (
         scratch.array("tree nodes", len(seeds) + most, np.int64),
@@ -122,7 +124,8 @@ def sample_trees(
         raise_bad_row(int(vertex))
     if status == _kernels.BAD_SOURCE:
         raise_bad_source(int(vertex), csc.num_src)
-    counts, totals = ends.sum(0).tolist(), edge_ends.sum(0).tolist()
+    counts = ends.sum(0).tolist()
+    totals = edge_ends.sum(0).tolist()
     nodes = run.pools(("nodes", ntype)).take((counts[-1],), run.dtype)
     trees = run.pools(("trees", ntype)).take((counts[-1],), torch.int64)
     specs = ((2, totals[-1]), run.dtype), ((totals[-1],), torch.int64)
@@ -156,7 +159,8 @@ def _room(
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """The arguments ``rows`` and ``room`` of the kernel; ``most`` is the largest fan-out, ``dtype``
     the graph's."""
-    num_rows, picks = group * max(widths[:-1], default=1), group * max(widths)
+    num_rows = group * max(widths[:-1], default=1)
+    picks = group * max(widths)
     names = ("vertices", "trees", "starts", "degrees", "limits", "upto", "before", "offsets")
     return tuple(scratch.array(("tree", name), num_rows + 1, np.int64) for name in names), (
         scratch.array(("tree", "positions"), picks, dtype),

@@ -111,12 +111,14 @@ class TreeTimes:
                 raise KeyError(
                     f"seed_times must be of the seeds' types {list(seeds)}, got {ntype!r}"
                 )
-        ticks, kinds = [torch.empty(0, dtype=torch.int64, device="cpu")], dict(dtypes)
+        ticks = [torch.empty(0, dtype=torch.int64, device="cpu")]
+        kinds = dict(dtypes)
         for ntype in (t for t in graph.node_types if t in seeds):
             owner, times = _times_of(graph, name, ntype, seeds[ntype], given.get(ntype))
             ticks.append(known_ticks(owner, times))
             kinds[owner] = times.dtype
-        floats, until = one_kind(kinds), torch.cat(ticks)
+        floats = one_kind(kinds)
+        until = torch.cat(ticks)
         if share:
             until, of_seeds = torch.unique(until, return_inverse=True)
         else:

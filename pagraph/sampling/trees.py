@@ -68,7 +68,8 @@ class TreeVertices:
         """
         from .kernels import trees
 
-        (num_nodes, num_trees), count = sizes, len(vertices)
+        (num_nodes, num_trees) = sizes
+        count = len(vertices)
         distinct = scratch.table(f"distinct {ntype}")
         distinct.reset(None, num_nodes, np.int64)
         numbers = np.empty(count, np.int64)
@@ -101,7 +102,8 @@ def _grouped(keys: Array, num_keys: int, items: Array = _ALL) -> tuple[Array, Ar
     """See the kernel ``group``."""
     from .kernels import trees
 
-    begins, out = np.zeros(num_keys + 2, np.int64), np.empty(len(keys), np.int64)
+    begins = np.zeros(num_keys + 2, np.int64)
+    out = np.empty(len(keys), np.int64)
     trees.group(keys, items, begins, out)
     return begins, out
 
@@ -131,7 +133,8 @@ def edges_in_trees(
     """
     from .kernels import trees
 
-    csc, scratch = hop.csc, hop.scratch
+    csc = hop.csc
+    scratch = hop.scratch
     found = scratch.array("edges found", 3 * _EDGES_PER_VERTEX * dst.count, np.int64)
     room = (
         np.full(dst.num_trees, -1, np.int64),
@@ -141,7 +144,8 @@ def edges_in_trees(
     sources = *src.distinct.lookup, src.num_nodes, src.begins, src.trees, src.places, src.marks
     of_trees = src.tree_begins, src.vertices
     targets = dst.begins, dst.trees, dst.places, dst.marks
-    at, total = 0, 0
+    at = 0
+    total = 0
     while at < dst.distinct.count:
         settings = (*sources, *of_trees), targets, rows, csc.indices.numpy(), room
         at, total = trees.find_in_trees(at, total, *settings, found)

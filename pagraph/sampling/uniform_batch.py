@@ -49,7 +49,8 @@ innermost cache in a hash table.
 """
 
 INT32_MAX = 2**31 - 1
-_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_INT32 = np.dtype(np.int32)
+_INT64 = np.dtype(np.int64)
 NUMPY_IDS = {torch.int32: _INT32, torch.int64: _INT64}
 _LIKE = {dtype: np.empty(0, dtype=kind) for dtype, kind in NUMPY_IDS.items()}
 _REPORT = 4  # as in the kernels
@@ -73,15 +74,20 @@ def uniform_blocks(
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
-    (node_types, edge_types, _), (ids, places, counts, edges, parts) = graph.types, drawn
-    num_types, num_edge_types = len(node_types), len(edge_types)
+    (node_types, edge_types, _) = graph.types
+    (ids, places, counts, edges, parts) = drawn
+    num_types = len(node_types)
+    num_edge_types = len(edge_types)
     nodes = [
         ids[begin : begin + count] for begin, count in zip(parts, counts[-num_types:], strict=False)
     ]
 
     def relation(place: int, num_dst: int) -> tuple[Tensor, Tensor, Tensor]:
-        part, total = num_types + 3 * place, edges[place]
-        row, index, position = parts[part], parts[part + 1], parts[part + 2]
+        part = num_types + 3 * place
+        total = edges[place]
+        row = parts[part]
+        index = parts[part + 1]
+        position = parts[part + 2]
         return (
             ids[row : row + num_dst + 1],
             ids[index : index + total],
@@ -122,14 +128,22 @@ def uniform_subgraph(
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
-    (node_types, edge_types, _), (ids, longs, counts, drawn_edges, parts) = graph.types, drawn
-    nodes, ends, edges, part = {}, {}, {}, len(node_types)
+    (node_types, edge_types, _) = graph.types
+    (ids, longs, counts, drawn_edges, parts) = drawn
+    nodes = {}
+    ends = {}
+    edges = {}
+    part = len(node_types)
     for t, ntype in enumerate(node_types):
-        known, begin = counts[t :: len(node_types)], parts[t]
-        nodes[ntype], ends[ntype] = ids[begin : begin + known[-1]], known
+        known = counts[t :: len(node_types)]
+        begin = parts[t]
+        nodes[ntype] = ids[begin : begin + known[-1]]
+        ends[ntype] = known
     for t, etype in enumerate(edge_types):
         hop_ends = [0, *accumulate(drawn_edges[t :: len(edge_types)])]
-        total, both, edge_id = hop_ends[-1], parts[part], parts[part + 1]
+        total = hop_ends[-1]
+        both = parts[part]
+        edge_id = parts[part + 1]
         edge_index = ids[both : both + 2 * total].view(2, total)
         edges[etype] = SampledEdges(edge_index, longs[edge_id : edge_id + total], hop_ends)
         part += 2
@@ -212,9 +226,13 @@ def _draw(
     drawn = _Batch.of(sampler, graph, seeds, dtype)
     if drawn is None:
         return None
-    hops, room, counts, once = drawn.hops, drawn.room, drawn.counts, sampler.expands_once
+    hops = drawn.hops
+    room = drawn.room
+    counts = drawn.counts
+    once = sampler.expands_once
     held, arrays, like, like_ids = drawn.edges
-    batch, renewal = _kernels(), SHARES_NONE
+    batch = _kernels()
+    renewal = SHARES_NONE
     work, memory, bits, places = _memory(room, drawn.dtype, like)
     work[_REPORT : _REPORT + len(counts)] = counts
     for begin, count, ids in zip(room.begins, counts, drawn.seeds, strict=True):
@@ -222,7 +240,8 @@ def _draw(
             memory[0][begin : begin + count] = ids.numpy()
     if sampler.batch_dependency != 1:
         shared = Renewal.of(key, sampler.batch_dependency)
-        key, renewal = shared.key, shared.numbers
+        key = shared.key
+        renewal = shared.numbers
     shape = hops.fanouts, hops.ends, room.of_types, room.division
     random = np.uint64(key % 2**64)
     batch.draw(
@@ -281,11 +300,13 @@ def _given(graph: Graph, seeds: Tensor | Mapping[str, Tensor]) -> list[Tensor | 
     if isinstance(seeds, Tensor):
         if not graph.is_homogeneous:
             return None
-        given, count = [seeds], 1
+        given = [seeds]
+        count = 1
     elif not isinstance(seeds, Mapping):  # which is refused where it is asked for its ids
         return None
     else:
-        given, count = [seeds.get(ntype) for ntype in graph.types[0]], len(seeds) or -1
+        given = [seeds.get(ntype) for ntype in graph.types[0]]
+        count = len(seeds) or -1
     for ids in given:
         if ids is not None:
             if (
@@ -309,10 +330,16 @@ def edges_for_kernels(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any
         What must live while the kernels run, the kernels' ``csc``, and arrays of the dtypes of the
         edges and their ids.
     """
-    held, arrays, dtypes, id_dtypes = [], [], set(), set()
+    held = []
+    arrays = []
+    dtypes = set()
+    id_dtypes = set()
     for etype in graph.types[1]:
         csc = graph.adjacency(sampler.edge_dir, etype).scattered
-        indptr, indices, ids, address = csc.indptr, csc.indices, csc.edge_ids, 0
+        indptr = csc.indptr
+        indices = csc.indices
+        ids = csc.edge_ids
+        address = 0
         if csc.pages is not None or not (indptr.is_contiguous() and indices.is_contiguous()):
             return None
         if ids is not None:
@@ -374,15 +401,18 @@ class _Room:
     ) -> _Room:
         """The room for so many seeds of each type in a graph of so many vertices; ``once`` as in
         the kernels."""
-        known, frontier = list(num_seeds), list(num_seeds)
+        known = list(num_seeds)
+        frontier = list(num_seeds)
         edges = rows = most_rows = most_drawn = 0
         for fanouts in hops.fanouts.tolist():
             found = [0] * len(limits)
             for (src, dst), fanout in zip(hops.ends.tolist(), fanouts, strict=True):
                 drawn = frontier[dst] * fanout
                 found[src] += drawn
-                edges, rows = edges + drawn, rows + frontier[dst] + 1
-                most_rows, most_drawn = max(most_rows, frontier[dst]), max(most_drawn, drawn)
+                edges = edges + drawn
+                rows = rows + frontier[dst] + 1
+                most_rows = max(most_rows, frontier[dst])
+                most_drawn = max(most_drawn, drawn)
             known = [
                 min(n + more, first + limit)
                 for n, more, first, limit in zip(known, found, num_seeds, limits, strict=True)
@@ -392,7 +422,10 @@ class _Room:
                 if once
                 else known
             )
-        of_types, nodes, tables, places = [], 0, 0, 0
+        of_types = []
+        nodes = 0
+        tables = 0
+        places = 0
         for count, limit in zip(known, limits, strict=True):
             in_place = limit <= _VERTICES_PER_NODE * count and places + limit <= _MOST_PLACES
             of_types.append((limit, nodes, tables, places if in_place else -1))

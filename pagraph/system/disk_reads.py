@@ -122,11 +122,9 @@ class FileReader:
             return None
         if tensor.numel() == 0 or tensor.dim() == 0 or not tensor[0].is_contiguous():
             return None
-        stride, row_bytes, num_rows = (
-            tensor.stride(0) * tensor.element_size(),
-            tensor[0].nbytes,
-            len(tensor),
-        )
+        stride = tensor.stride(0) * tensor.element_size()
+        row_bytes = tensor[0].nbytes
+        num_rows = len(tensor)
         if num_rows > 1 and stride < row_bytes:
             return None
         stride = max(stride, row_bytes)
@@ -168,8 +166,11 @@ class FileReader:
         _check_size(
             path, descriptor, offset + (num_rows - 1) * stride + row_bytes if num_rows else 0
         )
-        self._path, self._offset, self._stride = path, offset, stride
-        self.num_rows, self.row_bytes = num_rows, row_bytes
+        self._path = path
+        self._offset = offset
+        self._stride = stride
+        self.num_rows = num_rows
+        self.row_bytes = row_bytes
         self._block = _go_direct(descriptor) if direct else 1
         self._align = self._block if self._block > 1 else _PAGE
         self._rates = rates_of(descriptor)
@@ -272,7 +273,8 @@ class FileReader:
         """Read bytes ``first`` to ``first + _PIECE`` of each row."""
         from .disk import _reads
 
-        row_bytes, place = min(_PIECE, self.row_bytes - first), (self._offset + first, self._stride)
+        row_bytes = min(_PIECE, self.row_bytes - first)
+        place = (self._offset + first, self._stride)
         address = memory.ctypes.data + first
         job = (
             self._descriptor,
@@ -333,7 +335,8 @@ def _as_bytes(out: Array, row_bytes: int) -> Array:
 def _raise_error(state: Array, path: str, descriptor: int) -> None:
     from .disk import _reads
 
-    error, place = int(state[_reads.ERROR]), int(state[_reads.PLACE])
+    error = int(state[_reads.ERROR])
+    place = int(state[_reads.PLACE])
     if error == _reads.SHORT:
         size = os.lseek(descriptor, 0, os.SEEK_END)
         raise FormatError(

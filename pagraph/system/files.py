@@ -68,7 +68,10 @@ class _Bounded(io.RawIOBase):
     """The first bytes of a stream, and an error behind them."""
 
     def __init__(self, stream: Any, path: str | os.PathLike[str], most: int) -> None:
-        self._stream, self._path, self._most, self._left = stream, path, most, most
+        self._stream = stream
+        self._path = path
+        self._most = most
+        self._left = most
 
     def readable(self) -> bool:
         return True
@@ -179,7 +182,9 @@ def read_npy_header(file: IO[bytes]) -> NpyHeader:
 def _parse_header(name: str, text: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     try:
         fields = ast.literal_eval(text.strip())
-        description, shape, fortran = fields["descr"], fields["shape"], fields["fortran_order"]
+        description = fields["descr"]
+        shape = fields["shape"]
+        fortran = fields["fortran_order"]
         dtype = np.dtype(description)
         sizes = tuple(operator.index(n) for n in shape)
     except (SyntaxError, ValueError, TypeError, KeyError, MemoryError, RecursionError) as error:

@@ -73,7 +73,8 @@ class Pages:
         from . import _paging
 
         address, stride, _, num_rows = self._place
-        place, state = (address, stride, num_rows, mmap.PAGESIZE), np.zeros(1, dtype=np.uint8)
+        place = (address, stride, num_rows, mmap.PAGESIZE)
+        state = np.zeros(1, dtype=np.uint8)
         return bool(_paging.count_cold_runs(*place, rows, self.told, self.held, _SAMPLES, state))
 
     def ask(self, rows: Array, *, gap: int = GAP) -> None:
@@ -101,7 +102,8 @@ class Pages:
         from . import _paging
 
         address, stride, _, num_rows = self._place
-        place, state = (address, stride, num_rows, mmap.PAGESIZE), np.zeros(1, dtype=np.uint8)
+        place = (address, stride, num_rows, mmap.PAGESIZE)
+        state = np.zeros(1, dtype=np.uint8)
         if not self.are_cold(starts):
             return 0
         pages = np.empty(_paging.count_pages(*place, starts, lengths), dtype=np.int64)

@@ -164,7 +164,8 @@ class _Array(_StandIn):
     __slots__ = ("item_bytes", "num_bytes")
 
     def __init__(self, item_bytes: int, num_bytes: int = 0) -> None:
-        self.item_bytes, self.num_bytes = item_bytes, num_bytes
+        self.item_bytes = item_bytes
+        self.num_bytes = num_bytes
 
 
 class _Trial:

@@ -10,11 +10,13 @@ def in_units(nbytes: float) -> tuple[float, str]:
         >>> in_units(3 << 19)
         (1.5, 'MiB')
     """
-    size, unit = float(nbytes), "B"
+    size = float(nbytes)
+    unit = "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
             break
-        size, unit = size / 1024, larger
+        size = size / 1024
+        unit = larger
     return size, unit
 
 

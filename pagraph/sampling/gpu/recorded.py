@@ -43,7 +43,9 @@ class RecordedRun:
         count: int,
         dtype: torch.dtype,
     ) -> None:
-        self._accelerator, self._fanouts, self._count = accelerator, fanouts, count
+        self._accelerator = accelerator
+        self._fanouts = fanouts
+        self._count = count
         self._run = DeviceRun(accelerator, topology, fanouts, dtype, keeps=True)
         words = fanouts.words
         self._given = accelerator.host_memory((words + count) * 8).view(torch.int64)

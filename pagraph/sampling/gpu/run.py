@@ -189,12 +189,10 @@ class DeviceRun:
     ) -> None:
         from . import kernels
 
-        self._accelerator, self._topology, self._fanouts, self._dtype = (
-            accelerator,
-            topology,
-            fanouts,
-            dtype,
-        )
+        self._accelerator = accelerator
+        self._topology = topology
+        self._fanouts = fanouts
+        self._dtype = dtype
         self._kernels = kernels
         self._head = fanouts.words
         self._kept: list[Tensor] | None = [] if keeps else None
@@ -202,7 +200,9 @@ class DeviceRun:
     def begin(self, state: Tensor, count: int) -> None:
         """Enter ``count`` seeds, which follow the sizes and keys in ``state``, on the device; see
         ``state_words``."""
-        self._state, self._drawn, self._made = state, list[_DeviceHop](), 0
+        self._state = state
+        self._drawn = list[_DeviceHop]()
+        self._made = 0
         first = self._topology.first
         self._known = count  # at most so many
         self._limit = count + len(first)  # each seed has a place, and each other vertex
@@ -230,7 +230,8 @@ class DeviceRun:
             sizes.wait()
             if sizes.damaged:
                 return False
-            known, most = sizes.known(number), sizes.edges(number)
+            known = sizes.known(number)
+            most = sizes.edges(number)
             if known + most > _MOST_PLACES:
                 raise ValueError(
                     f"a hop's vertices and edges must be below 2**31 on the device, got {known} "
@@ -259,7 +260,8 @@ class DeviceRun:
         known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
         used = [(self._nodes, known[-1], self._dtype)]
         for hop, drawn in enumerate(self._drawn):
-            edges, dtype = sizes.edges(hop), drawn.positions.dtype
+            edges = sizes.edges(hop)
+            dtype = drawn.positions.dtype
             used += [
                 (drawn.indptr, known[hop] + 1, self._dtype),
                 (drawn.indices, edges, self._dtype),
@@ -276,7 +278,8 @@ class DeviceRun:
 
     def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
-        most, topology = self._known, self._topology
+        most = self._known
+        topology = self._topology
         counts = self._whole(most, self._dtype)
         indptr = self._empty(len(counts) + 1, self._dtype)
         starts, degrees = (self._whole(most, topology.indptr.dtype) for _ in range(2))
@@ -296,7 +299,8 @@ class DeviceRun:
         self, number: int, known: int, drawn: _DeviceHop, starts: Tensor, degrees: Tensor
     ) -> None:
         """Choose edges, read their sources, and offer them places."""
-        topology, picks = self._topology, self._fanouts.picks[number]
+        topology = self._topology
+        picks = self._fanouts.picks[number]
         graph = (topology.indices, len(topology.first))
         out = (drawn.positions, drawn.neighbors, topology.first)
         if picks == -1:
@@ -324,8 +328,10 @@ class DeviceRun:
 
     def _relabel(self, number: int, drawn: _DeviceHop) -> None:
         """Local ids of the sources, in the order of first occurrence, and the new vertices."""
-        most, first = len(drawn.indices), self._topology.first
-        flags, ranks = self._empty(most, torch.int32), self._empty(most, torch.int32)
+        most = len(drawn.indices)
+        first = self._topology.first
+        flags = self._empty(most, torch.int32)
+        ranks = self._empty(most, torch.int32)
         hop = (drawn.indptr, self._state, number)
         launch(
             self._kernels.find_places,

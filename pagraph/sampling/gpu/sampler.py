@@ -162,7 +162,8 @@ class DeviceSampler:
             if recorded is None:
                 run, sizes = self._enqueue(self._topology, seeds, keys)
             else:
-                run, sizes = recorded, recorded.begin(seeds, keys)
+                run = recorded
+                sizes = recorded.begin(seeds, keys)
         sizes.wait()
         if sizes.damaged:
             # The CPU meets the same damage, and says where.

@@ -71,7 +71,8 @@ class Sizes:
     :meth:`wait` first."""
 
     def __init__(self, words: Tensor, event: Event) -> None:
-        self._words, self._event = words, event
+        self._words = words
+        self._event = event
         self._values: list[int] = []
 
     def wait(self) -> None:

@@ -158,7 +158,8 @@ def relabel_growing(neighbors, num_vertices, nodes, count, tables, bits, local_i
     and the bits."""
     at = 0
     while True:
-        table, shift = tables[: 1 << bits], np.uint64(64 - bits)
+        table = tables[: 1 << bits]
+        shift = np.uint64(64 - bits)
         at, count = relabel(neighbors, at, num_vertices, nodes, count, table, shift, local_ids)
         if at < 0 or at == len(neighbors):
             return at, count, bits
@@ -186,7 +187,8 @@ def _part(array, of_types, column, t):
 def _are_vertices(of_types, counts, nodes):
     """Whether all seeds are in the graph."""
     for t in range(len(counts)):
-        limit, seeds = of_types[t, _VERTICES], _part(nodes, of_types, _NODES, t)
+        limit = of_types[t, _VERTICES]
+        seeds = _part(nodes, of_types, _NODES, t)
         for i in range(counts[t]):
             if seeds[i] < 0 or seeds[i] >= limit:
                 return False
@@ -197,7 +199,8 @@ def _are_vertices(of_types, counts, nodes):
 def _plant(of_types, counts, nodes, tables, places, bits):
     """Enter the seeds into fresh hash tables, or as places; of a repeated one the first copy."""
     for t in range(len(counts)):
-        n, seeds = counts[t], _part(nodes, of_types, _NODES, t)
+        n = counts[t]
+        seeds = _part(nodes, of_types, _NODES, t)
         if of_types[t, _PLACES] < 0:
             table = _part(tables, of_types, _TABLE, t)
             while 1 << bits[t] < 4 * n:
@@ -230,9 +233,11 @@ def _report(work, fanouts, of_types):
     begin."""
     num_hops, num_types = fanouts.shape
     num_node_types = len(of_types) - 1
-    begin, end = REPORT, REPORT + (num_hops + 1) * num_node_types
+    begin = REPORT
+    end = REPORT + (num_hops + 1) * num_node_types
     counts = work[begin:end].reshape((num_hops + 1, num_node_types))
-    begin, end = end, end + num_hops * num_types
+    begin = end
+    end = end + num_hops * num_types
     return counts, work[begin:end].reshape((num_hops, num_types)), work[end:]
 
 
@@ -284,7 +289,9 @@ def draw(
         now = counts[last]
         now[:] = counts[hop]
         for t in range(len(ends)):
-            src, dst, fanout = ends[t, 0], ends[t, 1], fanouts[hop, t]
+            src = ends[t, 0]
+            dst = ends[t, 1]
+            fanout = fanouts[hop, t]
             first = counts[hop - 1, dst] if once and hop > 0 else 0
             frontier = _part(nodes, of_types, _NODES, dst)[first : counts[hop, dst]]
             offsets = work[row : row + len(frontier) + 1]
@@ -348,16 +355,19 @@ def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
     each hop and type the indptr, the indices and the positions.
     """
     counts, drawn, parts = _report(work, fanouts, of_types)
-    at, part = 0, 0
+    at = 0
+    part = 0
     for t in range(len(of_types) - 1):
         parts[part] = at // width
-        at, part = aligned(at + counts[-1, t] * width), part + 1
+        at = aligned(at + counts[-1, t] * width)
+        part = part + 1
     for t in range(len(ends) if once else 0):
         total = drawn[:, t].sum()
         parts[part] = at // width
         at = aligned(at + 2 * total * width)
         parts[part + 1] = at // 8
-        at, part = aligned(at + 8 * total), part + 2
+        at = aligned(at + 8 * total)
+        part = part + 2
     for hop in range(0 if once else len(drawn)):
         for t in range(len(ends)):
             parts[part] = at // width
@@ -365,7 +375,8 @@ def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
             parts[part + 1] = at // width
             at = aligned(at + drawn[hop, t] * width)
             parts[part + 2] = at // place_width
-            at, part = aligned(at + drawn[hop, t] * place_width), part + 3
+            at = aligned(at + drawn[hop, t] * place_width)
+            part = part + 3
     return max(at, _LINE)
 
 
@@ -374,7 +385,8 @@ def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):
     """Write the nodes of each type, and of each hop and edge type the indptr, the local ids and the
     positions."""
     counts, drawn, parts = _report(work, fanouts, of_types)
-    local, positions = out.view(nodes.dtype), out.view(ids.dtype)
+    local = out.view(nodes.dtype)
+    positions = out.view(ids.dtype)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
     row = room[INDPTRS]
     kept = room[POSITIONS]
@@ -382,7 +394,8 @@ def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):
     part = len(of_types) - 1
     for hop in range(len(drawn)):
         for t in range(len(ends)):
-            num_rows, total = counts[hop, ends[t, 1]] + 1, drawn[hop, t]
+            num_rows = counts[hop, ends[t, 1]] + 1
+            total = drawn[hop, t]
             _copy(work[row : row + num_rows], local, parts[part])
             _copy(local_ids[edge : edge + total], local, parts[part + 1])
             _copy(ids[kept + edge : kept + edge + total], positions, parts[part + 2])
@@ -408,22 +421,27 @@ def put_subgraph(csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local
     """Write the nodes of each type, and of each edge type both ends of all edges and the edges'
     ids."""
     counts, drawn, parts = _report(work, fanouts, of_types)
-    local, edge_ids = out.view(nodes.dtype), out.view(np.int64)
+    local = out.view(nodes.dtype)
+    edge_ids = out.view(np.int64)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
     row = room[INDPTRS]
     kept = room[POSITIONS]
     edge = 0
     for hop in range(len(drawn)):
         for t in range(len(ends)):
-            part, dst, total = len(of_types) - 1 + 2 * t, ends[t, 1], drawn[hop, t]
+            part = len(of_types) - 1 + 2 * t
+            dst = ends[t, 1]
+            total = drawn[hop, t]
             first = counts[hop - 1, dst] if hop > 0 else 0
             offsets = work[row : row + counts[hop, dst] - first + 1]
-            before, of_type = drawn[:hop, t].sum(), drawn[:, t].sum()
+            before = drawn[:hop, t].sum()
+            of_type = drawn[:, t].sum()
             known = carray(
                 pointer_to(like_ids, csc[t, _IDS]), (csc[t, _EDGES] if csc[t, _IDS] else 0,)
             )
             edges = offsets, local_ids[edge : edge + total], ids[kept + edge : kept + edge + total]
-            sources, destinations = local[parts[part] :], local[parts[part] + of_type :]
+            sources = local[parts[part] :]
+            destinations = local[parts[part] + of_type :]
             put_edges(
                 *edges, known, first, before, sources, destinations, edge_ids[parts[part + 1] :]
             )

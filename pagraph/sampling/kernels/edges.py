@@ -10,7 +10,8 @@ from ...graph._csc import check_row
 from .hop import _A, draw_below, first_above, is_among
 from .weighted import draw_unit
 
-_S3, _LOW3 = np.uint64(3), np.uint64(7)
+_S3 = np.uint64(3)
+_LOW3 = np.uint64(7)
 
 
 @kernel
@@ -116,7 +117,8 @@ def global_pairs(key, indptr, indices, num_src, no_loops, seen, tries, src, dst)
             v = draw_below(base, 2 * t + 1, num_dst)
             if no_loops and u == v:
                 continue
-            begin, end = indptr[v], indptr[v + 1]
+            begin = indptr[v]
+            end = indptr[v + 1]
             # Of a damaged file a row may lead out of the array.
             check_row(begin, end, len(indices))
             is_edge = False
@@ -151,16 +153,19 @@ def _rest(u, ids, sums, count, indices, begin, end, own):
     # The first round sums the weights of those allowed (its point is 0, so that it never returns),
     # the second finds the point in this sum.
     for _ in range(2):
-        point, before = u * total, 0.0
+        point = u * total
+        before = 0.0
         total = 0.0
         for place in range(count):
             weight = 1.0
             if len(sums) > 0:
-                weight, before = sums[place] - before, sums[place]
+                weight = sums[place] - before
+                before = sums[place]
             v = np.int64(ids[place]) if len(ids) > 0 else np.int64(place)
             if v == own or is_among(indices, v, begin, end):
                 continue
-            total, last = total + weight, v
+            total = total + weight
+            last = v
             if total > point > 0.0:
                 return v
     # By rounding the point may lie above all sums.
@@ -178,9 +183,12 @@ def hard_ends(key, src, own, indptr, indices, ids, sums, count, tries, out):
     candidates are looked at. Both give the weights' distribution among those that are allowed.
     """
     for i in range(len(src)):
-        base, begin, end = key + np.uint64(i) * _A, np.int64(0), np.int64(0)
+        base = key + np.uint64(i) * _A
+        begin = np.int64(0)
+        end = np.int64(0)
         if len(indptr) > 0:
-            begin, end = np.int64(indptr[src[i]]), np.int64(indptr[src[i] + 1])
+            begin = np.int64(indptr[src[i]])
+            end = np.int64(indptr[src[i] + 1])
         out[i] = -1
         # Rejection is cheap where few candidates are excluded; where nearly all are it would not
         # end, and the exact draw takes over.

@@ -44,8 +44,14 @@ from .subgraph import put_edges
 from .weighted import draw_unit
 
 # Columns of ``csc`` and ``spans``.
-_INDPTR, _INDICES, _IDS, _EDGES, _DST, _SRC = 0, 1, 2, 3, 4, 5
-_NODES, _SEEN = 0, 1
+_INDPTR = 0
+_INDICES = 1
+_IDS = 2
+_EDGES = 3
+_DST = 4
+_SRC = 5
+_NODES = 0
+_SEEN = 1
 
 # Rounding errs by less than 1e-15 of a key. A wider margin only takes a few logarithms more.
 _ROUNDED_DOWN = 1.0 - 1e-9
@@ -262,13 +268,16 @@ def draw(
         is_last = hop == num_hops
         fanout = fanouts[1] if is_last else fanouts[0]
         for t in range(len(ends)):
-            src, dst = ends[t, 0], ends[t, 1]
+            src = ends[t, 0]
+            dst = ends[t, 1]
             # Those that the hop before drew give shares; all have edges.
             first = 0 if is_last or hop == 0 else counts[hop - 1, dst]
             begin = spans[dst, _NODES]
             frontier = nodes[begin + first : begin + counts[hop, dst]]
             n = len(frontier)
-            starts, degrees, offsets = rows[0][:n], rows[1][:n], rows[2][: n + 1]
+            starts = rows[0][:n]
+            degrees = rows[1][:n]
+            offsets = rows[2][: n + 1]
             indptr = carray(pointer_to(like, csc[t, _INDPTR]), (csc[t, _DST] + 1,))
             indices = carray(pointer_to(like, csc[t, _INDICES]), (csc[t, _EDGES],))
             total = measure_or_none(

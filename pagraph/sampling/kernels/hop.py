@@ -19,9 +19,13 @@ _A = np.uint64(0x9E3779B97F4A7C15)
 _B = np.uint64(0xD1342543DE82EF95)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+_S30 = np.uint64(30)
+_S27 = np.uint64(27)
+_S31 = np.uint64(31)
+_S32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_ONE, _LOW6 = np.uint64(1), np.uint64(63)
+_ONE = np.uint64(1)
+_LOW6 = np.uint64(63)
 
 # Elements between asking for a cache line and using it; 24 and 64 took 12 % and 6 % longer.
 AHEAD = 128
@@ -55,7 +59,9 @@ def counter_of(v, phase, renewed, step):
 @kernel
 def renew(frontier, renewal, counters):
     """The counter of each frontier vertex, as int64; ``renewal`` as in ``Hop``, not empty."""
-    phase, renewed, step = renewal[0], renewal[1], renewal[2]
+    phase = renewal[0]
+    renewed = renewal[1]
+    step = renewal[2]
     for i in range(len(frontier)):
         counters[i] = np.int64(counter_of(frontier[i], phase, renewed, step))
 

@@ -18,10 +18,13 @@ from .hop import _A
 
 MOST_DIRECT = 2**22
 CHUNK = 64  # edges that are looked at in one go
-# Rows, edges of each; edges that a cache line has at least.
-_ROWS_AHEAD, _EDGES_AHEAD, _LINE = 12, 256, 16
-_S5, _S32 = np.uint64(5), np.uint64(32)
-_LOW5, _LOW32 = np.uint64(31), np.uint64(2**32 - 1)
+_ROWS_AHEAD = 12  # rows between asking for a row's sources and looking at them
+_EDGES_AHEAD = 256  # edges of it that are asked for: the rest of a longer row comes in order
+_LINE = 16  # sources of 32 bits in a cache line; with 64 bits every second line is asked for
+_S5 = np.uint64(5)
+_S32 = np.uint64(32)
+_LOW5 = np.uint64(31)
+_LOW32 = np.uint64(2**32 - 1)
 _ONE = np.uint64(1)
 
 
@@ -48,6 +51,8 @@ def _enter(nodes, last, shift, words, first, after):
     for i in range(len(nodes)):
         bit = _bit_of(np.uint64(np.int64(nodes[i])), last, shift)
         words[bit >> _S5] |= _ONE << (bit & _LOW5)
+    # Bits are numbered in a pass of its own, when each word has all of its bits. The number is
+    # stored plus 1, so that an upper half of 0 is a word without one.
     count = np.uint64(0)
     for i in range(len(nodes)):
         at = _bit_of(np.uint64(np.int64(nodes[i])), last, shift) >> _S5
@@ -92,9 +97,16 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
     """
     words, first, after = room
     indices, num_src, starts, degrees = edges
-    limit, last = np.uint64(num_src), np.uint64(max(num_src, 1) - 1)
-    row, p, at = state[0], state[1], state[2]
-    n, bad, full = len(starts), np.int64(-1), False
+    limit = np.uint64(num_src)
+    # Sources out of the graph look up the last bit: reading stays within the words, and `outside`
+    # tells of them after the chunk.
+    last = np.uint64(max(num_src, 1) - 1)
+    row = state[0]
+    p = state[1]
+    at = state[2]
+    n = len(starts)
+    bad = np.int64(-1)
+    full = False
     _enter(nodes, last, shift, words, first, after)
     while row < n and bad < 0 and not full:
         end = starts[row] + degrees[row]
@@ -106,7 +118,8 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
             if at + CHUNK > len(out):
                 full = True
                 break
-            found, outside = np.uint64(0), False
+            found = np.uint64(0)
+            outside = False
             for j in range(min(CHUNK, end - p)):
                 v = np.uint64(np.int64(indices[p + j]))
                 outside |= v >= limit
@@ -122,7 +135,8 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
                 number = _number_of(_bit_of(np.uint64(v), last, shift), words)
                 place = _place_of(v, number, nodes, first, after, shift)
                 # With a hash another vertex may have the bit: written first, counted if it is it.
-                out[at], places[at] = q, place
+                out[at] = q
+                places[at] = place
                 at += shift is None or np.int64(nodes[place]) == v
             p += CHUNK
         if not full and bad < 0:

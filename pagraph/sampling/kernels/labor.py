@@ -42,7 +42,8 @@ def pick_uniform(indices, starts, offsets, fanout, key, renewal, out_offsets, po
     for i in range(n):
         if i + _ROWS_AHEAD < n:
             prefetch(indices, starts[i + _ROWS_AHEAD])
-        start, degree = starts[i], offsets[i + 1] - offsets[i]
+        start = starts[i]
+        degree = offsets[i + 1] - offsets[i]
         if fanout < 0 or degree <= fanout:
             for p in range(start, start + degree):
                 positions[total] = p
@@ -93,7 +94,8 @@ def scales_by_weight(frontier, starts, offsets, weights, fanout, known, scales, 
             total += np.float64(weights[p])
         if total <= 0.0:
             continue
-        squares, inverses = room[:degree], room[degree : 2 * degree]
+        squares = room[:degree]
+        inverses = room[degree : 2 * degree]
         target = 1.0 / min(fanout, degree) - 1.0 / degree
         for j in range(degree):
             w = np.float64(weights[starts[i] + j])
@@ -126,10 +128,12 @@ def solve_scales(local_ids, starts, offsets, weights, reciprocals, fanout, sums,
     twice the largest row.
     """
     for i in range(len(starts)):
-        begin, degree = offsets[i], offsets[i + 1] - offsets[i]
+        begin = offsets[i]
+        degree = offsets[i + 1] - offsets[i]
         if sums[i] <= 0.0:
             continue
-        squares, inverses = room[:degree], room[degree : 2 * degree]
+        squares = room[:degree]
+        inverses = room[degree : 2 * degree]
         target = 1.0 / min(fanout, degree)
         if len(weights) > 0:
             target -= 1.0 / degree
@@ -177,7 +181,10 @@ def _solve_row(squares, inverses, target, scale):
 def _sum_at_least(squares, inverses, least):
     """The sum of ``squares * max(inverses, least)``; four at a time, since one sum would wait for
     each addition."""
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    a = 0.0
+    b = 0.0
+    c = 0.0
+    d = 0.0
     whole = len(squares) & ~3
     for j in range(0, whole, 4):
         a += squares[j] * max(inverses[j], least)
@@ -245,7 +252,8 @@ def pick_weighted(
     out_offsets[0] = 0
     for i in range(len(starts)):
         shift = starts[i] - offsets[i]
-        first, norm = total, 0.0
+        first = total
+        norm = 0.0
         for e in range(offsets[i], offsets[i + 1]):  # without a branch, as in pick_uniform
             w = np.float64(weights[e + shift]) if weighted else 1.0
             chance = min(1.0, scales[i] * (pi[local_ids[e]] if len(pi) > 0 else w))

@@ -95,7 +95,8 @@ def add_squares(local_ids, starts, offsets, scales, weights, out):
 def column_squares(indptr, indices, weights, out):
     """``add_squares`` for all rows of a graph, by vertex."""
     for v in range(len(indptr) - 1):
-        begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        begin = np.int64(indptr[v])
+        end = np.int64(indptr[v + 1])
         check_row(begin, end, len(indices))
         total = np.float64(end - begin)
         if len(weights) > 0:
@@ -120,9 +121,11 @@ def _cap(importance, size):
     the others. Where one is at 1 to the last bit, rounding may take it away again: a round without
     a new one is the last.
     """
-    c, certain = 0.0, np.int64(0)
+    c = 0.0
+    certain = np.int64(0)
     while True:
-        reached, rest = np.int64(0), 0.0
+        reached = np.int64(0)
+        rest = 0.0
         for p in importance:
             sure = c * p >= 1.0
             reached += sure

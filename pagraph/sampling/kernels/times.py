@@ -12,7 +12,7 @@ BLOCK = 32
 _LOG_BLOCK = 5
 _AHEAD = 24  # rows between asking for a block of times and looking through it
 _RING = 32  # more than that, and a power of two
-_EDGES_AHEAD = 128
+_EDGES_AHEAD = 128  # edges between asking for a pair and copying it
 _SHORT = 32  # rows up to here are sorted by insertion
 
 
@@ -21,12 +21,14 @@ def sort_rows(indptr, times, order):
     """Sort each row by time and write where its edges were to ``order``; equal times stay in
     order."""
     for v in range(len(indptr) - 1):
-        start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        start = np.int64(indptr[v])
+        end = np.int64(indptr[v + 1])
         check_row(start, end, len(times))
         # Most rows are short, and argsort would allocate for each of them.
         if end - start <= _SHORT:
             _insert(start, end, times, order)
         else:
+            # Merge sort is stable: edges of equal time stay in CSC order, as insertion keeps them.
             row = times[start:end].copy()
             places = np.argsort(row, kind="mergesort")
             for j in range(end - start):
@@ -36,6 +38,7 @@ def sort_rows(indptr, times, order):
 
 @kernel
 def _insert(start, end, times, order):
+    """Insertion sort of one row; only a strictly later time moves, so equal ones stay in order."""
     for e in range(start, end):
         time = times[e]
         at = e
@@ -84,7 +87,8 @@ def count_until(times, marks, limits, starts, degrees, counts):
                 prefetch(times, begin + t)
         j = i - _AHEAD
         if j >= 0:
-            begin, limit = begins[j & (_RING - 1)], limits[j]
+            begin = begins[j & (_RING - 1)]
+            limit = limits[j]
             low = starts[j] - begin
             high = low + degrees[j]
             found = np.int64(0)

@@ -13,7 +13,9 @@ from .hop import insert_nodes, measure, pick_distinct, pick_repeated, read_neigh
 from .subgraph import in_trees
 from .times import count_until, cut_rows, read_edges
 
-DONE, BAD_ROW, BAD_SOURCE = 0, 1, 2
+DONE = 0
+BAD_ROW = 1
+BAD_SOURCE = 2
 
 
 @kernel
@@ -71,7 +73,8 @@ def _number(ids, nodes, count, tables, bits, local_ids):
     bits."""
     at = 0
     while True:
-        table, shift = tables[: 1 << bits], np.uint64(64 - bits)
+        table = tables[: 1 << bits]
+        shift = np.uint64(64 - bits)
         # No upper bound: in_trees has checked the sources, and these ids are beyond the vertices.
         at, count = relabel(ids, at, np.int64(2**63 - 1), nodes, count, table, shift, local_ids)
         if at == len(ids):
@@ -88,7 +91,8 @@ def _measure(graph, num_edges, timed, found, tree, fanout, replace, latest, room
     indptr, num_nodes = graph
     times, marks, until, since = timed
     vertices, trees, starts, degrees, limits, upto, before, offsets = room
-    rows, rows_of = vertices[: len(found)], trees[: len(found)]
+    rows = vertices[: len(found)]
+    rows_of = trees[: len(found)]
     _split(found, num_nodes, tree, rows, rows_of)
     total = measure(indptr, num_edges, rows, fanout, replace, starts, degrees, offsets)
     if total < 0 or len(until) == 0:
@@ -153,15 +157,23 @@ def sample_trees(
         ends, edge_ends: Get the nodes and edges of each group up to each hop, shapes
             ``(groups, hops + 1)``.
     """
-    trees, starts, degrees, offsets = rows[1], rows[2], rows[3], rows[7]
+    trees = rows[1]
+    starts = rows[2]
+    degrees = rows[3]
+    offsets = rows[7]
     positions, sources, lifted, seen, tables = room
     all_nodes, all_src, all_dst, all_ids = drawn
-    begin, at, bits = 0, 0, 10
+    begin = 0
+    at = 0
+    bits = 10
     for g in range(len(ends)):
-        tree, nodes = g * group, all_nodes[begin:]
+        tree = g * group
+        nodes = all_nodes[begin:]
         count, bits = _plant(seeds[tree : tree + group], graph[1], tree, nodes, tables, bits)
-        first, num_edges = 0, 0
-        ends[g, 0], edge_ends[g, 0] = count, 0
+        first = 0
+        num_edges = 0
+        ends[g, 0] = count
+        edge_ends[g, 0] = 0
         for hop in range(len(fanouts)):
             found = nodes[first:count]
             total = _measure(
@@ -185,7 +197,8 @@ def sample_trees(
             count, bits = _number(lifted[:total], nodes, count, tables, bits, all_src[at:])
             at += total
             num_edges += total
-            ends[g, hop + 1], edge_ends[g, hop + 1] = count, num_edges
+            ends[g, hop + 1] = count
+            edge_ends[g, hop + 1] = num_edges
         begin += count
         # The next group has about as many; a larger table would be cleared.
         while 1 << bits > max(1024, 8 * count):
@@ -207,7 +220,8 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
     # The result is ordered by hop, then by group; what was drawn by group, then by hop. First count
     # where each hop begins, then go through the groups and move their parts there. ``places`` are
     # where the next group's part of each hop goes.
-    places, edge_places = np.zeros(levels + 1, np.int64), np.zeros(levels + 1, np.int64)
+    places = np.zeros(levels + 1, np.int64)
+    edge_places = np.zeros(levels + 1, np.int64)
     for level in range(levels):
         for g in range(num_groups):
             places[level + 1] += ends[g, level] - (ends[g, level - 1] if level else 0)
@@ -217,11 +231,13 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
         places[level + 1] += places[level]
         edge_places[level + 1] += edge_places[level]
     shifts = np.empty(levels, np.int64)  # from a place in the group to one in the batch
-    node_begin, edge_begin = 0, 0
+    node_begin = 0
+    edge_begin = 0
     for g in range(num_groups):
         begin = 0
         for level in range(levels):
-            end, place = ends[g, level], places[level]
+            end = ends[g, level]
+            place = places[level]
             shifts[level] = place - begin
             found = all_nodes[node_begin + begin : node_begin + end]
             _split(
@@ -235,8 +251,10 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
             begin = end
         begin = 0
         for level in range(1, levels):
-            end, place = edge_ends[g, level], edge_places[level]
-            shift, limit = shifts[level], ends[g, level - 1]
+            end = edge_ends[g, level]
+            place = edge_places[level]
+            shift = shifts[level]
+            limit = ends[g, level - 1]
             # A source was found in this hop, or in an earlier one whose nodes moved by another
             # shift.
             for e in range(end - begin):

@@ -12,9 +12,11 @@ from .hop import _A, draw_below, first_from, place_of, slot_of
 
 _AHEAD = 32  # edges between asking for a cache line and using it
 _MARK_BITS = 14
-MARKS, _MARK_SHIFT = 1 << _MARK_BITS, np.uint64(64 - _MARK_BITS)
+# One byte a mark: 16 KiB, which leaves half of a first-level cache of 32 KiB to the row.
+MARKS = 1 << _MARK_BITS
+_MARK_SHIFT = np.uint64(64 - _MARK_BITS)
 _S3 = np.uint64(3)
-_SCANNED = 8  # trees that are looked through in the time that one takes to be searched for
+_SCANNED = 8  # trees that a scan passes in the time of one binary search
 
 
 @kernel
@@ -78,17 +80,28 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
         ``-1 - p`` where the edge at ``p`` leads out of the graph), and the number of edges found.
     """
     begins, trees, places, marks = dst
-    (starts, degrees), (place_in, marked, some) = rows, room
-    sources, tree_begins, vertices = src[:8], src[8], src[9]
+    starts, degrees = rows
+    place_in, marked, some = room
+    sources = src[:8]
+    tree_begins = src[8]
+    vertices = src[9]
     for g in range(begin, len(begins) - 2):
-        first, last = begins[g], begins[g + 1]
+        first = begins[g]
+        last = begins[g + 1]
+        # The row of the next destination is on its way while this one's is joined.
         if last < len(places):
             prefetch(indices, starts[places[last]])
-        low, high, size = starts[places[first]], np.int64(0), 0
+        # Trees may hold different parts of one row, since each has limits of its own: the span from
+        # the first to the last is read once, and _join tells which trees an edge is for.
+        low = starts[places[first]]
+        high = np.int64(0)
+        size = 0
         for k in range(first, last):
-            i, t = places[k], trees[k]
+            i = places[k]
+            t = trees[k]
             place_in[t] = i
-            low, high = min(low, starts[i]), max(high, starts[i] + degrees[i])
+            low = min(low, starts[i])
+            high = max(high, starts[i] + degrees[i])
             size += tree_begins[t + 1] - tree_begins[t]
         row = indices[low:high]
         bad = _first_outside(row, src[3])
@@ -106,6 +119,7 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
                 some[e] = e
         of_row = row, low, trees[first:last], places[first:last], marks[g]
         now = _join(some[:count], at, sources, of_row, rows, place_in, found)
+        # Before the return as well: the next call finds the scratch as it was.
         for k in range(first, last):
             place_in[trees[k]] = -1
         if now < 0:
@@ -117,8 +131,10 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
 @kernel
 def _first_outside(row, num_src):
     """The first source that is not in the graph, or -1; a pass of its own looks at many at once."""
-    outside, limit = False, np.uint64(num_src)
+    outside = False
+    limit = np.uint64(num_src)
     for i in range(len(row)):
+        # As an unsigned number a negative source is above every limit: one comparison for both.
         outside |= np.uint64(np.int64(row[i])) >= limit
     if outside:
         for i in range(len(row)):
@@ -147,12 +163,15 @@ def _collect_marked(row, marked, some):
     They are few, so that one jump for eight sources is seldom taken: 0.5 ns a source, for 1.2
     without jumps.
     """
-    count, whole = 0, len(row) >> 3
+    count = 0
+    whole = len(row) >> 3
     for b in range(whole):
-        first, mark = np.uint64(b) << _S3, np.uint8(0)
+        first = np.uint64(b) << _S3
+        mark = np.uint8(0)
         for i in range(8):
             mark |= marked[_mark_of(row[first + np.uint64(i)])]
         if mark:
+            # Written always, kept if marked: the next one overwrites it without a jump.
             for i in range(8 * b, 8 * b + 8):
                 some[count] = i
                 count += marked[_mark_of(row[i])]
@@ -169,7 +188,8 @@ def _join(some, at, src, dst, rows, place_in, found):
     nodes, table, shift, _, begins, src_trees, src_places, marks = src
     row, low, trees, places, mark = dst
     starts, degrees = rows
-    mask, n = len(table) - 1, len(trees)
+    mask = len(table) - 1
+    n = len(trees)
     for k in range(len(some)):
         if k + _AHEAD < len(some):
             prefetch(table, slot_of(row[some[k + _AHEAD]], shift))
@@ -179,15 +199,19 @@ def _join(some, at, src, dst, rows, place_in, found):
         # Without a common bit there is no common tree: spares most of the searches below.
         if s < 0 or marks[s] & mark == 0:
             continue
-        j, end = begins[s], begins[s + 1]
+        j = begins[s]
+        end = begins[s + 1]
         # Before it is written: the row is done again with more room.
         if 3 * (at + min(end - j, n)) > len(found):
             return np.int64(-1)
+        # Scan the source's trees, or search them for each tree of the destination.
         if end - j <= _SCANNED * n:
             for t in range(j, end):
                 i = place_in[src_trees[t]]
                 if i >= 0 and starts[i] <= e and e < starts[i] + degrees[i]:
-                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = e, src_places[t], i
+                    found[3 * at] = e
+                    found[3 * at + 1] = src_places[t]
+                    found[3 * at + 2] = i
                     at += 1
         else:
             for t in range(n):
@@ -199,7 +223,9 @@ def _join(some, at, src, dst, rows, place_in, found):
                     and starts[i] <= e
                     and e < starts[i] + degrees[i]
                 ):
-                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = e, src_places[j], i
+                    found[3 * at] = e
+                    found[3 * at + 1] = src_places[j]
+                    found[3 * at + 2] = i
                     at += 1
     return np.int64(at)
 

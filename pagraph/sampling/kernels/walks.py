@@ -70,14 +70,13 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
         np.empty(GROUP, np.int64),
         np.empty(GROUP, np.uint64),
     )
-    listed, searched, living = (
-        np.empty(GROUP, np.int64),
-        np.empty(GROUP, np.int64),
-        np.empty(GROUP, np.int64),
-    )
+    listed = np.empty(GROUP, np.int64)
+    searched = np.empty(GROUP, np.int64)
+    living = np.empty(GROUP, np.int64)
     looks_back = min(chances) < 1.0
     for low in range(0, len(traces), GROUP):
-        part, alive = traces[low : low + GROUP], 0
+        part = traces[low : low + GROUP]
+        alive = 0
         group[2][:] = -1
         for i in range(len(part)):
             prefetch(rows[0], part[i, first])
@@ -117,7 +116,8 @@ def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive):
     """
     indptr, num_edges, _ = rows
     starts, degrees, positions, streams = group
-    count, left = np.int64(0), np.int64(0)
+    count = np.int64(0)
+    left = np.int64(0)
     for c in range(alive):
         i = living[c]
         v = part[i, t]
@@ -145,7 +145,8 @@ def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive):
 @kernel
 def _draw(edges, rows, weights, j, group, listed, count):
     """Draw ``j`` of the listed walks: the position of an edge of the row of each."""
-    indices, kept = edges[1], rows[2]
+    indices = edges[1]
+    kept = rows[2]
     values, sums, guide = weights
     starts, degrees, positions, streams = group
     if len(values) == 0:
@@ -224,11 +225,13 @@ def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, co
     _, degrees, positions, streams = group
     for c in range(count):
         streams[listed[c]] = mix(streams[listed[c]])
-    surely, never = min(chances[1], chances[2]), max(chances[1], chances[2])
+    surely = min(chances[1], chances[2])
+    never = max(chances[1], chances[2])
     tries = 0
     while count > 0:
         _draw(edges, rows, weights, 2 * tries, group, listed, count)
-        left, to_search = np.int64(0), np.int64(0)
+        left = np.int64(0)
+        to_search = np.int64(0)
         for c in range(count):
             i = listed[c]
             x = np.int64(indices[positions[i]])
@@ -281,7 +284,8 @@ def has_edge(edges, v, w):
     """Whether one of the edges of ``v``, which ascend, leads to ``w``."""
     indptr, indices, _ = edges
     check_id(v, len(indptr) - 1)
-    low, high = max(np.int64(indptr[v]), 0), min(np.int64(indptr[v + 1]), len(indices))
+    low = max(np.int64(indptr[v]), 0)
+    high = min(np.int64(indptr[v + 1]), len(indices))
     return is_among(indices, w, low, high)
 
 
@@ -294,9 +298,11 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):
         Its position, or -1 - the position of an edge that leads out of the graph.
     """
     _, indices, num_src = edges
-    kept, values = rows[2], weights[0]
+    kept = rows[2]
+    values = weights[0]
     starts, degrees, _, streams = group
-    total, pick = 0.0, np.int64(0)
+    total = 0.0
+    pick = np.int64(0)
     for r in range(starts[i], starts[i] + degrees[i]):
         e = np.int64(kept[r]) if len(kept) > 0 else r
         x = np.int64(indices[e])
@@ -336,13 +342,12 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):
     bits = 4
     while (1 << bits) < 2 * most_distinct:
         bits += 1
-    mask, shift = (1 << bits) - 1, np.uint64(64 - bits)
+    mask = (1 << bits) - 1
+    shift = np.uint64(64 - bits)
     table = np.full(1 << bits, -1, np.int64)  # the place among the distinct vertices
-    seen, visits, slots = (
-        np.empty(most_distinct, np.int64),
-        np.empty(most_distinct, np.int64),
-        np.empty(most_distinct, np.int64),
-    )
+    seen = np.empty(most_distinct, np.int64)
+    visits = np.empty(most_distinct, np.int64)
+    slots = np.empty(most_distinct, np.int64)
     begin = np.int64(0)
     for low in range(0, len(traces), per_start):
         distinct = 0
@@ -356,7 +361,9 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):
                     slot = (slot + 1) & mask
                 if table[slot] < 0:
                     table[slot] = distinct
-                    seen[distinct], visits[distinct], slots[distinct] = v, 0, slot
+                    seen[distinct] = v
+                    visits[distinct] = 0
+                    slots[distinct] = slot
                     distinct += 1
                 visits[table[slot]] += 1
         end = begin
@@ -376,7 +383,8 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
     1000 starts of up to 20 visits took 0.24 ms, by a hash table 0.55.
     """
     # A rank: the count above the vertex.
-    visited, ranks = np.empty(FEW, np.int64), np.empty(FEW, np.int64)
+    visited = np.empty(FEW, np.int64)
+    ranks = np.empty(FEW, np.int64)
     begin = np.int64(0)
     for low in range(0, len(traces), per_start):
         n = 0
@@ -391,15 +399,18 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
             for k in range(0, padded, _LANES):
                 for lane in range(k, k + _LANES):
                     ranks[lane] += np.int64(visited[lane] == visited[j]) << _COUNT
-        end, last = begin, np.int64(2**63 - 1)
+        end = begin
+        last = np.int64(2**63 - 1)
         while end < begin + most:
             best = np.int64(-1)
             for lane in range(padded):
                 best = max(best, ranks[lane] if ranks[lane] < last else np.int64(-1))
             if best < 0:
                 break
-            sources[end], counts[end] = best & _VERTEX, best >> _COUNT
-            end, last = end + 1, best
+            sources[end] = best & _VERTEX
+            counts[end] = best >> _COUNT
+            end = end + 1
+            last = best
         starts[begin:end] = traces[low, 0]
         begin = end
     return begin
@@ -418,6 +429,8 @@ def _enter(sources, counts, begin, end, most, v, count):
         return end
     end = min(end + 1, begin + most)
     for i in range(end - 1, at, -1):
-        sources[i], counts[i] = sources[i - 1], counts[i - 1]
-    sources[at], counts[at] = v, count
+        sources[i] = sources[i - 1]
+        counts[i] = counts[i - 1]
+    sources[at] = v
+    counts[at] = count
     return end

@@ -39,7 +39,8 @@ def keep_positive(indptr, weights, out_indptr, positions):
     """Move the positive weights to the front, row by row; ``positions`` says where they were."""
     kept = np.int64(0)
     for v in range(len(indptr) - 1):
-        begin, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        begin = np.int64(indptr[v])
+        end = np.int64(indptr[v + 1])
         check_row(begin, end, len(weights))
         for e in range(begin, end):
             if weights[e] > 0:
@@ -67,7 +68,8 @@ def group_ends(start, end, g):
 def fill_tables(indptr, weights, sums, guide):
     """Running sums and guide of every row that has groups."""
     for v in range(len(indptr) - 1):
-        start, end = np.int64(indptr[v]), np.int64(indptr[v + 1])
+        start = np.int64(indptr[v])
+        end = np.int64(indptr[v + 1])
         check_row(start, end, len(weights))
         first, last = groups(start, end)
         total = 0.0
@@ -111,7 +113,9 @@ def _draws(start, degree, k, replace):
 def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, slots, points):
     """List the rows to draw from, and the first draws (slot of the guide, point in the total);
     returns both counts."""
-    n, listed, drawn = len(frontier), 0, 0
+    n = len(frontier)
+    listed = 0
+    drawn = 0
     for i in range(n):
         if i + AHEAD < n:
             prefetch(sums, ((starts[i + AHEAD] + degrees[i + AHEAD]) >> SHIFT) - 1)
@@ -134,7 +138,8 @@ def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, 
 def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):
     """Make of each draw's slot its group, and of its point the distance from the group's
     beginning."""
-    at, drawn = 0, len(slots)
+    at = 0
+    drawn = len(slots)
     for i in rows:
         first, _ = groups(starts[i], starts[i] + degrees[i])
         for _ in range(out_indptr[i + 1] - out_indptr[i]):
@@ -175,7 +180,8 @@ def _scan(weights, lo, hi, x):
 @kernel
 def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, positions):
     """The edges of the draws: picks with replacement."""
-    at, drawn = 0, len(slots)
+    at = 0
+    drawn = len(slots)
     for i in rows:
         for p in range(np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])):
             if at + AHEAD < drawn:
@@ -203,10 +209,13 @@ def take_distinct(
 ):
     """The edges of the draws, each once, and then as many more as are wanted; ``keys`` is
     scratch."""
-    at, drawn = 0, len(slots)
+    at = 0
+    drawn = len(slots)
     for i in rows:
-        start, end = starts[i], starts[i] + degrees[i]
-        begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
+        start = starts[i]
+        end = starts[i] + degrees[i]
+        begin = np.int64(out_indptr[i])
+        stop = np.int64(out_indptr[i + 1])
         free = begin
         for _ in range(stop - begin):
             if at + AHEAD < drawn:
@@ -269,7 +278,8 @@ def _total(weights, start, end):
 def _sort(values, begin, end):
     """Insertion sort of a few values."""
     for i in range(begin + 1, end):
-        value, at = values[i], i
+        value = values[i]
+        at = i
         while at > begin and values[at - 1] > value:
             values[at] = values[at - 1]
             at -= 1
@@ -284,8 +294,10 @@ def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positi
     for i in range(n):
         if i + AHEAD < n:
             prefetch(weights, starts[i + AHEAD])
-        start, degree = starts[i], degrees[i]
-        begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
+        start = starts[i]
+        degree = degrees[i]
+        begin = np.int64(out_indptr[i])
+        stop = np.int64(out_indptr[i + 1])
         if stop - begin == degree:
             for j in range(degree):
                 positions[begin + j] = start + j
@@ -299,8 +311,10 @@ def pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, pos
     """The rows that ``plan_draws`` leaves out, with replacement: a scan of the row for each
     draw."""
     for i in range(len(frontier)):
-        start, end = starts[i], starts[i] + degrees[i]
-        begin, stop = np.int64(out_indptr[i]), np.int64(out_indptr[i + 1])
+        start = starts[i]
+        end = starts[i] + degrees[i]
+        begin = np.int64(out_indptr[i])
+        stop = np.int64(out_indptr[i + 1])
         if begin == stop or _draws(start, degrees[i], stop - begin, True):
             continue
         total = _total(weights, start, end)
@@ -341,9 +355,11 @@ def _push(keys, positions, free, i, key, e):
     after ``free``."""
     while i > 0 and keys[(i - 1) >> 1] < key:
         up = (i - 1) >> 1
-        keys[i], positions[free + i] = keys[up], positions[free + up]
+        keys[i] = keys[up]
+        positions[free + i] = positions[free + up]
         i = up
-    keys[i], positions[free + i] = key, e
+    keys[i] = key
+    positions[free + i] = e
 
 
 @kernel
@@ -356,9 +372,11 @@ def _replace_largest(keys, positions, free, count, key, e):
             down += 1
         if keys[down] <= key:
             break
-        keys[i], positions[free + i] = keys[down], positions[free + down]
+        keys[i] = keys[down]
+        positions[free + i] = positions[free + down]
         i = down
-    keys[i], positions[free + i] = key, e
+    keys[i] = key
+    positions[free + i] = e
 
 
 @kernel
@@ -386,7 +404,8 @@ def weighted_places(key, begins, ends, sums, out):
     Where there is no weight it is the last before that has any, or 0.
     """
     for i in range(len(out)):
-        begin, end = begins[i], ends[i]
+        begin = begins[i]
+        end = ends[i]
         out[i] = 0
         if end == 0 or sums[end - 1] <= 0.0:
             continue

@@ -203,7 +203,8 @@ def read_by_pread(rows, places, edges, requests, job, slot, state, log):
         request = add_atomic(state, CURSOR, 1)
         if request >= requests:
             return
-        first, behind = edges[request], edges[request + 1]
+        first = edges[request]
+        behind = edges[request + 1]
         low, nbytes = span(rows, first, behind, job)
         flying = add_atomic(state, IN_FLIGHT, 1) + 1
         if len(log):
@@ -227,7 +228,8 @@ def read_behind_advice(rows, places, edges, requests, job, slot, depth, state, l
         note_depth(state, log, asked - request)
         if state[STOP] != 0:
             break
-        first, behind = edges[request], edges[request + 1]
+        first = edges[request]
+        behind = edges[request + 1]
         low, nbytes = span(rows, first, behind, job)
         if read_whole(job, slot, low, nbytes, 0, needed(rows, behind, job, low), state):
             deliver(rows, places, first, behind, job, slot, low)
@@ -238,7 +240,8 @@ def read_behind_advice(rows, places, edges, requests, job, slot, depth, state, l
 def finish(rows, places, edges, request, job, slot, result, state):
     """Deliver the rows of a request that ended with ``result``: a number of bytes, or minus an
     errno."""
-    first, behind = edges[request], edges[request + 1]
+    first = edges[request]
+    behind = edges[request + 1]
     low, nbytes = span(rows, first, behind, job)
     if result < 0 and result != -_EINTR and result != -_EAGAIN:
         fail(state, -result, low)
@@ -281,8 +284,12 @@ def read_by_aio(
     """
     free = np.arange(depth)
     request_of = np.zeros(depth, dtype=np.int64)
-    pointers, events = depth * 8, depth * 9
-    num_free, coming, sent, filled = depth, 0, 0, 0
+    pointers = depth * 8
+    events = depth * 9
+    num_free = depth
+    coming = 0
+    sent = 0
+    filled = 0
     while True:
         if sent == filled:
             sent = filled = 0

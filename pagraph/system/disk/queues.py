@@ -130,7 +130,8 @@ class Queue:
     direct: ClassVar[bool | None] = None
 
     def __init__(self, depth: int = DEPTH) -> None:
-        self.depth, self.is_lost = depth, False
+        self.depth = depth
+        self.is_lost = False
         # Shared, though with nobody: a fork would make copies of private pages, and reads that are
         # under way could then end in the child's.
         self._memory = mmap.mmap(-1, QUEUE_BYTES)
@@ -195,7 +196,8 @@ class Advice(Queue):
     """One thread, which tells the system what it will read ``DEPTH`` requests later; through the
     page cache only."""
 
-    way, direct = "readahead", False
+    way = "readahead"
+    direct = False
 
     def read(self, requests: Requests) -> None:
         """Read, see :meth:`Queue.read`."""
@@ -230,7 +232,8 @@ def system_call(number: int, *arguments: int) -> int:
 class Aio(Queue):
     """A context of Linux AIO: truly asynchronous past the page cache only."""
 
-    way, direct = "aio", True
+    way = "aio"
+    direct = True
 
     def __init__(self, depth: int = DEPTH) -> None:
         super().__init__(depth)

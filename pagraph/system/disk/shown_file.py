@@ -71,7 +71,8 @@ def _file_of(address: int, nbytes: int) -> _Mapping | None:
     parts = _mappings_of(address, address + nbytes)
     if not parts or any(part.written for part in parts):
         return None
-    first, last = parts[0], parts[-1]
+    first = parts[0]
+    last = parts[-1]
     if (
         first.begin > address
         or last.end < address + nbytes

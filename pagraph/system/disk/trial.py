@@ -84,7 +84,8 @@ def _seconds_of(descriptor: int, way: str, size: int, nbytes: int) -> float:
     generator = np.random.default_rng(0)
     out = np.empty((1, nbytes), dtype=np.uint8)  # all go to the same place: nobody looks
     job = (descriptor, 0, nbytes, nbytes, _BLOCK, _BLOCK, out.ctypes.data, 0)
-    count, least = 2 * min(DEPTH, QUEUE_BYTES // nbytes), np.inf
+    count = 2 * min(DEPTH, QUEUE_BYTES // nbytes)
+    least = np.inf
     with queue(way) as reads:
         for number in (1, *[count] * _ROUNDS):  # the first waits for kernels to be compiled
             rows = np.sort(generator.choice(size // nbytes, number, replace=False)).astype(np.int64)
