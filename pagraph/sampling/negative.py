@@ -147,7 +147,7 @@ class GlobalUniformNegatives:
         from .kernels import edges
 
         csc = csc.scattered
-        (src, _) = pairs
+        src, _ = pairs
         asked = len(src) * self.k if min(csc.num_src, csc.num_dst) else 0
         if csc.pages is not None and asked:
             _need_first_rows(csc, np.uint64(key), asked)

@@ -40,7 +40,7 @@ class UniformPicker:
         from .kernels import hop as _cpu
 
         counters = hop.counters
-        (starts, degrees, offsets) = rows
+        starts, degrees, offsets = rows
         edges = hop.edges(offsets)
         positions = edges.positions.numpy()
         if self.fanout == -1:

@@ -68,7 +68,7 @@ class TreeVertices:
         """
         from .kernels import trees
 
-        (num_nodes, num_trees) = sizes
+        num_nodes, num_trees = sizes
         count = len(vertices)
         distinct = scratch.table(f"distinct {ntype}")
         distinct.reset(None, num_nodes, np.int64)

@@ -74,8 +74,8 @@ def uniform_blocks(
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
-    (node_types, edge_types, _) = graph.types
-    (ids, places, counts, edges, parts) = drawn
+    node_types, edge_types, _ = graph.types
+    ids, places, counts, edges, parts = drawn
     num_types = len(node_types)
     num_edge_types = len(edge_types)
     nodes = [
@@ -128,8 +128,8 @@ def uniform_subgraph(
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
-    (node_types, edge_types, _) = graph.types
-    (ids, longs, counts, drawn_edges, parts) = drawn
+    node_types, edge_types, _ = graph.types
+    ids, longs, counts, drawn_edges, parts = drawn
     nodes = {}
     ends = {}
     edges = {}
@@ -409,8 +409,8 @@ class _Room:
             for (src, dst), fanout in zip(hops.ends.tolist(), fanouts, strict=True):
                 drawn = frontier[dst] * fanout
                 found[src] += drawn
-                edges = edges + drawn
-                rows = rows + frontier[dst] + 1
+                edges += drawn
+                rows += frontier[dst] + 1
                 most_rows = max(most_rows, frontier[dst])
                 most_drawn = max(most_drawn, drawn)
             known = [

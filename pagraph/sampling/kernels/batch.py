@@ -302,7 +302,9 @@ def draw(
                 indptr, csc[t, _EDGES], frontier, fanout, replace, starts, degrees, offsets
             )
             if total < 0:
-                work[0], work[1], work[2] = BAD_ROW, frontier[-1 - total], t
+                work[0] = BAD_ROW
+                work[1] = frontier[-1 - total]
+                work[2] = t
                 break
             begin = room[POSITIONS] + edge
             positions = ids[begin : begin + total]
@@ -335,7 +337,9 @@ def draw(
                     neighbors, limit, found, now[src], places[of_types[src, _PLACES] :], out
                 )
             if at < 0:
-                work[0], work[1], work[2] = BAD_SOURCE, neighbors[-1 - at], t
+                work[0] = BAD_SOURCE
+                work[1] = neighbors[-1 - at]
+                work[2] = t
                 break
             drawn[hop, t] = total
             edge += total

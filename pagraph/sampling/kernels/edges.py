@@ -164,7 +164,7 @@ def _rest(u, ids, sums, count, indices, begin, end, own):
             v = np.int64(ids[place]) if len(ids) > 0 else np.int64(place)
             if v == own or is_among(indices, v, begin, end):
                 continue
-            total = total + weight
+            total += weight
             last = v
             if total > point > 0.0:
                 return v

@@ -146,7 +146,9 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
     # Only the words that were written to: clearing all would cost more than a small batch.
     for i in range(len(nodes)):
         words[_bit_of(np.uint64(np.int64(nodes[i])), last, shift) >> _S5] = 0
-    state[0], state[1], state[2] = row, p, at
+    state[0] = row
+    state[1] = p
+    state[2] = at
     # ``bad`` is the first of 64 edges of which some lead out of the graph: which is it?
     while bad >= 0 and 0 <= indices[bad] < num_src:
         bad += 1

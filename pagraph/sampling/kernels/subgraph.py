@@ -4,7 +4,7 @@ import numpy as np
 
 from ..._jit import kernel, prefetch
 
-_SUBGRAPH_AHEAD = 64
+_SUBGRAPH_AHEAD = 64  # edges between asking for an edge id and copying it
 
 
 @kernel
@@ -46,6 +46,7 @@ def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out
     """Write a hop's edges from ``at`` on: both ends' local ids, and the graph's edge ids (empty:
     the positions)."""
     n = len(positions)
+    # A pass for each column: only the last one jumps through memory, and waits for nothing else.
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
             dst[at + e] = first_dst + i

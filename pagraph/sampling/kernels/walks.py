@@ -37,7 +37,8 @@ the graph."""
 # before the latter.
 _LEAST_TRIES = 4
 FEW = 64  # visits of a start
-_LANES, _COUNT = 8, 56  # numbers that are compared at a time; bits of a rank below the count
+_LANES = 8  # numbers that are compared at a time
+_COUNT = 56  # bits of a rank below the count: vertices are below 2**56
 _VERTEX = (1 << _COUNT) - 1
 
 
@@ -162,6 +163,8 @@ def _draw(edges, rows, weights, j, group, listed, count):
                 streams[i], j, starts[i], starts[i] + degrees[i], values, sums, guide
             )
             prefetch(indices, positions[i])
+    # Where edges of weight 0 are left out, a pick is a place among the kept ones. All are asked for
+    # before the first is read.
     if len(kept) > 0:
         for c in range(count):
             prefetch(kept, positions[listed[c]])
@@ -184,6 +187,7 @@ def _ask_for_weights(weights, j, group, listed, count):
             prefetch(guide, first + np.int64(draw_unit(streams[i], j) * np.float64(last - first)))
         else:
             prefetch(values, starts[i])
+    # The guide has arrived by now and tells which sums and weights to ask for.
     for c in range(count):
         i = listed[c]
         first, last = groups(starts[i], starts[i] + degrees[i])
@@ -225,6 +229,8 @@ def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, co
     _, degrees, positions, streams = group
     for c in range(count):
         streams[listed[c]] = mix(streams[listed[c]])
+    # A u below `surely` takes the edge and one from `never` on refuses it, whether or not it leads
+    # near: only between the two must a row be searched, and if both are equal never.
     surely = min(chances[1], chances[2])
     never = max(chances[1], chances[2])
     tries = 0
@@ -253,6 +259,7 @@ def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, co
             if near != (chances[1] > chances[2]):
                 listed[left] = i
                 left += 1
+        # The walks that were refused go on, except those for which one pass over the row is due.
         tries += 1
         count = np.int64(0)
         for c in range(left):
@@ -309,10 +316,15 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):
         if x < 0 or x >= num_src:
             return -1 - e
         share = np.float64(values[r]) if len(values) > 0 else 1.0
-        share *= (
-            chances[0] if x == before else chances[1] if has_edge(edges, x, before) else chances[2]
-        )
+        if x == before:
+            share *= chances[0]
+        elif has_edge(edges, x, before):
+            share *= chances[1]
+        else:
+            share *= chances[2]
         total += share
+        # Each edge replaces the pick with the chance share / total so far: at the end every one has
+        # share / total of the whole row.
         if draw_unit(streams[i], j + r - starts[i]) * total < share:
             pick = e
     return pick
@@ -367,6 +379,7 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):
                     distinct += 1
                 visits[table[slot]] += 1
         end = begin
+        # Only the slots in use are cleared: the table is as large as the most visits need.
         for d in range(distinct):
             table[slots[d]] = -1
             end = _enter(sources, counts, begin, end, most, seen[d], visits[d])
@@ -409,7 +422,7 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
                 break
             sources[end] = best & _VERTEX
             counts[end] = best >> _COUNT
-            end = end + 1
+            end += 1
             last = best
         starts[begin:end] = traces[low, 0]
         begin = end
@@ -425,7 +438,7 @@ def _enter(sources, counts, begin, end, most, v, count):
         counts[at - 1] < count or (counts[at - 1] == count and sources[at - 1] < v)
     ):
         at -= 1
-    if at == begin + most:
+    if at == begin + most:  # the list is full of vertices before it
         return end
     end = min(end + 1, begin + most)
     for i in range(end - 1, at, -1):
