@@ -20,8 +20,7 @@ from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
 from .times import EdgeTimes, as_window, edge_times
 from .tree_batch import TimedEdges, sample_trees
-from .tree_times import TreeTimes, check_time_fields
-from .trees import TreeVertices, edges_in_trees
+from .trees import TreeTimes, TreeVertices, check_time_fields, edges_in_trees
 from .uniform_batch import uniform_subgraph
 
 if TYPE_CHECKING:
@@ -397,18 +396,18 @@ class SubgraphRun(BatchRun):
 
     def _split(self, ntype: str, ids: Any) -> tuple[Any, Any]:
         """The graph's ids of vertices in trees, and the trees, in scratch."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         vertices, trees = (
             self.scratch.array((part, ntype), len(ids), np.int64) for part in ("vertices", "trees")
         )
-        _subgraph.split_trees(ids, self.graph.num_nodes_of(ntype), vertices, trees)
+        _trees.split_trees(ids, self.graph.num_nodes_of(ntype), vertices, trees)
         return vertices, trees
 
     def _limits(self, etype: EdgeType, trees: Any) -> dict[str, Any]:
         """The times that the edges of vertices in trees must lie between, as a ``Hop`` takes
         them."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         if self.times is None:
             return {}
@@ -418,19 +417,19 @@ class SubgraphRun(BatchRun):
             limits["since"] = since
         for name, of_trees in limits.items():
             limits[name] = self.scratch.array(name, len(trees), np.int64)
-            _subgraph.limits_of(trees, of_trees, limits[name])
+            _trees.limits_of(trees, of_trees, limits[name])
         return limits
 
     def _sources(self, hop: Hop, etype: EdgeType, edges: HopEdges, trees: Any) -> Any:
         """The ids of the sources of drawn edges in the vertex tables."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         sources = self._read(hop, etype, edges)
         if trees is None:
             return sources
         num_src = hop.csc.num_src
         lifted = self.scratch.array("lifted", len(sources), np.int64)
-        bad = _subgraph.in_trees(sources, edges.indptr.numpy(), trees, num_src, lifted)
+        bad = _trees.in_trees(sources, edges.indptr.numpy(), trees, num_src, lifted)
         if bad >= 0:
             raise_bad_source(int(sources[bad]), num_src)
         return lifted
@@ -453,19 +452,19 @@ class SubgraphRun(BatchRun):
 
     def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
         """The graph's ids of all vertices of a type, and their trees where there are any."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         nodes = self.pools(("nodes", ntype)).take((len(known),), self.dtype)
         if not self.sampler.disjoint:
             nodes.numpy()[:] = known
             return nodes, None
         trees = self.pools(("trees", ntype)).take((len(known),), torch.int64)
-        _subgraph.split_trees(known, self.graph.num_nodes_of(ntype), nodes.numpy(), trees.numpy())
+        _trees.split_trees(known, self.graph.num_nodes_of(ntype), nodes.numpy(), trees.numpy())
         return nodes, trees
 
     def _edges(self, etype: EdgeType, hops: Sequence[_PlacedEdges]) -> SampledEdges:
         """The edges of all hops behind each other, or all that the graph has among the vertices."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         sampler = self.sampler
         if sampler.induced:
@@ -486,5 +485,5 @@ class SubgraphRun(BatchRun):
             if csc.pages is not None and not are_ids:
                 csc.pages.need_ids(edges.positions.numpy())
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
-            _subgraph.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
+            _trees.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
         return SampledEdges(edge_index, ids, ends)

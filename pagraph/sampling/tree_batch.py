@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .hop import Scratch
     from .sampler import BatchRun
     from .times import EdgeTimes
-    from .tree_times import TreeTimes
+    from .trees import TreeTimes
 
     Array = npt.NDArray[Any]
 

@@ -24,7 +24,7 @@ from ..graph.mapped import map_npy
 from ..graph.minibatch import Block
 from ..system.atomic import new_file
 from ..system.budget import memory_bytes
-from ..system.spill import spilled
+from ..system.files import spilled
 from ..system.units import in_mebibytes, shortened
 from .windows import SourceWindows, most_in_edges
 

@@ -54,7 +54,7 @@ from .hop import (
     relabel,
     renew,
 )
-from .subgraph import put_edges
+from .trees import put_edges
 
 # Statuses.
 DONE = 0

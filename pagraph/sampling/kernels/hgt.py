@@ -40,7 +40,7 @@ from .batch import (
     table_bits_next,
 )
 from .hop import _A, AHEAD, place_of, read_neighbors, slot_of
-from .subgraph import put_edges
+from .trees import put_edges
 from .weighted import draw_unit
 
 # Columns of ``csc`` and ``spans``.

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..._jit import kernel
 from .hop import insert_nodes, measure, pick_distinct, pick_repeated, read_neighbors, relabel
-from .subgraph import in_trees
 from .times import count_until, cut_rows, read_edges
+from .trees import in_trees
 
 DONE = 0
 BAD_ROW = 1

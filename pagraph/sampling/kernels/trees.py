@@ -1,4 +1,5 @@
-"""Kernels of disjoint trees: all edges within each, and rows drawn whole or with replacement.
+"""Kernels of disjoint trees: all edges within each, rows drawn whole or with replacement, and ids
+of vertices in trees; with them :func:`put_edges`, which writes any subgraph's edges.
 
 Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. A vertex with a long row is in many
 trees: its row is read once for all of them (in an RMAT graph with 4 M edges, 500 trees of 33
@@ -10,6 +11,7 @@ import numpy as np
 from ..._jit import kernel, prefetch
 from .hop import _A, draw_below, first_from, place_of, slot_of
 
+_IDS_AHEAD = 64  # edges between asking for an edge id and copying it
 _AHEAD = 32  # edges between asking for a cache line and using it
 _MARK_BITS = 14
 # One byte a mark: 16 KiB, which leaves half of a first-level cache of 32 KiB to the row.
@@ -252,3 +254,58 @@ def pick_all_or_repeated(counters, starts, degrees, out_indptr, key, positions):
             positions[begin + j] = starts[i] + (
                 j if count == degrees[i] else draw_below(base, j, degrees[i])
             )
+
+
+@kernel
+def split_trees(ids, num_nodes, vertices, trees):
+    """The graph's id and the tree of vertices in trees, whose ids are
+    ``tree * num_nodes + vertex``."""
+    for i in range(len(ids)):
+        tree = ids[i] // num_nodes
+        trees[i] = tree
+        vertices[i] = ids[i] - tree * num_nodes
+
+
+@kernel
+def limits_of(trees, limits, out):
+    """``out[i] = limits[trees[i]]``."""
+    for i in range(len(trees)):
+        out[i] = limits[trees[i]]
+
+
+@kernel
+def in_trees(neighbors, indptr, trees, num_src, out):
+    """Source vertices in the trees of the frontier that drew them; returns -1, or the first edge
+    out of the graph.
+
+    A pass of its own: reading the neighbours in it took twice as long as both, as rows are short.
+    """
+    for i in range(len(trees)):
+        first = trees[i] * num_src
+        for e in range(indptr[i], indptr[i + 1]):
+            v = np.int64(neighbors[e])
+            if v < 0 or v >= num_src:
+                return e
+            out[e] = first + v
+    return -1
+
+
+@kernel
+def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out_ids):
+    """Write a hop's edges from ``at`` on: both ends' local ids, and the graph's edge ids (empty:
+    the positions)."""
+    n = len(positions)
+    # A pass for each column: only the last one jumps through memory, and waits for nothing else.
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            dst[at + e] = first_dst + i
+    for e in range(n):
+        src[at + e] = indices[e]
+    if len(edge_ids) == 0:
+        for e in range(n):
+            out_ids[at + e] = positions[e]
+    else:
+        for e in range(n):
+            if e + _IDS_AHEAD < n:
+                prefetch(edge_ids, positions[e + _IDS_AHEAD])
+            out_ids[at + e] = edge_ids[positions[e]]
