@@ -70,7 +70,7 @@ def usable_way(way: str | None = None, *, direct: bool) -> str:
     )
 
 
-_MOST_IDLE = 8
+_MOST_IDLE = 8  # by way; each holds descriptors and, with threads, their stacks
 _idle: dict[str, list[Queue]] = {way: [] for way in WAYS}
 
 
@@ -89,6 +89,7 @@ def queue(way: str) -> Iterator[Queue]:
         except OSError:
             taken = Threads()
     yield taken
+    # No lock: list.pop and append are atomic, and one queue too many does no harm.
     idle = _idle[taken.way]
     # Not after an exception: who knows what still uses it.
     if not taken.is_lost and len(idle) < _MOST_IDLE:
@@ -96,6 +97,7 @@ def queue(way: str) -> Iterator[Queue]:
 
 
 def _forget() -> None:
+    """Drop the idle queues in a forked child, where their threads and kernel contexts are gone."""
     for idle in _idle.values():
         idle.clear()
 
@@ -143,6 +145,7 @@ def rates_of(descriptor: int) -> Rates:
     for small files.
     """
     found = os.fstat(descriptor)
+    # Two trials at once would measure each other.
     with _one_at_a_time:
         if found.st_dev not in _known and found.st_size >= _LEAST_BYTES:
             try:
