@@ -30,8 +30,7 @@ from pagraph.features import DiskFeature
 from pagraph.graph.mapped import map_npy
 from pagraph.system.disk import _reads
 from pagraph.system.disk.queues import DEPTH, Requests
-from pagraph.system.disk.trial import rates_of
-from pagraph.system.disk.ways import WAYS, refusal
+from pagraph.system.disk.ways import WAYS, rates_of, refusal
 from pagraph.system.disk_reads import FileReader
 
 SIZES = (512, 1 << 10, 4 << 10, 16 << 10, 64 << 10)

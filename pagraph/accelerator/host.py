@@ -41,7 +41,8 @@ class _HostStream(Stream):
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        before, self._owner._current.stream = self._owner.current_stream, self
+        before = self._owner.current_stream
+        self._owner._current.stream = self
         try:
             yield
         finally:

@@ -15,7 +15,7 @@ from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
 from ..sampling import BlockSampler, ClusterSampler, LaborSampler, NeighborSampler, SaintSampler
 from ..sampling.edge_batches import EdgeBatches
-from ..sampling.ego import InducedBatches
+from ..sampling.induced import InducedBatches
 from ..sampling.negative import GlobalUniformNegatives, UniformNegatives
 from ..sampling.saint import SAINT_MODES
 from ..seeds.order import SeedOrder

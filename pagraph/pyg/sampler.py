@@ -16,7 +16,7 @@ from ..sampling.batches import PairNegatives, pair_seeds
 from ..sampling.hard_negatives import HardPairs
 from ..sampling.sampler import own_fields
 from ..sampling.times import one_kind
-from ..sampling.tree_times import check_time_fields
+from ..sampling.trees import check_time_fields
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer

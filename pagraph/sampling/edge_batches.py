@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..graph.subgraph import Subgraph
     from ..system.buffers import BufferPools
     from .block_sampler import BlockSampler
-    from .ego import InducedBatches
+    from .induced import InducedBatches
     from .negative import NegativePairs
 
     Pairs = dict[EdgeType, tuple[Tensor, Tensor]]

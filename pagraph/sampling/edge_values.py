@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 T = TypeVar("T")
-# Weights of a graph that are kept prepared: of a few loaders, not of every tensor ever given.
-_MOST_VERSIONS = 4
+_MOST_VERSIONS = 4  # by CSC: a few fields in turn, without keeping every copy of a changing one
 
 
 class MadeOfFields(Generic[T]):
@@ -44,6 +43,8 @@ class MadeOfFields(Generic[T]):
         ``make`` must not keep the CSC alive; ``kind`` tells several values derived from the same
         fields apart.
         """
+        # Held only to look up: what `make` takes long for is made under the lock of its CSC, so that
+        # other CSCs do not wait. The two locks are never held at once.
         with self._lock:
             versions = self._versions.setdefault(csc, _Versions())
         return versions.get(kind, fields, make)
@@ -137,8 +138,12 @@ class EdgeWeights:
         self.kept = None if positive == csc.num_edges else _keep_positive(csc, weights, positive)
         weights = weights if self.kept is None else weights[:positive]
         equal = positive == 0 or weights.dtype == torch.bool or bool(weights.min() == weights.max())
-        # A clone, since a slice would keep the memory of what was cut off.
-        self.values = None if equal else weights if self.kept is None else weights.clone()
+        self.values: Tensor | None = weights
+        if equal:
+            self.values = None
+        elif self.kept is not None:
+            # A slice would keep the memory of what was cut off.
+            self.values = weights.clone()
         self._indptr = (csc if self.kept is None else self.kept).indptr
         self._lock = ForkLock()
         self._memo: dict[Any, Any] = {}
@@ -174,10 +179,8 @@ class EdgeWeights:
 
         assert self.values is not None
         chunks = len(self.values) // weighted.CHUNK
-        sums, guide = (
-            torch.zeros(chunks, dtype=torch.float64, device="cpu").numpy(),
-            torch.zeros(chunks, dtype=torch.int32, device="cpu").numpy(),
-        )
+        sums = torch.zeros(chunks, dtype=torch.float64, device="cpu").numpy()
+        guide = torch.zeros(chunks, dtype=torch.int32, device="cpu").numpy()
         weighted.fill_tables(self._indptr.numpy(), self.values.numpy(), sums, guide)
         return sums, guide
 
@@ -188,9 +191,9 @@ class EdgeWeights:
 
         Where all positive weights are equal they are 1. Made when first asked for, and kept.
         """
-        positive = (
-            self.values if self.values is not None else torch.ones(self.num_positive, device="cpu")
-        )
+        positive = self.values
+        if positive is None:
+            positive = torch.ones(self.num_positive, device="cpu")
         if self.kept is None:
             return positive
         weights = torch.zeros(self.num_edges, dtype=positive.dtype, device="cpu")

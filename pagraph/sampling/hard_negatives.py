@@ -169,7 +169,9 @@ class HardEnds:
         if self._settings.in_batch:
             found, times = torch.unique(batch.long(), return_counts=True)
             if self._mask is not None:
-                found, times = found[self._mask[found]], times[self._mask[found]]
+                allowed = self._mask[found]
+                found = found[allowed]
+                times = times[allowed]
             ids = found.numpy()
             sums = times.double().cumsum(0).numpy()
             count = len(found)

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 _NO_IDS: Array = np.empty(0, dtype=np.int32)
 _NO_PI: Array = np.empty(0, dtype=np.float64)
-# The iteration ends where a step lowers the expected number of vertices by less than this part.
 _TOLERANCE = 1e-4
-# Chances are relative to each other; far below the largest float, so that products stay finite.
 _MOST_PI = 1e100
 
 
@@ -202,5 +200,5 @@ class LaborPicker:
             if not now < (1.0 - _TOLERANCE) * before:  # a NaN must end it, too
                 break
             before = now
-            step = step + 1
+            step += 1
         return local_ids, pi

@@ -245,10 +245,8 @@ class FastGCNPicker:
             indices, rows.starts, rows.offsets, marks, np.uint64(64 - bits), offsets, positions
         )
         count = int(offsets[-1])
-        sources, local_ids = (
-            scratch.array("sources", count, indices.dtype),
-            scratch.array("found", count, np.int64),
-        )
+        sources = scratch.array("sources", count, indices.dtype)
+        local_ids = scratch.array("found", count, np.int64)
         _cpu.read_neighbors(indices, positions[:count], sources)
         layerwise.find(sources, *table.lookup, local_ids)
         weights = rows.array("picked weights", np.float64)

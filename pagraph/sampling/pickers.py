@@ -39,7 +39,8 @@ class UniformPicker:
         does."""
         from .kernels import hop as _cpu
 
-        counters, (starts, degrees, offsets) = hop.counters, rows
+        counters = hop.counters
+        starts, degrees, offsets = rows
         edges = hop.edges(offsets)
         positions = edges.positions.numpy()
         if self.fanout == -1:
@@ -82,7 +83,8 @@ def measure_frontier(
     from .kernels import hop as _cpu
 
     n = len(frontier)
-    starts, degrees = scratch.array("starts", n, np.int64), scratch.array("degrees", n, np.int64)
+    starts = scratch.array("starts", n, np.int64)
+    degrees = scratch.array("degrees", n, np.int64)
     indptr = scratch.array(offsets, n + 1, np.int64)
     if csc.pages is not None:
         csc.pages.need_offsets(frontier)
@@ -167,10 +169,8 @@ class WeightedPicker:
 
         total = int(rows[2][-1])
         listed = hop.scratch.array("drawn rows", len(hop.frontier), np.int64)
-        slots, points = (
-            hop.scratch.array("slots", total, np.int64),
-            hop.scratch.array("points", total, np.float64),
-        )
+        slots = hop.scratch.array("slots", total, np.int64)
+        points = hop.scratch.array("points", total, np.float64)
         count, drawn = weighted.plan_draws(
             hop.counters, *rows, hop.key, self.replace, sums, listed, slots, points
         )
@@ -315,7 +315,8 @@ class Rows:
         for a bad edge."""
         from .kernels import layerwise
 
-        csc, scratch = self.hop.csc, self.hop.scratch
+        csc = self.hop.csc
+        scratch = self.hop.scratch
         indices = csc.indices.numpy()
         local_ids = scratch.array("local sources", self.num_edges, _narrow(self.num_edges))
         if csc.num_src > _VERTICES_PER_EDGE * self.num_edges:

@@ -20,8 +20,7 @@ from .pickers import TimedPicker, measure_rows
 from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
 from .times import EdgeTimes, as_window, edge_times
 from .tree_batch import TimedEdges, sample_trees
-from .tree_times import TreeTimes, check_time_fields
-from .trees import TreeVertices, edges_in_trees
+from .trees import TreeTimes, TreeVertices, check_time_fields, edges_in_trees
 from .uniform_batch import uniform_subgraph
 
 if TYPE_CHECKING:
@@ -152,7 +151,6 @@ class SubgraphSampler(FanoutSampler):
         """
         if self.time is None:
             return None
-        # An edge is as late as the later of its own time and its source's.
         of_edges = field(edge_type, self.time)
         of_sources = graph.node_fields(edge_type[0]).get(self.time)
         if of_edges is None and of_sources is None:
@@ -201,11 +199,11 @@ class SubgraphSampler(FanoutSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        # The quickest way first: one call for uniform picks. It says None for what it cannot do.
-        if seed_times is None:
-            whole = uniform_subgraph(self, graph, seeds, key, dtype, pools)
-            if whole is not None:
-                return whole
+        whole = (
+            uniform_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
+        )
+        if whole is not None:
+            return whole
         run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
@@ -256,8 +254,6 @@ class SubgraphRun(BatchRun):
     def _trees(self) -> Subgraph | None:
         """The batch as disjoint trees that are sampled in one call; None where a hop has to be
         looked at by itself."""
-        # What the one call does not know is sampled hop by hop: several types, trees that share,
-        # induced edges, weights, all neighbours, and subclasses that pick in their own way.
         sampler = self.sampler
         ntypes, etypes, _ = self.graph.types
         if type(sampler) is not SubgraphSampler or not sampler.disjoint:
@@ -286,7 +282,6 @@ class SubgraphRun(BatchRun):
         """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop
         end."""
         self._plant()
-        # A hop draws from what the hop before found: vertices `begins` to `known` of each type.
         begins = dict.fromkeys(self.tables, 0)
         known = self.counts()
         ends = {ntype: [count] for ntype, count in known.items()}
@@ -327,15 +322,14 @@ class SubgraphRun(BatchRun):
     ) -> SampledEdges:
         """The edges of type number ``index`` within trees; ``known`` are their destinations and the
         trees of these."""
-        src, dst = vertices[etype[0]], vertices[etype[2]]
+        src = vertices[etype[0]]
+        dst = vertices[etype[2]]
         frontier, trees = known
-        # All edges are looked at, so the number of the hop, which only keys random draws, is any.
         pool = self.pools(("edges", etype))
         hop = self.hop(0, index, frontier, self.dtype, pool, **self._limits(etype, trees))
         starts, degrees, _ = measure_rows(hop, -1, False)
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
-        # Of the whole rows: parts of them, by time, are no longer.
         longest = int(degrees.max(initial=0))
         times = self.sampler.times(self.graph, etype, self.field)
         if times is not None:
@@ -357,8 +351,6 @@ class SubgraphRun(BatchRun):
 
     def _plant(self) -> None:
         """Enter the seeds into the vertex tables."""
-        # Vertex v in tree t is number t * num_nodes + v: one table then serves all trees, and a
-        # vertex in two trees is two. In int64, whatever the graph's ids are.
         planted = 0
         num_trees = self.num_trees
         trees = torch.arange(num_trees, device="cpu") if self.times is None else self.times.of_seeds
@@ -392,7 +384,6 @@ class SubgraphRun(BatchRun):
                 frontier,
                 torch.int32,  # local ids of a batch
                 HopMemory(self.scratch, ("hop", number, index)),
-                # By its number in the tree, so that a vertex draws anew in each tree.
                 drawn_as=None if trees is None else found[dst_type],
                 **self._limits(etype, trees),
             )
@@ -405,18 +396,18 @@ class SubgraphRun(BatchRun):
 
     def _split(self, ntype: str, ids: Any) -> tuple[Any, Any]:
         """The graph's ids of vertices in trees, and the trees, in scratch."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         vertices, trees = (
             self.scratch.array((part, ntype), len(ids), np.int64) for part in ("vertices", "trees")
         )
-        _subgraph.split_trees(ids, self.graph.num_nodes_of(ntype), vertices, trees)
+        _trees.split_trees(ids, self.graph.num_nodes_of(ntype), vertices, trees)
         return vertices, trees
 
     def _limits(self, etype: EdgeType, trees: Any) -> dict[str, Any]:
         """The times that the edges of vertices in trees must lie between, as a ``Hop`` takes
         them."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         if self.times is None:
             return {}
@@ -426,19 +417,19 @@ class SubgraphRun(BatchRun):
             limits["since"] = since
         for name, of_trees in limits.items():
             limits[name] = self.scratch.array(name, len(trees), np.int64)
-            _subgraph.limits_of(trees, of_trees, limits[name])
+            _trees.limits_of(trees, of_trees, limits[name])
         return limits
 
     def _sources(self, hop: Hop, etype: EdgeType, edges: HopEdges, trees: Any) -> Any:
         """The ids of the sources of drawn edges in the vertex tables."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         sources = self._read(hop, etype, edges)
         if trees is None:
             return sources
         num_src = hop.csc.num_src
         lifted = self.scratch.array("lifted", len(sources), np.int64)
-        bad = _subgraph.in_trees(sources, edges.indptr.numpy(), trees, num_src, lifted)
+        bad = _trees.in_trees(sources, edges.indptr.numpy(), trees, num_src, lifted)
         if bad >= 0:
             raise_bad_source(int(sources[bad]), num_src)
         return lifted
@@ -453,7 +444,6 @@ class SubgraphRun(BatchRun):
             times = self.sampler.times(self.graph, etype, self.field)
         if times is None or times.edges is None:
             return self.read_sources(hop, edges)
-        # Picks are places in rows sorted by time; `times.edges` has the source and the id at each.
         self._identified.add(etype)
         positions = edges.positions.numpy()
         sources = self.scratch.array("neighbors", len(positions), positions.dtype)
@@ -462,19 +452,19 @@ class SubgraphRun(BatchRun):
 
     def _found(self, ntype: str, known: Any) -> tuple[Tensor, Tensor | None]:
         """The graph's ids of all vertices of a type, and their trees where there are any."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         nodes = self.pools(("nodes", ntype)).take((len(known),), self.dtype)
         if not self.sampler.disjoint:
             nodes.numpy()[:] = known
             return nodes, None
         trees = self.pools(("trees", ntype)).take((len(known),), torch.int64)
-        _subgraph.split_trees(known, self.graph.num_nodes_of(ntype), nodes.numpy(), trees.numpy())
+        _trees.split_trees(known, self.graph.num_nodes_of(ntype), nodes.numpy(), trees.numpy())
         return nodes, trees
 
     def _edges(self, etype: EdgeType, hops: Sequence[_PlacedEdges]) -> SampledEdges:
         """The edges of all hops behind each other, or all that the graph has among the vertices."""
-        from .kernels import subgraph as _subgraph
+        from .kernels import trees as _trees
 
         sampler = self.sampler
         if sampler.induced:
@@ -488,14 +478,12 @@ class SubgraphRun(BatchRun):
         edge_index, ids = self.pools(("edges", etype)).take_many(*specs)
         src, dst = edge_index.numpy()
         csc = self.graph.adjacency(sampler.edge_dir, etype).scattered
-        # Where positions have become ids already there is nothing to look up.
-        are_ids = etype in self._identified
         edge_ids = edge_ids_of(csc)
-        if are_ids:
-            edge_ids = edge_ids[:0]
+        are_ids = etype in self._identified
+        edge_ids = edge_ids[:0] if are_ids else edge_ids
         for (first_dst, edges), at in zip(hops, ends, strict=False):
             if csc.pages is not None and not are_ids:
                 csc.pages.need_ids(edges.positions.numpy())
             arrays = edges.indptr.numpy(), edges.indices.numpy(), edges.positions.numpy()
-            _subgraph.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
+            _trees.put_edges(*arrays, edge_ids, first_dst, at, src, dst, ids.numpy())
         return SampledEdges(edge_index, ids, ends)

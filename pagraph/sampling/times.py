@@ -111,7 +111,9 @@ def as_window(name: str, window: Any) -> float | dict[EdgeType, float] | None:
     """
     if isinstance(window, Mapping):
         return {etype: _length(f"{name}[{etype!r}]", length) for etype, length in window.items()}
-    return None if window is None else _length(name, window)
+    if window is None:
+        return None
+    return _length(name, window)
 
 
 def _length(name: str, length: Any) -> float:
@@ -137,9 +139,11 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
     if length is None or length == math.inf:
         return None
     if not floats:
+        # t - s < length for integers is s > t - ceil(length). Steps beyond 2**64 say no more.
         steps = min(math.ceil(length), 2**64)
         if MISSING + steps > _LOW_BITS:
             return torch.full_like(ticks, MISSING)
+        # The steps as a signed number: int64 wraps round, and the result is right modulo 2**64.
         wrapped = ticks - ((steps + 2**63) % 2**64 - 2**63)
         return torch.where(ticks < MISSING + steps, MISSING, wrapped)
     times = torch.where(ticks < 0, ticks ^ _LOW_BITS, ticks).view(torch.float64)
@@ -152,6 +156,7 @@ def window_starts(ticks: Tensor, length: float | None, floats: bool) -> Tensor |
     starts = torch.where(
         rounded < 0, torch.nextafter(starts, torch.full_like(starts, -math.inf)), starts
     )
+    # A length below the grain of t leaves `starts` at t, which its own window must still hold.
     return torch.minimum(ticks_of("times", starts), ticks - 1)
 
 
@@ -214,11 +219,9 @@ class EdgeTimes:
 
     def in_order(self, csc: CSC) -> CSC:
         """The CSC that the times are of, with its rows in the order of ``values``."""
-        return (
-            csc
-            if self.edges is None
-            else CSC(csc.indptr, self.edges[:, 0], csc.num_src, self.edges[:, 1])
-        )
+        if self.edges is None:
+            return csc
+        return CSC(csc.indptr, self.edges[:, 0], csc.num_src, self.edges[:, 1])
 
     def __repr__(self) -> str:
         return f"EdgeTimes(num_edges={self.num_edges}, sorted={self.edges is None})"

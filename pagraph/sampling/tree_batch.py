@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .hop import Scratch
     from .sampler import BatchRun
     from .times import EdgeTimes
-    from .tree_times import TreeTimes
+    from .trees import TreeTimes
 
     Array = npt.NDArray[Any]
 
@@ -38,7 +38,6 @@ _MOST_IN_GROUP = 2**15
 most."""
 # Scratch has room for every node that a batch might find; beyond these bounds it would be large.
 _MOST_IN_TREE = 2**18
-# Batches whose trees might have more are sampled hop by hop: scratch has room for all.
 _MOST_NODES = 2**24
 # Of the dtype that most times have, so that the kernel is not compiled a second time.
 _NO_TIMES: Array = np.empty(0, np.int32)
@@ -95,7 +94,8 @@ def sample_trees(
     group = min(len(seeds), max(1, _MOST_IN_GROUP // sum(widths)))
     scratch = run.scratch
     shape = (-(-len(seeds) // group), len(widths))
-    ends, edge_ends = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    ends = np.empty(shape, np.int64)
+    edge_ends = np.empty(shape, np.int64)
     most = len(seeds) * (sum(widths) - 1)
     drawn = (
         scratch.array("tree nodes", len(seeds) + most, np.int64),
@@ -124,7 +124,8 @@ def sample_trees(
         raise_bad_row(int(vertex))
     if status == _kernels.BAD_SOURCE:
         raise_bad_source(int(vertex), csc.num_src)
-    counts, totals = ends.sum(0).tolist(), edge_ends.sum(0).tolist()
+    counts = ends.sum(0).tolist()
+    totals = edge_ends.sum(0).tolist()
     nodes = run.pools(("nodes", ntype)).take((counts[-1],), run.dtype)
     trees = run.pools(("trees", ntype)).take((counts[-1],), torch.int64)
     specs = ((2, totals[-1]), run.dtype), ((totals[-1],), torch.int64)

@@ -49,7 +49,8 @@ innermost cache in a hash table.
 """
 
 INT32_MAX = 2**31 - 1
-_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_INT32 = np.dtype(np.int32)
+_INT64 = np.dtype(np.int64)
 NUMPY_IDS = {torch.int32: _INT32, torch.int64: _INT64}
 _LIKE = {dtype: np.empty(0, dtype=kind) for dtype, kind in NUMPY_IDS.items()}
 _REPORT = 4  # as in the kernels
@@ -73,8 +74,10 @@ def uniform_blocks(
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
-    (node_types, edge_types, _), (ids, places, counts, edges, parts) = graph.types, drawn
-    num_types, num_edge_types = len(node_types), len(edge_types)
+    node_types, edge_types, _ = graph.types
+    ids, places, counts, edges, parts = drawn
+    num_types = len(node_types)
+    num_edge_types = len(edge_types)
     nodes = [
         ids[begin : begin + count] for begin, count in zip(parts, counts[-num_types:], strict=False)
     ]
@@ -125,7 +128,8 @@ def uniform_subgraph(
     drawn = _draw(sampler, graph, seeds, key, dtype, pools)
     if drawn is None:
         return None
-    (node_types, edge_types, _), (ids, longs, counts, drawn_edges, parts) = graph.types, drawn
+    node_types, edge_types, _ = graph.types
+    ids, longs, counts, drawn_edges, parts = drawn
     nodes = {}
     ends = {}
     edges = {}
@@ -133,7 +137,8 @@ def uniform_subgraph(
     for t, ntype in enumerate(node_types):
         known = counts[t :: len(node_types)]
         begin = parts[t]
-        nodes[ntype], ends[ntype] = ids[begin : begin + known[-1]], known
+        nodes[ntype] = ids[begin : begin + known[-1]]
+        ends[ntype] = known
     for t, etype in enumerate(edge_types):
         hop_ends = [0, *accumulate(drawn_edges[t :: len(edge_types)])]
         total = hop_ends[-1]
@@ -235,7 +240,8 @@ def _draw(
             memory[0][begin : begin + count] = ids.numpy()
     if sampler.batch_dependency != 1:
         shared = Renewal.of(key, sampler.batch_dependency)
-        key, renewal = shared.key, shared.numbers
+        key = shared.key
+        renewal = shared.numbers
     shape = hops.fanouts, hops.ends, room.of_types, room.division
     random = np.uint64(key % 2**64)
     batch.draw(
@@ -395,15 +401,16 @@ class _Room:
     ) -> _Room:
         """The room for so many seeds of each type in a graph of so many vertices; ``once`` as in
         the kernels."""
-        known, frontier = list(num_seeds), list(num_seeds)
+        known = list(num_seeds)
+        frontier = list(num_seeds)
         edges = rows = most_rows = most_drawn = 0
         for fanouts in hops.fanouts.tolist():
             found = [0] * len(limits)
             for (src, dst), fanout in zip(hops.ends.tolist(), fanouts, strict=True):
                 drawn = frontier[dst] * fanout
                 found[src] += drawn
-                edges = edges + drawn
-                rows = rows + frontier[dst] + 1
+                edges += drawn
+                rows += frontier[dst] + 1
                 most_rows = max(most_rows, frontier[dst])
                 most_drawn = max(most_drawn, drawn)
             known = [

@@ -232,7 +232,8 @@ class RandomWalks:
         from .kernels import walks
 
         own = csc.scattered
-        indptr, indices = own.indptr.numpy(), own.indices.numpy()
+        indptr = own.indptr.numpy()
+        indices = own.indices.numpy()
         rows = indptr, len(indices), indices[:0]
         tables: Any = np.empty(0, np.float32), np.empty(0, np.float64), np.empty(0, np.int32)
         if weights is not None:

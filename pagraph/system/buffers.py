@@ -96,7 +96,8 @@ class _Loan(weakref.ref[Any]):
 
     __slots__ = ("array", "free", "max_free")
     # Its own; those of a reference are its referent's.
-    __hash__, __eq__ = object.__hash__, object.__eq__
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
     array: Any
     free: deque[Any]

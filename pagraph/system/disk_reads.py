@@ -17,8 +17,7 @@ from ..errors import FormatError, PipelineError
 from .checks import as_integer
 from .disk.queues import REQUEST_BYTES, Requests
 from .disk.shown_file import ShownFile
-from .disk.trial import best_gap, rates_of
-from .disk.ways import WAYS, queue, usable_way
+from .disk.ways import WAYS, best_gap, queue, rates_of, usable_way
 from .threads import ForkLock
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
@@ -335,7 +334,8 @@ def _as_bytes(out: Array, row_bytes: int) -> Array:
 def _raise_error(state: Array, path: str, descriptor: int) -> None:
     from .disk import _reads
 
-    error, place = int(state[_reads.ERROR]), int(state[_reads.PLACE])
+    error = int(state[_reads.ERROR])
+    place = int(state[_reads.PLACE])
     if error == _reads.SHORT:
         size = os.lseek(descriptor, 0, os.SEEK_END)
         raise FormatError(

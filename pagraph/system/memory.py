@@ -88,7 +88,8 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
 
 
 def _group_room(group: Path, limit: str, usage: str, reclaimable: str) -> int | None:
-    most, used = _read(group / limit).strip(), _read(group / usage).strip()
+    most = _read(group / limit).strip()
+    used = _read(group / usage).strip()
     if not most.isdigit() or not used.isdigit():
         return None
     # Pages of files that were read once go before anything fails; the others may be in use.

@@ -15,7 +15,7 @@ def in_units(nbytes: float) -> tuple[float, str]:
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1024:
             break
-        size = size / 1024
+        size /= 1024
         unit = larger
     return size, unit
 

@@ -17,7 +17,7 @@ import pagraph.dgl
 from pagraph.dgl.workload import native_sampler, workload_of
 from pagraph.ranking import resolve_policy
 from pagraph.sampling import NeighborSampler
-from pagraph.sampling.ego import InducedBatches
+from pagraph.sampling.induced import InducedBatches
 
 pytestmark = pytest.mark.usefixtures("no_threads_left", "one_dgl_thread", "fresh_worlds")
 

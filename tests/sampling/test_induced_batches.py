@@ -12,7 +12,7 @@ from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LaborSampler, NeighborSampler
 from pagraph.sampling.block_sampler import ExcludedEdges
 from pagraph.sampling.edge_batches import EdgeBatches
-from pagraph.sampling.ego import InducedBatches
+from pagraph.sampling.induced import InducedBatches
 
 EDGE = ("_N", "_E", "_N")
 

@@ -18,8 +18,7 @@ from pagraph.stats.trace import Tracer
 from pagraph.stats.trace_file import read_trace
 from pagraph.system.disk import _reads
 from pagraph.system.disk.queues import REQUEST_BYTES, Requests
-from pagraph.system.disk.trial import Rates, best_gap, rates_of
-from pagraph.system.disk.ways import WAYS, queue, usable_way
+from pagraph.system.disk.ways import WAYS, Rates, best_gap, queue, rates_of, usable_way
 from pagraph.system.disk_reads import FileReader
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's reads")

@@ -40,9 +40,12 @@ import triton
 import triton.language as tl
 
 LAST = tl.constexpr(2**31 - 1)
-ROW = tl.constexpr(4)  # words of the state for each hop
+# Words of the state for each hop: vertices known, edges drawn, random key; the fourth of hop 0 is
+# the flag below, and those of the others are unused.
+ROW = tl.constexpr(4)
 DAMAGED = tl.constexpr(3)  # the word that is 1 if the graph's arrays lead out of it
 
+# A and B of ``hop.py`` and the multipliers of its ``mix``: the same numbers, or the bits differ.
 _A = tl.constexpr(0x9E3779B97F4A7C15)
 _B = tl.constexpr(0xD1342543DE82EF95)
 _M1 = tl.constexpr(0xBF58476D1CE4E5B9)
@@ -154,6 +157,7 @@ def pick_distinct(
         top += 1
     chosen = tl.where((degree <= FANOUT)[:, None], column[None, :], chosen)
     count = tl.minimum(degree, FANOUT)
+    # Columns from the count on are padding: K is a power of two, and rows may be short.
     e = offset[:, None] + column[None, :]
     mask = live[:, None] & (column[None, :] < count[:, None])
     _offer(
@@ -268,6 +272,7 @@ def settle(
     """
     known = tl.load(state + hop * ROW)
     found = tl.load(ranks + capacity - 1).to(tl.int64)
+    # To clear goes through all vertices, else only through those that the hop found.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if not CLEAR:
         i += known

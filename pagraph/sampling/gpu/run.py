@@ -230,7 +230,8 @@ class DeviceRun:
             sizes.wait()
             if sizes.damaged:
                 return False
-            known, most = sizes.known(number), sizes.edges(number)
+            known = sizes.known(number)
+            most = sizes.edges(number)
             if known + most > _MOST_PLACES:
                 raise ValueError(
                     f"a hop's vertices and edges must be below 2**31 on the device, got {known} "
@@ -277,7 +278,8 @@ class DeviceRun:
 
     def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
-        most, topology = self._known, self._topology
+        most = self._known
+        topology = self._topology
         counts = self._whole(most, self._dtype)
         indptr = self._empty(len(counts) + 1, self._dtype)
         starts, degrees = (self._whole(most, topology.indptr.dtype) for _ in range(2))
@@ -328,7 +330,8 @@ class DeviceRun:
         """Local ids of the sources, in the order of first occurrence, and the new vertices."""
         most = len(drawn.indices)
         first = self._topology.first
-        flags, ranks = self._empty(most, torch.int32), self._empty(most, torch.int32)
+        flags = self._empty(most, torch.int32)
+        ranks = self._empty(most, torch.int32)
         hop = (drawn.indptr, self._state, number)
         launch(
             self._kernels.find_places,

@@ -54,7 +54,7 @@ from .hop import (
     relabel,
     renew,
 )
-from .subgraph import put_edges
+from .trees import put_edges
 
 # Statuses.
 DONE = 0
@@ -302,7 +302,9 @@ def draw(
                 indptr, csc[t, _EDGES], frontier, fanout, replace, starts, degrees, offsets
             )
             if total < 0:
-                work[0], work[1], work[2] = BAD_ROW, frontier[-1 - total], t
+                work[0] = BAD_ROW
+                work[1] = frontier[-1 - total]
+                work[2] = t
                 break
             begin = room[POSITIONS] + edge
             positions = ids[begin : begin + total]
@@ -335,7 +337,9 @@ def draw(
                     neighbors, limit, found, now[src], places[of_types[src, _PLACES] :], out
                 )
             if at < 0:
-                work[0], work[1], work[2] = BAD_SOURCE, neighbors[-1 - at], t
+                work[0] = BAD_SOURCE
+                work[1] = neighbors[-1 - at]
+                work[2] = t
                 break
             drawn[hop, t] = total
             edge += total
@@ -385,7 +389,8 @@ def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):
     """Write the nodes of each type, and of each hop and edge type the indptr, the local ids and the
     positions."""
     counts, drawn, parts = _report(work, fanouts, of_types)
-    local, positions = out.view(nodes.dtype), out.view(ids.dtype)
+    local = out.view(nodes.dtype)
+    positions = out.view(ids.dtype)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
     row = room[INDPTRS]
     kept = room[POSITIONS]
@@ -420,7 +425,8 @@ def put_subgraph(csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local
     """Write the nodes of each type, and of each edge type both ends of all edges and the edges'
     ids."""
     counts, drawn, parts = _report(work, fanouts, of_types)
-    local, edge_ids = out.view(nodes.dtype), out.view(np.int64)
+    local = out.view(nodes.dtype)
+    edge_ids = out.view(np.int64)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
     row = room[INDPTRS]
     kept = room[POSITIONS]

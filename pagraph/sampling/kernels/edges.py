@@ -10,7 +10,8 @@ from ...graph._csc import check_row
 from .hop import _A, draw_below, first_above, is_among
 from .weighted import draw_unit
 
-_S3, _LOW3 = np.uint64(3), np.uint64(7)
+_S3 = np.uint64(3)
+_LOW3 = np.uint64(7)
 
 
 @kernel
@@ -163,7 +164,7 @@ def _rest(u, ids, sums, count, indices, begin, end, own):
             v = np.int64(ids[place]) if len(ids) > 0 else np.int64(place)
             if v == own or is_among(indices, v, begin, end):
                 continue
-            total = total + weight
+            total += weight
             last = v
             if total > point > 0.0:
                 return v

@@ -40,7 +40,7 @@ from .batch import (
     table_bits_next,
 )
 from .hop import _A, AHEAD, place_of, read_neighbors, slot_of
-from .subgraph import put_edges
+from .trees import put_edges
 from .weighted import draw_unit
 
 # Columns of ``csc`` and ``spans``.
@@ -268,7 +268,8 @@ def draw(
         is_last = hop == num_hops
         fanout = fanouts[1] if is_last else fanouts[0]
         for t in range(len(ends)):
-            src, dst = ends[t, 0], ends[t, 1]
+            src = ends[t, 0]
+            dst = ends[t, 1]
             # Those that the hop before drew give shares; all have edges.
             first = 0 if is_last or hop == 0 else counts[hop - 1, dst]
             begin = spans[dst, _NODES]

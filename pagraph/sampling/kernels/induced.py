@@ -16,14 +16,13 @@ import numpy as np
 from ..._jit import kernel, popcount, prefetch, trailing_zeros
 from .hop import _A
 
-# 512 KiB of bits: they stay in the second cache.
 MOST_DIRECT = 2**22
 CHUNK = 64  # edges that are looked at in one go
-# Rows, edges of each; edges that a cache line has at least.
-_ROWS_AHEAD = 12
-_EDGES_AHEAD = 256
-_LINE = 16
-_S5, _S32 = np.uint64(5), np.uint64(32)
+_ROWS_AHEAD = 12  # rows between asking for a row's sources and looking at them
+_EDGES_AHEAD = 256  # edges of it that are asked for: the rest of a longer row comes in order
+_LINE = 16  # sources of 32 bits in a cache line; with 64 bits every second line is asked for
+_S5 = np.uint64(5)
+_S32 = np.uint64(32)
 _LOW5 = np.uint64(31)
 _LOW32 = np.uint64(2**32 - 1)
 _ONE = np.uint64(1)
@@ -52,6 +51,8 @@ def _enter(nodes, last, shift, words, first, after):
     for i in range(len(nodes)):
         bit = _bit_of(np.uint64(np.int64(nodes[i])), last, shift)
         words[bit >> _S5] |= _ONE << (bit & _LOW5)
+    # Bits are numbered in a pass of its own, when each word has all of its bits. The number is
+    # stored plus 1, so that an upper half of 0 is a word without one.
     count = np.uint64(0)
     for i in range(len(nodes)):
         at = _bit_of(np.uint64(np.int64(nodes[i])), last, shift) >> _S5
@@ -97,6 +98,8 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
     words, first, after = room
     indices, num_src, starts, degrees = edges
     limit = np.uint64(num_src)
+    # Sources out of the graph look up the last bit: reading stays within the words, and `outside`
+    # tells of them after the chunk.
     last = np.uint64(max(num_src, 1) - 1)
     row = state[0]
     p = state[1]
@@ -132,7 +135,8 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
                 number = _number_of(_bit_of(np.uint64(v), last, shift), words)
                 place = _place_of(v, number, nodes, first, after, shift)
                 # With a hash another vertex may have the bit: written first, counted if it is it.
-                out[at], places[at] = q, place
+                out[at] = q
+                places[at] = place
                 at += shift is None or np.int64(nodes[place]) == v
             p += CHUNK
         if not full and bad < 0:
@@ -142,7 +146,9 @@ def find_members(nodes, shift, room, edges, state, out_indptr, out, places):
     # Only the words that were written to: clearing all would cost more than a small batch.
     for i in range(len(nodes)):
         words[_bit_of(np.uint64(np.int64(nodes[i])), last, shift) >> _S5] = 0
-    state[0], state[1], state[2] = row, p, at
+    state[0] = row
+    state[1] = p
+    state[2] = at
     # ``bad`` is the first of 64 edges of which some lead out of the graph: which is it?
     while bad >= 0 and 0 <= indices[bad] < num_src:
         bad += 1

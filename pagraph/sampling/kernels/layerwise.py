@@ -107,7 +107,8 @@ def column_squares(indptr, indices, weights, out):
             for e in range(begin, end):
                 if e + _AHEAD < len(indices):
                     prefetch(out, indices[e + _AHEAD])
-                p = (np.float64(weights[e]) if len(weights) > 0 else 1.0) / total
+                weight = np.float64(weights[e]) if len(weights) > 0 else 1.0
+                p = weight / total
                 u = indices[e]
                 check_id(u, len(out))
                 out[u] += p * p
@@ -152,15 +153,15 @@ def choose(importance, size, key, out):
     positive = np.int64(0)
     for p in importance:
         positive += p > 0.0
+    # All can be taken, each for certain; _cap has no solution where fewer are positive than wanted.
     if positive <= size:
         for u in range(len(importance)):
             out[u] = 1.0 if importance[u] > 0.0 else 0.0
         return
     c, certain = _cap(importance, size)
     left = size - certain
-    # the undecided vertex, and its probability by now
-    open_ = np.int64(-1)
-    chance = 0.0
+    open_ = np.int64(-1)  # the undecided vertex
+    chance = 0.0  # its probability by now
     for u in range(len(importance)):
         # C is infinite where the others' squares vanish.
         pi = c * importance[u] if importance[u] > 0.0 else 0.0

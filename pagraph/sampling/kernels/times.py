@@ -12,7 +12,7 @@ BLOCK = 32
 _LOG_BLOCK = 5
 _AHEAD = 24  # rows between asking for a block of times and looking through it
 _RING = 32  # more than that, and a power of two
-_EDGES_AHEAD = 128
+_EDGES_AHEAD = 128  # edges between asking for a pair and copying it
 _SHORT = 32  # rows up to here are sorted by insertion
 
 
@@ -28,6 +28,7 @@ def sort_rows(indptr, times, order):
         if end - start <= _SHORT:
             _insert(start, end, times, order)
         else:
+            # Merge sort is stable: edges of equal time stay in CSC order, as insertion keeps them.
             row = times[start:end].copy()
             places = np.argsort(row, kind="mergesort")
             for j in range(end - start):
@@ -37,6 +38,7 @@ def sort_rows(indptr, times, order):
 
 @kernel
 def _insert(start, end, times, order):
+    """Insertion sort of one row; only a strictly later time moves, so equal ones stay in order."""
     for e in range(start, end):
         time = times[e]
         at = e

@@ -10,8 +10,8 @@ import numpy as np
 
 from ..._jit import kernel
 from .hop import insert_nodes, measure, pick_distinct, pick_repeated, read_neighbors, relabel
-from .subgraph import in_trees
 from .times import count_until, cut_rows, read_edges
+from .trees import in_trees
 
 DONE = 0
 BAD_ROW = 1
@@ -91,7 +91,8 @@ def _measure(graph, num_edges, timed, found, tree, fanout, replace, latest, room
     indptr, num_nodes = graph
     times, marks, until, since = timed
     vertices, trees, starts, degrees, limits, upto, before, offsets = room
-    rows, rows_of = vertices[: len(found)], trees[: len(found)]
+    rows = vertices[: len(found)]
+    rows_of = trees[: len(found)]
     _split(found, num_nodes, tree, rows, rows_of)
     total = measure(indptr, num_edges, rows, fanout, replace, starts, degrees, offsets)
     if total < 0 or len(until) == 0:
@@ -171,7 +172,8 @@ def sample_trees(
         count, bits = _plant(seeds[tree : tree + group], graph[1], tree, nodes, tables, bits)
         first = 0
         num_edges = 0
-        ends[g, 0], edge_ends[g, 0] = count, 0
+        ends[g, 0] = count
+        edge_ends[g, 0] = 0
         for hop in range(len(fanouts)):
             found = nodes[first:count]
             total = _measure(
@@ -195,7 +197,8 @@ def sample_trees(
             count, bits = _number(lifted[:total], nodes, count, tables, bits, all_src[at:])
             at += total
             num_edges += total
-            ends[g, hop + 1], edge_ends[g, hop + 1] = count, num_edges
+            ends[g, hop + 1] = count
+            edge_ends[g, hop + 1] = num_edges
         begin += count
         # The next group has about as many; a larger table would be cleared.
         while 1 << bits > max(1024, 8 * count):
@@ -217,7 +220,8 @@ def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, 
     # The result is ordered by hop, then by group; what was drawn by group, then by hop. First count
     # where each hop begins, then go through the groups and move their parts there. ``places`` are
     # where the next group's part of each hop goes.
-    places, edge_places = np.zeros(levels + 1, np.int64), np.zeros(levels + 1, np.int64)
+    places = np.zeros(levels + 1, np.int64)
+    edge_places = np.zeros(levels + 1, np.int64)
     for level in range(levels):
         for g in range(num_groups):
             places[level + 1] += ends[g, level] - (ends[g, level - 1] if level else 0)

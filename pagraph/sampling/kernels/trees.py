@@ -1,4 +1,5 @@
-"""Kernels of disjoint trees: all edges within each, and rows drawn whole or with replacement.
+"""Kernels of disjoint trees: all edges within each, rows drawn whole or with replacement, and ids
+of vertices in trees; with them :func:`put_edges`, which writes any subgraph's edges.
 
 Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. A vertex with a long row is in many
 trees: its row is read once for all of them (in an RMAT graph with 4 M edges, 500 trees of 33
@@ -10,13 +11,14 @@ import numpy as np
 from ..._jit import kernel, prefetch
 from .hop import _A, draw_below, first_from, place_of, slot_of
 
+_IDS_AHEAD = 64  # edges between asking for an edge id and copying it
 _AHEAD = 32  # edges between asking for a cache line and using it
-# 16,384 marks, by hashes: small enough for the innermost cache.
 _MARK_BITS = 14
+# One byte a mark: 16 KiB, which leaves half of a first-level cache of 32 KiB to the row.
 MARKS = 1 << _MARK_BITS
 _MARK_SHIFT = np.uint64(64 - _MARK_BITS)
 _S3 = np.uint64(3)
-_SCANNED = 8  # trees that are looked through in the time that one takes to be searched for
+_SCANNED = 8  # trees that a scan passes in the time of one binary search
 
 
 @kernel
@@ -80,20 +82,25 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
         ``-1 - p`` where the edge at ``p`` leads out of the graph), and the number of edges found.
     """
     begins, trees, places, marks = dst
-    (starts, degrees), (place_in, marked, some) = rows, room
+    starts, degrees = rows
+    place_in, marked, some = room
     sources = src[:8]
     tree_begins = src[8]
     vertices = src[9]
     for g in range(begin, len(begins) - 2):
         first = begins[g]
         last = begins[g + 1]
+        # The row of the next destination is on its way while this one's is joined.
         if last < len(places):
             prefetch(indices, starts[places[last]])
+        # Trees may hold different parts of one row, since each has limits of its own: the span from
+        # the first to the last is read once, and _join tells which trees an edge is for.
         low = starts[places[first]]
         high = np.int64(0)
         size = 0
         for k in range(first, last):
-            i, t = places[k], trees[k]
+            i = places[k]
+            t = trees[k]
             place_in[t] = i
             low = min(low, starts[i])
             high = max(high, starts[i] + degrees[i])
@@ -114,6 +121,7 @@ def find_in_trees(begin, at, src, dst, rows, indices, room, found):
                 some[e] = e
         of_row = row, low, trees[first:last], places[first:last], marks[g]
         now = _join(some[:count], at, sources, of_row, rows, place_in, found)
+        # Before the return as well: the next call finds the scratch as it was.
         for k in range(first, last):
             place_in[trees[k]] = -1
         if now < 0:
@@ -128,6 +136,7 @@ def _first_outside(row, num_src):
     outside = False
     limit = np.uint64(num_src)
     for i in range(len(row)):
+        # As an unsigned number a negative source is above every limit: one comparison for both.
         outside |= np.uint64(np.int64(row[i])) >= limit
     if outside:
         for i in range(len(row)):
@@ -164,6 +173,7 @@ def _collect_marked(row, marked, some):
         for i in range(8):
             mark |= marked[_mark_of(row[first + np.uint64(i)])]
         if mark:
+            # Written always, kept if marked: the next one overwrites it without a jump.
             for i in range(8 * b, 8 * b + 8):
                 some[count] = i
                 count += marked[_mark_of(row[i])]
@@ -196,11 +206,14 @@ def _join(some, at, src, dst, rows, place_in, found):
         # Before it is written: the row is done again with more room.
         if 3 * (at + min(end - j, n)) > len(found):
             return np.int64(-1)
+        # Scan the source's trees, or search them for each tree of the destination.
         if end - j <= _SCANNED * n:
             for t in range(j, end):
                 i = place_in[src_trees[t]]
                 if i >= 0 and starts[i] <= e and e < starts[i] + degrees[i]:
-                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = e, src_places[t], i
+                    found[3 * at] = e
+                    found[3 * at + 1] = src_places[t]
+                    found[3 * at + 2] = i
                     at += 1
         else:
             for t in range(n):
@@ -212,7 +225,9 @@ def _join(some, at, src, dst, rows, place_in, found):
                     and starts[i] <= e
                     and e < starts[i] + degrees[i]
                 ):
-                    found[3 * at], found[3 * at + 1], found[3 * at + 2] = e, src_places[j], i
+                    found[3 * at] = e
+                    found[3 * at + 1] = src_places[j]
+                    found[3 * at + 2] = i
                     at += 1
     return np.int64(at)
 
@@ -239,3 +254,58 @@ def pick_all_or_repeated(counters, starts, degrees, out_indptr, key, positions):
             positions[begin + j] = starts[i] + (
                 j if count == degrees[i] else draw_below(base, j, degrees[i])
             )
+
+
+@kernel
+def split_trees(ids, num_nodes, vertices, trees):
+    """The graph's id and the tree of vertices in trees, whose ids are
+    ``tree * num_nodes + vertex``."""
+    for i in range(len(ids)):
+        tree = ids[i] // num_nodes
+        trees[i] = tree
+        vertices[i] = ids[i] - tree * num_nodes
+
+
+@kernel
+def limits_of(trees, limits, out):
+    """``out[i] = limits[trees[i]]``."""
+    for i in range(len(trees)):
+        out[i] = limits[trees[i]]
+
+
+@kernel
+def in_trees(neighbors, indptr, trees, num_src, out):
+    """Source vertices in the trees of the frontier that drew them; returns -1, or the first edge
+    out of the graph.
+
+    A pass of its own: reading the neighbours in it took twice as long as both, as rows are short.
+    """
+    for i in range(len(trees)):
+        first = trees[i] * num_src
+        for e in range(indptr[i], indptr[i + 1]):
+            v = np.int64(neighbors[e])
+            if v < 0 or v >= num_src:
+                return e
+            out[e] = first + v
+    return -1
+
+
+@kernel
+def put_edges(indptr, indices, positions, edge_ids, first_dst, at, src, dst, out_ids):
+    """Write a hop's edges from ``at`` on: both ends' local ids, and the graph's edge ids (empty:
+    the positions)."""
+    n = len(positions)
+    # A pass for each column: only the last one jumps through memory, and waits for nothing else.
+    for i in range(len(indptr) - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            dst[at + e] = first_dst + i
+    for e in range(n):
+        src[at + e] = indices[e]
+    if len(edge_ids) == 0:
+        for e in range(n):
+            out_ids[at + e] = positions[e]
+    else:
+        for e in range(n):
+            if e + _IDS_AHEAD < n:
+                prefetch(edge_ids, positions[e + _IDS_AHEAD])
+            out_ids[at + e] = edge_ids[positions[e]]

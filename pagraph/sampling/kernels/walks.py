@@ -30,18 +30,15 @@ from .hop import _A, _B, draw_below, is_among, mix
 from .weighted import SHIFT, draw_edge, draw_unit, groups
 
 GROUP = 256  # walks that advance together
-SOUND = 0
-BAD_ROW = 1
-BAD_SOURCE = 2
+SOUND, BAD_ROW, BAD_SOURCE = 0, 1, 2
 """Outcomes of :func:`walk`: done, a row that does not end in the edges, an edge that leads out of
 the graph."""
 # A row is searched for each try, or for each of its edges; so many tries, and more in longer rows,
 # before the latter.
 _LEAST_TRIES = 4
 FEW = 64  # visits of a start
-# numbers that are compared at a time; bits of a rank below the count
-_LANES = 8
-_COUNT = 56
+_LANES = 8  # numbers that are compared at a time
+_COUNT = 56  # bits of a rank below the count: vertices are below 2**56
 _VERTEX = (1 << _COUNT) - 1
 
 
@@ -120,7 +117,8 @@ def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive):
     """
     indptr, num_edges, _ = rows
     starts, degrees, positions, streams = group
-    count, left = np.int64(0), np.int64(0)
+    count = np.int64(0)
+    left = np.int64(0)
     for c in range(alive):
         i = living[c]
         v = part[i, t]
@@ -148,7 +146,8 @@ def _begin(rows, ends, keys, low, stay, t, part, group, listed, living, alive):
 @kernel
 def _draw(edges, rows, weights, j, group, listed, count):
     """Draw ``j`` of the listed walks: the position of an edge of the row of each."""
-    indices, kept = edges[1], rows[2]
+    indices = edges[1]
+    kept = rows[2]
     values, sums, guide = weights
     starts, degrees, positions, streams = group
     if len(values) == 0:
@@ -164,6 +163,8 @@ def _draw(edges, rows, weights, j, group, listed, count):
                 streams[i], j, starts[i], starts[i] + degrees[i], values, sums, guide
             )
             prefetch(indices, positions[i])
+    # Where edges of weight 0 are left out, a pick is a place among the kept ones. All are asked for
+    # before the first is read.
     if len(kept) > 0:
         for c in range(count):
             prefetch(kept, positions[listed[c]])
@@ -186,6 +187,7 @@ def _ask_for_weights(weights, j, group, listed, count):
             prefetch(guide, first + np.int64(draw_unit(streams[i], j) * np.float64(last - first)))
         else:
             prefetch(values, starts[i])
+    # The guide has arrived by now and tells which sums and weights to ask for.
     for c in range(count):
         i = listed[c]
         first, last = groups(starts[i], starts[i] + degrees[i])
@@ -227,11 +229,15 @@ def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, co
     _, degrees, positions, streams = group
     for c in range(count):
         streams[listed[c]] = mix(streams[listed[c]])
-    surely, never = min(chances[1], chances[2]), max(chances[1], chances[2])
+    # A u below `surely` takes the edge and one from `never` on refuses it, whether or not it leads
+    # near: only between the two must a row be searched, and if both are equal never.
+    surely = min(chances[1], chances[2])
+    never = max(chances[1], chances[2])
     tries = 0
     while count > 0:
         _draw(edges, rows, weights, 2 * tries, group, listed, count)
-        left, to_search = np.int64(0), np.int64(0)
+        left = np.int64(0)
+        to_search = np.int64(0)
         for c in range(count):
             i = listed[c]
             x = np.int64(indices[positions[i]])
@@ -253,6 +259,7 @@ def _draw_looking_back(edges, rows, weights, chances, t, part, group, listed, co
             if near != (chances[1] > chances[2]):
                 listed[left] = i
                 left += 1
+        # The walks that were refused go on, except those for which one pass over the row is due.
         tries += 1
         count = np.int64(0)
         for c in range(left):
@@ -298,7 +305,8 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):
         Its position, or -1 - the position of an edge that leads out of the graph.
     """
     _, indices, num_src = edges
-    kept, values = rows[2], weights[0]
+    kept = rows[2]
+    values = weights[0]
     starts, degrees, _, streams = group
     total = 0.0
     pick = np.int64(0)
@@ -308,10 +316,15 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):
         if x < 0 or x >= num_src:
             return -1 - e
         share = np.float64(values[r]) if len(values) > 0 else 1.0
-        share *= (
-            chances[0] if x == before else chances[1] if has_edge(edges, x, before) else chances[2]
-        )
+        if x == before:
+            share *= chances[0]
+        elif has_edge(edges, x, before):
+            share *= chances[1]
+        else:
+            share *= chances[2]
         total += share
+        # Each edge replaces the pick with the chance share / total so far: at the end every one has
+        # share / total of the whole row.
         if draw_unit(streams[i], j + r - starts[i]) * total < share:
             pick = e
     return pick
@@ -360,10 +373,13 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):
                     slot = (slot + 1) & mask
                 if table[slot] < 0:
                     table[slot] = distinct
-                    seen[distinct], visits[distinct], slots[distinct] = v, 0, slot
+                    seen[distinct] = v
+                    visits[distinct] = 0
+                    slots[distinct] = slot
                     distinct += 1
                 visits[table[slot]] += 1
         end = begin
+        # Only the slots in use are cleared: the table is as large as the most visits need.
         for d in range(distinct):
             table[slots[d]] = -1
             end = _enter(sources, counts, begin, end, most, seen[d], visits[d])
@@ -380,7 +396,8 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
     1000 starts of up to 20 visits took 0.24 ms, by a hash table 0.55.
     """
     # A rank: the count above the vertex.
-    visited, ranks = np.empty(FEW, np.int64), np.empty(FEW, np.int64)
+    visited = np.empty(FEW, np.int64)
+    ranks = np.empty(FEW, np.int64)
     begin = np.int64(0)
     for low in range(0, len(traces), per_start):
         n = 0
@@ -403,8 +420,9 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
                 best = max(best, ranks[lane] if ranks[lane] < last else np.int64(-1))
             if best < 0:
                 break
-            sources[end], counts[end] = best & _VERTEX, best >> _COUNT
-            end = end + 1
+            sources[end] = best & _VERTEX
+            counts[end] = best >> _COUNT
+            end += 1
             last = best
         starts[begin:end] = traces[low, 0]
         begin = end
@@ -420,10 +438,12 @@ def _enter(sources, counts, begin, end, most, v, count):
         counts[at - 1] < count or (counts[at - 1] == count and sources[at - 1] < v)
     ):
         at -= 1
-    if at == begin + most:
+    if at == begin + most:  # the list is full of vertices before it
         return end
     end = min(end + 1, begin + most)
     for i in range(end - 1, at, -1):
-        sources[i], counts[i] = sources[i - 1], counts[i - 1]
-    sources[at], counts[at] = v, count
+        sources[i] = sources[i - 1]
+        counts[i] = counts[i - 1]
+    sources[at] = v
+    counts[at] = count
     return end

@@ -61,7 +61,9 @@ def groups(start, end):
 def group_ends(start, end, g):
     """The edges of group ``g`` of a row."""
     first, last = groups(start, end)
-    return start if g == first else g << SHIFT, end if g == last - 1 else (g + 1) << SHIFT
+    begin = start if g == first else g << SHIFT
+    stop = end if g == last - 1 else (g + 1) << SHIFT
+    return begin, stop
 
 
 @kernel
@@ -78,6 +80,7 @@ def fill_tables(indptr, weights, sums, guide):
             for e in range(lo, hi):
                 total += np.float64(weights[e])
             sums[g] = total
+        # Both only move up, so the guide of a row takes one pass over its sums.
         g = first
         for i in range(last - first):
             bound = total * (np.float64(i) / np.float64(last - first))
@@ -138,6 +141,8 @@ def plan_draws(frontier, starts, degrees, out_indptr, key, replace, sums, rows, 
 def find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points):
     """Make of each draw's slot its group, and of its point the distance from the group's
     beginning."""
+    # Two passes, since the second reads where the guide of the first points: in one, each draw would
+    # wait for two cache misses in turn.
     at = 0
     drawn = len(slots)
     for i in rows:
@@ -164,7 +169,9 @@ def _group_at(sums, first, last, g, x):
     g = min(g, last - 1)  # beyond only if the row is no longer the one that the guide was made for
     while g < last - 1 and sums[g] <= x:
         g += 1
-    return g, x - sums[g - 1] if g > first else x
+    if g > first:
+        x -= sums[g - 1]
+    return g, x
 
 
 @kernel
@@ -174,6 +181,7 @@ def _scan(weights, lo, hi, x):
         x -= np.float64(weights[e])
         if x < 0.0:
             return e
+    # The last edge is not compared: rounding may leave a rest of x after all weights.
     return hi - 1
 
 
@@ -227,6 +235,7 @@ def take_distinct(
             base = key + np.uint64(frontier[i]) * _A
             free = _draw_more(base, start, end, weights, sums, guide, begin, free, stop, positions)
             if free < stop:
+                # _pick_by_keys skips the picked edges as it walks the row, so they must ascend.
                 _sort(positions, begin, free)
                 _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions)
 
@@ -245,6 +254,8 @@ def _add(positions, begin, free, e):
 def _draw_more(base, start, end, weights, sums, guide, begin, free, stop, positions):
     """Go on drawing until ``stop`` or until it would cost more than keys; returns how far it
     came."""
+    # The bound is of the row and the fan-out alone. One that looked at what was drawn would change
+    # the distribution of the picks.
     for j in range(stop - begin, 2 * (stop - begin) + (end - start) // EDGES_PER_DRAW):
         free = _add(positions, begin, free, draw_edge(base, j, start, end, weights, sums, guide))
         if free == stop:
@@ -257,7 +268,7 @@ def draw_edge(base, j, start, end, weights, sums, guide):
     """Draw ``j`` of the stream ``base``: an edge of a row in proportion to its weight."""
     first, last = groups(start, end)
     u = draw_unit(base, j)
-    if first >= last:
+    if first >= last:  # no full chunk, so there are no tables: at most 2 * (CHUNK - 1) edges
         return _scan(weights, start, end, u * _total(weights, start, end))
     slot = first + np.int64(u * np.float64(last - first))
     g, x = _group_at(sums, first, last, first + np.int64(guide[slot]), u * sums[last - 1])
@@ -294,7 +305,8 @@ def pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positi
     for i in range(n):
         if i + AHEAD < n:
             prefetch(weights, starts[i + AHEAD])
-        start, degree = starts[i], degrees[i]
+        start = starts[i]
+        degree = degrees[i]
         begin = np.int64(out_indptr[i])
         stop = np.int64(out_indptr[i + 1])
         if stop - begin == degree:
@@ -339,6 +351,7 @@ def _pick_by_keys(base, start, end, weights, begin, free, stop, keys, positions)
             u = draw_unit(base, KEYS + e - start)
             weight = np.float64(weights[e])
             if count < want:
+                # 1 - u is as uniform as u, and never 0.
                 _push(keys, positions, free, count, -math.log(1.0 - u) / weight, e)
                 count += 1
             elif u < keys[0] * weight:
@@ -354,9 +367,11 @@ def _push(keys, positions, free, i, key, e):
     after ``free``."""
     while i > 0 and keys[(i - 1) >> 1] < key:
         up = (i - 1) >> 1
-        keys[i], positions[free + i] = keys[up], positions[free + up]
+        keys[i] = keys[up]
+        positions[free + i] = positions[free + up]
         i = up
-    keys[i], positions[free + i] = key, e
+    keys[i] = key
+    positions[free + i] = e
 
 
 @kernel
@@ -365,13 +380,16 @@ def _replace_largest(keys, positions, free, count, key, e):
     i = 0
     while 2 * i + 1 < count:
         down = 2 * i + 1
+        # The larger child moves up, so that the top stays the largest key.
         if down + 1 < count and keys[down + 1] > keys[down]:
             down += 1
         if keys[down] <= key:
             break
-        keys[i], positions[free + i] = keys[down], positions[free + down]
+        keys[i] = keys[down]
+        positions[free + i] = positions[free + down]
         i = down
-    keys[i], positions[free + i] = key, e
+    keys[i] = key
+    positions[free + i] = e
 
 
 @kernel
@@ -399,7 +417,8 @@ def weighted_places(key, begins, ends, sums, out):
     Where there is no weight it is the last before that has any, or 0.
     """
     for i in range(len(out)):
-        begin, end = begins[i], ends[i]
+        begin = begins[i]
+        end = ends[i]
         out[i] = 0
         if end == 0 or sums[end - 1] <= 0.0:
             continue

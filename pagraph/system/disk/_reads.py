@@ -284,7 +284,8 @@ def read_by_aio(
     """
     free = np.arange(depth)
     request_of = np.zeros(depth, dtype=np.int64)
-    pointers, events = depth * 8, depth * 9
+    pointers = depth * 8
+    events = depth * 9
     num_free = depth
     coming = 0
     sent = 0
