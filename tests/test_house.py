@@ -9,16 +9,16 @@ import pytest
 HOUSE = Path(__file__).parent.parent / "benchmarks" / "house.py"
 
 MOST = {
-    "tokens a line": 8.82,
-    "ternaries a thousand lines": 29.6,
-    "tuple assignments a thousand lines": 9.2,
-    "nested ternaries": 4,
-    "lines above 100": 60,
+    "tokens a line": 8.8,
+    "ternaries a thousand lines": 28.7,
+    "tuple assignments a thousand lines": 6.8,
+    "nested ternaries": 2,
+    "lines above 100": 58,
     "longest line": 122,
     "circles": 0,
 }
 """Figures that may fall. Who lowers one writes the new figure here."""
-LEAST = {"comments a thousand lines": 41}
+LEAST = {"comments a thousand lines": 45}
 """Figures that may rise."""
 
 

@@ -62,7 +62,8 @@ def compact_pairs(
     }, local
 
 
-# Draws until a pair that is no edge is given up: enough unless nearly all pairs are edges.
+# Draws until a pair that is no edge is given up. In a graph that has half of all pairs as edges one
+# in 2**64 pairs is missing then.
 _TRIES = 64
 
 
@@ -152,6 +153,7 @@ class GlobalUniformNegatives:
         if csc.pages is not None and asked:
             _need_first_rows(csc, np.uint64(key), asked)
         ends = torch.empty((2, asked), dtype=src.dtype, device="cpu")
+        # A set of the pairs so far, at most half full; none where a pair may come twice.
         size = 0 if self.replace else 1 << (2 * asked).bit_length()
         found = edges.global_pairs(
             np.uint64(key),
@@ -164,6 +166,7 @@ class GlobalUniformNegatives:
             ends[0].numpy(),
             ends[1].numpy(),
         )
+        # Copies: views would keep the room for all pairs that were asked for.
         return ends[0, :found].clone(), ends[1, :found].clone()
 
     def chances(self, csc: CSC, edge_type: EdgeType) -> float:
@@ -218,10 +221,12 @@ class NegativeEnds:
         self._times: Array | None = None
         if time is not None:
             ticks = ticks_of("time", time).numpy()
-            # Missing times come first.
+            # By time, so that those in a window lie side by side. Missing times come first, and are
+            # left out.
             self._order = np.argsort(ticks, kind="stable")[int((ticks == MISSING).sum()) :]
             self._times = ticks[self._order]
         self._sums: Array | None = None
+        # Running sums in that order: a draw by weight is then a search between two of them.
         if self._weights is not None:
             self._sums = np.cumsum(
                 self._weights if self._order is None else self._weights[self._order]
@@ -280,6 +285,7 @@ class NegativeEnds:
 
     @cached_property
     def _identity(self) -> tuple[int, str]:
+        # By content: two loaders with equal weights may share a cache.
         parts = [
             hashlib.blake2b(b"" if a is None else a.data)
             for a in (self._weights, self._order, self._times)

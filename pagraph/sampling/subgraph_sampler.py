@@ -199,11 +199,11 @@ class SubgraphSampler(FanoutSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        whole = (
-            uniform_subgraph(self, graph, seeds, key, dtype, pools) if seed_times is None else None
-        )
-        if whole is not None:
-            return whole
+        # The quickest way first: one call for uniform picks. It says None for what it cannot do.
+        if seed_times is None:
+            whole = uniform_subgraph(self, graph, seeds, key, dtype, pools)
+            if whole is not None:
+                return whole
         run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
@@ -254,6 +254,8 @@ class SubgraphRun(BatchRun):
     def _trees(self) -> Subgraph | None:
         """The batch as disjoint trees that are sampled in one call; None where a hop has to be
         looked at by itself."""
+        # What the one call does not know is sampled hop by hop: several types, trees that share,
+        # induced edges, weights, all neighbours, and subclasses that pick in their own way.
         sampler = self.sampler
         ntypes, etypes, _ = self.graph.types
         if type(sampler) is not SubgraphSampler or not sampler.disjoint:
@@ -325,11 +327,13 @@ class SubgraphRun(BatchRun):
         src = vertices[etype[0]]
         dst = vertices[etype[2]]
         frontier, trees = known
+        # All edges are looked at, so the number of the hop, which only keys random draws, is any.
         pool = self.pools(("edges", etype))
         hop = self.hop(0, index, frontier, self.dtype, pool, **self._limits(etype, trees))
         starts, degrees, _ = measure_rows(hop, -1, False)
         if hop.csc.pages is not None:
             hop.csc.pages.need_edges(starts, degrees)
+        # Of the whole rows: parts of them, by time, are no longer.
         longest = int(degrees.max(initial=0))
         times = self.sampler.times(self.graph, etype, self.field)
         if times is not None:
@@ -384,6 +388,7 @@ class SubgraphRun(BatchRun):
                 frontier,
                 torch.int32,  # local ids of a batch
                 HopMemory(self.scratch, ("hop", number, index)),
+                # By its number in the tree, so that a vertex draws anew in each tree.
                 drawn_as=None if trees is None else found[dst_type],
                 **self._limits(etype, trees),
             )
@@ -444,6 +449,7 @@ class SubgraphRun(BatchRun):
             times = self.sampler.times(self.graph, etype, self.field)
         if times is None or times.edges is None:
             return self.read_sources(hop, edges)
+        # Picks are places in rows sorted by time; `times.edges` has the source and the id at each.
         self._identified.add(etype)
         positions = edges.positions.numpy()
         sources = self.scratch.array("neighbors", len(positions), positions.dtype)
