@@ -1,5 +1,5 @@
 """Files that others wrote: opened where they are plain ones, named ones inside their folder,
-headers of arrays. With them :func:`spilled`, a tensor over a file without a name."""
+headers of arrays."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ import ast
 import contextlib
 import io
 import math
-import mmap
 import operator
 import os
 import stat
 import struct
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..errors import FormatError
 from .units import bytes_text
@@ -201,36 +197,3 @@ def _parse_header(name: str, text: str) -> tuple[np.dtype[Any], tuple[int, ...],
     if not is_sound or math.prod(max(n, 1) for n in sizes) * dtype.itemsize > _MOST_BYTES:
         raise FormatError(f"{name} has an impossible .npy header: {text.strip()[:100]!r}")
     return dtype, sizes, fortran
-
-
-def spilled(
-    shape: Sequence[int], dtype: torch.dtype, folder: str | os.PathLike[str] | None = None
-) -> Tensor:
-    """A tensor of zeros over a mapped file that has no name: the system writes it out where memory
-    is short.
-
-    The file goes with the tensor and with the process, however it ends. Its room on the disk is
-    taken at once, so that a full disk is found here, and not by a signal where the tensor is
-    written.
-
-    Args:
-        shape: The tensor's shape.
-        dtype: Its element type.
-        folder: Where the file lies. Default: the folder of temporary files.
-
-    Raises:
-        OSError: There is no room on the disk, or ``folder`` cannot be written.
-
-    Example:
-        >>> rows = spilled((2, 3), torch.float32)
-        >>> rows[1] = 7
-        >>> rows.tolist()
-        [[0.0, 0.0, 0.0], [7.0, 7.0, 7.0]]
-    """
-    size = math.prod(shape) * dtype.itemsize
-    if size == 0:
-        return torch.zeros(tuple(shape), dtype=dtype, device="cpu")
-    with tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, size)
-        memory = mmap.mmap(file.fileno(), size)
-    return torch.frombuffer(memory, dtype=dtype).view(tuple(shape))

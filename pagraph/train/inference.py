@@ -24,8 +24,8 @@ from ..graph.mapped import map_npy
 from ..graph.minibatch import Block
 from ..system.atomic import new_file
 from ..system.budget import memory_bytes
-from ..system.files import spilled
 from ..system.progress import Progress, Ticks
+from ..system.spill import spilled
 from ..system.units import in_mebibytes, shortened
 from .windows import SourceWindows, most_in_edges
 
