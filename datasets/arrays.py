@@ -1,5 +1,5 @@
-"""Reads one array from a file: ``.npy`` (mapped), ``.npz``, ``.pt``, Parquet, or text with a row a
-line."""
+"""Reads one array from a file: ``.npy`` (mapped), ``.npz``, ``.pt``, Parquet, or text with one row
+per line."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 
 # Rows of Parquet at a time: of 128 float32 each they take 32 MiB.
 _BATCH_ROWS = 2**16
+# Spellings of a missing number in a table. Arrow would else also take words such as "NULL" and
+# "n/a", which are more likely a wrong column.
 _MISSING = ["", "nan", "NaN"]
 # Parquet's reader would hold whole columns of a row group otherwise.
 _BUFFER_BYTES = 2**20
@@ -57,7 +59,7 @@ UNREADABLE = (
 
 
 def has_ending(path: str | os.PathLike[str], endings: tuple[str, ...]) -> bool:
-    """Whether the name of a file ends so, in letters of any case."""
+    """Whether a file's name has one of these endings, in any case."""
     return Path(path).name.lower().endswith(endings)
 
 
@@ -66,8 +68,8 @@ def read_array(
 ) -> Tensor:
     """Read the one array of a file, by its name's ending; text and Parquet give two dimensions.
 
-    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a file of
-    its own. What is no text keeps its dtype.
+    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a new
+    file. Binary formats keep their dtype.
 
     Args:
         path: The file.
@@ -76,8 +78,7 @@ def read_array(
 
     Raises:
         FileNotFoundError: There is no such file.
-        FormatError: The ending is none of those, or the file holds something else or several
-            arrays.
+        FormatError: The ending is unknown, or the file does not hold exactly one array.
         MissingDependencyError: Text or Parquet without pyarrow.
     """
     file = Path(path)
@@ -136,7 +137,7 @@ def map_or_read(file: Path) -> Tensor:
         header.check_size(stream)
     if header.dtype.isnative and not (header.fortran_order and len(header.shape) > 1):
         return map_npy(file, random_access=len(header.shape) > 1)
-    # In another order, they cannot be used where they are.
+    # Columns first, or the other byte order: a copy in memory is needed.
     check_fits(file, header.nbytes, "numbers")
     try:
         array: Any = np.load(file, allow_pickle=False)
@@ -158,6 +159,7 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
     members = {}
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
+            # bzip2 and LZMA unpack to far more memory for a byte than deflate's thousandfold.
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{member.filename} must be stored or deflated")
             with archive.open(member) as stream:
@@ -179,7 +181,7 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
 
 
 def check_npz(path: str | os.PathLike[str], file: IO[bytes]) -> None:
-    """Raise FormatError where the arrays of an ``.npz`` file, unpacked, do not fit into memory."""
+    """Raise FormatError if the arrays of an ``.npz`` file, unpacked, do not fit into memory."""
     with zipfile.ZipFile(file) as archive:
         check_fits(path, sum(member.file_size for member in archive.infolist()), "arrays")
     file.seek(0)
@@ -207,7 +209,7 @@ def unread_npz(path: str | os.PathLike[str], read: Container[str]) -> list[str]:
 
 
 def left_behind(path: str | os.PathLike[str], names: Iterable[object], reason: str) -> None:
-    """Say in one warning what of a file stays behind, if anything, and why."""
+    """Log one warning that names what of a file is not read, if anything, and why."""
     words = ", ".join(map(str, names))
     if words:
         _log.warning("%s: left behind: %s (%s)", path, words, reason)
@@ -300,7 +302,7 @@ def _tables(
 
 def _is_number(field: str) -> bool:
     try:
-        float(field or "nan")
+        float(field or "nan")  # an empty field is a missing number, and no name
     except ValueError:
         return False
     return True

@@ -1,5 +1,5 @@
-"""CSC of edges that need not fit into memory: buckets of destinations in files, each sorted on its
-own."""
+"""Builds the CSC of edges that need not fit into memory: buckets of destinations in files, sorted
+one by one."""
 
 from __future__ import annotations
 
@@ -352,6 +352,7 @@ class _Sort:
             del rows  # before the sort takes memory of its own
             keys.sort()
             found = _edge_sort.take_distinct(keys, self._edges.num_nodes, counts, src)
+            # A single destination may be one of several buckets of its sources: the last ends the row.
             return bucket, [(src[:found], None)], counts if len(bucket.dst) > 1 else None
         # A counting sort is stable: edges of one vertex stay in the order of the file.
         numbers = np.empty(len(rows) if self._width == 3 else 0, dtype=self._dtype)

@@ -24,7 +24,7 @@ from .random_fields import check_fractions, for_ranges, label_rows, mask_rows, n
 
 GRAPH500 = (0.57, 0.19, 0.19, 0.05)
 FEATURE_DTYPES = ("float32", "float16", "bfloat16")
-# A trillion vertices: more is a slip.
+# A trillion vertices: a larger number is surely a count of vertices, not its logarithm.
 _MAX_SCALE = 40
 
 
@@ -166,6 +166,7 @@ def _bounds(
     a, b, c, d = probabilities
     if not all(math.isfinite(p) and p >= 0 for p in probabilities) or abs(a + b + c + d - 1) > 1e-6:
         raise ValueError(f"probabilities must be at least 0 and add up to 1, got {probabilities}")
+    # Noise moves up to this much from a and d to b and c, or back; no chance may become negative.
     limit = min((a + d) / 2, b, c)
     if not 0 <= noise <= limit:
         raise ValueError(f"noise must be in [0, {limit}] for these probabilities, got {noise}")
@@ -179,8 +180,8 @@ def _bounds(
 
 
 def _constants(seed: int) -> Ids:
-    """Numbers that scramble the ids: odd ones at the odd places, as multiplying by them loses
-    nothing."""
+    """An addend and an odd factor for each round of :func:`_random.scramble`; only odd factors can
+    be inverted modulo a power of 2."""
     return np.array([derive_key(seed, 2, i) | (i & 1) for i in range(8)], dtype=np.uint64)
 
 
