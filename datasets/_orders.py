@@ -8,8 +8,8 @@ import numpy as np
 from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 
-# Elements between asking for a cache line and using it: a read from memory takes about as long as
-# the work on this many edges.
+# Elements between asking for a cache line and using it. With too few it has not arrived; with too
+# many it has left the cache again.
 _AHEAD = 24
 
 
@@ -28,7 +28,7 @@ def push_misses(indptr, indices, begin, end, known, fanout, out):
     """
     # No reader u of v draws it with chance prod(1 - known[u] * share(u)), if they draw
     # independently. Logarithms are added, as a product of many factors would underflow.
-    # `min`: `indptr` is from a file that nothing has checked yet, and look-ahead must stay inside.
+    # `min`: a mapped file may have changed since it was checked; look-ahead must stay inside.
     edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
         first = np.int64(indptr[u])

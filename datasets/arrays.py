@@ -44,6 +44,8 @@ _MISSING = ["", "nan", "NaN"]
 # Parquet's reader would hold whole columns of a row group otherwise.
 _BUFFER_BYTES = 2**20
 
+# Many, as damage reaches deep: NumPy parses headers as Python source (TokenError) and allocates
+# the shape they claim (OverflowError, MemoryError).
 UNREADABLE = (
     *(ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, OSError, IndexError),
     *(
@@ -120,7 +122,8 @@ def bool_mask(name: str, values: Tensor) -> Tensor:
 
 
 def array_tensor(path: str | os.PathLike[str], array: npt.NDArray[Any]) -> Tensor:
-    """An array as a tensor, or FormatError where torch has no such dtype."""
+    """An array as a tensor; FormatError if torch has no such dtype."""
+    # torch takes only arrays in the machine's byte order, and warns of those it may not write to.
     try:
         return torch.from_numpy(
             writeable(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
@@ -163,6 +166,7 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{member.filename} must be stored or deflated")
             with archive.open(member) as stream:
+                # Only the header is read here: version 1 has a length of 2 bytes, later ones of 4.
                 version = np.lib.format.read_magic(stream)
                 read = (
                     np.lib.format.read_array_header_1_0
@@ -252,6 +256,7 @@ def _plain_rows(
         MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
     )
     names: list[str] = []
+    # An integer column has no NaN: a missing number fails here, and floats are tried next.
     for table in _tables(
         path, names, arrow().from_numpy_dtype(dtype), [] if dtype.kind == "i" else _MISSING
     ):
@@ -274,6 +279,7 @@ def _exact_rows(name: str, path: str | os.PathLike[str], scratch: Scratch | None
         ]
         is_real = any(numbers.dtype.kind == "f" for numbers, _ in columns)
         for words, (numbers, not_held) in zip(table.columns, columns, strict=True):
+            # Integers beside a column of fractions become float64 when they are stacked.
             place = first_wide(numbers) if is_real and numbers.dtype.kind == "i" else not_held
             if place >= 0:
                 raise field.not_held(f"{path}, row {begin + place + 1}", words[place].as_py())
@@ -289,6 +295,7 @@ def _tables(
     """The table of each block, all columns of one Arrow type; fills in their ``names``."""
 
     def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
+        # By their places: a header may have a name twice, which Arrow refuses.
         names.extend(map(str, range(len(words))))
         options = {"null_values": missing, "strings_can_be_null": True}
         return (
@@ -318,6 +325,7 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
     shape: tuple[int, ...] = ()
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
+            # Without rows there are no batches, but the columns still say width and dtype.
             batches = (
                 file.iter_batches(_BATCH_ROWS)
                 if file.metadata.num_rows
@@ -397,6 +405,7 @@ def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.
         or types.is_floating(chunk.type)
         or types.is_boolean(chunk.type)
     )
+    # Flattening leaves out lists that are missing: then there are fewer numbers than the rows say.
     if (
         not is_number
         or chunk.null_count

@@ -85,10 +85,10 @@ def extended(values: Column, more: Column) -> Column:
 
 
 class Scratch:
-    """Columns of a work in files of a folder, which are closed and deleted when the block ends.
+    """Column files in a folder, closed and deleted when the ``with`` block ends.
 
     Args:
-        folder: Where the files are made, which is to vanish with a run that is killed.
+        folder: For the files. Its maker sees to it that nothing is left if the process is killed.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -220,8 +220,7 @@ def _check_sizes(
         raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel=True takes any ids")
     if num_nodes is not None and high >= num_nodes:
         raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
-    # One vertex in 16 edges' worth of ids is connected at the least: else the ids are somebody's
-    # numbers, and the graph would be an index of gigabytes over nothing.
+    # The limit of `check_count`, with an option in the message that helps.
     limit = max(ANY_ID, 16 * count)
     if num_nodes is None and high >= limit:
         raise ValueError(
@@ -305,6 +304,7 @@ def _id_types(path: str | os.PathLike[str], schema: Any, relabel: bool) -> list[
     ids = [schema.field(0), schema.field(1)]
     words = [not types.is_integer(column.type) for column in ids]
     for column, is_word in zip(ids, words, strict=True):
+        # pandas writes categories as dictionaries.
         value_type = column.type.value_type if types.is_dictionary(column.type) else column.type
         if is_word and not (types.is_string(value_type) or types.is_large_string(value_type)):
             raise FormatError(

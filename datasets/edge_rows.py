@@ -25,6 +25,7 @@ from .text_blocks import Block, Path, arrow, first_line, read_blocks, separator_
 _FIELD_BYTES = 32
 WORD_BYTES = 240
 """Of a word of 16 letters, measured: 154 in the dictionary, 232 while the words are sorted."""
+# Column names of published edge lists, such as SNAP's "FromNodeId", "node_1" and "id1".
 SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}
 TARGET_WORDS = {
     "dst",
@@ -147,6 +148,7 @@ class WeightColumn:
         asked for."""
         if field is None or header is None:
             return None if field is None else cls(field)
+        # "w:int64" is the column w as int64; a file may have a column of that very name, too.
         if field.dtype is not None and field.text in header[2:]:
             raise ValueError(
                 f"{field.option} must not be both a column and a column with a dtype, got "
@@ -202,6 +204,7 @@ def read_integers(
                 column = _weights_at(place, rows.field, block)
         columns = _read_with_arrow(block.data, column)
         rows.add(*(_read_lines(path, block, column) if columns is None else columns))
+        # After each block: a file of terabytes is refused before the system runs out of memory.
         check_fits(path, rows.nbytes, "edges")
     return rows
 
@@ -312,6 +315,7 @@ def _read_csv(
         if (pa.compute.max(pa.compute.binary_length(text)).as_py() or 0) > _FIELD_BYTES:
             return None
         values, not_held = column.field.of_words(text)
+        # Reading line by line finds it again, with the number of its line.
         return None if not_held >= 0 else (table["0"].to_numpy(), table["1"].to_numpy(), values)
     except pa.ArrowInvalid:
         return None

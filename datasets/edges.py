@@ -19,9 +19,9 @@ from ..system.units import bytes_text
 Ids = npt.NDArray[Any]
 
 ANY_ID = 10_000_000
-"""Below this, ids may be as far apart as they like."""
+"""Below this, ids may be as sparse as they like: an index of so many vertices takes 80 MB."""
 
-# A pair of ids is one number of 64 bits where repeated edges are looked for.
+# Repeated edges are found by comparing pairs of ids, each packed into one int64.
 _SIMPLE_LIMIT = 2**31
 
 
@@ -44,6 +44,7 @@ def drop_repeats(
     edge."""
     check_simple(num_nodes)
     low, high = (np.minimum(src, dst), np.maximum(src, dst)) if undirected else (src, dst)
+    # In place: each temporary array would take 8 bytes an edge more.
     keys = low.astype(np.int64)
     keys *= num_nodes
     keys += high
@@ -125,6 +126,8 @@ def check_count(path: str | os.PathLike[str], num_nodes: int, num_edges: int) ->
 
 
 def _most_nodes(num_edges: int) -> int:
+    # One id in 16 must be in use. With fewer, they are most likely account numbers, or a hostile
+    # file asks for gigabytes of index with a line of text.
     return max(ANY_ID, 16 * num_edges)
 
 

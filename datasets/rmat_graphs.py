@@ -172,8 +172,11 @@ def _bounds(
         raise ValueError(f"noise must be in [0, {limit}] for these probabilities, got {noise}")
     bounds = np.empty((scale, 3), dtype=np.uint64)
     for level in range(scale):
+        # Uniform in [-noise, noise). b and c grow by it, so a and d shrink by twice as much
+        # together, each in proportion to its size.
         change = noise * (derive_key(key, level) / 2**63 - 1)
         keep = 1 - 2 * change / (a + d) if a + d else 1.0
+        # The sum may exceed 1 by rounding; a bound of 2**32 is above every 32 random bits.
         upper = np.cumsum([a * keep, b + change, c + change])
         bounds[level] = [min(2**32, round(float(p) * 2**32)) for p in upper]
     return bounds

@@ -112,6 +112,7 @@ class SpooledRows(EdgeRows):
         assert self._values is not None
         weights = self._values.finish()
         weights.flush()
+        # In the order in which `sort_edges` numbers reverse edges.
         for begin, end in self.blocks() if mirrored else ():
             src, dst = self.ends(begin, end)
             weights.append(weights.read(begin, end)[src != dst])
