@@ -21,6 +21,8 @@ def count_buckets(rows, column, low, shift, counts):
 def fill_buckets(rows, column, low, shift, cursor, moved):
     """Copy each row behind those of the same bucket; ``cursor`` starts as each bucket's begin and
     is consumed."""
+    # No check of ids here and in `fill_bucket`: both get the very array that `count_buckets` has
+    # checked, a copy in memory and not the file.
     width = rows.shape[1]
     for i in range(len(rows)):
         bucket = (rows[i, column] - low) >> shift
@@ -47,6 +49,7 @@ def fill_bucket(rows, low, cursor, src, numbers):
 def fill_keys(rows, low, num_src, keys):
     """Write ``(dst - low) * num_src + src`` of each row: the order of rows is that of these
     numbers."""
+    # `check_simple` allows at most 2**31 vertices, so that a key is below 2**62.
     for i in range(len(rows)):
         keys[i] = (np.int64(rows[i, 0]) - low) * num_src + rows[i, 1]
 

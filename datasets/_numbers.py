@@ -1,4 +1,4 @@
-"""Kernel that finds numbers of a column that float32 may not hold."""
+"""Kernel that finds numbers of a column that float32 cannot represent."""
 
 import numpy as np
 
@@ -12,20 +12,23 @@ _EXACT = np.array([float(10**i) for i in range(23)])  # the powers of 10 that fl
 
 @kernel
 def first_unsure(values, begin):
-    """Find the first place from ``begin`` on whose number float32 may not give back; the length if
-    there is none.
+    """Find the first place from ``begin`` on whose number may not survive float32; returns the
+    length if all do.
 
-    Float32 gives a number back that it is, and a decimal of 6 to 9 digits that float32 prints to as
-    many digits. All that is not surely one of these is found: below 1e-14 and from 1e31 on decimals
-    are not looked at.
+    A number survives if float32 holds it exactly, or if it is a decimal of 6 to 9 digits and the
+    nearest float32 prints as these digits. The answer errs on the safe side: decimals below 1e-14
+    and from 1e31 on are always reported.
     """
+    # Kept from one number to the next: those of a column are mostly of the same size, so that the
+    # loops below end at once.
     exponent = 0
     for i in range(begin, len(values)):
         value = values[i]
         held = np.float64(np.float32(value))
-        if held == value or value != value:
+        if held == value or value != value:  # NaN is missing in either dtype
             continue
         size = abs(held)
+        # Infinity, where float32 overflows, and 0, where it underflows, end here too.
         if not (size >= _POWERS[0] and size < _POWERS[-1]):
             return i
         while size < _POWERS[exponent - _LEAST]:

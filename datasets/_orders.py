@@ -1,5 +1,5 @@
-"""Kernels that find an order of the vertices, by which are read and which are read together, and
-move edges to it."""
+"""Kernels that order vertices by how often they are read, and by what is read together, and move
+edges to that order."""
 
 import math
 
@@ -8,7 +8,8 @@ import numpy as np
 from .._jit import kernel, prefetch
 from ..graph._csc import check_id, check_row
 
-# Elements between asking for a cache line and using it.
+# Elements between asking for a cache line and using it. With too few it has not arrived; with too
+# many it has left the cache again.
 _AHEAD = 24
 
 
@@ -25,6 +26,9 @@ def push_misses(indptr, indices, begin, end, known, fanout, out):
 
     ``known``, shape ``(num_dst,)``, are the chances that the vertices draw at all, all below 1.
     """
+    # No reader u of v draws it with chance prod(1 - known[u] * share(u)), if they draw
+    # independently. Logarithms are added, as a product of many factors would underflow.
+    # `min`: a mapped file may have changed since it was checked; look-ahead must stay inside.
     edges = min(np.int64(indptr[end]), len(indices))
     for u in range(begin, end):
         first = np.int64(indptr[u])
@@ -87,6 +91,7 @@ def sort_by_key(order, keys, ends, out):
     for key in range(len(ends)):
         total += ends[key]
         ends[key] = total
+    # From the back, as each end is counted down: so equal keys keep their order.
     for i in range(len(order) - 1, -1, -1):
         key = keys[order[i]]
         ends[key] -= 1
@@ -110,6 +115,7 @@ def read_together(place, reader, keys):
 @kernel
 def new_offsets(indptr, place, out):
     """Offsets of the rows of a CSC at their new places, from those at the old ones."""
+    # First the length of each row, one place further on; then their running sum.
     out[:] = 0
     for v in range(len(place)):
         out[place[v] + 1] = indptr[v + 1] - indptr[v]
@@ -124,6 +130,7 @@ def edge_places(indptr, place, offsets, vertex, begin, out):
     v = vertex
     for i in range(len(out)):
         edge = begin + i
+        # Rows may be empty: several of them can end before this edge.
         while edge >= indptr[v + 1]:
             v += 1
             check_id(v, len(place))
@@ -141,6 +148,8 @@ def split(places, size, cursors, order):
             ``order``.
         order: Shape ``(n,)``, int64, returned.
     """
+    # Counted one bucket further on, so that the running sum gives the begin of each. Filling moves
+    # every begin to the bucket's end, which is what the caller wants.
     cursors[:] = 0
     for i in range(len(places)):
         bucket = places[i] // size

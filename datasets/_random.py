@@ -6,6 +6,7 @@ import numpy as np
 from .._jit import kernel
 from ..sampling.kernels.hop import mix
 
+# 2**64 over the golden ratio, the step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LOW = np.uint64(0xFFFFFFFF)
 _LOW16 = np.uint64(0xFFFF)
@@ -36,6 +37,8 @@ def fill_bits(key, first, out):
 @kernel
 def fill_below(key, first, bound, out):
     """Write integers uniform in ``[0, bound)``; ``bound`` is at most 2**32."""
+    # Multiply and shift (Lemire, ACM TOMACS 2019) instead of a remainder, which needs a division.
+    # Without his rejection step a number is at most bound / 2**32 likelier than another.
     for i in range(len(out)):
         out[i] = np.int64(((draw(key, first + i) >> _S32) * np.uint64(bound)) >> _S32)
 
@@ -43,6 +46,8 @@ def fill_below(key, first, bound, out):
 @kernel
 def fill_normal(key, first, out):
     """Write nearly normal numbers of mean 0 and deviation 1, equal on every machine."""
+    # Equal, as no logarithm or cosine is taken: the sum is an integer below 2**18, which float32
+    # holds, and IEEE 754 says how the subtraction and the division round.
     for i in range(len(out)):
         bits = draw(key, first + i)
         total = (
@@ -54,6 +59,8 @@ def fill_normal(key, first, out):
 @kernel
 def scramble(vertex, scale, constants):
     """A bijection of ``[0, 2**scale)`` that looks random: odd multiplications and shifts, keyed."""
+    # Adding, multiplying by an odd number modulo 2**scale, and xor with more than half of the bits
+    # shifted away can each be undone, so that no two vertices get the same id.
     mask = (np.uint64(1) << np.uint64(scale)) - np.uint64(1)
     shift = np.uint64(scale // 2 + 1)
     for r in range(_ROUNDS):
@@ -66,6 +73,9 @@ def scramble(vertex, scale, constants):
 def descend(bits, bounds, level):
     """One level of the recursion: the quadrant that 32 random bits choose, as (row bit, column
     bit)."""
+    #          column 0   column 1        The bounds are running sums, a, a + b and a + b + c:
+    # row 0       a          b            beyond the second lies row 1, and column 1 lies between
+    # row 1       c          d            the first and the second, or beyond the third.
     over_a = np.uint64(bits >= bounds[level, 0])
     over_b = np.uint64(bits >= bounds[level, 1])
     over_c = np.uint64(bits >= bounds[level, 2])
@@ -107,6 +117,7 @@ def build_alias(weights, threshold, alias, small, large):
         else:
             large[num_large] = i
             num_large += 1
+    # In means, so that each slot has room for 1: a light one takes what it lacks from a heavy one.
     rest = weights / mean
     while num_small > 0 and num_large > 0:
         num_small -= 1
@@ -118,6 +129,8 @@ def build_alias(weights, threshold, alias, small, large):
             num_large -= 1
             small[num_small] = high
             num_small += 1
+    # What is left in either list has weight 1 but for rounding, and is its own alias: so it does
+    # no harm that the largest threshold is 1 below 2**32.
     for i in range(n):
         threshold[i] = np.uint32(min(max(rest[i], 0.0), 1.0) * 4294967295.0)
 
@@ -144,6 +157,7 @@ def fill_blocks(key, first, num_blocks, pair_table, source, target, src, dst):
     source_starts, source_threshold, source_alias, source_order = source
     target_starts, target_threshold, target_alias, target_order = target
     for i in range(len(src)):
+        # Three numbers an edge: for the pair of blocks, the source and the target.
         position = (first + i) * 3
         pair = pick(draw(key, position), 0, len(pair_threshold), pair_threshold, pair_alias)
         begin = source_starts[pair // num_blocks]

@@ -1,5 +1,5 @@
-"""Reads one array from a file: ``.npy`` (mapped), ``.npz``, ``.pt``, Parquet, or text with a row a
-line."""
+"""Reads one array from a file: ``.npy`` (mapped), ``.npz``, ``.pt``, Parquet, or text with one row
+per line."""
 
 from __future__ import annotations
 
@@ -38,10 +38,14 @@ _log = logging.getLogger(__name__)
 
 # Rows of Parquet at a time: of 128 float32 each they take 32 MiB.
 _BATCH_ROWS = 2**16
+# Spellings of a missing number in a table. Arrow would else also take words such as "NULL" and
+# "n/a", which are more likely a wrong column.
 _MISSING = ["", "nan", "NaN"]
 # Parquet's reader would hold whole columns of a row group otherwise.
 _BUFFER_BYTES = 2**20
 
+# Many, as damage reaches deep: NumPy parses headers as Python source (TokenError) and allocates
+# the shape they claim (OverflowError, MemoryError).
 UNREADABLE = (
     *(ValueError, TypeError, KeyError, AttributeError, RuntimeError, EOFError, OSError, IndexError),
     *(
@@ -57,7 +61,7 @@ UNREADABLE = (
 
 
 def has_ending(path: str | os.PathLike[str], endings: tuple[str, ...]) -> bool:
-    """Whether the name of a file ends so, in letters of any case."""
+    """Whether a file's name has one of these endings, in any case."""
     return Path(path).name.lower().endswith(endings)
 
 
@@ -66,8 +70,8 @@ def read_array(
 ) -> Tensor:
     """Read the one array of a file, by its name's ending; text and Parquet give two dimensions.
 
-    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a file of
-    its own. What is no text keeps its dtype.
+    A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a new
+    file. Binary formats keep their dtype.
 
     Args:
         path: The file.
@@ -76,8 +80,7 @@ def read_array(
 
     Raises:
         FileNotFoundError: There is no such file.
-        FormatError: The ending is none of those, or the file holds something else or several
-            arrays.
+        FormatError: The ending is unknown, or the file does not hold exactly one array.
         MissingDependencyError: Text or Parquet without pyarrow.
     """
     file = Path(path)
@@ -119,7 +122,8 @@ def bool_mask(name: str, values: Tensor) -> Tensor:
 
 
 def array_tensor(path: str | os.PathLike[str], array: npt.NDArray[Any]) -> Tensor:
-    """An array as a tensor, or FormatError where torch has no such dtype."""
+    """An array as a tensor; FormatError if torch has no such dtype."""
+    # torch takes only arrays in the machine's byte order, and warns of those it may not write to.
     try:
         return torch.from_numpy(
             writeable(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
@@ -136,7 +140,7 @@ def map_or_read(file: Path) -> Tensor:
         header.check_size(stream)
     if header.dtype.isnative and not (header.fortran_order and len(header.shape) > 1):
         return map_npy(file, random_access=len(header.shape) > 1)
-    # In another order, they cannot be used where they are.
+    # Columns first, or the other byte order: a copy in memory is needed.
     check_fits(file, header.nbytes, "numbers")
     try:
         array: Any = np.load(file, allow_pickle=False)
@@ -158,9 +162,11 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
     members = {}
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
+            # bzip2 and LZMA unpack to far more memory for a byte than deflate's thousandfold.
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{member.filename} must be stored or deflated")
             with archive.open(member) as stream:
+                # Only the header is read here: version 1 has a length of 2 bytes, later ones of 4.
                 version = np.lib.format.read_magic(stream)
                 read = (
                     np.lib.format.read_array_header_1_0
@@ -179,7 +185,7 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
 
 
 def check_npz(path: str | os.PathLike[str], file: IO[bytes]) -> None:
-    """Raise FormatError where the arrays of an ``.npz`` file, unpacked, do not fit into memory."""
+    """Raise FormatError if the arrays of an ``.npz`` file, unpacked, do not fit into memory."""
     with zipfile.ZipFile(file) as archive:
         check_fits(path, sum(member.file_size for member in archive.infolist()), "arrays")
     file.seek(0)
@@ -207,7 +213,7 @@ def unread_npz(path: str | os.PathLike[str], read: Container[str]) -> list[str]:
 
 
 def left_behind(path: str | os.PathLike[str], names: Iterable[object], reason: str) -> None:
-    """Say in one warning what of a file stays behind, if anything, and why."""
+    """Log one warning that names what of a file is not read, if anything, and why."""
     words = ", ".join(map(str, names))
     if words:
         _log.warning("%s: left behind: %s (%s)", path, words, reason)
@@ -250,6 +256,7 @@ def _plain_rows(
         MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
     )
     names: list[str] = []
+    # An integer column has no NaN: a missing number fails here, and floats are tried next.
     for table in _tables(
         path, names, arrow().from_numpy_dtype(dtype), [] if dtype.kind == "i" else _MISSING
     ):
@@ -272,6 +279,7 @@ def _exact_rows(name: str, path: str | os.PathLike[str], scratch: Scratch | None
         ]
         is_real = any(numbers.dtype.kind == "f" for numbers, _ in columns)
         for words, (numbers, not_held) in zip(table.columns, columns, strict=True):
+            # Integers beside a column of fractions become float64 when they are stacked.
             place = first_wide(numbers) if is_real and numbers.dtype.kind == "i" else not_held
             if place >= 0:
                 raise field.not_held(f"{path}, row {begin + place + 1}", words[place].as_py())
@@ -287,6 +295,7 @@ def _tables(
     """The table of each block, all columns of one Arrow type; fills in their ``names``."""
 
     def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
+        # By their places: a header may have a name twice, which Arrow refuses.
         names.extend(map(str, range(len(words))))
         options = {"null_values": missing, "strings_can_be_null": True}
         return (
@@ -300,7 +309,7 @@ def _tables(
 
 def _is_number(field: str) -> bool:
     try:
-        float(field or "nan")
+        float(field or "nan")  # an empty field is a missing number, and no name
     except ValueError:
         return False
     return True
@@ -316,6 +325,7 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
     shape: tuple[int, ...] = ()
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
+            # Without rows there are no batches, but the columns still say width and dtype.
             batches = (
                 file.iter_batches(_BATCH_ROWS)
                 if file.metadata.num_rows
@@ -395,6 +405,7 @@ def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.
         or types.is_floating(chunk.type)
         or types.is_boolean(chunk.type)
     )
+    # Flattening leaves out lists that are missing: then there are fewer numbers than the rows say.
     if (
         not is_number
         or chunk.null_count

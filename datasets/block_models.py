@@ -20,6 +20,7 @@ from ..system.progress import Progress
 from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
 from .random_fields import bit_rows, check_fractions, for_ranges, label_rows, mask_rows, normal_rows
 
+# Vertices are sorted as int32 in `Blocks`.
 _MAX_NODES = 2**31 - 1
 
 
@@ -109,6 +110,8 @@ def _check_model(num_classes: int, homophily: float, exponent: float, feature_no
 
 def power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.float64]:
     """Relative expected degrees: a power law from 1, cut at sqrt(count): no pair repeats often."""
+    # Inverse transform sampling: P(X > x) = x**(1 - exponent) for x of at least 1. The half keeps
+    # the base of the power above 0.
     uniform = (bit_rows(count, key)[:].numpy() + 0.5) / 2.0**63
     weights: npt.NDArray[np.float64] = np.minimum(
         uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count)
@@ -176,6 +179,8 @@ def pair_shares(
     """Relative share of the edges for every (source block, target block); rows add up to the
     blocks' source weights; where the equal block is empty, or all others are, the edges go where
     they can."""
+    # inside[b]: the share of b's edges that stays in b. The rest goes to the other blocks in
+    # proportion to their weight, target[c] / others[b]. The guards are for empty blocks.
     others = target.sum() - target
     inside = np.where(target > 0, np.where(others > 0, homophily, 1.0), 0.0)
     apart = np.where(others > 0, (1 - inside) * source / np.where(others > 0, others, 1), 0.0)
@@ -203,6 +208,8 @@ def noisy_features(
 ) -> Tensor:
     """Noise around class centroids; a share of the vertices shows a random class instead of its
     own."""
+    # Two random centroids are sqrt(2 * width) deviations apart, which this scales to one distance
+    # whatever the width.
     centroids = normal_rows((num_classes, width), derive_key(key, 0))[:] * (
         _SEPARATION / math.sqrt(width)
     )
@@ -364,6 +371,7 @@ def _structure(
         tell = None if progress is None else partial(_tell, progress, before, total)
         before += count
         src, dst = draw_edges(source, target, homophily, count, derive_key(key, place), tell)
+        # Nothing cites itself.
         if edge_type[0] == edge_type[2]:
             src, dst = src[src != dst], dst[src != dst]
         csc = csc_of_pairs(src, dst, len(source.order), len(target.order))

@@ -1,5 +1,4 @@
-"""Graph folders made in bounded memory: edges sorted in files, fields streamed, progress over all
-steps."""
+"""Writes graph folders in bounded memory: edges are sorted in files, fields streamed."""
 
 from __future__ import annotations
 
@@ -72,6 +71,7 @@ def write_edges(
         origin: Where the graph is from, for people.
         progress: Called with the work done and all of it.
     """
+    # Before the folder is made: too little memory leaves nothing behind.
     room = room_of(memory)
     fields = dict(computed or {})
     # Scratch files lie in the new folder, which vanishes with a run that is killed.

@@ -1,5 +1,5 @@
-"""Columns of numbers, in memory or in files without a name of their own: appended to, read by
-position, mapped."""
+"""Columns of numbers that are appended to, read by position and mapped: in memory, or in unnamed
+files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COPY_ITEMS = 2**20
 
 
 class MemoryColumn:
-    """A column in memory, with what :class:`ColumnFile` has."""
+    """A column in memory, with the interface of :class:`ColumnFile`."""
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self._values: Column = np.empty(0, dtype=dtype)
@@ -85,10 +85,10 @@ def extended(values: Column, more: Column) -> Column:
 
 
 class Scratch:
-    """Columns of a work in files of a folder, which are closed and deleted when the block ends.
+    """Column files in a folder, closed and deleted when the ``with`` block ends.
 
     Args:
-        folder: Where the files are made, which is to vanish with a run that is killed.
+        folder: For the files. Its maker sees to it that nothing is left if the process is killed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -152,6 +152,7 @@ class ColumnFile:
     def read(self, begin: int, end: int) -> Column:
         """The numbers from ``begin`` to ``end``, as an array of its own; any thread may read what
         was flushed."""
+        # By path and not by the open file, whose position the threads would share.
         offset = _HEADER_BYTES + begin * self.dtype.itemsize
         values = np.fromfile(self.path, self.dtype, end - begin, offset=offset)
         # `fromfile` returns what there is, without a word.

@@ -126,6 +126,7 @@ class _Reader:
 
     def graph(self, index: int) -> _Saved:
         """The graph of that number."""
+        # A shorter file has no number to compare.
         if self._size < 8 or self._number() != _FILE:
             raise self._wrong("it does not begin like one")
         version = self._number()
@@ -135,6 +136,7 @@ class _Reader:
         count = self._after_header(version)
         if not 0 <= index < count:
             raise FormatError(f"{self._path} must hold graph {index}, it holds {count}")
+        # Objects do not say their length: to skip a graph it has to be parsed, without arrays.
         read = self._graph if version == 2 else self._old_graph
         self._skips = True
         for _ in range(index):
@@ -188,6 +190,7 @@ class _Reader:
         self._expect(_RELATION)
         code = self._number()
         self._number()  # the layouts that the user allowed
+        # With the upper half set, the lower bits are a set of layouts; else it is one's number.
         codes = code & 0xFF if code >> 32 else _OLD_LAYOUTS.get(code, 0)
         if not codes & 7:
             raise self._wrong(f"edges in the layout {code}")
@@ -228,6 +231,8 @@ class _Reader:
             raise self._wrong(
                 f"an array of the kind {kind} of {bits} bits, {lanes} times, on device {device}"
             )
+        # Bounded by what is left before anything is allocated, here and below: a file of some bytes
+        # may claim arrays of terabytes.
         if not 0 <= dims <= self._left() // 8:
             raise self._wrong(f"an array of {dims} dimensions")
         shape = self._integers(dims, np.int64)
@@ -251,7 +256,7 @@ class _Reader:
         try:
             text = content.decode()
         except UnicodeDecodeError:
-            text = "\0"
+            text = "\0"  # refused below, as control characters are
         if not text.isprintable():  # a terminal may take other characters for commands
             raise self._wrong(f"the name {content!r}"[:200])
         return text
@@ -340,11 +345,14 @@ def _in_edges(layouts: dict[str, _Matrix], num_src: int, num_dst: int) -> CSC:
         _check_shape("edges", edges, num_src, num_dst)
         if edges.ids.numel():
             raise ValueError(f"edges by their ends must have no ids, got {edges.ids.numel()}")
+        # Without ids of their own: an edge's id is its place, which `from_coo` keeps.
         made.append(CSC.from_coo(edges.rows, edges.cols, (num_src, num_dst)))
     if "csr" in layouts:
         made.append(
             _without_counting(_rows("out-edges", layouts["csr"], num_src, num_dst).transpose())
         )
+    # A file may hold the same edges twice or three times. If they differed, what a model sees would
+    # depend on DGL's choice of a layout.
     for other in made[1:]:
         pairs = zip(_by_id(made[0]), _by_id(other), strict=True)
         if not all(torch.equal(one.long(), two.long()) for one, two in pairs):
@@ -364,6 +372,7 @@ def _rows(name: str, matrix: _Matrix, num_rows: int, num_cols: int) -> CSC:
             f"indptr of {name} must have {num_rows + 1} entries, got {wide.num_dst + 1}"
         )
     if ids is not None:
+        # A permutation: all in range and none twice. Fields are stored by these ids.
         check_range("edge ids", ids, len(ids))
         seen = torch.zeros(len(ids), dtype=torch.bool, device="cpu")
         seen[ids.long()] = True

@@ -1,4 +1,4 @@
-"""Reads edge lists into graphs: text with two ids a line, plain or packed, also KONECT's, or
+"""Reads edge lists into graphs: text with two ids per line, plain or packed, KONECT's variant, and
 columns of Parquet."""
 
 from __future__ import annotations
@@ -184,6 +184,7 @@ def _read(
 ) -> _Rows:
     """Read the rows of a file by its format; falls back from integers to words if ``relabel`` is
     set."""
+    # The fallback calls `make` again, as the first rows may hold a part of the file.
     if relabel and num_nodes is not None:
         raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
     rows = make()
@@ -213,14 +214,13 @@ def _read(
 def _check_sizes(
     path: str | os.PathLike[str], low: int, high: int, count: int, num_nodes: int | None
 ) -> None:
-    """Refuse ids that would make a graph of mostly nothing, such as the ids of a social network's
-    users."""
+    """Refuse ids of which nearly all would have no edges, such as account numbers of a social
+    network."""
     if low < 0:
         raise ValueError(f"ids in {path} must be at least 0, got {low}; relabel=True takes any ids")
     if num_nodes is not None and high >= num_nodes:
         raise ValueError(f"ids in {path} must be below num_nodes={num_nodes}, got {high}")
-    # One vertex in 16 edges' worth of ids is connected at the least: else the ids are somebody's
-    # numbers, and the graph would be an index of gigabytes over nothing.
+    # The limit of `check_count`, with an option in the message that helps.
     limit = max(ANY_ID, 16 * count)
     if num_nodes is None and high >= limit:
         raise ValueError(
@@ -231,7 +231,7 @@ def _check_sizes(
 
 def _sorted_words(names: list[str]) -> tuple[npt.NDArray[np.int64], torch.Tensor]:
     """The place of each word among the sorted ones, and these as rows of bytes."""
-    # By their bytes, which is the order of their characters in UTF-8.
+    # Sorted by bytes, which in UTF-8 is the order of the characters' code points.
     encoded = np.array([name.encode() for name in names])
     order = np.argsort(encoded, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
@@ -304,6 +304,7 @@ def _id_types(path: str | os.PathLike[str], schema: Any, relabel: bool) -> list[
     ids = [schema.field(0), schema.field(1)]
     words = [not types.is_integer(column.type) for column in ids]
     for column, is_word in zip(ids, words, strict=True):
+        # pandas writes categories as dictionaries.
         value_type = column.type.value_type if types.is_dictionary(column.type) else column.type
         if is_word and not (types.is_string(value_type) or types.is_large_string(value_type)):
             raise FormatError(
@@ -312,6 +313,7 @@ def _id_types(path: str | os.PathLike[str], schema: Any, relabel: bool) -> list[
         if is_word and not relabel:
             message = f"{path}, column {column.name!r} must hold integers, got {column.type}"
             raise FormatError(f"{message}; relabel=True takes any words as ids")
+    # Both ends alike: vertices are numbered over the ids of both, and 7 and "7" are one vertex.
     return [arrow().string() if any(words) else arrow().int64()] * 2
 
 
@@ -339,6 +341,7 @@ def _values(
     except pa.ArrowInvalid as error:
         raise FormatError(f"{path}, column {name!r} must hold {type_}: {error}") from None
     empty = column.is_null().index(True).as_py()
+    # An empty word is no id either: in text two separators in a row make one.
     if empty < 0 and pa.types.is_string(type_):
         empty = cast.index("").as_py()
     if empty >= 0:
@@ -349,7 +352,7 @@ def _values(
 
 
 def _numbered(rows: EdgeRows, words: Any) -> Any:
-    # Python sees each word of a batch once.
+    # Python sees each distinct word of a batch once, not one for each edge.
     distinct = words.dictionary_encode()
     return rows.number(distinct.dictionary.to_pylist())[distinct.indices.to_numpy()]
 
@@ -361,7 +364,8 @@ def read_konect(
     weight: str | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read a network of KONECT's, ``src dst [weight [time]]`` a line; ids begin at 1, here at 0.
+    """Read a KONECT network, ``src dst [weight [time]]`` per line. Its ids begin at 1, the graph's
+    at 0.
 
     The edges of an undirected network (``sym``) go both ways. A bipartite one (``bip``) has the
     vertex types ``left`` and ``right`` and the edge type ``left/to/right``. A fourth column becomes
@@ -404,6 +408,7 @@ def read_konect(
     if kind != "bip":
         count = None
         if counts is not None:
+            # The head counts sources and targets, which share their ids in a graph of one type.
             count = max(counts)
             check_count(path, count, len(rows))
         return build_graph(

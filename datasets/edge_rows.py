@@ -1,5 +1,5 @@
-"""Readers of edge lists in text, block by block: by Arrow, or line by line without it and where it
-refuses."""
+"""Reads edge lists in text block by block: with Arrow, or line by line if it is missing or refuses
+a block."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from .text_blocks import Block, Path, arrow, first_line, read_blocks, separator_
 _FIELD_BYTES = 32
 WORD_BYTES = 240
 """Of a word of 16 letters, measured: 154 in the dictionary, 232 while the words are sorted."""
+# Column names of published edge lists, such as SNAP's "FromNodeId", "node_1" and "id1".
 SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}
 TARGET_WORDS = {
     "dst",
@@ -41,6 +42,7 @@ TARGET_WORDS = {
 _HEADER_WORDS = SOURCE_WORDS | TARGET_WORDS
 # Lines of Unix, Windows and old Macs alike.
 _LINE = re.compile(rb"[^\r\n]+")
+# Spaces, tabs, commas and semicolons separate; several spaces are one separator.
 _FIELD = re.compile(rb"[^ \t,;]+")
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
 # What follows the second field of a line, or the third where that is a weight. Arrow wants lines of
@@ -95,7 +97,7 @@ class EdgeRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, those of words about."""
+        """Bytes in memory, those of words estimated."""
         weights = 0 if self._values is None else self._values.nbytes
         return self.src.nbytes + self.dst.nbytes + weights + WORD_BYTES * len(self.words or ())
 
@@ -117,12 +119,11 @@ class EdgeRows:
         return any(np.any(ends[1:] == one) for ends in (self.src, self.dst) for one in first)
 
     def remove(self) -> None:
-        """Give up what is stored; nothing in memory needs it."""
+        """Do nothing: memory needs no cleaning up, unlike the files of a subclass."""
 
 
 class NotIntegersError(FormatError):
-    """Raised for a line that does not begin with two integers: the file holds words, or is no edge
-    list."""
+    """A line does not begin with two integers: the file holds words, or is no edge list."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ class WeightColumn:
         asked for."""
         if field is None or header is None:
             return None if field is None else cls(field)
+        # "w:int64" is the column w as int64; a file may have a column of that very name, too.
         if field.dtype is not None and field.text in header[2:]:
             raise ValueError(
                 f"{field.option} must not be both a column and a column with a dtype, got "
@@ -202,6 +204,7 @@ def read_integers(
                 column = _weights_at(place, rows.field, block)
         columns = _read_with_arrow(block.data, column)
         rows.add(*(_read_lines(path, block, column) if columns is None else columns))
+        # After each block: a file of terabytes is refused before the system runs out of memory.
         check_fits(path, rows.nbytes, "edges")
     return rows
 
@@ -226,14 +229,15 @@ def _weights_of_header(
     try:
         return WeightColumn.find(path, field, names, separator)
     except FormatError:
-        # Raises NotIntegersError of words, whose first line need not be a header.
+        # In a file of words the first line need not be a header: NotIntegersError comes first, by
+        # which the caller falls back to words.
         _read_lines(path, block, None)
         raise
 
 
 def _without_header(block: Block, header: bool | None) -> tuple[Block, bytes | None]:
-    """Comment out a header in the first line; also gives it, empty if there is none, None if the
-    line comes later."""
+    """Comment out a header in the first line; also returns it, empty if there is none, and None if
+    the block has only comments."""
     begin, line = first_line(block.data)
     if not line:
         return block, None
@@ -263,6 +267,8 @@ def _read_with_arrow(data: bytes, column: WeightColumn | None) -> Columns | None
             return columns
     if named:  # what is tidied loses empty fields, and words with spaces in them become several
         return None
+    # The way of most files ends above. Tidying passes over a block a few times, still much less
+    # than reading it line by line.
     data = _tidied(data)
     columns = _read_csv(data, *first_line(data), ",", column)
     if columns is None:  # the lines may have different numbers of fields
@@ -309,14 +315,15 @@ def _read_csv(
         if (pa.compute.max(pa.compute.binary_length(text)).as_py() or 0) > _FIELD_BYTES:
             return None
         values, not_held = column.field.of_words(text)
+        # Reading line by line finds it again, with the number of its line.
         return None if not_held >= 0 else (table["0"].to_numpy(), table["1"].to_numpy(), values)
     except pa.ArrowInvalid:
         return None
 
 
 def _tidied(data: bytes) -> bytes:
-    """Normalize lines: no comments, a single comma between fields; a field that was empty stays
-    so."""
+    """Normalize lines: no comments, a single comma between fields. Empty fields stay empty."""
+    # `bytes.replace` and `translate` are several times as fast as one regular expression for all.
     data = data.replace(b"\r", b"\n")
     if b"#" in data or b"%" in data:
         data = _COMMENT.sub(b"", data)

@@ -1,5 +1,5 @@
-"""CSC of edges that need not fit into memory: buckets of destinations in files, each sorted on its
-own."""
+"""Builds the CSC of edges that need not fit into memory: buckets of destinations in files, sorted
+one by one."""
 
 from __future__ import annotations
 
@@ -120,6 +120,7 @@ class _Bucket:
     def read(self) -> Ids:
         """All rows."""
         parts = [file.read(0, len(file)) for file in self.files]
+        # `concatenate` copies a single array too, which would take the memory twice.
         return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(-1, self.width)
 
     def blocks(self, rows: int) -> Iterator[Ids]:
@@ -187,7 +188,7 @@ class _Sort:
         self._tell = Ticks(progress, edges.num_edges + most_rows).add
 
     def csc(self) -> CSC:
-        """Fill the buckets, sort them and put them behind each other."""
+        """Fill the buckets, sort each of them and concatenate the results."""
         count = self._edges.num_nodes
         indptr, indices, numbers = (self._scratch.column(self._dtype) for _ in range(3))
         indptr.append(np.zeros(1, dtype=self._dtype))
@@ -253,6 +254,7 @@ class _Sort:
             ends = (sources, targets) if self._simple else (src, dst)
             groups = [self._by_bucket(self._rows(ends[0], ends[1], begin), 0, 0, shift)]
             if self._mirrored:
+                # Numbered from 0: `_filled` adds the place of the chunk once it is known.
                 groups.append(self._by_bucket(self._rows(targets, sources, 0), 0, 0, shift))
             return groups, len(src) - len(sources)
 
@@ -309,6 +311,7 @@ class _Sort:
         equally frequent."""
         # Half full: degrees differ, and a bucket that does not fit is written once more.
         wanted = -(-2 * rows // min(self._most, _BUCKET_ROWS))
+        # What does not fit is divided in two at least, or dividing would not end.
         number = max(2 if rows > self._most else 1, min(_MOST_BUCKETS, wanted))
         return max(0, (keys - 1).bit_length() - (number - 1).bit_length())
 
@@ -352,6 +355,7 @@ class _Sort:
             del rows  # before the sort takes memory of its own
             keys.sort()
             found = _edge_sort.take_distinct(keys, self._edges.num_nodes, counts, src)
+            # A single destination may have several buckets, by sources: the last ends the row.
             return bucket, [(src[:found], None)], counts if len(bucket.dst) > 1 else None
         # A counting sort is stable: edges of one vertex stay in the order of the file.
         numbers = np.empty(len(rows) if self._width == 3 else 0, dtype=self._dtype)

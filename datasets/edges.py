@@ -19,9 +19,9 @@ from ..system.units import bytes_text
 Ids = npt.NDArray[Any]
 
 ANY_ID = 10_000_000
-"""Below this, ids may be as far apart as they like."""
+"""Below this, ids may be as sparse as they like: an index of so many vertices takes 80 MB."""
 
-# A pair of ids is one number of 64 bits where repeated edges are looked for.
+# Repeated edges are found by comparing pairs of ids, each packed into one int64.
 _SIMPLE_LIMIT = 2**31
 
 
@@ -44,6 +44,7 @@ def drop_repeats(
     edge."""
     check_simple(num_nodes)
     low, high = (np.minimum(src, dst), np.maximum(src, dst)) if undirected else (src, dst)
+    # In place: each temporary array would take 8 bytes an edge more.
     keys = low.astype(np.int64)
     keys *= num_nodes
     keys += high
@@ -52,7 +53,7 @@ def drop_repeats(
 
 
 def check_simple(num_nodes: int) -> None:
-    """Raise ValueError where two ids do not fit into the 64 bits that edges are compared by."""
+    """Raise ValueError if two ids do not fit into the 64 bits that edges are compared by."""
     if num_nodes > _SIMPLE_LIMIT:
         raise ValueError(
             f"num_nodes must be at most {_SIMPLE_LIMIT} to drop repeated edges, got {num_nodes}"
@@ -65,6 +66,7 @@ def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
     keys = dst.astype(np.int64)
     keys *= num_src
     keys += src
+    # `max`: without sources there are no keys either, but NumPy warns of a division by 0.
     targets, sources = np.divmod(_distinct(keys), max(num_src, 1))
     dtype = id_dtype(max(num_src, num_dst), len(sources))
     indptr = torch.zeros(num_dst + 1, dtype=dtype, device="cpu")
@@ -83,13 +85,16 @@ def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:
     """Build a graph whose edge ids are positions in the CSC, for edges whose order means
     nothing."""
+    # Without the ids that `from_coo` keeps: they are 4 or 8 bytes an edge, and a read for each.
     csc = Graph.from_coo(src, dst, num_nodes).csc
     return Graph(CSC(csc.indptr, csc.indices, csc.num_src))
 
 
 def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
-    """Raise FormatError where the index of the vertices that ``path`` speaks of does not fit into
+    """Raise FormatError if the index of the vertices that ``path`` claims does not fit into
     memory."""
+    # One int64 offset a vertex. Checked before anything of that size is allocated: Linux grants
+    # more memory than there is, and ends the process when it is touched.
     least = 8 * num_nodes
     free = reading_room()
     if num_nodes < 0 or least > free:
@@ -101,7 +106,7 @@ def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
 
 
 def count_nodes(path: str | os.PathLike[str], src: Ids, dst: Ids) -> int:
-    """The largest id plus 1, or FormatError where that would make a graph of mostly nothing."""
+    """The largest id plus 1, or FormatError if nearly all of these vertices would have no edges."""
     count = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
     limit = _most_nodes(len(src))
     if count > limit:
@@ -112,8 +117,7 @@ def count_nodes(path: str | os.PathLike[str], src: Ids, dst: Ids) -> int:
 
 
 def check_count(path: str | os.PathLike[str], num_nodes: int, num_edges: int) -> None:
-    """Raise FormatError where ``path`` says that there are so many vertices that most of them would
-    have no edges."""
+    """Raise FormatError if ``path`` claims more vertices than its edges make plausible."""
     limit = _most_nodes(num_edges)
     if num_nodes > limit:
         raise FormatError(
@@ -122,6 +126,8 @@ def check_count(path: str | os.PathLike[str], num_nodes: int, num_edges: int) ->
 
 
 def _most_nodes(num_edges: int) -> int:
+    # One id in 16 must be in use. With fewer, they are most likely account numbers, or a hostile
+    # file asks for gigabytes of index with a line of text.
     return max(ANY_ID, 16 * num_edges)
 
 

@@ -36,6 +36,7 @@ def export_graph(graph: Graph, out: str | os.PathLike[str], *, form: str) -> Non
             below the number of edges.
     """
     check_target(out, form)
+    # None of the forms has edge ids: an edge's id is its place, so that fields go by it.
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
         csc.validate()
@@ -47,6 +48,7 @@ def export_graph(graph: Graph, out: str | os.PathLike[str], *, form: str) -> Non
                 f"edge ids of {'/'.join(etype)} must be 0 to {csc.num_edges - 1}, each once, to be "
                 "exported"
             )
+    # Late: DGL and PyG take seconds to import, and need not be installed for the other form.
     if form == "dgl":
         from ..dgl.convert import save_graph
 

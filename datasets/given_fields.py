@@ -1,5 +1,5 @@
-"""Fields for a graph from files beside it: features, labels, and the vertices to train, validate
-and test on."""
+"""Adds fields to a graph from separate files: features, labels, and the vertices to train,
+validate and test on."""
 
 from __future__ import annotations
 
@@ -110,6 +110,7 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
     }
     files: dict[str, Any] = {part: file for part, file in given.items() if part not in fractions}
     sets = {part: _ids(part, file, graph) for part, file in files.items()}
+    # Files first: fractions are drawn from what they leave, so that sets never overlap.
     owner = torch.full((count,), -1, dtype=torch.int8, device="cpu")
     for number, (part, ids) in enumerate(sets.items()):
         taken = owner[ids] >= 0
@@ -125,6 +126,7 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
     for part, share in fractions.items():
         if not 0 < share <= 1:
             raise ValueError(f"{part} must be a file or a fraction in (0, 1], got {given[part]}")
+    # Each count is rounded, so that together they may be off by one for each set.
     wanted = {part: round(share * count) for part, share in fractions.items()}
     if sum(fractions.values()) > 1 + 1e-9 or sum(wanted.values()) > len(left) + len(wanted):
         raise ValueError(
@@ -162,6 +164,7 @@ def _ids(part: str, file: File, graph: Graph) -> Tensor:
     if values.dim() != 1 or values.is_floating_point() or values.is_complex():
         kind = f"{values.dtype} of shape {list(values.shape)}"
         raise ValueError(f"{part} must be a file of ids or of a mask, got {kind} in {file}")
+    # For one or two vertices, [0, 1] could be either: it is taken as ids.
     is_mask = values.dtype == torch.bool or (
         len(values) == count > 2 and bool(((values == 0) | (values == 1)).all())
     )

@@ -1,5 +1,4 @@
-"""Reads the folders that GraphBolt's ``OnDiskDataset`` takes: ``metadata.yaml`` and the arrays that
-it names."""
+"""Reads folders of GraphBolt's ``OnDiskDataset``: ``metadata.yaml`` and the arrays it names."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def read_graphbolt(folder: str | os.PathLike[str]) -> Graph:
-    """Read a data set of GraphBolt's as its author wrote it, with one or several types; needs no
-    DGL.
+    """Read a GraphBolt data set as its author wrote it, with one or several types; needs no DGL.
 
     ``feature_data`` becomes fields. Of the first task over vertices, the sets become the masks
     ``train_mask``, ``val_mask`` and ``test_mask``, and their ``labels`` the field ``label`` where
@@ -118,6 +116,7 @@ class _Reader:
         path = named_file(
             self._folder, take(value, "path", str, self._where), f"{self._where}: path"
         )
+        # Text has a line for each edge; arrays have the sources in one row, the targets in another.
         if value.get("format") == "csv":
             rows = read_integers(path, header=None, progress=None)
             return rows.src, rows.dst
@@ -172,6 +171,7 @@ class _Reader:
             items = [
                 (mask, part, self._data(part)) for mask, parts in sets.items() for part in parts
             ]
+            # Pairs of seeds (2-D) are of a task over edges.
             if done or not all(
                 "seeds" in data and data["seeds"].dim() == 1 for _, _, data in items
             ):
@@ -208,6 +208,7 @@ class _Reader:
         fields.setdefault(mask, torch.zeros(count, dtype=torch.bool, device="cpu"))[ids.long()] = (
             True
         )
+        # Labels among the features are those of all vertices, not only of the sets.
         if labels is None or ntype in self._labelled:
             return
         labels = labels if labels.dtype.is_signed else labels.long()  # others have no -1

@@ -1,4 +1,5 @@
-"""Pages that mini-batches touch of a graph's files, in its own order of vertices and in another."""
+"""Counts the pages that mini-batches touch of a graph's files, in its own order of vertices or
+another."""
 
 from __future__ import annotations
 
@@ -89,8 +90,10 @@ class SampledRows:
                 rows = drew
                 if places is not None and offsets is not None:
                     rows = places[etype[2]][drew].astype(np.int64)
+                    # A row moves as a whole: an edge keeps its distance from the row's begin.
                     positions = offsets[etype][rows] + positions - csc.indptr.numpy()[drew]
                 rows = np.unique(rows)
+                # A sampler reads where a row begins and where the next one does.
                 touched[etype, "indptr"] = np.union1d(rows, rows + 1), csc.indptr.element_size()
                 touched[etype, "indices"] = positions, width
             counted.append(touched)
@@ -145,6 +148,7 @@ def _rows_of(
         drew = np.concatenate(
             [np.repeat(ids.numpy(), np.diff(indptr.numpy())) for indptr, _, ids in blocks]
         )
+        # An edge may be drawn in several hops, but its page is read once.
         positions, first = np.unique(positions, return_index=True)
         edges[etype] = positions, drew[first].astype(np.int64)
     return {t: np.unique(ids.numpy()).astype(np.int64) for t, ids in vertices.items()}, edges
@@ -173,6 +177,7 @@ def _count(batch: dict[Any, tuple[Array, int]]) -> tuple[int, int]:
     for rows, width in batch.values():
         low = rows * width // mmap.PAGESIZE
         high = (rows * width + width - 1) // mmap.PAGESIZE
+        # A row wider than a page touches those in between, too.
         inner = [low + step for step in range(int((high - low).max(initial=0)) + 1)]
         pages += len(np.unique(np.concatenate([np.minimum(some, high) for some in inner])))
     return pages, sum(len(rows) * width for rows, width in batch.values())

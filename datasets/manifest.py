@@ -19,6 +19,7 @@ from ..system.files import read_small
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType
 
+# In lower case only, as `hexdigest` writes it: digests are compared as text.
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _T = TypeVar("_T")
 
@@ -62,7 +63,7 @@ def take(value: Any, key: str, kind: type[_T], where: str) -> _T:
     FormatError."""
     found = value.get(key) if isinstance(value, dict) else None
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
-        # Cut: a value may be megabytes of somebody else's text.
+        # Cut: the value may be megabytes of somebody else's text.
         raise FormatError(f"{where}: {key} must be a JSON {kind.__name__}, got {found!r}"[:300])
     return found
 
@@ -254,6 +255,7 @@ class EdgeEntry:
         count = size_of(take(value, "num_edges", int, where), "num_edges", where)
         indptr = ArrayEntry.parse(take(value, "indptr", dict, where), f"{where}, indptr")
         indices = ArrayEntry.parse(take(value, "indices", dict, where), f"{where}, indices")
+        # Null or left out: an edge's id is then its place.
         ids = value.get("edge_ids")
         edge_ids = None if ids is None else ArrayEntry.parse(ids, f"{where}, edge_ids")
         for label, entry in (("indices", indices), ("edge_ids", edge_ids)):

@@ -37,6 +37,7 @@ _MATRIX_MARKET = re.compile(
     rb"\s+(general|symmetric|skew-symmetric|hermitian)\s",
     re.IGNORECASE,
 )
+# Names in files of `scipy.sparse.save_npz`; `coords` and `_is_array` are of SciPy's sparse arrays.
 _MATRIX_PARTS = (
     "format",
     "shape",
@@ -97,6 +98,7 @@ def dense(path: str | os.PathLike[str], matrix: Any) -> Tensor:
     check_fits(path, 4 * matrix.shape[0] * matrix.shape[1], "a matrix that is to be dense")
     rows = matrix.tocsr()
     out = torch.empty(rows.shape, dtype=torch.float32, device="cpu")
+    # 4096: of a thousand columns a block takes 16 MiB as float32.
     for begin in range(0, rows.shape[0], 4096):
         block = rows[begin : begin + 4096].toarray()
         out[begin : begin + 4096] = torch.from_numpy(block.astype(np.float32, copy=False))
@@ -194,8 +196,10 @@ def read_matrix_market(
     ):
         raise FormatError(f"{path} must hold integers as its head says, got fractions")
     edata = {} if weights is None else {weights.name: torch.from_numpy(values)}
+    # Only one triangle of a symmetric matrix is in the file.
     both = undirected or symmetry != b"general"
     graph = build_graph(path, lines.src - 1, lines.dst - 1, rows, edata=edata, undirected=both)
+    # a[j, i] = -a[i, j]; the reverse edges lie behind the entries of the file.
     if symmetry == b"skew-symmetric" and weights is not None:
         graph.edata[weights.name][entries:] *= -1
     return graph

@@ -1,5 +1,5 @@
-"""Writes a graph with its vertices at other places as a native folder, its rows scattered into
-buckets on the disk."""
+"""Writes a graph with its vertices renumbered as a native folder, scattering rows into buckets on
+the disk."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class MovedRows:
         while begin < end:
             number = begin // self._size
             if self._bucket is None or self._bucket[0] != number:
-                self._bucket = None  # the memory of the one before
+                self._bucket = None  # gives back its memory before the next one is read
                 self._bucket = number, self._read(number)
             base = number * self._size
             values = self._bucket[1]
@@ -183,6 +183,7 @@ class MovedRows:
         count = self.shape[0]
         size = self._size
         self._paths = [self._scratch.new_path(), self._scratch.new_path()]
+        # starts[b]: where the next row of bucket b is written; room[b]: where the bucket ends.
         starts = np.arange(0, count, size)
         room = np.minimum(starts + size, count)
         ends = np.empty(len(starts) + 1, np.int64)
@@ -351,11 +352,13 @@ class _Writer:
 
         def moved_sources(begin: int, end: int) -> Tensor:
             ids = read(begin, end)
+            # Again, though the graph was checked: a mapped file may have been changed since.
             check_range("indices", ids, csc.num_src)
             return sources[ids.long()].to(csc.indices.dtype)
 
         indices = self._moved(moved_sources, where, (csc.num_edges,), csc.indices.dtype, "edges")
         # Fields lie in the order of the edges' ids, edges in that of the CSC.
+        # Two passes over the disk then: places by CSC order are turned into places by id first.
         inverse = (
             self._inverse(csc.edge_ids, where) if csc.edge_ids is not None and fields else None
         )

@@ -91,6 +91,7 @@ class ArrayWriter:
 
     def _file_name(self, label: str) -> str:
         """A plain file name for ``label`` that no other array has."""
+        # Cut, as a type's name may be of any length, and a file's has at most 255 bytes.
         stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", label)[:100]
         name = f"{stem}.npy"
         count = 1
@@ -129,6 +130,8 @@ def _torch_name(rows: Rows | Decoding) -> str:
 
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Header of version 1.0, padded so that the array begins at a multiple of 64 bytes."""
+    # Written here and not by NumPy, whose header may differ from version to version: equal graphs
+    # have equal bytes. Magic, version and length take 10 bytes, the line's end one.
     text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
     padding = -(10 + len(text) + 1) % 64
     body = (text + " " * padding + "\n").encode("latin1")
@@ -149,6 +152,7 @@ def open_array(folder: Path, entry: ArrayEntry, *, random: bool = False) -> Tens
     """Memory-map the file of ``entry``, or raise FormatError where its size, dtype or shape is not
     the entry's."""
     file = named_file(folder, entry)
+    # Before it is mapped: reading a mapping behind the end of its file ends the process.
     size = file.stat().st_size
     if size != entry.bytes:
         raise FormatError(f"{file} must have {entry.bytes} bytes as the manifest says, got {size}")

@@ -47,6 +47,7 @@ def read_gml(path: str | os.PathLike[str]) -> Graph:
     import networkx
 
     graph = _read(path, lambda file: networkx.read_gml(file, label="id"))
+    # By id and not by label, which networkx would use: labels may be missing or occur twice.
     labels = [data.pop("label", None) for _, data in graph.nodes(data=True)]
     ids = (
         list(map(str, labels))
@@ -69,8 +70,8 @@ def _read(path: str | os.PathLike[str], read: Any) -> Any:
 
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """The text of a file; FormatError as soon as it is longer than what fits into memory as
-    networkx's objects."""
+    """The text of a file; FormatError once it is longer than what fits into memory as networkx's
+    objects."""
     is_packed = os.fspath(path).lower().endswith(".gz")
     with open_plain(path) as file:
         yield bounded(
@@ -109,6 +110,7 @@ def _refuse_doctype(path: str | os.PathLike[str]) -> None:
 
 def _graph(path: str | os.PathLike[str], source: Any, ids: list[str] | None = None) -> Graph:
     place = {node: i for i, node in enumerate(source)}
+    # `reshape`: without edges the array would have one dimension.
     ends = np.array([(place[u], place[v]) for u, v in source.edges()], dtype=np.int64).reshape(
         -1, 2
     )

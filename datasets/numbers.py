@@ -21,7 +21,7 @@ Column = npt.NDArray[Any]
 
 _DTYPES = {name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")}
 _SIGNS = ("+", "-", b"+", b"-")
-_WIDE = 2**53  # from here on float64 holds not every integer
+_WIDE = 2**53  # from here on float64 skips integers
 # Numbers that are looked at or converted at once: 8 MiB.
 _BLOCK_ROWS = 2**20
 # What the first of them are not, all are not: most columns are decided by these.
@@ -100,6 +100,8 @@ class NumberField:
         # Arrow reads a plus sign in a float, and in no integer.
         if whole and pa.compute.starts_with(words, "+").index(True).as_py() >= 0:
             return self.of_words(pa.compute.utf8_ltrim(words, "+"))
+        # A float this large may have been an integer in the text, which rounding has changed: only
+        # the words still tell, and only those of large numbers are looked at.
         wide = np.abs(values) >= _WIDE
         if self.is_float or not wide.any():
             return values, -1
@@ -168,6 +170,7 @@ class NumberColumn:
             values = self._as_asked(values, self.field.dtype)
         elif values.dtype.kind == "i" and self._store.dtype.kind == "f":
             self._check_held(values, len(self._store))
+        # The first fractions: what was stored as integers becomes float64, if that holds it.
         elif values.dtype.kind == "f" and self._store.dtype.kind == "i":
             for begin, block in self._blocks():
                 self._check_held(block, begin)
@@ -198,6 +201,8 @@ class NumberColumn:
     def _as_asked(self, values: Column, dtype: np.dtype[Any]) -> Column:
         """A block in the dtype that was asked for; FormatError where more is lost than digits of
         floats."""
+        # Too large for float32 becomes infinity, too large for an integer becomes any integer; both
+        # are found below.
         with np.errstate(over="ignore", invalid="ignore"):
             asked = values.astype(dtype)
         if dtype.kind == "f":
@@ -247,6 +252,7 @@ def _gives_back(value: float) -> bool:
         held = float(np.float32(value))
     if held == value or math.isnan(value):
         return True
+    # float32 has 6 digits that always survive, and 9 that always tell two numbers apart.
     return any(float(f"{held:.{digits - 1}e}") == value for digits in range(6, 10))
 
 
@@ -271,6 +277,7 @@ def number_array(path: str | os.PathLike[str], field: NumberField, array: Column
         return array
     if array.dtype.kind not in "biuf":
         raise FormatError(f"{path} must hold real numbers for {field.text!r}, got {array.dtype}")
+    # uint64 above 2**63 wraps to negative as int64, which is looked for below.
     integers = array.dtype.kind != "f" and not field.is_float
     values = array.astype(np.int64 if integers else np.float64)
     if integers and array.dtype.kind == "u" and (values < 0).any():

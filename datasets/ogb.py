@@ -33,9 +33,10 @@ _TRIPLETS = "triplet-type-list"
 _COUNT = "num-node-list"
 _COUNTS = "num-node-dict"
 _SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
-_SPLIT = "random"  # name of the split that is written
+_SPLIT = "random"  # the split that is written; OGB's own are "time", "sales_ranking" and so on
 _SPLIT_DICT = "split_dict.pt"
 # Rows that are formatted at once when a table is written.
+# Of 128 float32 each they take 32 MiB.
 _CHUNK_ROWS = 65536
 # Names that are folders of their own: no separators, and no dot at the end.
 _PLAIN = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
@@ -390,6 +391,7 @@ def _check(graph: Graph) -> None:
     owners = [(f"vertex field {t}", graph.node_fields(t)) for t in graph.node_types]
     owners += [(f"edge field {'/'.join(t)}", graph.edge_fields(t)) for t in graph.edge_types]
     for word in words:
+        # Three underlines separate the words of an edge type in the name of its folder.
         if not _PLAIN.fullmatch(word) or "___" in word:
             raise ValueError(
                 "types must have names of letters, digits and single _.+- for OGB's form, got "
@@ -430,6 +432,8 @@ def _check(graph: Graph) -> None:
 
 def _write(table: Path, values: Any) -> None:
     table.parent.mkdir(parents=True, exist_ok=True)
+    # Without the time in the header: equal graphs have equal bytes. Not level 9, Python's default,
+    # which takes much longer for little.
     with gzip.GzipFile(table, "wb", compresslevel=6, mtime=0) as file:
         for begin in range(0, values.shape[0], _CHUNK_ROWS):
             rows: Any = values[begin : begin + _CHUNK_ROWS].numpy()

@@ -52,6 +52,7 @@ class RawArrays:
         self.counts: dict[str, int] = {
             ntype: self._count(COUNTS, number) for ntype, number in counts.items()
         }
+        # The counts tell when a file of edges was cut or exchanged, and is still a sound array.
         for etype, number in arrays.pop(_EDGE_COUNTS, {}).items():
             stated = self._count(_EDGE_COUNTS, number)
             found = len(self._edges[etype][0]) if etype in self._edges else 0
@@ -84,6 +85,7 @@ class RawArrays:
         }
         known = {_EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE, _LABELS}
         others = sorted(file for file in raw.glob("*.npz") if file.name not in known)
+        # The prefix says whose rows an array holds.
         left = [file.name for file in others if not file.name.startswith(("node_", "edge_"))]
         left_behind(raw, left, "names that begin neither with node_ nor with edge_")
         for file in others:

@@ -42,6 +42,7 @@ def folder_form(folder: str | os.PathLike[str]) -> str:
     """Detect the form of a graph folder, "native" or "pagraph"; FormatError for neither and for
     unfinished ones."""
     path = existing_folder(folder)
+    # A folder may hold both, as an import beside its source: ours has checksums.
     if (path / MANIFEST).is_file():
         return "native"
     if (path / ADJACENCY).is_file():
@@ -112,6 +113,7 @@ def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
     adjacency = load_sparse(named_path(path, ADJACENCY, "PaGraph's form"))
     if adjacency.shape[0] != adjacency.shape[1]:
         raise FormatError(f"{path / ADJACENCY} must be square, got shape {tuple(adjacency.shape)}")
+    # A sparse matrix of a few bytes may claim any shape.
     check_count(path / ADJACENCY, adjacency.shape[0], adjacency.nnz)
     graph = Graph.from_scipy(adjacency)
     for name, tensor in _fields(path).items():

@@ -74,6 +74,7 @@ def vertex_places(
         graph, ranges, seeds=seeds, sampler=sampler, batch_size=batch_size, tick=tick
     )
     keys = _keys(known[-1])
+    # Half of the bytes for all but the largest graphs.
     ids = np.dtype(np.int32 if known.shape[1] < 2**31 else np.int64)
     order = np.arange(known.shape[1], dtype=ids)
     if by != "community":
@@ -121,6 +122,7 @@ def expected_known(
         np.minimum(known[hop], _LARGEST, out=known[hop])
         for etype in graph.edge_types:
             _push(graph, etype, ranges, hops.fanout(hop, etype), known[hop], logs, tick)
+        # 1 - (1 - known) * P(no edge drawn): known before this hop, or drawn in it.
         np.exp(logs, out=logs)
         logs *= 1 - known[hop]
         np.subtract(1, logs, out=logs)
@@ -198,6 +200,7 @@ def _keys(chances: Array) -> npt.NDArray[np.uint16]:
 def _classes(keys: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
     """Classes of the chance to be in a window of batches, and a last one of what is never read."""
     chances = np.exp2(-np.arange(_MOST_KEY + 1) / _STEPS)
+    # 1 - (1 - p)**_WINDOW, exact for small p.
     window = -np.expm1(_WINDOW * np.log1p(-np.minimum(chances, _LARGEST)))
     table = (-_STEPS / _TIER * np.log2(np.maximum(window, 2.0**-500))).astype(np.uint16)
     table[-1] = _MOST_KEY

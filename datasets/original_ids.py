@@ -21,13 +21,14 @@ ORIGINAL_ID = "original_id"
 
 
 def id_field(words: Iterable[str]) -> Tensor | None:
-    """The field that keeps ids: int64, or UTF-8 bytes padded with zeros; None where they count from
-    0."""
+    """The field that keeps ids: int64, or UTF-8 bytes padded with zeros; None if they are 0, 1, 2
+    and so on."""
     words = list(words)
     try:
         numbers = [int(word) for word in words]
     except ValueError:
         numbers = []
+    # Written back: "007" and "+7" are words, as their numbers would not find them again.
     if list(map(str, numbers)) == words and all(abs(number) < 2**63 for number in numbers):
         return (
             None
@@ -107,6 +108,7 @@ def places_of(name: str, ids: npt.NDArray[Any], originals: npt.NDArray[Any]) -> 
     """The rows with these original ids, shape ``(n,)``, int64; ValueError, which begins with
     ``name``, for others."""
     order = np.argsort(originals, kind="stable")
+    # An id's rows lie from `first` to `last` among the sorted ones: there must be exactly one.
     first, last = (
         np.searchsorted(originals, ids, side, sorter=order) for side in ("left", "right")
     )

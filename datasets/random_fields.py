@@ -15,7 +15,8 @@ from torch import Tensor
 from ..system.progress import Progress
 from .opening import PARTS
 
-_BIN_BITS = 16  # of the 63 that masks are drawn by
+# Of the 63 that masks are drawn by: 65,536 counters fit into the cache, and a bin holds few rows.
+_BIN_BITS = 16
 
 
 class RandomRows:
@@ -116,6 +117,7 @@ def mask_rows(count: int, fractions: tuple[float, float, float], key: int) -> di
     found without sorting.
     """
     bits = bit_rows(count, key)
+    # 1e-9: 0.29 * 100 is a little below 29 in floats.
     ends = itertools.accumulate((int(count * fraction + 1e-9) for fraction in fractions), initial=0)
     bounds = _in_order_at(bits, list(ends))
     return {
@@ -142,6 +144,7 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
     held: list[tuple[int, int]] = []
     for rows in steps:
         drawn = bits[rows]
+        # Both passes draw the same numbers: that takes less than to keep them all in memory.
         places = torch.isin(drawn >> shift, torch.from_numpy(bins)).nonzero().squeeze(1)
         held += zip(drawn[places].tolist(), (places + rows.start).tolist(), strict=True)
     held.sort()
@@ -190,6 +193,7 @@ def for_ranges(
                 done += futures[future]
                 if progress is not None:
                     progress(done, total)
+        # Also on Ctrl-C: ranges that have not begun would otherwise still be run.
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

@@ -145,6 +145,7 @@ def _liked_kinds(
         / 2.0**63
     )
     changes = uniform >= persistence
+    # The first kind is a coin; each later one is the parity of the changes up to it.
     changes[:, 0] = uniform[:, 0] >= 0.5
     liked: npt.NDArray[Any] = np.logical_xor.accumulate(changes, axis=1)
     return liked
@@ -154,6 +155,7 @@ def _purchases(first: Ids, num_periods: int, key: int) -> tuple[Ids, Ids]:
     """The customer and the period of each purchase, by customer: at least one in every period since
     the first."""
     rates = np.minimum(power_weights(len(first), _EXPONENT, derive_key(key, 0)), _MOST_PURCHASES)
+    # floor(rate + uniform) has the rate as its mean, and is at least 1 as the rates are.
     uniform = (
         bit_rows(len(first) * num_periods, derive_key(key, 1))[:].numpy().reshape(-1, num_periods)
         / 2.0**63
@@ -173,6 +175,7 @@ def _bought(kinds: Ids, wanted: npt.NDArray[Any], key: int) -> Ids:
         of_kind = np.flatnonzero(kinds == kind)
         rows = wanted == kind
         sums = np.cumsum(popularity[of_kind])
+        # `minimum` below: rounding may put the largest draw beyond the last sum.
         drawn = np.searchsorted(sums, uniform[rows] * sums[-1], side="right")
         product[rows] = of_kind[np.minimum(drawn, len(of_kind) - 1)]
     return product

@@ -1,5 +1,4 @@
-"""Writes a graph in an order in which rows that are read together lie together, in bounded
-memory."""
+"""Writes a graph so that rows that are read together lie together, in bounded memory."""
 
 from __future__ import annotations
 
@@ -131,6 +130,7 @@ def reorder(
     budget = _check(graph, by, seeds, sampler, memory)
     json.dumps(dict(origin or {}))  # before the long work
     ticks = Ticks(progress, _work(graph, by, sampler)).add
+    # A damaged graph is refused before the long work.
     for etype in graph.edge_types:
         graph.csc_of(etype).validate()
         ticks(graph.csc_of(etype).indices.nbytes)
@@ -179,6 +179,7 @@ def _check(
 def _work(graph: Graph, by: str, sampler: MiniBatchSampler) -> int:
     """About the bytes that are gone through: passes over the edges, and each array read and
     written."""
+    # One pass for each hop; the readers of "community" and "both" take another.
     passes = sampler.num_hops + (by != "reads")
     edges = sum(
         4 * passes * graph.csc_of(t).num_edges + graph.csc_of(t).indices.nbytes

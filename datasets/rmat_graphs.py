@@ -24,7 +24,7 @@ from .random_fields import check_fractions, for_ranges, label_rows, mask_rows, n
 
 GRAPH500 = (0.57, 0.19, 0.19, 0.05)
 FEATURE_DTYPES = ("float32", "float16", "bfloat16")
-# A trillion vertices: more is a slip.
+# A trillion vertices: a larger number is surely a count of vertices, not its logarithm.
 _MAX_SCALE = 40
 
 
@@ -166,21 +166,25 @@ def _bounds(
     a, b, c, d = probabilities
     if not all(math.isfinite(p) and p >= 0 for p in probabilities) or abs(a + b + c + d - 1) > 1e-6:
         raise ValueError(f"probabilities must be at least 0 and add up to 1, got {probabilities}")
+    # Noise moves up to this much from a and d to b and c, or back; no chance may become negative.
     limit = min((a + d) / 2, b, c)
     if not 0 <= noise <= limit:
         raise ValueError(f"noise must be in [0, {limit}] for these probabilities, got {noise}")
     bounds = np.empty((scale, 3), dtype=np.uint64)
     for level in range(scale):
+        # Uniform in [-noise, noise). b and c grow by it, so a and d shrink by twice as much
+        # together, each in proportion to its size.
         change = noise * (derive_key(key, level) / 2**63 - 1)
         keep = 1 - 2 * change / (a + d) if a + d else 1.0
+        # The sum may exceed 1 by rounding; a bound of 2**32 is above every 32 random bits.
         upper = np.cumsum([a * keep, b + change, c + change])
         bounds[level] = [min(2**32, round(float(p) * 2**32)) for p in upper]
     return bounds
 
 
 def _constants(seed: int) -> Ids:
-    """Numbers that scramble the ids: odd ones at the odd places, as multiplying by them loses
-    nothing."""
+    """An addend and an odd factor for each round of :func:`_random.scramble`; only odd factors can
+    be inverted modulo a power of 2."""
     return np.array([derive_key(seed, 2, i) | (i & 1) for i in range(8)], dtype=np.uint64)
 
 

@@ -60,6 +60,7 @@ class Form:
 
     def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the ``options`` that are set, or ValueError where one is not of this form."""
+        # False is an answer only for the header; for switches it is the default.
         given = {
             n: v
             for n, v in options.items()
@@ -81,6 +82,7 @@ def _members(path: Path) -> set[str]:
 
 
 _EDGES = ("num_nodes", "relabel", "undirected", "weight", "header", "progress")
+# The first that fits is taken: of the forms that end alike, the one without `is_it` comes last.
 _FORMS = (
     Form(
         "edge list",
@@ -132,6 +134,7 @@ _FORMS = (
     ),
     Form("tables", "the description of tables", read_tables, (), (".yaml", ".yml")),
 )
+# Any other folder is opened as a graph folder, whose errors say what is wrong with it.
 _FOLDERS = (
     Form(
         *("ogb", "a data set of OGB's", read_ogb, ("split", "undirected", "progress")),
@@ -276,6 +279,7 @@ def import_graph(
         return Graph.open(out)
     given = form.chosen(options)
     room = room_of(memory)
+    # Scratch files lie in the unfinished folder, which goes if the process is killed.
     with new_folder(out) as part, Scratch(part) as scratch, in_memory(memory):
         graph = form.store(source, scratch, room, **given, progress=step_of(progress, 0, 0.6))
         add_fields(graph, **fields, scratch=scratch)

@@ -1,4 +1,4 @@
-"""Rows of an edge list in files instead of memory, and the graph that they make."""
+"""Rows of an edge list in files instead of memory, and the stream of edges that they make."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from .numbers import NumberColumn
 
 # Edges that are read at once: 16 MiB.
 _BLOCK_ROWS = 2**20
-_ID_BYTES = 32  # of an id in the sorted array while others are merged into it
+# For an id while others are merged into the sorted ids: 8 bytes in these, in the concatenation, in
+# its sorted copy, and in the result.
+_ID_BYTES = 32
 
 
 class SpooledRows(EdgeRows):
@@ -96,6 +98,8 @@ class SpooledRows(EdgeRows):
         waiting: list[Column] = []
         for block in self.blocks():
             waiting.append(np.unique(np.concatenate(self.ends(*block))))
+            # Merged only when as many wait as were found, so that each id is copied a logarithmic
+            # number of times and not once for each block.
             if sum(map(len, waiting)) > len(found):
                 found = np.unique(np.concatenate([found, *waiting])).astype(np.int64)
                 waiting = []
@@ -108,6 +112,7 @@ class SpooledRows(EdgeRows):
         assert self._values is not None
         weights = self._values.finish()
         weights.flush()
+        # In the order in which `sort_edges` numbers reverse edges.
         for begin, end in self.blocks() if mirrored else ():
             src, dst = self.ends(begin, end)
             weights.append(weights.read(begin, end)[src != dst])
@@ -124,15 +129,14 @@ class SpooledRows(EdgeRows):
         if count * each > self._room:
             raise ValueError(
                 f"memory must be at least {bytes_text(2 * count * each)} for {what} that are "
-                f"numbered anew, {count:,} "
-                f"so far"
+                f"numbered anew, {count:,} so far"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class SpooledEdges:
-    """The edges of spooled rows as a stream, their ids replaced by places: of sorted ids, or in a
-    table.
+    """The edges of spooled rows as a stream; ids become their rank in ``ids``, or what ``places``
+    has for them.
 
     Attributes:
         rows: The edges.
@@ -147,7 +151,7 @@ class SpooledEdges:
     places: Column | None = None
 
     def __post_init__(self) -> None:
-        self.rows.blocks()  # what was added can be read
+        self.rows.blocks()  # for its flush: threads read the files by their path
 
     @property
     def num_edges(self) -> int:

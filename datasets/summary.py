@@ -237,6 +237,7 @@ def _edges(
 def _chunks(indptr: Array, indices: Array, num_src: int) -> Iterator[tuple[Array, Array]]:
     """Sources and destinations of the edges, in order, not fewer at a time than there are
     sources."""
+    # `bincount` takes an array of all sources for each chunk: fewer edges would cost more.
     step = max(_CHUNK, num_src)
     for begin in range(0, len(indices), step):
         end = min(begin + step, len(indices))
@@ -257,6 +258,7 @@ def _both_ways(indptr: Array, indices: Array, num_nodes: int) -> bool:
 
 def _hash_sum(src: Array, dst: Array, num_nodes: int) -> int:
     """Sum of the hashes of pairs: splitmix64's, of the number of each pair."""
+    # Sums modulo 2**64 of equal multisets are equal; others agree with a chance of about 2**-64.
     x = src.astype(np.uint64) * np.uint64(num_nodes) + dst.astype(np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
@@ -270,6 +272,7 @@ def edge_shares(degrees: Any, shares: tuple[float, ...] = CACHE_SHARES) -> tuple
     >>> edge_shares([1, 6, 2, 1], (0.25, 0.5))
     (0.6, 0.8)
     """
+    # ranked[k - 1]: edges at the k vertices of highest degree.
     ranked = np.sort(np.asarray(degrees))[::-1].cumsum(dtype=np.int64)
     total = int(ranked[-1]) if len(ranked) else 0
     tops = [int(len(ranked) * share) for share in shares]

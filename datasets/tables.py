@@ -59,6 +59,7 @@ def read_tables(path: str | os.PathLike[str]) -> Graph:
     if not edges:
         raise FormatError(f"{where}: edges must name at least 1 edge type, got none")
     types = {}
+    # All vertex tables before any edges, whose ids are looked up in them.
     for ntype, value in nodes.items():
         types[_printable(ntype, where)] = _NodeTable(
             _Table(file, value, f"{where}: {ntype}") if value else None
@@ -72,6 +73,7 @@ def read_tables(path: str | os.PathLike[str]) -> Graph:
             types[etype[2]].numbers(table, "dst"),
             table.fields(),
         )
+    # Only now: types without a table grow with the edges that name them.
     counts = {ntype: len(table.ids) for ntype, table in types.items()}
     csc = {
         t: CSC.from_coo(src, dst, (counts[t[0]], counts[t[2]])) for t, (src, dst, _) in ends.items()
@@ -184,6 +186,7 @@ class _Table:
             raise FormatError(
                 f"{self.file}: {key} must be a column of integers or words: {error}"
             ) from error
+        # An empty field of text is an empty word, of Parquet null.
         missing = words.is_null().index(True).as_py()
         missing = missing if missing >= 0 else words.index("").as_py()
         if missing >= 0:
@@ -258,6 +261,7 @@ def _read(file: Path, columns: list[str]) -> Any:
             groups = (
                 about.row_group(place).total_byte_size for place in range(about.num_row_groups)
             )
+            # What the file says of itself, and 8 bytes a number where it says too little.
             check_fits(file, max(sum(groups), 8 * about.num_rows * len(columns)), "columns")
             return pyarrow.parquet.read_table(file, columns=columns)
         if has_ending(file, TEXTS):
@@ -374,6 +378,7 @@ def _entries(value: Any, known: dict[int, float]) -> float:
     """How many entries a value has, each as often as it is repeated; endless if it holds itself."""
     if not isinstance(value, dict | list):
         return 1
+    # Known values are not walked again, or *names of *names would take exponential time.
     if id(value) not in known:
         known[id(value)] = math.inf
         parts = value.values() if isinstance(value, dict) else value

@@ -86,6 +86,7 @@ def store_edge_index(
     of memory: edges stay in the file and in others."""
     src, dst = _ends(path, map_or_read(Path(path)), False)
     count = count_nodes(path, src.numpy(), dst.numpy()) if num_nodes is None else num_nodes
+    # `sort_edges` expects ids that were checked.
     try:
         check_range("src", src, count)
         check_range("dst", dst, count)
@@ -209,6 +210,7 @@ def _ends(
             f"{path} must be no array of 2 x 2, in which rows may be edges or ends; save more, or "
             "a list"
         )
+    # A 2 x 2 array that is called edge_index is PyG's, whose rows are sources and targets.
     src, dst = edge_index if shape[0] == 2 else edge_index.T
     return src, dst
 

@@ -30,6 +30,7 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
     rb"\xfd7zXZ\x00": lambda file: _LzmaFile(file),
 }
 """First bytes of packed files, and what unpacks them."""
+# Windows' editors write it in front of UTF-8; it would be a part of the first word.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"[^\r\n]+")
 _BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
@@ -65,6 +66,7 @@ def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Blo
         rest = b""
         line = 1
         first = True
+        # `rest` is the begin of a line whose end is in a later block.
         for data in _read(unpack(raw) if unpack else raw, path):
             data = data.removeprefix(_BYTE_ORDER_MARK) if first else data
             first = False
@@ -97,8 +99,7 @@ def _read(stream: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 class _LzmaFile:
-    """As ``lzma.LZMAFile``, but a file cannot ask for more memory than that of the strongest
-    preset, several times."""
+    """Like ``lzma.LZMAFile``, but limits the memory that a file's header may ask for."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._unpack = file, self._new()
@@ -177,6 +178,7 @@ def read_columns(
         if mark == " ":
             data = _without_padding(data)
         if data.strip():
+            # One block for Arrow: it infers nothing, and a row never crosses a block's end.
             yield pa.csv.read_csv(
                 pa.BufferReader(data),
                 read_options=pa.csv.ReadOptions(
@@ -207,8 +209,8 @@ def require_arrow(what: str) -> Any:
 
 
 def arrow() -> Any:
-    """Import pyarrow; None where it is not installed, MissingDependencyError where it must not be
-    used."""
+    """Import pyarrow; None if it is not installed, MissingDependencyError for a version with a
+    known hole."""
     try:
         import pyarrow.compute
         import pyarrow.csv

@@ -23,6 +23,7 @@ def command(folder: Path, out: Path, form: str, split: str) -> None:
     torch.save wrote (.pt), ogb a folder of comma-separated tables, raw/ and split/. What a form
     cannot hold is refused. pagraph import reads all of them.
     """
+    # Before the folder is opened: a mistyped OUT is refused at once.
     check_target(out, form, name="OUT")
     graph = open_graph(folder, split=split)
     export_graph(graph, out, form=form)

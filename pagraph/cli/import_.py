@@ -66,6 +66,7 @@ def command(
             source, out, **settings, memory=memory, store=store, origin=origin, progress=progress
         )
     click.echo(summary_line(graph, out))
+    # Rows in the file's order would be silently wrong: the user is told once.
     if settings["relabel"] and (settings["features"] or settings["labels"]):
         click.echo(
             "note: rows of --features and --labels were taken in the order of the sorted ids",

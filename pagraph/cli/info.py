@@ -43,6 +43,7 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
     from ..system.budget import memory_budget
 
     memory_budget(memory)  # refused before the folder is read
+    # `verify` needs the graph itself, and so do folders of PaGraph's form.
     form = "native"
     # From the folder's own files where that is possible: it does not wait for torch.
     summary = None
