@@ -18,7 +18,7 @@ MOST = {
     "circles": 0,
 }
 """Figures that may fall. Who lowers one writes the new figure here."""
-LEAST = {"comments a thousand lines": 45}
+LEAST = {"comments a thousand lines": 49}
 """Figures that may rise."""
 
 
