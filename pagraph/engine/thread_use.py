@@ -21,7 +21,7 @@ _LATEST = 64
 """Groups that a measurement of a kept choice looks back on."""
 
 _MUCH_WORSE = 1.5
-"""A trial ends after its first group where that took this many times as long."""
+"""A trial ends after two groups where both took this many times as long."""
 
 _GAIN = 0.95
 """Threads must take less than this share of the reader's time: they take a second processor."""
@@ -88,8 +88,10 @@ class ThreadUse:
         self._group_total = self._group_wait = 0.0
         other = self._of_threads if self.rests else self._of_reader
         if counted < (_TRIED if self._is_trial else self._kept):
-            first = self._is_trial and counted == _GROUP and other is not None
-            if not first or self._totals[0] < _MUCH_WORSE * other:  # type: ignore[operator]
+            if not self._is_trial or counted != 2 * _GROUP or other is None:
+                return False
+            # Both: one pause of the system must not end a trial.
+            if min(self._totals) < _MUCH_WORSE * other:
                 return False
         return self._choose(median(self._totals), median(self._waits), other)
 
@@ -102,7 +104,9 @@ class ThreadUse:
         else:
             self._of_threads = seconds
             is_ahead = wait < _AHEAD_SECONDS and seconds > _SLOW_READER_SECONDS
-            if is_ahead or wait > _LONG_SECONDS:  # Nothing to be won by a trial.
+            # Long waits are no reason to keep threads that a trial has found slower.
+            is_long = wait > _LONG_SECONDS and (other is None or seconds < other)
+            if is_ahead or is_long:  # Nothing to be won by a trial.
                 self._is_trial = False
                 self._kept = _KEPT[0]
                 return False

@@ -70,7 +70,20 @@ class TestTheChoice:
     def test_a_trial_that_goes_much_worse_is_short(self):
         use = ThreadUse()
         assert waits(use, 2e-4, 24) and use.rests
-        assert waits(use, 4e-4, 4) and not use.rests
+        assert waits(use, 4e-4, 8) and not use.rests
+
+    def test_one_pause_ends_no_trial(self):
+        use = ThreadUse()
+        assert waits(use, 2e-4, 24) and use.rests
+        # A pause in the first group; the others say that the reader is the faster.
+        assert not waits(use, 4e-3, 4)
+        assert not waits(use, 1e-4, 20)
+        assert use.rests
+
+    def test_long_waits_keep_no_threads_that_a_trial_found_slower(self):
+        use = ThreadUse()
+        use._of_reader = 5e-3  # as an earlier trial measured it
+        assert waits(use, 2e-2, 8) and use.rests
 
     def test_the_readers_own_work_that_threads_slow_down_counts(self):
         use = ThreadUse()
