@@ -102,7 +102,7 @@ class StoredRows:
     def __getitem__(self, index: Any) -> Tensor:
         """The rows at a position, a slice, or a tensor of positions or booleans, in new memory."""
         if isinstance(index, int):
-            return self[torch.tensor([index])][0]
+            return self[torch.tensor([index], device="cpu")][0]
         stored = self.tensor[index if self.ids is None else self.ids[index]]
         return stored if self.decoding is None else decode(self.decoding, stored.contiguous())
 
