@@ -94,7 +94,9 @@ def settings_words(curve: HitRateCurve, recommendation: Recommendation) -> str:
 
 def hop_name(curve: HitRateCurve, hop: int) -> str:
     """Name of a hop for readers."""
-    return f"hop {hop}" if hop else "ends of links" if curve.of_links else "training vertices"
+    if hop:
+        return f"hop {hop}"
+    return "ends of links" if curve.of_links else "training vertices"
 
 
 def policy_words(policy: str) -> str:

@@ -24,10 +24,11 @@ from .sampler import (
     EdgeField,
     HopSampler,
     check_per_hop,
+    edge_ends,
     id_dtype_of,
     seeds_by_type,
 )
-from .uniform_batch import FRESH, INT32_MAX, MOST_EDGES, NUMPY_IDS, edges_for_kernels
+from .uniform_batch import FRESH, MOST_EDGES, can_hold, edges_for_kernels, rounded_up
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -127,15 +128,14 @@ class HGTSampler(HopSampler):
 
     def shape(self, graph: Graph) -> _Shape:
         """The sizes as kernels take them; memoized by the types of a graph, as every batch asks."""
-        node_types, edge_types, _ = graph.types
+        node_types = graph.types[0]
         shape = self._shapes.get(graph.types)
         if shape is None:
             hops = range(self.num_hops)
             sizes = [[self.size(hop, t) for t in node_types] for hop in hops]
-            ends = [(node_types.index(src), node_types.index(dst)) for src, _, dst in edge_types]
             shape = self._shapes[graph.types] = _Shape(
                 np.array(sizes, dtype=np.int64).reshape(len(hops), len(node_types)),
-                np.array(ends, dtype=np.int64).reshape(len(ends), 2),
+                edge_ends(graph),
                 (MOST_NEIGHBORS, self.most_edges or 0),
             )
         return shape
@@ -232,15 +232,12 @@ def _sampled_at_once(
     dtype = dtype or next((ids.dtype for ids in given.values()), torch.int64)
     edges = edges_for_kernels(sampler, graph)
     node_types, edge_types, limits = graph.types
-    if edges is None or dtype not in NUMPY_IDS:
-        return None
-    if dtype == torch.int32 and max(limits) > INT32_MAX:
+    if edges is None or not can_hold(dtype, limits):
         return None
     held, csc, like, like_ids = edges
     shape = sampler.shape(graph)
     counts = [len(given[t]) if t in given else 0 for t in node_types]
-    # Rounded up: where seeds are of several types their numbers vary from batch to batch.
-    room = _Room.of(shape, tuple([n and 1 << (n - 1).bit_length() for n in counts]), limits)
+    room = _Room.of(shape, rounded_up(tuple(counts)), limits)
     if room.edges > MOST_EDGES or max(shape.fanouts) > MOST_SMALL_FANOUT:
         return None
 
@@ -257,10 +254,65 @@ def _sampled_at_once(
     parts_at = edges_at + len(edge_types)
     report = scratch.array("hgt report", parts_at + num_types + 2 * len(edge_types), np.int64)
     report[batch.REPORT : batch.REPORT + num_types] = counts
+    drawn = _draw(scratch, shape, room, csc, like, dtype, key, nodes, report)
+    found: list[int] = report.tolist()
+    if found[0] == batch.BAD_ROW:
+        raise_bad_row(found[1])
+    if found[0] == batch.BAD_SOURCE:
+        raise_bad_source(found[1], limits[shape.ends[found[2], 0]])
+
+    whole = (FRESH if pools is None else pools("batch")).take((-(-found[3] // 8) * 8,), torch.uint8)
+    ids = whole.view(dtype)
+    longs = whole.view(torch.int64)
+    out = ids.numpy(), longs.numpy()
+    hops = len(shape.sizes)
+    hgt.put(csc, like_ids, shape.ends, room.spans, hops, nodes, *drawn, report, *out)
+    del held  # the kernels read its memory by address
+
+    input_nodes = {}
+    hop_ends = {}
+    for place, ntype in enumerate(node_types):
+        hop_ends[ntype] = found[batch.REPORT + place : edges_at : num_types]
+        begin = found[parts_at + place]
+        input_nodes[ntype] = ids[begin : begin + hop_ends[ntype][-1]]
+    made = {}
+    if sampler.most_edges is None:
+        known = {}
+        for place, ntype in enumerate(node_types):
+            begin = room.spans[place, 0]
+            known[ntype] = nodes[begin : begin + hop_ends[ntype][-1]]
+        pools = pools if pools is not None else BufferPools(max_free=0)
+        made = {etype: induced_edges(graph, etype, known, dtype, pools) for etype in edge_types}
+    else:
+        for place, etype in enumerate(edge_types):
+            total = found[edges_at + place]
+            both, edge_ids = found[parts_at + num_types + 2 * place :][:2]
+            edge_index = ids[both : both + 2 * total].view(2, total)
+            made[etype] = SampledEdges(edge_index, longs[edge_ids : edge_ids + total], [0])
+    return Subgraph(dict(given), input_nodes, made, hop_ends)
+
+
+def _draw(
+    scratch: Scratch,
+    shape: _Shape,
+    room: _Room,
+    csc: Any,
+    like: Any,
+    dtype: torch.dtype,
+    key: int,
+    nodes: Any,
+    report: Any,
+) -> tuple[Any, Any, Any]:
+    """Run the kernel that draws, in this thread's scratch; positions, places and bounds of the
+    edges."""
+    from .kernels import hgt
+
+    num_types = len(room.spans) - 1
     num_seen = int(room.spans[-1, 1])
     positions = scratch.array("hgt positions", room.edges, like.dtype)
     places = scratch.array("hgt places", room.edges, np.int32)
     kept = scratch.array("hgt kept", room.kept, np.int64)
+    shares = scratch.array("hgt shares", num_seen + room.seen, np.float64)
     hgt.draw(
         csc,
         like,
@@ -274,8 +326,8 @@ def _sampled_at_once(
         nodes,
         scratch.array("hgt seen", num_seen, like.dtype),
         scratch.array("hgt local", num_seen, np.int32),
-        scratch.array("hgt shares", num_seen, np.float64),
-        scratch.array("hgt keys", room.seen, np.float64),
+        shares[:num_seen],
+        shares[num_seen:],  # the keys of one type's draws
         scratch.array("hgt chosen", room.seen, np.int64),
         scratch.array("hgt tables", num_types * room.table, np.int64).reshape(num_types, -1),
         scratch.array("hgt rows", 3 * (room.rows + 1), np.int64).reshape(3, -1),
@@ -286,53 +338,7 @@ def _sampled_at_once(
         kept,
         report,
     )
-    found: list[int] = report.tolist()
-    if found[0] == batch.BAD_ROW:
-        raise_bad_row(found[1])
-    if found[0] == batch.BAD_SOURCE:
-        raise_bad_source(found[1], limits[shape.ends[found[2], 0]])
-    whole = (FRESH if pools is None else pools("batch")).take((-(-found[3] // 8) * 8,), torch.uint8)
-    ids = whole.view(dtype)
-    longs = whole.view(torch.int64)
-    hgt.put(
-        csc,
-        like_ids,
-        shape.ends,
-        room.spans,
-        len(shape.sizes),
-        nodes,
-        positions,
-        places,
-        kept,
-        report,
-        ids.numpy(),
-        longs.numpy(),
-    )
-    del held  # the kernels read its memory by address
-
-    input_nodes = {}
-    hop_ends = {}
-    for place, ntype in enumerate(node_types):
-        hop_ends[ntype] = found[batch.REPORT + place : edges_at : num_types]
-        begin = found[parts_at + place]
-        input_nodes[ntype] = ids[begin : begin + hop_ends[ntype][-1]]
-    made = {}
-    for place, etype in enumerate(edge_types):
-        if sampler.most_edges is None:
-            continue
-        total = found[edges_at + place]
-        both, edge_ids = found[parts_at + num_types + 2 * place :][:2]
-        made[etype] = SampledEdges(
-            ids[both : both + 2 * total].view(2, total), longs[edge_ids : edge_ids + total], [0]
-        )
-    if sampler.most_edges is None:
-        known = {
-            ntype: nodes[begin : begin + hop_ends[ntype][-1]]
-            for ntype, begin in zip(node_types, room.spans[:, 0].tolist(), strict=False)
-        }
-        pools = pools if pools is not None else BufferPools(max_free=0)
-        made = {etype: induced_edges(graph, etype, known, dtype, pools) for etype in edge_types}
-    return Subgraph(dict(given), input_nodes, made, hop_ends)
+    return positions, places, kept
 
 
 class _Budget:

@@ -146,6 +146,14 @@ def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> in
     return entry[edge_type] if isinstance(entry, Mapping) else entry
 
 
+def edge_ends(graph: Graph) -> Any:
+    """The places of both ends' types among the vertex types, shape ``(num_edge_types, 2)``,
+    int64."""
+    node_types, edge_types, _ = graph.types
+    ends = [(node_types.index(src), node_types.index(dst)) for src, _, dst in edge_types]
+    return np.array(ends, dtype=np.int64).reshape(len(ends), 2)
+
+
 @dataclass(frozen=True, eq=False)
 class UniformHops:
     """Hops along all edge types that draw uniformly.
@@ -168,7 +176,7 @@ class UniformHops:
     def of(cls, sampler: FanoutSampler, graph: Graph) -> UniformHops | None:
         """The hops of a sampler that draws uniformly; None where it takes all neighbours or does
         not name a type."""
-        node_types, edge_types, _ = graph.types
+        edge_types = graph.types[1]
         try:
             fanouts = [
                 [sampler.fanout(hop, etype) for etype in edge_types]
@@ -179,11 +187,10 @@ class UniformHops:
             return None
         if not all(0 <= fanout <= MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
             return None
-        ends = [(node_types.index(src), node_types.index(dst)) for src, _, dst in edge_types]
         most = max((max(of_hop, default=1) for of_hop in fanouts), default=1)
         return cls(
             np.array(fanouts, dtype=np.int64).reshape(len(fanouts), len(edge_types)),
-            np.array(ends, dtype=np.int64).reshape(len(ends), 2),
+            edge_ends(graph),
             sampler.replace,
             1 << (2 * most - 1).bit_length(),
         )

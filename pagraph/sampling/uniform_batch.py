@@ -48,7 +48,7 @@ table took 9.6; of 4 M vertices 4.1, 1.9 and 9.8; of 16 M 5.6, 3.6 and 9.3. A fe
 innermost cache in a hash table.
 """
 
-INT32_MAX = 2**31 - 1
+_MOST_INT32 = 2**31 - 1
 _INT32 = np.dtype(np.int32)
 _INT64 = np.dtype(np.int64)
 NUMPY_IDS = {torch.int32: _INT32, torch.int64: _INT64}
@@ -192,15 +192,8 @@ class _Batch:
         counts = [0 if ids is None else ids.shape[0] for ids in given]
         dtype = dtype or (seeds if isinstance(seeds, Tensor) else next(iter(seeds.values()))).dtype
         limits = graph.types[2]
-        # Rounded up: where seeds are of several types their numbers vary, and each would need other
-        # room.
-        rounded = tuple([count and 1 << (count - 1).bit_length() for count in counts])
-        room = _Room.of(hops, rounded, limits, sampler.expands_once)
-        if (
-            dtype not in NUMPY_IDS
-            or (dtype == torch.int32 and max(limits) > INT32_MAX)
-            or room.edges > MOST_EDGES
-        ):
+        room = _Room.of(hops, rounded_up(tuple(counts)), limits, sampler.expands_once)
+        if not can_hold(dtype, limits) or room.edges > MOST_EDGES:
             return None
         if any([ids is not None and ids.dtype != dtype for ids in given]):
             seeds_by_type(graph, seeds)
@@ -363,6 +356,20 @@ def edges_for_kernels(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any
         return None
     like = _LIKE[dtypes.pop()]
     return held, np.array(arrays, dtype=_INT64), like, _LIKE[id_dtypes.pop()] if id_dtypes else like
+
+
+# Both remembered: every batch asks, and mostly the same.
+@lru_cache(maxsize=256)
+def rounded_up(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Numbers of seeds as powers of two: where seeds are of several types their numbers vary from
+    batch to batch, and each would need other room."""
+    return tuple([count and 1 << (count - 1).bit_length() for count in counts])
+
+
+@lru_cache(maxsize=256)
+def can_hold(dtype: torch.dtype, limits: tuple[int, ...]) -> bool:
+    """Whether a dtype is one of ids, and holds those of so many vertices."""
+    return dtype in NUMPY_IDS and (dtype != torch.int32 or max(limits) <= _MOST_INT32)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

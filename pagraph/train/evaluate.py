@@ -162,10 +162,9 @@ def predict(
                 None if needed is None else needed[i],
                 share.start,
             )
-        return (
-            rows
-            if ids is None
-            else rows[ids if needed is None else torch.searchsorted(needed[-1], ids)]
-        )
+        if ids is None:
+            return rows
+        # Of the vertices that are needed alone, each id has a place among them.
+        return rows[ids if needed is None else torch.searchsorted(needed[-1], ids)]
     finally:
         model.train(training)

@@ -27,6 +27,12 @@ from numba import carray
 
 from ..._jit import kernel, pointer_to, prefetch
 from .batch import (
+    _DST,
+    _EDGES,
+    _IDS,
+    _INDICES,
+    _INDPTR,
+    _SRC,
     BAD_ROW,
     BAD_SOURCE,
     DONE,
@@ -43,13 +49,7 @@ from .hop import _A, AHEAD, place_of, read_neighbors, slot_of
 from .trees import put_edges
 from .weighted import draw_unit
 
-# Columns of ``csc`` and ``spans``.
-_INDPTR = 0
-_INDICES = 1
-_IDS = 2
-_EDGES = 3
-_DST = 4
-_SRC = 5
+# Columns of ``spans``.
 _NODES = 0
 _SEEN = 1
 
