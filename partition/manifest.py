@@ -286,6 +286,7 @@ class PartitionManifest:
                 raise FormatError(
                     f"{where}: a part must not be larger than the graph ({whole}), got {got}"
                 )
+            # Seeds are training vertices, so other types have no vertex within 0 hops.
             for name, ends in entry.ends_by_type.items():
                 if ends[-1] > self.node_types[name] or (ends[0] and name != self.train_type):
                     rule = (
@@ -293,6 +294,8 @@ class PartitionManifest:
                         f"{self.train_type!r} alone"
                     )
                     raise FormatError(f"{where}: a part must hold {rule}, got {list(ends)}"[:300])
+        # People read these numbers, the library does not: a file that contradicts itself was
+        # changed after it was written.
         for name, derived in self._summary().items():
             if value.get(name) != derived:
                 raise FormatError(

@@ -260,6 +260,7 @@ def _path(g: Any, metapath: Iterable[Any] | None, length: int | None) -> list[Ed
                     f"source of edge type #{i + 1} does not match destination of edge type #{i}"
                 )
         return path
+    # DGL's own words, here and below: scripts may match them.
     if len(g.canonical_etypes) > 1 or len(g.ntypes) > 1:
         raise dgl.DGLError("metapath not specified and the graph is not homogeneous.")
     if length is None:

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 _POLICY_WORDS = {
     "auto": "counts reads in sampled epochs, and helps itself with computed chances where the "
-    "counts are thin; the "
-    "default of the loaders",
+    "counts are thin; the default of the loaders",
     "adaptive": "starts as degree and, after the first epoch, takes the vertices that were really "
     "read",
     "presample": "counts reads in sampled epochs (three, or K with presample:K) before training "
@@ -25,11 +24,9 @@ _POLICY_WORDS = {
     "vertices nor the fan-out",
     "random": "takes any vertices: what a cache saves without a policy",
     "oracle": "has seen the very epoch it is measured on: the limit that no cache of that size can "
-    "pass; "
-    "not for use in training",
+    "pass; not for use in training",
     "ideal": "ranks by the mean of many other epochs: the best a ranking can do that does not know "
-    "the future; "
-    "for comparison only",
+    "the future; for comparison only",
 }
 
 GLOSSARY = {
@@ -39,15 +36,13 @@ GLOSSARY = {
     "them.",
     "Epoch": "One pass over all training vertices, batch by batch.",
     "Hop, fan-out": "The training vertices of a batch are hop 0. Hop 1 are neighbours drawn for "
-    "them, hop 2 neighbours "
-    "of those, and so on; the fan-out says how many are drawn for each vertex.",
+    "them, hop 2 neighbours of those, and so on; the fan-out says how many are drawn for each "
+    "vertex.",
     "Cache": "Rows kept where the model computes, on a GPU in its own memory. They are chosen "
-    "before training and "
-    "need not be fetched again.",
+    "before training and need not be fetched again.",
     "Budget": "How much the cache may hold: a share of all vertices, a number of rows, or bytes.",
     "Hit rate": "The share of the rows asked for that the cache serves. The others, the misses, "
-    "are fetched from main "
-    "memory or the disk.",
+    "are fetched from main memory or the disk.",
     "Policy": "The rule that chooses which vertices the cache holds.",
     "Knee": "The budget at which a curve bends: rows beyond it save less than the average row "
     "does.",
@@ -64,10 +59,11 @@ def cache_argument(rows: int, num_nodes: int) -> str:
     """
     exact = 100 * rows / num_nodes if num_nodes else 0.0
     texts = [f"{exact:.{digits}f}" for digits in range(13)]
-    return (
-        next((t for t in texts if math.floor(float(t) / 100 * num_nodes + 1e-6) == rows), texts[-1])
-        + "%"
-    )
+    for text in texts:
+        # As a budget counts its rows, 1e-6 included: the text must buy exactly these.
+        if math.floor(float(text) / 100 * num_nodes + 1e-6) == rows:
+            return f"{text}%"
+    return f"{texts[-1]}%"
 
 
 def recommended_cache(curve: HitRateCurve, recommendation: Recommendation) -> str:
@@ -116,6 +112,7 @@ def best_caption(curve: HitRateCurve) -> str:
 def best_of(curve: HitRateCurve, records: Iterable[CurveRecord]) -> set[str]:
     """Find the usable policies that save most, with all that look the same as shown."""
     usable = [record for record in records if record.policy in curve.usable]
+    # Readers see per cents with one digit: what looks the same is marked the same.
     rates = {r.policy: round(curve.served(r), 3) for r in usable}
     return {policy for policy, rate in rates.items() if rate == max(rates.values())}
 
@@ -127,8 +124,7 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
     small = curve.at(recommendation.policy, recommendation.small.budget_rows)
     sentences = [
         f"A cache of {percent(small.budget_fraction)} of the vertices serves "
-        f"{percent(curve.served(small))} of the "
-        f"{curve.unit} that training reads.",
+        f"{percent(curve.served(small))} of the {curve.unit} that training reads.",
         _advice(curve, recommendation, best),
         _saving(curve, best, advised=recommendation.worth_it),
     ]
@@ -143,8 +139,7 @@ def answer(curve: HitRateCurve, recommendation: Recommendation) -> list[str]:
     if curve.has_widths:
         sentences.append(
             "Vertex types have rows of different widths, so bytes are counted here: policies spend "
-            "a budget where it "
-            "saves most of them."
+            "a budget where it saves most of them."
         )
     return [sentence for sentence in sentences if sentence]
 
@@ -154,15 +149,13 @@ def _advice(curve: HitRateCurve, recommendation: Recommendation, best: CurveReco
     if recommendation.worth_it:
         return (
             f"Give the cache {percent(best.budget_fraction)} of the vertices ({best.budget_rows:,} "
-            f"rows{nbytes}) and "
-            f"let the policy {best.policy} choose them: it then serves "
+            f"rows{nbytes}) and let the policy {best.policy} choose them: it then serves "
             f"{percent(curve.served(best))}."
         )
     return (
         "That is not worth it: the curve hardly bends, rows differ little in what they save, so a "
-        "cache saves little "
-        "more than its share of the rows. No cache is advised: give it memory only where that is "
-        "free."
+        "cache saves little more than its share of the rows. No cache is advised: give it memory "
+        "only where that is free."
     )
 
 
@@ -223,7 +216,6 @@ def _others(curve: HitRateCurve, best: CurveRecord) -> str:
     if percent(first) != percent(own) and first > own:
         text += (
             f" Over all budgets {best.policy} saves more, or is at most 0.2 points behind and the "
-            "default, or takes "
-            "less to compute."
+            "default, or takes less to compute."
         )
     return text

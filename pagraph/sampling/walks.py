@@ -186,6 +186,7 @@ class RandomWalks:
         shape = (len(starts), self.num_steps) if with_edges else (0, 0)
         taken = torch.empty(shape, dtype=torch.int64, device="cpu")
         first = 0
+        # Steps along one edge type in a row are one call of the kernel.
         for etype, run in groupby(path):
             stop = first + len(list(run))
             self._walk(edges[etype], weights[etype], key, first, stop, traces, taken)
@@ -210,6 +211,7 @@ class RandomWalks:
 
     def _edges(self, graph: Graph, edge_type: EdgeType) -> CSC:
         csc = graph.csc_of(edge_type) if self.edge_dir == "in" else graph.out_csc_of(edge_type)
+        # A step that looks back asks whether an edge exists: a binary search in an ascending row.
         return csc.with_ascending_rows if self.looks_back else csc
 
     def _weights(self, edge_type: EdgeType, csc: CSC, field: EdgeField) -> EdgeWeights | None:
@@ -259,6 +261,7 @@ class RandomWalks:
             raise_bad_row(vertex)
         if outcome == walks.BAD_SOURCE:
             raise_bad_source(vertex, csc.num_src)
+        # The kernel writes positions in the CSC, and -1 after a walk's end, which stays.
         if len(taken) and csc.edge_ids is not None:
             part = taken[:, first:stop]
             there = part >= 0
