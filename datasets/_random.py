@@ -3,7 +3,7 @@ threads."""
 
 import numpy as np
 
-from .._jit import kernel
+from .._jit import allocating_kernel, kernel
 from ..sampling.kernels.hop import mix
 
 # 2**64 over the golden ratio, the step of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
@@ -101,7 +101,7 @@ def fill_rmat(key, first, bounds, constants, src, dst):
         dst[i] = scramble(column, scale, constants)
 
 
-@kernel
+@allocating_kernel
 def build_alias(weights, threshold, alias, small, large):
     """Vose's alias table of ``weights``: slot ``i`` stands for itself below ``threshold[i]``, else
     its alias; ``small`` and ``large`` are scratch of the same length."""

@@ -3,6 +3,7 @@ prefetch."""
 
 import atexit
 import contextlib
+import gc
 import hashlib
 import os
 import shutil
@@ -22,7 +23,12 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.caching import NullCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from ._compiling import compiling
 
 
 def _kernel_digest() -> str:
@@ -139,29 +145,124 @@ _CACHE_DIR = _cache_dir()
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a free function on arrays: releases the GIL, cached on disk, no fastmath."""
+    """Compile a free function on arrays: releases the GIL, cached on disk, no fastmath.
+
+    It can neither allocate nor return an array: without numba's runtime no array is counted, which
+    takes a third of the code, and of the time to compile it, away.
+    """
+    return _compiled(function, allocates=False)
+
+
+def allocating_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A :func:`kernel` that may allocate arrays."""
+    return _compiled(function, allocates=True)
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A few lines that kernels share, copied into each of them; unlike a kernel they may return
+    parts of arrays."""
+    jitted: Callable[..., Any] = numba.njit(inline="always")(function)
+    return jitted
+
+
+def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[..., Any]:
     before = numba.config.CACHE_DIR
     # Read while decorating only; other libraries keep their own.
     numba.config.CACHE_DIR = _CACHE_DIR
     try:
-        compiled: Callable[..., Any] = numba.njit(nogil=True, cache=bool(_CACHE_DIR))(function)
+        compiled: Any = numba.njit(
+            nogil=True, cache=bool(_CACHE_DIR), _nrt=allocates, pipeline_class=_TimedCompiler
+        )(function)
     finally:
         numba.config.CACHE_DIR = before
-    cache = compiled._cache  # type: ignore[attr-defined]
-    if _CACHE_DIR and not Path(cache.cache_path).is_relative_to(_CACHE_DIR):
-        compiled._cache = NullCache()  # type: ignore[attr-defined]  # numba took one of its own, as of a full disk
-    load = compiled.compile  # type: ignore[attr-defined]
+    if _CACHE_DIR and not Path(compiled._cache.cache_path).is_relative_to(_CACHE_DIR):
+        compiled._cache = NullCache()  # numba took one of its own, as of a full disk
+    load = compiled.compile
 
     def load_whole(signature: Any) -> Any:
-        with signals_later():
+        with signals_later(), _without_gc():
             try:
                 return load(signature)
             except OSError:  # a full disk, or a folder that is gone: costs the cache, not the run
-                compiled._cache = NullCache()  # type: ignore[attr-defined]
+                compiled._cache = NullCache()
                 return load(signature)
 
-    compiled.compile = load_whole  # type: ignore[attr-defined]
-    return compiled
+    compiled.compile = load_whole
+    # What numba asks when another kernel calls this one. What Python calls it compiles apart.
+    part = numba.njit(
+        nogil=True,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        _nrt=allocates,
+        pipeline_class=_PartCompiler,
+    )(function)
+    compiled.get_call_template = part.get_call_template
+    compiled.get_overload = part.get_overload
+    kernel_function: Callable[..., Any] = compiled
+    return kernel_function
+
+
+class _TimedCompiler(Compiler):
+    """numba's compiler; when it works is known."""
+
+    def compile_extra(self, func: Any) -> Any:
+        with compiling():
+            return super().compile_extra(func)
+
+
+class _PartCompiler(_TimedCompiler):
+    """Compiles a kernel that another one calls, to code that is linked into the caller's.
+
+    numba makes a library of each function: optimised, turned into machine code, linked into that of
+    each caller, and there optimised and turned into machine code again. Of a batch's 60 functions
+    only six are called from Python; to finish these alone takes a third of the time.
+    """
+
+    def compile_extra(self, func: Any) -> Any:
+        self.state.library = _PartLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        return super().compile_extra(func)
+
+
+class _PartLibrary(JITCodeLibrary):
+    """Code of a :class:`_PartCompiler`: not optimised alone, and without machine code."""
+
+    @property
+    def codegen(self) -> Any:
+        return _NoSymbols
+
+    def finalize(self) -> None:
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0  # as numba has it for a function that is not there
+
+
+class _NoSymbols:
+    """In place of the code generator, which looks up the functions of a library that is done."""
+
+    @staticmethod
+    def set_env(name: str, environment: Any) -> None:
+        """Nothing: it would be written next to the machine code, and kernels use no Python."""
+
+
+@contextlib.contextmanager
+def _without_gc() -> Iterator[None]:
+    """No garbage collection: compiling makes so many objects that it took 15 % of the time, more
+    in a process with many objects of its own."""
+    # Of the process: where two threads compile at once, the first to end switches it on again for
+    # both, which costs the other some time and no more.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @contextlib.contextmanager
@@ -268,15 +369,51 @@ def add_atomic(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
-def pointer_to(typingctx: Any, like: Any, address: Any) -> Any:
-    """A pointer to elements of the dtype of the array ``like`` at an address, for
-    ``numba.carray``."""
-    pointer = types.CPointer(like.dtype)
+def array_at(typingctx: Any, like: Any, address: Any, length: Any) -> Any:
+    """The array of ``length`` elements at an address, of the dtype of the array ``like``.
+
+    ``numba.carray`` does the same in a function of its own, which returns an array: kernels
+    without numba's runtime cannot.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[1], context.get_value_type(pointer))
+        made = arrayobj.make_array(signature.return_type)(context, builder)
+        element = context.get_data_type(like.dtype)
+        width = context.get_constant(types.intp, context.get_abi_sizeof(element))
+        arrayobj.populate_array(
+            made,
+            data=builder.inttoptr(args[1], element.as_pointer()),
+            shape=[args[2]],
+            strides=[width],
+            itemsize=width,
+            meminfo=None,
+        )
+        return made._getvalue()
 
-    return pointer(like, types.intp), codegen
+    return types.Array(like.dtype, 1, "C")(like, types.intp, types.intp), codegen
+
+
+@intrinsic(prefer_literal=True)
+def stack_int64(typingctx: Any, length: Any) -> Any:
+    """An uninitialised int64 array of a constant length on the stack, of this call alone."""
+    if not isinstance(length, types.IntegerLiteral):
+        return None  # numba tries the plain type as well
+    count = length.literal_value
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = arrayobj.make_array(signature.return_type)(context, builder)
+        width = context.get_constant(types.intp, 8)
+        arrayobj.populate_array(
+            made,
+            data=cgutils.alloca_once(builder, ir.IntType(64), size=count),
+            shape=[context.get_constant(types.intp, count)],
+            strides=[width],
+            itemsize=width,
+            meminfo=None,
+        )
+        return made._getvalue()
+
+    return types.Array(types.int64, 1, "C")(length), codegen
 
 
 @intrinsic

@@ -36,6 +36,7 @@ VERBS = {
     "profile": ("profile", "Say what a feature cache would save, and its best size."),
     "reorder": ("reorder", "Write a graph so that rows read together lie together on disk."),
     "train": ("train", "Train GraphSAGE, GCN or GAT on a graph folder."),
+    "warmup": ("warmup", "Compile kernels ahead, for container images and CI."),
 }
 """Verb to its module in this package, and what ``pagraph --help`` says about it."""
 

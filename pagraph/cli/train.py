@@ -307,6 +307,9 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
         f"{record.seconds:.2f} s: loading {record.loading_seconds:.2f}{loading}, "
         f"computing {record.computing_seconds:.2f}{computing}"
     )
+    # Half a hundredth would be shown as 0.00: kernels that were compiled before take no time.
+    if record.compiling_seconds >= 0.005:
+        parts.append(f"compiling kernels, once: {record.compiling_seconds:.2f} s")
     # None without a cache.
     if record.hit_rate is not None:
         rates = [(rank.hits or 0) / max(1, rank.asked) for rank in record.ranks]
@@ -405,6 +408,10 @@ def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
         # A tiny graph's batches may all be ready: no waiting to compare.
         ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
         rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
+    compiling = [sum(e.compiling_seconds for e in run.epochs) for run in (peer, ours)]
+    if max(compiling) >= 0.0005:
+        cells = [f"{seconds:.3f}" if seconds else "-" for seconds in compiling]
+        rows.append(["compiling kernels, once, s", *cells, ""])
     for title, of in (("test", "test"), ("validation", "val")):
         now = getattr(ours.best, of)
         for name, before in getattr(peer.best, of).items():

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .._jit import kernel, pointer_to, prefetch, prefetch_outer, store_release
+from .._jit import array_at, kernel, prefetch, prefetch_outer, store_release
 from ..sampling.kernels.hop import place_of
 from ..system._paging import is_cold
 
@@ -221,8 +221,8 @@ def gather_each(fields, ids, like):
     """
     for f in range(len(fields)):
         address, stride, row_bytes, limit, to = fields[f]
-        rows = carray(pointer_to(like, address), (limit * stride,))
-        out = carray(pointer_to(like, to), (len(ids) * row_bytes,))
+        rows = array_at(like, address, limit * stride)
+        out = array_at(like, to, len(ids) * row_bytes)
         bad = gather(rows, stride, row_bytes, limit, None, ids, out)
         if bad >= 0:
             return f, bad

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from .._jit import kernel, prefetch
+from .._jit import allocating_kernel, kernel, prefetch
 from ..graph._csc import check_id, check_row
 
 # Draws of a vertex in the hops after its first: again, by new random numbers; again, by the same
@@ -106,7 +106,7 @@ def log_rest(chance):
     return math.log1p(-chance) if chance < 1.0 else -np.inf
 
 
-@kernel
+@allocating_kernel
 def push_uniform(
     indptr,
     indices,
@@ -246,7 +246,7 @@ def _solve(values, begin, end, total, fanout):
     return rate
 
 
-@kernel
+@allocating_kernel
 def push_weighted(
     indptr,
     indices,

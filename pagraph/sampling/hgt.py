@@ -329,6 +329,7 @@ def _draw(
         shares[:num_seen],
         shares[num_seen:],  # the keys of one type's draws
         scratch.array("hgt chosen", room.seen, np.int64),
+        scratch.array("hgt in order", room.seen, np.float64),
         scratch.array("hgt tables", num_types * room.table, np.int64).reshape(num_types, -1),
         scratch.array("hgt rows", 3 * (room.rows + 1), np.int64).reshape(3, -1),
         scratch.hash_set(max(shape.fanouts)),
@@ -336,6 +337,7 @@ def _draw(
         positions,
         places,
         kept,
+        scratch.array("hgt num_seen", num_types, np.int64),
         report,
     )
     return positions, places, kept
@@ -448,7 +450,9 @@ class _HopByHop(BatchRun):
         # The picks of this hop use the numbers of the edge types for their keys.
         key = np.uint64(derive_key(self.key, number, len(self.graph.edge_types) + index))
         seen = budget.seen.nodes
-        taken = hgt.take_shares(seen, budget.shares, size, key, keys, places, local, drawn, 0)
+        taken = hgt.take_shares(
+            seen, budget.shares, size, key, keys, places, np.empty_like(keys), local, drawn, 0
+        )
         self.tables[ntype].relabel(
             drawn[:taken], self.scratch.array("drawn places", taken, np.int64)
         )

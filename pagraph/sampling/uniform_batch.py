@@ -249,14 +249,16 @@ def _draw(
         raise_bad_source(report[1], graph.types[2][hops.ends[report[2], 0]])
     nbytes = 1 << (report[3] - 1).bit_length() if report[3] < _VARIES else report[3]
     whole = (FRESH if pools is None else pools("batch")).take((nbytes,), torch.uint8)
-    if once:
-        batch.put_subgraph(arrays, like_ids, *shape, *memory, work, whole.numpy())
-    else:
-        batch.put_blocks(*shape, *memory, work, whole.numpy())
+    of_nodes = whole.view(drawn.dtype)
     others = whole.view(torch.int64 if once else held[0].indices.dtype)
+    out = of_nodes.numpy(), others.numpy()
+    if once:
+        batch.put_subgraph(arrays, like_ids, *shape, *memory, work, *out)
+    else:
+        batch.put_blocks(*shape, *memory, work, *out)
     edges_at, parts_at = room.reported_at
     return (
-        whole.view(drawn.dtype),
+        of_nodes,
         others,
         report[_REPORT:edges_at],
         report[edges_at:parts_at],

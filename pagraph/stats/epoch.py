@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from ..system.tables import Table, html_of
 from .reads import RATE_NAMES, CacheStats, FieldStats, field_table, rate_cells
 
-STAGES = ("filling", "sampling", "window", "fetching", "building", "waiting")
+STAGES = ("filling", "sampling", "window", "fetching", "building", "waiting", "compiling")
 """Where time goes: filling caches, drawing neighbours, reading the rows of several batches from
-files, gathering rows, building the face's objects, the reader waiting.
+files, gathering rows, building the face's objects, the reader waiting, kernels being compiled, which
+happens once on a machine and is in none of the others.
 
-All but the last are summed over threads; ``waiting`` is the reader's own time, whatever it waited
+All but the last two are summed over threads; ``waiting`` is the reader's own time, whatever it waited
 for."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from .._compiling import compiled_within
 from ..system.tables import Table, html_of
 from .epoch import EpochStats, epoch_tables
 from .reads import CacheStats
@@ -170,6 +171,7 @@ class EpochRecorder:
         self._seconds: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._batches = 0
+        self._compiled: set[tuple[int, int]] = set()  # the compilations that are booked
         # Field counters run on over all epochs of a loader: this epoch's are a difference.
         self._reads = reads
         self._reads_before = reads()
@@ -187,8 +189,7 @@ class EpochRecorder:
     def spent(self, stage: str, begin: int) -> None:
         """Add the time since ``begin``, of ``time.perf_counter_ns``, to ``stage``."""
         end = time.perf_counter_ns()
-        with self._lock:
-            self._seconds[stage] = self._seconds.get(stage, 0.0) + (end - begin) * 1e-9
+        self._book(stage, begin, end)
         tracer = self.trace.tracing.tracer
         if tracer is not None:
             tracer.add(stage, begin, end)
@@ -201,10 +202,27 @@ class EpochRecorder:
             delivered: Whether it got a batch; False at the end of the epoch or on an error.
         """
         end = time.perf_counter_ns()
-        with self._lock:
-            self._seconds["waiting"] = self._seconds.get("waiting", 0.0) + (end - begin) * 1e-9
+        self._book("waiting", begin, end)
         if self.trace.tracing.tracer is not None:
             self.trace.answered(begin, end, delivered=delivered)
+
+    def _book(self, stage: str, begin: int, end: int) -> None:
+        """Add a stretch of time to a stage, without that in which kernels were compiled.
+
+        A process compiles them once for a machine, so that is no property of the stage. It is
+        booked apart: once, however many threads waited for it.
+        """
+        compiled = compiled_within(begin, end)
+        with self._lock:
+            if compiled:
+                spans = compiled - self._compiled
+                self._compiled |= spans
+                self._add("compiling", sum(last - first for first, last in spans))
+            hidden = sum(min(last, end) - max(first, begin) for first, last in compiled)
+            self._add(stage, end - begin - hidden)
+
+    def _add(self, stage: str, ns: int) -> None:
+        self._seconds[stage] = self._seconds.get(stage, 0.0) + ns * 1e-9
 
     def device_time(self, stage: str, begin: Event | None, end: Event | None) -> None:
         """Add the device's time between two events to ``stage``, once they have happened."""

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from .._compiling import compiled_seconds
 from ..accelerator import accelerator_for, with_room
 from ..cache.memory_plan import MemoryPlan
 from ..framework import Framework, Seeds
@@ -237,13 +238,16 @@ class _Run:
         """Make the steps of an epoch."""
         self.learner.train()
         device = self.options.torch_device()
-        loading = computing = total_loss = 0.0
+        loading = computing = compiling = total_loss = 0.0
         num_seeds = 0
         counted = len(self._counted_epochs())
         begin = mark = _now(device)
         for done, item in enumerate(_batches_of_epoch(self.loader, self.steps), 1):
             ready = _now(device)
-            loading += ready - mark
+            # Kernels are compiled once on a machine: no property of this epoch, or of this loader.
+            compiled = compiled_seconds(mark, ready)
+            compiling += compiled
+            loading += ready - mark - compiled
             loss, size = self._step(item, device)
             total_loss += loss * size
             num_seeds += size
@@ -253,9 +257,10 @@ class _Run:
         record = RankRecord(
             train=len(self.task.train),
             loss=total_loss / num_seeds,
-            seconds=_now(device) - begin,
+            seconds=_now(device) - begin - compiling,
             loading_seconds=loading,
             computing_seconds=computing,
+            compiling_seconds=compiling,
         )
         if not hasattr(self.loader, "stats"):
             return record

@@ -21,10 +21,11 @@ class RankRecord:
         train: Number of its training vertices.
         loss: Mean loss over its seeds: cross-entropy, for links binary against as many random
             pairs.
-        seconds: Wall time of the epoch without evaluation.
+        seconds: Wall time of the epoch, without evaluation and the compilation of kernels.
         loading_seconds: Time blocked in the loader's ``next()``.
         computing_seconds: Time from a batch in hand to the end of the optimiser's step. With
             several processes it includes the wait for the slowest, whose gradient the step needs.
+        compiling_seconds: Time in which batches waited for kernels to be compiled.
         hits: Rows served by the feature cache; None with a framework's own loader.
         asked: Rows read of fields that the cache may serve.
         bytes_hit: Bytes served by the feature cache.
@@ -36,6 +37,7 @@ class RankRecord:
     seconds: float
     loading_seconds: float
     computing_seconds: float
+    compiling_seconds: float = 0.0
     hits: int | None = None
     asked: int = 0
     bytes_hit: int = 0
@@ -50,6 +52,7 @@ class EpochRecord:
         epoch: Its number, from 0.
         loss: Mean loss over the training vertices or links.
         seconds: Wall time of the slowest process.
+        compiling_seconds: That of the process that compiled longest; in none of the other times.
         hit_rate: Rows served by the feature cache / rows asked for; None with a framework's own
             loader.
         byte_hit_rate: Bytes served by the feature cache / bytes of all rows; None likewise.
@@ -65,6 +68,7 @@ class EpochRecord:
     seconds: float
     loading_seconds: float
     computing_seconds: float
+    compiling_seconds: float = 0.0
     hit_rate: float | None = None
     byte_hit_rate: float | None = None
     val: Mapping[str, float] | None = None
@@ -83,6 +87,7 @@ class EpochRecord:
             seconds=max(rank.seconds for rank in ranks),
             loading_seconds=fmean(rank.loading_seconds for rank in ranks),
             computing_seconds=fmean(rank.computing_seconds for rank in ranks),
+            compiling_seconds=max(rank.compiling_seconds for rank in ranks),
             hit_rate=_hit_rate(ranks),
             byte_hit_rate=_byte_hit_rate(ranks),
             ranks=tuple(ranks),
@@ -154,7 +159,7 @@ class TrainResult:
         """Median over the epochs of ``"seconds"``, ``"loading_seconds"`` or
         ``"computing_seconds"``.
 
-        The first epoch, in which kernels may be compiled and the cache is filled, does not move it.
+        The first epoch, in which the cache is filled, does not move it.
         """
         return median(float(getattr(e, what)) for e in self.epochs)
 
@@ -199,6 +204,7 @@ def _by_epoch(records: Sequence[EpochRecord] | Sequence[RankRecord]) -> dict[str
         "epoch_seconds": [record.seconds for record in records],
         "loading_seconds": [record.loading_seconds for record in records],
         "computing_seconds": [record.computing_seconds for record in records],
+        "compiling_seconds": [record.compiling_seconds for record in records],
         "loss": [record.loss for record in records],
     }
 

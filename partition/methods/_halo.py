@@ -13,7 +13,7 @@ import heapq
 
 import numpy as np
 
-from ..._jit import kernel, prefetch
+from ..._jit import allocating_kernel, kernel, prefetch
 from ...graph._csc import check_id, check_row
 
 _FULL = 255  # the most that a byte counts
@@ -58,7 +58,8 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
     """Number of vertices a part would hold more with ``members``; any number above ``limit`` if it
     is above."""
     n = len(members)
-    frontier[:n] = members
+    for i in range(n):
+        frontier[i] = members[i]
     for level in range(len(counts)):
         count = counts[level]
         # Stamps say what this level has found already. The clock never runs back, so that they need
@@ -161,7 +162,7 @@ def held(counts):
     return total
 
 
-@kernel
+@allocating_kernel
 def place(
     indptr, indices, counts, members, order, best, room, parts, frontier, fresh, stamps, clock
 ):
@@ -200,7 +201,7 @@ def place(
     return best
 
 
-@kernel
+@allocating_kernel
 def improve_singles(indptr, indices, count, members, order, least, most, parts, sizes):
     """One pass over single vertices for one hop: each goes where it brings least, while its part
     keeps ``least`` and the other has ``most`` at most. Returns what was saved."""
@@ -265,7 +266,8 @@ def improve(
             continue
         # The item is taken out first, so that its cost in the other parts is compared with what it
         # really frees, and is put back where it costs least, which may be its own part.
-        frontier[:weight] = block
+        for m in range(weight):
+            frontier[m] = block[m]
         freed = change(indptr, indices, counts, own, frontier, weight, fresh, -1)
         over = sizes[own] > most
         sizes[own] -= weight
@@ -283,12 +285,13 @@ def improve(
             saved += freed - lowest
         parts[item] = best
         sizes[best] += weight
-        frontier[:weight] = block
+        for m in range(weight):
+            frontier[m] = block[m]
         change(indptr, indices, counts, best, frontier, weight, fresh, 1)
     return saved
 
 
-@kernel
+@allocating_kernel
 def grow(indptr, indices, out_indptr, out_indices, starts, sizes, part_of):
     """Fill the parts to ``sizes`` in turn, with the training vertex that brings least within one
     hop, else the next of ``starts``. ``part_of`` has for every vertex -1 (to be given a part) or -2

@@ -38,9 +38,8 @@ The arguments that all share:
 """
 
 import numpy as np
-from numba import carray
 
-from ..._jit import kernel, pointer_to
+from ..._jit import array_at, inlined, kernel
 from .hop import (
     SCAN_LIMIT,
     clear_places,
@@ -138,6 +137,15 @@ def _pick(
 
 
 @kernel
+def _has_above(values, count, limit):
+    """Whether one of the first ``count`` values is above a limit."""
+    above = 0
+    for i in range(count):
+        above |= values[i] > limit
+    return above != 0
+
+
+@kernel
 def pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, positions):
     """Uniform picks of each row, with or without replacement; ``frontier`` are the counters of its
     random numbers."""
@@ -145,7 +153,7 @@ def pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, posi
         pick_repeated(frontier, starts, degrees, offsets, key, positions)
         return
     size = 1  # the set is a token where no vertex has to choose among so many
-    if fanout > SCAN_LIMIT and np.max(degrees[: len(frontier)]) > fanout:
+    if fanout > SCAN_LIMIT and _has_above(degrees, len(frontier), fanout):
         while size < 2 * fanout:
             size *= 2
         seen[:size] = -1
@@ -156,7 +164,7 @@ def pick_as(frontier, fanout, replace, key, starts, degrees, offsets, seen, posi
 def relabel_growing(neighbors, num_vertices, nodes, count, tables, bits, local_ids):
     """``relabel`` to its end, in a table that grows; returns where it ended, the number of nodes,
     and the bits."""
-    at = 0
+    at = np.int64(0)
     while True:
         table = tables[: 1 << bits]
         shift = np.uint64(64 - bits)
@@ -177,7 +185,7 @@ def table_bits_next(bits, count):
     return max(need, bits - 1)
 
 
-@kernel
+@inlined
 def _part(array, of_types, column, t):
     """The part of an array that vertex type ``t`` has."""
     return array[of_types[t, column] : of_types[t + 1, column]]
@@ -227,7 +235,7 @@ def _end(of_types, counts, nodes, places, bits):
             )
 
 
-@kernel
+@inlined
 def _report(work, fanouts, of_types):
     """Parts of ``work``: the nodes of each type by hop, the edges of each hop and type, where parts
     begin."""
@@ -287,7 +295,8 @@ def draw(
         # Vertices that one edge type finds are numbered before the next type looks; the frontiers
         # of all types are those of the hop before.
         now = counts[last]
-        now[:] = counts[hop]
+        for t in range(len(now)):
+            now[t] = counts[hop, t]
         for t in range(len(ends)):
             src = ends[t, 0]
             dst = ends[t, 1]
@@ -296,8 +305,8 @@ def draw(
             frontier = _part(nodes, of_types, _NODES, dst)[first : counts[hop, dst]]
             offsets = work[row : row + len(frontier) + 1]
             row += len(offsets)
-            indptr = carray(pointer_to(like, csc[t, _INDPTR]), (csc[t, _DST] + 1,))
-            indices = carray(pointer_to(like, csc[t, _INDICES]), (csc[t, _EDGES],))
+            indptr = array_at(like, csc[t, _INDPTR], csc[t, _DST] + 1)
+            indices = array_at(like, csc[t, _INDICES], csc[t, _EDGES])
             total = measure_or_none(
                 indptr, csc[t, _EDGES], frontier, fanout, replace, starts, degrees, offsets
             )
@@ -352,6 +361,15 @@ def draw(
 
 
 @kernel
+def _total(drawn, hops, t):
+    """Edges of one type in the first hops."""
+    total = np.int64(0)
+    for hop in range(hops):
+        total += drawn[hop, t]
+    return total
+
+
+@kernel
 def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
     """Say where the parts of the result begin, in elements; returns its bytes.
 
@@ -366,7 +384,7 @@ def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
         at = aligned(at + counts[-1, t] * width)
         part = part + 1
     for t in range(len(ends) if once else 0):
-        total = drawn[:, t].sum()
+        total = _total(drawn, len(drawn), t)
         parts[part] = at // width
         at = aligned(at + 2 * total * width)
         parts[part + 1] = at // 8
@@ -385,12 +403,13 @@ def _lay_out(work, fanouts, ends, of_types, once, width, place_width):
 
 
 @kernel
-def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):
+def put_blocks(fanouts, ends, of_types, room, nodes, ids, local_ids, work, local, positions):
     """Write the nodes of each type, and of each hop and edge type the indptr, the local ids and the
-    positions."""
+    positions.
+
+    ``local`` and ``positions`` are the same memory, as ids of the batch and of the graph.
+    """
     counts, drawn, parts = _report(work, fanouts, of_types)
-    local = out.view(nodes.dtype)
-    positions = out.view(ids.dtype)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
     row = room[INDPTRS]
     kept = room[POSITIONS]
@@ -421,12 +440,15 @@ def _copy(values, out, begin):
 
 
 @kernel
-def put_subgraph(csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local_ids, work, out):
+def put_subgraph(
+    csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local_ids, work, local, edge_ids
+):
     """Write the nodes of each type, and of each edge type both ends of all edges and the edges'
-    ids."""
+    ids.
+
+    ``local`` and ``edge_ids`` are the same memory, as ids of the batch and as int64.
+    """
     counts, drawn, parts = _report(work, fanouts, of_types)
-    local = out.view(nodes.dtype)
-    edge_ids = out.view(np.int64)
     _put_nodes(of_types, counts[-1], parts, nodes, local)
     row = room[INDPTRS]
     kept = room[POSITIONS]
@@ -438,11 +460,9 @@ def put_subgraph(csc, like_ids, fanouts, ends, of_types, room, nodes, ids, local
             total = drawn[hop, t]
             first = counts[hop - 1, dst] if hop > 0 else 0
             offsets = work[row : row + counts[hop, dst] - first + 1]
-            before = drawn[:hop, t].sum()
-            of_type = drawn[:, t].sum()
-            known = carray(
-                pointer_to(like_ids, csc[t, _IDS]), (csc[t, _EDGES] if csc[t, _IDS] else 0,)
-            )
+            before = _total(drawn, hop, t)
+            of_type = _total(drawn, len(drawn), t)
+            known = array_at(like_ids, csc[t, _IDS], csc[t, _EDGES] if csc[t, _IDS] else 0)
             edges = offsets, local_ids[edge : edge + total], ids[kept + edge : kept + edge + total]
             sources = local[parts[part] :]
             destinations = local[parts[part] + of_type :]

@@ -3,7 +3,7 @@ times."""
 
 import numpy as np
 
-from ..._jit import kernel, prefetch, prefetch_outer
+from ..._jit import allocating_kernel, kernel, prefetch, prefetch_outer, stack_int64
 from ...graph._csc import check_row
 from .hop import first_above, num_draws
 
@@ -16,7 +16,7 @@ _EDGES_AHEAD = 128  # edges between asking for a pair and copying it
 _SHORT = 32  # rows up to here are sorted by insertion
 
 
-@kernel
+@allocating_kernel
 def sort_rows(indptr, times, order):
     """Sort each row by time and write where its edges were to ``order``; equal times stay in
     order."""
@@ -67,7 +67,7 @@ def count_until(times, marks, limits, starts, degrees, counts):
         return
     # Row i is searched among the marks while row i - _AHEAD looks through its block, which was
     # asked for when it was searched. A ring holds where the blocks between the two begin.
-    begins = np.empty(_RING, np.int64)
+    begins = stack_int64(_RING)
     for i in range(n + _AHEAD):
         if i + _AHEAD < n:
             prefetch(marks, (starts[i + _AHEAD] + (degrees[i + _AHEAD] >> 1)) >> _LOG_BLOCK)

@@ -8,7 +8,7 @@ inner caches, above all the hash table that tells vertices of a tree apart; an e
 
 import numpy as np
 
-from ..._jit import kernel
+from ..._jit import allocating_kernel, inlined, kernel
 from .hop import insert_nodes, measure, pick_distinct, pick_repeated, read_neighbors, relabel
 from .times import count_until, cut_rows, read_edges
 from .trees import in_trees
@@ -31,17 +31,18 @@ def _split(ids, num_nodes, tree, vertices, trees):
         vertices[i] = ids[i] - first
 
 
-@kernel
+@inlined
 def _limit(trees, of_trees, times, marks, starts, degrees, limits, counts):
     """``count_until`` by the limits of the rows' trees; the counts, or none where trees have no
     limits."""
-    if len(of_trees) == 0:
-        return counts[:0]
-    # By row, as the kernels of single hops expect limits.
-    for i in range(len(trees)):
-        limits[i] = of_trees[trees[i]]
-    count_until(times, marks, limits[: len(trees)], starts, degrees, counts)
-    return counts[: len(trees)]
+    known = 0
+    if len(of_trees) > 0:
+        known = len(trees)
+        # By row, as the kernels of single hops expect limits.
+        for i in range(known):
+            limits[i] = of_trees[trees[i]]
+        count_until(times, marks, limits[:known], starts, degrees, counts)
+    return counts[:known]
 
 
 @kernel
@@ -71,7 +72,7 @@ def _plant(seeds, num_nodes, tree, nodes, tables, bits):
 def _number(ids, nodes, count, tables, bits, local_ids):
     """``relabel`` to its end, in a table that grows; returns the number of nodes, and the table's
     bits."""
-    at = 0
+    at = np.int64(0)
     while True:
         table = tables[: 1 << bits]
         shift = np.uint64(64 - bits)
@@ -115,7 +116,8 @@ def _read(edges, positions, sources, ids):
     if len(edge_ids) > 0:
         read_neighbors(edge_ids, positions, ids)
     else:
-        ids[: len(positions)] = positions
+        for e in range(len(positions)):
+            ids[e] = positions[e]
 
 
 @kernel
@@ -206,7 +208,7 @@ def sample_trees(
     return DONE, np.int64(0)
 
 
-@kernel
+@allocating_kernel
 def put_trees(num_nodes, group, drawn, ends, edge_ends, nodes, trees, src, dst, ids):
     """Write what ``sample_trees`` drew hop by hop, over all groups; the last five are the result.
 

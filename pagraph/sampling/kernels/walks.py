@@ -24,7 +24,7 @@ Arguments that kernels share are tuples:
 
 import numpy as np
 
-from ..._jit import kernel, prefetch
+from ..._jit import allocating_kernel, kernel, prefetch
 from ...graph._csc import check_id
 from .hop import _A, _B, draw_below, is_among, mix
 from .weighted import SHIFT, draw_edge, draw_unit, groups
@@ -42,7 +42,7 @@ _COUNT = 56  # bits of a rank below the count: vertices are below 2**56
 _VERTEX = (1 << _COUNT) - 1
 
 
-@kernel
+@allocating_kernel
 def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, taken):
     """Take the steps ``first`` to ``stop - 1`` of all walks along one edge type.
 
@@ -103,7 +103,8 @@ def walk(edges, rows, weights, chances, ends, keys, stay, first, stop, traces, t
             if bad >= 0:
                 return BAD_SOURCE, np.int64(edges[1][bad])
             if len(taken) > 0:
-                taken[low : low + len(part), t] = group[2][: len(part)]
+                for i in range(len(part)):
+                    taken[low + i, t] = group[2][i]
     return SOUND, np.int64(0)
 
 
@@ -330,7 +331,7 @@ def _weigh_all(edges, rows, weights, chances, before, group, i, j):
     return pick
 
 
-@kernel
+@allocating_kernel
 def most_visited(traces, per_start, every, most, sources, starts, counts):
     """The vertices that the walks of each start came to most often, the most frequent first, then
     the largest id.
@@ -388,7 +389,7 @@ def most_visited(traces, per_start, every, most, sources, starts, counts):
     return begin
 
 
-@kernel
+@allocating_kernel
 def _most_of_few(traces, per_start, every, most, sources, starts, counts):
     """:func:`most_visited` of up to ``FEW`` visits a start: each is compared with all, without a
     branch to guess wrong.
@@ -407,7 +408,8 @@ def _most_of_few(traces, per_start, every, most, sources, starts, counts):
                 n += traces[i, t] >= 0  # it stays -1 after a walk's end
         padded = (n + _LANES - 1) & ~(_LANES - 1)
         visited[n:padded] = -1
-        ranks[:padded] = visited[:padded]
+        for lane in range(padded):
+            ranks[lane] = visited[lane]
         for j in range(n):
             for k in range(0, padded, _LANES):
                 for lane in range(k, k + _LANES):

@@ -13,7 +13,7 @@ time and depth of the queue. Structures are those of ``linux/aio_abi.h``, as arr
 import numpy as np
 from numba import types
 
-from ..._jit import add_atomic, int32_at, kernel
+from ..._jit import add_atomic, allocating_kernel, int32_at, kernel
 
 _ARGUMENTS = (
     types.intp,
@@ -254,7 +254,7 @@ def finish(rows, places, edges, request, job, slot, result, state):
         deliver(rows, places, first, behind, job, slot, low)
 
 
-@kernel
+@allocating_kernel
 def read_by_aio(
     rows,
     places,

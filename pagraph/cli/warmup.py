@@ -1,0 +1,44 @@
+"""``pagraph warmup``: compile the kernels of the loaders ahead."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ..warmup import FACES
+from .terminal import progress_bar
+
+
+@click.command(name="warmup")
+@click.argument("faces", nargs=-1, type=click.Choice(list(FACES)))
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Number of processes.  [default: the cores that this process may use]",
+)
+def command(faces: tuple[str, ...], jobs: int | None) -> None:
+    """Compile the kernels that loaders need, so that no first batch waits for them.
+
+    FACES are core (pagraph.Loader), dgl and pyg. Default: all whose packages are installed.
+
+    Every kind of loader reads a few batches of a tiny graph. Kernels are kept in a private folder
+    of this user, below NUMBA_CACHE_DIR, XDG_CACHE_HOME or ~/.cache: run this when a container image
+    is built, or in a CI job whose cache keeps that folder.
+    """
+    from .._jit import cache_state
+    from ..warmup import kinds_of, warm_up
+
+    kinds = kinds_of(faces or None)
+    begin = time.perf_counter()
+    with progress_bar("compiling kernels") as progress:
+        warm_up(faces or None, jobs=jobs, progress=progress)
+    seconds = time.perf_counter() - begin
+    folder, kept, compiled = cache_state()
+    click.echo(f"{len(kinds)} kinds of loaders, {compiled} kernels, {seconds:.0f} s: {folder}")
+    if not kept:
+        raise click.ClickException(
+            "the kernels are not kept: there is no folder that only you may write to; set "
+            "XDG_CACHE_HOME to one"
+        )
