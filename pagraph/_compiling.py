@@ -66,8 +66,8 @@ def compiled_within(begin: int, end: int) -> set[tuple[int, int]]:
 
 def compiled_seconds(begin: float, end: float) -> float:
     """Seconds between two times, of ``time.perf_counter``, in which kernels were compiled."""
-    first = int(begin * 1e9)
-    last = int(end * 1e9)
+    first = round(begin * 1e9)
+    last = round(end * 1e9)
     within = compiled_within(first, last)
     return sum(min(high, last) - max(low, first) for low, high in within) * 1e-9
 

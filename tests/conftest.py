@@ -36,6 +36,9 @@ if not torch.cuda.is_available():
 if "mix_stderr" in inspect.signature(CliRunner).parameters:
     CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)
 
+# On a fresh machine any test may be the first to compile; what stderr holds is tested elsewhere.
+os.environ.setdefault("PAGRAPH_QUIET", "1")
+
 pytest.register_assert_rewrite("timelines")
 NO_DGL = (
     "pagraph.dgl needs DGL, which is not installed"

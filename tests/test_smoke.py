@@ -142,5 +142,8 @@ class TestVerbs:
             pytest.skip("needs DGL")
         assert "test accuracy" in run("train", folder / "blocks", "--epochs", 1, "--hidden", 8)
 
+    def test_warmup(self):
+        assert "kinds of loaders" in run("warmup", "core", "--jobs", 1)
+
     def test_none_is_missing(self):
         assert {f"test_{verb}" for verb in VERBS} <= set(vars(TestVerbs))

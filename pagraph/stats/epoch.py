@@ -10,11 +10,11 @@ from .reads import RATE_NAMES, CacheStats, FieldStats, field_table, rate_cells
 
 STAGES = ("filling", "sampling", "window", "fetching", "building", "waiting", "compiling")
 """Where time goes: filling caches, drawing neighbours, reading the rows of several batches from
-files, gathering rows, building the face's objects, the reader waiting, kernels being compiled, which
-happens once on a machine and is in none of the others.
+files, gathering rows, building the face's objects, the reader waiting, compiling kernels. That
+happens once on a machine, and is in none of the others.
 
-All but the last two are summed over threads; ``waiting`` is the reader's own time, whatever it waited
-for."""
+All but the last two are summed over threads; ``waiting`` is the reader's own time, whatever it
+waited for."""
 
 
 @dataclass(frozen=True)

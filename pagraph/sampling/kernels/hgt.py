@@ -287,8 +287,8 @@ def draw(
         width: Bytes of an id of the result.
         bits: The bits of the hash tables; kept from batch to batch.
         local: The place in the batch of each vertex seen, -1 for one that is not in it.
-        keys, chosen, in_order, rows, picks, sources: Scratch: the draws of one type; shape ``(3, n)`` of starts,
-            degrees and offsets of a frontier; a set of picks; the source vertices of one hop.
+        keys, chosen, in_order, rows, picks, sources: Scratch: the draws of one type; shape
+            ``(3, n)`` of starts, degrees and offsets of a frontier; a set of picks; the source vertices of one hop.
         tables: Shape ``(num_node_types, 2**n)``: a hash table for what was seen of each type.
         positions, places: Scratch of a hop; in the end the positions in the graph, and the sources'
             places in the batch, of the edges of all types.
