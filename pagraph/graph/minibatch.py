@@ -11,6 +11,7 @@ from torch import Tensor
 from .._late import call_late
 from ..system.checks import as_integer
 from .csc import check_range
+from .fields import Named
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -73,7 +74,9 @@ def _moved(value: Any, device: torch.device) -> Any:
         # is waited for: the next line may read the values.
         return value.to(device, non_blocking=device.type != "cpu")
     if isinstance(value, dict):
-        return {key: _moved(part, device) for key, part in value.items()}
+        # Rows by name stay such: a plain dictionary's KeyError would not say which there are.
+        kind = Named if isinstance(value, Named) else dict
+        return kind((key, _moved(part, device)) for key, part in value.items())
     if isinstance(value, list):
         return [_moved(part, device) for part in value]
     if is_dataclass(value):
@@ -242,8 +245,8 @@ class MiniBatch(BatchPart):
 
     output_nodes: Tensor
     blocks: list[Block]
-    features: dict[str, Tensor] = field(default_factory=dict)
-    labels: dict[str, Tensor] = field(default_factory=dict)
+    features: dict[str, Tensor] = field(default_factory=Named)
+    labels: dict[str, Tensor] = field(default_factory=Named)
     links: Links | None = None
 
     @property
@@ -350,8 +353,8 @@ class HeteroMiniBatch(BatchPart):
     output_nodes: dict[str, Tensor]
     blocks: list[HeteroBlock]
     input_nodes: dict[str, Tensor]
-    features: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    labels: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    features: dict[str, dict[str, Tensor]] = field(default_factory=Named)
+    labels: dict[str, dict[str, Tensor]] = field(default_factory=Named)
     links: dict[EdgeType, Links] | None = None
 
     @property
