@@ -5,7 +5,7 @@ At run time each name here is DGL's own class.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from torch import Tensor
@@ -18,19 +18,28 @@ from dgl.dataloading import EdgePredictionSampler  # noqa: E402
 from dgl.heterograph import DGLBlock  # noqa: E402
 
 if TYPE_CHECKING:
-    Columns: TypeAlias = MutableMapping[str, Tensor]
+
+    class Column(Tensor):
+        """Rows of a column: a tensor; of a graph with several types a dictionary of them, of which
+        ``column[type]`` is one."""
+
+        def __getitem__(self, rows: Any, /) -> Tensor: ...
+
+    class Columns(MutableMapping[str, Tensor]):
+        """Columns by name."""
+
+        def __getitem__(self, name: str, /) -> Column: ...
+        def __setitem__(self, name: str, rows: Tensor | Mapping[Any, Tensor], /) -> None: ...
 
     # Declared as attributes, which they are to whoever reads them; DGL has properties there.
     class NodeGraph(DGLGraph):
-        """A ``dgl.DGLGraph``: its columns are tensors, for a graph with one vertex type and one
-        edge type."""
+        """A ``dgl.DGLGraph`` with its columns."""
 
         ndata: Columns
         edata: Columns
 
     class Block(DGLBlock):
-        """A block (message flow graph) of a batch; columns of a graph with one vertex type and one
-        edge type are tensors."""
+        """A block (message flow graph) of a batch, with its columns."""
 
         srcdata: Columns
         dstdata: Columns

@@ -38,7 +38,9 @@ from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    D = TypeVar("D", Data, HeteroData, default=Data)
+    from .typing import GraphData
+
+    D = TypeVar("D", GraphData, Data, HeteroData, default=GraphData)
 
 _log = logging.getLogger(__name__)
 

@@ -22,11 +22,19 @@ Stores: TypeAlias = tuple[FeatureStore, GraphStore]
 
 if TYPE_CHECKING:
     # Attributes, as whoever reads them sees them; PyG has properties, and looks others up.
-    class _Batch(Data):
+    class GraphData(Data):
+        """A ``Data`` with the attributes that a graph for training has."""
+
         x: Tensor
         y: Tensor
         edge_index: Tensor
         edge_attr: Tensor
+        edge_weight: Tensor
+        train_mask: Tensor
+        val_mask: Tensor
+        test_mask: Tensor
+
+    class _Batch(GraphData):
         batch: Tensor
         """Number of the tree that a vertex is in, of disjoint subgraphs."""
 
@@ -102,9 +110,9 @@ if TYPE_CHECKING:
         def __getitem__(self, kind: object, /) -> NodeRows | EdgeRows: ...
 
 else:
-    NodeBatch = LinkBatch = SubgraphBatch = Data
+    GraphData = NodeBatch = LinkBatch = SubgraphBatch = Data
     HeteroBatch = HeteroData
 
-__all__ = ["HeteroBatch", "LinkBatch", "NodeBatch", "Stores", "SubgraphBatch"]
+__all__ = ["GraphData", "HeteroBatch", "LinkBatch", "NodeBatch", "Stores", "SubgraphBatch"]
 
 __dir__ = __all__.copy
