@@ -8,7 +8,7 @@ those of the loaders for PyG and DGL stand in ``pagraph.pyg.typing`` and ``pagra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 import torch
@@ -56,6 +56,84 @@ Values = Tensor | NDArray[np.generic] | Sequence[float]
 
 FieldNames = Sequence[str] | Mapping[str, Sequence[str]]
 """Names of fields; by vertex type where there are several."""
+
+
+# Objects of other libraries by what is read of them: the libraries need not be there.
+
+
+class DGLGraph(Protocol):
+    """A ``dgl.DGLGraph``."""
+
+    @property
+    def canonical_etypes(self) -> Any:
+        """The edge types."""
+
+    @property
+    def ntypes(self) -> Any:
+        """The vertex types."""
+
+    @property
+    def is_block(self) -> Any:
+        """Whether it is a block."""
+
+    @property
+    def device(self) -> Any:
+        """Where it is."""
+
+    @property
+    def nodes(self) -> Any:
+        """The vertices."""
+
+    @property
+    def edges(self) -> Any:
+        """The edges."""
+
+    def num_nodes(self, ntype: Any = None, /) -> Any:
+        """Number of vertices."""
+
+
+class PyGData(Protocol):
+    """PyG's ``Data`` or ``HeteroData``."""
+
+    @property
+    def node_stores(self) -> list[Any]:
+        """The attributes of each vertex type."""
+
+    @property
+    def edge_stores(self) -> list[Any]:
+        """The attributes of each edge type."""
+
+
+class PyGDataset(Protocol):
+    """PyG's ``Dataset``."""
+
+    def get(self, idx: int, /) -> Any:
+        """The graph at a place."""
+
+    def len(self) -> int:
+        """Number of graphs."""
+
+
+class NetworkxGraph(Protocol):
+    """A graph of networkx."""
+
+    def is_directed(self) -> bool:
+        """Whether edges have a direction."""
+
+    @property
+    def nodes(self) -> Any:
+        """The vertices."""
+
+    @property
+    def edges(self) -> Any:
+        """The edges."""
+
+
+class SparseMatrix(Protocol):
+    """A sparse matrix of scipy."""
+
+    def tocoo(self, copy: bool = False) -> Any:
+        """The matrix as coordinates."""
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -115,6 +193,7 @@ __all__ = [
     "CacheOptions",
     "CachePolicy",
     "CacheSize",
+    "DGLGraph",
     "DeviceLike",
     "EdgeType",
     "FieldNames",
@@ -122,12 +201,16 @@ __all__ = [
     "Ids",
     "LoaderOptions",
     "MemorySize",
+    "NetworkxGraph",
     "Pairs",
     "Policy",
+    "PyGData",
+    "PyGDataset",
     "PyGOptions",
     "Ranked",
     "Ranking",
     "Seeds",
+    "SparseMatrix",
     "TorchOptions",
     "TypedSeeds",
     "Values",

@@ -71,10 +71,12 @@ class Engine(Generic[T]):
         memory: Budget | None = None,
     ) -> None:
         warn_of_no_batches(workload.order)
-        self.accelerator = accelerator or (None if device is None else accelerator_for(device))
-        self.pools = BufferPools(options.max_batches)
+        self.accelerator: Accelerator | None = accelerator or (
+            None if device is None else accelerator_for(device)
+        )
+        self.pools: BufferPools = BufferPools(options.max_batches)
         ranker = Ranker(workload, policy)
-        self.fields = FieldSet(
+        self.fields: FieldSet = FieldSet(
             {},
             device=device or torch.device("cpu"),
             budget=budget,
@@ -90,7 +92,7 @@ class Engine(Generic[T]):
             transfer=transfer,
         )
         fields = self.fields
-        self.stats = LoaderStats(lambda: fields.counters, self.accelerator)
+        self.stats: LoaderStats = LoaderStats(lambda: fields.counters, self.accelerator)
         self.epochs: Epochs[T] = Epochs(workload.order, options=options, stats=self.stats)
         self.fields.observe(self.epochs.tracing)
         self._planner = Planner(ranker, fields, cache=budget, memory=memory)

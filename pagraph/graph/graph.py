@@ -20,13 +20,16 @@ from .csc import CSC, id_dtype
 from .fields import Fields, unknown_name
 
 if TYPE_CHECKING:
-    # Names for editors: whoever passes one has the library, and nothing is imported for it.
-    from dgl import DGLGraph
-    from networkx import Graph as NetworkxGraph
-    from scipy.sparse import sparray, spmatrix
-    from torch_geometric.data import Data, HeteroData, InMemoryDataset
-
-    from ..typing import FieldValue, Ids, Values
+    from ..typing import (
+        DGLGraph,
+        FieldValue,
+        Ids,
+        NetworkxGraph,
+        PyGData,
+        PyGDataset,
+        SparseMatrix,
+        Values,
+    )
 
     Named = Mapping[str, FieldValue | Values]
 
@@ -134,7 +137,7 @@ class Graph:
     @classmethod
     def from_scipy(
         cls,
-        matrix: sparray | spmatrix,
+        matrix: SparseMatrix,
         *,
         ndata: Named | None = None,
         weight: str | None = None,
@@ -215,7 +218,7 @@ class Graph:
         return converted
 
     @classmethod
-    def from_pyg(cls, data: Data | HeteroData | InMemoryDataset) -> Graph:
+    def from_pyg(cls, data: PyGData | PyGDataset) -> Graph:
         """Build from PyG's ``Data`` or ``HeteroData``, or a dataset with one graph; needs PyG.
 
         Fields are shared, ids are narrowed to int32 where they fit. Dense tensors and arrays of

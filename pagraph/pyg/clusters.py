@@ -91,7 +91,7 @@ class ClusterData(_pyg.ClusterData):
             raise ValueError("data must have an edge_index, got None")
         if sparse_format not in _FORMATS:
             raise ValueError(f"sparse_format must be one of {_FORMATS}, got {sparse_format!r}")
-        self.num_parts = as_integer("num_parts", num_parts, least=1)
+        self.num_parts: int = as_integer("num_parts", num_parts, least=1)
         if num_parts > int(data.num_nodes or 0):
             raise ValueError(
                 f"num_parts must be at most the number of vertices {data.num_nodes}, got "

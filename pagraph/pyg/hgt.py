@@ -64,8 +64,8 @@ class HGTSampler(KeyedSampler):
             )
         self.graph = core_graph(data)
         self.node_types, self.edge_types = data.metadata()
-        self.num_samples = _by_type(num_samples, self.graph.node_types)
-        self.num_hops = max(map(len, self.num_samples.values()), default=0)
+        self.num_samples: dict[str, list[int]] = _by_type(num_samples, self.graph.node_types)
+        self.num_hops: int = max(map(len, self.num_samples.values()), default=0)
         self.core = CoreSampler(
             [
                 {t: numbers[hop] for t, numbers in self.num_samples.items()}

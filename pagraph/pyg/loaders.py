@@ -368,7 +368,7 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         else:
             check_links(inputs, None)
         self.edge_label_index = edge_label_index
-        self.input_id = kwargs.get("input_id")
+        self.input_id: Tensor | None = kwargs.get("input_id")
         self._begin(given, _pyg.LinkLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:

@@ -347,7 +347,9 @@ class Pipelined(LoaderControls, Generic[D]):
             yield
             return
         cores = self._cores(loader_cores)
-        self.loader_cores = list(loader_cores) if loader_cores else [core for (core,) in cores]
+        self.loader_cores: list[int | Sequence[int]] | list[int] = (
+            list(loader_cores) if loader_cores else [core for (core,) in cores]
+        )
         logger.debug("%d loader threads on cores %s", self.num_workers, cores)
         # 0 is the calling thread.
         with starting_workers(self, lambda worker: os.sched_setaffinity(0, cores[worker])):

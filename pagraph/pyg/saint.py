@@ -102,9 +102,9 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
         kwargs.pop("dataset", None)
         kwargs.pop("collate_fn", None)
         _check(data)
-        self.num_steps = as_integer("num_steps", num_steps, least=1)
+        self.num_steps: int = as_integer("num_steps", num_steps, least=1)
         self._batch_size = as_integer("batch_size", batch_size, least=1)
-        self.sample_coverage = as_integer("sample_coverage", sample_coverage, least=0)
+        self.sample_coverage: int = as_integer("sample_coverage", sample_coverage, least=0)
         self.save_dir = save_dir
         self.log = log
         graph = core_graph(data)
@@ -305,7 +305,7 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler, _pyg.GraphSAINTRandomWalkSa
         log: bool = True,
         **kwargs: Unpack[CacheOptions],
     ) -> None:
-        self.walk_length = as_integer("walk_length", walk_length, least=1)
+        self.walk_length: int = as_integer("walk_length", walk_length, least=1)
         super().__init__(data, batch_size, num_steps, sample_coverage, save_dir, log, **kwargs)
 
     def _core(self) -> SaintSampler:

@@ -254,7 +254,7 @@ class NeighborSampler(KeyedSampler):
         if weight_attr is not None:
             self.graph = weights.with_graph(self.graph, weight_attr)
         self.num_neighbors = num_neighbors
-        self.times_are_floats = False
+        self.times_are_floats: bool = False
         if time_attr is not None:
             dtypes = check_time_fields(
                 self.graph, time_attr, own_fields(self.graph), self.core.time_window

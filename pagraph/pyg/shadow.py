@@ -82,7 +82,7 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
             raise TypeError(f"data must be a Data, got {type(data).__name__}")
         fanout = as_integer("num_neighbors", num_neighbors, least=0)
         graph = core_graph(data)
-        self.is_sparse_tensor = data.edge_index is None and "adj_t" in data
+        self.is_sparse_tensor: bool = data.edge_index is None and "adj_t" in data
         self.node_idx, _ = vertex_ids("node_idx", node_idx, graph.num_nodes_of(NODE_TYPE))
         self.depth = depth
         self.num_neighbors = num_neighbors
