@@ -23,6 +23,8 @@ FieldValue = Tensor | IndexedRows | NarrowRows
 
 
 V = TypeVar("V")
+# Of hundreds of fields a repr names the first ones.
+_LONGEST_FIELDS = 300
 
 
 def nearest(name: object, names: Iterable[object]) -> str:
@@ -39,6 +41,19 @@ def unknown_name(name: object, names: Iterable[object], what: str) -> KeyError:
     return KeyError(
         f"{what} must be one of {shortened(have)}, got {shortened(repr(name))}{nearest(name, have)}"
     )
+
+
+def rows_text(fields: Mapping[str, Any]) -> str:
+    """Fields in a few words: their names, dtypes and shapes.
+
+    >>> rows_text({"feat": torch.zeros(3, 4), "label": torch.zeros(3, dtype=torch.int64)})
+    'feat: float32 [3, 4], label: int64 [3]'
+    """
+    parts = []
+    for name, rows in fields.items():
+        dtype = str(rows.dtype).removeprefix("torch.")
+        parts.append(f"{name}: {dtype} {list(rows.shape)}")
+    return shortened(", ".join(parts), _LONGEST_FIELDS)
 
 
 class Named(dict[str, V]):
@@ -113,6 +128,10 @@ class Fields(Named[Any]):
     def __ior__(self, fields: Any) -> Fields:  # type: ignore[override,misc]
         self.update(fields)
         return self
+
+    def __repr__(self) -> str:
+        # dict's own would print millions of values, and read those on disk.
+        return f"Fields({rows_text(self)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # dict's own would fill an object that __init__ has not told its number of rows.

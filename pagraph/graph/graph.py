@@ -17,7 +17,7 @@ from ..system.checks import as_integer
 from ..system.units import shortened
 from .conversion import dgl_csc, library_of, networkx_edges, number_attributes, way_of
 from .csc import CSC, id_dtype
-from .fields import Fields, unknown_name
+from .fields import Fields, rows_text, unknown_name
 
 if TYPE_CHECKING:
     from ..typing import (
@@ -493,12 +493,29 @@ class Graph:
         dtype = next(
             (str(csc.indices.dtype).removeprefix("torch.") for csc in self._csc.values()), "int32"
         )
-        if self.is_homogeneous:
-            return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, ids={dtype})"
-        edges = {"/".join(t): c.num_edges for t, c in self._csc.items()}
-        nodes = shortened(self._num_nodes, _LONGEST_REPR)
-        edges_text = shortened(edges, _LONGEST_REPR)
-        return f"Graph(num_nodes={nodes}, num_edges={edges_text}, ids={dtype})"
+        nodes = f"{self.num_nodes}"
+        edges = f"{self.num_edges}"
+        if not self.is_homogeneous:
+            nodes = shortened(self._num_nodes, _LONGEST_REPR)
+            by_type = {"/".join(t): c.num_edges for t, c in self._csc.items()}
+            edges = shortened(by_type, _LONGEST_REPR)
+        text = f"num_nodes={nodes}, num_edges={edges}, ids={dtype}"
+        for name, of_types in (("ndata", self._ndata), ("edata", self._edata)):
+            text += self._fields_text(name, of_types)
+        return f"Graph({text})"
+
+    @staticmethod
+    def _fields_text(name: str, of_types: Mapping[Any, Fields]) -> str:
+        """The fields in a repr: those of one type alone, else by type; "" where there are none."""
+        if len(of_types) == 1:
+            (fields,) = of_types.values()
+            return f", {name}={{{rows_text(fields)}}}" if fields else ""
+        parts = [
+            f"{'/'.join(t) if isinstance(t, tuple) else t}: {{{rows_text(fields)}}}"
+            for t, fields in of_types.items()
+            if fields
+        ]
+        return f", {name}={{{shortened(', '.join(parts), _LONGEST_REPR)}}}" if parts else ""
 
     def __iter__(self) -> Iterator[EdgeType]:
         raise TypeError("a Graph is not iterable; use graph.edge_types")

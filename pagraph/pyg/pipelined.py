@@ -207,6 +207,10 @@ class Pipelined(LoaderControls, Generic[D]):
         transform_sampler_output = Viewed()
         custom_cls = Viewed()
 
+    def __str__(self) -> str:
+        # PyG's, which scripts compare and log; repr() says more.
+        return f"{type(self).__name__}()"
+
     def _begin(self, arguments: Mapping[str, Any], filter_fn: Any) -> None:
         """Make the engine, of PyG's arguments as they were checked and of ours among those
         given."""
