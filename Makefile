@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 READY := $(VENV)/.pagraph-installed
 DEMO := .demo/sbm
-PICTURES := docs/pictures/hit-rates.svg docs/pictures/parts.svg
+PICTURES := docs/pictures/batch-way.svg docs/pictures/hit-rates.svg docs/pictures/parts.svg
 PIP := $(BIN)/python -m pip install -qq
 
 # libgomp's waiting threads spin by default, which starves the loader's own threads on few cores.
@@ -120,6 +120,9 @@ docs: $(READY) $(PICTURES)
 	$(BIN)/mkdocs build --strict
 
 # Delete a picture to have it drawn again.
+docs/pictures/batch-way.svg: | $(READY)
+	$(BIN)/python docs/pictures/batch_way.py $@
+
 docs/pictures/hit-rates.svg: | $(READY)
 	rm -rf .demo/rmat
 	$(BIN)/pagraph generate rmat .demo/rmat --scale 16 --features 64 --classes 8
