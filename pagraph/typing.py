@@ -8,7 +8,7 @@ those of the loaders for PyG and DGL stand in ``pagraph.pyg.typing`` and ``pagra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -17,6 +17,15 @@ from torch import Tensor
 
 from .accelerator import Accelerator
 from .graph.fields import FieldValue
+from .graph.given import (
+    DGLGraph,
+    Ids,
+    NetworkxGraph,
+    PyGData,
+    PyGDataset,
+    SparseMatrix,
+    Values,
+)
 from .graph.graph import EdgeType
 from .ranking.policy import Policy, Ranked, Ranking
 
@@ -38,9 +47,6 @@ CachePolicy = str | Policy
 DeviceLike = str | torch.device | Accelerator
 """A device: ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or torch's own."""
 
-Ids = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[bool]
-"""Ids of vertices or edges, or a mask of all of them."""
-
 Pairs = Tensor | NDArray[np.generic] | Sequence[Sequence[int]]
 """A source and a destination each, shape ``(n, 2)``."""
 
@@ -51,89 +57,8 @@ Seeds = Ids | Pairs | TypedSeeds
 """What batches are made of: ids of vertices or edges, a mask, or pairs; by type where there are
 several."""
 
-Values = Tensor | NDArray[np.generic] | Sequence[float]
-"""Numbers that become a tensor: a tensor, an array, or a list."""
-
 FieldNames = Sequence[str] | Mapping[str, Sequence[str]]
 """Names of fields; by vertex type where there are several."""
-
-
-# Objects of other libraries by what is read of them: the libraries need not be there.
-
-
-class DGLGraph(Protocol):
-    """A ``dgl.DGLGraph``."""
-
-    @property
-    def canonical_etypes(self) -> Any:
-        """The edge types."""
-
-    @property
-    def ntypes(self) -> Any:
-        """The vertex types."""
-
-    @property
-    def is_block(self) -> Any:
-        """Whether it is a block."""
-
-    @property
-    def device(self) -> Any:
-        """Where it is."""
-
-    @property
-    def nodes(self) -> Any:
-        """The vertices."""
-
-    @property
-    def edges(self) -> Any:
-        """The edges."""
-
-    def num_nodes(self, ntype: Any = None, /) -> Any:
-        """Number of vertices."""
-
-
-class PyGData(Protocol):
-    """PyG's ``Data`` or ``HeteroData``."""
-
-    @property
-    def node_stores(self) -> list[Any]:
-        """The attributes of each vertex type."""
-
-    @property
-    def edge_stores(self) -> list[Any]:
-        """The attributes of each edge type."""
-
-
-class PyGDataset(Protocol):
-    """PyG's ``Dataset``."""
-
-    def get(self, idx: int, /) -> Any:
-        """The graph at a place."""
-
-    def len(self) -> int:
-        """Number of graphs."""
-
-
-class NetworkxGraph(Protocol):
-    """A graph of networkx."""
-
-    def is_directed(self) -> bool:
-        """Whether edges have a direction."""
-
-    @property
-    def nodes(self) -> Any:
-        """The vertices."""
-
-    @property
-    def edges(self) -> Any:
-        """The edges."""
-
-
-class SparseMatrix(Protocol):
-    """A sparse matrix of scipy."""
-
-    def tocoo(self, copy: bool = False) -> Any:
-        """The matrix as coordinates."""
 
 
 class WorkerOptions(TypedDict, total=False):

@@ -20,9 +20,9 @@ from .csc import CSC, id_dtype
 from .fields import Fields, rows_text, unknown_name
 
 if TYPE_CHECKING:
-    from ..typing import (
+    from .fields import FieldValue
+    from .given import (
         DGLGraph,
-        FieldValue,
         Ids,
         NetworkxGraph,
         PyGData,
