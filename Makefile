@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 READY := $(VENV)/.pagraph-installed
 DEMO := .demo/sbm
-PICTURES := docs/pictures/hit-rates.svg docs/pictures/parts.svg
+PICTURES := docs/pictures/batch-way.svg docs/pictures/hit-rates.svg docs/pictures/parts.svg
 PIP := $(BIN)/python -m pip install -qq
 
 # libgomp's waiting threads spin by default, which starves the loader's own threads on few cores.
@@ -24,7 +24,7 @@ export OMP_WAIT_POLICY ?= passive
 # Neighbouring tests share fixtures and compiled kernels: each process gets whole stretches, and takes over what is left.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: venv demo test quick test-wheel matrix bench large chaos gpu lint docs clean
+.PHONY: venv demo test quick test-wheel matrix bench large chaos gpu lint docs release clean
 
 venv: $(READY)
 
@@ -120,6 +120,9 @@ docs: $(READY) $(PICTURES)
 	$(BIN)/mkdocs build --strict
 
 # Delete a picture to have it drawn again.
+docs/pictures/batch-way.svg: | $(READY)
+	$(BIN)/python docs/pictures/batch_way.py $@
+
 docs/pictures/hit-rates.svg: | $(READY)
 	rm -rf .demo/rmat
 	$(BIN)/pagraph generate rmat .demo/rmat --scale 16 --features 64 --classes 8
@@ -129,6 +132,20 @@ docs/pictures/parts.svg: | $(READY)
 	rm -rf .demo/groups .demo/parts
 	$(BIN)/pagraph generate sbm .demo/groups --nodes 20000 --classes 40 --homophily 0.999 --exponent 3
 	$(BIN)/pagraph partition .demo/groups .demo/parts -k 4 --hops 2 --plot $@
+
+# What a release consists of, built and tested, in dist/: sdist, wheel and the release's text. Uploads nothing; see
+# RELEASING.md. The wheel's tests take environments of their own: gigabytes.
+#
+#   make release RELEASE_TESTS=wheel_newest      without the lowest dependencies
+#   make release RELEASE_SECTION=Unreleased      a rehearsal, before the changelog has a section of the version
+release: RELEASE_TESTS ?= wheel_newest wheel_lowest
+release: $(READY)
+	@mkdir -p dist
+	$(BIN)/python .ci/release-notes $(RELEASE_SECTION) > dist/notes.tmp || { rm dist/notes.tmp; exit 1; }
+	rm -rf build dist/*.whl dist/*.tar.gz && mv dist/notes.tmp dist/RELEASE_NOTES.md
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	$(if $(strip $(RELEASE_TESTS)),$(BIN)/nox -s $(RELEASE_TESTS))
 
 clean:
 	rm -rf build dist site .demo .chaos

@@ -7,6 +7,7 @@ interpreter or a build of torch, is skipped with the reason. Arguments for pytes
 """
 
 import re
+from pathlib import Path
 
 import nox
 
@@ -64,6 +65,38 @@ def other_torch(session, torch, numpy):
     run_tests(session, numpy)
 
 
+@nox.session(python="3.11", default=False)
+def wheel_newest(session):
+    """The wheel in dist/ with the newest dependencies; part of ``make release``."""
+    install_torch(session, TORCH)
+    test_wheel(session)
+
+
+@nox.session(python="3.11", default=False)
+def wheel_lowest(session):
+    """The wheel in dist/ with the lowest dependencies; part of ``make release``."""
+    pins = lowest_versions()
+    install_torch(session, pins.pop("torch"))
+    test_wheel(session, *(f"{name}=={version}" for name, version in pins.items()))
+
+
+def test_wheel(session, *pins):
+    """Install the wheel of dist/ as a user does, so that pip resolves what it declares, and run the
+    tests marked ``wheel`` away from the checkout."""
+    (wheel,) = Path("dist").glob("*.whl")
+    session.install(kept_torch(session), *pins, *tools(), f"{wheel}[{EXTRAS}]")
+    session.run("python", "-m", "pip", "check", success_codes=[0, 1])
+    python = str(Path(session.bin, "python"))
+    env = {"OMP_WAIT_POLICY": "passive", "PAGRAPH_DIST": str(Path("dist").resolve())}
+    session.run(".ci/test-wheel", python, *session.posargs, external=True, env=env)
+
+
+def kept_torch(session):
+    """The requirement that leaves the torch of a session as it is."""
+    version = "from importlib.metadata import version; print(version('torch'))"
+    return f"torch=={session.run('python', '-c', version, silent=True).strip()}"
+
+
 def lowest_versions():
     """The lower bounds in pyproject.toml, by package."""
     extras = PROJECT["optional-dependencies"]
@@ -109,9 +142,7 @@ def install_torch(session, version, *, cpu_only=False):
 def run_tests(session, *pins):
     """Install the checkout with its extras, at the pinned versions, and run the tests; torch stays
     as it is."""
-    version = "from importlib.metadata import version; print(version('torch'))"
-    torch = session.run("python", "-c", version, silent=True).strip()
-    session.install(f"torch=={torch}", *pins, *tools(), "--editable", f".[{EXTRAS}]")
+    session.install(kept_torch(session), *pins, *tools(), "--editable", f".[{EXTRAS}]")
     session.run("python", "-m", "pip", "list")
     session.run(
         "pytest", *(session.posargs or ("-m", "not slow")), env={"OMP_WAIT_POLICY": "passive"}

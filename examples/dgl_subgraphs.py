@@ -31,6 +31,7 @@ from torch import nn
 
 import pagraph.dgl
 from pagraph.datasets import open_graph, sbm
+from pagraph.dgl.typing import NodeGraph
 
 COLUMNS = ["feat", "label", "train_mask"]
 
@@ -38,19 +39,19 @@ COLUMNS = ["feat", "label", "train_mask"]
 class SAGE(nn.Module):
     """Three layers, all on the same vertices."""
 
-    def __init__(self, in_size, hidden_size, out_size):
+    def __init__(self, in_size: int, hidden_size: int, out_size: int):
         super().__init__()
         sizes = [in_size, hidden_size, hidden_size, out_size]
         self.layers = nn.ModuleList([SAGEConv(*pair, "mean") for pair in zip(sizes, sizes[1:])])  # noqa: B905
         self.dropout = nn.Dropout(0.5)
 
-    def forward(self, graph, h):
+    def forward(self, graph: NodeGraph, h: torch.Tensor):
         for layer in self.layers[:-1]:
             h = self.dropout(F.relu(layer(graph, h)))
         return self.layers[-1](graph, h)
 
 
-def subgraphs(graph, nodes, name, options):
+def subgraphs(graph: NodeGraph, nodes: torch.Tensor, name: str, options: argparse.Namespace):
     """The loader, and what a batch says: its subgraph, and which of its vertices to learn from."""
     settings = {"device": options.device, "shuffle": True}
     if name == "shadow":
@@ -70,7 +71,7 @@ def subgraphs(graph, nodes, name, options):
 
 
 @torch.no_grad()
-def evaluate(model, graph, part):
+def evaluate(model: SAGE, graph: NodeGraph, part: str):
     """Share of the vertices of a part whose class is predicted right from the whole graph."""
     model.eval()
     mask = graph.ndata[f"{part}_mask"]
@@ -78,7 +79,7 @@ def evaluate(model, graph, part):
     return float((predicted == graph.ndata["label"])[mask].float().mean())
 
 
-def train(graph, model, options):
+def train(graph: NodeGraph, model: SAGE, options: argparse.Namespace):
     nodes, whole = graph.ndata["train_mask"].nonzero().squeeze(1), graph.to(options.device)
     loader, of_batch = subgraphs(graph, nodes, options.sampler, options)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)

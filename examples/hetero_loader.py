@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from pagraph import Graph, Loader, NeighborSampler
+from pagraph import Graph, HeteroBlock, HeteroMiniBatch, Loader, NeighborSampler
 from pagraph.datasets import citation
 
 FIELDS = {"paper": ["feat"], "author": ["feat"]}
@@ -26,14 +26,14 @@ class RelationalLayer(nn.Module):
     """For each vertex type a matrix for the vertex itself, for each edge type one for the mean of
     the neighbours."""
 
-    def __init__(self, graph, size, out_size):
+    def __init__(self, graph: Graph, size: int, out_size: int):
         super().__init__()
         self.own = nn.ModuleDict({t: nn.Linear(size, out_size) for t in graph.node_types})
         self.neighbours = nn.ModuleDict(
             {"/".join(t): nn.Linear(size, out_size, bias=False) for t in graph.edge_types}
         )
 
-    def forward(self, block, h):
+    def forward(self, block: HeteroBlock, h: dict[str, torch.Tensor]):
         out = {t: self.own[t](h[t][:count]) for t, count in block.num_dst.items()}
         for etype, edges in block.relations.items():
             rows, bounds = (
@@ -50,7 +50,7 @@ class RelationalLayer(nn.Module):
 class Model(nn.Module):
     """Two layers; institutions, which have no features, learn an embedding each."""
 
-    def __init__(self, graph, hidden, out_size):
+    def __init__(self, graph: Graph, hidden: int, out_size: int):
         super().__init__()
         widths = {t: graph.node_fields(t)["feat"].shape[1] for t in FIELDS}
         self.inputs = nn.ModuleDict({t: nn.Linear(width, hidden) for t, width in widths.items()})
@@ -60,7 +60,7 @@ class Model(nn.Module):
         )
         self.dropout = nn.Dropout(0.3)
 
-    def forward(self, batch):
+    def forward(self, batch: HeteroMiniBatch):
         h = {t: layer(batch.features[t]["feat"]) for t, layer in self.inputs.items()}
         h["institution"] = self.embedding(batch.input_nodes["institution"])
         h = {t: self.dropout(rows.relu()) for t, rows in self.layers[0](batch.blocks[0], h).items()}
@@ -68,7 +68,7 @@ class Model(nn.Module):
 
 
 @torch.no_grad()
-def evaluate(model, graph, papers):
+def evaluate(model: Model, graph: Graph, papers: torch.Tensor):
     """Share of papers whose field of study is predicted right from all of their neighbours."""
     model.eval()
     right = 0
@@ -84,7 +84,7 @@ def evaluate(model, graph, papers):
     return right / int(papers.sum())
 
 
-def train(graph, model, options):
+def train(graph: Graph, model: Model, options: argparse.Namespace):
     papers = graph.node_fields("paper")
     more = {"batch_size": options.batch_size, "shuffle": True, "seed": 0}
     loader = Loader(

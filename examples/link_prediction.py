@@ -35,20 +35,21 @@ from dgl.nn import SAGEConv
 from torch import nn
 
 from pagraph.datasets import sbm
+from pagraph.dgl.typing import Block
 
 
 class SAGE(nn.Module):
-    def __init__(self, in_size, hidden_size):
+    def __init__(self, in_size: int, hidden_size: int):
         super().__init__()
         self.layers = nn.ModuleList(
             [SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, hidden_size, "mean")]
         )
 
-    def forward(self, blocks, x):
+    def forward(self, blocks: list[Block], x: torch.Tensor):
         return self.layers[1](blocks[1], F.relu(self.layers[0](blocks[0], x)))
 
 
-def score(graph, embedding):
+def score(graph: dgl.DGLGraph, embedding: torch.Tensor):
     """Dot product of the two ends of every edge of `graph`."""
     with graph.local_scope():
         graph.ndata["h"] = embedding
@@ -56,7 +57,7 @@ def score(graph, embedding):
         return graph.edata["score"].squeeze(1)
 
 
-def split(num_vertices, test_share):
+def split(num_vertices: int, test_share: float):
     """A graph of both directions of most edges of a block-model graph, and the two ends of the
     rest.
 
@@ -75,7 +76,7 @@ def split(num_vertices, test_share):
     return graph, src[test], dst[test]
 
 
-def train(graph, model, device, options):
+def train(graph: dgl.DGLGraph, model: SAGE, device: torch.device, options: argparse.Namespace):
     half = graph.num_edges() // 2
     sampler = as_edge_prediction_sampler(
         NeighborSampler([10, 10], prefetch_node_feats=["feat"]),
@@ -112,7 +113,7 @@ def train(graph, model, device, options):
 
 
 @torch.no_grad()
-def embed(graph, model, device):
+def embed(graph: dgl.DGLGraph, model: SAGE, device: torch.device):
     """The embedding of every vertex, from all of its neighbours."""
     sampler = MultiLayerFullNeighborSampler(2, prefetch_node_feats=["feat"])
     loader = DataLoader(
@@ -122,7 +123,7 @@ def embed(graph, model, device):
     return torch.cat([model(blocks, blocks[0].srcdata["feat"]).cpu() for _, _, blocks in loader])
 
 
-def auc(embedding, src, dst):
+def auc(embedding: torch.Tensor, src: torch.Tensor, dst: torch.Tensor):
     """Share of (held-out edge, random pair) whose edge has the higher score: the area under the ROC
     curve."""
     others = torch.randint(len(embedding), (len(src),), generator=torch.Generator().manual_seed(0))

@@ -27,22 +27,23 @@ from torch import nn
 
 import pagraph.dgl
 from pagraph.datasets import open_graph, sbm
+from pagraph.dgl.typing import Block, NodeGraph
 
 
 class SAGE(nn.Module):
-    def __init__(self, in_size, hidden_size, out_size):
+    def __init__(self, in_size: int, hidden_size: int, out_size: int):
         super().__init__()
         self.layers = nn.ModuleList(
             [SAGEConv(in_size, hidden_size, "mean"), SAGEConv(hidden_size, out_size, "mean")]
         )
         self.dropout = nn.Dropout(0.5)
 
-    def forward(self, blocks, x):
+    def forward(self, blocks: list[Block], x: torch.Tensor):
         h = self.layers[0](blocks[0], x)
         return self.layers[1](blocks[1], self.dropout(F.relu(h)))
 
 
-def evaluate(model, graph, nodes, device):
+def evaluate(model: SAGE, graph: NodeGraph, nodes: torch.Tensor, device: torch.device):
     """Share of `nodes` whose class is predicted right from all of their neighbours."""
     sampler = MultiLayerFullNeighborSampler(
         2, prefetch_node_feats=["feat"], prefetch_labels=["label"]
@@ -57,7 +58,7 @@ def evaluate(model, graph, nodes, device):
     return right / len(nodes)
 
 
-def train(graph, model, device, epochs):
+def train(graph: NodeGraph, model: SAGE, device: torch.device, epochs: int):
     train_nodes = graph.ndata["train_mask"].nonzero().squeeze(1)
     val_nodes = graph.ndata["val_mask"].nonzero().squeeze(1)
     sampler = NeighborSampler([10, 10], prefetch_node_feats=["feat"], prefetch_labels=["label"])

@@ -19,14 +19,16 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, SAGEConv
 
 from pagraph.datasets import citation, open_graph
 from pagraph.pyg import NeighborLoader, to_pyg
+from pagraph.pyg.typing import HeteroBatch
 
 
 class HeteroSAGE(nn.Module):
-    def __init__(self, data, hidden_size, out_size):
+    def __init__(self, data: HeteroData, hidden_size: int, out_size: int):
         super().__init__()
         self.inputs = nn.ModuleDict(
             {
@@ -42,7 +44,7 @@ class HeteroSAGE(nn.Module):
         self.classify = nn.Linear(hidden_size, out_size)
         self.dropout = nn.Dropout(0.3)
 
-    def forward(self, batch):
+    def forward(self, batch: HeteroBatch):
         h = {
             t: layer(batch[t].x if "x" in batch[t] else batch[t].n_id)
             for t, layer in self.inputs.items()
@@ -53,7 +55,7 @@ class HeteroSAGE(nn.Module):
 
 
 @torch.no_grad()
-def evaluate(model, data, mask, device):
+def evaluate(model: HeteroSAGE, data: HeteroData, mask: torch.Tensor, device: torch.device):
     """Share of the papers in `mask` whose field of study is predicted right from all of their
     neighbours."""
     model.eval()
@@ -66,7 +68,7 @@ def evaluate(model, data, mask, device):
     return right / int(mask.sum())
 
 
-def train(data, model, device, options):
+def train(data: HeteroData, model: HeteroSAGE, device: torch.device, options: argparse.Namespace):
     papers = data["paper"]
     loader = NeighborLoader(
         data,
@@ -104,7 +106,7 @@ def main():
     options = parser.parse_args()
     torch.manual_seed(options.seed)
 
-    data = to_pyg(open_graph(options.folder) if options.folder else citation(8000))
+    data: HeteroData = to_pyg(open_graph(options.folder) if options.folder else citation(8000))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = HeteroSAGE(data, options.hidden, int(data["paper"].y.max()) + 1).to(device)
     loader = train(data, model, device, options)

@@ -23,9 +23,10 @@ from torch_geometric.transforms import RandomLinkSplit
 
 from pagraph.datasets import sbm
 from pagraph.pyg import LinkNeighborLoader, NeighborLoader, to_pyg
+from pagraph.pyg.typing import GraphData
 
 
-def split(num_vertices):
+def split(num_vertices: int):
     """The graph to train on, with 30 % of its edges to predict and not to be seen; and one with
     held-out edges."""
     data = to_pyg(sbm(num_vertices, num_features=32, homophily=0.9, num_classes=20))
@@ -40,7 +41,7 @@ def split(num_vertices):
     return train_data, test_data
 
 
-def train(data, model, device, options):
+def train(data: GraphData, model: GraphSAGE, device: torch.device, options: argparse.Namespace):
     loader = LinkNeighborLoader(
         data,
         [10, 10],
@@ -69,7 +70,7 @@ def train(data, model, device, options):
 
 
 @torch.no_grad()
-def embed(data, model, device):
+def embed(data: GraphData, model: GraphSAGE, device: torch.device):
     """The embedding of every vertex, from all of its neighbours."""
     model.eval()
     batches = (batch.to(device) for batch in NeighborLoader(data, [-1, -1], batch_size=1024))
@@ -78,7 +79,7 @@ def embed(data, model, device):
     )
 
 
-def auc(embedding, pairs, is_edge):
+def auc(embedding: torch.Tensor, pairs: torch.Tensor, is_edge: torch.Tensor):
     """Share of (held-out edge, random pair) whose edge has the higher score: the area under the ROC
     curve."""
     scores = (embedding[pairs[0]] * embedding[pairs[1]]).sum(dim=1)

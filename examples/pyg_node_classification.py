@@ -21,9 +21,10 @@ from torch_geometric.nn import GraphSAGE
 
 from pagraph.datasets import open_graph, sbm
 from pagraph.pyg import NeighborLoader, to_pyg
+from pagraph.pyg.typing import GraphData, NodeBatch
 
 
-def predict(model, batch):
+def predict(model: GraphSAGE, batch: NodeBatch):
     """Scores of the seeds, which are a batch's first vertices; each layer leaves out what nothing
     needs any more."""
     hops = {
@@ -34,7 +35,7 @@ def predict(model, batch):
 
 
 @torch.no_grad()
-def evaluate(model, data, mask, device):
+def evaluate(model: GraphSAGE, data: GraphData, mask: torch.Tensor, device: torch.device):
     """Share of the vertices in `mask` whose class is predicted right from all of their
     neighbours."""
     model.eval()
@@ -45,7 +46,7 @@ def evaluate(model, data, mask, device):
     return right / int(mask.sum())
 
 
-def train(data, model, device, epochs):
+def train(data: GraphData, model: GraphSAGE, device: torch.device, epochs: int):
     loader = NeighborLoader(
         data, [10, 10], input_nodes=data.train_mask, batch_size=1024, shuffle=True
     )

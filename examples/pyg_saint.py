@@ -22,17 +22,18 @@ from torch_geometric.utils import degree
 
 from pagraph.datasets import open_graph, sbm
 from pagraph.pyg import GraphSAINTRandomWalkSampler, to_pyg
+from pagraph.pyg.typing import GraphData
 
 
 class Net(torch.nn.Module):
-    def __init__(self, in_size, hidden_size, out_size):
+    def __init__(self, in_size: int, hidden_size: int, out_size: int):
         super().__init__()
         self.convs = torch.nn.ModuleList(
             [GraphConv(in_size, hidden_size), GraphConv(hidden_size, hidden_size)]
         )
         self.out = torch.nn.Linear(2 * hidden_size, out_size)
 
-    def forward(self, x, edge_index, edge_weight):
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, edge_weight: torch.Tensor):
         layers = []
         for conv in self.convs:
             x = F.dropout(F.relu(conv(x, edge_index, edge_weight)), p=0.2, training=self.training)
@@ -40,7 +41,7 @@ class Net(torch.nn.Module):
         return self.out(torch.cat(layers, dim=1))
 
 
-def train(data, model, device, args):
+def train(data: GraphData, model: Net, device: torch.device, args: argparse.Namespace):
     loader = GraphSAINTRandomWalkSampler(
         data,
         batch_size=2000,
@@ -71,7 +72,7 @@ def train(data, model, device, args):
 
 
 @torch.no_grad()
-def evaluate(model, data, mask, device):
+def evaluate(model: Net, data: GraphData, mask: torch.Tensor, device: torch.device):
     """Share of the vertices in `mask` whose class is predicted right, on the whole graph."""
     model.eval()
     scores = model(data.x.to(device), data.edge_index.to(device), data.edge_weight.to(device))

@@ -24,12 +24,13 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import SAGEConv
 
 from pagraph.pyg import NeighborLoader
+from pagraph.pyg.typing import HeteroBatch
 
 SENDS = ("sender", "sends", "account")
 DAYS, PERIOD, TOPICS = 60, 10, 4
 
 
-def generate(num_accounts, messages_a_day=2.0):
+def generate(num_accounts: int, messages_a_day=2.0):
     """Messages with the day on which they came, as an edge attribute; and the topic of each account
     in each period."""
     topics = torch.randint(TOPICS, (num_accounts, DAYS // PERIOD))
@@ -51,7 +52,7 @@ def generate(num_accounts, messages_a_day=2.0):
     return data, topics
 
 
-def questions(topics, first, last, count):
+def questions(topics: torch.Tensor, first: float, last: float, count: int):
     """Accounts, the days on which they are asked about, and their topics then."""
     account, day = torch.randint(len(topics), (count,)), first + torch.rand(count) * (last - first)
     return account, day, topics[account, (day / PERIOD).long()]
@@ -60,17 +61,23 @@ def questions(topics, first, last, count):
 class Model(torch.nn.Module):
     """One layer: the mean of the messages' senders, and a classifier."""
 
-    def __init__(self, hidden):
+    def __init__(self, hidden: int):
         super().__init__()
         self.conv = SAGEConv((16, 1), hidden)
         self.classifier = torch.nn.Linear(hidden, TOPICS)
 
-    def forward(self, batch):
+    def forward(self, batch: HeteroBatch):
         h = self.conv((batch["sender"].x, batch["account"].x), batch[SENDS].edge_index)
         return self.classifier(h[: batch["account"].batch_size].relu())
 
 
-def loader_of(data, account, day, options, shuffle):
+def loader_of(
+    data: HeteroData,
+    account: torch.Tensor,
+    day: torch.Tensor,
+    options: argparse.Namespace,
+    shuffle: bool,
+):
     settings = {"time_window": options.window} if options.window else {}
     return NeighborLoader(
         data,
@@ -84,7 +91,13 @@ def loader_of(data, account, day, options, shuffle):
     )
 
 
-def train(model, loader, labels, options, device):
+def train(
+    model: Model,
+    loader: NeighborLoader[HeteroData],
+    labels: torch.Tensor,
+    options: argparse.Namespace,
+    device: torch.device,
+):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for epoch in range(options.epochs):
         begin, losses = time.time(), []
@@ -99,7 +112,9 @@ def train(model, loader, labels, options, device):
 
 
 @torch.no_grad()
-def accuracy(model, loader, labels, device):
+def accuracy(
+    model: Model, loader: NeighborLoader[HeteroData], labels: torch.Tensor, device: torch.device
+):
     right = sum(
         int(
             (

@@ -30,6 +30,7 @@ from torch import nn
 
 import pagraph.dgl
 from pagraph.datasets import citation, open_graph
+from pagraph.dgl.typing import Block, NodeGraph
 
 FEATURES = {"paper": ["feat"], "author": ["feat"]}
 LABELS = {"paper": ["label"]}
@@ -39,20 +40,26 @@ class RelationalLayer(nn.Module):
     """A mean over the neighbours of each relation with a weight of its own, plus the vertex
     itself."""
 
-    def __init__(self, edge_types, vertex_types, size, out_size):
+    def __init__(
+        self,
+        edge_types: list[tuple[str, str, str]],
+        vertex_types: list[str],
+        size: int,
+        out_size: int,
+    ):
         super().__init__()
         self.conv = HeteroGraphConv(
             {e: GraphConv(size, out_size, norm="right", bias=False) for e in edge_types}
         )
         self.own = nn.ModuleDict({t: nn.Linear(size, out_size) for t in vertex_types})
 
-    def forward(self, block, h):
+    def forward(self, block: Block, h: dict[str, torch.Tensor]):
         own = {t: self.own[t](h[t][: block.num_dst_nodes(t)]) for t in h}
         return {t: x + own[t] for t, x in self.conv(block, h).items()}
 
 
 class RGCN(nn.Module):
-    def __init__(self, graph, hidden_size, out_size):
+    def __init__(self, graph: NodeGraph, hidden_size: int, out_size: int):
         super().__init__()
         columns = {t: graph.nodes[t].data for t in graph.ntypes}
         self.inputs = nn.ModuleDict(
@@ -67,7 +74,7 @@ class RGCN(nn.Module):
         self.last = RelationalLayer(graph.etypes, graph.ntypes, hidden_size, out_size)
         self.dropout = nn.Dropout(0.3)
 
-    def forward(self, blocks, input_nodes):
+    def forward(self, blocks: list[Block], input_nodes: dict[str, torch.Tensor]):
         feat = blocks[0].srcdata["feat"]
         h = {t: layer(feat[t] if t in feat else input_nodes[t]) for t, layer in self.inputs.items()}
         h = {t: self.dropout(F.relu(x)) for t, x in self.first(blocks[0], h).items()}
@@ -75,7 +82,7 @@ class RGCN(nn.Module):
 
 
 @torch.no_grad()
-def evaluate(model, graph, papers, device):
+def evaluate(model: RGCN, graph: NodeGraph, papers: torch.Tensor, device: torch.device):
     """Share of `papers` whose field of study is predicted right from all of their neighbours."""
     sampler = MultiLayerFullNeighborSampler(2, prefetch_node_feats=FEATURES, prefetch_labels=LABELS)
     loader = DataLoader(graph, {"paper": papers}, sampler, device=device, batch_size=1024)
@@ -87,7 +94,7 @@ def evaluate(model, graph, papers, device):
     return right / len(papers)
 
 
-def train(graph, model, device, options):
+def train(graph: NodeGraph, model: RGCN, device: torch.device, options: argparse.Namespace):
     papers = {
         part: graph.nodes["paper"].data[f"{part}_mask"].nonzero().squeeze(1)
         for part in ("train", "val")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 import torch
@@ -17,10 +17,12 @@ from .engine import PipelineOptions, parse_lookahead
 from .engine.block_source import BlockSource, Column
 from .engine.engine import Engine, LoaderControls
 from .features.narrow import parse_cache_dtype
+from .graph.conversion import way_of
 from .graph.csc import as_ids, check_range
+from .graph.fields import nearest
 from .graph.graph import Graph
 from .ranking.policies import resolve_policy
-from .ranking.policy import Policy, RowType, turned
+from .ranking.policy import RowType, turned
 from .ranking.workload import Sampled, Workload
 from .sampling import BlockSampler, EdgeBatches
 from .sampling.block_sampler import foreign_sampler
@@ -29,21 +31,43 @@ from .system.budget import Budget, memory_budget
 from .system.checks import as_integer, as_names
 
 if TYPE_CHECKING:
-    from .accelerator import Accelerator
     from .cache.plan import CachePlan, CachePlans
     from .graph.graph import EdgeType
+    from .graph.minibatch import HeteroMiniBatch, MiniBatch
     from .sampling.gpu.sampler import DeviceSampler
+    from .typing import (
+        CacheDtype,
+        CachePolicy,
+        CacheSize,
+        DeviceLike,
+        FieldNames,
+        Ids,
+        MemorySize,
+        Pairs,
+        TypedSeeds,
+    )
 
 __all__ = ["Loader"]
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-class Loader(LoaderControls):
+    S = TypeVar("S", bound=Ids | Pairs | TypedSeeds, covariant=True, default=Ids)
+else:
+    # Before Python 3.13 a variable of the standard library has no default.
+    from typing import TypeVar
+
+    S = TypeVar("S", covariant=True)
+
+
+class Loader(LoaderControls, Generic[S]):
     """Iterates over mini-batches of a graph; each ``iter()`` is an epoch.
 
     Seeds, sampling, feature fetch and delivery run as stages, ``prefetch`` batches ahead of the
     reader. For one ``seed`` every batch is bit-identical whatever ``num_workers`` and ``prefetch``
     are. Batches are a ``MiniBatch`` for a graph with one vertex type and one edge type, else a
-    ``HeteroMiniBatch``, which has all by type.
+    ``HeteroMiniBatch``, which has all by type. An editor, which cannot see the graph, takes them
+    for ``HeteroMiniBatch`` where ``seeds`` are a mapping.
 
     Args:
         graph: The graph, of one or several vertex and edge types.
@@ -109,44 +133,42 @@ class Loader(LoaderControls):
     def __init__(
         self,
         graph: Graph,
-        seeds: Any,
+        seeds: S,
         sampler: BlockSampler | EdgeBatches,
         *,
-        fields: Sequence[str] | Mapping[str, Sequence[str]] = (),
-        labels: Sequence[str] | Mapping[str, Sequence[str]] = (),
+        fields: FieldNames = (),
+        labels: FieldNames = (),
         batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
-        device: str | torch.device | Accelerator = "cpu",
-        sampling_device: str | torch.device | Accelerator = "cpu",
-        sampling_budget: Any = "auto",
+        device: DeviceLike = "cpu",
+        sampling_device: DeviceLike = "cpu",
+        sampling_budget: CacheSize = "auto",
         transfer: str = "auto",
-        cache: Any = "auto",
-        cache_policy: str | Policy = "auto",
-        cache_dtype: str | torch.dtype | None = None,
+        cache: CacheSize = "auto",
+        cache_policy: CachePolicy = "auto",
+        cache_dtype: CacheDtype = None,
         num_workers: int = 0,
         prefetch: int = 2,
         lookahead: int | str = "auto",
-        memory: Any = "auto",
+        memory: MemorySize = "auto",
         seed: int | None = None,
     ) -> None:
         given = {
             name: value for name, value in locals().items() if name not in ("self", "__class__")
         }
         if not isinstance(graph, Graph):
-            raise TypeError(
-                "graph must be a pagraph.Graph (see its from_pyg, from_dgl), got "
-                f"{type(graph).__name__}"
-            )
+            raise TypeError(f"graph must be a pagraph.Graph, got {way_of(graph)}")
         check_sampler(sampler, graph)
         # For pickling: a loader is made again with what was given, as it was given.
         self._arguments = given
         self.graph = graph
         self.sampler = sampler
+        self.device: torch.device
         self.device, accelerator = resolve_accelerator(device)
         room = Budget.parse(sampling_budget, name="sampling_budget")
         samples_there = samples_on_device(sampling_device, self.device, accelerator)
-        self.cache_dtype = parse_cache_dtype(cache_dtype)
+        self.cache_dtype: torch.dtype | None = parse_cache_dtype(cache_dtype)
         # Names are checked before the engine is made, which may reserve memory on a device.
         features = _columns(graph, "fields", fields)
         outputs = _columns(graph, "labels", labels)
@@ -192,6 +214,11 @@ class Loader(LoaderControls):
     def __len__(self) -> int:
         return len(self._engine.epochs)
 
+    # What is iterated depends on the graph; a checker of types sees the seeds alone.
+    @overload
+    def __iter__(self: Loader[TypedSeeds]) -> Iterator[HeteroMiniBatch]: ...
+    @overload
+    def __iter__(self: Loader[Ids | Pairs]) -> Iterator[MiniBatch]: ...
     def __iter__(self) -> Iterator[Any]:
         return iter(self._engine.epochs)
 
@@ -343,7 +370,8 @@ def _columns(graph: Graph, argument: str, names: Any) -> list[Column]:
         for name in of_type:
             if name not in (have := graph.node_fields(ntype)):
                 of = "" if len(graph.node_types) == 1 else f" of {ntype!r}"
-                raise KeyError(f"{argument} must be among {sorted(have)}{of}, got {name!r}")
+                near = nearest(name, have)
+                raise KeyError(f"{argument} must be among {sorted(have)}{of}, got {name!r}{near}")
             key = name if len(graph.node_types) == 1 else f"{ntype}/{name}"
             columns.append(Column(key, None if graph.is_homogeneous else ntype, name))
     return columns

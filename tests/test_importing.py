@@ -196,7 +196,13 @@ def test_names_that_are_exported_exist():
 import importlib, pkgutil, pagraph
 bad = []
 for info in pkgutil.walk_packages(pagraph.__path__, "pagraph."):
-    module = importlib.import_module(info.name)
+    try:
+        module = importlib.import_module(info.name)
+    except ModuleNotFoundError as error:
+        # The kernels of GPUs; an installation without any has no Triton.
+        if error.name != "triton":
+            raise
+        continue
     bad += [f"{info.name}.{name}" for name in getattr(module, "__all__", []) if not hasattr(module, name)]
 print(bad)
 """

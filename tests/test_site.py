@@ -102,6 +102,27 @@ def test_the_reference_has_every_public_name_of_its_packages(site):
         assert {f"{name}.{public}" for public in own} <= site[path].anchors
 
 
+def test_every_loader_has_what_all_loaders_do(site):
+    from pagraph.engine.engine import LoaderControls
+
+    shared = {name for name in vars(LoaderControls) if not name.startswith("_")}
+    assert {"stats", "cache_plan", "state_dict", "trace"} <= shared
+    for path in site:
+        if path.parent.name != "reference" or path.stem not in ("pagraph", "dgl", "pyg"):
+            continue
+        name = "pagraph" if path.stem == "pagraph" else f"pagraph.{path.stem}"
+        package = importlib.import_module(name)
+        loaders = [n for n in package.__all__ if is_loader(getattr(package, n), LoaderControls)]
+        assert loaders
+        for loader in loaders:
+            assert {f"{name}.{loader}.{each}" for each in shared} <= site[path].anchors
+            assert f"{name}.{loader}.__setstate__" not in site[path].anchors
+
+
+def is_loader(value: object, base: type) -> bool:
+    return isinstance(value, type) and issubclass(value, base)
+
+
 def is_ours(value: object) -> bool:
     """Whether it is not a name of DGL or PyG that ``pagraph.dgl`` or ``pagraph.pyg`` passes on."""
     return not getattr(value, "__module__", getattr(value, "__name__", "")).startswith(

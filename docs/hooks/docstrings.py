@@ -3,6 +3,7 @@
 - Sphinx roles (``:func:`name```) become links, or code where the name has no page.
 - A section ``Example:`` is one of examples, not a note.
 - ``first, second: Text.`` documents two arguments.
+- What only pickling and other libraries call has no entry.
 - Fields of ``pagraph.train.TrainOptions``, ``_documented(default, text)``, are arguments with that
   default and text.
 - A function that has the name of its module (``pagraph.datasets.rmat``) hides it, as on import.
@@ -16,6 +17,9 @@ import griffe
 
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):`~?([^`]+)`")
 SEVERAL_ARGUMENTS = re.compile(r"^( +)(\w+(?:, \w+)+)(:.*(?:\n\1 .*)*)", re.MULTILINE)
+
+NOT_CALLED = {"__collate__", "__getstate__", "__setstate__"}
+"""Methods without an entry: users do not call them."""
 
 DOCUMENTED = "pagraph.train.options._documented"
 
@@ -37,6 +41,9 @@ def rewrite(obj: griffe.Object) -> None:
         obj.docstring.value = with_fields(obj, text) if obj.is_class else text
     for name, member in list(obj.members.items()):
         if member.is_alias:
+            continue
+        if name in NOT_CALLED:
+            member.docstring = None
             continue
         rewrite(member)
         if member.is_module and name in member.members and name in (obj.exports or ()):

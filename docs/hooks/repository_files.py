@@ -15,10 +15,13 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATTERNS = (
+    "CITATION.cff",
     "CONTRIBUTING.md",
+    "RELEASING.md",
     "SECURITY.md",
     "CHANGELOG.md",
     "benchmarks/NOTES.md",
+    "conda/recipe.yaml",
     "examples/*.py",
     "examples/*.ipynb",
 )

@@ -52,7 +52,7 @@ class Holding:
         self._link = link
         self._accelerator = None if link is None else link.accelerator
         self.entries: dict[Hashable, Entry] = {}
-        self.choice = Choice()
+        self.choice: Choice = Choice()
         self.fillings: list[Filling] = []
         # Whether look-ahead windows fill caches of files that are not in memory.
         self.grows = False

@@ -9,7 +9,13 @@ imported from here too, and are DGL's own objects: a script's whole import line 
 with ``*`` too.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # For editors: at run time `__getattr__` gives these, and only those that this DGL has.
+    from dgl.dataloading import *  # noqa: F403
+
+    from .typing import as_edge_prediction_sampler as as_edge_prediction_sampler
 
 from .convert import core_graph, load_saved_graph, to_dgl
 from .graphbolt import GraphBoltMissingError, import_dgl

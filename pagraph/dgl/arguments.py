@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
+from ..graph.conversion import library_of
 from ..graph.csc import check_range
 from ..sampling import ClusterSampler
 from ..sampling.block_sampler import foreign_sampler
@@ -36,8 +37,13 @@ def check_parts(graph: Any, sampler: Any) -> None:
             "graph must not be a DistGraph; use dgl.dataloading.DistNodeDataLoader for those"
         )
     if not hasattr(graph, "device"):
+        takes = {
+            "torch_geometric": ": pagraph.pyg.NeighborLoader takes it",
+            "networkx": ": dgl.from_networkx(graph) makes a graph of it",
+            "scipy": ": dgl.from_scipy(matrix) makes a graph of it",
+        }.get(library_of(graph) or "", "")
         raise AttributeError(
-            f"graph must be a dgl.DGLGraph or have a device, got {type(graph).__name__}"
+            f"graph must be a dgl.DGLGraph or have a device, got {type(graph).__name__}{takes}"
         )
     if (advice := foreign_sampler(sampler, "DGL")) is not None:
         kind = sampler if isinstance(sampler, type) else type(sampler)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .._late import call_late
+from ..graph.conversion import way_of
 from ..graph.csc import as_ids
 from ..graph.fields import FieldValue, FieldVersion
 from ..graph.graph import EdgeType, Graph
@@ -21,6 +22,7 @@ from ..system.atomic import new_file
 from ..system.threads import ForkLock
 from .deferred import NarrowColumn, frame_of, waiting_column
 from .graphbolt import import_dgl
+from .typing import NodeGraph
 
 dgl = import_dgl()
 from dgl.frame import Frame  # noqa: E402
@@ -104,7 +106,7 @@ def by_edge_type(graph: Any, what: str, numbers: Mapping[Any, Any]) -> dict[Edge
     return by_type
 
 
-def to_dgl(graph: Graph) -> Any:
+def to_dgl(graph: Graph) -> NodeGraph:
     """A ``dgl.DGLGraph`` with the same vertices, edges, edge ids and fields (fields share memory).
 
     Ids are int64, DGL's default. Edge ids are given even where they only count: DGL takes none for
@@ -115,9 +117,12 @@ def to_dgl(graph: Graph) -> Any:
     single rows. So it is with ``NarrowRows``, of which DGL's own loader reads single rows, too.
 
     Raises:
+        TypeError: ``graph`` is something else.
         ValueError: An id is outside the graph, or two edges have the same, as in a damaged folder.
     """
-    result = _structure(graph)
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph must be a pagraph.Graph, got {way_of(graph)}")
+    result: NodeGraph = _structure(graph)
     _set_columns(result, _fields(graph))
     return result
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..graph.fields import FieldValue
+from ..graph.fields import FieldValue, Named
 from ..graph.stored_rows import IndexedRows, NarrowRows
 from .graphbolt import import_dgl
 
@@ -273,6 +273,13 @@ def gather_others(graph: Any, edge_names: tuple[str | None, ...] = ()) -> None:
                 _ = frame[name]
 
 
+class _Columns(Named[Any]):
+    """Columns of a frame; pickled as DGL's own, which a process without pagraph can read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 def sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor]) -> Any:
     """A frame of a parent's columns at ``index`` (ids, or DGL's lazy ones), in the parent's order.
 
@@ -280,7 +287,7 @@ def sub_frame(parent: Any, index: Any, num_rows: int, given: Mapping[str, Tensor
     ``subcolumn`` would look up the parent's index of every row at once.
     """
     frame = Frame(num_rows=num_rows)
-    columns = frame._columns
+    columns = frame._columns = _Columns()
     # Asked once: the length of a weak dictionary takes a call, and a batch has dozens of columns.
     none_wait = not _known
     for name, column in parent._columns.items():

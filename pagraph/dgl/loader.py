@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import torch
 
@@ -16,7 +16,6 @@ from ..engine.steps import BatchSource
 from ..features.narrow import parse_cache_dtype
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
-from ..ranking.policy import Policy
 from ..sampling import BlockSampler
 from ..seeds.order import DatasetOrder, EpochPlan, SeedOrder
 from ..system.budget import Budget, memory_budget
@@ -47,7 +46,31 @@ from dgl.dataloading.dataloader import CollateWrapper  # noqa: E402
 from dgl.utils import get_num_threads, get_numa_nodes_cores, set_num_threads  # noqa: E402
 
 if TYPE_CHECKING:
+    from dgl import DGLGraph
+    from dgl.dataloading import BlockSampler as DGLBlockSampler
+    from dgl.dataloading import ClusterGCNSampler, SAINTSampler, ShaDowKHopSampler
+    from torch import Tensor
+    from torch.utils.data import Dataset
+    from typing_extensions import TypeVar, Unpack
+
+    from ..graph.graph import EdgeType
     from ..sampling.sampler import MiniBatchSampler
+    from ..typing import CacheDtype, CachePolicy, CacheSize, Ids, MemorySize, WorkerOptions
+    from .typing import (
+        NegativePairBatch,
+        NegativePairSampler,
+        NodeBatch,
+        NodeGraph,
+        PairBatch,
+        PairSampler,
+    )
+
+    S = TypeVar("S", bound=Any, covariant=True, default=DGLBlockSampler)
+else:
+    # Before Python 3.13 a variable of the standard library has no default.
+    from typing import TypeVar
+
+    S = TypeVar("S", covariant=True)
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +101,7 @@ def _divide(
     return loading, list(compute_cores or [core for core in cores if core not in loading] or cores)
 
 
-class DataLoader(LoaderControls, _DGLDataLoader):
+class DataLoader(LoaderControls, _DGLDataLoader, Generic[S]):
     """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same
     batches.
 
@@ -153,10 +176,10 @@ class DataLoader(LoaderControls, _DGLDataLoader):
 
     def __init__(
         self,
-        graph: Any,
-        indices: Any,
-        graph_sampler: Any,
-        device: Any = None,
+        graph: DGLGraph | Graph,
+        indices: Ids | Mapping[str, Ids] | Mapping[EdgeType, Ids] | Dataset[Any],
+        graph_sampler: S,
+        device: str | torch.device | None = None,
         use_ddp: bool = False,
         ddp_seed: int = 0,
         batch_size: int = 1,
@@ -168,48 +191,49 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         use_uva: bool = False,
         gpu_cache: Mapping[str, Mapping[str, int]] | None = None,
         *,
-        cache: Any = "auto",
-        cache_policy: str | Policy = "auto",
-        cache_dtype: str | torch.dtype | None = None,
+        cache: CacheSize = "auto",
+        cache_policy: CachePolicy = "auto",
+        cache_dtype: CacheDtype = None,
         prefetch: int = 2,
         lookahead: int | str = "auto",
-        memory: Any = "auto",
+        memory: MemorySize = "auto",
         seed: int | None = None,
         batch_dependency: int = 1,
-        **kwargs: Any,
+        **kwargs: Unpack[WorkerOptions],
     ) -> None:
         given = {
             name: value
             for name, value in locals().items()
             if name not in ("self", "kwargs", "__class__")
         }
-        if isinstance(kwargs.get("collate_fn"), CollateWrapper):
-            batch_size, drop_last = recreated(kwargs)
+        keywords: dict[str, Any] = {**kwargs}
+        if isinstance(keywords.get("collate_fn"), CollateWrapper):
+            batch_size, drop_last = recreated(keywords)
             given.update(batch_size=batch_size, drop_last=drop_last)
-        check_keywords(kwargs)
+        check_keywords(keywords)
         self._core = graph if isinstance(graph, Graph) else None
         graph = given["graph"] = graph if self._core is None else dgl_graph(self._core)
-        kwargs["num_workers"] = as_integer("num_workers", kwargs.get("num_workers", 0))
-        self._arguments = given | kwargs  # for pickling
+        keywords["num_workers"] = as_integer("num_workers", keywords.get("num_workers", 0))
+        self._arguments = given | keywords  # for pickling
         check_parts(graph, graph_sampler)
-        self.graph = graph
+        self.graph: DGLGraph = graph
         self.indices = indices
-        self.graph_sampler = graph_sampler
+        self.graph_sampler: Any = graph_sampler
         self.use_ddp = use_ddp
         self.ddp_seed = ddp_seed
         self.use_uva = use_uva
         self.gpu_cache = gpu_cache
         self.shuffle = shuffle
         self.drop_last = drop_last
-        self.cpu_affinity_enabled = False
+        self.cpu_affinity_enabled: bool = False
         self.cache = cache
         self.cache_policy = cache_policy
         self.seed = seed
         self.lookahead = lookahead
         self.memory = memory
-        self.cache_dtype = parse_cache_dtype(cache_dtype)
-        self.prefetch = as_integer("prefetch", prefetch)
-        self.device = batch_device(device, graph, use_uva)
+        self.cache_dtype: torch.dtype | None = parse_cache_dtype(cache_dtype)
+        self.prefetch: int = as_integer("prefetch", prefetch)
+        self.device: torch.device = batch_device(device, graph, use_uva)
         self.other_storages: dict[str, Any] = {}
         ids = tensor_indices(indices)
         flags = {
@@ -217,12 +241,17 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             for name in ("use_prefetch_thread", "use_alternate_streams", "pin_prefetcher")
         }
         flags = check_devices(
-            graph, ids, self.device, use_uva=use_uva, num_workers=kwargs["num_workers"], flags=flags
+            graph,
+            ids,
+            self.device,
+            use_uva=use_uva,
+            num_workers=keywords["num_workers"],
+            flags=flags,
         )
         for name, value in flags.items():
             setattr(self, name, value)
         ranks = process_ranks(ddp_seed) if use_ddp else None
-        generator = kwargs.get("generator")
+        generator = keywords.get("generator")
         order: SeedOrder | DatasetOrder = (
             SeedOrder(
                 ids,
@@ -251,9 +280,9 @@ class DataLoader(LoaderControls, _DGLDataLoader):
             self,
             _Order(order),
             batch_size=None,
-            collate_fn=CollateWrapper(graph_sampler.sample, graph, use_uva, self.device),
+            collate_fn=CollateWrapper(self.graph_sampler.sample, graph, use_uva, self.device),
             pin_memory=flags["pin_prefetcher"],
-            **kwargs,
+            **keywords,
         )
         self._options = PipelineOptions(self.num_workers, self.prefetch, parse_lookahead(lookahead))
         self._engine: Engine[Any] = Engine(
@@ -268,6 +297,22 @@ class DataLoader(LoaderControls, _DGLDataLoader):
         self._columns = Columns(graph, self._engine.fields, self.device)
         self._engine.use(self._source(shared), options=self._epoch_options(shared))
 
+    # Batches are the sampler's. Whether an EdgePredictionSampler of DGL's own function draws
+    # negatives is not in its type; see `pagraph.dgl.as_edge_prediction_sampler`.
+    @overload
+    def __iter__(self: DataLoader[DGLBlockSampler]) -> Iterator[NodeBatch]: ...
+    @overload
+    def __iter__(
+        self: DataLoader[ShaDowKHopSampler],
+    ) -> Iterator[tuple[Tensor, Tensor, NodeGraph]]: ...
+    @overload
+    def __iter__(self: DataLoader[ClusterGCNSampler | SAINTSampler]) -> Iterator[NodeGraph]: ...
+    @overload
+    def __iter__(self: DataLoader[PairSampler]) -> Iterator[PairBatch]: ...
+    @overload
+    def __iter__(self: DataLoader[NegativePairSampler]) -> Iterator[NegativePairBatch]: ...
+    @overload
+    def __iter__(self: DataLoader[Any]) -> Iterator[Any]: ...
     def __iter__(self) -> Iterator[Any]:
         if self._core is not None:
             dgl_graph(self._core)

@@ -117,7 +117,7 @@ class NativeSource:
         self._fields = engine.fields
         self._pools = engine.pools
         self.core = core
-        self.builder = BlockBuilder(graph, core, self._pools)
+        self.builder: BlockBuilder = BlockBuilder(graph, core, self._pools)
         # Now, before threads read them: DGL gathers a column in two steps, and a thread that looks
         # between the two pairs new rows with the old index.
         gather_others(graph, (weights,))

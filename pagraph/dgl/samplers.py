@@ -197,8 +197,8 @@ class HardNegatives(_BaseNegativeSampler):
         in_batch: bool = False,
         exclude_edges: bool = True,
     ) -> None:
-        self.core = CoreNegatives(k, power, among, in_batch, exclude_edges)
-        self.k = self.core.k
+        self.core: CoreNegatives = CoreNegatives(k, power, among, in_batch, exclude_edges)
+        self.k: int = self.core.k
 
     def _generate(self, g: Any, eids: Any, canonical_etype: Any) -> tuple[Any, Any]:
         csc = core_graph(g).csc_of(canonical_etype)

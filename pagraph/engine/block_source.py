@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..accelerator import Event, StagingRing
 from ..features.field import Read
+from ..graph.fields import Named
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
 from .steps import Sampled
 
@@ -173,7 +174,7 @@ class BlockSource:
         for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):
             by_name: Any = places
             for _, ntype, name in columns:
-                place = by_name if ntype is None else by_name.setdefault(ntype, {})
+                place = by_name if ntype is None else by_name.setdefault(ntype, Named())
                 place[name] = next(left)
         recorder.spent("building", begin)
         seeds, edges, input_nodes = _counts(batch)

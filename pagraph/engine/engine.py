@@ -21,6 +21,7 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.threads import run_worker_init
+from ..system.units import shortened
 from .epochs import Epochs, PipelineOptions
 from .planning import Planner, Ranker
 from .steps import BatchSource, Build, Fetched, Sampled, Steps, WindowReader
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 MAPPED_SHARE = 0.5
 """Files of up to this share of a loader's memory stay in the system's page cache; of larger ones
 rows are copied."""
+
+# Of hundreds of fields a repr names the first ones.
+_LONGEST_FIELDS = 200
 
 T = TypeVar("T")
 
@@ -71,10 +75,12 @@ class Engine(Generic[T]):
         memory: Budget | None = None,
     ) -> None:
         warn_of_no_batches(workload.order)
-        self.accelerator = accelerator or (None if device is None else accelerator_for(device))
-        self.pools = BufferPools(options.max_batches)
+        self.accelerator: Accelerator | None = accelerator or (
+            None if device is None else accelerator_for(device)
+        )
+        self.pools: BufferPools = BufferPools(options.max_batches)
         ranker = Ranker(workload, policy)
-        self.fields = FieldSet(
+        self.fields: FieldSet = FieldSet(
             {},
             device=device or torch.device("cpu"),
             budget=budget,
@@ -90,15 +96,28 @@ class Engine(Generic[T]):
             transfer=transfer,
         )
         fields = self.fields
-        self.stats = LoaderStats(lambda: fields.counters, self.accelerator)
+        self.stats: LoaderStats = LoaderStats(lambda: fields.counters, self.accelerator)
         self.epochs: Epochs[T] = Epochs(workload.order, options=options, stats=self.stats)
         self.fields.observe(self.epochs.tracing)
         self._planner = Planner(ranker, fields, cache=budget, memory=memory)
+        self._budget = budget
 
     @property
     def memory_plan(self) -> MemoryPlan:
         """The division of the host's memory, made when it or a first batch is asked for."""
         return self._planner.plan(self.epochs.options)
+
+    def describe(self) -> str:
+        """The batches, the fields, the cache and the device in a few words, without reading any."""
+        order = self.epochs.order
+        batches = f"{len(order):,} batches" if order.has_length else "batches"
+        size = "" if order.batch_size is None else f" of {order.batch_size:,}"
+        shuffled = ", shuffled" if order.shuffle else ""
+        labels = [str(field.label) for field, _, _ in self.fields.declared]
+        cache = "none" if self._budget is None else str(self._budget.text)
+        fields = shortened(", ".join(dict.fromkeys(labels)) or "none", _LONGEST_FIELDS)
+        device = self.fields.device
+        return f"{batches}{size}{shuffled}, fields: {fields}, cache: {cache}, device: {device}"
 
     def use(
         self,
@@ -228,6 +247,11 @@ class LoaderControls:
     set ``_engine``."""
 
     _engine: Engine[Any]
+
+    def __repr__(self) -> str:
+        # A subclass of a user's may ask before its constructor is through.
+        engine = vars(self).get("_engine")
+        return f"{type(self).__name__}({'' if engine is None else engine.describe()})"
 
     @property
     def stats(self) -> LoaderStats:

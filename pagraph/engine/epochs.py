@@ -104,9 +104,9 @@ class Epochs(Generic[T]):
         self.steps: Steps[T] = steps or Steps(_nothing, _nothing, _nothing)
         self.options = options
         self.stats = stats
-        self.tracing = Tracing()
+        self.tracing: Tracing = Tracing()
         self.tracing.before_stop = _method(stats)
-        self.thread_use = ThreadUse()
+        self.thread_use: ThreadUse = ThreadUse()
         self._next_epoch = 0
         self._resume: tuple[EpochPlan, int] | None = None
         self._position: tuple[EpochPlan, int] | None = None

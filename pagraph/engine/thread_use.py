@@ -52,7 +52,7 @@ class ThreadUse:
     """
 
     def __init__(self) -> None:
-        self.rests = False
+        self.rests: bool = False
         # Seconds an item, of threads and of the reader; None until they were tried.
         self._of_threads: float | None = None
         self._of_reader: float | None = None

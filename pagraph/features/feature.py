@@ -205,13 +205,13 @@ class HostFeature:
         if tensor.dim() == 0:
             raise ValueError("tensor must have at least 1 dimension, got a scalar")
         self._tensor = tensor.detach()
-        self.source_rows = int(tensor.shape[0])
-        self.num_rows = self.source_rows if self.table is None else len(self.table)
-        self.row_shape = tuple(tensor.shape[1:])
-        self.dtype = tensor.dtype
-        self.row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
-        self.device = torch.device("cpu")
-        self.stride_bytes = tensor.stride(0) * tensor.element_size()
+        self.source_rows: int = int(tensor.shape[0])
+        self.num_rows: int = self.source_rows if self.table is None else len(self.table)
+        self.row_shape: tuple[int, ...] = tuple(tensor.shape[1:])
+        self.dtype: torch.dtype = tensor.dtype
+        self.row_bytes: int = math.prod(self.row_shape) * self.dtype.itemsize
+        self.device: torch.device = torch.device("cpu")
+        self.stride_bytes: int = tensor.stride(0) * tensor.element_size()
         self.rows: Array | None = byte_view(tensor) if rows_are_contiguous(tensor) else None
         self.address = 0 if self.rows is None else self.rows.ctypes.data
 
@@ -323,12 +323,12 @@ class DeviceFeature:
     def __init__(self, tensor: Tensor, device: torch.device | None = None) -> None:
         if tensor.dim() == 0:
             raise ValueError("tensor must have at least 1 dimension, got a scalar")
-        self.tensor = tensor.detach()
-        self.num_rows = int(tensor.shape[0])
-        self.row_shape = tuple(tensor.shape[1:])
-        self.dtype = tensor.dtype
-        self.row_bytes = math.prod(self.row_shape) * self.dtype.itemsize
-        self.device = device if device is not None else tensor.device
+        self.tensor: Tensor = tensor.detach()
+        self.num_rows: int = int(tensor.shape[0])
+        self.row_shape: tuple[int, ...] = tuple(tensor.shape[1:])
+        self.dtype: torch.dtype = tensor.dtype
+        self.row_bytes: int = math.prod(self.row_shape) * self.dtype.itemsize
+        self.device: torch.device = device if device is not None else tensor.device
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""

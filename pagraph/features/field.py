@@ -85,17 +85,17 @@ class ReadPath:
     ) -> None:
         self._values: Callable[[], Any] = weakref.ref(seen.tensor)
         self._mark: object = None
-        self.version = seen.version
-        self.generation = seen.generation
-        self.base = base
-        self.stored = stored
-        self.cache = cache
-        self.cacheable = cacheable
-        self.tier = base.tier
-        self.row_bytes = base.row_bytes
+        self.version: FieldVersion = seen.version
+        self.generation: int = seen.generation
+        self.base: HostFeature | DeviceFeature = base
+        self.stored: HostFeature | DeviceFeature | NarrowFeature = stored
+        self.cache: FeatureCache | None = cache
+        self.cacheable: bool = cacheable
+        self.tier: str = base.tier
+        self.row_bytes: int = base.row_bytes
         self.declined: object = None
         self.accelerated: Any = None  # an AcceleratedFeature, which knows this class
-        self.feature = _delivered(stored, cache)
+        self.feature: Feature = _delivered(stored, cache)
         self.plain: HostFeature | None = None
         is_base = not cacheable and self.feature is base
         if is_base and isinstance(base, HostFeature) and base.is_plain:
@@ -301,7 +301,7 @@ class Field:
     ) -> None:
         self._key = key
         self.pool = pool
-        self.label = key if label is None else label
+        self.label: Hashable = key if label is None else label
         self.source = source
         # Guards what follows while it is changed. Its holder calls nothing that takes a lock or
         # waits; in particular no source, which is the user's code, and no filling. Readers take it

@@ -71,12 +71,12 @@ class NarrowFeature:
         self.source = source
         self.decoding: Decoding | None = Decoding(form, source.dtype, source.row_shape)
         self.form = form
-        self.dtype = form.dtype
-        self.num_rows = source.num_rows
-        self.row_shape = form.row_shape(source.row_shape)
-        self.row_bytes = math.prod(self.row_shape) * form.dtype.itemsize
-        self.device = source.device
-        self.tier = source.tier
+        self.dtype: torch.dtype = form.dtype
+        self.num_rows: int = source.num_rows
+        self.row_shape: tuple[int, ...] = form.row_shape(source.row_shape)
+        self.row_bytes: int = math.prod(self.row_shape) * form.dtype.itemsize
+        self.device: torch.device = source.device
+        self.tier: str = source.tier
         self._name = name
         # Of all values read so far. Threads may lose each other's: it only decides a warning.
         self._largest = 0.0
@@ -232,14 +232,14 @@ class WideFeature:
 
     def __init__(self, stored: Feature, device: torch.device | None = None) -> None:
         self._stored = stored
-        self.device = stored.device if device is None else device
-        self.num_rows = stored.num_rows
-        self.tier = stored.tier
+        self.device: torch.device = stored.device if device is None else device
+        self.num_rows: int = stored.num_rows
+        self.tier: str = stored.tier
         self._decoding = stored.decoding
         delivered = stored if stored.decoding is None else stored.decoding
-        self.row_shape = delivered.row_shape
-        self.dtype = delivered.dtype
-        self.row_bytes = delivered.row_bytes
+        self.row_shape: tuple[int, ...] = delivered.row_shape
+        self.dtype: torch.dtype = delivered.dtype
+        self.row_bytes: int = delivered.row_bytes
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; ValueError where a form cannot hold a value."""

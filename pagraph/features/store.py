@@ -68,7 +68,7 @@ class FeatureCache:
                     f"device_slots must be the table {want[0]}, {want[1]}, got {got[0]}, {got[1]}"
                 )
         self.rows = rows
-        self.slots = slots.contiguous()
+        self.slots: Tensor = slots.contiguous()
         self.device_slots = device_slots
 
     def __len__(self) -> int:

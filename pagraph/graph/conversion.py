@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,44 @@ from .csc import CSC, check_range, id_dtype
 Array = Any  # a NumPy array
 
 _log = logging.getLogger(__name__)
+
+_WAYS = {
+    "dgl": "pagraph.Graph.from_dgl(graph)",
+    "torch_geometric": "pagraph.Graph.from_pyg(data)",
+    "networkx": "pagraph.Graph.from_networkx(graph)",
+    "scipy": "pagraph.Graph.from_scipy(matrix)",
+}
+"""What makes a graph of another library's objects, by the library's name."""
+
+
+def library_of(given: object) -> str | None:
+    """Which of the libraries above an object is of, also one of a user's subclass; None: none."""
+    for kind in type(given).__mro__:
+        library = kind.__module__.partition(".")[0]
+        if library in _WAYS:
+            return library
+    return None
+
+
+def way_of(given: object) -> str:
+    """The end of an error about an object that is no graph of the right kind: its type, and what
+    takes it."""
+    kind = type(given)
+    name = kind.__name__
+    if isinstance(given, str | os.PathLike):
+        return (
+            f"{name} {os.fspath(given)!r}: pagraph.Graph.open(folder) opens a graph folder, "
+            "pagraph.datasets.import_graph reads other files"
+        )
+    if name == "Graph" and kind.__module__ == "pagraph.graph.graph":
+        return "Graph: it is a pagraph.Graph already"
+    if isinstance(given, Tensor | np.ndarray):
+        return f"{name}: pagraph.Graph.from_coo(src, dst) takes the two ends of all edges"
+    library = library_of(given)
+    if library is None:
+        return name
+    return f"{name}: {_WAYS[library]} makes a graph of it"
+
 
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 _FLOATS = (float, np.floating)

@@ -133,6 +133,11 @@ class CSC:
         check_range(names[1], dst, num_dst)
         return _compress(src, dst, num_src, num_dst)
 
+    def __repr__(self) -> str:
+        dtype = str(self.indices.dtype).removeprefix("torch.")
+        counts = f"num_src={self.num_src}, num_dst={self.num_dst}, num_edges={self.num_edges}"
+        return f"CSC({counts}, ids={dtype})"
+
     @property
     def num_dst(self) -> int:
         """Number of destination vertices."""

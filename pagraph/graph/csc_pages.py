@@ -42,7 +42,7 @@ class FilePages:
         self.file = file
         told = file is None or file.tells_pages
         size = array.element_size()
-        self.pages = Pages(array.data_ptr(), size, size, len(array), told=told)
+        self.pages: Pages = Pages(array.data_ptr(), size, size, len(array), told=told)
 
     @property
     def is_in_memory(self) -> bool:

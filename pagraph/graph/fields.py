@@ -3,11 +3,12 @@ written."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -21,9 +22,54 @@ FieldValue = Tensor | IndexedRows | NarrowRows
 """Values of a field."""
 
 
-class Fields(dict[str, Any]):
+V = TypeVar("V")
+# Of hundreds of fields a repr names the first ones.
+_LONGEST_FIELDS = 300
+
+
+def nearest(name: object, names: Iterable[object]) -> str:
+    """The end of an error about a wrong name: the right one that is nearest; "" where none is."""
+    if not isinstance(name, str):
+        return ""
+    near = difflib.get_close_matches(name, [each for each in names if isinstance(each, str)], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def unknown_name(name: object, names: Iterable[object], what: str) -> KeyError:
+    """The error for a name that is not among ``names``."""
+    have = list(names)
+    return KeyError(
+        f"{what} must be one of {shortened(have)}, got {shortened(repr(name))}{nearest(name, have)}"
+    )
+
+
+def rows_text(fields: Mapping[str, Any]) -> str:
+    """Fields in a few words: their names, dtypes and shapes.
+
+    >>> rows_text({"feat": torch.zeros(3, 4), "label": torch.zeros(3, dtype=torch.int64)})
+    'feat: float32 [3, 4], label: int64 [3]'
+    """
+    parts = []
+    for name, rows in fields.items():
+        dtype = str(rows.dtype).removeprefix("torch.")
+        parts.append(f"{name}: {dtype} {list(rows.shape)}")
+    return shortened(", ".join(parts), _LONGEST_FIELDS)
+
+
+class Named(dict[str, V]):
+    """A dictionary by name, of a batch's rows say; KeyError says which names there are."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        # Called by dict itself, and only where nothing was found: reading costs what it does.
+        raise unknown_name(name, self, "field")
+
+
+class Fields(Named[Any]):
     """A dictionary from name to rows: tensors, ``IndexedRows`` or ``NarrowRows``; anything else
     becomes a tensor.
+
+    An editor takes ``fields[name]`` for a tensor, which all are but rows that were given by
+    reference or in fewer bytes.
 
     Args:
         owner: What has the rows, for errors: "vertex" or "edge".
@@ -50,6 +96,10 @@ class Fields(dict[str, Any]):
             rule = f"one row per {self._owner} ({self._rows})"
             raise ValueError(f"field {shortened(repr(name))} must have {rule}, got {got}")
         super().__setitem__(name, rows)
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, name: str) -> Tensor: ...
 
     @staticmethod
     def _as_tensor(name: str, value: Any) -> Tensor:
@@ -78,6 +128,10 @@ class Fields(dict[str, Any]):
     def __ior__(self, fields: Any) -> Fields:  # type: ignore[override,misc]
         self.update(fields)
         return self
+
+    def __repr__(self) -> str:
+        # dict's own would print millions of values, and read those on disk.
+        return f"Fields({rows_text(self)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # dict's own would fill an object that __init__ has not told its number of rows.

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,9 +15,23 @@ from torch import Tensor
 from .._late import call_late
 from ..system.checks import as_integer
 from ..system.units import shortened
-from .conversion import dgl_csc, networkx_edges, number_attributes
+from .conversion import dgl_csc, library_of, networkx_edges, number_attributes, way_of
 from .csc import CSC, id_dtype
-from .fields import Fields
+from .fields import Fields, rows_text, unknown_name
+
+if TYPE_CHECKING:
+    from .fields import FieldValue
+    from .given import (
+        DGLGraph,
+        Ids,
+        NetworkxGraph,
+        PyGData,
+        PyGDataset,
+        SparseMatrix,
+        Values,
+    )
+
+    Named = Mapping[str, FieldValue | Values]
 
 EdgeType = tuple[str, str, str]
 """(source vertex type, relation, destination vertex type), as in DGL and PyG."""
@@ -59,13 +73,13 @@ class Graph:
         csc: CSC | Mapping[EdgeType, CSC],
         num_nodes: int | Mapping[str, int] | None = None,
         *,
-        ndata: Mapping[str, Any] | None = None,
-        edata: Mapping[Any, Any] | None = None,
+        ndata: Named | Mapping[str, Named] | None = None,
+        edata: Named | Mapping[EdgeType, Named] | None = None,
     ) -> None:
         if not isinstance(csc, CSC | Mapping):
             raise TypeError(
                 "csc must be a CSC, or a mapping from edge type (see Graph.from_coo), got "
-                f"{type(csc).__name__}"
+                f"{way_of(csc)}"
             )
         for name, fields in (("ndata", ndata), ("edata", edata)):
             if fields is not None and not isinstance(fields, Mapping):
@@ -88,22 +102,22 @@ class Graph:
         self._check_counts()
         self._ndata = {t: Fields("vertex", count) for t, count in self._num_nodes.items()}
         self._edata = {t: Fields("edge", csc.num_edges) for t, csc in self._csc.items()}
-        self._set_fields(
-            {self.node_types[0]: ndata} if len(self._num_nodes) == 1 else ndata or {},
-            {self.edge_types[0]: edata} if len(self._csc) == 1 else edata or {},
-        )
+        # By type where there are several, plain where there is one: annotations cannot say which.
+        nodes: Any = {self.node_types[0]: ndata} if len(self._num_nodes) == 1 else ndata or {}
+        edges: Any = {self.edge_types[0]: edata} if len(self._csc) == 1 else edata or {}
+        self._set_fields(nodes, edges)
 
     # -- construction ------------------------------------------------------------------------------
 
     @classmethod
     def from_coo(
         cls,
-        src: Any,
-        dst: Any,
+        src: Ids,
+        dst: Ids,
         num_nodes: int | None = None,
         *,
-        ndata: Mapping[str, Any] | None = None,
-        edata: Mapping[str, Any] | None = None,
+        ndata: Named | None = None,
+        edata: Named | None = None,
     ) -> Graph:
         """Build from the two ends of every edge; edge ``i`` keeps the id ``i``.
 
@@ -122,7 +136,11 @@ class Graph:
 
     @classmethod
     def from_scipy(
-        cls, matrix: Any, *, ndata: Mapping[str, Any] | None = None, weight: str | None = None
+        cls,
+        matrix: SparseMatrix,
+        *,
+        ndata: Named | None = None,
+        weight: str | None = None,
     ) -> Graph:
         """Build from a square scipy sparse matrix, ``matrix[src, dst] != 0`` meaning an edge.
 
@@ -139,7 +157,7 @@ class Graph:
             ValueError: The matrix is not square.
         """
         if not hasattr(matrix, "tocoo"):
-            raise TypeError(f"matrix must be a sparse matrix of scipy, got {type(matrix).__name__}")
+            raise TypeError(f"matrix must be a sparse matrix of scipy, got {way_of(matrix)}")
         coo = matrix.tocoo(copy=False)
         if coo.shape[0] != coo.shape[1]:
             raise ValueError(f"matrix must be square, got shape {tuple(coo.shape)}")
@@ -147,7 +165,7 @@ class Graph:
         return cls.from_coo(coo.row, coo.col, int(coo.shape[0]), ndata=ndata, edata=edata)
 
     @classmethod
-    def from_networkx(cls, graph: Any, *, ndata: Mapping[str, Any] | None = None) -> Graph:
+    def from_networkx(cls, graph: NetworkxGraph, *, ndata: Named | None = None) -> Graph:
         """Build from a networkx graph; vertex ``i`` is the ``i``-th of ``graph.nodes``.
 
         Attributes that are numbers on all vertices, or on all edges, become fields of bools, int64
@@ -158,7 +176,12 @@ class Graph:
         Args:
             graph: The graph, of any of networkx's classes.
             ndata: Further vertex fields; they stand in for attributes of the same names.
+
+        Raises:
+            TypeError: ``graph`` is something else.
         """
+        if library_of(graph) != "networkx":
+            raise TypeError(f"graph must be a graph of networkx, got {way_of(graph)}")
         src, dst = networkx_edges(graph)
         vertices, edges = number_attributes(graph, "Graph.from_networkx")
         if not graph.is_directed():
@@ -172,13 +195,16 @@ class Graph:
         return cls.from_coo(src, dst, len(graph.nodes), ndata=ndata, edata=edges)
 
     @classmethod
-    def from_dgl(cls, graph: Any) -> Graph:
+    def from_dgl(cls, graph: DGLGraph) -> Graph:
         """Build from a ``dgl.DGLGraph`` on the CPU; fields are shared, ids are narrowed to int32
         where they fit.
 
         Raises:
+            TypeError: ``graph`` is something else.
             ValueError: The graph is not on the CPU, or is a block.
         """
+        if library_of(graph) != "dgl" or not hasattr(graph, "canonical_etypes"):
+            raise TypeError(f"graph must be a dgl.DGLGraph, got {way_of(graph)}")
         if graph.device.type != "cpu":
             raise ValueError(f"graph must be on the CPU, got one on {graph.device}")
         if graph.is_block:
@@ -192,7 +218,7 @@ class Graph:
         return converted
 
     @classmethod
-    def from_pyg(cls, data: Any) -> Graph:
+    def from_pyg(cls, data: PyGData | PyGDataset) -> Graph:
         """Build from PyG's ``Data`` or ``HeteroData``, or a dataset with one graph; needs PyG.
 
         Fields are shared, ids are narrowed to int32 where they fit. Dense tensors and arrays of
@@ -209,11 +235,14 @@ class Graph:
                 there are neither edges nor vertices; ``x`` has another number of rows; dicts by
                 type name other types than the edges'.
         """
+        # Said here, since PyG may not be installed where a graph of DGL's is given.
+        if library_of(data) in ("dgl", "networkx", "scipy") or isinstance(data, str | os.PathLike):
+            raise TypeError(f"data must be a Data or HeteroData, got {way_of(data)}")
         graph: Graph = call_late("whole_graph", data)
         return graph
 
     @staticmethod
-    def csc_from_dgl(graph: Any, etype: EdgeType, layout: str) -> CSC:
+    def csc_from_dgl(graph: DGLGraph, etype: EdgeType, layout: str) -> CSC:
         """One edge type of a DGL graph: layout "csc" gives its in-edges, "csr" its out-edges as a
         CSC.
 
@@ -264,10 +293,7 @@ class Graph:
     def csc_of(self, edge_type: EdgeType) -> CSC:
         """The in-edges of ``edge_type``."""
         if edge_type not in self._csc:
-            raise KeyError(
-                f"edge_type must be one of {shortened(self.edge_types)}, got "
-                f"{shortened(repr(edge_type))}"
-            )
+            raise unknown_name(edge_type, self._csc, "edge_type")
         return self._csc[edge_type]
 
     @property
@@ -381,14 +407,12 @@ class Graph:
             return by_type[key]
         except (KeyError, TypeError):
             what = "edge_type" if by_type is self._edata else "node_type"
-            raise KeyError(
-                f"{what} must be one of {shortened(list(by_type))}, got {shortened(repr(key))}"
-            ) from None
+            raise unknown_name(key, by_type, what) from None
 
     def set_field(
         self,
         name: str,
-        value: Any,
+        value: FieldValue | Values,
         *,
         node_type: str | None = None,
         edge_type: EdgeType | None = None,
@@ -469,12 +493,29 @@ class Graph:
         dtype = next(
             (str(csc.indices.dtype).removeprefix("torch.") for csc in self._csc.values()), "int32"
         )
-        if self.is_homogeneous:
-            return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, ids={dtype})"
-        edges = {"/".join(t): c.num_edges for t, c in self._csc.items()}
-        nodes = shortened(self._num_nodes, _LONGEST_REPR)
-        edges_text = shortened(edges, _LONGEST_REPR)
-        return f"Graph(num_nodes={nodes}, num_edges={edges_text}, ids={dtype})"
+        nodes = f"{self.num_nodes}"
+        edges = f"{self.num_edges}"
+        if not self.is_homogeneous:
+            nodes = shortened(self._num_nodes, _LONGEST_REPR)
+            by_type = {"/".join(t): c.num_edges for t, c in self._csc.items()}
+            edges = shortened(by_type, _LONGEST_REPR)
+        text = f"num_nodes={nodes}, num_edges={edges}, ids={dtype}"
+        for name, of_types in (("ndata", self._ndata), ("edata", self._edata)):
+            text += self._fields_text(name, of_types)
+        return f"Graph({text})"
+
+    @staticmethod
+    def _fields_text(name: str, of_types: Mapping[Any, Fields]) -> str:
+        """The fields in a repr: those of one type alone, else by type; "" where there are none."""
+        if len(of_types) == 1:
+            (fields,) = of_types.values()
+            return f", {name}={{{rows_text(fields)}}}" if fields else ""
+        parts = [
+            f"{'/'.join(t) if isinstance(t, tuple) else t}: {{{rows_text(fields)}}}"
+            for t, fields in of_types.items()
+            if fields
+        ]
+        return f", {name}={{{shortened(', '.join(parts), _LONGEST_REPR)}}}" if parts else ""
 
     def __iter__(self) -> Iterator[EdgeType]:
         raise TypeError("a Graph is not iterable; use graph.edge_types")

@@ -11,6 +11,7 @@ from torch import Tensor
 from .._late import call_late
 from ..system.checks import as_integer
 from .csc import check_range
+from .fields import Named, rows_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -73,7 +74,9 @@ def _moved(value: Any, device: torch.device) -> Any:
         # is waited for: the next line may read the values.
         return value.to(device, non_blocking=device.type != "cpu")
     if isinstance(value, dict):
-        return {key: _moved(part, device) for key, part in value.items()}
+        # Rows by name stay such: a plain dictionary's KeyError would not say which there are.
+        kind = Named if isinstance(value, Named) else dict
+        return kind((key, _moved(part, device)) for key, part in value.items())
     if isinstance(value, list):
         return [_moved(part, device) for part in value]
     if is_dataclass(value):
@@ -228,6 +231,11 @@ class Links(BatchPart):
         return f"Links(positive={self.positive.shape[1]}, negative={self.negative.shape[1]})"
 
 
+def _rows_text(**parts: dict[str, Tensor]) -> str:
+    """The rows of a batch in its repr; "" for a batch without any."""
+    return "".join(f", {name}={{{rows_text(rows)}}}" for name, rows in parts.items() if rows)
+
+
 @dataclass(eq=False, repr=False)
 class MiniBatch(BatchPart):
     """A sampled mini-batch; ``blocks[0]`` is the outermost layer.
@@ -242,8 +250,8 @@ class MiniBatch(BatchPart):
 
     output_nodes: Tensor
     blocks: list[Block]
-    features: dict[str, Tensor] = field(default_factory=dict)
-    labels: dict[str, Tensor] = field(default_factory=dict)
+    features: dict[str, Tensor] = field(default_factory=Named)
+    labels: dict[str, Tensor] = field(default_factory=Named)
     links: Links | None = None
 
     @property
@@ -258,10 +266,10 @@ class MiniBatch(BatchPart):
         return [len(self.output_nodes), *(block.num_src for block in reversed(self.blocks))]
 
     def __repr__(self) -> str:
-        return (
-            f"MiniBatch(output={len(self.output_nodes)}, input={len(self.input_nodes)}, "
-            f"blocks={self.blocks})"
-        )
+        counts = f"output={len(self.output_nodes)}, input={len(self.input_nodes)}"
+        rows = _rows_text(features=self.features, labels=self.labels)
+        links = "" if self.links is None else f", links={self.links}"
+        return f"MiniBatch({counts}, blocks={self.blocks}{rows}{links})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -350,8 +358,8 @@ class HeteroMiniBatch(BatchPart):
     output_nodes: dict[str, Tensor]
     blocks: list[HeteroBlock]
     input_nodes: dict[str, Tensor]
-    features: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    labels: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    features: dict[str, dict[str, Tensor]] = field(default_factory=Named)
+    labels: dict[str, dict[str, Tensor]] = field(default_factory=Named)
     links: dict[EdgeType, Links] | None = None
 
     @property
@@ -373,4 +381,9 @@ class HeteroMiniBatch(BatchPart):
     def __repr__(self) -> str:
         output = {ntype: len(ids) for ntype, ids in self.output_nodes.items()}
         inputs = {ntype: len(ids) for ntype, ids in self.input_nodes.items()}
-        return f"HeteroMiniBatch(output={output}, input={inputs}, blocks={self.blocks})"
+        rows = ""
+        for name, by_type in (("features", self.features), ("labels", self.labels)):
+            rows += _rows_text(**{f"{name}[{t!r}]": fields for t, fields in by_type.items()})
+        links = "" if self.links is None else f", links={self.links}"
+        counts = f"output={output}, input={inputs}"
+        return f"HeteroMiniBatch({counts}, blocks={self.blocks}{rows}{links})"

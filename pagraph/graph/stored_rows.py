@@ -214,7 +214,7 @@ class NarrowRows(StoredRows):
         if dtype not in WIDE:
             raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}")
         self.stored = stored
-        self.form = _FORM_OF_DTYPE[stored.dtype]
+        self.form: RowForm = _FORM_OF_DTYPE[stored.dtype]
         decoding = Decoding(self.form, dtype, self.form.wide_shape(tuple(stored.shape)))
         if isinstance(stored, IndexedRows):
             super().__init__(stored.tensor, stored.ids, decoding)
@@ -274,10 +274,13 @@ class NarrowingRows:
             raise ValueError(f"values must have {rule} dimensions, got {dims}")
         self._values = values
         self._of_name = f" of {name}" if name else ""
-        self.decoding = Decoding(chosen, values.dtype, tuple(values.shape[1:]))
-        self.dtype = chosen.dtype
-        self.shape = (int(values.shape[0]), *chosen.row_shape(self.decoding.row_shape))
-        self.chunk = rows_per_chunk(self.decoding.row_bytes, _CHUNK_BYTES)
+        self.decoding: Decoding = Decoding(chosen, values.dtype, tuple(values.shape[1:]))
+        self.dtype: torch.dtype = chosen.dtype
+        self.shape: tuple[int, ...] = (
+            int(values.shape[0]),
+            *chosen.row_shape(self.decoding.row_shape),
+        )
+        self.chunk: int = rows_per_chunk(self.decoding.row_bytes, _CHUNK_BYTES)
 
     def __getitem__(self, rows: slice) -> Tensor:
         """Some of the stored rows; ValueError where a value cannot be stored."""

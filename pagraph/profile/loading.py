@@ -247,7 +247,7 @@ class SageStep:
         device: str | torch.device = "cpu",
     ) -> None:
         sizes = [width, *[hidden] * (hops - 1), classes]
-        self.description = (
+        self.description: str = (
             f"one step of GraphSAGE on {device} ({hops} layers, {hidden} hidden values)"
         )
         self._fields = list(fields)

@@ -9,7 +9,11 @@ script's whole import line can be swapped, one with ``*`` too. ``NeighborSampler
 in place of ``torch_geometric.nn``'s.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # For editors: at run time `__getattr__` gives these, and only those that this PyG has.
+    from torch_geometric.loader import *  # noqa: F403
 
 from .clusters import ClusterData, ClusterLoader
 from .graphs import core_graph, to_pyg

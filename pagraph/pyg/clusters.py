@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -27,6 +27,11 @@ import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
 from torch_geometric.loader.cluster import Partition  # noqa: E402
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..typing import LoaderOptions
 
 _FORMATS = ("csr", "csc")
 _REMOVE = "remove it to make it again"
@@ -71,7 +76,7 @@ class ClusterData(_pyg.ClusterData):
 
     def __init__(
         self,
-        data: Any,
+        data: Data,
         num_parts: int,
         recursive: bool = False,
         save_dir: str | None = None,
@@ -86,7 +91,7 @@ class ClusterData(_pyg.ClusterData):
             raise ValueError("data must have an edge_index, got None")
         if sparse_format not in _FORMATS:
             raise ValueError(f"sparse_format must be one of {_FORMATS}, got {sparse_format!r}")
-        self.num_parts = as_integer("num_parts", num_parts, least=1)
+        self.num_parts: int = as_integer("num_parts", num_parts, least=1)
         if num_parts > int(data.num_nodes or 0):
             raise ValueError(
                 f"num_parts must be at most the number of vertices {data.num_nodes}, got "
@@ -190,9 +195,10 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
         TypeError: ``cluster_data`` is something else.
     """
 
-    def __init__(self, cluster_data: Any, **kwargs: Any) -> None:
-        for name in ("dataset", "collate_fn"):  # for Lightning
-            kwargs.pop(name, None)
+    def __init__(self, cluster_data: _pyg.ClusterData, **kwargs: Unpack[LoaderOptions]) -> None:
+        # Lightning makes a loader again with these, which are the loader's own.
+        kwargs.pop("dataset", None)
+        kwargs.pop("collate_fn", None)
         if not isinstance(cluster_data, _pyg.ClusterData):
             raise TypeError(
                 f"cluster_data must be a ClusterData, got {type(cluster_data).__name__}"

@@ -6,7 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import FormatError
+from ..graph.conversion import way_of
 from ..graph.csc import CSC, check_range, id_dtype, writeable
 from ..graph.fields import FieldVersion, is_single, materialized
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
@@ -33,6 +34,13 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr  # noqa: E402
 from torch_geometric.data.graph_store import EdgeLayout  # noqa: E402
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402  (torch-sparse's, or PyG's own that nobody has)
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from .typing import GraphData
+
+    D = TypeVar("D", GraphData, Data, HeteroData, default=GraphData)
 
 _log = logging.getLogger(__name__)
 
@@ -195,7 +203,7 @@ _NAMES = {"feat": "x", "label": "y"}
 """PyG's names of vertex fields that DGL and our graph folders call otherwise."""
 
 
-def to_pyg(graph: Graph) -> Data | HeteroData:
+def to_pyg(graph: Graph) -> D:  # type: ignore[type-var]  # what the caller expects
     """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
 
     Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Of edges on disk it is made
@@ -205,13 +213,18 @@ def to_pyg(graph: Graph) -> Data | HeteroData:
     becomes ``edge_w``, with a warning, where ``w`` is a vertex field's name, or would be taken for
     one as there are as many edges as vertices.
 
+    An editor, which cannot see the graph, takes the result for a ``Data`` unless it is told:
+    ``data: HeteroData = to_pyg(graph)``.
+
     Raises:
         TypeError: ``graph`` is something else.
         ValueError: PyG has another use for the name of a field.
     """
     if not isinstance(graph, Graph):
-        raise TypeError(f"graph must be a pagraph.Graph, got {type(graph).__name__}")
-    return _filled(Data() if graph.is_homogeneous else HeteroData(), graph)
+        raise TypeError(f"graph must be a pagraph.Graph, got {way_of(graph)}")
+    data: Any = Data() if graph.is_homogeneous else HeteroData()
+    filled: D = _filled(data, graph)
+    return filled
 
 
 def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
@@ -292,7 +305,7 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
             )
         data = data[0]
     if not isinstance(data, Data | HeteroData):
-        raise TypeError(f"data must be a Data or HeteroData, got {type(data).__name__}")
+        raise TypeError(f"data must be a Data or HeteroData, got {way_of(data)}")
     if has_type_dicts(data):
         data = typed_data(data)
     graph = core_graph(data)

@@ -20,8 +20,11 @@ from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import HeteroData  # noqa: E402
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ..graph.subgraph import Subgraph
     from ..ranking.workload import Workload
+    from ..typing import Ids, LoaderOptions
 
 
 class HGTSampler(KeyedSampler):
@@ -49,7 +52,11 @@ class HGTSampler(KeyedSampler):
     is_hetero = True
 
     def __init__(
-        self, data: Any, num_samples: Any, is_sorted: bool = False, share_memory: bool = False
+        self,
+        data: HeteroData,
+        num_samples: list[int] | dict[str, list[int]],
+        is_sorted: bool = False,
+        share_memory: bool = False,
     ) -> None:
         if not isinstance(data, HeteroData):
             raise NotImplementedError(
@@ -57,8 +64,8 @@ class HGTSampler(KeyedSampler):
             )
         self.graph = core_graph(data)
         self.node_types, self.edge_types = data.metadata()
-        self.num_samples = _by_type(num_samples, self.graph.node_types)
-        self.num_hops = max(map(len, self.num_samples.values()), default=0)
+        self.num_samples: dict[str, list[int]] = _by_type(num_samples, self.graph.node_types)
+        self.num_hops: int = max(map(len, self.num_samples.values()), default=0)
         self.core = CoreSampler(
             [
                 {t: numbers[hop] for t, numbers in self.num_samples.items()}
@@ -106,7 +113,7 @@ def _by_type(num_samples: Any, node_types: list[str]) -> dict[str, list[int]]:
     }
 
 
-class HGTLoader(Pipelined, _pyg.HGTLoader):
+class HGTLoader(Pipelined[HeteroData], _pyg.HGTLoader):
     """Drop-in for ``torch_geometric.loader.HGTLoader``: the same arguments, the same batches.
 
     Needs no torch-sparse. Batches are sampled by our kernels, in threads, ahead of the training
@@ -147,27 +154,30 @@ class HGTLoader(Pipelined, _pyg.HGTLoader):
         ([2, 0], [1, 0])
     """
 
-    node_sampler = Viewed()
+    node_sampler: HGTSampler = Viewed()  # type: ignore[assignment]
 
     def __init__(
         self,
-        data: Any,
-        num_samples: Any,
-        input_nodes: Any,
+        data: HeteroData,
+        num_samples: list[int] | dict[str, list[int]],
+        input_nodes: str | tuple[str, Ids | None],
         is_sorted: bool = False,
         transform: Callable[..., Any] | None = None,
         transform_sampler_output: Callable[..., Any] | None = None,
         filter_per_worker: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LoaderOptions],
     ) -> None:
-        options = {name: kwargs.pop(name, default) for name, default in OURS.items()}
+        others: dict[str, Any] = {**kwargs}
+        options = {name: others.pop(name, default) for name, default in OURS.items()}
         given = {
-            name: value for name, value in locals().items() if name not in ("options", "kwargs")
+            name: value
+            for name, value in locals().items()
+            if name not in ("options", "others", "kwargs")
         }
         self._view = NodeView()
         sampler = HGTSampler(data, num_samples)
         check_calls(sampler, "sample_from_nodes", given)
-        nodes, seed_id = node_input(data, sampler, input_nodes, kwargs.pop("input_id", None))
+        nodes, seed_id = node_input(data, sampler, input_nodes, others.pop("input_id", None))
         _pyg.NodeLoader.__init__(
             self,
             data,
@@ -177,7 +187,7 @@ class HGTLoader(Pipelined, _pyg.HGTLoader):
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
-            **kwargs,
+            **others,
         )
         self.input_nodes = input_nodes
         self._begin(given | options, _pyg.NodeLoader.filter_fn)

@@ -129,7 +129,7 @@ class HardNegatives(NegativeSampling):
         exclude_edges: bool = True,
     ) -> None:
         super().__init__(mode, amount)
-        self.core = CoreNegatives(1, power, among, in_batch, exclude_edges)
+        self.core: CoreNegatives = CoreNegatives(1, power, among, in_batch, exclude_edges)
 
     def sample(self, *args: Any, **kwargs: Any) -> Tensor:
         """Raise NotImplementedError: PyG's own samplers do not say which sources negatives are

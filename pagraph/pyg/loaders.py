@@ -3,21 +3,19 @@ torch-sparse."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import torch
 from torch import Tensor
 
 from ..graph.graph import NODE_TYPE
-from ..ranking.policy import Policy
-from ..ranking.workload import Workload
 from ..sampling.batches import PairBatches, TimedSeeds
 from ..sampling.times import time_bits
 from .inputs import TRANSFORMS, check_calls, check_data, node_input
 from .links import check_are_tensors, check_links, checked_edge_label_index, end_types
 from .package import import_pyg
-from .pipelined import LinkView, NodeView, Pipelined, Viewed, sampler_of
+from .pipelined import D, LinkView, NodeView, Pipelined, Viewed, sampler_of
 from .sampler import NeighborSampler
 from .times import check_times
 from .workload import core_workload, foreign_workload
@@ -25,12 +23,37 @@ from .workload import core_workload, foreign_workload
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
 
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.sampler import BaseSampler, NegativeSampling
+    from torch_geometric.sampler.base import SubgraphType
+    from typing_extensions import Unpack
+
+    from ..ranking.workload import Workload
+    from ..typing import (
+        CacheDtype,
+        CachePolicy,
+        CacheSize,
+        EdgeType,
+        Ids,
+        MemorySize,
+        PyGOptions,
+    )
+    from .links import HardNegatives
+    from .sampler import Fanouts
+    from .typing import HeteroBatch, LinkBatch
+
+    Nodes: TypeAlias = Ids | str | tuple[str, Ids | None] | None
+    Links: TypeAlias = Tensor | EdgeType | tuple[EdgeType, Tensor | None] | None
+    Negatives: TypeAlias = NegativeSampling | HardNegatives | str | Mapping[str, Any] | None
+    Window: TypeAlias = float | Tensor | Mapping[EdgeType, float | Tensor] | None
+
 _PYGS = (*TRANSFORMS, "time_attr", "filter_per_worker")
 """Arguments that go to PyG's constructors as they are, besides those of one class. What says how to
 sample does not: they get our sampler."""
 
 
-class NeighborLoader(Pipelined, _pyg.NeighborLoader):
+class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
     """Drop-in for ``torch_geometric.loader.NeighborLoader`` (PyG 2.5 and newer): the same
     arguments, the same batches.
 
@@ -123,16 +146,16 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         [[2, 1, 0], [3, 2, 1]]
     """
 
-    node_sampler = Viewed()
+    node_sampler: Any = Viewed()
 
     def __init__(
         self,
-        data: Any,
-        num_neighbors: Any,
-        input_nodes: Any = None,
+        data: D,
+        num_neighbors: Fanouts,
+        input_nodes: Nodes = None,
         input_time: Tensor | None = None,
         replace: bool = False,
-        subgraph_type: Any = "directional",
+        subgraph_type: SubgraphType | str = "directional",
         disjoint: bool = False,
         temporal_strategy: str = "uniform",
         time_attr: str | None = None,
@@ -141,21 +164,21 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         transform_sampler_output: Callable[..., Any] | None = None,
         is_sorted: bool = False,
         filter_per_worker: bool | None = None,
-        neighbor_sampler: Any = None,
+        neighbor_sampler: BaseSampler | None = None,
         directed: bool = True,
         *,
-        time_window: Any = None,
+        time_window: Window = None,
         share_trees: bool = False,
-        cache: Any = "auto",
-        cache_policy: str | Policy = "auto",
-        cache_dtype: str | torch.dtype | None = None,
+        cache: CacheSize = "auto",
+        cache_policy: CachePolicy = "auto",
+        cache_dtype: CacheDtype = None,
         prefetch: int = 2,
         lookahead: int | str = "auto",
-        memory: Any = "auto",
+        memory: MemorySize = "auto",
         seed: int | None = None,
-        device: Any = None,
+        device: str | torch.device | None = None,
         batch_dependency: int = 1,
-        **kwargs: Any,
+        **kwargs: Unpack[PyGOptions],
     ) -> None:
         given = dict(locals())
         check_data(data)
@@ -199,7 +222,7 @@ class NeighborLoader(Pipelined, _pyg.NeighborLoader):
         return core_workload(sampler.graph, order, seeds, sampler.core)
 
 
-class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
+class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
     """Drop-in for ``torch_geometric.loader.LinkNeighborLoader`` (PyG 2.5 and newer): the same
     arguments and batches.
 
@@ -271,21 +294,31 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         [[1.0, 1.0, 0.0, 0.0], [1.0, 0.0]]
     """
 
-    link_sampler = Viewed()
-    neg_sampling = Viewed()
+    link_sampler: Any = Viewed()
+    neg_sampling: Any = Viewed()
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __iter__(self: LinkNeighborLoader[Data]) -> Iterator[LinkBatch]: ...
+        @overload
+        def __iter__(self: LinkNeighborLoader[HeteroData]) -> Iterator[HeteroBatch]: ...
+        @overload
+        def __iter__(self: LinkNeighborLoader[Any]) -> Iterator[LinkBatch | HeteroBatch]: ...
+        def __iter__(self) -> Iterator[Any]: ...
 
     def __init__(
         self,
-        data: Any,
-        num_neighbors: Any,
-        edge_label_index: Any = None,
+        data: D,
+        num_neighbors: Fanouts,
+        edge_label_index: Links = None,
         edge_label: Tensor | None = None,
         edge_label_time: Tensor | None = None,
         replace: bool = False,
-        subgraph_type: Any = "directional",
+        subgraph_type: SubgraphType | str = "directional",
         disjoint: bool = False,
         temporal_strategy: str = "uniform",
-        neg_sampling: Any = None,
+        neg_sampling: Negatives = None,
         neg_sampling_ratio: float | None = None,
         time_attr: str | None = None,
         weight_attr: str | None = None,
@@ -293,21 +326,21 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         transform_sampler_output: Callable[..., Any] | None = None,
         is_sorted: bool = False,
         filter_per_worker: bool | None = None,
-        neighbor_sampler: Any = None,
+        neighbor_sampler: BaseSampler | None = None,
         directed: bool = True,
         *,
-        time_window: Any = None,
+        time_window: Window = None,
         share_trees: bool = False,
-        cache: Any = "auto",
-        cache_policy: str | Policy = "auto",
-        cache_dtype: str | torch.dtype | None = None,
+        cache: CacheSize = "auto",
+        cache_policy: CachePolicy = "auto",
+        cache_dtype: CacheDtype = None,
         prefetch: int = 2,
         lookahead: int | str = "auto",
-        memory: Any = "auto",
+        memory: MemorySize = "auto",
         seed: int | None = None,
-        device: Any = None,
+        device: str | torch.device | None = None,
         batch_dependency: int = 1,
-        **kwargs: Any,
+        **kwargs: Unpack[PyGOptions],
     ) -> None:
         given = dict(locals())
         check_data(data)
@@ -335,7 +368,7 @@ class LinkNeighborLoader(Pipelined, _pyg.LinkNeighborLoader):
         else:
             check_links(inputs, None)
         self.edge_label_index = edge_label_index
-        self.input_id = kwargs.get("input_id")
+        self.input_id: Tensor | None = kwargs.get("input_id")
         self._begin(given, _pyg.LinkLoader.filter_fn)
 
     def _workload(self, order: Any) -> Workload:

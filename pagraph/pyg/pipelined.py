@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import torch
 from torch import Tensor
@@ -32,7 +32,18 @@ import_pyg()
 from torch_geometric.loader.mixin import get_numa_nodes_cores  # noqa: E402
 
 if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+    from typing_extensions import TypeVar
+
     from ..ranking.workload import Workload
+    from .typing import HeteroBatch, NodeBatch, Stores
+
+    D = TypeVar("D", bound=Data | HeteroData | Stores, covariant=True, default=Data)
+else:
+    # Before Python 3.13 a variable of the standard library has no default.
+    from typing import TypeVar
+
+    D = TypeVar("D", covariant=True)
 
 
 logger = logging.getLogger(__name__)
@@ -172,7 +183,7 @@ class Viewed:
         vars(instance)[self._name] = value
 
 
-class Pipelined(LoaderControls):
+class Pipelined(LoaderControls, Generic[D]):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
     Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A
@@ -183,11 +194,22 @@ class Pipelined(LoaderControls):
     num_workers: int
     worker_init_fn: Any
     _view: Any
-    data = Viewed()
-    input_data = Viewed()
-    transform = Viewed()
-    transform_sampler_output = Viewed()
-    custom_cls = Viewed()
+    if TYPE_CHECKING:
+        data: D
+        input_data: Any
+        transform: Callable[..., Any] | None
+        transform_sampler_output: Callable[..., Any] | None
+        custom_cls: type[HeteroData] | None
+    else:
+        data = Viewed()
+        input_data = Viewed()
+        transform = Viewed()
+        transform_sampler_output = Viewed()
+        custom_cls = Viewed()
+
+    def __str__(self) -> str:
+        # PyG's, which scripts compare and log; repr() says more.
+        return f"{type(self).__name__}()"
 
     def _begin(self, arguments: Mapping[str, Any], filter_fn: Any) -> None:
         """Make the engine, of PyG's arguments as they were checked and of ours among those
@@ -266,6 +288,13 @@ class Pipelined(LoaderControls):
         if place is not None:
             self.load_state_dict(place)
 
+    # What PyG's loaders make of each kind of data. Stores of a user's own may be of either.
+    @overload
+    def __iter__(self: Pipelined[Data]) -> Iterator[NodeBatch]: ...
+    @overload
+    def __iter__(self: Pipelined[HeteroData]) -> Iterator[HeteroBatch]: ...
+    @overload
+    def __iter__(self: Pipelined[Any]) -> Iterator[NodeBatch | HeteroBatch]: ...
     def __iter__(self) -> Iterator[Any]:
         return self._get_iterator()
 
@@ -322,7 +351,9 @@ class Pipelined(LoaderControls):
             yield
             return
         cores = self._cores(loader_cores)
-        self.loader_cores = list(loader_cores) if loader_cores else [core for (core,) in cores]
+        self.loader_cores: list[int | Sequence[int]] | list[int] = (
+            list(loader_cores) if loader_cores else [core for (core,) in cores]
+        )
         logger.debug("%d loader threads on cores %s", self.num_workers, cores)
         # 0 is the calling thread.
         with starting_workers(self, lambda worker: os.sched_setaffinity(0, cores[worker])):

@@ -6,7 +6,7 @@ import os
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -32,6 +32,11 @@ from .workload import foreign_workload
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Data  # noqa: E402
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..typing import CacheOptions
 
 _NORM = 0x6E6F726D  # "norm": keeps the batches that are counted apart from those of epochs
 
@@ -85,21 +90,21 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
     def __init__(
         self,
-        data: Any,
+        data: Data,
         batch_size: int,
         num_steps: int = 1,
         sample_coverage: int = 0,
         save_dir: str | None = None,
         log: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[CacheOptions],
     ) -> None:
         # Lightning makes a loader again with these, which are the loader's own; as in PyG.
-        for name in ("dataset", "collate_fn"):
-            kwargs.pop(name, None)
+        kwargs.pop("dataset", None)
+        kwargs.pop("collate_fn", None)
         _check(data)
-        self.num_steps = as_integer("num_steps", num_steps, least=1)
+        self.num_steps: int = as_integer("num_steps", num_steps, least=1)
         self._batch_size = as_integer("batch_size", batch_size, least=1)
-        self.sample_coverage = as_integer("sample_coverage", sample_coverage, least=0)
+        self.sample_coverage: int = as_integer("sample_coverage", sample_coverage, least=0)
         self.save_dir = save_dir
         self.log = log
         graph = core_graph(data)
@@ -291,16 +296,16 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler, _pyg.GraphSAINTRandomWalkSa
 
     def __init__(
         self,
-        data: Any,
+        data: Data,
         batch_size: int,
         walk_length: int,
         num_steps: int = 1,
         sample_coverage: int = 0,
         save_dir: str | None = None,
         log: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[CacheOptions],
     ) -> None:
-        self.walk_length = as_integer("walk_length", walk_length, least=1)
+        self.walk_length: int = as_integer("walk_length", walk_length, least=1)
         super().__init__(data, batch_size, num_steps, sample_coverage, save_dir, log, **kwargs)
 
     def _core(self) -> SaintSampler:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,6 +35,15 @@ from torch_geometric.sampler import (  # noqa: E402
     SamplerOutput,
 )
 from torch_geometric.sampler.base import NumNeighbors, SubgraphType  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch_geometric.data import Data, HeteroData
+
+    from .typing import Stores
+
+    Fanouts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]] | NumNeighbors
 
 _Type = TypeVar("_Type")
 
@@ -196,8 +205,8 @@ class NeighborSampler(KeyedSampler):
 
     def __init__(
         self,
-        data: Any,
-        num_neighbors: Any,
+        data: Data | HeteroData | Stores,
+        num_neighbors: Fanouts,
         subgraph_type: SubgraphType | str = "directional",
         replace: bool = False,
         disjoint: bool = False,
@@ -245,7 +254,7 @@ class NeighborSampler(KeyedSampler):
         if weight_attr is not None:
             self.graph = weights.with_graph(self.graph, weight_attr)
         self.num_neighbors = num_neighbors
-        self.times_are_floats = False
+        self.times_are_floats: bool = False
         if time_attr is not None:
             dtypes = check_time_fields(
                 self.graph, time_attr, own_fields(self.graph), self.core.time_window

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,6 +22,11 @@ import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
 from torch_geometric.data import Batch, Data  # noqa: E402
 from torch_geometric.typing import SparseTensor  # noqa: E402
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..typing import Ids, LoaderOptions
 
 
 class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
@@ -66,18 +71,18 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
 
     def __init__(
         self,
-        data: Any,
+        data: Data,
         depth: int,
         num_neighbors: int,
-        node_idx: Any = None,
+        node_idx: Ids | None = None,
         replace: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LoaderOptions],
     ) -> None:
         if not isinstance(data, Data):
             raise TypeError(f"data must be a Data, got {type(data).__name__}")
         fanout = as_integer("num_neighbors", num_neighbors, least=0)
         graph = core_graph(data)
-        self.is_sparse_tensor = data.edge_index is None and "adj_t" in data
+        self.is_sparse_tensor: bool = data.edge_index is None and "adj_t" in data
         self.node_idx, _ = vertex_ids("node_idx", node_idx, graph.num_nodes_of(NODE_TYPE))
         self.depth = depth
         self.num_neighbors = num_neighbors

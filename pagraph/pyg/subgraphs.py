@@ -3,7 +3,7 @@ their own ways."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from .pipelined import OURS, Pipelined, View
 from .workload import core_workload
 
 import_pyg()
+from torch_geometric.data import Data  # noqa: E402
 from torch_geometric.sampler import SamplerOutput  # noqa: E402
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..graph.subgraph import Subgraph
     from ..ranking.workload import Workload
     from ..sampling.sampler import MiniBatchSampler
+    from .typing import SubgraphBatch
 
 
 class _Output(SamplerOutput):
@@ -113,7 +115,7 @@ def level_of(view: SubgraphView, name: str, value: Any) -> str | None:
     return "edge" if by_edge else None
 
 
-class SubgraphLoader(Pipelined):
+class SubgraphLoader(Pipelined[Data]):
     """Base of our loaders whose classes PyG derives from torch's ``DataLoader``; it stands in front
     of PyG's class.
 
@@ -125,6 +127,10 @@ class SubgraphLoader(Pipelined):
     _view: SubgraphView
     # Methods that a user may override to make a batch.
     _makers: tuple[str, ...] = ("collate_fn", "_collate")
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[SubgraphBatch]: ...
 
     def _load(self, join: Callable[[Any, Any], Any], arguments: Mapping[str, Any]) -> None:
         """Make torch's loader and the engine.

@@ -100,7 +100,7 @@ class Node2Vec(PyGNode2Vec):
         self.rowptr = index2ptr(row, self.num_nodes)
         self.EPS = 1e-15
         self.embedding_dim = embedding_dim
-        self.walk_length = walk_length - 1
+        self.walk_length: int = walk_length - 1
         self.context_size = context_size
         self.walks_per_node = walks_per_node
         self.p = p

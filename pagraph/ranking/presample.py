@@ -52,7 +52,7 @@ class AccessCounts:
         }
         self._lock = threading.Lock()
         self.num_hops = num_hops
-        self.batches = 0
+        self.batches: int = 0
 
     def add(self, batch: MiniBatch | HeteroMiniBatch | Subgraph) -> None:
         """Count the input nodes of a batch."""

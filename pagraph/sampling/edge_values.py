@@ -133,9 +133,11 @@ class EdgeWeights:
     """
 
     def __init__(self, csc: CSC, weights: Tensor) -> None:
-        self.num_edges = csc.num_edges
+        self.num_edges: int = csc.num_edges
         positive = int(torch.count_nonzero(weights))
-        self.kept = None if positive == csc.num_edges else _keep_positive(csc, weights, positive)
+        self.kept: CSC | None = (
+            None if positive == csc.num_edges else _keep_positive(csc, weights, positive)
+        )
         weights = weights if self.kept is None else weights[:positive]
         equal = positive == 0 or weights.dtype == torch.bool or bool(weights.min() == weights.max())
         self.values: Tensor | None = weights

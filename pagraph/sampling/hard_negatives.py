@@ -117,7 +117,7 @@ class HardEnds:
 
     def __init__(self, settings: HardNegatives, csc: CSC, node_type: str) -> None:
         self._settings = settings
-        self.num_dst = csc.num_dst
+        self.num_dst: int = csc.num_dst
         rows = csc.transpose() if settings.exclude_edges else None  # a stable sort: rows ascend
         nothing = np.empty(0, dtype=np.int64)
         self._rows = (
@@ -133,7 +133,7 @@ class HardEnds:
             raise ValueError(
                 f"among must hold a vertex that can be drawn, got none of type {node_type!r}"
             )
-        self.chances = weights / weights.sum() * (not settings.in_batch)
+        self.chances: Tensor = weights / weights.sum() * (not settings.in_batch)
         self._ids = nothing
         self._sums = np.empty(0, dtype=np.float64)
         self._count = csc.num_dst

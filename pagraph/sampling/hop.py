@@ -107,7 +107,7 @@ class VertexTable:
     """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
         self._nodes: Array = np.empty(0, dtype=np.int32)
         self._bits = _MIN_TABLE_BITS
         self._table: Array = np.empty(0, dtype=np.int64)

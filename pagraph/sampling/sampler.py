@@ -364,10 +364,10 @@ class BatchRun:
         pools: BufferPools | None,
         field: EdgeField | None,
     ) -> None:
-        self.seeds = seeds_by_type(graph, seeds)
+        self.seeds: Mapping[str, Tensor] = seeds_by_type(graph, seeds)
         self.sampler = sampler
         self.graph = graph
-        self.key = key
+        self.key: int = key
         self._offset = 0
         self._renewal = SHARES_NONE
         if sampler.batch_dependency != 1:
@@ -375,10 +375,12 @@ class BatchRun:
             self.key = shared.key
             self._offset = shared.offset
             self._renewal = shared.numbers
-        self.dtype = dtype or next((ids.dtype for ids in self.seeds.values()), torch.int64)
-        self.pools = pools if pools is not None else BufferPools(max_free=0)
+        self.dtype: torch.dtype = dtype or next(
+            (ids.dtype for ids in self.seeds.values()), torch.int64
+        )
+        self.pools: BufferPools = pools if pools is not None else BufferPools(max_free=0)
         self.field = field or own_fields(graph)
-        self.scratch = Scratch.of_this_thread()
+        self.scratch: Scratch = Scratch.of_this_thread()
         types = graph.node_types
         self.tables = dict(zip(types, self.scratch.tables(len(types)), strict=True))
 

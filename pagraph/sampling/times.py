@@ -187,10 +187,10 @@ class EdgeTimes:
         from .kernels import times as _times
 
         low, high = (int(bound) for bound in torch.aminmax(times)) if len(times) else (0, 0)
-        self.has_missing = len(times) > 0 and low == MISSING
+        self.has_missing: bool = len(times) > 0 and low == MISSING
         # Half as many lines to search, and half the memory; a missing time of 32 bits would be one
         # that is known.
-        self.values = times.to(torch.int32) if low >= -(2**31) and high < 2**31 else times
+        self.values: Tensor = times.to(torch.int32) if low >= -(2**31) and high < 2**31 else times
         self.edges: Tensor | None = None
         indptr = csc.indptr.numpy()
         if not _csc.rows_are_sorted(indptr, self.values.numpy()):
@@ -201,7 +201,7 @@ class EdgeTimes:
             if csc.edge_ids is not None:
                 check_range("edge_ids", csc.edge_ids, csc.num_edges, FormatError)
             self.edges[:, 1] = order if csc.edge_ids is None else csc.edge_ids[order]
-        self.marks = self.values[:: _times.BLOCK].clone()
+        self.marks: Tensor = self.values[:: _times.BLOCK].clone()
 
     @property
     def num_edges(self) -> int:

@@ -123,14 +123,14 @@ class SeedOrder:
         ranks: Ranks | None = None,
     ) -> None:
         self.batch_size: int = check_batch_size(batch_size)
-        self.seed = check_seed("seed", seed)
-        self.shuffle = bool(shuffle)
-        self.drop_last = bool(drop_last)
+        self.seed: int | None = check_seed("seed", seed)
+        self.shuffle: bool = bool(shuffle)
+        self.drop_last: bool = bool(drop_last)
         self._generator = generator
         self._keys = list(seeds) if isinstance(seeds, Mapping) else None
         self._ids, self._types = _concatenate(seeds)
         self._ranks = ranks or Ranks(0, 1)
-        self.num_seeds = self._ranks.share(len(self._ids), self.drop_last)
+        self.num_seeds: int = self._ranks.share(len(self._ids), self.drop_last)
         self._shuffle_seed = ranks.seed if self.seed is None and ranks is not None else self.seed
         # Of the newest epoch without a seed; the next one permutes it.
         self._permutation: Tensor | None = None
@@ -280,8 +280,8 @@ class DatasetOrder:
                 "shuffle=True needs an indices dataset with a shuffle() method, it has none"
             )
         self.dataset = dataset
-        self.shuffle = bool(shuffle)
-        self.seed = check_seed("seed", seed)
+        self.shuffle: bool = bool(shuffle)
+        self.seed: int | None = check_seed("seed", seed)
         self._ranks = ranks or Ranks(0, 1)
 
     @property

@@ -118,7 +118,7 @@ class SamplerOrder:
         self._ranks = ranks_of(self._sampler)
         self._listed: tuple[Tensor, Tensor] | None = None  # places and ends of the newest epoch
         self.seed = seed
-        self.shuffle = not is_sequence(self._sampler)
+        self.shuffle: bool = not is_sequence(self._sampler)
         self.batch_size: int | None = getattr(batches, "batch_size", None)
 
     def __len__(self) -> int:

@@ -38,7 +38,7 @@ class Tracing:
 
     def __init__(self) -> None:
         self.tracer: Tracer | None = None
-        self.label = "loader"
+        self.label: str = "loader"
         self.before_stop: Callable[[], object] | None = None
 
     def start(self, trace: str | os.PathLike[str] | Tracer, label: str) -> Tracer:
@@ -222,7 +222,7 @@ class Tracer:
         # next() of a count is one atomic step: a budget for all threads without a lock.
         self._events = self._record.events
         self._max_events = max_events
-        self.serial = next(_serials)
+        self.serial: int = next(_serials)
         self._local = threading.local()
         # Weak: a trace must not keep loaders, with their graphs and caches.
         self._traced: weakref.WeakSet[Tracing] = weakref.WeakSet()

@@ -141,6 +141,13 @@ class Budget:
         # The small addition keeps 0.29 of 100 rows from becoming 28.
         return sum(math.floor(self.share * n + 1e-6) * width for width, n in types)
 
+    @property
+    def text(self) -> str:
+        """The budget in words."""
+        if self.limit is not None:
+            return bytes_text(self.limit)
+        return "auto" if self.share is None else f"{self.share:.4g} of the rows"
+
     def __repr__(self) -> str:
         if self.is_auto:
             return "Budget(auto)"

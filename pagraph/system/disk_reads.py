@@ -173,7 +173,7 @@ class FileReader:
         self._block = _go_direct(descriptor) if direct else 1
         self._align = self._block if self._block > 1 else _PAGE
         self._rates = rates_of(descriptor)
-        self.way = usable_way(way, direct=self.direct)
+        self.way: str = usable_way(way, direct=self.direct)
         self.requests = self.bytes_read = 0
         self._descriptor = descriptor
         self._close = weakref.finalize(self, os.close, descriptor)

@@ -66,7 +66,9 @@ class OneHop:
         if not callable(call):
             raise TypeError(f"call must be callable with a block and rows, got {call!r}")
         self.call = call
-        self.module = module if module is not None or not isinstance(call, nn.Module) else call
+        self.module: nn.Module | None = (
+            module if module is not None or not isinstance(call, nn.Module) else call
+        )
 
 
 def _hop_of(layer: Any, csc: CSC) -> Hop | None:

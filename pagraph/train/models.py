@@ -122,22 +122,24 @@ class BlockModel(nn.Module):
         heads: int = 1,
     ) -> None:
         super().__init__()
-        self.sizes = tuple(sizes)
+        self.sizes: tuple[int, ...] = tuple(sizes)
         self._framework = framework
         last = len(sizes) - 2
         # The frameworks draw initial weights, each in its own way. They are replaced below, and
         # must not move the generator: the same seed trains the same model in both.
         with torch.random.fork_rng(devices=[]):
-            self.layers = nn.ModuleList(
+            self.layers: nn.ModuleList = nn.ModuleList(
                 # The last layer's outputs are classes, which heads must not share.
                 framework.convolution(self.kind, size, width, heads if i < last else 1)
                 for i, (size, width) in enumerate(pairwise(sizes))
             )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout: nn.Dropout = nn.Dropout(dropout)
         self.preaggregated = preaggregated
         self.row_normalize = row_normalize
-        self.features = self._summed if preaggregated else (FEATURES,)
-        self.fields = tuple((NODE_TYPE, name) for name in (*self.features, *self._more))
+        self.features: tuple[str, ...] = self._summed if preaggregated else (FEATURES,)
+        self.fields: tuple[tuple[str, str], ...] = tuple(
+            (NODE_TYPE, name) for name in (*self.features, *self._more)
+        )
         for layer in self.layers:
             weights = framework.weights(layer)
             assert weights.bias is not None

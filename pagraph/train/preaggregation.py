@@ -120,10 +120,10 @@ class FeatureRows:
     """
 
     def __init__(self, features: FieldValue, *, row_normalize: bool = False) -> None:
-        self.dtype = torch.float32 if row_normalize else features.dtype
-        self.shape = (int(features.shape[0]), int(features.shape[1]))
+        self.dtype: torch.dtype = torch.float32 if row_normalize else features.dtype
+        self.shape: tuple[int, int] = (int(features.shape[0]), int(features.shape[1]))
         self._rows = row_reader(features)
-        self.scales = self._scales() if row_normalize else None
+        self.scales: Tensor | None = self._scales() if row_normalize else None
 
     def __getitem__(self, rows: slice) -> Tensor:
         """Some of the rows."""
@@ -166,8 +166,8 @@ class NeighborSums:
         _check(graph, model)
         self._csc = graph.csc
         self._model = model
-        self.features = FeatureRows(graph.ndata[FEATURES], row_normalize=row_normalize)
-        self.shape = self.features.shape
+        self.features: FeatureRows = FeatureRows(graph.ndata[FEATURES], row_normalize=row_normalize)
+        self.shape: tuple[int, int] = self.features.shape
         self._windows = SourceWindows(graph.csc, graph.ndata[FEATURES], _room(graph, memory))
         self._from, self._to = _scales(graph, model)
         if self.features.scales is not None:

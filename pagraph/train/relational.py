@@ -97,13 +97,13 @@ class RelationalLayer(nn.Module):
         framework: Framework,
     ) -> None:
         super().__init__()
-        self.types = tuple(types)
-        self.edge_types = tuple(edge_types)
+        self.types: tuple[str, ...] = tuple(types)
+        self.edge_types: tuple[EdgeType, ...] = tuple(edge_types)
         self.width = width
         self._framework = framework
         # By position: names of types may contain what torch forbids in names of modules, a dot.
-        self.own = nn.ModuleList(nn.Linear(sizes[ntype], width) for ntype in types)
-        self.convolutions = nn.ModuleList(
+        self.own: nn.ModuleList = nn.ModuleList(nn.Linear(sizes[ntype], width) for ntype in types)
+        self.convolutions: nn.ModuleList = nn.ModuleList(
             framework.convolution("mean", sizes[etype[0]], width) for etype in edge_types
         )
 
@@ -163,16 +163,16 @@ class RelationalSAGE(nn.Module):
     ) -> None:
         super().__init__()
         self.shape = shape
-        self.fields = shape.fields
-        self.sizes = tuple(sizes)
+        self.fields: tuple[tuple[str, str], ...] = shape.fields
+        self.sizes: tuple[int, ...] = tuple(sizes)
         self.row_normalize = row_normalize
-        self.dropout = nn.Dropout(dropout)
+        self.dropout: nn.Dropout = nn.Dropout(dropout)
         width = dict(shape.widths)
         width |= dict.fromkeys(shape.embedded, sizes[0])
         layers = []
         # What the frameworks draw themselves differs, and is replaced below.
         with torch.random.fork_rng(devices=[]):
-            self.embeddings = nn.ModuleList(
+            self.embeddings: nn.ModuleList = nn.ModuleList(
                 nn.Embedding(count, sizes[0]) for count in shape.embedded.values()
             )
             for types, edge_types, size in zip(
@@ -180,7 +180,7 @@ class RelationalSAGE(nn.Module):
             ):
                 layers.append(RelationalLayer(types, edge_types, width, size, framework))
                 width = dict.fromkeys(types, size)
-        self.layers = nn.ModuleList(layers)
+        self.layers: nn.ModuleList = nn.ModuleList(layers)
         for parameter in self.parameters():
             if parameter.dim() == 1:
                 nn.init.zeros_(parameter)

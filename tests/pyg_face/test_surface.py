@@ -72,7 +72,7 @@ def test_is_one_of_pygs(name):
     loader = make(name)
     assert isinstance(loader, getattr(torch_geometric.loader, name))
     assert isinstance(loader, torch.utils.data.DataLoader)
-    assert str(loader) == repr(loader) == f"{name}()"
+    assert str(loader) == f"{name}()" and repr(loader).startswith(f"{name}(")
 
 
 @pytest.mark.parametrize("name", LOADERS)

@@ -99,8 +99,8 @@ class DeviceSampler:
             self._recorded = self._record(topology, usual)
         self._usual = usual
         self._topology: Topology | None = topology
-        self.placement = topology.placement
-        self.nbytes = topology.nbytes
+        self.placement: str = topology.placement
+        self.nbytes: int = topology.nbytes
 
     def sample(self, seeds: Tensor, key: int = 0) -> SampledBatch:
         """Sample one mini-batch; returns when its sizes are known.

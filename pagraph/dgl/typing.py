@@ -1,0 +1,104 @@
+"""What DGL's graphs and blocks hold, for editors: DGL annotates nothing.
+
+At run time each name here is DGL's own class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+from torch import Tensor
+
+from .graphbolt import import_dgl
+
+import_dgl()
+from dgl import DGLGraph  # noqa: E402
+from dgl.dataloading import EdgePredictionSampler  # noqa: E402
+from dgl.heterograph import DGLBlock  # noqa: E402
+
+if TYPE_CHECKING:
+
+    class Column(Tensor):
+        """Rows of a column: a tensor; of a graph with several types a dictionary of them, of which
+        ``column[type]`` is one."""
+
+        def __getitem__(self, rows: Any, /) -> Tensor: ...
+
+    class Columns(MutableMapping[str, Tensor]):
+        """Columns by name."""
+
+        def __getitem__(self, name: str, /) -> Column: ...
+        def __setitem__(self, name: str, rows: Tensor | Mapping[Any, Tensor], /) -> None: ...
+
+    # Declared as attributes, which they are to whoever reads them; DGL has properties there.
+    class NodeGraph(DGLGraph):
+        """A ``dgl.DGLGraph`` with its columns."""
+
+        ndata: Columns
+        edata: Columns
+
+    class Block(DGLBlock):
+        """A block (message flow graph) of a batch, with its columns."""
+
+        srcdata: Columns
+        dstdata: Columns
+        edata: Columns
+
+    class PairSampler(EdgePredictionSampler):
+        """Blocks of the ends of edges."""
+
+    class NegativePairSampler(EdgePredictionSampler):
+        """Blocks of the ends of edges and of negative pairs."""
+
+    @overload
+    def as_edge_prediction_sampler(
+        sampler: object,
+        exclude: object = None,
+        reverse_eids: Any = None,
+        reverse_etypes: Any = None,
+        negative_sampler: None = None,
+        prefetch_labels: Any = None,
+    ) -> PairSampler: ...
+    @overload
+    def as_edge_prediction_sampler(
+        sampler: object,
+        exclude: object = None,
+        reverse_eids: Any = None,
+        reverse_etypes: Any = None,
+        *,
+        negative_sampler: object,
+        prefetch_labels: Any = None,
+    ) -> NegativePairSampler: ...
+    def as_edge_prediction_sampler(*args: Any, **kwargs: Any) -> Any:
+        """See ``dgl.dataloading.as_edge_prediction_sampler``."""
+
+else:
+    from dgl.dataloading import as_edge_prediction_sampler
+
+    NodeGraph = DGLGraph
+    Block = DGLBlock
+    PairSampler = NegativePairSampler = EdgePredictionSampler
+
+NodeBatch: TypeAlias = tuple[Tensor, Tensor, list[Block]]
+"""What a loader gives with a sampler of blocks: the input nodes, the output nodes, and the blocks,
+outermost first."""
+
+PairBatch: TypeAlias = tuple[Tensor, NodeGraph, list[Block]]
+"""With edges as seeds: the input nodes, the graph of the batch's edges, and the blocks."""
+
+NegativePairBatch: TypeAlias = tuple[Tensor, NodeGraph, NodeGraph, list[Block]]
+"""Those, with the graph of the negative pairs after that of the edges."""
+
+__all__ = [
+    "Block",
+    "NegativePairBatch",
+    "NegativePairSampler",
+    "NodeBatch",
+    "NodeGraph",
+    "PairBatch",
+    "PairSampler",
+    "as_edge_prediction_sampler",
+]
+
+__dir__ = __all__.copy

@@ -1,0 +1,93 @@
+"""Types of what a graph is made of: ids, values, and graphs of other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+Ids = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[bool]
+"""Ids of vertices or edges, or a mask of all of them."""
+
+Values = Tensor | NDArray[np.generic] | Sequence[float]
+"""Numbers that become a tensor: a tensor, an array, or a list."""
+
+# Objects of other libraries by what is read of them: the libraries need not be there.
+
+
+class DGLGraph(Protocol):
+    """A ``dgl.DGLGraph``."""
+
+    @property
+    def canonical_etypes(self) -> Any:
+        """The edge types."""
+
+    @property
+    def ntypes(self) -> Any:
+        """The vertex types."""
+
+    @property
+    def is_block(self) -> Any:
+        """Whether it is a block."""
+
+    @property
+    def device(self) -> Any:
+        """Where it is."""
+
+    @property
+    def nodes(self) -> Any:
+        """The vertices."""
+
+    @property
+    def edges(self) -> Any:
+        """The edges."""
+
+    def num_nodes(self, ntype: Any = None, /) -> Any:
+        """Number of vertices."""
+
+
+class PyGData(Protocol):
+    """PyG's ``Data`` or ``HeteroData``."""
+
+    @property
+    def node_stores(self) -> list[Any]:
+        """The attributes of each vertex type."""
+
+    @property
+    def edge_stores(self) -> list[Any]:
+        """The attributes of each edge type."""
+
+
+class PyGDataset(Protocol):
+    """PyG's ``Dataset``."""
+
+    def get(self, idx: int, /) -> Any:
+        """The graph at a place."""
+
+    def len(self) -> int:
+        """Number of graphs."""
+
+
+class NetworkxGraph(Protocol):
+    """A graph of networkx."""
+
+    def is_directed(self) -> bool:
+        """Whether edges have a direction."""
+
+    @property
+    def nodes(self) -> Any:
+        """The vertices."""
+
+    @property
+    def edges(self) -> Any:
+        """The edges."""
+
+
+class SparseMatrix(Protocol):
+    """A sparse matrix of scipy."""
+
+    def tocoo(self, copy: bool = False) -> Any:
+        """The matrix as coordinates."""
