@@ -15,7 +15,7 @@ from torch import Tensor
 from ..graph.graph import Graph
 from .arrays import TEXTS, has_ending, one_column, read_array
 from .column_files import Scratch
-from .opening import PARTS
+from .folders import PARTS
 from .original_ids import ORIGINAL_ID, places_of, words_of
 from .text_blocks import read_blocks
 

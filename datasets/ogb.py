@@ -23,8 +23,8 @@ from ..system.torch_file import load_saved
 from .arrays import one_column, read_numbers
 from .edge_rows import read_integers
 from .edges import check_size, mirror
+from .folders import PARTS
 from .ogb_arrays import EdgeArrays, RawArrays
-from .opening import PARTS
 from .text_blocks import read_blocks
 
 # OGB's names of its tables, and of the three parts of a split.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..system.progress import Progress
-from .opening import PARTS
+from .folders import PARTS
 
 # Of the 63 that masks are drawn by: 65,536 counters fit into the cache, and a bin holds few rows.
 _BIN_BITS = 16

@@ -4,7 +4,6 @@ graph."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..datasets.folders import is_partition
 from ..datasets.manifest import FORMAT as GRAPH_FORMAT
 from ..datasets.manifest import (
     MANIFEST,
@@ -28,8 +28,7 @@ from ..datasets.manifest import (
     write_manifest_json,
 )
 from ..errors import FormatError
-from ..system.files import read_small
-from .partition import MAX_HOPS
+from ..options.partitioning import MAX_HOPS
 from .source import SourceEntry
 
 FORMAT = PARTITION_FORMAT
@@ -48,15 +47,6 @@ _PLAIN = (
 def part_folder(out: Path, part: int) -> Path:
     """Folder of one part."""
     return out / f"part-{part}"
-
-
-def is_partition(folder: Path) -> bool:
-    """Whether the manifest in ``folder`` is a partition's."""
-    try:
-        value = json.loads(read_small(folder / MANIFEST))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and value.get("format") == FORMAT
 
 
 def train_digest(train: Tensor) -> str:

@@ -17,7 +17,7 @@ import griffe
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):`~?([^`]+)`")
 SEVERAL_ARGUMENTS = re.compile(r"^( +)(\w+(?:, \w+)+)(:.*(?:\n\1 .*)*)", re.MULTILINE)
 
-DOCUMENTED = "pagraph.train.options._documented"
+DOCUMENTED = "pagraph.options.training._documented"
 
 
 class Docstrings(griffe.Extension):

@@ -50,7 +50,8 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
     if not verify:
         summary = summarise_folder(folder, memory=memory)
     if summary is None:
-        from ..datasets.opening import folder_form, open_graph
+        from ..datasets.folders import folder_form
+        from ..datasets.opening import open_graph
 
         form = folder_form(folder)
         with progress_bar(f"verifying {folder.name}") as progress:

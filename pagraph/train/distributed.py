@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from ..engine.epochs import default_workers
 from ..errors import PaGraphError
-from .options import TIMEOUT
+from ..options.pipeline import default_workers
+from ..options.training import TIMEOUT
 
 T = TypeVar("T")
 
