@@ -14,9 +14,9 @@ from ..system.files import check_inside, named_path
 from ..system.progress import Progress
 from .arrays import map_or_read
 from .edges import check_count
-from .folders import ADJACENCY, PARTS, folder_form
 from .matrices import dense, load_sparse
 from .native import open_native
+from .paths import ADJACENCY, PARTS, folder_form
 
 
 def open_graph(
@@ -50,6 +50,11 @@ def open_graph(
     if split:
         choose_split(graph, split)
     return graph
+
+
+def open_verified(folder: str | os.PathLike[str], *, split: str = "") -> Graph:
+    """Open a graph folder and check everything; see :func:`open_graph`."""
+    return open_graph(folder, verify=True, split=split)
 
 
 def choose_split(graph: Graph, split: str) -> None:

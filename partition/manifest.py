@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ..datasets.folders import is_partition
 from ..datasets.manifest import FORMAT as GRAPH_FORMAT
 from ..datasets.manifest import (
     MANIFEST,
@@ -27,6 +26,7 @@ from ..datasets.manifest import (
     version_of,
     write_manifest_json,
 )
+from ..datasets.paths import is_partition
 from ..errors import FormatError
 from ..options.partitioning import MAX_HOPS
 from .source import SourceEntry

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..datasets.folders import existing_folder
 from ..datasets.manifest import MANIFEST
 from ..datasets.native import check_sum, file_digest, open_array, open_field, open_native
+from ..datasets.paths import existing_folder
 from ..errors import FormatError
 from ..graph.graph import EdgeType, Graph
 from ..system.checks import as_integer

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..datasets.folders import ADJACENCY, folder_form
 from ..datasets.manifest import MANIFEST, ArrayEntry, Manifest, take, take_digest
 from ..datasets.native import file_digest
 from ..datasets.opening import open_graph
+from ..datasets.paths import ADJACENCY, folder_form
 from ..errors import FormatError
 from ..graph.fields import FieldValue
 from ..graph.graph import Graph

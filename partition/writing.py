@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..datasets.folders import folder_form
 from ..datasets.manifest import MANIFEST, ArrayEntry, EdgeEntry, Manifest, NodeEntry
 from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
+from ..datasets.paths import folder_form
 from ..graph.fields import mask_of, stored_row_bytes
 from ..graph.graph import EdgeType, Graph
 from ..options.partitioning import FEATURES

@@ -6,6 +6,9 @@ the names here with those there.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 POLICY_NAMES = (
@@ -55,6 +58,12 @@ def check_method(name: str) -> None:
     """Raise ValueError unless there is a partitioning method of that name."""
     if name not in METHOD_NAMES:
         raise ValueError(f"method must be one of {', '.join(METHOD_NAMES)}, got {name!r}")
+
+
+def check_plot_name(path: str | os.PathLike[str], formats: Sequence[str]) -> None:
+    """Raise ValueError unless a file that is to be drawn ends in one of ``formats``."""
+    if Path(path).suffix.lower() not in formats:
+        raise ValueError(f"plot must end in {' or '.join(formats)}, got {os.fspath(path)!r}")
 
 
 def form_name(argument: str, given: Any) -> str | None:

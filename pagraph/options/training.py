@@ -215,6 +215,12 @@ class TrainOptions:
         return device
 
 
+def check_timeout(timeout: float) -> None:
+    """Raise ValueError unless seconds to wait for other processes are positive and finite."""
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise ValueError(f"timeout must be positive and finite, got {timeout}")
+
+
 def _installed() -> str:
     """The first framework that is installed, or "auto"."""
     for name, package in FRAMEWORKS.items():

@@ -70,7 +70,7 @@ def check_batch_size(batch_size: Any) -> int:
     """``batch_size`` as an int; ValueError unless it is an integer of at least 1 (None
     included)."""
     # NumPy's integers are Integral, too.
-    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or int(batch_size) < 1:
         raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
     return int(batch_size)
 
@@ -80,9 +80,10 @@ def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:
     can draw."""
     if isinstance(fanout, bool) or not isinstance(fanout, Integral):
         raise TypeError(f"fanouts must be integers, got {fanout!r}")
-    if fanout != -1 and fanout < least:
-        raise ValueError(f"fanouts must be positive or -1 (all neighbours), got {fanout}")
-    if replace and fanout > MOST_NEIGHBOURS:
-        raise ValueError(f"fanouts must be below 2**31 with replacement, got {fanout}")
+    number = int(fanout)
+    if number != -1 and number < least:
+        raise ValueError(f"fanouts must be positive or -1 (all neighbours), got {number}")
+    if replace and number > MOST_NEIGHBOURS:
+        raise ValueError(f"fanouts must be below 2**31 with replacement, got {number}")
     # Without replacement a huge fan-out is a way to say "all".
-    return min(int(fanout), MOST_NEIGHBOURS)
+    return min(number, MOST_NEIGHBOURS)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..datasets import open_graph
-from ..datasets.folders import folder_form, is_partition
+from ..datasets.paths import folder_form, is_partition
 from ..errors import FormatError
 from ..graph.graph import Graph
 from ..options.training import TrainOptions

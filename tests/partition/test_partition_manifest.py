@@ -7,7 +7,7 @@ import pytest
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import write_graph
-from pagraph.datasets.folders import is_partition
+from pagraph.datasets.paths import is_partition
 from pagraph.partition import PartitionManifest, partition_graph, write_partition
 
 
