@@ -14,7 +14,17 @@ from ..errors import FormatError
 from ..system.atomic import check_absent, new_folder
 from ..system.budget import in_memory, memory_budget
 from ..system.progress import Progress
-from .paths import COUNTS, EDGE_INDEX, METADATA, PARTS, TEXTS, VertexSet, check_files, is_ogb
+from .paths import (
+    COUNTS,
+    EDGE_INDEX,
+    METADATA,
+    PARTS,
+    TEXTS,
+    VertexSet,
+    check_files,
+    folder_form,
+    is_ogb,
+)
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
@@ -307,6 +317,8 @@ def import_graph(
     fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
     given = form.chosen(options)
     check_files(fields.values())
+    if form.name == "folder":
+        folder_form(source)
     memory_budget(memory)
     check_absent(out)
     # Not before all of this is right: it imports torch.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..datasets.paths import existing_folder, folder_form
 from ..errors import FormatError, PaGraphError
@@ -93,8 +94,19 @@ class _WithVerify(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
+def _folders(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """What a shell completes in place of DIR: a folder, or the word ``verify``."""
+    items = [CompletionItem(incomplete, type="dir")]
+    # Once it was begun: bash offers folders only where no word fits.
+    if incomplete and "verify".startswith(incomplete):
+        items.append(CompletionItem("verify"))
+    return items
+
+
 @click.command(name="partition", cls=_WithVerify)
-@click.argument("folder", metavar="DIR", type=_PATH)
+@click.argument("folder", metavar="DIR", type=_PATH, shell_complete=_folders)
 @click.argument("out", metavar="[OUT]", type=_PATH, required=False)
 @options_of(PartitionOptions)
 @click.option(
