@@ -121,7 +121,7 @@ MISTAKES = {
     "generate sbm G": "OUT must not exist yet, got 'G'",
     "partition G OUT -k 0": "--parts must be at least 1, got 0",
     "partition G OUT -k 2 --hops 999": "--hops must be from 1 to 253, got 999",
-    "partition G OUT -k 2 --method best": "--method must be one of auto, halo",
+    "partition G OUT -k 2 --method best": "method must be one of auto, halo",
     "partition G OUT -k 2 --cache-policy best": "cache_policy must be one of",
     "partition G OUT -k 2 --fanout 0": "fanouts must be positive or -1",
     "partition G OUT -k 2 --batch-size 0": "--batch-size must be an integer of at least 1, got 0",
