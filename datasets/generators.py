@@ -84,7 +84,7 @@ def rmat(
         scale=scale, num_features=num_features, num_classes=num_classes, seed=seed
     )
     count = _check_rmat(scale, edge_factor, num_edges, num_features, num_classes)
-    _check_fractions(fractions)
+    check_fractions(fractions)
     if feature_dtype not in FEATURE_DTYPES:
         raise ValueError(
             f"feature_dtype must be one of {', '.join(FEATURE_DTYPES)}, got {feature_dtype!r}"
@@ -132,7 +132,7 @@ def _check_quadrants(probabilities: tuple[float, float, float, float], noise: fl
         raise ValueError(f"noise must be in [0, {limit}] for these probabilities, got {noise}")
 
 
-def _check_fractions(fractions: tuple[float, float, float]) -> None:
+def check_fractions(fractions: tuple[float, float, float]) -> None:
     """Check the shares of train, val and test, each in [0, 1] and at most 1 together, or raise
     ValueError."""
     if len(fractions) != 3 or not all(math.isfinite(f) and 0 <= f <= 1 for f in fractions):
@@ -188,7 +188,7 @@ def sbm(
     count = 10 * num_nodes if num_edges is None else as_integer("num_edges", num_edges)
     _check_sbm(num_nodes, count, num_classes, num_features)
     _check_model(num_classes, homophily, exponent, feature_noise)
-    _check_fractions(fractions)
+    check_fractions(fractions)
     from .block_models import draw_sbm
 
     return draw_sbm(
@@ -294,7 +294,7 @@ def citation(
     counts = {"paper": num_papers, "author": authors, "institution": institutions}
     _check_citation(counts, authorships, citations, num_classes, num_features, num_author_features)
     _check_model(num_classes, homophily, exponent, feature_noise)
-    _check_fractions(fractions)
+    check_fractions(fractions)
     from .block_models import draw_citation
 
     return draw_citation(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,39 +16,12 @@ from ..options.partitioning import FEATURES, CacheTrial, PartitionOptions
 from ..system.atomic import check_absent
 from ..system.budget import Budget
 from .options import build, memory_option, options_of, split_option, train_fraction_option
+from .settings import PartitionFiles, Source
 from .terminal import check_outputs, file_option
 
 _PATH = click.Path(path_type=Path)
 FORMATS = ("native", "dgl", "pagraph")
 """Formats of parts: our own, DGL's, and that of the original PaGraph."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """Graph folder, and which of its vertices are trained on."""
-
-    folder: Path
-    seed: int
-    split: str
-    train_fraction: float | None
-    node_type: str | None = None
-
-    @property
-    def title(self) -> str:
-        """Name of the graph in plots."""
-        return self.folder.resolve().name
-
-    def to_json(self) -> dict[str, Any]:
-        """The source as a JSON object."""
-        return {**vars(self), "folder": str(self.folder)}
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Files that the report is written to, besides the terminal."""
-
-    json: Path | None = field(default=None, metadata={"help": "Write the report here."})
-    plot: Path | None = field(default=None, metadata={"help": "Draw it here, .png, .svg or .pdf."})
 
 
 @click.command(name="verify")
@@ -139,7 +111,7 @@ def _folders(
 @train_fraction_option
 @options_of(CacheTrial)
 @memory_option
-@options_of(Outputs)
+@options_of(PartitionFiles)
 @click.option("--quiet", "-q", is_flag=True, help="Print no report.")
 def command(
     out: Path | None,
@@ -164,7 +136,7 @@ def command(
     if not compare and out is None:
         raise click.UsageError("Missing argument 'OUT' (only --compare goes without)")
     # All checks come before the graph is opened, which may take minutes.
-    outputs = build(Outputs, settings)
+    outputs = build(PartitionFiles, settings)
     source = build(Source, settings)
     check_outputs(vars(outputs), PARTITION_PLOT_FORMATS)
     _check(settings, methods, compare)

@@ -42,8 +42,8 @@ from ..system.atomic import check_writable, write_json
 from ..system.budget import work_memory
 from ..system.progress import Progress
 from ..system.units import in_mebibytes
-from .partition import Outputs, Source
 from .partition_report import print_comparison, print_partition
+from .settings import PartitionFiles, Source
 from .terminal import progress_bar
 
 _MASK = "train_mask"
@@ -150,7 +150,7 @@ class Work:
             return partition, describe(partition, cache=self.trial, whole=whole, progress=progress)
 
 
-def divide(work: Work, out: Path, outputs: Outputs, *, quiet: bool) -> None:
+def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> None:
     """Divide, measure, write."""
     _check_plot(outputs)
     # The folder comes after all other work: a run that is stopped leaves nothing.
@@ -186,7 +186,7 @@ def divide(work: Work, out: Path, outputs: Outputs, *, quiet: bool) -> None:
 
 
 def compare_methods(
-    work: Work, methods: tuple[str, ...], outputs: Outputs, *, named: bool, quiet: bool
+    work: Work, methods: tuple[str, ...], outputs: PartitionFiles, *, named: bool, quiet: bool
 ) -> None:
     """Report on several methods without writing parts.
 
@@ -257,7 +257,7 @@ def _write(partition: Partition, out: Path, work: Work, progress: Progress | Non
     )
 
 
-def _check_plot(outputs: Outputs) -> None:
+def _check_plot(outputs: PartitionFiles) -> None:
     """Say before the long work that matplotlib is missing."""
     if outputs.plot is not None:
         check_plot(outputs.plot, PARTITION_PLOT_FORMATS)

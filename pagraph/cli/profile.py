@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,53 +11,8 @@ from ..datasets.paths import folder_form
 from ..options.names import PLOT_FORMATS
 from ..options.training import TrainOptions
 from .options import build, options_of, split_option, train_fraction_option
+from .settings import Compared, ProfileFiles
 from .terminal import check_outputs
-
-if TYPE_CHECKING:
-    from ..graph.graph import Graph
-
-_FEATURES = "feat"
-
-
-def _documented(text: str, default: Any = None) -> Any:
-    return field(default=default, metadata={"help": text})
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Files for the results, besides the terminal."""
-
-    json: Path | None = _documented("Write all figures here.")
-    plot: Path | None = _documented("Draw the curves here, .png or .svg.")
-    html: Path | None = _documented("Write a report for the browser here.")
-    trace: Path | None = _documented("With --measure: write a timeline for Perfetto here.")
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Policies, budgets and fields of a curve."""
-
-    policies: tuple[str, ...] | None = _documented(
-        "Names with commas between: auto, adaptive, degree, presample[:K], vip, random, and for "
-        "comparison oracle, "
-        "ideal[:N].  [default: auto, degree, presample, vip, random, oracle]"
-    )
-    budgets: tuple[str, ...] | None = _documented(
-        "Rows (1000), shares (10%) or bytes (2GiB), with commas between.  [default: 20 from 1% to "
-        "100%]"
-    )
-    fields: tuple[str, ...] | None = _documented(
-        "Fields read for the input nodes.  [default: feat, if it is there]"
-    )
-    labels: tuple[str, ...] = _documented("Fields read for the seeds.", ())
-
-    def inputs(self, graph: Graph) -> tuple[str, ...]:
-        """The input fields; by default ``feat``, if there is one."""
-        if self.fields is not None:
-            return self.fields
-        if any(_FEATURES in graph.node_fields(ntype) for ntype in graph.node_types):
-            return (_FEATURES,)
-        return ()
 
 
 @click.command(name="profile")
@@ -97,7 +51,7 @@ class Compared:
     "train_mask]",
 )
 @click.option("--measure", is_flag=True, help="Also time real loading with the recommended cache.")
-@options_of(Outputs)
+@options_of(ProfileFiles)
 def command(
     folder: Path,
     split: str,
@@ -113,7 +67,7 @@ def command(
     with every budget.
     """
     # Checks come before the graph is opened, which may take minutes.
-    outputs = build(Outputs, settings)
+    outputs = build(ProfileFiles, settings)
     compared = build(Compared, settings)
     if outputs.trace is not None and not measure:
         raise click.UsageError("--trace must come with --measure, which runs what is traced")

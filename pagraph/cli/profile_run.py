@@ -33,8 +33,8 @@ from ..report.words import answer, recommended_cache, settings_words
 from ..sampling import NeighborSampler
 from ..system.atomic import new_file, write_json
 from ..system.units import percent
-from .profile import Compared, Outputs
 from .seeds import seeds_and_sampler
+from .settings import Compared, ProfileFiles
 from .terminal import plain_console, print_table, progress_bar
 
 
@@ -43,7 +43,7 @@ def profile(
     split: str,
     options: TrainOptions,
     compared: Compared,
-    outputs: Outputs,
+    outputs: ProfileFiles,
     *,
     train_fraction: float | None,
     node_type: str | None,
@@ -131,7 +131,7 @@ def _measured(
     options: TrainOptions,
     compared: Compared,
     cache: tuple[str, str],
-    outputs: Outputs,
+    outputs: ProfileFiles,
 ) -> tuple[LoadingTimes, list[Span]]:
     """Time real epochs with a cache (size, policy) and a step, after one epoch to warm up."""
     device = options.torch_device()
@@ -175,7 +175,7 @@ def _measured(
 
 
 def _write(
-    outputs: Outputs,
+    outputs: ProfileFiles,
     curve: HitRateCurve,
     recommendation: Recommendation,
     loading: LoadingTimes | None,

@@ -11,6 +11,7 @@ import click
 from ..datasets.paths import folder_form, is_partition
 from ..options.training import FRAMEWORKS, TIMEOUT, TrainOptions, check_timeout
 from .options import build, options_of, split_option
+from .settings import check_json
 from .terminal import file_option
 
 
@@ -115,9 +116,3 @@ def _check(folder: Path, settings: dict[str, Any], json_file: Path | None, timeo
     build(TrainOptions, {**settings, "fanout": fanout})
     if not is_partition(folder):
         folder_form(folder)
-
-
-def check_json(json_file: Path | None) -> None:
-    """Refuse a file for the results in a folder that is not there."""
-    if json_file is not None and not json_file.parent.is_dir():
-        raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")

@@ -33,8 +33,8 @@ from ..train.loop import train
 from ..train.models import framework_of
 from . import BAD_INPUT, show_error
 from .options import build
+from .settings import check_json
 from .terminal import plain_console
-from .train import check_json
 
 
 def run(
