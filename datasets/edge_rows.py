@@ -25,8 +25,8 @@ from .text_blocks import Block, Path, arrow, first_line, read_blocks, separator_
 _FIELD_BYTES = 32
 WORD_BYTES = 240
 """Of a word of 16 letters, measured: 154 in the dictionary, 232 while the words are sorted."""
-# Bytes of a block that is read line by line: that takes 25 ms, to import Arrow and what it looks for
-# (pandas) half a second.
+# Bytes of a block that is read line by line. That takes 25 ms; to import Arrow, and pandas which it
+# looks for, takes half a second.
 _FEW_BYTES = 2**18
 # Column names of published edge lists, such as SNAP's "FromNodeId", "node_1" and "id1".
 SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}

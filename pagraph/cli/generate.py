@@ -59,6 +59,7 @@ def command() -> None:
 @memory_option
 def rmat_command(out: Path, memory: str | None, **settings: Any) -> None:
     """An RMAT graph: Graph500's parameters, a few vertices of very high degree."""
+    # Before torch is imported, which drawing does.
     check_absent(out, name="OUT")
     size = settings.pop("scale")
     # Written while it is drawn: it may be larger than the memory.

@@ -149,6 +149,7 @@ def command(
     if out is not None:
         check_absent(out, name="OUT")
     folder_form(source.folder)
+    # Not before: it imports torch, which no mistake above waits for.
     from .partition_run import Work, compare_methods, divide
 
     work = Work(source, options, trial, form, features, settings["memory"])

@@ -39,6 +39,7 @@ def command(folder: Path, out: Path, model: str, row_normalize: bool, memory: st
     """
     check_absent(out, name="OUT")
     folder_form(folder)
+    # Not before: they import torch, which no mistake above waits for.
     from ..datasets import open_graph
     from ..train.preaggregation import preaggregate
 

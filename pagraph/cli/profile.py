@@ -76,6 +76,7 @@ def command(
         _refuse_for_links(node_type=node_type, split=split, measure=measure)
     check_outputs(vars(outputs), PLOT_FORMATS)
     folder_form(folder)
+    # Not before: it imports torch, which no mistake above waits for.
     from .profile_run import profile
 
     profile(

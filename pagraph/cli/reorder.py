@@ -71,6 +71,7 @@ def command(
             "--node-type and --split must be with --task nodes, got them with --task links"
         )
     folder_form(folder)
+    # Not before: they import torch, which no mistake above waits for.
     from ..datasets import open_graph, reorder
     from .seeds import seeds_and_sampler
 

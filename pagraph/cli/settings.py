@@ -1,4 +1,4 @@
-"""Settings of verbs: what their options make, and their work takes."""
+"""Settings of verbs: what their options make, and their work takes; made without torch."""
 
 from __future__ import annotations
 
