@@ -1,7 +1,7 @@
 """Start-up: the command line and imports, against ``import torch``; how soon a first batch comes.
 
 Every figure is from a fresh process, and every round runs all of them in turn, in this checkout and
-in the one ``--before``; a first round, which compiles what no process has compiled yet, is not
+in the one ``--before``; a first batch, which compiles what no process has compiled yet, is not
 counted. Processor seconds are given as well: they say the same on a machine with other work.
 
 Run: ``python benchmarks/start_up.py --before ../before`` (about five minutes).
@@ -120,7 +120,7 @@ def faces(checkout, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--before", type=Path, help="A checkout to compare with.")
     options = parser.parse_args()
     checkouts = {"now": HERE}
@@ -131,11 +131,11 @@ def main():
         folder = Path(scratch)
         (folder / "E.txt").write_text("0 1\n1 2\n")
         run(["-m", "pagraph", "generate", "sbm", "G", "--nodes", "1000"], HERE, folder)
-        for number in range(options.rounds + 1):
+        for checkout in checkouts.values():
+            run(["-c", FIRST_BATCH], checkout, folder)
+        for _ in range(options.rounds):
             for name, checkout in checkouts.items():
-                figures = commands(checkout, folder) | faces(checkout, folder)
-                if number:
-                    runs[name].append(figures)
+                runs[name].append(commands(checkout, folder) | faces(checkout, folder))
     result = {"options": {"rounds": options.rounds}, "revisions": {}}
     for name, checkout in checkouts.items():
         result["revisions"][name] = revision(checkout)
