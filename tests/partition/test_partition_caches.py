@@ -12,7 +12,7 @@ from pagraph import Graph, Loader, NeighborSampler
 from pagraph.datasets import rmat, sbm
 from pagraph.graph.mapped import map_npy
 from pagraph.partition import CacheTrial, Partition, describe, partition_graph
-from pagraph.partition.cache_trial import row_bytes
+from pagraph.partition.cache_trial import budget_bytes, row_bytes
 from pagraph.partition.extract import extract_part
 from pagraph.partition.report import overlap
 
@@ -93,7 +93,7 @@ def test_every_cache_gets_the_same_bytes():
     ]
     assert len(report.caches.whole.ids) == (8000 - 4 * 512) // 64
     share = CacheTrial("10%", fields=("feat", "wide"), policy="degree")
-    assert share.nbytes(graph) == 51 * 64
+    assert budget_bytes(share, graph) == 51 * 64
     assert [len(use.ids) for use in describe(partition, cache=share).caches.parts] == [51, 51]
 
 
