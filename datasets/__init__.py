@@ -5,20 +5,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .block_models import citation, sbm
     from .edge_list import read_edge_list
     from .exporting import export_graph
+    from .generators import citation, rmat, sbm, shop
     from .native import write_graph
     from .opening import open_graph
     from .original_ids import new_ids
-    from .relational import shop
     from .reordering import reorder
-    from .rmat_graphs import rmat
     from .sources import import_graph, read_graph
 
 # Loaded when first used: a manifest can be read without importing torch.
 _HOMES = {
-    "citation": "block_models",
+    "citation": "generators",
     "export_graph": "exporting",
     "import_graph": "sources",
     "new_ids": "original_ids",
@@ -26,9 +24,9 @@ _HOMES = {
     "read_edge_list": "edge_list",
     "read_graph": "sources",
     "reorder": "reordering",
-    "rmat": "rmat_graphs",
-    "sbm": "block_models",
-    "shop": "relational",
+    "rmat": "generators",
+    "sbm": "generators",
+    "shop": "generators",
     "write_graph": "native",
 }
 

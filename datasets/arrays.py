@@ -28,11 +28,8 @@ from ..system.files import open_plain, read_npy_header
 from ..system.torch_file import load_saved
 from .column_files import ColumnFile, MemoryColumn, Scratch
 from .numbers import NumberColumn, NumberField, first_wide
+from .paths import TEXTS
 from .text_blocks import arrow, read_columns, require_arrow
-
-TEXTS = tuple(
-    f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2")
-)
 
 _log = logging.getLogger(__name__)
 

@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..graph.csc import CSC, id_dtype
+from ..graph.csc import CSC, FEW_EDGES, id_dtype
 from ..system.progress import Progress, Ticks
 from ..system.threads import usable_cpus
 from .column_files import ColumnFile, Scratch
+from .edges import csc_of_pairs, mirror
 
 Ids = npt.NDArray[Any]
 T = TypeVar("T")
@@ -81,7 +82,27 @@ def sort_edges(
     Raises:
         OSError: The disk is full.
     """
+    if edges.num_edges <= FEW_EDGES:
+        return _in_memory(edges, mirrored, simple, numbered and not simple, progress)
     return _Sort(edges, scratch, room, mirrored, simple, numbered and not simple, progress).csc()
+
+
+def _in_memory(
+    edges: EdgeStream, mirrored: bool, simple: bool, numbered: bool, progress: Progress | None
+) -> CSC:
+    """The CSC of a few edges: files, threads and kernels would take longer to begin than these."""
+    count = edges.num_nodes
+    src, dst = edges.read(0, edges.num_edges)
+    if mirrored:
+        src, dst, _ = mirror(src, dst)
+    if progress is not None:
+        whole = edges.num_edges * (3 if mirrored else 2)
+        progress(whole, whole)
+    if simple:
+        keep = src != dst
+        return csc_of_pairs(src[keep], dst[keep], count, count)
+    csc = CSC.from_coo(src, dst, count)
+    return csc if numbered else CSC(csc.indptr, csc.indices, count)
 
 
 def in_order(run: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from ..graph.graph import Graph
+from ..options.names import EXPORT_FORMS
 from ..system.atomic import check_absent
-from .ogb import write_ogb
 
-EXPORT_FORMS = {"dgl": ".bin", "pyg": ".pt", "ogb": ""}
-"""Form to what its file's name ends in; OGB's is a folder."""
+if TYPE_CHECKING:
+    from ..graph.graph import Graph
 
 
 def export_graph(graph: Graph, out: str | os.PathLike[str], *, form: str) -> None:
@@ -35,6 +33,9 @@ def export_graph(graph: Graph, out: str | os.PathLike[str], *, form: str) -> Non
         ValueError: The form cannot hold a field, a type, or the edge ids, which must be all those
             below the number of edges.
     """
+    # Here, like DGL and PyG below: a wrong target is refused before torch is imported.
+    import torch
+
     check_target(out, form)
     # None of the forms has edge ids: an edge's id is its place, so that fields go by it.
     for etype in graph.edge_types:
@@ -58,6 +59,8 @@ def export_graph(graph: Graph, out: str | os.PathLike[str], *, form: str) -> Non
 
         save_data(graph, out)
     else:
+        from .ogb import write_ogb
+
         write_ogb(graph, out)
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from ..sampling.sampler import HopSampler, MiniBatchSampler
 
-ORDERS = ("reads", "community", "both")
-
 Array = npt.NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
 """Vertex type to its range in one numbering of all vertices."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..graph.fields import FieldValue, stored_row_bytes
 from ..graph.graph import Graph
+from ..options.names import ORDERS
 from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import num_seeds
 from ..system.atomic import check_absent
@@ -18,7 +19,7 @@ from ..system.progress import Progress, Ticks
 from .locality import PagesRead, sample_rows
 from .moved_graph import new_indptr, write_moved
 from .native import check_storable
-from .orders import ORDERS, vertex_places
+from .orders import vertex_places
 from .original_ids import ORIGINAL_ID
 
 _A_VERTEX = 40

@@ -18,10 +18,11 @@ from ..errors import FormatError
 from ..graph.graph import CSC, EdgeType, Graph
 from ..system.budget import check_fits
 from ..system.files import named_path, read_small
-from .arrays import TEXTS, array_tensor, bool_mask, has_ending, parquet_values, read_array
+from .arrays import array_tensor, bool_mask, has_ending, parquet_values, read_array
 from .manifest import take
 from .numbers import NumberField, tensor_of
 from .original_ids import id_field
+from .paths import TEXTS
 from .text_blocks import arrow, read_columns, require_arrow
 
 

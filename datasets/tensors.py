@@ -23,9 +23,8 @@ from .arrays import array_tensor, left_behind, load_npz, map_or_read, one_column
 from .column_files import Scratch
 from .edge_sort import sort_edges
 from .edges import build_graph, check_count, count_nodes
-from .opening import PARTS
+from .paths import EDGE_INDEX, PARTS
 
-EDGE_INDEX = "edge_index"
 _NO_FIELDS = (EDGE_INDEX, "num_nodes", "num_edges")
 _OF_VERTICES = (
     "x",

@@ -1,6 +1,6 @@
 """Partitioning: each GPU gets its own train vertices and everything they reach in L hops."""
 
-from .cache_trial import CacheTrial
+from ..options.partitioning import CacheTrial, PartitionOptions
 from .dgl_format import write_dgl
 from .limit import limit_replication
 from .manifest import PartitionManifest
@@ -14,7 +14,7 @@ from .pagraph_format import (
 )
 from .part_check import Finding
 from .partition import Partition, PartVertices
-from .partitioning import PartitionOptions, draw_train, partition_graph, train_ids, train_type
+from .partitioning import draw_train, partition_graph, train_ids, train_type
 from .report import PartitionReport, describe
 from .verification import Verification, verify_partition
 from .writing import write_partition

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from ..graph.graph import Graph
+from ..options.partitioning import FANOUT
 from .partition import Numbering, Partition, vertices_within
 
 # Of the search for the fewest that must go. Each step follows the edges of all parts; six leave at
 # most 1/64 of the excess more than needed.
 _STEPS = 6
-FANOUT = 10
-"""Default number of neighbours drawn in every hop."""
 
 
 def limit_replication(

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..cache.fields import FieldSet
+    from ..options.pipeline import PipelineOptions
     from ..ranking.policy import Policy, Ranking, RowType
     from ..ranking.workload import Sampled, Workload
-    from .epochs import PipelineOptions
 
 
 _PAGE = 4096

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ..options.names import PLOT_FORMATS
 from ..profile import recommend
 from ..system.units import bytes_text, percent, short_count
 from .style import (
@@ -27,9 +28,6 @@ from .words import hop_name
 
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, LoadingTimes, Recommendation
-
-PLOT_FORMATS = (".png", ".svg")
-"""Endings of the files that can be drawn."""
 
 # Inches. A page scales charts to its width, and their text along: bars with long names are as wide
 # as a phone, the curves wider, whose text the style sheet enlarges there, and a timeline may be
