@@ -75,6 +75,7 @@ def _read(path: Path) -> Summary:
         saved["seconds"],
         saved["waited"],
         saved["processes"],
+        saved["readers"],
         tuple(saved["seen"]),
         saved["theirs"],
         saved["name"],

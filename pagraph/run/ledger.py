@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -360,7 +360,9 @@ class Batches:
     _inner: Any
     _pass: Pass
     _ledger: Ledger
-    _may_fail: bool = field(default=False)
+    # Of `for batch in Loader(...)` nobody else has it; let go at the end of the iteration.
+    _loader: Any
+    _may_fail: bool = False
 
     def __iter__(self) -> Batches:
         return self
@@ -373,6 +375,7 @@ class Batches:
         except StopIteration:
             self._pass.answered(begin, delivered=False)
             self._pass.end()
+            self._loader = None
             raise
         except BaseException as error:
             self._pass.answered(begin, delivered=False)
@@ -382,15 +385,15 @@ class Batches:
         self._pass.answered(begin, delivered=True)
         if self._may_fail:
             self._may_fail = False
-            self._ledger.delivered(self._pass.loader())
+            self._ledger.delivered(self._loader)
         return batch
 
     def _instead(self, error: Exception) -> Any:
         """The first batch of theirs, where ours failed before its own."""
         self._may_fail = False
-        loader = self._pass.loader()
-        key = None if loader is None else self._ledger.given_up(loader, error)
-        if loader is None or key is None:
+        loader = self._loader
+        key = self._ledger.given_up(loader, error)
+        if key is None:
             raise error
         self._pass.key = key
         with self._ledger.inside(loader):
@@ -444,7 +447,7 @@ def watched(original: Callable[[Any], Any], ledger: Ledger) -> Callable[[Any], A
             else:
                 over.answered(begin, delivered=False)
             kind = SizedBatches if hasattr(type(inner), "__len__") else Batches
-            return kind(inner, over, ledger, may_fail)
+            return kind(inner, over, ledger, self, may_fail)
 
     return __iter__
 

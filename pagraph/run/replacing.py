@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from .ledger import OURS, THEIRS, Key, Ledger, made_at
 
@@ -175,7 +175,8 @@ class Replacer:
                 args, kwargs = offer.arguments(loader, *args, **kwargs)
             ours = offer.ours()
             # Theirs come first in what a subclass overrides; then ours; then what is theirs.
-            object.__setattr__(loader, "__class__", _mixed(type(loader), ours))
+            kind: Any = type(loader)
+            object.__setattr__(loader, "__class__", _mixed(kind, ours))
             init: Any = ours.__init__  # type: ignore[misc]
             before = set(vars(loader))
             init(loader, *args, **(self._defaults(offer) | kwargs))
@@ -234,7 +235,7 @@ def _mixed(kind: Any, ours: Any) -> type:
     if _MARK not in vars(kind) and any(_MARK in vars(base) for base in kind.__mro__):
         return type(kind.__name__, (kind, ours), names)
     if issubclass(ours.__base__ or object, kind):
-        return ours
+        return cast(type, ours)
     return type(kind.__name__, (_layout(kind), ours), names)
 
 

@@ -25,7 +25,8 @@ class Summary:
         lines: Numbers by line of the table.
         seconds: From the first request for a batch to the last answer.
         waited: Seconds of these in which the script's loops waited for a batch.
-        processes: Processes that read loaders, besides the script's own.
+        processes: Processes that made loaders, besides the script's own.
+        readers: Processes that read some.
         seen: Names of the frameworks that were imported.
         theirs: Whether nothing was to be replaced.
         name: What ran, for the title.
@@ -35,6 +36,7 @@ class Summary:
     seconds: float = 0.0
     waited: float = 0.0
     processes: int = 0
+    readers: int = 1
     seen: Sequence[str] = ()
     theirs: bool = False
     name: str = "the script"
@@ -47,6 +49,7 @@ class Summary:
         seconds = 0.0
         waited = 0.0
         others = 0
+        readers = 0
         for part in parts:
             for entry in part["lines"]:
                 key = Key(*(entry[name] for name in ("kind", "place", "ran", "why")))
@@ -57,13 +60,15 @@ class Summary:
             seconds = max(seconds, part["seconds"])
             waited += part["waited"]
             others += bool(part["role"])
-        return cls(lines, seconds, waited, others, tuple(seen), theirs, name)
+            readers += part["waited"] > 0
+        names = tuple(seen)
+        return cls(lines, seconds, waited, others, max(1, readers), names, theirs, name)
 
     @property
     def share(self) -> float:
         """Share of the time that the loops waited, a mean over processes."""
-        readers = max(1, self.processes)
-        return min(1.0, self.waited / readers / self.seconds) if self.seconds else 0.0
+        each = self.waited / self.readers
+        return min(1.0, each / self.seconds) if self.seconds else 0.0
 
     @property
     def ours(self) -> int:
@@ -96,8 +101,7 @@ class Summary:
     def _numbers(self, line: Line) -> list[str]:
         # Statistics of a loader that is gone are gone with it.
         rate = percent(line.hits / line.rows if line.rows else None)
-        readers = max(1, self.processes)
-        share = line.waited / readers / self.seconds if self.seconds else None
+        share = line.waited / self.readers / self.seconds if self.seconds else None
         shown = percent(share if line.epochs else None)
         return [f"{line.epochs:,}", f"{line.batches:,}", f"{line.waited:.3f}", shown, rate]
 
@@ -129,6 +133,10 @@ class Summary:
         if not any(line.epochs for line in self.lines.values()):
             return "No loader was read: there is nothing to measure."
         waits = f"The loop waited {self.waited:.2f} of {self.seconds:.2f} s ({percent(self.share)})"
+        if self.readers > 1:
+            waits = (
+                f"The loops of {self.readers} processes waited {percent(self.share)} of the time"
+            )
         if self.share < _KEEPS_UP:
             return f"{waits}: loading keeps up, so look at the model, not at the loader."
         if self.theirs:
@@ -177,6 +185,7 @@ class Summary:
             "waited": self.waited,
             "share": self.share,
             "processes": self.processes,
+            "readers": self.readers,
             "seen": list(self.seen),
             "advice": self.advice,
             "lines": [vars(key) | vars(line) for key, line in self.lines.items()],
