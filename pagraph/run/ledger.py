@@ -275,7 +275,10 @@ class Ledger:
             for loader, known in list(self._known.items()) if looks else ():
                 if known.epochs:
                     self._look(loader, known)
-            lines = {key: Line(**vars(line)) for key, line in self._lines.items()}
+            # Without those whose only loader was given up.
+            lines = {
+                key: Line(**vars(line)) for key, line in self._lines.items() if any(vars(line).values())
+            }
             for running in list(self._open):
                 _book(lines.setdefault(running.key, Line()), running)
             return {

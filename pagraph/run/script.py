@@ -24,7 +24,7 @@ def run_script(path: str, arguments: Sequence[str], session: Session) -> int:
     """Run a file as ``python FILE ARGUMENTS``, and return the exit code."""
     main = _new_main(path)
     sys.argv[:] = [path, *arguments]
-    if os.path.isdir(path) or pkgutil.read_code.__module__ and _is_archive(path):
+    if os.path.isdir(path) or _is_archive(path):
         _first_on_path(path)
         return _guarded(lambda: _run_as_main("__main__", alter_argv=False), session)
     # As Python does it: where the file really is, behind links.
@@ -58,8 +58,10 @@ def _new_main(path: str | None) -> ModuleType:
     main = ModuleType("__main__")
     names: dict[str, Any] = {"__builtins__": __builtins__, "__annotations__": {}}
     if path is not None:
-        loader = SourceFileLoader("__main__", path)
-        names |= {"__file__": path, "__cached__": None, "__loader__": loader}
+        # As in Python, whose traceback names the whole path, though `sys.argv` has the given one.
+        whole = os.path.abspath(path)
+        loader = SourceFileLoader("__main__", whole)
+        names |= {"__file__": whole, "__cached__": None, "__loader__": loader}
     vars(main).update(names)
     sys.modules["__main__"] = main
     return main
@@ -78,7 +80,8 @@ def _execute(path: str, main: ModuleType) -> None:
 
 
 def _code_of(path: str) -> CodeType:
-    with io.open_code(os.path.abspath(path)) as file:
+    path = os.path.abspath(path)
+    with io.open_code(path) as file:
         compiled: CodeType | None = pkgutil.read_code(file)
         if compiled is not None:
             return compiled
