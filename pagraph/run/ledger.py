@@ -277,7 +277,9 @@ class Ledger:
                     self._look(loader, known)
             # Without those whose only loader was given up.
             lines = {
-                key: Line(**vars(line)) for key, line in self._lines.items() if any(vars(line).values())
+                key: Line(**vars(line))
+                for key, line in self._lines.items()
+                if any(vars(line).values())
             }
             for running in list(self._open):
                 _book(lines.setdefault(running.key, Line()), running)
