@@ -9,6 +9,7 @@ processes of their own; seconds of the wall and of the CPU. PyG's own loaders ne
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -122,6 +123,51 @@ def pair(folder, framework, sides, rounds, pyg_lib):
     return result
 
 
+class Numbers:
+    """A loader whose batches cost nothing: what is left is the watching."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        return iter(range(self.count))
+
+
+def per_batch(rounds, count=200_000):
+    """CPU seconds that watching adds to one batch."""
+    from pagraph.run.ledger import Ledger, watched
+
+    class Watched(Numbers):
+        __iter__ = watched(Numbers.__iter__, Ledger())
+
+    runs = {Numbers: [], Watched: []}
+    for _ in range(rounds):
+        for kind, found in runs.items():
+            loader = kind(count)
+            begin = time.process_time()
+            for _ in loader:
+                pass
+            found.append((time.process_time() - begin) / count)
+    pairs = zip(*runs.values(), strict=True)
+    return report.summarise([with_it - without for without, with_it in pairs])
+
+
+def start(folder, rounds):
+    """CPU seconds, of all its processes, that ``pagraph run`` adds to a script that does nothing."""
+    script = folder / "empty.py"
+    script.write_text("")
+    runs = {"python": [], "pagraph run": []}
+    for _ in range(rounds):
+        for name, found in runs.items():
+            command = [sys.executable, *(["-m", "pagraph", "run"] if name != "python" else [])]
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([*command, str(script)], check=True, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            found.append(sum(after[:2]) - sum(before[:2]))
+    pairs = zip(*runs.values(), strict=True)
+    return report.summarise([with_it - without for without, with_it in pairs])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
@@ -131,6 +177,10 @@ def main():
     result = {"rounds": options.rounds, "batches an epoch": 200, "epochs": 6}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if options.only in "a batch":
+            result["CPU seconds a batch"] = per_batch(options.rounds)
+            result["CPU seconds at the start"] = start(folder, options.rounds)
+            print(result, flush=True)
         for framework in ("pyg", "dgl"):
             sides = {
                 "ours": {"by hand": ("ours", None), "pagraph run": ("theirs", [])},

@@ -311,8 +311,8 @@ def run(work, entry, seed, theirs, options):
 
 def summarised(entry, runs):
     """One script's line."""
-    framework, script, arguments, _ = entry
-    line = {"framework": framework, "script": f"{script} {arguments}".strip()}
+    framework = entry[0]
+    line = {"framework": framework, "script": title(entry)}
     for side, found in runs.items():
         good = [each for each in found if "error" not in each]
         errors = [each["error"] for each in found if "error" in each]
@@ -325,12 +325,16 @@ def summarised(entry, runs):
             "seconds": statistics.median([each["seconds"] for each in good]) if good else None,
             "share": statistics.median([each["share"] for each in good]) if good else None,
         }
-    good = [each for each in runs["ours"] if "lines" in each]
-    lines = good[-1]["lines"] if good else []
-    line["loaders"] = [
-        {k: each[k] for k in ("kind", "place", "ran", "why", "epochs")} for each in lines
-    ]
+    good = [each for each in runs.get("ours", ()) if "lines" in each]
+    names = ("kind", "place", "ran", "why", "epochs")
+    if good:
+        line["loaders"] = [{name: each[name] for name in names} for each in good[-1]["lines"]]
     return line
+
+
+def title(entry):
+    _, script, arguments, _ = entry
+    return f"{script} {arguments}".strip()
 
 
 def main():
@@ -345,7 +349,10 @@ def main():
     parser.add_argument(
         "--limit", type=int, default=300, help="seconds a run may take [%(default)s]"
     )
-    parser.add_argument("--only", default="", help="scripts whose name has this")
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="scripts whose name has one of these"
+    )
+    parser.add_argument("--sides", nargs="*", default=["theirs", "ours"], help="ways [both]")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = (options.work or Path(folder)).resolve()
@@ -354,23 +361,24 @@ def main():
                 shutil.copytree(getattr(options, name) / "examples", work / name / "examples")
             generate(work)
             (work / "seeded.py").write_text(SEEDED)
-        lines = []
+        saved = report.RESULTS / "run_scripts.json"
+        # What an earlier call found stays, script by script and way by way.
+        kept = json.loads(saved.read_text())["scripts"] if saved.exists() else []
+        lines = {(line["framework"], line["script"]): line for line in kept}
         for entry in SCRIPTS:
-            if options.only not in f"{entry[0]}/{entry[1]} {entry[2]}":
+            if not any(name in f"{entry[0]}/{title(entry)}" for name in options.only):
                 continue
-            runs = {"theirs": [], "ours": []}
+            runs = {side: [] for side in options.sides}
             for seed in range(options.seeds):
                 for side, found in runs.items():
                     if any("error" in each for each in found):
                         continue
                     found.append(run(work, entry, seed, side == "theirs", options))
-            lines.append(summarised(entry, runs))
-            print(json.dumps(lines[-1]), flush=True)
-            result = {"seeds": options.seeds, "scripts": lines}
-            if not options.only:
-                report.write("run_scripts", result)
-            else:
-                (work / "results.json").write_text(json.dumps(result, indent=1))
+            line = summarised(entry, runs)
+            print(json.dumps(line), flush=True)
+            place = (entry[0], title(entry))
+            lines[place] = lines.get(place, {}) | line
+            report.write("run_scripts", {"seeds": options.seeds, "scripts": list(lines.values())})
 
 
 if __name__ == "__main__":
