@@ -229,6 +229,9 @@ def citations(folder, rng, nodes=1000):
     import torch
 
     _, features, src, dst = communities(rng, nodes, 10, 8, 128)
+    # No loops and no edge twice: the script pairs each edge with its reverse.
+    pairs = np.unique(np.stack([src, dst], 1)[src != dst], axis=0)
+    src, dst = pairs[:, 0], pairs[:, 1]
     raw = folder / "raw"
     table(raw / "edge.csv.gz", zip(src, dst, strict=True))
     table(raw / "num-node-list.csv.gz", [nodes])

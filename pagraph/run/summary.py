@@ -120,7 +120,8 @@ class Summary:
         notes = []
         for key in self.lines:
             if key.why and not (self.theirs and key.why == "--theirs"):
-                notes.append(f"{key.kind} at {key.place} is {key.ran}: {key.why}")
+                stays = "" if key.ran == OURS else " stays their own"
+                notes.append(f"{key.kind} at {key.place}{stays}: {key.why}")
         return notes
 
     @property
@@ -148,7 +149,7 @@ class Summary:
         key, line = max(self.lines.items(), key=lambda item: item[1].waited)
         where = f"{key.kind} at {key.place}"
         if key.ran != OURS:
-            return f"most of it for {where}, which is {key.ran} ({key.why})."
+            return f"most of it for {where}, which stays their own ({key.why})."
         if line.epochs > line.loaders and line.first > _ONCE * line.waited:
             return (
                 f"{line.first:.2f} s of it in first epochs, which compile kernels once a machine "
