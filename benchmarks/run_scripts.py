@@ -245,7 +245,9 @@ def citations(folder, rng, nodes=1000):
         pairs = {"source_node": src[at], "target_node": dst[at]}
         if name != "train":
             pairs["target_node_neg"] = rng.integers(nodes, size=(300, 100))
-        torch.save(pairs, split / f"{name}.pt")
+        # As tensors: torch 2.6 and newer load no arrays.
+        tensors = {key: torch.from_numpy(value) for key, value in pairs.items()}
+        torch.save(tensors, split / f"{name}.pt")
     (folder / "RELEASE_v1.txt").touch()
 
 

@@ -6,6 +6,7 @@ they imported it. Only what its constructor leaves behind is an object of our su
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
@@ -138,9 +139,14 @@ class Replacer:
 
             # Not the loader itself: what would make it again must not keep it.
             loader_of = weakref.ref(loader)
-            self._ledger.made(loader, Key(kind.__name__, place, OURS, offer.note(loader)), give_up)
-            if self._on_ours is not None:
-                self._on_ours(loader)
+            note = ""
+            # What is only for the table and the timeline must not be an error of the script's.
+            with contextlib.suppress(Exception):
+                note = offer.note(loader)
+            self._ledger.made(loader, Key(kind.__name__, place, OURS, note), give_up)
+            with contextlib.suppress(Exception):
+                if self._on_ours is not None:
+                    self._on_ours(loader)
             return
         _back(loader, kind, before)
         if offer.is_loader:
