@@ -8,12 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
 import torch
 from partition_runs import HASH, QUICK, run
+from runs import on_terminal
 
 from pagraph import Graph, open_partition
 from pagraph.datasets import citation, rmat, write_graph
@@ -239,26 +239,10 @@ def test_bars_are_drawn_on_a_terminal_and_the_report_is_plain_in_a_pipe(blocks, 
         "2",
         *HASH,
     ]
-    terminal, inner = pty.openpty()
-    screen = []
-
-    def look():
-        # All the while: bars of a slow machine are more than the terminal's buffer holds.
-        with contextlib.suppress(OSError):  # the other end is closed
-            while part := os.read(terminal, 100_000):
-                screen.append(part)
-
-    reader = threading.Thread(target=look)
-    reader.start()
-    seen = subprocess.run(
-        [*command, "--cache-policy", "degree"], stdout=subprocess.PIPE, stderr=inner, timeout=120
-    )
-    os.close(inner)
-    reader.join()
-    os.close(terminal)
+    seen, screen = on_terminal([*command, "--cache-policy", "degree"])
     assert seen.returncode == 0
     for step in (b"dividing by hash", b"measuring the parts", b"writing out"):
-        assert step in b"".join(screen)
+        assert step in screen
     assert b"replication factor" in seen.stdout and b"\x1b" not in seen.stdout
 
 
