@@ -10,7 +10,7 @@ vertex already followed as far is not followed again, so that all parts together
 
 import numpy as np
 
-from ..._jit import kernel
+from ..._jit import allocating_kernel, kernel
 from ...graph._csc import check_id, check_row, check_sound, is_row
 
 
@@ -31,7 +31,7 @@ def count_train_sources(indptr, indices, rank, row_ptr):
         row_ptr[v + 1] = total
 
 
-@kernel
+@allocating_kernel
 def fill_train_sources(indptr, indices, rank, row_ptr, rows):
     """The ranks of each vertex's training in-neighbours, ascending."""
     for v in range(len(indptr) - 1):
