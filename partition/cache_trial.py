@@ -19,8 +19,8 @@ from ..sampling import NeighborSampler
 from ..sampling.sampler import check_fanout
 from ..seeds.order import check_batch_size
 from ..system.budget import SLOT_BYTES, Budget
-from .limit import FANOUT
 from .partition import Numbering
+from .partitioning import FANOUT
 
 _FEATURES = "feat"  # the field that DGL's and OGB's graphs have
 

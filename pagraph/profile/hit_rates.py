@@ -21,10 +21,9 @@ from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.order import SeedOrder
 from ..system.checks import as_integer
 from ..system.progress import Progress, Ticks
-from .budgets import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes
+from .arguments import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes, check_seeds
 from .compared import ADAPTIVE, ORACLE, Compared
 from .curve import HitRateCurve
-from .seeds import check_seeds
 from .tally import Cut, Tally
 
 if TYPE_CHECKING:

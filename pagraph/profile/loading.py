@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from ..loader import Loader
 from ..system.checks import as_integer
 from ..system.progress import Progress
-from .budgets import check_fields
-from .seeds import check_seeds
+from .arguments import check_fields, check_seeds
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..ranking.policy import Ranking
     from ..ranking.presample import AccessCounts
-    from .budgets import FieldSizes, Spending
+    from .arguments import FieldSizes, Spending
 
     Array = npt.NDArray[Any]
 

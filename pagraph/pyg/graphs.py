@@ -23,9 +23,16 @@ from ..system.budget import check_fits
 from ..system.threads import ForkLock
 from ..system.torch_file import load_saved
 from .package import import_pyg
-from .stores import is_typed, store_graph
-from .type_dicts import check_one_type, has_edges, has_type_dicts, held_words, typed_data
-from .waiting_edges import WaitingEdges
+from .stand_ins import WaitingEdges
+from .stores import (
+    check_one_type,
+    has_edges,
+    has_type_dicts,
+    held_words,
+    is_typed,
+    store_graph,
+    typed_data,
+)
 
 import_pyg()
 from torch_geometric.data import Data, Dataset, EdgeAttr, HeteroData, TensorAttr  # noqa: E402

@@ -14,8 +14,7 @@ from torch import Tensor
 from ..sampling.batches import expanded
 from ..seeds.order import num_seeds
 from .policy import Ranking, degree, out_degrees
-from .presample import AccessCounts, count_accesses, presampling_seed
-from .reach import reads_by_seed
+from .presample import AccessCounts, count_accesses, presampling_seed, reads_by_seed
 from .vip import expected_accesses
 
 if TYPE_CHECKING:
@@ -160,8 +159,8 @@ def expected_reads(
     Counts (PreSC, GNNLab) are unbiased but noisy. The analytic expectation (VIP, SALIENT++) has no
     noise, but takes draws of one batch to be independent: on web graphs, where the neighbours of a
     vertex share their neighbours, it is up to three times too high, and not by the same factor
-    everywhere. That of :func:`~pagraph.ranking.reach.reads_by_seed` is better and costs more; the
-    lower of the two is taken. So (empirical Bayes; Efron and Morris, JASA 1975):
+    everywhere. That of :func:`~pagraph.ranking.presample.reads_by_seed` is better and costs
+    more; the lower of the two is taken. So (empirical Bayes; Efron and Morris, JASA 1975):
 
     1. The analytic expectation is fitted to the counts: one factor for each stratum of vertices
     with about the same

@@ -20,12 +20,11 @@ from ..features.field import row_reader
 from ..graph.csc import CSC
 from ..graph.fields import FieldValue
 from ..graph.graph import Graph
-from ..graph.mapped import map_npy
+from ..graph.mapped import map_npy, spilled
 from ..graph.minibatch import Block
 from ..system.atomic import new_file
 from ..system.budget import memory_bytes
 from ..system.progress import Progress, Ticks
-from ..system.spill import spilled
 from ..system.units import in_mebibytes, shortened
 from .windows import SourceWindows, most_in_edges
 

@@ -38,7 +38,7 @@ def same_folders(one, other):
 
 @pytest.fixture
 def little(monkeypatch):
-    monkeypatch.setattr("pagraph.datasets.sources.room_of", lambda memory: LITTLE)
+    monkeypatch.setattr("pagraph.datasets.forms.room_of", lambda memory: LITTLE)
     monkeypatch.setattr(bounded, "room_of", lambda memory: LITTLE)
     monkeypatch.setattr(spooled_rows, "_BLOCK_ROWS", 50)
     monkeypatch.setattr(spooled_rows, "WORD_BYTES", 10)
