@@ -16,8 +16,7 @@ import torch
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, EdgeType, Graph
 from ..system.budget import check_fits
-from ..system.progress import Progress
-from .bounded import step_of
+from ..system.progress import Progress, part_of
 from .column_files import Scratch
 from .edge_rows import (
     SOURCE_WORDS,
@@ -145,7 +144,7 @@ def store_edge_list(
     """
     field = NumberField.of("weight", weight)
     rows = _read(
-        *(path, num_nodes, relabel, header, step_of(progress, 0, 0.6)),
+        *(path, num_nodes, relabel, header, part_of(progress, 0, 0.6)),
         lambda: SpooledRows(
             scratch, room, None if field is None else NumberColumn(path, field, scratch)
         ),
@@ -165,7 +164,7 @@ def store_edge_list(
             _check_sizes(path, low, high, len(rows), num_nodes)
         num_nodes = high + 1 if num_nodes is None else num_nodes
     edges = SpooledEdges(rows, num_nodes, ids, places)
-    step = step_of(progress, 0.6, 1)
+    step = part_of(progress, 0.6, 1)
     csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=step)
     edata = {} if field is None else {field.name: rows.take_weights(mirrored=undirected)}
     rows.remove()

@@ -13,18 +13,18 @@ import torch
 
 from ..errors import FormatError
 from ..graph.graph import Graph
-from ..system.atomic import check_absent, new_folder
+from ..system.atomic import check_absent
 from ..system.budget import in_memory
-from ..system.progress import Progress
+from ..system.progress import Progress, part_of
 from .arrays import TEXTS, UNREADABLE, npz_members
-from .bounded import room_of, step_of
 from .column_files import Scratch
 from .dgl_file import read_dgl
 from .edge_list import read_edge_list, read_konect, store_edge_list
+from .edge_sort import write_bounded
 from .given_fields import VertexSet, add_fields
 from .graphbolt import METADATA, read_graphbolt
 from .matrices import read_benchmark, read_matrix_market, read_scipy
-from .native import write_graph, write_into
+from .native import write_graph
 from .networkx_files import read_gml, read_graphml
 from .ogb import is_ogb, read_ogb, read_ogb_arrays, write_ogb
 from .ogb_arrays import COUNTS
@@ -275,18 +275,20 @@ def import_graph(
     fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
     if form.store is None:
         graph = read_graph(
-            source, **options, **fields, memory=memory, progress=step_of(progress, 0, 0.6)
+            source, **options, **fields, memory=memory, progress=part_of(progress, 0, 0.6)
         )
-        write_graph(graph, out, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
+        write_graph(graph, out, origin=origin, store=store, progress=part_of(progress, 0.6, 1))
         return Graph.open(out)
     given = form.chosen(options)
-    room = room_of(memory)
-    # Scratch files lie in the unfinished folder, which goes if the process is killed.
-    with new_folder(out) as part, Scratch(part) as scratch, in_memory(memory):
-        graph = form.store(source, scratch, room, **given, progress=step_of(progress, 0, 0.6))
-        add_fields(graph, **fields, scratch=scratch)
-        write_into(part, graph, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
-    return Graph.open(out)
+    read = form.store
+
+    def stored(scratch: Scratch, room: int, step: Progress | None) -> Graph:
+        with in_memory(memory):
+            graph = read(source, scratch, room, **given, progress=step)
+            add_fields(graph, **fields, scratch=scratch)
+        return graph
+
+    return write_bounded(stored, out, memory=memory, store=store, origin=origin, progress=progress)
 
 
 EXPORT_FORMS = {"dgl": ".bin", "pyg": ".pt", "ogb": ""}

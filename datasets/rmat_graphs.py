@@ -17,7 +17,8 @@ from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
 from ..system.checks import as_integer, as_integers
 from ..system.progress import Progress
-from .bounded import write_edges
+from .column_files import Scratch
+from .edge_sort import sort_edges, write_bounded
 from .edges import Ids, check_simple, drop_repeats, graph_of, mirror
 from .native import Rows
 from .random_fields import check_fractions, for_ranges, label_rows, mask_rows, normal_rows
@@ -95,11 +96,15 @@ def rmat(
         check_simple(edges.num_nodes)
     fields = _fields(edges.num_nodes, num_features, stored, num_classes, fractions, seed)
     if out is not None:
-        return write_edges(
-            *(edges, out),
+
+        def sorted_edges(scratch: Scratch, room: int, step: Progress | None) -> Graph:
+            options = {"mirrored": undirected, "simple": simple}
+            return Graph(sort_edges(edges, scratch, room=room, **options, progress=step))
+
+        return write_bounded(
+            sorted_edges,
+            out,
             memory=memory,
-            undirected=undirected,
-            simple=simple,
             computed=fields,
             store=store,
             origin=origin,
