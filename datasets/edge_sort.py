@@ -3,7 +3,6 @@ one by one; and writes folders so."""
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,18 +10,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ..graph.csc import CSC, id_dtype
 from ..graph.graph import Graph
 from ..system.atomic import new_folder
 from ..system.budget import work_memory
+from ..system.checks import Array, StrPath
 from ..system.progress import Progress, Ticks, part_of
 from ..system.threads import usable_cpus
 from .column_files import ColumnFile, Scratch
 from .native import Rows, write_into
 
-Ids = npt.NDArray[Any]
+Ids = Array
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -95,7 +94,7 @@ def sort_edges(
 
 def write_bounded(
     make: Callable[[Scratch, int, Progress | None], Graph],
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     memory: int | str | None = None,
     computed: Mapping[str, Rows] | None = None,
@@ -384,11 +383,8 @@ class _Sort:
                 part.close()
             low = keys.start + number * size
             ids = range(low, min(low + size, keys.stop))
-            found.append(
-                _Bucket(src, ids, self._width, parts)
-                if len(dst) > 1
-                else _Bucket(ids, dst, self._width, parts)
-            )
+            ends = (src, ids) if len(dst) > 1 else (ids, dst)
+            found.append(_Bucket(*ends, self._width, parts))
         return found
 
     def _sorted(self, bucket: _Bucket) -> _Sorted:

@@ -3,7 +3,6 @@ and those of other libraries that it can be written in."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..errors import FormatError
 from ..graph.graph import Graph
 from ..system.atomic import check_absent
 from ..system.budget import in_memory
+from ..system.checks import StrPath
 from ..system.progress import Progress, part_of
 from .arrays import TEXTS, UNREADABLE, npz_members
 from .column_files import Scratch
@@ -151,7 +151,7 @@ _FOLDERS = (
 _KONECT = Form("konect", "a network of KONECT's", read_konect, ("undirected", "weight", "progress"))
 
 
-def source_form(source: str | os.PathLike[str]) -> Form:
+def source_form(source: StrPath) -> Form:
     """Detect the form of ``source`` by its name, and where several have that, by a look inside."""
     path = Path(source)
     if not path.exists():
@@ -177,7 +177,7 @@ def source_form(source: str | os.PathLike[str]) -> Form:
 
 
 def read_graph(
-    source: str | os.PathLike[str],
+    source: StrPath,
     *,
     split: str = "",
     num_nodes: int | None = None,
@@ -185,8 +185,8 @@ def read_graph(
     undirected: bool = False,
     weight: str | None = None,
     header: bool | None = None,
-    features: str | os.PathLike[str] | None = None,
-    labels: str | os.PathLike[str] | None = None,
+    features: StrPath | None = None,
+    labels: StrPath | None = None,
     train: VertexSet | None = None,
     val: VertexSet | None = None,
     test: VertexSet | None = None,
@@ -241,8 +241,8 @@ def read_graph(
 
 
 def import_graph(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    source: StrPath,
+    out: StrPath,
     *,
     memory: int | str | None = None,
     store: str | None = None,
@@ -295,7 +295,7 @@ EXPORT_FORMS = {"dgl": ".bin", "pyg": ".pt", "ogb": ""}
 """Form to what its file's name ends in; OGB's is a folder."""
 
 
-def export_graph(graph: Graph, out: str | os.PathLike[str], *, form: str) -> None:
+def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
     """Write ``graph`` with all its fields as another library reads it, whole or not at all.
 
     Edge ``i`` is the one with the id ``i``. In PyG's form ``feat`` and ``label`` are called ``x``
@@ -340,7 +340,7 @@ def export_graph(graph: Graph, out: str | os.PathLike[str], *, form: str) -> Non
         write_ogb(graph, out)
 
 
-def check_target(out: str | os.PathLike[str], form: str, *, name: str = "out") -> None:
+def check_target(out: StrPath, form: str, *, name: str = "out") -> None:
     """Check the form, and that ``out`` is a new path whose name goes with it; long work calls this
     before it starts."""
     if form not in EXPORT_FORMS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..system.checks import StrPath
 from .arrays import map_or_read, read_array
 from .edge_rows import read_integers
 from .edges import check_size
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-def read_graphbolt(folder: str | os.PathLike[str]) -> Graph:
+def read_graphbolt(folder: StrPath) -> Graph:
     """Read a GraphBolt data set as its author wrote it, with one or several types; needs no DGL.
 
     ``feature_data`` becomes fields. Of the first task over vertices, the sets become the masks

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,15 +21,15 @@ from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.row_form import Decoding
 from ..graph.stored_rows import IndexedRows, NarrowRows
 from ..system.atomic import new_folder
+from ..system.checks import Array, StrPath
 from ..system.paging import GAP_IN_ORDER, Pages
 from .manifest import EdgeEntry, Manifest, NodeEntry
 from .native import ArrayWriter
 from .original_ids import ORIGINAL_ID
 
-Array = npt.NDArray[Any]
 Source = Callable[[int, int], Tensor]
 """Rows ``begin`` to ``end`` in their old order."""
-Places = Callable[[int, int], npt.NDArray[Any]]
+Places = Callable[[int, int], Array]
 """New places of the rows ``begin`` to ``end``, integers; together a permutation."""
 
 # Bytes of scratch that a row takes at least: its new place, and its place in its chunk.
@@ -257,7 +256,7 @@ def _write_at(file: Any, values: Array, offset: int) -> None:
 
 def write_moved(
     graph: Graph,
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     places: Mapping[str, Array],
     offsets: Mapping[EdgeType, Array],
     *,

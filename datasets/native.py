@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from ..graph.mapped import map_npy
 from ..graph.row_form import WIDE, Decoding
 from ..graph.stored_rows import IndexedRows, NarrowingRows, NarrowRows
 from ..system.atomic import is_unfinished, new_folder
+from ..system.checks import StrPath
 from ..system.files import named_path, open_plain
 from ..system.progress import Progress, Ticks
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
@@ -208,7 +208,7 @@ def check_sum(folder: Path, entry: ArrayEntry, read: Written | None = None) -> N
 
 def write_graph(
     graph: Graph,
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     origin: Mapping[str, Any] | None = None,
     computed: Mapping[str, Rows] | None = None,
@@ -337,7 +337,7 @@ def _arrays(graph: Graph) -> list[Rows]:
 
 
 def open_native(
-    folder: str | os.PathLike[str], *, verify: bool = False, progress: Progress | None = None
+    folder: StrPath, *, verify: bool = False, progress: Progress | None = None
 ) -> Graph:
     """Open a native folder in milliseconds, whatever its size; arrays are read when they are
     touched, or all at once and checked with ``verify``, whose ``progress`` counts bytes.

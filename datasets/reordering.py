@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..graph.fields import FieldValue, stored_row_bytes
 from ..graph.graph import Graph
@@ -20,6 +18,7 @@ from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import SeedOrder, num_seeds
 from ..system.atomic import check_absent
 from ..system.budget import work_memory
+from ..system.checks import Array, StrPath
 from ..system.progress import Progress, Ticks
 from .moved_graph import new_indptr, write_moved
 from .native import check_storable
@@ -80,7 +79,7 @@ def memory_needed(graph: Graph) -> int:
 
 def reorder(
     graph: Graph,
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     by: str,
     seeds: Any,
@@ -214,8 +213,6 @@ def _widest(fields: Mapping[str, FieldValue]) -> str | None:
 
 WINDOW = 8
 """Batches whose rows are read together in a window."""
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ default."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 
 from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
-from ..system.checks import as_integer, as_integers
+from ..system.checks import StrPath, as_integer, as_integers
 from ..system.progress import Progress
 from .column_files import Scratch
 from .edge_sort import sort_edges, write_bounded
@@ -43,7 +42,7 @@ def rmat(
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     feature_dtype: str = "float32",
     seed: int = 0,
-    out: str | os.PathLike[str] | None = None,
+    out: StrPath | None = None,
     memory: int | str | None = None,
     store: str | None = None,
     origin: Mapping[str, Any] | None = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from ..datasets.native import check_sum, file_digest, open_array, open_field, op
 from ..datasets.opening import existing_folder
 from ..errors import FormatError
 from ..graph.graph import EdgeType, Graph
-from ..system.checks import as_integer
+from ..system.checks import StrPath, as_integer
 from ..system.files import check_inside
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder
 from .pagraph_format import is_pagraph_partition
@@ -115,7 +114,7 @@ class Part:
 
 
 def open_partition(
-    out: str | os.PathLike[str], rank: int, *, world_size: int | None = None, verify: bool = False
+    out: StrPath, rank: int, *, world_size: int | None = None, verify: bool = False
 ) -> Part:
     """Open the part of one process, in milliseconds; arrays are mapped, and read when touched.
 
@@ -158,7 +157,7 @@ def open_partition(
     return part
 
 
-def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
+def open_manifest(out: StrPath) -> PartitionManifest:
     """Read the manifest of a partition folder; raises as :func:`open_partition`."""
     path = existing_folder(out, name="out")
     # Both forms are folders of parts: say which function reads the other.

@@ -110,7 +110,7 @@ def _wrong_hops(part: Part, whole: Graph) -> str | None:
         for edge_type in whole.edge_types:
             source, _, target = edge_type
             csc = whole.csc_of(edge_type)
-            rows = (csc.indptr.numpy(), csc.indices.numpy(), ring[target].numpy())
+            rows = (*csc.arrays, ring[target].numpy())
             _kernels.mark_sources(*rows, hop, hop_of[source].numpy())
         for name, hops in hop_of.items():
             ring[name] = (hops == hop).nonzero().squeeze(1)

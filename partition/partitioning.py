@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..graph.fields import mask_of
 from ..graph.graph import Graph
-from ..system.checks import as_integer
+from ..system.checks import Float64Array, Int64Array, as_integer
 from ..system.progress import Progress
 from .methods import resolve_method
 from .methods.halo import HaloSearch
@@ -350,7 +349,7 @@ def limit_replication(
 
 def _expected_draws(
     graph: Graph, seeds: Tensor, fanout: Sequence[int], *, without: Tensor | None = None
-) -> tuple[npt.NDArray[np.float64], float]:
+) -> tuple[Float64Array, float]:
     """Expected draws of each vertex in an epoch, and the sum of all draws, dropped ones included.
 
     Vertices are numbered over all types. With fan-out f, a vertex v that is expected d(v) times
@@ -374,14 +373,14 @@ def _expected_draws(
             sources = numbering.rows(edge_type[0])
             targets = numbering.rows(edge_type[2])
             frontier = np.flatnonzero(draws[targets])
-            edges = (csc.indptr.numpy(), csc.indices.numpy(), frontier, draws[targets][frontier])
+            edges = (*csc.arrays, frontier, draws[targets][frontier])
             total += _kernels.spread(*edges, number, kept[sources], found[sources])
         drawn += found
         draws = found
     return drawn, total
 
 
-def _ranks(draws: Sequence[npt.NDArray[np.float64]]) -> list[npt.NDArray[np.int64]]:
+def _ranks(draws: Sequence[Float64Array]) -> list[Int64Array]:
     """Rank of each entry among all entries of all arrays, the lowest first."""
     order = np.argsort(np.concatenate(draws), kind="stable")
     place = np.empty(len(order), np.int64)
@@ -393,7 +392,7 @@ def _fewest(
     graph: Graph,
     seeds: Sequence[Tensor],
     halo: Sequence[Tensor],
-    ranks: Sequence[npt.NDArray[np.int64]],
+    ranks: Sequence[Int64Array],
     hops: int,
     excess: int,
 ) -> list[Tensor]:

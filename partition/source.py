@@ -15,6 +15,7 @@ from ..errors import FormatError
 from ..graph.fields import FieldValue
 from ..graph.graph import Graph
 from ..graph.stored_rows import NarrowRows
+from ..system.checks import StrPath
 
 _IDENTITY = {"native": MANIFEST, "pagraph": ADJACENCY}
 
@@ -78,7 +79,7 @@ class SourceEntry:
 
 
 def describe_source(
-    source: str | os.PathLike[str],
+    source: StrPath,
     out: Path,
     referenced: Mapping[str | None, dict[str, FieldValue]],
     split: str,

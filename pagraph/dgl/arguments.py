@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
-from ..graph.csc import check_range
+from ..graph.csc import check_range, no_ids
 from ..sampling import ClusterSampler
 from ..sampling.block_sampler import foreign_sampler
 from ..sampling.sampler import MiniBatchSampler
@@ -245,9 +245,7 @@ def _listed(ids: Any) -> Tensor:
     if isinstance(ids, range):
         ids = list(ids)
     return (
-        torch.empty(0, dtype=torch.int64, device="cpu")
-        if isinstance(ids, list | tuple) and not ids
-        else torch.tensor(ids, device="cpu")
+        no_ids() if isinstance(ids, list | tuple) and not ids else torch.tensor(ids, device="cpu")
     )
 
 

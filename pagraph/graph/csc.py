@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..system.checks import Array
 from ..system.threads import ForkLock
 from .csc_pages import CSCPages, scattered
 from .mapped import MappedFile
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    pass
 
 _INT32_MAX = 2**31 - 1
 # Guards the making of every CSC's _scattered. Held while files are mapped again, which takes the
@@ -142,6 +143,11 @@ class CSC:
     def num_edges(self) -> int:
         """Number of edges."""
         return len(self.indices)
+
+    @property
+    def arrays(self) -> tuple[Array, Array]:
+        """``indptr`` and ``indices`` as kernels take them."""
+        return self.indptr.numpy(), self.indices.numpy()
 
     @property
     def scattered(self) -> CSC:
@@ -274,7 +280,7 @@ class CSC:
         from . import _csc
 
         self.validate()
-        if _csc.rows_are_sorted(self.indptr.numpy(), self.indices.numpy()):
+        if _csc.rows_are_sorted(*self.arrays):
             return None  # not itself: that would be a reference to itself
         return self.transpose().transpose()  # two stable counting sorts, by destination and source
 
@@ -394,7 +400,7 @@ class CSC:
 
         self.validate()
         counts = torch.zeros(self.num_dst, dtype=torch.int32, device="cpu")
-        _csc.count_loops(self.indptr.numpy(), self.indices.numpy(), counts.numpy())
+        _csc.count_loops(*self.arrays, counts.numpy())
         return counts
 
 
@@ -412,7 +418,7 @@ def as_ids(name: str, value: Any) -> Tensor:
     """Any integer array or list as a 1-D contiguous int32 or int64 tensor."""
     if not isinstance(value, Tensor):
         try:
-            array: npt.NDArray[Any] = np.asarray(value)
+            array: Array = np.asarray(value)
         except (RuntimeError, ValueError) as error:  # tensors in a list, rows of several lengths
             raise TypeError(
                 f"{name} must hold integers, got a {type(value).__name__}: {error}"
@@ -433,7 +439,12 @@ def as_ids(name: str, value: Any) -> Tensor:
     return tensor
 
 
-def writeable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def no_ids() -> Tensor:
+    """No ids at all, shape ``(0,)``, int64."""
+    return torch.empty(0, dtype=torch.int64, device="cpu")
+
+
+def writeable(array: Array) -> Array:
     """The array, or a copy where it is read-only: torch has no read-only tensors."""
     return array if array.flags.writeable else array.copy()
 

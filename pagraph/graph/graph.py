@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .._late import call_late
-from ..system.checks import as_integer
+from ..system.checks import StrPath, as_integer
 from ..system.units import shortened
 from .conversion import dgl_csc, networkx_edges, number_attributes
 from .csc import CSC, id_dtype
@@ -227,7 +226,7 @@ class Graph:
         return dgl_csc(graph, etype, layout)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
+    def open(cls, folder: StrPath, *, verify: bool = False) -> Graph:
         """Open a graph folder, native (memory-mapped) or PaGraph's. See
         ``pagraph.datasets.open_graph``."""
         graph: Graph = call_late("open_graph", folder, verify=verify)

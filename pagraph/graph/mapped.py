@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..system.checks import StrPath
 from ..system.files import open_plain, read_npy_header
 from ..system.threads import ForkLock
 
@@ -115,7 +116,7 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Tensor:
+def map_npy(path: StrPath, *, random_access: bool = False) -> Tensor:
     """Map a ``.npy`` file as a tensor, whatever its size: pages are read from the disk when they
     are touched.
 
@@ -157,9 +158,7 @@ def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Ten
     return torch.from_numpy(array.reshape(header.shape))
 
 
-def spilled(
-    shape: Sequence[int], dtype: torch.dtype, folder: str | os.PathLike[str] | None = None
-) -> Tensor:
+def spilled(shape: Sequence[int], dtype: torch.dtype, folder: StrPath | None = None) -> Tensor:
     """A tensor of zeros over a mapped file that has no name: the system writes it out where memory
     is short.
 

@@ -19,10 +19,9 @@ from ..graph.csc import check_range
 from ..graph.fields import materialized, stored_row_bytes
 from ..seeds.keys import derive_key
 from ..system.budget import SLOT_BYTES, Budget
+from ..system.checks import Int64Array
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.graph import EdgeType, Graph
     from ..ranking.policy import Ranking
 
@@ -145,7 +144,7 @@ class RowSizes:
 
     def divide(
         self, rankings: Mapping[str, Ranking], budgets: Sequence[Spending]
-    ) -> dict[str, npt.NDArray[np.int64]]:
+    ) -> dict[str, Int64Array]:
         """Divide every budget as a loader does.
 
         Returns:
@@ -428,8 +427,6 @@ def check_seeds(
         if not isinstance(ids, Tensor) or ids.dtype not in (torch.int32, torch.int64):
             got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
             raise TypeError(f"{name} must be an int32 or int64 tensor, got {got}")
-        if ids.dim() != 1:
-            raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
         check_range(name, ids, sizes[kind], IndexError)
     count = sum(map(len, by_type.values()))
     if not count:

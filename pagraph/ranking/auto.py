@@ -13,18 +13,17 @@ from torch import Tensor
 
 from ..sampling.batches import expanded
 from ..seeds.order import num_seeds
+from ..system.checks import Float64Array, Int64Array
 from .policy import Ranking, degree, out_degrees
 from .presample import AccessCounts, count_accesses, presampling_seed, reads_by_seed
 from .vip import expected_accesses
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.graph import Graph
     from ..sampling.sampler import MiniBatchSampler
     from .policy import Policy
 
-    Array = npt.NDArray[np.float64]
+    Array = Float64Array
 
 _SECONDS = 0.5  # of sampling that a ranking may take, unless one epoch takes longer
 # One gave 1.0020 times the hit rate of the mean of 30, six 1.0026 (96 workloads, means).
@@ -309,7 +308,7 @@ def _array(values: Tensor) -> Array:
 class _Strata:
     """Vertices with about the same value; stratum 0 are those with none."""
 
-    of: npt.NDArray[np.int64]
+    of: Int64Array
     count: int
 
     @classmethod

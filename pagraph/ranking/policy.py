@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..graph.csc import no_ids
 from ..graph.graph import EdgeType
 
 if TYPE_CHECKING:
@@ -138,8 +139,7 @@ def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ra
             raise ValueError(
                 f"a cache policy must return vertex types among {list(num_nodes)}, got {ntype!r}"
             )
-    nothing = torch.empty(0, dtype=torch.int64, device="cpu")
-    return {ntype: _check(ranked.get(ntype, nothing), count) for ntype, count in num_nodes.items()}
+    return {ntype: _check(ranked.get(ntype, no_ids()), count) for ntype, count in num_nodes.items()}
 
 
 def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:

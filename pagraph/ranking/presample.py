@@ -21,13 +21,11 @@ from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.keys import derive_key
 from ..seeds.order import SeedOrder, Ticket
 from ..system.buffers import BufferPools
-from ..system.checks import as_integer
+from ..system.checks import Array, Float64Array, Int64Array, as_integer
 from ..system.threads import usable_cpus
 from .policy import Ranking, out_degrees
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.graph import Graph
 
 
@@ -48,7 +46,7 @@ class AccessCounts:
 
     def __init__(self, num_nodes: Mapping[str, int], num_hops: int, *, most: int) -> None:
         dtype = counter_dtype(most)
-        self._counts: dict[str, npt.NDArray[Any]] = {
+        self._counts: dict[str, Array] = {
             t: np.zeros((n, num_hops + 1), dtype) for t, n in num_nodes.items()
         }
         self._lock = threading.Lock()
@@ -92,7 +90,7 @@ class AccessCounts:
         """Bytes of the counters."""
         return sum(counts.nbytes for counts in self._counts.values())
 
-    def counters(self, node_type: str) -> npt.NDArray[Any]:
+    def counters(self, node_type: str) -> Array:
         """The counters themselves, not a copy, shape ``(num_nodes, num_hops + 1)``, uint8, uint16
         or uint32."""
         return self._counts[node_type]
@@ -374,9 +372,9 @@ class _Reach:
         self._found = np.empty((room, sampler.num_hops + 1))
         self._known = np.empty(room)
         self._missed = np.empty(room)
-        self.missed: npt.NDArray[np.float64] = np.zeros(graph.num_nodes)
+        self.missed: Float64Array = np.zeros(graph.num_nodes)
 
-    def add(self, seeds: npt.NDArray[np.int64], *, limit: int) -> bool:
+    def add(self, seeds: Int64Array, *, limit: int) -> bool:
         """Add seeds; False if they reach too much: more than there is room for, or ``limit`` edges
         together."""
         from . import _reach

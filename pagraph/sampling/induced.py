@@ -16,20 +16,18 @@ from torch import Tensor
 from ..graph.csc import as_ids, check_range
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..system.buffers import BufferPools
+from ..system.checks import Array
 from .hop import Scratch, raise_bad_source
 from .pickers import measure_frontier
 from .sampler import MiniBatchSampler, check_edge_dir, id_dtype_of, seeds_by_type
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from typing_extensions import Unpack
 
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..system.buffers import BufferPool
     from .block_sampler import BlockSampler, ExcludedEdges, SampleOptions
-
-    Array = npt.NDArray[Any]
 
 
 def induced_subgraph(

@@ -3,7 +3,6 @@ once for all."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from ..graph.graph import Graph
 from ..graph.stored_rows import NarrowRows
 from ..system.atomic import check_absent
 from ..system.budget import work_memory
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from ..system.units import shortened
 from .windows import SourceWindows, Window, least_room
@@ -56,7 +56,7 @@ def gcn_degrees(graph: Graph) -> tuple[Tensor, Tensor]:
 
 def preaggregate(
     graph: Graph,
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     model: str,
     row_normalize: bool = False,
