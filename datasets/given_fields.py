@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..graph.csc import id_range
 from ..graph.graph import Graph
 from ..system.checks import Array, StrPath
 from .arrays import TEXTS, has_ending, one_column, read_array
@@ -182,8 +183,9 @@ def _ids(part: str, file: StrPath, graph: Graph) -> Tensor:
     ids = values.long()
     if originals is not None:
         ids = _rows_with(part, ids.numpy(), originals.numpy(), file)
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
-        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+    low, high = id_range(ids)
+    if low < 0 or high >= count:
+        wrong = low if low < 0 else high
         raise ValueError(f"{part} must hold ids in [0, {count}), got {wrong} in {file}")
     return _once(part, ids, file)
 

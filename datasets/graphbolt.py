@@ -15,7 +15,7 @@ from ..system.checks import StrPath
 from .arrays import map_or_read, read_array
 from .edge_rows import read_integers
 from .edges import check_size
-from .manifest import size_of, take, take_name, take_optional
+from .manifest import take, take_count, take_name, take_optional
 from .tables import load_yaml, named_file
 
 METADATA = "metadata.yaml"
@@ -85,7 +85,7 @@ class _Reader:
         counts, csc = {}, {}
         for node in take(value, "nodes", list, self._where):
             ntype = take_name(node, "type", self._where) if _has_type(node) else NODE_TYPE
-            counts[ntype] = size_of(take(node, "num", int, self._where), "num", self._where)
+            counts[ntype] = take_count(node, "num", self._where)
             check_size(self._where, counts[ntype])
         for edge in take(value, "edges", list, self._where):
             etype = self._edge_type(edge)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.csc import check_range
 from ..graph.fields import FieldValue
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.mapped import map_npy
@@ -392,11 +393,7 @@ def _check_all_ids(graph: Graph) -> None:
     for edge_type in graph.edge_types:
         csc = graph.csc_of(edge_type)
         csc.validate()
-        if csc.edge_ids is None or csc.num_edges == 0:
-            continue
-        low = int(csc.edge_ids.min())
-        high = int(csc.edge_ids.max())
-        # Without fields an id is only handed out; with them it is a row of each.
-        limit = csc.num_edges if graph.edge_fields(edge_type) else 2**63
-        if low < 0 or high >= limit:
-            raise ValueError(f"edge_ids must be in [0, {limit}), got {low if low < 0 else high}")
+        if csc.edge_ids is not None:
+            # Without fields an id is only handed out; with them it is a row of each.
+            limit = csc.num_edges if graph.edge_fields(edge_type) else 2**63
+            check_range("edge_ids", csc.edge_ids, limit)

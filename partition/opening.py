@@ -12,6 +12,7 @@ from ..datasets.manifest import MANIFEST
 from ..datasets.native import check_sum, file_digest, open_array, open_field, open_native
 from ..datasets.opening import existing_folder
 from ..errors import FormatError
+from ..graph.csc import id_range
 from ..graph.graph import EdgeType, Graph
 from ..system.checks import StrPath, as_integer
 from ..system.files import check_inside
@@ -231,7 +232,8 @@ def _check_counts(
 def _open_list(folder: Path, entry: PartEntry, name: str, num_nodes: int) -> Tensor:
     ids = open_array(folder, entry.splits[name])
     # Also without `verify`: lists are short, and index everything else.
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_nodes):
+    low, high = id_range(ids)
+    if low < 0 or high >= num_nodes:
         raise FormatError(f"{folder / entry.splits[name].file} must hold ids in [0, {num_nodes})")
     return ids
 

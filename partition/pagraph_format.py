@@ -24,7 +24,7 @@ from torch import Tensor
 from ..datasets.matrices import load_sparse
 from ..datasets.opening import open_graph
 from ..errors import FormatError
-from ..graph.csc import CSC
+from ..graph.csc import CSC, id_range
 from ..graph.fields import mask_of
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy
@@ -236,10 +236,9 @@ def _ids(file: Path, count: int | None, limit: int | None) -> Tensor:
     if count is not None and len(found) != count:
         raise FormatError(f"{file} must hold {count} ids, one for each vertex, got {len(found)}")
     ids = found.long()
-    if limit is not None and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= limit):
-        raise FormatError(
-            f"{file} must hold ids in [0, {limit}), got {int(ids.min())} to {int(ids.max())}"
-        )
+    low, high = id_range(ids)
+    if limit is not None and (low < 0 or high >= limit):
+        raise FormatError(f"{file} must hold ids in [0, {limit}), got {low} to {high}")
     return ids
 
 

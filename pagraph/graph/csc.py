@@ -126,7 +126,7 @@ class CSC:
                 f"{len(dst)}"
             )
         if num_nodes is None:
-            num_nodes = 1 + max(_range(src)[1], _range(dst)[1])
+            num_nodes = 1 + max(id_range(src)[1], id_range(dst)[1])
         num_src, num_dst = num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)
         if min(num_src, num_dst) < 0:
             raise ValueError(f"num_nodes must be at least 0, got {num_nodes}")
@@ -449,7 +449,7 @@ def writeable(array: Array) -> Array:
     return array if array.flags.writeable else array.copy()
 
 
-def _range(ids: Tensor) -> tuple[int, int]:
+def id_range(ids: Tensor) -> tuple[int, int]:
     """Smallest and largest id; (0, -1) without ids."""
     if len(ids) == 0:
         return 0, -1
@@ -465,7 +465,7 @@ def check_range(name: str, ids: Tensor, limit: int, error: type[Exception] = Val
         raise TypeError(f"{name} must be a tensor of integers, got {got}")
     if ids.dim() != 1:
         raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
-    low, high = _range(ids)
+    low, high = id_range(ids)
     if low < 0 or high >= limit:
         raise error(f"{name} must be in [0, {limit}), got {low if low < 0 else high}")
 

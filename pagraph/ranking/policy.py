@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.csc import no_ids
+from ..graph.csc import id_range, no_ids
 from ..graph.graph import EdgeType
 
 if TYPE_CHECKING:
@@ -180,9 +180,7 @@ def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
             f"a cache policy must return a 1-D tensor, got shape {tuple(ranking.shape)}"
         )
     ids = ranking.detach().cpu().long()
-    if len(ids) == 0:
-        return ids
-    low, high = int(ids.min()), int(ids.max())
+    low, high = id_range(ids)
     if low < 0 or high >= num_nodes:
         raise ValueError(
             f"a cache policy must return ids in [0, {num_nodes}), got {low if low < 0 else high}"
