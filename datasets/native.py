@@ -237,7 +237,7 @@ def write_graph(
             be stored, or a value that ``store`` cannot hold; the error names the row.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile
         >>> target = os.path.join(tempfile.mkdtemp(), "graph")
         >>> write_graph(Graph.from_coo([0, 1], [1, 2]), target)
         >>> Graph.open(target)

@@ -133,7 +133,7 @@ def open_partition(
         ValueError: ``rank`` or ``world_size`` does not match the number of parts.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile
         >>> from pagraph.datasets import sbm
         >>> from pagraph.partition import partition_graph, write_partition
         >>> target = os.path.join(tempfile.mkdtemp(), "parts")

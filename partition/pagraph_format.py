@@ -261,7 +261,7 @@ def read_pagraph_partition(folder: StrPath, graph: Graph | None = None) -> Parti
             that graph.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile
         >>> from pagraph.datasets import sbm
         >>> from pagraph.partition import partition_graph, write_pagraph_partition
         >>> graph, target = sbm(300), os.path.join(tempfile.mkdtemp(), "2naive")

@@ -91,7 +91,7 @@ def preaggregate(
             the graph lacks such features, is a part, or is pre-aggregated already.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 2], ndata={"feat": torch.tensor([[1.0], [2.0], [4.0]])})
         >>> target = os.path.join(tempfile.mkdtemp(), "means")
         >>> preaggregate(graph, target, model="sage")
