@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.graph import Graph
 from ..system.atomic import is_unfinished
+from ..system.checks import StrPath
 from ..system.files import check_inside, named_path
 from ..system.progress import Progress
 from .arrays import map_or_read
@@ -24,7 +24,7 @@ PARTS = ("train", "val", "test")
 """Vertex sets of a split; in a graph the mask of each is a field."""
 
 
-def existing_folder(folder: str | os.PathLike[str], *, name: str = "folder") -> Path:
+def existing_folder(folder: StrPath, *, name: str = "folder") -> Path:
     """Check that ``folder`` exists and that its writer finished; errors call it ``name``."""
     path = Path(folder)
     if not path.exists():
@@ -38,7 +38,7 @@ def existing_folder(folder: str | os.PathLike[str], *, name: str = "folder") -> 
     return path
 
 
-def folder_form(folder: str | os.PathLike[str]) -> str:
+def folder_form(folder: StrPath) -> str:
     """Detect the form of a graph folder, "native" or "pagraph"; FormatError for neither and for
     unfinished ones."""
     path = existing_folder(folder)
@@ -54,7 +54,7 @@ def folder_form(folder: str | os.PathLike[str]) -> str:
 
 
 def open_graph(
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     verify: bool = False,
     split: str = "",
@@ -101,7 +101,7 @@ def choose_split(graph: Graph, split: str) -> None:
             fields[f"{part}_mask"] = mask
 
 
-def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
+def open_pagraph(folder: StrPath) -> Graph:
     """Open a folder in PaGraph's form; fields are named as DGL's data sets name them.
 
     ``adj[src, dst]`` stored means an edge; edge ids follow ``adj.tocoo()``. The vertex fields are

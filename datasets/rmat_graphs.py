@@ -4,7 +4,6 @@ default."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +14,10 @@ import torch
 
 from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
-from ..system.checks import as_integer, as_integers
+from ..system.checks import StrPath, as_integer, as_integers
 from ..system.progress import Progress
-from .bounded import write_edges
+from .column_files import Scratch
+from .edge_sort import sort_edges, write_bounded
 from .edges import Ids, check_simple, drop_repeats, graph_of, mirror
 from .native import Rows
 from .random_fields import check_fractions, for_ranges, label_rows, mask_rows, normal_rows
@@ -42,7 +42,7 @@ def rmat(
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     feature_dtype: str = "float32",
     seed: int = 0,
-    out: str | os.PathLike[str] | None = None,
+    out: StrPath | None = None,
     memory: int | str | None = None,
     store: str | None = None,
     origin: Mapping[str, Any] | None = None,
@@ -95,11 +95,15 @@ def rmat(
         check_simple(edges.num_nodes)
     fields = _fields(edges.num_nodes, num_features, stored, num_classes, fractions, seed)
     if out is not None:
-        return write_edges(
-            *(edges, out),
+
+        def sorted_edges(scratch: Scratch, room: int, step: Progress | None) -> Graph:
+            options = {"mirrored": undirected, "simple": simple}
+            return Graph(sort_edges(edges, scratch, room=room, **options, progress=step))
+
+        return write_bounded(
+            sorted_edges,
+            out,
             memory=memory,
-            undirected=undirected,
-            simple=simple,
             computed=fields,
             store=store,
             origin=origin,

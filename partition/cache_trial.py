@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..cache.division import Demand, divide
+from ..graph.csc import no_ids
 from ..graph.fields import stored_row_bytes
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
@@ -19,8 +20,8 @@ from ..sampling import NeighborSampler
 from ..sampling.sampler import check_fanout
 from ..seeds.order import check_batch_size
 from ..system.budget import SLOT_BYTES, Budget
-from .limit import FANOUT
 from .partition import Numbering
+from .partitioning import FANOUT
 
 _FEATURES = "feat"  # the field that DGL's and OGB's graphs have
 
@@ -208,7 +209,7 @@ class CacheTrial:
         if nbytes >= sum(widths[t] * n + tables[t] for t, n in counts.items()):
             return {node_type: torch.arange(n, device="cpu") for node_type, n in counts.items()}
         if nbytes < min(widths[t] + tables[t] for t in widths):
-            return dict.fromkeys(widths, torch.empty(0, dtype=torch.int64, device="cpu"))
+            return dict.fromkeys(widths, no_ids())
         policy = resolve_policy(self.policy)
         rankings = apply_policy(
             policy, graph, seeds, sampler, self.seed, batch_size=self.batch_size

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..datasets import export_graph, open_graph
-from ..datasets.exporting import EXPORT_FORMS, check_target
+from ..datasets.forms import EXPORT_FORMS, check_target
 from .options import split_option
 
 

@@ -9,9 +9,8 @@ import click
 from rich.console import Console
 
 from ..datasets import open_graph, reorder
-from ..datasets.locality import WINDOW
 from ..datasets.orders import ORDERS
-from ..datasets.reordering import Reordered
+from ..datasets.reordering import WINDOW, Reordered
 from ..profile import training_edges
 from ..sampling import NeighborSampler
 from ..sampling.edge_batches import EdgeBatches

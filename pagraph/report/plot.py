@@ -3,10 +3,10 @@ matplotlib."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from ..profile import recommend
+from ..system.checks import StrPath
 from ..system.units import bytes_text, percent, short_count
 from .style import (
     GROUND,
@@ -42,7 +42,7 @@ _NARROW_LEGEND: dict[str, Any] = {"columnspacing": 1.0, "handlelength": 1.2, "ha
 
 def save_plot(
     curve: HitRateCurve,
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     recommendation: Recommendation | None = None,
     title: str = "",

@@ -1,12 +1,22 @@
-"""Checks of arguments: integers, flags, names."""
+"""Checks of arguments (integers, flags, names); types that stand in many signatures."""
 
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+StrPath = str | os.PathLike[str]
+"""A path, as users give one."""
+Array = npt.NDArray[Any]
+"""A NumPy array of any element type."""
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
 
 
 def as_flag(name: str, value: Any) -> bool:

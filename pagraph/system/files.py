@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import FormatError
+from .checks import StrPath
 from .units import bytes_text
 
 DESCRIPTION_BYTES = 64 * 2**20
@@ -31,7 +32,7 @@ _MOST_BYTES = 2**63 - 1  # what torch can count
 
 
 @contextlib.contextmanager
-def open_plain(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def open_plain(path: StrPath) -> Iterator[IO[bytes]]:
     """Open a file to be read; FormatError where it is no plain one: a pipe or a device might never
     end.
 
@@ -50,7 +51,7 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def read_small(path: str | os.PathLike[str], most: int = DESCRIPTION_BYTES) -> bytes:
+def read_small(path: StrPath, most: int = DESCRIPTION_BYTES) -> bytes:
     """The content of a file that describes others; FormatError where it is no plain file, or above
     ``most`` bytes.
 
@@ -67,7 +68,7 @@ def read_small(path: str | os.PathLike[str], most: int = DESCRIPTION_BYTES) -> b
 class _Bounded(io.RawIOBase):
     """The first bytes of a stream, and an error behind them."""
 
-    def __init__(self, stream: Any, path: str | os.PathLike[str], most: int) -> None:
+    def __init__(self, stream: Any, path: StrPath, most: int) -> None:
         self._stream = stream
         self._path = path
         self._most = most
@@ -89,7 +90,7 @@ class _Bounded(io.RawIOBase):
         return len(data)
 
 
-def bounded(stream: Any, path: str | os.PathLike[str], most: int) -> IO[bytes]:
+def bounded(stream: Any, path: StrPath, most: int) -> IO[bytes]:
     """A stream of which at most so many bytes can be read: the next one raises FormatError, which
     names ``path``."""
     return io.BufferedReader(_Bounded(stream, path, most))

@@ -1,30 +1,32 @@
-"""Forms that a graph can be read from: one list, each with how it is recognised, its options and
-its reader."""
+"""Forms that a graph can be read from, each with how it is recognised, its options and its reader;
+and those of other libraries that it can be written in."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..errors import FormatError
 from ..graph.graph import Graph
-from ..system.atomic import new_folder
+from ..system.atomic import check_absent
 from ..system.budget import in_memory
-from ..system.progress import Progress
+from ..system.checks import StrPath
+from ..system.progress import Progress, part_of
 from .arrays import TEXTS, UNREADABLE, npz_members
-from .bounded import room_of, step_of
 from .column_files import Scratch
 from .dgl_file import read_dgl
 from .edge_list import read_edge_list, read_konect, store_edge_list
+from .edge_sort import write_bounded
 from .given_fields import VertexSet, add_fields
 from .graphbolt import METADATA, read_graphbolt
 from .matrices import read_benchmark, read_matrix_market, read_scipy
-from .native import write_graph, write_into
+from .native import write_graph
 from .networkx_files import read_gml, read_graphml
-from .ogb import is_ogb, read_ogb, read_ogb_arrays
+from .ogb import is_ogb, read_ogb, read_ogb_arrays, write_ogb
 from .ogb_arrays import COUNTS
 from .opening import PARTS, open_graph
 from .tables import read_tables
@@ -149,7 +151,7 @@ _FOLDERS = (
 _KONECT = Form("konect", "a network of KONECT's", read_konect, ("undirected", "weight", "progress"))
 
 
-def source_form(source: str | os.PathLike[str]) -> Form:
+def source_form(source: StrPath) -> Form:
     """Detect the form of ``source`` by its name, and where several have that, by a look inside."""
     path = Path(source)
     if not path.exists():
@@ -175,7 +177,7 @@ def source_form(source: str | os.PathLike[str]) -> Form:
 
 
 def read_graph(
-    source: str | os.PathLike[str],
+    source: StrPath,
     *,
     split: str = "",
     num_nodes: int | None = None,
@@ -183,8 +185,8 @@ def read_graph(
     undirected: bool = False,
     weight: str | None = None,
     header: bool | None = None,
-    features: str | os.PathLike[str] | None = None,
-    labels: str | os.PathLike[str] | None = None,
+    features: StrPath | None = None,
+    labels: StrPath | None = None,
     train: VertexSet | None = None,
     val: VertexSet | None = None,
     test: VertexSet | None = None,
@@ -239,8 +241,8 @@ def read_graph(
 
 
 def import_graph(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    source: StrPath,
+    out: StrPath,
     *,
     memory: int | str | None = None,
     store: str | None = None,
@@ -273,15 +275,78 @@ def import_graph(
     fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
     if form.store is None:
         graph = read_graph(
-            source, **options, **fields, memory=memory, progress=step_of(progress, 0, 0.6)
+            source, **options, **fields, memory=memory, progress=part_of(progress, 0, 0.6)
         )
-        write_graph(graph, out, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
+        write_graph(graph, out, origin=origin, store=store, progress=part_of(progress, 0.6, 1))
         return Graph.open(out)
     given = form.chosen(options)
-    room = room_of(memory)
-    # Scratch files lie in the unfinished folder, which goes if the process is killed.
-    with new_folder(out) as part, Scratch(part) as scratch, in_memory(memory):
-        graph = form.store(source, scratch, room, **given, progress=step_of(progress, 0, 0.6))
-        add_fields(graph, **fields, scratch=scratch)
-        write_into(part, graph, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
-    return Graph.open(out)
+    read = form.store
+
+    def stored(scratch: Scratch, room: int, step: Progress | None) -> Graph:
+        with in_memory(memory):
+            graph = read(source, scratch, room, **given, progress=step)
+            add_fields(graph, **fields, scratch=scratch)
+        return graph
+
+    return write_bounded(stored, out, memory=memory, store=store, origin=origin, progress=progress)
+
+
+EXPORT_FORMS = {"dgl": ".bin", "pyg": ".pt", "ogb": ""}
+"""Form to what its file's name ends in; OGB's is a folder."""
+
+
+def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
+    """Write ``graph`` with all its fields as another library reads it, whole or not at all.
+
+    Edge ``i`` is the one with the id ``i``. In PyG's form ``feat`` and ``label`` are called ``x``
+    and ``y``, unless these are there.
+
+    Args:
+        graph: The graph.
+        out: What to write, which must not exist yet.
+        form: "dgl" (``dgl.save_graphs``; a name that ends in ``.bin``), "pyg" (a ``Data`` or
+            ``HeteroData`` by ``torch.save``; ``.pt``), or "ogb" (a folder with ``raw/`` and
+            ``split/``).
+
+    Raises:
+        FileExistsError: ``out`` exists.
+        MissingDependencyError: The form needs DGL or PyG, which is not installed.
+        ValueError: The form cannot hold a field, a type, or the edge ids, which must be all those
+            below the number of edges.
+    """
+    check_target(out, form)
+    # None of the forms has edge ids: an edge's id is its place, so that fields go by it.
+    for etype in graph.edge_types:
+        csc = graph.csc_of(etype)
+        csc.validate()
+        if csc.edge_ids is not None and not torch.equal(
+            csc.edge_ids.sort().values,
+            torch.arange(csc.num_edges, dtype=csc.edge_ids.dtype, device="cpu"),
+        ):
+            raise ValueError(
+                f"edge ids of {'/'.join(etype)} must be 0 to {csc.num_edges - 1}, each once, to be "
+                "exported"
+            )
+    # Late: DGL and PyG take seconds to import, and need not be installed for the other form.
+    if form == "dgl":
+        from ..dgl.convert import save_graph
+
+        save_graph(graph, out)
+    elif form == "pyg":
+        from ..pyg.graphs import save_data
+
+        save_data(graph, out)
+    else:
+        write_ogb(graph, out)
+
+
+def check_target(out: StrPath, form: str, *, name: str = "out") -> None:
+    """Check the form, and that ``out`` is a new path whose name goes with it; long work calls this
+    before it starts."""
+    if form not in EXPORT_FORMS:
+        raise ValueError(f"form must be one of {list(EXPORT_FORMS)}, got {form!r}")
+    check_absent(out, name=name)
+    if not Path(out).name.endswith(EXPORT_FORMS[form]):
+        raise ValueError(
+            f"{name} must end in {EXPORT_FORMS[form]} for the form {form}, got {str(out)!r}"
+        )
