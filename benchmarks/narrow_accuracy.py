@@ -22,9 +22,10 @@ from pathlib import Path
 import pagraph.dgl  # noqa: F401  (before dgl)
 from pagraph.datasets import open_graph
 from pagraph.features import NarrowRows
+from pagraph.options.names import SUMS
 from pagraph.train import TrainOptions
 from pagraph.train.loop import train
-from pagraph.train.preaggregation import FEATURES, SUMS, NeighborSums
+from pagraph.train.preaggregation import FEATURES, NeighborSums
 from pagraph.train.task import make_task
 
 from report import write  # isort: skip

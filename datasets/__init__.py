@@ -5,19 +5,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .block_models import citation, sbm
     from .edge_list import read_edge_list
     from .forms import export_graph, import_graph, read_graph
+    from .generators import citation, rmat, sbm, shop
     from .native import write_graph
     from .opening import open_graph
     from .original_ids import new_ids
-    from .relational import shop
     from .reordering import reorder
-    from .rmat_graphs import rmat
 
 # Loaded when first used: a manifest can be read without importing torch.
 _HOMES = {
-    "citation": "block_models",
+    "citation": "generators",
     "export_graph": "forms",
     "import_graph": "forms",
     "new_ids": "original_ids",
@@ -25,9 +23,9 @@ _HOMES = {
     "read_edge_list": "edge_list",
     "read_graph": "forms",
     "reorder": "reordering",
-    "rmat": "rmat_graphs",
-    "sbm": "block_models",
-    "shop": "relational",
+    "rmat": "generators",
+    "sbm": "generators",
+    "shop": "generators",
     "write_graph": "native",
 }
 

@@ -21,18 +21,16 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.csc import writeable
 from ..graph.mapped import map_npy
+from ..system.arrays import Array
 from ..system.budget import check_fits
-from ..system.checks import Array, StrPath
+from ..system.checks import StrPath
 from ..system.files import open_plain, read_npy_header
 from ..system.torch_file import load_saved
 from ..system.units import one_line
 from .column_files import ColumnFile, MemoryColumn, Scratch
 from .numbers import NumberColumn, NumberField, first_wide
+from .paths import TEXTS
 from .text_blocks import arrow, read_columns, require_arrow
-
-TEXTS = tuple(
-    f".{kind}{packed}" for kind in ("txt", "tsv", "csv") for packed in ("", ".gz", ".xz", ".bz2")
-)
 
 _log = logging.getLogger(__name__)
 

@@ -14,66 +14,29 @@ from torch import Tensor
 
 from ..graph.graph import CSC, EdgeType, Graph, id_dtype
 from ..seeds.keys import derive_key
-from ..system.checks import Array, Float64Array, as_integer, as_integers
+from ..system.arrays import Array, Float64Array
 from ..system.progress import Progress
 from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
-from .random_fields import bit_rows, check_fractions, for_ranges, label_rows, mask_rows, normal_rows
-
-# Vertices are sorted as int32 in `Blocks`.
-_MAX_NODES = 2**31 - 1
+from .random_fields import bit_rows, for_ranges, label_rows, mask_rows, normal_rows
 
 
-def sbm(
+def draw_sbm(
     num_nodes: int,
+    num_edges: int,
+    num_classes: int,
     *,
-    num_edges: int | None = None,
-    num_classes: int = 10,
-    homophily: float = 0.55,
-    exponent: float = 2.5,
-    num_features: int = 64,
-    feature_noise: float = 0.45,
-    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
-    seed: int = 0,
-    progress: Progress | None = None,
+    homophily: float,
+    exponent: float,
+    num_features: int,
+    feature_noise: float,
+    fractions: tuple[float, float, float],
+    seed: int,
+    progress: Progress | None,
 ) -> Graph:
-    """Generate an undirected graph (both directions stored) whose labels a GNN can learn and an MLP
-    cannot.
-
-    A vertex's features are its class centroid plus noise, but for a share ``feature_noise`` the
-    centroid of a random class: no model that sees the features alone can be right more often than
-    ``1 - feature_noise + feature_noise / num_classes``. The neighbours tell the rest.
-
-    Args:
-        num_nodes: Number of vertices.
-        num_edges: Undirected edges drawn; self-loops and repeated ones are dropped. Default: 10 per
-            vertex.
-        num_classes: Number of blocks, which are the labels.
-        homophily: Share of the edges that stay inside a block.
-        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
-        num_features: Width of the field ``feat``, float32.
-        feature_noise: Share of vertices with the features of a random class.
-        fractions: Shares of train, val and test vertices.
-        seed: Any integer; counts modulo 2**64.
-        progress: Called with the edges drawn so far and all of them.
-
-    Raises:
-        ValueError: An argument is out of its range.
-
-    Example:
-        >>> graph = sbm(1000, num_edges=5000, num_classes=4, seed=1)
-        >>> graph.num_nodes, sorted(graph.ndata)
-        (1000, ['feat', 'label', 'test_mask', 'train_mask', 'val_mask'])
-    """
-    num_nodes, num_classes, num_features, seed = as_integers(
-        num_nodes=num_nodes, num_classes=num_classes, num_features=num_features, seed=seed
-    )
-    count = 10 * num_nodes if num_edges is None else as_integer("num_edges", num_edges)
-    _check_sbm(num_nodes, count, num_classes, num_features)
-    _check_model(num_classes, homophily, exponent, feature_noise)
-    check_fractions(fractions)
+    """The graph of :func:`~pagraph.datasets.sbm`, whose arguments are checked there."""
     labels = label_rows(num_nodes, num_classes, derive_key(seed, 0))[:]
     blocks = Blocks.of(labels, power_weights(num_nodes, exponent, derive_key(seed, 1)), num_classes)
-    src, dst = draw_edges(blocks, blocks, homophily, count, derive_key(seed, 2), progress)
+    src, dst = draw_edges(blocks, blocks, homophily, num_edges, derive_key(seed, 2), progress)
     src, dst = drop_repeats(src, dst, num_nodes, undirected=True)
     src, dst, _ = mirror(src, dst)
     feat = noisy_features(labels, num_classes, num_features, feature_noise, derive_key(seed, 3))
@@ -84,27 +47,7 @@ def sbm(
     return graph
 
 
-def _check_sbm(num_nodes: int, num_edges: int, num_classes: int, num_features: int) -> None:
-    if not 1 <= num_nodes <= _MAX_NODES:
-        raise ValueError(f"num_nodes must be in [1, {_MAX_NODES}], got {num_nodes}")
-    as_integer("num_edges", num_edges, least=0)
-    if not 1 <= num_classes <= num_nodes:
-        raise ValueError(f"num_classes must be in [1, num_nodes={num_nodes}], got {num_classes}")
-    as_integer("num_features", num_features, least=1)
-
-
 _SEPARATION = 4.0  # of two class centroids, in deviations of the noise around them, over sqrt(2)
-
-
-def _check_model(num_classes: int, homophily: float, exponent: float, feature_noise: float) -> None:
-    if not 0 <= homophily <= 1:
-        raise ValueError(f"homophily must be in [0, 1], got {homophily}")
-    if num_classes == 1 and homophily != 1:
-        raise ValueError(f"homophily must be 1 with a single class, got {homophily}")
-    if not (math.isfinite(exponent) and exponent > 1):
-        raise ValueError(f"exponent must be above 1, got {exponent}")
-    if not 0 <= feature_noise <= 1:
-        raise ValueError(f"feature_noise must be in [0, 1], got {feature_noise}")
 
 
 def power_weights(count: int, exponent: float, key: int) -> Float64Array:
@@ -226,79 +169,23 @@ _REVERSES: dict[EdgeType, EdgeType] = {
     _WRITES: ("paper", "written_by", "author"),
     _WORKS: ("institution", "employs", "author"),
 }
-_TYPES = ("paper", "author", "institution")
 
 
-def citation(
-    num_papers: int,
+def draw_citation(
+    counts: dict[str, int],
     *,
-    num_authors: int | None = None,
-    num_institutions: int | None = None,
-    authorships: float = 9.5,
-    citations: float = 7.5,
-    num_classes: int = 10,
-    homophily: float = 0.55,
-    exponent: float = 2.5,
-    num_features: int = 64,
-    num_author_features: int = 32,
-    feature_noise: float = 0.45,
-    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
-    seed: int = 0,
-    progress: Progress | None = None,
+    authorships: float,
+    citations: float,
+    num_classes: int,
+    homophily: float,
+    exponent: float,
+    widths: dict[str, int],
+    feature_noise: float,
+    fractions: tuple[float, float, float],
+    seed: int,
+    progress: Progress | None,
 ) -> Graph:
-    """Generate a heterograph whose papers' fields of study a relational GNN can learn and an MLP
-    cannot.
-
-    Every paper, author and institution has a field of study, and the edges of each type are those
-    of a block model between fields; see :func:`~pagraph.datasets.sbm` for that, for the features of
-    papers and authors (institutions have none), and for how often a model that sees a paper's
-    features alone can be right.
-
-    The edge types are author/writes/paper, paper/written_by/author, paper/cites/paper,
-    author/affiliated_with/institution and institution/employs/author. Edge ``i`` of written_by is
-    edge ``i`` of writes reversed, and so for employs. Papers have ``feat``, ``label`` and the
-    masks, authors ``feat``.
-
-    Args:
-        num_papers: Number of papers.
-        num_authors: Number of authors. Default: 3 for every 2 papers.
-        num_institutions: Number of institutions. Default: 1 for every 80 papers.
-        authorships: Authors drawn per paper; repeated pairs are dropped, here and below.
-        citations: Citations drawn per paper; of itself are dropped. (Each author gets 1 affiliation
-            on average.)
-        num_classes: Number of fields of study, which are the papers' labels.
-        homophily: Share of the edges that stay inside a field of study.
-        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
-        num_features: Width of the papers' ``feat``, float32.
-        num_author_features: Width of the authors' ``feat``, float32.
-        feature_noise: Share of papers and authors with the features of a random field of study.
-        fractions: Shares of train, val and test papers.
-        seed: Any integer; counts modulo 2**64.
-        progress: Called with the edges drawn so far and all of them; an edge and its reverse count
-            once.
-
-    Raises:
-        ValueError: An argument is out of its range.
-
-    Example:
-        >>> graph = citation(1000, seed=1)
-        >>> [graph.num_nodes_of(name) for name in graph.node_types]
-        [1000, 1500, 13]
-    """
-    num_papers, num_classes, num_features, seed = as_integers(
-        num_papers=num_papers, num_classes=num_classes, num_features=num_features, seed=seed
-    )
-    authors, institutions, num_author_features = as_integers(
-        num_authors=math.ceil(num_papers * 1.5) if num_authors is None else num_authors,
-        num_institutions=math.ceil(num_papers / 80)
-        if num_institutions is None
-        else num_institutions,
-        num_author_features=num_author_features,
-    )
-    counts = dict(zip(_TYPES, (num_papers, authors, institutions), strict=True))
-    _check_citation(counts, authorships, citations, num_classes, num_features, num_author_features)
-    _check_model(num_classes, homophily, exponent, feature_noise)
-    check_fractions(fractions)
+    """The graph of :func:`~pagraph.datasets.citation`, whose arguments are checked there."""
     labels = {
         t: label_rows(n, num_classes, derive_key(seed, 0, i))[:]
         for i, (t, n) in enumerate(counts.items())
@@ -308,45 +195,21 @@ def citation(
         for i, (t, n) in enumerate(counts.items())
     }
     drawn = {
-        _WRITES: int(authorships * num_papers),
-        _CITES: int(citations * num_papers),
-        _WORKS: authors,
+        _WRITES: int(authorships * counts["paper"]),
+        _CITES: int(citations * counts["paper"]),
+        _WORKS: counts["author"],
     }
     csc = _structure(blocks, drawn, homophily, derive_key(seed, 2), progress)
     graph = Graph(csc, counts)
-    for place, (name, width) in enumerate(
-        (("paper", num_features), ("author", num_author_features))
-    ):
+    for place, (name, width) in enumerate(widths.items()):
         feat = noisy_features(
             labels[name], num_classes, width, feature_noise, derive_key(seed, 3, place)
         )
         graph.set_field("feat", feat, node_type=name)
-    masks: dict[str, Any] = {**mask_rows(num_papers, fractions, derive_key(seed, 4))}
+    masks: dict[str, Any] = {**mask_rows(counts["paper"], fractions, derive_key(seed, 4))}
     for name, rows in {"label": labels["paper"], **masks}.items():
         graph.set_field(name, rows[:], node_type="paper")
     return graph
-
-
-def _check_citation(
-    counts: dict[str, int],
-    authorships: float,
-    citations: float,
-    num_classes: int,
-    num_features: int,
-    num_author_features: int,
-) -> None:
-    for name, count in counts.items():
-        if not 1 <= count <= _MAX_NODES:
-            raise ValueError(f"num_{name}s must be in [1, {_MAX_NODES}], got {count}")
-    for name, value in (("authorships", authorships), ("citations", citations)):
-        if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} must be a number of at least 0, got {value}")
-    if not 1 <= num_classes <= counts["paper"]:
-        raise ValueError(
-            f"num_classes must be in [1, num_papers={counts['paper']}], got {num_classes}"
-        )
-    as_integer("num_features", num_features, least=1)
-    as_integer("num_author_features", num_author_features, least=1)
 
 
 def _structure(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..graph.mapped import map_npy
-from ..system.checks import Array
+from ..system.arrays import Array
 from .native import npy_header
 
 Column = Array

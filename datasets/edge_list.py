@@ -14,8 +14,9 @@ import torch
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, EdgeType, Graph
+from ..system.arrays import Int64Array
 from ..system.budget import check_fits
-from ..system.checks import Int64Array, StrPath
+from ..system.checks import StrPath
 from ..system.progress import Progress, part_of
 from .column_files import Scratch
 from .edge_rows import (

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import FormatError
+from ..system.arrays import Array, Int64Array
 from ..system.budget import check_fits
-from ..system.checks import Array, Int64Array, StrPath
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from .column_files import extended
 from .numbers import NumberColumn, NumberField
@@ -24,6 +25,9 @@ from .text_blocks import Block, arrow, first_line, read_blocks, separator_of
 _FIELD_BYTES = 32
 WORD_BYTES = 240
 """Of a word of 16 letters, measured: 154 in the dictionary, 232 while the words are sorted."""
+# Bytes of a block that is read line by line. That takes 25 ms; to import Arrow, and pandas which it
+# looks for, takes half a second.
+_FEW_BYTES = 2**18
 # Column names of published edge lists, such as SNAP's "FromNodeId", "node_1" and "id1".
 SOURCE_WORDS = {"src", "source", "from", "u", "head", "node1", "id1", "node_1", "fromnodeid"}
 TARGET_WORDS = {
@@ -186,12 +190,6 @@ def read_integers(
     Weights are in the column of ``place``, whatever its name. Default: where
     :meth:`WeightColumn.find` finds them.
     """
-    if arrow() is None:
-        _log.warning(
-            "reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with "
-            "Arrow",
-            path,
-        )
     rows = EdgeRows() if rows is None else rows
     # A header is looked for in the first line that is neither empty nor a comment, which may come in
     # a later block.
@@ -205,11 +203,23 @@ def read_integers(
                 column = _weights_of_header(path, rows.field, line, block)
             elif line is not None:
                 column = _weights_at(place, rows.field, block)
-        columns = _read_with_arrow(block.data, column)
+        columns = None
+        if len(block.data) > _FEW_BYTES:
+            _warn_without_arrow(path, block)
+            columns = _read_with_arrow(block.data, column)
         rows.add(*(_read_lines(path, block, column) if columns is None else columns))
         # After each block: a file of terabytes is refused before the system runs out of memory.
         check_fits(path, rows.nbytes, "edges")
     return rows
+
+
+def _warn_without_arrow(path: StrPath, block: Block) -> None:
+    if block.first_line == 1 and arrow() is None:
+        _log.warning(
+            "reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with "
+            "Arrow",
+            path,
+        )
 
 
 def _weights_at(place: int | None, field: NumberField | None, block: Block) -> WeightColumn | None:

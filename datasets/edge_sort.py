@@ -11,14 +11,16 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..graph.csc import CSC, id_dtype
+from ..graph.csc import CSC, FEW_EDGES, id_dtype
 from ..graph.graph import Graph
+from ..system.arrays import Array
 from ..system.atomic import new_folder
 from ..system.budget import work_memory
-from ..system.checks import Array, StrPath
+from ..system.checks import StrPath
 from ..system.progress import Progress, Ticks, part_of
 from ..system.threads import usable_cpus
 from .column_files import ColumnFile, Scratch
+from .edges import csc_of_pairs, mirror
 from .native import Rows, write_into
 
 Ids = Array
@@ -89,7 +91,27 @@ def sort_edges(
     Raises:
         OSError: The disk is full.
     """
+    if edges.num_edges <= FEW_EDGES:
+        return _in_memory(edges, mirrored, simple, numbered and not simple, progress)
     return _Sort(edges, scratch, room, mirrored, simple, numbered and not simple, progress).csc()
+
+
+def _in_memory(
+    edges: EdgeStream, mirrored: bool, simple: bool, numbered: bool, progress: Progress | None
+) -> CSC:
+    """The CSC of a few edges: files, threads and kernels would take longer to begin than these."""
+    count = edges.num_nodes
+    src, dst = edges.read(0, edges.num_edges)
+    if mirrored:
+        src, dst, _ = mirror(src, dst)
+    if progress is not None:
+        whole = edges.num_edges * (3 if mirrored else 2)
+        progress(whole, whole)
+    if simple:
+        keep = src != dst
+        return csc_of_pairs(src[keep], dst[keep], count, count)
+    csc = CSC.from_coo(src, dst, count)
+    return csc if numbered else CSC(csc.indptr, csc.indices, count)
 
 
 def write_bounded(

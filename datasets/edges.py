@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, Graph, id_dtype
+from ..system.arrays import Array, Int64Array
 from ..system.budget import reading_room
-from ..system.checks import Array, Int64Array, StrPath
+from ..system.checks import StrPath
 from ..system.units import bytes_text
 
 Ids = Array

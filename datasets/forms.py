@@ -5,36 +5,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
-from ..graph.graph import Graph
+from ..options.names import EXPORT_FORMS
 from ..system.atomic import check_absent
-from ..system.budget import in_memory
+from ..system.budget import in_memory, memory_budget
 from ..system.checks import StrPath
 from ..system.progress import Progress, part_of
-from .arrays import TEXTS, UNREADABLE, npz_members
-from .column_files import Scratch
-from .dgl_file import read_dgl
-from .edge_list import read_edge_list, read_konect, store_edge_list
-from .edge_sort import write_bounded
-from .given_fields import VertexSet, add_fields
-from .graphbolt import METADATA, read_graphbolt
-from .matrices import read_benchmark, read_matrix_market, read_scipy
-from .native import write_graph
-from .networkx_files import read_gml, read_graphml
-from .ogb import is_ogb, read_ogb, read_ogb_arrays, write_ogb
-from .ogb_arrays import COUNTS
-from .opening import PARTS, open_graph
-from .tables import read_tables
-from .tensors import EDGE_INDEX, read_edge_index, read_pyg, store_edge_index
+from .paths import (
+    COUNTS,
+    EDGE_INDEX,
+    METADATA,
+    PARTS,
+    TEXTS,
+    VertexSet,
+    check_files,
+    folder_form,
+    is_ogb,
+)
 
-
-def _open_verified(folder: Path, *, split: str = "") -> Graph:
-    return open_graph(folder, verify=True, split=split)
+if TYPE_CHECKING:
+    from ..graph.graph import Graph
+    from .column_files import Scratch
 
 
 @dataclass(frozen=True)
@@ -44,21 +39,25 @@ class Form:
     Attributes:
         name: Its name in errors.
         what: The same for a sentence that begins "It is ...".
-        read: Its reader.
+        reader: Its reader, as MODULE.NAME: those of other forms are not imported.
         options: Those of :func:`read_graph` that the reader takes.
         endings: What names of files of this form end in.
         is_it: Whether a folder, or a file with such an ending, has this form. Default: every one.
-        store: Its reader in bounded memory, which takes files for edges, the bytes that it may work
-            in, and the same options. Default: none.
+        storer: Its reader in bounded memory, which takes files for edges, the bytes that it may
+            work in, and the same options. Default: none.
     """
 
     name: str
     what: str
-    read: Callable[..., Graph]
+    reader: str
     options: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
     is_it: Callable[[Path], bool] = Path.exists
-    store: Callable[..., Graph] | None = None
+    storer: str = ""
+
+    def read(self, source: StrPath, **options: Any) -> Graph:
+        """Call the reader."""
+        return _called(self.reader, source, **options)
 
     def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the ``options`` that are set, or ValueError where one is not of this form."""
@@ -74,8 +73,16 @@ class Form:
         return given
 
 
+def _called(function: str, *args: Any, **options: Any) -> Graph:
+    module, name = function.split(".")
+    graph: Graph = getattr(import_module(f".{module}", __package__), name)(*args, **options)
+    return graph
+
+
 def _members(path: Path) -> set[str]:
     """Names of the arrays in an ``.npz`` file; none in a damaged one."""
+    from .arrays import UNREADABLE, npz_members
+
     try:
         with open(path, "rb") as file:
             return set(npz_members(file))
@@ -89,66 +96,100 @@ _FORMS = (
     Form(
         "edge list",
         "an edge list",
-        read_edge_list,
+        "edge_list.read_edge_list",
         _EDGES,
         (*TEXTS, ".parquet"),
-        store=store_edge_list,
+        storer="edge_list.store_edge_list",
     ),
     Form(
         *(
             "matrix market",
             "a Matrix Market file",
-            read_matrix_market,
+            "matrices.read_matrix_market",
             ("undirected", "weight", "progress"),
         ),
         endings=(".mtx", ".mtx.gz", ".mtx.xz", ".mtx.bz2"),
     ),
-    Form("graphml", "a GraphML file", read_graphml, (), (".graphml", ".graphml.gz")),
-    Form("gml", "a GML file", read_gml, (), (".gml", ".gml.gz")),
     Form(
-        *("benchmark", "a benchmark's graph", read_benchmark, ("undirected", "weight"), (".npz",)),
+        "graphml", "a GraphML file", "networkx_files.read_graphml", (), (".graphml", ".graphml.gz")
+    ),
+    Form("gml", "a GML file", "networkx_files.read_gml", (), (".gml", ".gml.gz")),
+    Form(
+        *(
+            "benchmark",
+            "a benchmark's graph",
+            "matrices.read_benchmark",
+            ("undirected", "weight"),
+            (".npz",),
+        ),
         is_it=lambda path: "adj_data" in _members(path),
     ),
     Form(
-        *("ogb", "arrays of a data set of OGB's", read_ogb_arrays, ("undirected",), (".npz",)),
+        *(
+            "ogb",
+            "arrays of a data set of OGB's",
+            "ogb.read_ogb_arrays",
+            ("undirected",),
+            (".npz",),
+        ),
         is_it=lambda path: {EDGE_INDEX, COUNTS} <= _members(path),
     ),
     Form(
-        *("edge index", "an edge_index", read_edge_index, ("num_nodes", "undirected"), (".npz",)),
+        *(
+            "edge index",
+            "an edge_index",
+            "tensors.read_edge_index",
+            ("num_nodes", "undirected"),
+            (".npz",),
+        ),
         is_it=lambda path: EDGE_INDEX in _members(path),
     ),
-    Form("scipy", "a sparse matrix of scipy", read_scipy, ("undirected", "weight"), (".npz",)),
     Form(
-        *("edge index", "an edge_index", read_edge_index, ("num_nodes", "undirected"), (".npy",)),
-        store=store_edge_index,
+        "scipy",
+        "a sparse matrix of scipy",
+        "matrices.read_scipy",
+        ("undirected", "weight"),
+        (".npz",),
     ),
-    Form("dgl", "a graph that DGL saved", read_dgl, (), (".bin",)),
-    Form("pyg", "a graph that torch saved", read_pyg, (), (".pt",)),
+    Form(
+        *(
+            "edge index",
+            "an edge_index",
+            "tensors.read_edge_index",
+            ("num_nodes", "undirected"),
+            (".npy",),
+        ),
+        storer="tensors.store_edge_index",
+    ),
+    Form("dgl", "a graph that DGL saved", "dgl_file.read_dgl", (), (".bin",)),
+    Form("pyg", "a graph that torch saved", "tensors.read_pyg", (), (".pt",)),
     Form(
         *(
             "graphbolt",
             "the description of a data set of GraphBolt's",
-            read_graphbolt,
+            "graphbolt.read_graphbolt",
             (),
             (".yaml",),
         ),
         is_it=lambda path: path.name == METADATA,
     ),
-    Form("tables", "the description of tables", read_tables, (), (".yaml", ".yml")),
+    Form("tables", "the description of tables", "tables.read_tables", (), (".yaml", ".yml")),
 )
 # Any other folder is opened as a graph folder, whose errors say what is wrong with it.
 _FOLDERS = (
     Form(
-        *("ogb", "a data set of OGB's", read_ogb, ("split", "undirected", "progress")),
+        *("ogb", "a data set of OGB's", "ogb.read_ogb", ("split", "undirected", "progress")),
         is_it=is_ogb,
     ),
     Form(
-        *("graphbolt", "a data set of GraphBolt's", read_graphbolt),
+        *("graphbolt", "a data set of GraphBolt's", "graphbolt.read_graphbolt"),
         is_it=lambda path: (path / METADATA).is_file(),
     ),
-    Form("folder", "a graph folder", _open_verified, ("split",)),
+    Form("folder", "a graph folder", "opening.open_verified", ("split",)),
 )
-_KONECT = Form("konect", "a network of KONECT's", read_konect, ("undirected", "weight", "progress"))
+_KONECT = Form(
+    "konect", "a network of KONECT's", "edge_list.read_konect", ("undirected", "weight", "progress")
+)
 
 
 def source_form(source: StrPath) -> Form:
@@ -234,6 +275,9 @@ def read_graph(
     given = form.chosen(options | {"weight": weight, "header": header})
     if "progress" in form.options:
         given["progress"] = progress
+    check_files((features, labels, train, val, test))
+    from .given_fields import add_fields
+
     with in_memory(memory):
         graph = form.read(source, **given)
         add_fields(graph, features=features, labels=labels, train=train, val=val, test=test)
@@ -273,26 +317,32 @@ def import_graph(
     """
     form = source_form(source)
     fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
-    if form.store is None:
+    given = form.chosen(options)
+    check_files(fields.values())
+    if form.name == "folder":
+        folder_form(source)
+    memory_budget(memory)
+    check_absent(out)
+    # Not before all of this is right: it imports torch.
+    from ..graph.graph import Graph
+    from .edge_sort import write_bounded
+    from .given_fields import add_fields
+    from .native import write_graph
+
+    if not form.storer:
         graph = read_graph(
             source, **options, **fields, memory=memory, progress=part_of(progress, 0, 0.6)
         )
         write_graph(graph, out, origin=origin, store=store, progress=part_of(progress, 0.6, 1))
         return Graph.open(out)
-    given = form.chosen(options)
-    read = form.store
 
     def stored(scratch: Scratch, room: int, step: Progress | None) -> Graph:
         with in_memory(memory):
-            graph = read(source, scratch, room, **given, progress=step)
+            graph = _called(form.storer, source, scratch, room, **given, progress=step)
             add_fields(graph, **fields, scratch=scratch)
         return graph
 
     return write_bounded(stored, out, memory=memory, store=store, origin=origin, progress=progress)
-
-
-EXPORT_FORMS = {"dgl": ".bin", "pyg": ".pt", "ogb": ""}
-"""Form to what its file's name ends in; OGB's is a folder."""
 
 
 def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
@@ -314,6 +364,9 @@ def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
         ValueError: The form cannot hold a field, a type, or the edge ids, which must be all those
             below the number of edges.
     """
+    # Here, like DGL and PyG below: a wrong target is refused before torch is imported.
+    import torch
+
     check_target(out, form)
     # None of the forms has edge ids: an edge's id is its place, so that fields go by it.
     for etype in graph.edge_types:
@@ -337,6 +390,8 @@ def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
 
         save_data(graph, out)
     else:
+        from .ogb import write_ogb
+
         write_ogb(graph, out)
 
 

@@ -14,15 +14,13 @@ from torch import Tensor
 
 from ..graph.csc import id_range
 from ..graph.graph import Graph
-from ..system.checks import Array, StrPath
-from .arrays import TEXTS, has_ending, one_column, read_array
+from ..system.arrays import Array
+from ..system.checks import StrPath
+from .arrays import has_ending, one_column, read_array
 from .column_files import Scratch
-from .opening import PARTS
 from .original_ids import ORIGINAL_ID, places_of, words_of
+from .paths import PARTS, TEXTS, VertexSet, fraction_of
 from .text_blocks import read_blocks
-
-VertexSet = StrPath | float
-"""A file of ids or of a mask, or a fraction of the vertices."""
 
 
 def add_fields(
@@ -107,7 +105,7 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
     """Ids of the vertices of each set; fractions are drawn from what files leave."""
     count = graph.num_nodes
     fractions = {
-        part: share for part, value in given.items() if (share := _fraction(value)) is not None
+        part: share for part, value in given.items() if (share := fraction_of(value)) is not None
     }
     files: dict[str, Any] = {part: file for part, file in given.items() if part not in fractions}
     sets = {part: _ids(part, file, graph) for part, file in files.items()}
@@ -143,14 +141,6 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
         sets[part] = order[begin : begin + size]
         begin += size
     return sets
-
-
-def _fraction(value: VertexSet) -> float | None:
-    text = str(value)
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        return None
 
 
 def _ids(part: str, file: StrPath, graph: Graph) -> Tensor:

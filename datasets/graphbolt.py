@@ -16,9 +16,8 @@ from .arrays import map_or_read, read_array
 from .edge_rows import read_integers
 from .edges import check_size
 from .manifest import take, take_count, take_name, take_optional
+from .paths import METADATA
 from .tables import load_yaml, named_file
-
-METADATA = "metadata.yaml"
 
 _SETS = {"train_set": "train_mask", "validation_set": "val_mask", "test_set": "test_mask"}
 _SEEDS = ("seeds", "seed_nodes")  # since DGL 2.2, and before

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from ..errors import FormatError
 from ..system.files import read_small
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..graph.graph import EdgeType
 
 # In lower case only, as `hexdigest` writes it: digests are compared as text.
@@ -144,6 +144,9 @@ def stored_dtype(name: str) -> np.dtype[Any]:
         raise ValueError(
             f"dtype must be one of {[*_NATIVE, *_VIEWED]} and known to torch, got {name!r}"
         )
+    # Here, like torch: a manifest is known from others before NumPy is imported.
+    import numpy as np
+
     return np.dtype(_VIEWED.get(name, name))
 
 

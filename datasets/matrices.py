@@ -13,8 +13,9 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.fields import is_single
 from ..graph.graph import Graph
+from ..system.arrays import Array
 from ..system.budget import check_fits
-from ..system.checks import Array, StrPath
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from .arrays import (
     UNREADABLE,

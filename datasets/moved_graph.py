@@ -20,8 +20,9 @@ from ..graph.fields import FieldValue
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.row_form import Decoding
 from ..graph.stored_rows import IndexedRows, NarrowRows
+from ..system.arrays import Array
 from ..system.atomic import new_folder
-from ..system.checks import Array, StrPath
+from ..system.checks import StrPath
 from ..system.paging import GAP_IN_ORDER, Pages
 from .manifest import EdgeEntry, Manifest, NodeEntry
 from .native import ArrayWriter

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..system.checks import Array, Float64Array, StrPath
+from ..system.arrays import Array, Float64Array
+from ..system.checks import StrPath
 from .column_files import ColumnFile, MemoryColumn, Scratch
 from .text_blocks import arrow
 

@@ -24,7 +24,7 @@ from .arrays import one_column, read_numbers
 from .edge_rows import read_integers
 from .edges import check_size, mirrored
 from .ogb_arrays import EdgeArrays, RawArrays
-from .opening import PARTS
+from .paths import OGB_TABLES, PARTS
 from .text_blocks import read_blocks
 
 # OGB's names of its tables, and of the three parts of a split.
@@ -44,13 +44,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 _FORMATS = {torch.int64: "%d", torch.float32: "%.8e"}
 
 
-def is_ogb(folder: Path) -> bool:
-    """Whether ``folder`` is a data set of OGB's, with its raw tables or arrays."""
-    return _has_tables(folder) or RawArrays.are_in(folder / "raw")
-
-
 def _has_tables(folder: Path) -> bool:
-    return any(_table(folder / "raw", name).is_file() for name in (_EDGES, _TRIPLETS))
+    return any((folder / "raw" / name).is_file() for name in OGB_TABLES)
 
 
 def _table(folder: Path, name: str) -> Path:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType
-from ..system.checks import Array, Int64Array
+from ..system.arrays import Array, Int64Array
 from .arrays import array_tensor, left_behind, load_npz, one_column, unread_npz
+from .paths import COUNTS, OGB_ARRAYS
 
-COUNTS = "num_nodes_list"
 _EDGES = "edge_index"
 _EDGE_COUNTS = "num_edges_list"
 _DATA = "data.npz"
@@ -69,7 +69,7 @@ class RawArrays:
     @staticmethod
     def are_in(raw: Path) -> bool:
         """Whether a folder holds such files."""
-        return any((raw / name).is_file() for name in (_DATA, _EDGES_BY_TYPE))
+        return any((raw / name).is_file() for name in OGB_ARRAYS)
 
     @classmethod
     def of(cls, raw: Path) -> RawArrays:

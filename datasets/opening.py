@@ -9,48 +9,14 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import Graph
-from ..system.atomic import is_unfinished
 from ..system.checks import StrPath
 from ..system.files import check_inside, named_path
 from ..system.progress import Progress
 from .arrays import map_or_read
 from .edges import check_count
-from .manifest import MANIFEST
 from .matrices import dense, load_sparse
 from .native import open_native
-
-ADJACENCY = "adj.npz"
-PARTS = ("train", "val", "test")
-"""Vertex sets of a split; in a graph the mask of each is a field."""
-
-
-def existing_folder(folder: StrPath, *, name: str = "folder") -> Path:
-    """Check that ``folder`` exists and that its writer finished; errors call it ``name``."""
-    path = Path(folder)
-    if not path.exists():
-        raise FileNotFoundError(f"{name} must exist, got {str(path)!r}")
-    if not path.is_dir():
-        raise NotADirectoryError(f"{name} must be a folder, got the file {str(path)!r}")
-    if is_unfinished(path):
-        raise FormatError(
-            f"{name} must be finished, got {str(path)!r}, which its writer did not complete"
-        )
-    return path
-
-
-def folder_form(folder: StrPath) -> str:
-    """Detect the form of a graph folder, "native" or "pagraph"; FormatError for neither and for
-    unfinished ones."""
-    path = existing_folder(folder)
-    # A folder may hold both, as an import beside its source: ours has checksums.
-    if (path / MANIFEST).is_file():
-        return "native"
-    if (path / ADJACENCY).is_file():
-        return "pagraph"
-    raise FormatError(
-        f"folder must hold {MANIFEST} (native form) or {ADJACENCY} (PaGraph's form), got "
-        f"{str(path)!r} with neither"
-    )
+from .paths import ADJACENCY, PARTS, folder_form
 
 
 def open_graph(
@@ -84,6 +50,11 @@ def open_graph(
     if split:
         choose_split(graph, split)
     return graph
+
+
+def open_verified(folder: StrPath, *, split: str = "") -> Graph:
+    """Open a graph folder and check everything; see :func:`open_graph`."""
+    return open_graph(folder, verify=True, split=split)
 
 
 def choose_split(graph: Graph, split: str) -> None:

@@ -11,14 +11,12 @@ import torch
 
 from ..ranking.vip import seed_chances
 from ..seeds.order import num_seeds
-from ..system.checks import Array
+from ..system.arrays import Array
 
 if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..sampling.sampler import HopSampler, MiniBatchSampler
-
-ORDERS = ("reads", "community", "both")
 
 Ranges = Mapping[str, tuple[int, int]]
 """Vertex type to its range in one numbering of all vertices."""

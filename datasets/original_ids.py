@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import as_ids
-from ..system.checks import Array
+from ..system.arrays import Array
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..system.progress import Progress
-from .opening import PARTS
+from .paths import PARTS
 
 # Of the 63 that masks are drawn by: 65,536 counters fit into the cache, and a bin holds few rows.
 _BIN_BITS = 16
@@ -156,15 +156,6 @@ def _in_order_at(bits: RandomRows, ranks: list[int]) -> list[tuple[int, int]]:
         skipped = int(unheld[: bin_ + 1].sum())
         found.append(top if rank >= count else held[rank - skipped])
     return found
-
-
-def check_fractions(fractions: tuple[float, float, float]) -> None:
-    """Check the shares of train, val and test, each in [0, 1] and at most 1 together, or raise
-    ValueError."""
-    if len(fractions) != 3 or not all(math.isfinite(f) and 0 <= f <= 1 for f in fractions):
-        raise ValueError(f"fractions must be three numbers in [0, 1], got {fractions}")
-    if sum(fractions) > 1 + 1e-9:
-        raise ValueError(f"fractions must add up to at most 1, got {fractions}")
 
 
 # Edges that a thread draws at once.

@@ -3,15 +3,13 @@ known degree."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..graph.graph import CSC, EdgeType, Graph
 from ..seeds.keys import derive_key
-from ..system.checks import Array, Int64Array, as_integer, as_integers
+from ..system.arrays import Array, Int64Array
 from ..system.progress import Progress
 from .block_models import noisy_features, power_weights
 from .random_fields import bit_rows, label_rows, normal_rows
@@ -25,68 +23,17 @@ _EXPONENT = 2.5  # of the power laws of customers' activity and products' popula
 Ids = Int64Array
 
 
-def shop(
+def draw_shop(
     num_customers: int,
+    num_products: int,
+    num_periods: int,
     *,
-    num_products: int | None = None,
-    num_periods: int = 8,
-    persistence: float = 0.85,
-    num_features: int = 16,
-    seed: int = 0,
-    progress: Progress | None = None,
+    persistence: float,
+    num_features: int,
+    seed: int,
+    progress: Progress | None,
 ) -> Graph:
-    """Generate a shop's database: each table is a vertex type, each foreign key an edge type in
-    both directions.
-
-    Every product is of one of two kinds, which its features show. In each period of 30 days a
-    customer likes one kind and buys nothing else; in the next one the same with probability
-    ``persistence``, or else the other. The task, as in RelBench (Robinson et al., 2024): at the end
-    of a period tell the kind that a customer will like in the next one.
-
-    The purchases of the last period, two hops away from the customer, tell the kind of that period.
-    So a model that looks at nothing later than its question is right in at most ``persistence`` of
-    the cases, and reaches that if it tells the last period from those before. One that is right
-    more often has seen what was bought afterwards.
-
-    ======== ====================================================================================================
-    table    fields (``time`` in seconds, int64; ``feat`` float32, noise but for products)
-    ======== ====================================================================================================
-    customer ``feat``, ``time`` of the first day
-    product  ``feat``; no time
-    purchase ``feat``, ``time``
-    task     ``time``, ``label`` and masks: the last period is for testing, the one before for
-    validation
-    ======== ====================================================================================================
-
-    The edge types are customer/made/purchase, purchase/made_by/customer, product/sold_in/purchase,
-    purchase/of/product, and customer/asked/task, without reverse: a question tells nothing. Edge
-    ``i`` is the foreign key of row ``i``.
-
-    Args:
-        num_customers: Number of customers.
-        num_products: Number of products. Default: 1 for every 10 customers, at least 2.
-        num_periods: Number of periods, at least 4.
-        persistence: Probability that a customer likes the same kind again, in [0.5, 1].
-        num_features: Width of the fields ``feat``, float32.
-        seed: Any integer; counts modulo 2**64.
-        progress: Called with the tables made so far and all of them.
-
-    Raises:
-        ValueError: An argument is out of its range.
-
-    Example:
-        >>> graph = shop(100, seed=1)
-        >>> graph.node_types, sorted(graph.node_fields("task"))
-        (['customer', 'product', 'purchase', 'task'], ['label', 'test_mask', 'time', 'train_mask', 'val_mask'])
-    """
-    num_customers = as_integer("num_customers", num_customers, least=1)
-    seed = as_integers(seed=seed)[0]
-    count = max(2, math.ceil(num_customers / 10)) if num_products is None else num_products
-    num_products = as_integer("num_products", count, least=2)
-    num_periods = as_integer("num_periods", num_periods, least=4)
-    num_features = as_integer("num_features", num_features, least=1)
-    if not 0.5 <= persistence <= 1:
-        raise ValueError(f"persistence must be in [0.5, 1], got {persistence}")
+    """The database of :func:`~pagraph.datasets.shop`, whose arguments are checked there."""
     liked = _liked_kinds(num_customers, num_periods, persistence, derive_key(seed, 0))
     first = label_rows(num_customers, num_periods // 2, derive_key(seed, 1))[:].numpy()
     kinds = torch.arange(num_products, device="cpu") % 2

@@ -14,15 +14,17 @@ import numpy as np
 from ..graph.fields import FieldValue, stored_row_bytes
 from ..graph.graph import Graph
 from ..graph.minibatch import HeteroMiniBatch, MiniBatch
+from ..options.names import ORDERS
 from ..sampling.sampler import MiniBatchSampler
 from ..seeds.order import SeedOrder, num_seeds
+from ..system.arrays import Array
 from ..system.atomic import check_absent
 from ..system.budget import work_memory
-from ..system.checks import Array, StrPath
+from ..system.checks import StrPath
 from ..system.progress import Progress, Ticks
 from .moved_graph import new_indptr, write_moved
 from .native import check_storable
-from .orders import ORDERS, vertex_places
+from .orders import vertex_places
 from .original_ids import ORIGINAL_ID
 
 if TYPE_CHECKING:

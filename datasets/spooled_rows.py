@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from ..system.checks import Int64Array
+from ..system.arrays import Int64Array
 from ..system.units import bytes_text
 from .column_files import Scratch
 from .edge_rows import WORD_BYTES, Column, EdgeRows

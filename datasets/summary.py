@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FormatError
+from ..system.arrays import Array
 from ..system.atomic import is_unfinished
 from ..system.budget import work_memory
-from ..system.checks import Array
 from ..system.files import named_path, open_plain, read_npy_header
 from ..system.memory import address_on_disk
 from .manifest import MANIFEST, ArrayEntry, Manifest, stored_dtype

@@ -14,14 +14,16 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EdgeType, Graph
+from ..system.arrays import Array
 from ..system.budget import check_fits
-from ..system.checks import Array, StrPath
+from ..system.checks import StrPath
 from ..system.files import named_path, read_small
 from ..system.units import one_line
-from .arrays import TEXTS, array_tensor, bool_mask, has_ending, parquet_values, read_array
+from .arrays import array_tensor, bool_mask, has_ending, parquet_values, read_array
 from .manifest import take
 from .numbers import NumberField, tensor_of
 from .original_ids import id_field
+from .paths import TEXTS
 from .text_blocks import arrow, read_columns, require_arrow
 
 

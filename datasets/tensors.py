@@ -16,16 +16,16 @@ from ..errors import FormatError
 from ..graph.csc import check_range
 from ..graph.fields import is_single
 from ..graph.graph import Graph
-from ..system.checks import Int64Array, StrPath
+from ..system.arrays import Int64Array
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import array_tensor, left_behind, load_npz, map_or_read, one_column, unread_npz
 from .column_files import Scratch
 from .edge_sort import sort_edges
 from .edges import build_graph, check_count, count_nodes
-from .opening import PARTS
+from .paths import EDGE_INDEX, PARTS
 
-EDGE_INDEX = "edge_index"
 _NO_FIELDS = (EDGE_INDEX, "num_nodes", "num_edges")
 _OF_VERTICES = (
     "x",

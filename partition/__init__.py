@@ -1,6 +1,6 @@
 """Partitioning: each GPU gets its own train vertices and everything they reach in L hops."""
 
-from .cache_trial import CacheTrial
+from ..options.partitioning import CacheTrial, PartitionOptions
 from .dgl_format import write_dgl
 from .manifest import PartitionManifest
 from .methods import METHODS
@@ -14,7 +14,6 @@ from .pagraph_format import (
 from .part_check import Finding
 from .partition import Partition, PartVertices
 from .partitioning import (
-    PartitionOptions,
     draw_train,
     limit_replication,
     partition_graph,

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from ..graph.graph import EdgeType, Graph
+from ..options.partitioning import MAX_HOPS
 from ..system.atomic import check_absent, new_folder
 from ..system.checks import StrPath
 from ..system.progress import Progress
 from .extract import PartStructure, SelectedRows, extract_structure, vertex_owners
-from .partition import MAX_HOPS, Partition, vertices_within
+from .partition import Partition, vertices_within
 
 ORIGINAL_ID = "orig_id"
 """Field with the source's id of each vertex and edge, which DGL's numbering shuffles."""

@@ -14,7 +14,7 @@ from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC, id_dtype
 from ..graph.fields import FieldValue
 from ..graph.graph import EdgeType, Graph
-from ..system.checks import Float64Array, Int64Array
+from ..system.arrays import Float64Array, Int64Array
 from .methods.balancing import deal_out
 from .partition import Numbering, Partition, PartVertices
 

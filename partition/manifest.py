@@ -4,7 +4,6 @@ graph."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +27,9 @@ from ..datasets.manifest import (
     version_of,
     write_manifest_json,
 )
+from ..datasets.paths import is_partition
 from ..errors import FormatError
-from ..system.files import read_small
-from .partition import MAX_HOPS
+from ..options.partitioning import MAX_HOPS
 from .source import SourceEntry
 
 FORMAT = PARTITION_FORMAT
@@ -49,15 +48,6 @@ _PLAIN = (
 def part_folder(out: Path, part: int) -> Path:
     """Folder of one part."""
     return out / f"part-{part}"
-
-
-def is_partition(folder: Path) -> bool:
-    """Whether the manifest in ``folder`` is a partition's."""
-    try:
-        value = json.loads(read_small(folder / MANIFEST))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and value.get("format") == FORMAT
 
 
 def train_digest(train: Tensor) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..datasets.manifest import MANIFEST
 from ..datasets.native import check_sum, file_digest, open_array, open_field, open_native
-from ..datasets.opening import existing_folder
+from ..datasets.paths import existing_folder
 from ..errors import FormatError
 from ..graph.csc import id_range
 from ..graph.graph import EdgeType, Graph

@@ -28,13 +28,14 @@ from ..graph.csc import CSC, id_range
 from ..graph.fields import mask_of
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy
+from ..options.partitioning import MAX_HOPS
 from ..system.atomic import is_unfinished, new_folder
 from ..system.checks import StrPath
 from ..system.files import check_inside
 from ..system.progress import Progress
 from ..system.units import shortened
 from .extract import PartStructure, extract_part, extract_structure
-from .partition import MAX_HOPS, Partition, PartVertices, vertices_within
+from .partition import Partition, PartVertices, vertices_within
 
 
 @dataclass(frozen=True, eq=False, repr=False)

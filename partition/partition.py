@@ -12,9 +12,6 @@ from torch import Tensor
 from ..graph.csc import CSC, id_dtype
 from ..graph.graph import EdgeType, Graph
 
-MAX_HOPS = 253
-"""Largest number of hops. A vertex's hop takes one byte, and two of its values are marks."""
-
 UNREACHED = 255
 """Mark of a vertex whose hop is not known yet; the kernel ``mark_sources`` looks for it."""
 LEFT_OUT = 254

@@ -4,7 +4,7 @@ that training would draw least often where parts hold too much."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,88 +12,37 @@ from torch import Tensor
 
 from ..graph.fields import mask_of
 from ..graph.graph import Graph
-from ..system.checks import Float64Array, Int64Array, as_integer
+from ..options.partitioning import FANOUT, PartitionOptions
+from ..system.arrays import Float64Array, Int64Array
+from ..system.checks import as_integer
 from ..system.progress import Progress
 from .methods import resolve_method
 from .methods.halo import HaloSearch
-from .partition import MAX_HOPS, Numbering, Partition, merged, vertices_within
+from .partition import Numbering, Partition, merged, vertices_within
 
 _MASK = "train_mask"
-_EVALUATION = ("source", "parts")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionOptions:
-    """Options of :func:`partition_graph`, which explains them, and of ``pagraph partition``.
-
-    Raises:
-        ValueError: An option breaks its rule.
-    """
-
-    num_parts: int = field(
-        metadata={"help": "Number of parts: one for each process.", "flags": ("-k", "--parts")}
-    )
-    hops: int = field(default=2, metadata={"help": "Number of sampled layers of the model."})
-    method: str = "auto"
-    evaluation: str = field(
-        default="source",
-        metadata={
-            "help": "Validate and test on the whole graph; or on the parts, which then hold what "
-            "that takes.",
-            "choices": _EVALUATION,
-        },
-    )
-    max_replication: float | None = field(
-        default=None,
-        metadata={
-            "help": "Drop the halo vertices that are least often drawn, until the replication "
-            "factor is at most this."
-        },
-    )
-    seed: int = field(default=0, metadata={"help": "Random seed."})
-    fanout: Sequence[int] | None = None
-    node_type: str | None = field(
-        default=None,
-        metadata={
-            "help": "Type of the training vertices, where there are several.  [default: that with "
-            "train_mask]"
-        },
-    )
-
-    # Made before a graph is opened, which may take minutes: what needs none is checked here.
-    def __post_init__(self) -> None:
-        resolve_method(self.method)
-        as_integer("num_parts", self.num_parts, least=1)
-        if not 1 <= self.hops <= MAX_HOPS:
-            raise ValueError(f"hops must be from 1 to {MAX_HOPS}, got {self.hops}")
-        as_integer("seed", self.seed, least=0)
-        if self.evaluation not in _EVALUATION:
+def check_graph(options: PartitionOptions, graph: Graph, num_train: int) -> None:
+    """Check the options against the graph, or raise ValueError."""
+    if options.num_parts > num_train:
+        got = f"got {options.num_parts}"
+        raise ValueError(
+            f"num_parts must be at most the number of training vertices {num_train:,}, {got}"
+        )
+    least = num_train / graph.num_nodes
+    # "not >=" and not "<": NaN is refused, too.
+    if options.max_replication is not None and not options.max_replication >= least:
+        got = f"got {options.max_replication}"
+        raise ValueError(
+            f"max_replication must be at least {least:.4g}, the share of training vertices, {got}"
+        )
+    if options.evaluation == "parts":
+        evaluated = _evaluated(graph, train_type(graph, options.node_type))
+        if not bool(evaluated.any()):
             raise ValueError(
-                f"evaluation must be one of {', '.join(_EVALUATION)}, got {self.evaluation!r}"
+                "evaluation must be source for a graph without val_mask and test_mask, got parts"
             )
-
-    def check_graph(self, graph: Graph, num_train: int) -> None:
-        """Check the options against the graph, or raise ValueError."""
-        if self.num_parts > num_train:
-            got = f"got {self.num_parts}"
-            raise ValueError(
-                f"num_parts must be at most the number of training vertices {num_train:,}, {got}"
-            )
-        least = num_train / graph.num_nodes
-        # "not >=" and not "<": NaN is refused, too.
-        if self.max_replication is not None and not self.max_replication >= least:
-            got = f"got {self.max_replication}"
-            raise ValueError(
-                f"max_replication must be at least {least:.4g}, the share of training vertices, "
-                f"{got}"
-            )
-        if self.evaluation == "parts":
-            evaluated = _evaluated(graph, train_type(graph, self.node_type))
-            if not bool(evaluated.any()):
-                raise ValueError(
-                    "evaluation must be source for a graph without val_mask and test_mask, got "
-                    "parts"
-                )
 
 
 def partition_graph(
@@ -158,7 +107,7 @@ def partition_graph(
         seed=seed,
         node_type=node_type,
     )
-    options.check_graph(graph, len(ids))
+    check_graph(options, graph, len(ids))
     # Methods see one type; ids are checked here, as the kernels of some do not.
     whole = merged(graph)
     whole.csc.validate()
@@ -288,8 +237,6 @@ def draw_train(
 # Of the search for the fewest that must go. Each step follows the edges of all parts; six leave at
 # most 1/64 of the excess more than needed.
 _STEPS = 6
-FANOUT = 10
-"""Default number of neighbours drawn in every hop."""
 
 
 def limit_replication(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..options.names import PARTITION_PLOT_FORMATS
 from ..report.style import INK, RULE, SOFT, check_plot, lighten, save_figure
 from ..system.checks import StrPath
 from ..system.units import short_count
 from .report import PartitionReport
-
-PLOT_FORMATS = (".png", ".svg", ".pdf")
-"""Endings of the files that can be drawn."""
 
 # Colours of Okabe and Ito, which the colour-blind can tell apart; hops fade with distance.
 _TRAIN = "#0072b2"
@@ -45,7 +43,7 @@ def save_comparison_plot(
 
 
 def _save(path: StrPath, draw: Any) -> None:
-    check_plot(path, PLOT_FORMATS)
+    check_plot(path, PARTITION_PLOT_FORMATS)
     save_figure(path, draw)
 
 

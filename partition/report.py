@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..options.partitioning import CacheTrial
 from ..system.progress import Progress, Ticks
-from .cache_trial import CacheTrial, CacheUse
+from .cache_trial import CacheUse, budget_bytes, measure
 from .extract import extract_structure
 from .partition import Partition, PartVertices
 from .steps import MemoryUse
@@ -307,7 +308,7 @@ def describe(
         caches = CachesReport(
             cache,
             cache.fanout_of(partition.hops),
-            cache.nbytes(graph),
+            budget_bytes(cache, graph),
             whole,
             tuple(uses),
             shared,
@@ -335,7 +336,7 @@ def cache_of_whole(
     """
     graph = partition.graph
     seeds = _seeds(partition, partition.train)
-    return cache.measure(graph, graph, seeds, partition.hops, progress=progress)
+    return measure(cache, graph, graph, seeds, partition.hops, progress=progress)
 
 
 def _seeds(partition: Partition, ids: Tensor) -> Tensor | dict[str, Tensor]:
@@ -366,7 +367,7 @@ def _describe_part(
     # Local ids: seeds come first and ascend, those of training among those that are evaluated.
     own = structure.types[partition.train_type]
     seeds = _seeds(partition, torch.searchsorted(own.ids[: own.num_seeds], train))
-    use = cache.measure(partition.graph, structure.graph(), seeds, partition.hops, progress=count)
+    use = measure(cache, partition.graph, structure.graph(), seeds, partition.hops, progress=count)
     # From the part's numbers to those of the whole graph, so that caches of parts can be compared.
     begin = partition.numbering.begin
     numbers = torch.cat([found.ids + begin(name) for name, found in structure.types.items()])

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..datasets.manifest import MANIFEST, ArrayEntry, Manifest, take, take_digest, take_word
 from ..datasets.native import file_digest
-from ..datasets.opening import ADJACENCY, folder_form, open_graph
+from ..datasets.opening import open_graph
+from ..datasets.paths import ADJACENCY, folder_form
 from ..errors import FormatError
 from ..graph.fields import FieldValue
 from ..graph.graph import Graph

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from ..datasets.manifest import MANIFEST, ArrayEntry, EdgeEntry, Manifest, NodeEntry
 from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
-from ..datasets.opening import folder_form
+from ..datasets.paths import folder_form
 from ..graph.fields import mask_of, stored_row_bytes
 from ..graph.graph import EdgeType, Graph
+from ..options.partitioning import FEATURES
 from ..system.atomic import check_absent, new_folder
 from ..system.checks import StrPath
 from ..system.progress import Progress, Ticks
@@ -31,8 +32,6 @@ OWN_FIELDS = ("global_ids", "in_degrees", "out_degrees", "self_loops")
 With several types, and for edges, only ``global_ids`` is added.
 """
 
-FEATURES = ("copy", "reference")
-"""Places of wide features: the part's own files, or those of the source."""
 _OWN_BYTES_PER_VERTEX = 8 * 4 + 1  # global ids, two degrees, indptr, a mask
 _OWN_BYTES_PER_EDGE = 8  # index and global id
 _FILES = {"label": "labels"}  # field to file where they differ, as in graph folders

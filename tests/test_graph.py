@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph
+from pagraph.graph import csc as csc_module
 from pagraph.graph.graph import EDGE_TYPE, id_dtype
 
 COUNTS = st.integers(min_value=1, max_value=12)
@@ -38,6 +39,15 @@ def edges_of(csc: CSC) -> list[tuple[int, int, int]]:
     return sorted(found)
 
 
+@pytest.fixture(params=[csc_module.FEW_EDGES, -1], ids=["torch", "kernels"], scope="module")
+def few_edges(request):
+    """As many edges as tests have are sorted by torch, else by kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csc_module, "FEW_EDGES", request.param)
+        yield
+
+
+@pytest.mark.usefixtures("few_edges")
 class TestFromCoo:
     @settings(max_examples=200, deadline=None)
     @given(edge_lists())

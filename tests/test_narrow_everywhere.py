@@ -308,4 +308,4 @@ def test_verbs(folder, verb, tmp_path, monkeypatch):
 
 
 def test_no_verb_is_missing():
-    assert {*VERB_RUNS, "doctor", "generate"} == set(VERBS)
+    assert {*VERB_RUNS, "completion", "doctor", "generate"} == set(VERBS)

@@ -103,6 +103,9 @@ def test_command_is_a_program(folder):
 
 
 class TestVerbs:
+    def test_completion(self):
+        assert "_PAGRAPH_COMPLETE=bash_complete" in run("completion", "bash")
+
     def test_doctor(self):
         assert "compiled kernels" in run("doctor")
 

@@ -21,7 +21,7 @@ SEVERAL_ARGUMENTS = re.compile(r"^( +)(\w+(?:, \w+)+)(:.*(?:\n\1 .*)*)", re.MULT
 NOT_CALLED = {"__collate__", "__getstate__", "__setstate__"}
 """Methods without an entry: users do not call them."""
 
-DOCUMENTED = "pagraph.train.options._documented"
+DOCUMENTED = "pagraph.options.training._documented"
 
 
 class Docstrings(griffe.Extension):

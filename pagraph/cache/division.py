@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..system.arrays import Array
 from ..system.budget import rows_that_fit
-from ..system.checks import Array
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -26,6 +26,7 @@ from ..system.units import shortened
 __all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
 
 VERBS = {
+    "completion": ("completion", "Print what lets bash, zsh or fish complete verbs and options."),
     "doctor": ("doctor", "Say what works here, what falls back, and what to mend."),
     "export": ("export", "Write a graph folder as DGL, PyG or OGB read it."),
     "generate": ("generate", "Generate an RMAT or block-model graph."),
@@ -65,7 +66,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             near = difflib.get_close_matches(cmd_name, VERBS, n=1)
-            if near:
+            # Not while a shell completes a line, which has no place for an error.
+            if near and not ctx.resilient_parsing:
                 ctx.fail(f"No such command {cmd_name!r}; did you mean {near[0]!r}?")
             return None
         module = importlib.import_module(f".{VERBS[cmd_name][0]}", __name__)
@@ -127,7 +129,7 @@ def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str
         return ""
     from ..datasets.forms import source_form
     from ..datasets.manifest import MANIFEST
-    from ..partition.manifest import is_partition
+    from ..datasets.paths import is_partition
 
     if path.is_file() and (path.parent / MANIFEST).is_file():
         return f"; give its folder: {path.parent}"

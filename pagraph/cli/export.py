@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from ..datasets import export_graph, open_graph
-from ..datasets.forms import EXPORT_FORMS, check_target
+from ..datasets.forms import check_target
+from ..datasets.paths import folder_form
+from ..options.names import EXPORT_FORMS
 from .options import split_option
 
 
@@ -23,8 +24,11 @@ def command(folder: Path, out: Path, form: str, split: str) -> None:
     torch.save wrote (.pt), ogb a folder of comma-separated tables, raw/ and split/. What a form
     cannot hold is refused. pagraph import reads all of them.
     """
-    # Before the folder is opened: a mistyped OUT is refused at once.
+    # Before torch is imported: a mistyped path is refused at once.
     check_target(out, form, name="OUT")
+    folder_form(folder)
+    from ..datasets import export_graph, open_graph
+
     graph = open_graph(folder, split=split)
     export_graph(graph, out, form=form)
     click.echo(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..datasets import citation, rmat, sbm, shop
-from ..datasets.rmat_graphs import FEATURE_DTYPES
-from ..graph.graph import Graph
+from ..datasets.generators import citation, rmat, sbm, shop
+from ..options.names import FEATURE_DTYPES
 from ..system.atomic import check_absent
 from .options import memory_option, options_of, store_option
 from .terminal import progress_bar, summary_line, write_folder
+
+if TYPE_CHECKING:
+    from ..graph.graph import Graph
 
 _OUT = click.argument("out", type=click.Path(path_type=Path))
 # Documents of parameters that several generators have, with flags where the parameter's own name
@@ -57,6 +59,7 @@ def command() -> None:
 @memory_option
 def rmat_command(out: Path, memory: str | None, **settings: Any) -> None:
     """An RMAT graph: Graph500's parameters, a few vertices of very high degree."""
+    # Before torch is imported, which drawing does.
     check_absent(out, name="OUT")
     size = settings.pop("scale")
     # Written while it is drawn: it may be larger than the memory.

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ..datasets import import_graph, read_graph
+from ..datasets.forms import import_graph, read_graph
 from ..system.atomic import check_absent
 from .options import memory_option, options_of, store_option
-from .terminal import progress_bar, summary_line
+from .terminal import few_collections, progress_bar, summary_line
 
 
 @click.command(name="import")
@@ -60,7 +60,7 @@ def command(
     YAML file that describes tables.
     """
     check_absent(out, name="OUT")
-    with progress_bar(f"importing {source.name}") as progress:
+    with few_collections(), progress_bar(f"importing {source.name}") as progress:
         origin = {"source": source.name}
         graph = import_graph(
             source, out, **settings, memory=memory, store=store, origin=origin, progress=progress

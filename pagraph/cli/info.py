@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
+from ..datasets.paths import folder_form
 from ..system.tables import Table
 from ..system.units import bytes_text, shortened
 from .options import memory_option
-from .terminal import print_table, progress_bar
+from .terminal import plain_console, print_table, progress_bar
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..datasets.summary import EdgeSummary, FieldSummary, GraphSummary
 
 
@@ -37,27 +39,25 @@ def command(folder: Path, verify: bool, json_file: Path | None, memory: str | No
     The first table says which share of the edges leads from (or to) the 1, 5, 10 and 20 % of the
     vertices with the highest degrees: what a degree-ranked cache of them would hold.
     """
+    form = folder_form(folder)
+    # Not before: the summary reads files with NumPy.
     from ..datasets.manifest import Manifest
     from ..datasets.summary import summarise, summarise_folder
     from ..system.atomic import write_json
-    from ..system.budget import memory_budget
 
-    memory_budget(memory)  # refused before the folder is read
     # `verify` needs the graph itself, and so do folders of PaGraph's form.
-    form = "native"
     # From the folder's own files where that is possible: it does not wait for torch.
     summary = None
     if not verify:
         summary = summarise_folder(folder, memory=memory)
     if summary is None:
-        from ..datasets.opening import folder_form, open_graph
+        from ..datasets.opening import open_graph
 
-        form = folder_form(folder)
         with progress_bar(f"verifying {folder.name}") as progress:
             graph = open_graph(folder, verify=verify, progress=progress)
         summary = summarise(graph, memory=memory)
     origin = Manifest.read(folder).origin if form == "native" else {}
-    _print(Console(highlight=False, markup=False), folder, form, origin, summary)
+    _print(plain_console(), folder, form, origin, summary)
     if verify:
         # Only our own folders have checksums.
         checked = "every checksum and every id" if form == "native" else "every id"

@@ -10,11 +10,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import sys
+import types
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
+
+from ..system.budget import memory_budget
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -22,9 +26,17 @@ _T = TypeVar("_T")
 split_option = click.option(
     "--split", default="", metavar="PREFIX", help="Use another split of the folder, such as pub_."
 )
+
+
+def _bytes(_context: click.Context, _parameter: click.Parameter, size: str | None) -> str | None:
+    memory_budget(size)
+    return size
+
+
 memory_option = click.option(
     "--memory",
     metavar="SIZE",
+    callback=_bytes,
     help='Bytes that the work may take, such as "4GiB".  [default: half of what is free]',
 )
 store_option = click.option(
@@ -32,9 +44,20 @@ store_option = click.option(
     type=click.Choice(("float16", "bfloat16", "int8")),
     help="Store 2-D fields of floats in fewer bytes a value; they are read as before.",
 )
+
+
+def _share(
+    _context: click.Context, _parameter: click.Parameter, share: float | None
+) -> float | None:
+    if share is not None and not 0 < share <= 1:
+        raise ValueError(f"--train-fraction must be in (0, 1], got {share}")
+    return share
+
+
 train_fraction_option = click.option(
     "--train-fraction",
     type=float,
+    callback=_share,
     help="Train on a random share of the vertices, for graphs without masks.",
 )
 
@@ -63,12 +86,15 @@ def options_of(
         else:
             named[name] = document
     parameters = inspect.signature(source).parameters
-    hints = get_type_hints(source)
     taken = [name for name in parameters if name in (only or named)]
+    # Of these alone: other parameters may have types that only a type checker imports.
+    annotations = {name: parameters[name].annotation for name in taken}
+    scope = vars(sys.modules[source.__module__])
+    hints = get_type_hints(types.SimpleNamespace(__annotations__=annotations), scope)
 
     def decorate(command: _F) -> _F:
         for name in reversed(taken):  # the last decorator is the first option
-            hint = hints.get(name, str)
+            hint = hints[name]
             option = _option(name, hint, parameters[name].default, named[name])
             command = option(command)
         return command

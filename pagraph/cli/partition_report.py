@@ -7,12 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table as Grid
 
 from ..system.tables import BEST, Table
 from ..system.units import bytes_text, percent
-from .terminal import print_table
+from .terminal import plain_console, print_table
 
 if TYPE_CHECKING:
     from ..partition import PartitionReport
@@ -25,7 +24,7 @@ _MOST_FANOUTS = 5  # shown one by one where they are equal
 
 def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
     """Print the report of a partition of the graph ``title``, written to ``out``; 80 columns."""
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(f"{_head(report, title)} by {report.method}", soft_wrap=True)
     print_table(console, _parts(report))
     if len(report.node_types) > 1:
@@ -41,7 +40,7 @@ def print_comparison(
     reports: Sequence[PartitionReport], *, title: str, skipped: Mapping[str, str]
 ) -> None:
     """Print one table of several methods; ``skipped`` says why some could not run."""
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(_head(reports[0], title), soft_wrap=True)
     print_table(console, _methods(reports))
     console.print("replication, edges: of all parts / of the graph, * the lowest replication")

@@ -7,24 +7,27 @@ from typing import Any
 
 import click
 
-from ..datasets import open_graph
+from ..datasets.paths import folder_form
+from ..options.names import SUMS
 from ..system.atomic import check_absent
-from ..train.preaggregation import SUMS, preaggregate
-from .options import memory_option, options_of
+from .options import memory_option
 from .terminal import progress_bar, summary_line
 
 
 @click.command(name="preaggregate")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@options_of(
-    preaggregate,
-    model={
-        "default": "sage",
-        "choices": tuple(SUMS),
-        "help": "The model to train: GraphSAGE takes means, GCN normalised sums.",
-    },
-    row_normalize="Divide each vertex's features by their sum first; for train it is too late.",
+@click.option(
+    "--model",
+    type=click.Choice(tuple(SUMS)),
+    default="sage",
+    show_default=True,
+    help="The model to train: GraphSAGE takes means, GCN normalised sums.",
+)
+@click.option(
+    "--row-normalize",
+    is_flag=True,
+    help="Divide each vertex's features by their sum first; for train it is too late.",
 )
 @memory_option
 def command(folder: Path, out: Path, model: str, row_normalize: bool, memory: str | None) -> None:
@@ -35,6 +38,11 @@ def command(folder: Path, out: Path, model: str, row_normalize: bool, memory: st
     with --hops one less.
     """
     check_absent(out, name="OUT")
+    folder_form(folder)
+    # Not before: they import torch, which no mistake above waits for.
+    from ..datasets import open_graph
+    from ..train.preaggregation import preaggregate
+
     graph = open_graph(folder)
     origin = {"source": folder.name}
     with progress_bar(f"writing {out.name}") as progress:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
-from ..datasets import open_graph, reorder
-from ..datasets.orders import ORDERS
-from ..datasets.reordering import WINDOW, Reordered
-from ..profile import training_edges
-from ..sampling import NeighborSampler
-from ..sampling.edge_batches import EdgeBatches
-from ..sampling.negative import UniformNegatives
+from ..datasets.paths import folder_form
+from ..options.names import ORDERS
+from ..options.training import TrainOptions
 from ..system.atomic import check_absent, write_json
 from ..system.tables import Table
-from ..train.options import TrainOptions
-from .options import build, options_of, split_option, train_fraction_option
-from .profile import choose_seeds
-from .terminal import file_option, print_table, progress_bar, summary_line
+from .options import build, memory_option, options_of, split_option, train_fraction_option
+from .terminal import file_option, plain_console, print_table, progress_bar, summary_line
+
+if TYPE_CHECKING:
+    from ..datasets.reordering import Reordered
 
 
 @click.command(name="reorder")
@@ -49,9 +45,7 @@ from .terminal import file_option, print_table, progress_bar, summary_line
     help="Type of the training vertices, where there are several.  [default: those with "
     "train_mask]",
 )
-@click.option(
-    "--memory", metavar="SIZE", help="Bytes to take, such as 2GiB.  [default: half of what is free]"
-)
+@memory_option
 @file_option("--json", "Write all figures here.")
 def command(
     folder: Path,
@@ -76,14 +70,14 @@ def command(
         raise click.UsageError(
             "--node-type and --split must be with --task nodes, got them with --task links"
         )
+    folder_form(folder)
+    # Not before: they import torch, which no mistake above waits for.
+    from ..datasets import open_graph, reorder
+    from .seeds import seeds_and_sampler
+
     graph = open_graph(folder, split=split)
     # The batches that are counted are those that `pagraph train` would draw.
-    sampler: Any = NeighborSampler(list(options.fanout))
-    if options.task == "links":
-        seeds: Any = training_edges(graph, fraction=train_fraction, seed=options.seed)
-        sampler = EdgeBatches(sampler, graph, UniformNegatives(1))
-    else:
-        seeds = choose_seeds(graph, node_type, train_fraction, seed=options.seed)
+    seeds, sampler = seeds_and_sampler(graph, options, node_type, train_fraction)
     origin = {
         "source": folder.name,
         "by": by,
@@ -106,13 +100,14 @@ def command(
         )
     # Opened: what is said is what was written.
     click.echo(summary_line(open_graph(out), out))
-    console = Console(highlight=False, markup=False)
-    print_table(console, _pages(done))
+    print_table(plain_console(), _pages(done))
     if json_file is not None:
         write_json(json_file, {"folder": str(folder), "out": str(out), **origin, **done.to_json()})
 
 
 def _pages(done: Reordered) -> Table:
+    from ..datasets.reordering import WINDOW
+
     caption = f"bytes of pages read over bytes of rows needed, of a batch and of {WINDOW} together"
     columns = [
         "",

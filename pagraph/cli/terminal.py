@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,19 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import rich.table
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.measure import Measurement
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 
+from ..options.names import check_plot_name
 from ..system.atomic import check_writable
 from ..system.progress import Progress
 from ..system.tables import Table
 from ..system.units import bytes_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..graph.graph import Graph
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -39,10 +38,16 @@ def progress_bar(description: str, *, console: Console | None = None) -> Iterato
     pipe or a log. Yields what library functions take as ``progress``: a function of the work done
     and all the work, for any thread.
     """
-    console = console or Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines(description, console)
+    is_terminal = sys.stderr.isatty() if console is None else console.is_terminal
+    if not is_terminal:
+        yield _Lines(description)
         return
+    # Rich takes a twentieth of a second to import, which a log does not wait for.
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = console or Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -57,9 +62,8 @@ def progress_bar(description: str, *, console: Console | None = None) -> Iterato
 class _Lines:
     """Progress as plain lines, for logs; the time left assumes that the speed stays."""
 
-    def __init__(self, description: str, console: Console) -> None:
+    def __init__(self, description: str) -> None:
         self._description = description
-        self._console = console
         # Threads of the work call: held over the printing, so that lines come in order. Nothing
         # that prints takes another lock of ours.
         self._lock = threading.Lock()
@@ -75,11 +79,22 @@ class _Lines:
             self._shown = now
             left = round((now - self._begin) * (total - done) / done)
             text = f"{self._description}: {done / total:.0%}, {timedelta(seconds=left)} left"
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+            click.echo(text, err=True)
+
+
+def plain_console() -> Console:
+    """The terminal, for texts that are printed as they are."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
 
 
 def print_table(console: Console, table: Table) -> None:
     """Print a table, wider than the terminal rather than without the last digits of numbers."""
+    import rich.table
+    from rich.box import SIMPLE_HEAD
+    from rich.measure import Measurement
+
     head, *body = table.rows
     drawn = rich.table.Table(
         box=SIMPLE_HEAD,
@@ -106,6 +121,22 @@ def print_table(console: Console, table: Table) -> None:
     if table.caption:
         console.print(table.caption, style="dim")
     console.width = width
+
+
+# Objects made between two looks for garbage. Torch's import makes half a million that stay; with
+# Python's 700 the looks take a twentieth of the time of a small import.
+_OBJECTS = 100_000
+
+
+@contextlib.contextmanager
+def few_collections() -> Iterator[None]:
+    """A block, with the imports of its work, in which Python looks for garbage less often."""
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def write_folder(
@@ -155,13 +186,11 @@ def check_outputs(paths: Mapping[str, Path | None], plot_formats: Sequence[str])
 
     Raises:
         ClickException: A path cannot be written, or is given twice.
-        MissingDependencyError: A plot is wanted, without matplotlib.
+        ValueError: The plot ends in something else.
     """
     plot = paths.get("plot")
     if plot is not None:
-        from ..report.style import check_plot
-
-        check_plot(plot, plot_formats)
+        check_plot_name(plot, plot_formats)
     seen: dict[Path, str] = {}
     for name, path in paths.items():
         if path is None:

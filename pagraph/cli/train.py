@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ..train import EpochRecord, Reporter, TrainOptions, TrainResult
-from ..train.options import FRAMEWORKS, TIMEOUT
-from . import BAD_INPUT, show_error
+from ..datasets.paths import folder_form, is_partition
+from ..options.training import FRAMEWORKS, TIMEOUT, TrainOptions, check_timeout
 from .options import build, options_of, split_option
+from .settings import check_json
 from .terminal import file_option
-
-if TYPE_CHECKING:
-    from ..cache.memory_plan import MemoryPlan
-    from ..train.assignment import Assignment
-    from ..train.distributed import World
 
 
 @click.command(name="train")
@@ -98,325 +90,29 @@ def command(
             f"--trace must not be given with --baseline {baseline}, whose loader has no timeline"
         )
     settings["loader"] = baseline or compare or "pagraph"
-    from ..train.assignment import assign
-    from ..train.distributed import end_process, joined_world
+    # Several processes check together, so that one of them speaks for all.
+    if "RANK" not in os.environ:
+        _check(folder, settings, json_file, timeout)
+    from .train_run import run
 
-    with joined_world(device=settings["device"], timeout=timeout) as world, _one_voice(world):
-        # Together: a process that fails alone would leave the others waiting for its gradients.
-        options = world.together(lambda: _options(folder, settings, json_file, checkpoint, world))
-        work = assign(folder, options, split=split, world=world)
-        if world.is_first:
-            click.echo("\n".join(assignment_lines(folder, work)))
-        names = (compare, "pagraph") if compare else (options.loader,)
-        results = {}
-        for name in names:
-            of_loader = replace(options, loader=name)
-            results[name] = _run(work, of_loader, world, trace_file, checkpoint)
-        if world.is_first:
-            _report(results, folder, split, work, json_file)
-    # At once: threads of gloo that outlive the group may abort an orderly exit.
-    if world.connected:
-        end_process()
-
-
-def _report(
-    results: Mapping[str, TrainResult],
-    folder: Path,
-    split: str,
-    work: Assignment,
-    json_file: Path | None,
-) -> None:
-    """Print the results by loader, the one compared with first, and write them."""
-    from ..system.atomic import write_json
-
-    for name, result in results.items():
-        click.echo(result_line(result, title=name))
-    if len(results) > 1:
-        click.echo("\n".join(["", *comparison_lines(*results.values())]))
-    if json_file is None:
-        return
-    reports = {}
-    for name, result in results.items():
-        reports[name] = json_report(result, folder, split, work)
-    # By loader if there are two, else the report itself.
-    write_json(json_file, reports if len(reports) > 1 else reports[name])
-
-
-def _options(
-    folder: Path,
-    settings: dict[str, Any],
-    json_file: Path | None,
-    checkpoint: Path | None,
-    world: World,
-) -> TrainOptions:
-    from ..train.assignment import default_fanout
-    from ..train.checkpoint import check_checkpoint
-    from ..train.distributed import choose_device
-    from ..train.models import framework_of
-
-    if json_file is not None and world.is_first and not json_file.parent.is_dir():
-        raise click.BadParameter(f"--json must be in a folder that exists, got {json_file}")
-    # Before the options, whose device may be the current one.
-    choose_device(settings["device"], world)
-    fanout = settings["fanout"] or default_fanout(folder)
-    options = build(TrainOptions, {**settings, "fanout": fanout})
-    # Before the graph is opened, which may take minutes.
-    if checkpoint is not None:
-        check_checkpoint(checkpoint, options)
-    framework = framework_of(options.layers)
-    if options.loader != "pagraph":
-        framework.check_own_loader()
-    return options
-
-
-def _run(
-    work: Assignment,
-    options: TrainOptions,
-    world: World,
-    trace_file: Path | None,
-    checkpoint: Path | None,
-) -> TrainResult:
-    from ..stats import Tracer
-    from ..train.loop import train
-
-    with ExitStack() as stack:
-        reporter = Reporter()
-        tracer = None
-        if world.is_first:
-            together = f", {world.size} processes" if world.size > 1 else ""
-            parts = f"{options.layers}'s layers and {options.loader}'s loader"
-            click.echo(f"{options.model} with {parts} on {options.torch_device()}{together}")
-            reporter = stack.enter_context(ConsoleReporter(options))
-        # With --compare the other loader's run has no timeline.
-        if trace_file is not None and options.loader == "pagraph":
-            path = rank_file(trace_file, world.rank) if world.size > 1 else trace_file
-            tracer = stack.enter_context(Tracer(path))
-        return train(
-            work.task,
-            options,
-            evaluation=work.evaluation,
-            world=world,
-            reporter=reporter,
-            tracer=tracer,
-            checkpoint=checkpoint,
-        )
-
-
-def rank_file(path: Path, rank: int) -> Path:
-    """The file of one process: ``t.json.gz`` is ``t.rank3.json.gz`` for rank 3."""
-    packed = ".gz" if path.name.endswith(".gz") else ""
-    name = path.name.removesuffix(packed)
-    stem, dot, ending = name.rpartition(".")
-    if not stem:  # no ending, or a hidden file
-        return path.with_name(f"{ending}.rank{rank}{packed}")
-    return path.with_name(f"{stem}.rank{rank}{dot}{ending}{packed}")
-
-
-_ANOTHER_SPEAKS = 5.0
-"""Seconds for the first process of a machine to print that one is lost, before the others end."""
-
-
-@contextmanager
-def _one_voice(world: World) -> Iterator[None]:
-    """Let the process that failed, and no other, print its error before all end."""
-    from ..train.distributed import (
-        LostProcessError,
-        OtherProcessError,
-        end_process,
-        naming_lost_processes,
+    run(
+        folder,
+        settings,
+        names=(compare, "pagraph") if compare else (settings["loader"],),
+        split=split,
+        json_file=json_file,
+        trace_file=trace_file,
+        checkpoint=checkpoint,
+        timeout=timeout,
     )
 
-    if not world.connected:
-        yield
-        return
-    try:
-        with naming_lost_processes(world):
-            yield
-    except OtherProcessError:
-        # torchrun ends all processes once one has ended: the one that failed prints first.
-        world.wait_for_end()
-        end_process(BAD_INPUT)
-    except Exception as error:
-        if isinstance(error, LostProcessError) and world.local_rank:
-            # The first process of this machine lost it too. It prints, and torchrun ends this one.
-            time.sleep(_ANOTHER_SPEAKS)
-        # At once: an orderly exit would wait for the others, which may be gone or wait for this
-        # one.
-        end_process(show_error(error))
 
-
-class ConsoleReporter(Reporter):
-    """Prints one line per epoch, and on a terminal a progress bar over the batches."""
-
-    def __init__(self, options: TrainOptions) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
-
-        self._epochs = options.epochs
-        self._console = Console(highlight=False, markup=False)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
-        self._bar = self._progress.add_task("batches", total=None)
-
-    def __enter__(self) -> ConsoleReporter:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_error: Any) -> None:
-        self._progress.stop()
-
-    def resumed(self, epochs: int) -> None:
-        """Say after which epoch the run resumes."""
-        self._console.print(f"going on after epoch {epochs}/{self._epochs}")
-
-    def planned(self, plan: MemoryPlan) -> None:
-        """Print the plan."""
-        self._console.print(str(plan), soft_wrap=True)
-
-    def batch(self, epoch: int, done: int, total: int) -> None:
-        """Move the bar."""
-        text = f"epoch {epoch + 1}/{self._epochs}"
-        self._progress.update(self._bar, completed=done, total=total, description=text)
-
-    def epoch(self, record: EpochRecord) -> None:
-        """Print the epoch's line."""
-        self._console.print(epoch_line(record, self._epochs), soft_wrap=True)
-
-
-def epoch_line(record: EpochRecord, epochs: int) -> str:
-    """An epoch in one line; what was not measured is left out."""
-    parts = [f"epoch {record.epoch + 1:>{len(str(epochs))}}/{epochs}", f"loss {record.loss:.4f}"]
-    if record.val is not None and record.test is not None:
-        parts.append(f"val {_metrics(record.val)}  test {_metrics(record.test)}")
-    loading = _spread([rank.loading_seconds for rank in record.ranks], ".2f")
-    computing = _spread([rank.computing_seconds for rank in record.ranks], ".2f")
-    parts.append(
-        f"{record.seconds:.2f} s: loading {record.loading_seconds:.2f}{loading}, "
-        f"computing {record.computing_seconds:.2f}{computing}"
-    )
-    # Half a hundredth would be shown as 0.00: kernels that were compiled before take no time.
-    if record.compiling_seconds >= 0.005:
-        parts.append(f"compiling kernels, once: {record.compiling_seconds:.2f} s")
-    # None without a cache.
-    if record.hit_rate is not None:
-        rates = [(rank.hits or 0) / max(1, rank.asked) for rank in record.ranks]
-        parts.append(
-            f"hit rate {record.hit_rate:.1%}{_spread(rates, '.1%')} of rows, "
-            f"{record.byte_hit_rate:.1%} of bytes"
-        )
-    return "  ".join(parts)
-
-
-_TITLES = {"accuracy": "accuracy", "auc": "AUC", "mrr": "MRR"}
-
-
-def _metrics(metrics: Mapping[str, float]) -> str:
-    """Metrics of an epoch's line; accuracy is shown without its name."""
-    texts = []
-    for name, value in metrics.items():
-        title = "" if name == "accuracy" else f"{_TITLES[name]} "
-        texts.append(f"{title}{value:.2%}")
-    return ", ".join(texts)
-
-
-def _spread(values: Sequence[float], form: str) -> str:
-    """The least and the most of several processes; "" for one."""
-    if len(values) < 2:
-        return ""
-    return f" ({min(values):{form}} to {max(values):{form}})"
-
-
-def assignment_lines(folder: Path, work: Assignment) -> list[str]:
-    """Lines that name the graph or part, and the vertices to train on and to evaluate."""
-    part = work.part
-    task = work.task
-    if part is None:
-        return [f"{folder}: {task}"]
-    manifest = part.manifest
-    parts = f"{part.num_parts} part{'s' if part.num_parts > 1 else ''}"
-    hops = f"{part.hops} hop{'s' if part.hops > 1 else ''}"
-    # Some validation and test vertices may be in no part: the source has them.
-    val = sum(manifest.val_per_part) + manifest.outside["val"]
-    test = sum(manifest.test_per_part) + manifest.outside["test"]
-    where = "on the whole graph" if manifest.evaluation == "source" else "on the parts"
-    graph = part.graph
-    return [
-        f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; "
-        f"{val:,} to validate and {test:,} to test, evaluated {where}",
-        f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, "
-        f"{task.inputs}, {task.num_outputs} classes; {len(task.train):,} vertices to train on",
-    ]
-
-
-def json_report(result: TrainResult, folder: Path, split: str, work: Assignment) -> dict[str, Any]:
-    """JSON object of one run, for ``--json``."""
-    report = {"folder": str(folder), "split": split, **result.to_json()}
-    if work.part is not None:
-        manifest = work.part.manifest
-        for i, rank in enumerate(report["ranks"]):
-            rank |= {
-                "part": i,
-                "vertices": manifest.vertices_per_part[i],
-                "edges": manifest.edges_per_part[i],
-            }
-        report["partition"] = {
-            "method": manifest.method,
-            "parts": manifest.num_parts,
-            "hops": manifest.hops,
-            "evaluation": manifest.evaluation,
-        }
-    return report
-
-
-def result_line(result: TrainResult, *, title: str) -> str:
-    """The summary of one run."""
-    best = result.best
-    # The first metric decides which epoch is the best.
-    name, val = next(iter((best.val or {}).items()))
-    tested = (best.test or {}).items()
-    shown = ", ".join(f"test {_TITLES[metric]} {value:.2%}" for metric, value in tested)
-    at = f"at the best validation {_TITLES[name]} {val:.2%} (epoch {best.epoch + 1})"
-    line = f"{title}: {shown} {at}"
-    if result.hit_rate is None:
-        return line
-    rates = f"{result.hit_rate:.1%} of rows, {result.byte_hit_rate:.1%} of bytes"
-    return f"{line}, cache hit rate {rates}"
-
-
-def comparison_lines(peer: TrainResult, ours: TrainResult) -> list[str]:
-    """The table of two runs that differ in the loader alone; times are medians over the epochs."""
-    from ..system.tables import Table
-
-    rows = [["", peer.options.loader, "pagraph", "ratio"]]
-    times = {"loading": "loading_seconds", "computing": "computing_seconds", "epoch": "seconds"}
-    for name, field in times.items():
-        theirs = peer.median_seconds(field)
-        mine = ours.median_seconds(field)
-        # A tiny graph's batches may all be ready: no waiting to compare.
-        ratio = f"{theirs / mine:.2f}" if mine > 0 else "-"
-        rows.append([f"{name}, s per epoch (median)", f"{theirs:.3f}", f"{mine:.3f}", ratio])
-    compiling = [sum(e.compiling_seconds for e in run.epochs) for run in (peer, ours)]
-    if max(compiling) >= 0.0005:
-        cells = [f"{seconds:.3f}" if seconds else "-" for seconds in compiling]
-        rows.append(["compiling kernels, once, s", *cells, ""])
-    for title, of in (("test", "test"), ("validation", "val")):
-        now = getattr(ours.best, of)
-        for name, before in getattr(peer.best, of).items():
-            rows.append([f"{title} {_TITLES[name]}", f"{before:.2%}", f"{now[name]:.2%}", ""])
-    for what, rate in (("rows", ours.hit_rate), ("bytes", ours.byte_hit_rate)):
-        shown = "-" if rate is None else f"{rate:.1%}"
-        rows.append([f"cache hit rate, {what}", "-", shown, ""])
-    return str(Table(rows, left=(0,))).splitlines()
+def _check(folder: Path, settings: dict[str, Any], json_file: Path | None, timeout: float) -> None:
+    """Check all that can be known before torch is imported."""
+    check_timeout(timeout)
+    check_json(json_file)
+    # Its default depends on the folder.
+    fanout = settings["fanout"] or TrainOptions.fanout
+    build(TrainOptions, {**settings, "fanout": fanout})
+    if not is_partition(folder):
+        folder_form(folder)

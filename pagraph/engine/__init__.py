@@ -1,6 +1,7 @@
 """The engine behind every loader: fields, batches, statistics and threads, wired in one place."""
 
-from .epochs import Epochs, PipelineOptions, parse_lookahead
+from ..options.pipeline import PipelineOptions, parse_lookahead
+from .epochs import Epochs
 from .stage import SerialStage, Stage
 from .steps import Steps
 

@@ -14,6 +14,7 @@ from ..accelerator import Accelerator, OutOfMemory, accelerator_for
 from ..cache.fields import FieldSet
 from ..cache.memory_plan import MemoryPlan
 from ..cache.plan import CachePlans
+from ..options.pipeline import PipelineOptions
 from ..ranking.policies import ranks_all
 from ..seeds.order import warn_of_no_batches
 from ..stats.stats import EpochRecorder, LoaderStats
@@ -22,7 +23,7 @@ from ..system.buffers import BufferPools
 from ..system.checks import StrPath
 from ..system.threads import run_worker_init
 from ..system.units import shortened
-from .epochs import Epochs, PipelineOptions
+from .epochs import Epochs
 from .planning import Planner, Ranker
 from .steps import BatchSource, Build, Fetched, Sampled, Steps, WindowReader
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from ..cache.fields import FieldSet
     from ..graph.graph import EdgeType
+    from ..options.pipeline import PipelineOptions
     from ..ranking.policy import Policy, Ranking, RowType
     from ..ranking.workload import Sampled, Workload
-    from .epochs import PipelineOptions
 
 
 _PAGE = 4096

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..options.names import form_name
+
 # Codes of the forms: kernels take numbers.
 FLOAT16 = 0
 BFLOAT16 = 1
@@ -112,8 +114,6 @@ _SCALED = RowForm(
 FORMS = {form.name: form for form in (_HALF, _BRAIN, _SCALED)}
 """The forms by name."""
 
-_ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16"}
-
 
 def form_of(argument: str, given: Any) -> RowForm | None:
     """A form by its name or torch dtype, None for None; ValueError, which names the ``argument``,
@@ -122,20 +122,8 @@ def form_of(argument: str, given: Any) -> RowForm | None:
     >>> form_of("cache_dtype", "bf16").name, form_of("cache_dtype", torch.int8).name
     ('bfloat16', 'int8')
     """
-    if given is None:
-        return None
-    name = ""
-    if isinstance(given, torch.dtype):
-        name = str(given).removeprefix("torch.")
-    elif isinstance(given, str):
-        name = given.lower()
-    form = FORMS.get(_ALIASES.get(name, name))
-    if form is not None:
-        return form
-    raise ValueError(
-        f"{argument} must be None, torch.float16, torch.bfloat16, torch.int8 or their names, got "
-        f"{given!r}"
-    )
+    name = form_name(argument, given)
+    return None if name is None else FORMS[name]
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from ..cache.division import Demand, divide_each
 from ..graph.csc import check_range
 from ..graph.fields import materialized, stored_row_bytes
 from ..seeds.keys import derive_key
+from ..system.arrays import Int64Array
 from ..system.budget import SLOT_BYTES, Budget
-from ..system.checks import Int64Array
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph

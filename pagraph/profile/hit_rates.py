@@ -19,7 +19,8 @@ from ..ranking.presample import AccessCounts, count_accesses, default_threads, m
 from ..sampling.edge_batches import EdgeBatches
 from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.order import SeedOrder
-from ..system.checks import Float64Array, as_integer
+from ..system.arrays import Float64Array
+from ..system.checks import as_integer
 from ..system.progress import Progress, Ticks
 from .arguments import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes, check_seeds
 from .compared import ADAPTIVE, ORACLE, Compared

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from ..system.checks import Array, Int64Array
+from ..system.arrays import Array, Int64Array
 from .compared import ADAPTIVE, ORACLE
 from .curve import CurveRecord
 

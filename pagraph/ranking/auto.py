@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..sampling.batches import expanded
 from ..seeds.order import num_seeds
-from ..system.checks import Float64Array, Int64Array
+from ..system.arrays import Float64Array, Int64Array
 from .policy import Ranking, degree, out_degrees
 from .presample import AccessCounts, count_accesses, presampling_seed, reads_by_seed
 from .vip import expected_accesses

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..options.names import check_policy
 from ..seeds.keys import derive_key
 from ..seeds.order import SeedOrder, num_seeds
 from ..system.checks import as_integer
@@ -185,8 +186,6 @@ POLICIES: dict[str, Policy] = {
 }
 """Name to policy; "presample:K" samples K epochs."""
 
-_PRESAMPLE = "presample:"
-
 
 def resolve_policy(policy: str | Policy) -> Policy:
     """The policy of that name (ValueError for an unknown one), or a function itself (TypeError for
@@ -195,20 +194,9 @@ def resolve_policy(policy: str | Policy) -> Policy:
     >>> resolve_policy("presample:3")
     Presample(epochs=3)
     """
-    if isinstance(policy, str) and policy.startswith(_PRESAMPLE):
-        number = policy.removeprefix(_PRESAMPLE)
-        if not (number.isascii() and number.isdigit() and int(number) >= 1):
-            raise ValueError(
-                "cache_policy 'presample:K' needs a whole number of epochs K of at least 1, got "
-                f"{policy!r}"
-            )
-        return Presample(int(number))
     if isinstance(policy, str):
-        if policy not in POLICIES:
-            raise ValueError(
-                f"cache_policy must be one of {sorted(POLICIES)} or a function, got {policy!r}"
-            )
-        return POLICIES[policy]
+        epochs = check_policy(policy)
+        return POLICIES[policy] if epochs is None else Presample(epochs)
     if not callable(policy):
         raise TypeError(f"cache_policy must be a name or a function, got {type(policy).__name__}")
     return policy

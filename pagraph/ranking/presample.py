@@ -20,8 +20,9 @@ from ..graph.subgraph import Subgraph
 from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.keys import derive_key
 from ..seeds.order import SeedOrder, Ticket
+from ..system.arrays import Array, Float64Array, Int64Array
 from ..system.buffers import BufferPools
-from ..system.checks import Array, Float64Array, Int64Array, as_integer
+from ..system.checks import as_integer
 from ..system.threads import usable_cpus
 from .policy import Ranking, out_degrees
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from ..graph.csc import check_range
 from ..sampling.batches import chance_of_some
 from ..seeds.order import num_seeds
-from ..system.checks import Array, as_integer
+from ..system.arrays import Array
+from ..system.checks import as_integer
 from .policy import Ranking
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..options.names import PLOT_FORMATS
 from ..profile import recommend
 from ..system.checks import StrPath
 from ..system.units import bytes_text, percent, short_count
@@ -27,9 +28,6 @@ from .words import hop_name
 
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, LoadingTimes, Recommendation
-
-PLOT_FORMATS = (".png", ".svg")
-"""Endings of the files that can be drawn."""
 
 # Inches. A page scales charts to its width, and their text along: bars with long names are as wide
 # as a phone, the curves wider, whose text the style sheet enlarges there, and a timeline may be

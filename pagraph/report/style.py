@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MissingDependencyError, how_to_install
+from ..options.names import check_plot_name
 from ..system.atomic import new_file
 from ..system.checks import StrPath
 
@@ -122,8 +122,7 @@ def check_plot(path: StrPath, formats: Sequence[str]) -> None:
         ValueError: The file's ending is not one of ``formats``.
         MissingDependencyError: matplotlib is not installed.
     """
-    if Path(path).suffix.lower() not in formats:
-        raise ValueError(f"plot must end in {' or '.join(formats)}, got {os.fspath(path)!r}")
+    check_plot_name(path, formats)
     require_matplotlib()
 
 

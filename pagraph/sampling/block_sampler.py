@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
-from ..system.checks import Array
+from ..system.arrays import Array
 from .hop import HopEdges
 from .sampler import (
     BatchRun,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..graph.csc import CSC, check_range
 from ..graph.fields import FieldVersion
-from ..system.checks import Array
+from ..system.arrays import Array
 from ..system.threads import ForkLock
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ import torch
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import derive_key
+from ..system.arrays import Float64Array, Int64Array
 from ..system.buffers import BufferPools
-from ..system.checks import Float64Array, Int64Array, as_integer
+from ..system.checks import as_integer
 from .hop import HopMemory, Scratch, raise_bad_row, raise_bad_source
 from .induced import induced_edges, known_edges
 from .pickers import UniformPicker

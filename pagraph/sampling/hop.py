@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..system.checks import Array, Int64Array
+from ..system.arrays import Array, Int64Array
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..graph.csc import as_ids, check_range
 from ..graph.subgraph import SampledEdges, Subgraph
+from ..system.arrays import Array
 from ..system.buffers import BufferPools
-from ..system.checks import Array
 from .hop import Scratch, raise_bad_source
 from .pickers import measure_frontier
 from .sampler import MiniBatchSampler, check_edge_dir, id_dtype_of, seeds_by_type

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..system.checks import Array
+from ..system.arrays import Array
 from .block_sampler import BlockSampler
 from .pickers import NO_WEIGHTS, Rows, in_order
 from .sampler import EdgeField, FanoutSampler

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..system.checks import Array
+from ..system.arrays import Array
 from .block_sampler import BlockSampler
 from .pickers import Rows, in_order
 from .sampler import EdgeField, check_per_hop, of_edge_type

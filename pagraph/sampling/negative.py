@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..system.checks import Array
+from ..system.arrays import Array
 from .hop import Scratch
 from .pickers import measure_frontier
 from .sampler import id_dtype_of

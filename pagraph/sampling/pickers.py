@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..system.checks import Array
+from ..system.arrays import Array
 from .hop import raise_bad_row, raise_bad_source
 from .times import MISSING
 

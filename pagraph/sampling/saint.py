@@ -15,7 +15,8 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.csc import check_range
 from ..seeds.keys import derive_key
-from ..system.checks import Array, as_flag, as_integer
+from ..system.arrays import Array
+from ..system.checks import as_flag, as_integer
 from .edge_values import MadeOfFields
 from .induced import induced_subgraph
 from .sampler import MiniBatchSampler, check_edge_dir

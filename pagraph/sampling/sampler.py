@@ -14,7 +14,7 @@ from torch import Tensor
 from ..graph.csc import check_range
 from ..seeds.keys import Renewal, derive_key
 from ..system.buffers import BufferPools
-from ..system.checks import as_flag, as_integer
+from ..system.checks import as_flag, as_integer, check_fanout
 from .edge_values import EdgeWeights, edge_weights
 from .hop import SHARES_NONE, EdgeMemory, Hop, HopEdges, Scratch
 from .pickers import UniformPicker, WeightedPicker
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
     from .hop import Picker
 
-_MOST = 2**31 - 1
 # Settings that change nothing about how often a vertex is expected to be read.
 _SAME_READS = ("batch_dependency",)
 
@@ -133,18 +132,6 @@ def check_edge_dir(edge_dir: str) -> None:
     """Raise ValueError for an unknown direction of edges."""
     if edge_dir not in ("in", "out"):
         raise ValueError(f"edge_dir must be 'in' or 'out', got {edge_dir!r}")
-
-
-def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:
-    """A fan-out as an int; TypeError or ValueError unless -1 or from ``least`` to what ``replace``
-    can draw."""
-    if isinstance(fanout, bool) or not isinstance(fanout, int | np.integer):
-        raise TypeError(f"fanouts must be integers, got {fanout!r}")
-    if fanout != -1 and fanout < least:
-        raise ValueError(f"fanouts must be positive or -1 (all neighbours), got {fanout}")
-    if replace and fanout > _MOST:
-        raise ValueError(f"fanouts must be below 2**31 with replacement, got {fanout}")
-    return min(int(fanout), _MOST)  # without replacement a huge fan-out is a way to say "all"
 
 
 def of_edge_type(entry: int | Mapping[EdgeType, int], edge_type: EdgeType) -> int:

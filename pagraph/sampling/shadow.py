@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from ..graph.subgraph import Subgraph
-from ..system.checks import as_flag, as_integer
+from ..system.checks import as_flag, as_integer, check_fanout
 from .pickers import UniformPicker, measure_rows
-from .sampler import EdgeField, MiniBatchSampler, check_fanout
+from .sampler import EdgeField, MiniBatchSampler
 from .subgraph_sampler import SubgraphRun, SubgraphSampler
 
 if TYPE_CHECKING:

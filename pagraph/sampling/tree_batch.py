@@ -18,7 +18,7 @@ import torch
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import derive_key
-from ..system.checks import Array
+from ..system.arrays import Array
 from .hop import raise_bad_row, raise_bad_source
 from .times import MISSING
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..graph.csc import no_ids
 from ..graph.subgraph import SampledEdges
-from ..system.checks import Array
+from ..system.arrays import Array
 from .hop import raise_bad_source
 from .induced import edge_ids_of
 from .times import as_times, known_ticks, one_kind, window_starts

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import no_ids
+from ..system.checks import check_batch_size
 from .keys import Ranks, batch_key, check_seed, derive_key, epoch_key, random_key
 
 Seeds = Tensor | dict[str, Tensor]
@@ -352,18 +353,6 @@ def warn_of_no_batches(order: BatchOrder) -> None:
             "leaves them out"
         )
     warnings.warn(f"an epoch has no batches: {reason}", RuntimeWarning, stacklevel=3)
-
-
-def check_batch_size(batch_size: Any) -> int:
-    """``batch_size`` as an int; ValueError unless it is an integer of at least 1 (None
-    included)."""
-    if (
-        isinstance(batch_size, bool)
-        or not isinstance(batch_size, int | np.integer)
-        or batch_size < 1
-    ):
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
-    return int(batch_size)
 
 
 def check_saved(saved: Any, *, empty: bool = True) -> None:

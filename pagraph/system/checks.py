@@ -1,27 +1,27 @@
-"""Checks of arguments (integers, flags, names); types that stand in many signatures."""
+"""Checks of arguments: integers, flags, names; the type of a path."""
 
 from __future__ import annotations
 
 import operator
 import os
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 StrPath = str | os.PathLike[str]
 """A path, as users give one."""
-Array = npt.NDArray[Any]
-"""A NumPy array of any element type."""
-Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
+MOST_NEIGHBOURS = 2**31 - 1
+"""Largest fan-out: kernels count neighbours in 32 bits."""
 
 
 def as_flag(name: str, value: Any) -> bool:
     """An argument that is True or False, or 0 or 1, as a bool; else TypeError."""
-    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+    if isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    # Here: whoever checks options alone does not wait for NumPy.
+    import numpy as np
+
+    if isinstance(value, np.bool_):
         return bool(value)
     raise TypeError(f"{name} must be True or False, got {value!r}")
 
@@ -62,7 +62,31 @@ def as_integers(**values: Any) -> tuple[int, ...]:
     """Arguments as ints, in their order; TypeError as :func:`as_integer`. NumPy's integers would
     overflow in sums.
 
+    >>> import numpy as np
     >>> as_integers(num_nodes=np.int8(100), seed=1)
     (100, 1)
     """
     return tuple(as_integer(name, value) for name, value in values.items())
+
+
+def check_batch_size(batch_size: Any) -> int:
+    """``batch_size`` as an int; ValueError unless it is an integer of at least 1 (None
+    included)."""
+    # NumPy's integers are Integral, too.
+    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or int(batch_size) < 1:
+        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+    return int(batch_size)
+
+
+def check_fanout(fanout: Any, replace: bool, *, least: int = 1) -> int:
+    """A fan-out as an int; TypeError or ValueError unless -1 or from ``least`` to what ``replace``
+    can draw."""
+    if isinstance(fanout, bool) or not isinstance(fanout, Integral):
+        raise TypeError(f"fanouts must be integers, got {fanout!r}")
+    number = int(fanout)
+    if number != -1 and number < least:
+        raise ValueError(f"fanouts must be positive or -1 (all neighbours), got {number}")
+    if replace and number > MOST_NEIGHBOURS:
+        raise ValueError(f"fanouts must be below 2**31 with replacement, got {number}")
+    # Without replacement a huge fan-out is a way to say "all".
+    return min(number, MOST_NEIGHBOURS)

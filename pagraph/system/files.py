@@ -14,13 +14,14 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
+from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import FormatError
 from .checks import StrPath
 from .units import bytes_text
+
+if TYPE_CHECKING:
+    import numpy as np
 
 DESCRIPTION_BYTES = 64 * 2**20
 """Most bytes of a description that is read whole: a manifest of 100,000 arrays takes 30 MB."""
@@ -181,6 +182,8 @@ def read_npy_header(file: IO[bytes]) -> NpyHeader:
 
 
 def _parse_header(name: str, text: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    import numpy as np
+
     try:
         fields = ast.literal_eval(text.strip())
         description = fields["descr"]

@@ -10,9 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import torch
-
 THREAD_NAME = "pagraph"
 """Name of the loader's threads, followed by their number."""
 
@@ -118,6 +115,10 @@ def run_worker_init(worker_init_fn: Callable[[int], object], worker: int) -> Non
 
     Functions written for worker processes seed them, and here they are the training loop's.
     """
+    # Here: options are checked, and threads counted, before torch is imported.
+    import numpy as np
+    import torch
+
     with _lock:
         state = random.getstate(), np.random.get_state(), torch.get_rng_state()
         try:

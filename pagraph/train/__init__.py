@@ -1,8 +1,8 @@
 """Trains GraphSAGE, GCN or GAT on a graph: the library side of ``pagraph train``; DGL or PyG is
 imported by a run."""
 
+from ..options.training import TrainOptions
 from .inference import OneHop
-from .options import TrainOptions
 from .result import EpochRecord, Reporter, TrainResult
 
 __all__ = ["EpochRecord", "OneHop", "Reporter", "TrainOptions", "TrainResult"]

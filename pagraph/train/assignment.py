@@ -10,18 +10,17 @@ import torch
 from torch import Tensor
 
 from ..datasets import open_graph
-from ..datasets.opening import folder_form
+from ..datasets.paths import folder_form, is_partition
 from ..errors import FormatError
 from ..graph.graph import Graph
+from ..options.training import TrainOptions
 from ..partition import Part, open_partition
-from ..partition.manifest import is_partition
 from ..partition.opening import open_manifest
 from ..system.checks import StrPath
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation
 from .hetero import hetero_part_task, make_hetero_task, whole_evaluation
 from .links import LinkTask, make_link_task
-from .options import TrainOptions
 from .task import (
     SETS,
     Task,

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 from ..errors import FormatError
+from ..options.training import TrainOptions
 from ..system.atomic import check_writable, new_file
 from ..system.checks import StrPath
 from ..system.torch_file import load_saved
 from .distributed import World
-from .options import TrainOptions
 from .result import EpochRecord, RankRecord
 from .task import Task
 

@@ -3,7 +3,6 @@ gradients."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -19,9 +18,9 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from ..engine.epochs import default_workers
 from ..errors import PaGraphError
-from .options import TIMEOUT
+from ..options.pipeline import default_workers
+from ..options.training import TIMEOUT, check_timeout
 
 T = TypeVar("T")
 
@@ -170,8 +169,7 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
         ValueError: ``timeout`` is not positive, or a variable that torchrun sets is not a number.
         LostProcessError: The others cannot be joined.
     """
-    if not (math.isfinite(timeout) and timeout > 0):
-        raise ValueError(f"timeout must be positive and finite, got {timeout}")
+    check_timeout(timeout)
     world = World.from_environment()
     if not world.connected:
         yield world

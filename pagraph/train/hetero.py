@@ -14,10 +14,10 @@ from torch.nn.functional import embedding_bag
 from ..framework import Framework
 from ..graph.csc import CSC
 from ..graph.graph import Graph
+from ..options.training import TrainOptions
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation, shares_right
 from .layer_pass import Rows
-from .options import TrainOptions
 from .preaggregation import FEATURES
 from .relational import VERTICES, RelationalSAGE, Shape
 from .task import SETS, Task, count_classes, labels_of, selected

@@ -16,9 +16,9 @@ from ..framework import Batch, Framework
 from ..graph.csc import CSC
 from ..graph.fields import materialized
 from ..graph.graph import NODE_TYPE, Graph
+from ..options.training import TrainOptions
 from .distributed import ALONE, World
 from .evaluate import Evaluation, predict
-from .options import TrainOptions
 from .preaggregation import FEATURES, preaggregated_for
 from .task import SETS, Task, check_features, sampled_graph, whole_norm
 

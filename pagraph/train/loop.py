@@ -20,6 +20,7 @@ from .._compiling import compiled_seconds
 from ..accelerator import accelerator_for, with_room
 from ..cache.memory_plan import MemoryPlan
 from ..framework import Framework, Seeds
+from ..options.training import EVALUATION_PART, TrainOptions
 from ..seeds.keys import derive_key
 from ..stats import Tracer
 from ..stats.reads import CACHE_TIER, FieldStats
@@ -29,7 +30,6 @@ from .checkpoint import Checkpoint, open_checkpoint
 from .distributed import ALONE, World, data_parallel
 from .evaluate import Evaluation
 from .models import framework_of
-from .options import EVALUATION_PART, TrainOptions
 from .result import EpochRecord, RankRecord, Reporter, TrainResult
 from .task import Task
 

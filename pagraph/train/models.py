@@ -18,8 +18,9 @@ from torch.nn.functional import linear, normalize
 from ..errors import MissingDependencyError, how_to_install
 from ..framework import Framework
 from ..graph.graph import NODE_TYPE
-from .options import FRAMEWORKS
-from .preaggregation import FEATURES, SUMS
+from ..options.names import SUMS
+from ..options.training import FRAMEWORKS
+from .preaggregation import FEATURES
 
 NORM = "gcn_norm"
 """The vertex field that GCN reads; see :func:`pagraph.train.task.gcn_norm`."""

@@ -16,6 +16,7 @@ from ..graph.csc import check_range
 from ..graph.fields import FieldValue
 from ..graph.graph import Graph
 from ..graph.stored_rows import NarrowRows
+from ..options.names import SUMS
 from ..system.atomic import check_absent
 from ..system.budget import work_memory
 from ..system.checks import StrPath
@@ -24,8 +25,6 @@ from ..system.units import shortened
 from .windows import SourceWindows, Window, least_room
 
 FEATURES = "feat"
-SUMS = {"sage": "feat_mean", "gcn": "feat_gcn"}
-"""The field that holds the sums, by model."""
 
 _CHUNK_BYTES = 16 * 2**20
 _CHUNK_EDGES = 2**18

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
-from .options import TrainOptions
+from ..options.training import TrainOptions
 
 if TYPE_CHECKING:
     from ..cache.memory_plan import MemoryPlan

@@ -15,11 +15,12 @@ from ..framework import Batch, Field, Framework, Seeds
 from ..graph.csc import CSC
 from ..graph.fields import mask_of, materialized
 from ..graph.graph import NODE_TYPE, Graph
+from ..options.names import SUMS
+from ..options.training import TrainOptions
 from ..system.units import shortened
 from .evaluate import LABELS, Evaluation
 from .models import GAT, GCN, NORM, GraphSAGE, check_matrix
-from .options import TrainOptions
-from .preaggregation import FEATURES, SUMS, gcn_degrees, preaggregated_for
+from .preaggregation import FEATURES, gcn_degrees, preaggregated_for
 
 SETS = ("train", "val", "test")
 """The vertex sets of a task; in a graph the mask of each is a field."""

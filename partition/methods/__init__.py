@@ -20,6 +20,7 @@ from typing import Protocol
 from torch import Tensor
 
 from ...graph.graph import Graph
+from ...options.names import check_method
 from ...system.progress import Progress
 from .auto import auto_bytes, auto_parts
 from .halo import halo_parts
@@ -58,8 +59,7 @@ METHODS: dict[str, Method] = {
 
 def resolve_method(name: str) -> Method:
     """The method of that name; ValueError if there is none."""
-    if name not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {name!r}")
+    check_method(name)
     return METHODS[name]
 
 

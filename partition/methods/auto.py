@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...graph.csc import CSC
 from ...graph.graph import Graph
-from ...system.checks import Int32Array, Int64Array
+from ...system.arrays import Int32Array, Int64Array
 from ...system.progress import Progress, Ticks
 from .halo import LEVELS, PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
 from .metis import (

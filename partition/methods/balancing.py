@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...system.checks import Float64Array, Int32Array, Int64Array
+from ...system.arrays import Float64Array, Int32Array, Int64Array
 
 Ties = Callable[[Int64Array], Float64Array]
 """Ties of training vertices (given by place) to every part: a row for each, a column for each

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...graph.csc import CSC
 from ...graph.graph import Graph
-from ...system.checks import Int32Array, Int64Array
+from ...system.arrays import Int32Array, Int64Array
 from ...system.progress import Progress, Ticks
 from .balancing import largest_size, smallest_size
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...errors import MissingDependencyError, how_to_install
 from ...graph.csc import no_ids
 from ...graph.graph import Graph
-from ...system.checks import Float64Array, Int32Array, Int64Array
+from ...system.arrays import Float64Array, Int32Array, Int64Array
 from ...system.progress import Progress
 from .balancing import balance_parts, deal_out
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...graph.graph import CSC, Graph
-from ...system.checks import Array
+from ...system.arrays import Array
 from ...system.progress import Progress
 
 _STEPS = 64  # calls of the kernel, about: progress is reported between them

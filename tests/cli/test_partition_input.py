@@ -96,8 +96,8 @@ class TestBadInput:
             blocks, tmp_path / "out", "--compare", "-k", 2
         )
         assert "Missing argument 'OUT'" in fails(blocks, "-k", 2)
-        monkeypatch.setitem(METHODS, "first", first_ones)
-        several = ["--method", "hash", "--method", "first"]
+        monkeypatch.setitem(METHODS, "halo", first_ones)
+        several = ["--method", "hash", "--method", "halo"]
         assert "--method must be given once" in fails(blocks, tmp_path / "out", "-k", 2, *several)
         assert "Missing option '-k'" in fails(blocks, tmp_path / "out")
 
@@ -153,8 +153,8 @@ class TestBadInput:
         graph.set_field(name, torch.arange(64))
         write_graph(graph, tmp_path / "graph")
         begun = []
-        monkeypatch.setitem(METHODS, "first", lambda *given, **_: begun.append(given))
-        settings = ["-k", 2, "--method", "first", "--cache", "0", "--format", form]
+        monkeypatch.setitem(METHODS, "halo", lambda *given, **_: begun.append(given))
+        settings = ["-k", 2, "--method", "halo", "--cache", "0", "--format", form]
         assert message in fails(tmp_path / "graph", tmp_path / "out", *settings)
         assert not begun and not (tmp_path / "out").exists()
 

@@ -37,6 +37,7 @@ def same_folders(one, other):
 
 @pytest.fixture
 def little(monkeypatch):
+    monkeypatch.setattr(edge_sort, "FEW_EDGES", -1)
     monkeypatch.setattr(edge_sort, "room_of", lambda memory: LITTLE)
     monkeypatch.setattr(spooled_rows, "_BLOCK_ROWS", 50)
     monkeypatch.setattr(spooled_rows, "WORD_BYTES", 10)

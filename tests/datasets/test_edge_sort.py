@@ -76,6 +76,25 @@ def edge_lists(draw):
 OPTIONS = {name: st.booleans() for name in ("mirrored", "simple", "numbered")}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_edges_are_sorted_in_files():
+    """As many edges as the tests have would be sorted in memory, and without kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edge_sort, "FEW_EDGES", -1)
+        yield
+
+
+@settings(max_examples=60, deadline=None)
+@given(edges=edge_lists(), **OPTIONS)
+def test_few_edges_are_sorted_in_memory(edges, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edge_sort, "FEW_EDGES", 1000)
+        few = check(edges, LEAST_ROOM, **options)
+        patch.setattr(csc_module, "FEW_EDGES", -1)
+        check(edges, LEAST_ROOM, **options)
+    assert few.num_src == edges.num_nodes
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     edge_lists(),

@@ -11,7 +11,7 @@ import torch
 from pagraph import FormatError, Graph
 from pagraph.datasets import open_graph, read_graph, write_graph
 from pagraph.datasets.forms import source_form
-from pagraph.datasets.opening import folder_form
+from pagraph.datasets.paths import folder_form
 
 
 @pytest.fixture

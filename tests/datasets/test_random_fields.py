@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from pagraph.datasets import random_fields
+from pagraph.datasets.generators import check_fractions
 from pagraph.datasets.random_fields import (
     bit_rows,
-    check_fractions,
     for_ranges,
     label_rows,
     mask_rows,

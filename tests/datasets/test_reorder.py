@@ -12,10 +12,10 @@ from tiny_graphs import HETEROGENEOUS, HOMOGENEOUS, random_graph
 from pagraph import Graph, NeighborSampler
 from pagraph.datasets import new_ids, open_graph, reorder, rmat, write_graph
 from pagraph.datasets.moved_graph import new_indptr, write_moved
-from pagraph.datasets.orders import ORDERS
 from pagraph.datasets.original_ids import word_rows
 from pagraph.graph.graph import CSC
 from pagraph.graph.stored_rows import IndexedRows, NarrowRows
+from pagraph.options.names import ORDERS
 from pagraph.sampling import LayerSampler
 
 DTYPES = [torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.complex64, torch.uint8]

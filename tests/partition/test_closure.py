@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from plain_methods import graphs, reach, rows_of, train_sets
 
 from pagraph import Graph
+from pagraph.options.partitioning import MAX_HOPS
 from pagraph.partition import Partition
-from pagraph.partition.partition import MAX_HOPS, vertices_within
+from pagraph.partition.partition import vertices_within
 
 
 @given(st.data(), graphs(), st.integers(0, 4))

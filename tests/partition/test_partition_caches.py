@@ -12,6 +12,7 @@ from pagraph import Graph, Loader, NeighborSampler
 from pagraph.datasets import rmat, sbm
 from pagraph.graph.mapped import map_npy
 from pagraph.partition import CacheTrial, Partition, describe, partition_graph
+from pagraph.partition.cache_trial import budget_bytes, row_bytes
 from pagraph.partition.extract import extract_part
 from pagraph.partition.report import overlap
 
@@ -84,7 +85,7 @@ def test_every_cache_gets_the_same_bytes():
     partition = partition_graph(graph, 2, hops=2, method="hash")
     sizes = [len(partition.vertices(part).ids) for part in range(2)]
     both = CacheTrial(8000, fields=("feat", "wide"), policy="degree")
-    assert both.row_bytes(graph) == {"_N": 16 + 48}
+    assert row_bytes(both, graph) == {"_N": 16 + 48}
     # Bytes pay for the table from vertex to place as well: of the part, not of the whole graph.
     report = describe(partition, cache=both)
     assert [len(use.ids) for use in report.caches.parts] == [
@@ -92,7 +93,7 @@ def test_every_cache_gets_the_same_bytes():
     ]
     assert len(report.caches.whole.ids) == (8000 - 4 * 512) // 64
     share = CacheTrial("10%", fields=("feat", "wide"), policy="degree")
-    assert share.nbytes(graph) == 51 * 64
+    assert budget_bytes(share, graph) == 51 * 64
     assert [len(use.ids) for use in describe(partition, cache=share).caches.parts] == [51, 51]
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import write_graph
+from pagraph.datasets.paths import is_partition
 from pagraph.partition import PartitionManifest, partition_graph, write_partition
-from pagraph.partition.manifest import is_partition
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from pagraph.partition import (
     write_pagraph_partition,
     write_partition,
 )
+from pagraph.partition.cache_trial import row_bytes
 from pagraph.partition.extract import extract_part
 from pagraph.partition.partition import merged
 
@@ -356,7 +357,7 @@ class TestReport:
     def test_a_cache_holds_only_what_has_rows(self, papers):
         partition = partition_graph(papers, 2, hops=2, method="hash", node_type="paper")
         trial = CacheTrial("100%", batch_size=32)
-        assert trial.row_bytes(papers) == {"paper": 24, "author": 12}
+        assert row_bytes(trial, papers) == {"paper": 24, "author": 12}
         caches = describe(partition, cache=trial).caches
         assert caches.hit_rate == 1.0
         assert caches.nbytes == 24 * 200 + 12 * 300

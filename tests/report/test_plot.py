@@ -4,8 +4,9 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from pagraph.options.names import PLOT_FORMATS
 from pagraph.profile import recommend
-from pagraph.report.plot import PLOT_FORMATS, profile_figure, save_plot
+from pagraph.report.plot import profile_figure, save_plot
 from pagraph.report.style import DARK, MARK, SOFT, STAGE_COLORS, check_plot, policy_styles
 
 

@@ -12,9 +12,9 @@ import torch
     ("layers", "loader"), [("dgl", "pagraph"), ("dgl", "dgl"), ("pyg", "pagraph")]
 )
 def test_learns_on_a_gpu(graph, layers, loader):
+    from pagraph.options.training import FRAMEWORKS
     from pagraph.train import TrainOptions
     from pagraph.train.loop import train
-    from pagraph.train.options import FRAMEWORKS
     from pagraph.train.task import make_task
 
     if importlib.util.find_spec(FRAMEWORKS[layers]) is None:

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from pagraph import Graph
 from pagraph.datasets import open_graph
+from pagraph.options.names import SUMS
 from pagraph.train import TrainOptions
 from pagraph.train.evaluate import predict
 from pagraph.train.loop import train
 from pagraph.train.models import GCN, GraphSAGE, framework_of
-from pagraph.train.preaggregation import SUMS, NeighborSums, preaggregate
+from pagraph.train.preaggregation import NeighborSums, preaggregate
 from pagraph.train.task import make_task
 
 MODELS = {"sage": GraphSAGE, "gcn": GCN}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ..engine import PipelineOptions, parse_lookahead
-from ..features.narrow import parse_cache_dtype
-from ..ranking.policies import resolve_policy
 from ..system.budget import Budget, memory_budget
 from ..system.checks import as_integer
+from .names import check_policy, form_name
+from .pipeline import PipelineOptions, parse_lookahead
+
+if TYPE_CHECKING:
+    import torch
 
 TASKS = ("nodes", "links")
 MODELS = ("sage", "gcn", "gat")
@@ -133,9 +134,13 @@ class TrainOptions:
         Budget.parse(self.cache)
         memory_budget(self.memory)
         self.batches_ahead()
-        resolve_policy(self.cache_policy)
-        parse_cache_dtype(self.cache_dtype)
-        self.torch_device()
+        check_policy(self.cache_policy)
+        form_name("cache_dtype", self.cache_dtype)
+        if not re.fullmatch(r"auto|(cpu|cuda)(:[0-9]+)?", str(self.device)):
+            raise ValueError(f"device must be auto, cpu or cuda[:N], got {self.device!r}")
+        # Whether a GPU is there is torch's to say, which takes seconds to import.
+        if str(self.device).startswith("cuda"):
+            self.torch_device()
 
     def _check_choices(self) -> None:
         for option in fields(self):
@@ -191,6 +196,8 @@ class TrainOptions:
 
     def torch_device(self) -> torch.device:
         """Resolve the device; ValueError if the name is not one, or this machine lacks it."""
+        import torch
+
         has_cuda = torch.cuda.is_available()
         if self.device == "auto":
             if not has_cuda:
@@ -200,14 +207,18 @@ class TrainOptions:
             device = torch.device(self.device)
         except (RuntimeError, TypeError, ValueError):
             raise ValueError(f"device must be auto, cpu or cuda[:N], got {self.device!r}") from None
-        if device.type not in ("cpu", "cuda"):
-            raise ValueError(f"device must be auto, cpu or cuda[:N], got {self.device!r}")
         count = torch.cuda.device_count() if has_cuda else 0
         if device.type == "cuda" and (device.index or 0) >= count:
             raise ValueError(
                 f"device must be present ({count} CUDA devices here), got {self.device!r}"
             )
         return device
+
+
+def check_timeout(timeout: float) -> None:
+    """Raise ValueError unless seconds to wait for other processes are positive and finite."""
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise ValueError(f"timeout must be positive and finite, got {timeout}")
 
 
 def _installed() -> str:

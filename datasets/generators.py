@@ -1,0 +1,408 @@
+"""Generators of graphs that look like real ones: their arguments, which are checked here.
+
+What draws is imported by a call, so that the command line does not wait for torch to say what is
+wrong with an option.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..options.names import FEATURE_DTYPES
+from ..system.checks import StrPath, as_integer, as_integers
+from ..system.progress import Progress
+
+if TYPE_CHECKING:
+    from ..graph.graph import Graph
+
+GRAPH500 = (0.57, 0.19, 0.19, 0.05)
+# A trillion vertices: a larger number is surely a count of vertices, not its logarithm.
+_MAX_SCALE = 40
+# Blocks sort vertices as int32.
+_MAX_NODES = 2**31 - 1
+
+
+def rmat(
+    scale: int,
+    *,
+    edge_factor: float = 16.0,
+    num_edges: int | None = None,
+    probabilities: tuple[float, float, float, float] = GRAPH500,
+    noise: float = 0.0,
+    undirected: bool = False,
+    simple: bool = False,
+    num_features: int = 0,
+    num_classes: int = 0,
+    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    feature_dtype: str = "float32",
+    seed: int = 0,
+    out: StrPath | None = None,
+    memory: int | str | None = None,
+    store: str | None = None,
+    origin: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Generate a graph with ``2**scale`` vertices and a few of very high degree; ids are scrambled.
+
+    Equal arguments give the same graph on every machine, whatever the number of threads.
+
+    Args:
+        scale: Base-2 logarithm of the number of vertices, 0 to 40.
+        edge_factor: Edges drawn per vertex.
+        num_edges: Edges drawn; replaces ``edge_factor``.
+        probabilities: Chances of the four quadrants a, b, c, d.
+        noise: Largest change of b and c, drawn once for each level (Seshadhri, Pinar and Kolda, J.
+            ACM 2013): takes away the steps in the degree distribution.
+        undirected: Store both directions of every edge.
+        simple: Drop self-loops and repeated edges; otherwise they are kept, as Graph500 does.
+        num_features: Width of a random normal field ``feat``; 0 for none.
+        num_classes: Number of random labels in ``label``, with masks; 0 for none.
+        fractions: Shares of train, val and test vertices.
+        feature_dtype: Of ``feat``: "float32", or "float16" or "bfloat16", to which its numbers are
+            rounded.
+        seed: Any integer; counts modulo 2**64.
+        out: Write the graph as this folder, which must not exist yet, without holding it in memory,
+            and return it opened.
+        memory: Bytes that writing ``out`` may take, such as "4GiB", beside what Python and its
+            libraries hold. Default: half of what is free.
+        store: For ``out``: form of ``feat`` in fewer bytes, see :func:`write_graph`.
+        origin: For ``out``: where the graph is from, for people.
+        progress: Called with the work done so far and all of it.
+
+    Raises:
+        FileExistsError: ``out`` exists.
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> rmat(10, edge_factor=8, seed=1)
+        Graph(num_nodes=1024, num_edges=8192, ids=int32)
+    """
+    scale, num_features, num_classes, seed = as_integers(
+        scale=scale, num_features=num_features, num_classes=num_classes, seed=seed
+    )
+    count = _check_rmat(scale, edge_factor, num_edges, num_features, num_classes)
+    check_fractions(fractions)
+    if feature_dtype not in FEATURE_DTYPES:
+        raise ValueError(
+            f"feature_dtype must be one of {', '.join(FEATURE_DTYPES)}, got {feature_dtype!r}"
+        )
+    _check_quadrants(probabilities, noise)
+    from .rmat_graphs import RmatEdges, make_rmat, rmat_fields
+
+    return make_rmat(
+        RmatEdges.of(scale, count, probabilities, noise, seed),
+        rmat_fields(2**scale, num_features, feature_dtype, num_classes, fractions, seed),
+        undirected=undirected,
+        simple=simple,
+        out=out,
+        memory=memory,
+        store=store,
+        origin=origin,
+        progress=progress,
+    )
+
+
+def _check_rmat(
+    scale: int, edge_factor: float, num_edges: int | None, num_features: int, num_classes: int
+) -> int:
+    """Check the arguments; returns the number of edges to draw."""
+    if not 0 <= scale <= _MAX_SCALE:
+        raise ValueError(f"scale must be in [0, {_MAX_SCALE}], got {scale}")
+    if num_edges is None and not (math.isfinite(edge_factor) and edge_factor >= 0):
+        raise ValueError(f"edge_factor must be a number of at least 0, got {edge_factor}")
+    for name, count in (
+        ("num_edges", num_edges or 0),
+        ("num_features", num_features),
+        ("num_classes", num_classes),
+    ):
+        as_integer(name, count, least=0)
+    return int(edge_factor * 2**scale) if num_edges is None else int(num_edges)
+
+
+def _check_quadrants(probabilities: tuple[float, float, float, float], noise: float) -> None:
+    a, b, c, d = probabilities
+    if not all(math.isfinite(p) and p >= 0 for p in probabilities) or abs(a + b + c + d - 1) > 1e-6:
+        raise ValueError(f"probabilities must be at least 0 and add up to 1, got {probabilities}")
+    # Noise moves up to this much from a and d to b and c, or back; no chance may become negative.
+    limit = min((a + d) / 2, b, c)
+    if not 0 <= noise <= limit:
+        raise ValueError(f"noise must be in [0, {limit}] for these probabilities, got {noise}")
+
+
+def check_fractions(fractions: tuple[float, float, float]) -> None:
+    """Check the shares of train, val and test, each in [0, 1] and at most 1 together, or raise
+    ValueError."""
+    if len(fractions) != 3 or not all(math.isfinite(f) and 0 <= f <= 1 for f in fractions):
+        raise ValueError(f"fractions must be three numbers in [0, 1], got {fractions}")
+    if sum(fractions) > 1 + 1e-9:
+        raise ValueError(f"fractions must add up to at most 1, got {fractions}")
+
+
+def sbm(
+    num_nodes: int,
+    *,
+    num_edges: int | None = None,
+    num_classes: int = 10,
+    homophily: float = 0.55,
+    exponent: float = 2.5,
+    num_features: int = 64,
+    feature_noise: float = 0.45,
+    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Graph:
+    """Generate an undirected graph (both directions stored) whose labels a GNN can learn and an MLP
+    cannot.
+
+    A vertex's features are its class centroid plus noise, but for a share ``feature_noise`` the
+    centroid of a random class: no model that sees the features alone can be right more often than
+    ``1 - feature_noise + feature_noise / num_classes``. The neighbours tell the rest.
+
+    Args:
+        num_nodes: Number of vertices.
+        num_edges: Undirected edges drawn; self-loops and repeated ones are dropped. Default: 10 per
+            vertex.
+        num_classes: Number of blocks, which are the labels.
+        homophily: Share of the edges that stay inside a block.
+        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
+        num_features: Width of the field ``feat``, float32.
+        feature_noise: Share of vertices with the features of a random class.
+        fractions: Shares of train, val and test vertices.
+        seed: Any integer; counts modulo 2**64.
+        progress: Called with the edges drawn so far and all of them.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> graph = sbm(1000, num_edges=5000, num_classes=4, seed=1)
+        >>> graph.num_nodes, sorted(graph.ndata)
+        (1000, ['feat', 'label', 'test_mask', 'train_mask', 'val_mask'])
+    """
+    num_nodes, num_classes, num_features, seed = as_integers(
+        num_nodes=num_nodes, num_classes=num_classes, num_features=num_features, seed=seed
+    )
+    count = 10 * num_nodes if num_edges is None else as_integer("num_edges", num_edges)
+    _check_sbm(num_nodes, count, num_classes, num_features)
+    _check_model(num_classes, homophily, exponent, feature_noise)
+    check_fractions(fractions)
+    from .block_models import draw_sbm
+
+    return draw_sbm(
+        num_nodes,
+        count,
+        num_classes,
+        homophily=homophily,
+        exponent=exponent,
+        num_features=num_features,
+        feature_noise=feature_noise,
+        fractions=fractions,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def _check_sbm(num_nodes: int, num_edges: int, num_classes: int, num_features: int) -> None:
+    if not 1 <= num_nodes <= _MAX_NODES:
+        raise ValueError(f"num_nodes must be in [1, {_MAX_NODES}], got {num_nodes}")
+    as_integer("num_edges", num_edges, least=0)
+    if not 1 <= num_classes <= num_nodes:
+        raise ValueError(f"num_classes must be in [1, num_nodes={num_nodes}], got {num_classes}")
+    as_integer("num_features", num_features, least=1)
+
+
+def _check_model(num_classes: int, homophily: float, exponent: float, feature_noise: float) -> None:
+    if not 0 <= homophily <= 1:
+        raise ValueError(f"homophily must be in [0, 1], got {homophily}")
+    if num_classes == 1 and homophily != 1:
+        raise ValueError(f"homophily must be 1 with a single class, got {homophily}")
+    if not (math.isfinite(exponent) and exponent > 1):
+        raise ValueError(f"exponent must be above 1, got {exponent}")
+    if not 0 <= feature_noise <= 1:
+        raise ValueError(f"feature_noise must be in [0, 1], got {feature_noise}")
+
+
+def citation(
+    num_papers: int,
+    *,
+    num_authors: int | None = None,
+    num_institutions: int | None = None,
+    authorships: float = 9.5,
+    citations: float = 7.5,
+    num_classes: int = 10,
+    homophily: float = 0.55,
+    exponent: float = 2.5,
+    num_features: int = 64,
+    num_author_features: int = 32,
+    feature_noise: float = 0.45,
+    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Graph:
+    """Generate a heterograph whose papers' fields of study a relational GNN can learn and an MLP
+    cannot.
+
+    Every paper, author and institution has a field of study, and the edges of each type are those
+    of a block model between fields; see :func:`~pagraph.datasets.sbm` for that, for the features of
+    papers and authors (institutions have none), and for how often a model that sees a paper's
+    features alone can be right.
+
+    The edge types are author/writes/paper, paper/written_by/author, paper/cites/paper,
+    author/affiliated_with/institution and institution/employs/author. Edge ``i`` of written_by is
+    edge ``i`` of writes reversed, and so for employs. Papers have ``feat``, ``label`` and the
+    masks, authors ``feat``.
+
+    Args:
+        num_papers: Number of papers.
+        num_authors: Number of authors. Default: 3 for every 2 papers.
+        num_institutions: Number of institutions. Default: 1 for every 80 papers.
+        authorships: Authors drawn per paper; repeated pairs are dropped, here and below.
+        citations: Citations drawn per paper; of itself are dropped. (Each author gets 1 affiliation
+            on average.)
+        num_classes: Number of fields of study, which are the papers' labels.
+        homophily: Share of the edges that stay inside a field of study.
+        exponent: Exponent of the power law of expected degrees, above 1; smaller is more skewed.
+        num_features: Width of the papers' ``feat``, float32.
+        num_author_features: Width of the authors' ``feat``, float32.
+        feature_noise: Share of papers and authors with the features of a random field of study.
+        fractions: Shares of train, val and test papers.
+        seed: Any integer; counts modulo 2**64.
+        progress: Called with the edges drawn so far and all of them; an edge and its reverse count
+            once.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> graph = citation(1000, seed=1)
+        >>> [graph.num_nodes_of(name) for name in graph.node_types]
+        [1000, 1500, 13]
+    """
+    num_papers, num_classes, num_features, seed = as_integers(
+        num_papers=num_papers, num_classes=num_classes, num_features=num_features, seed=seed
+    )
+    authors, institutions, num_author_features = as_integers(
+        num_authors=math.ceil(num_papers * 1.5) if num_authors is None else num_authors,
+        num_institutions=math.ceil(num_papers / 80)
+        if num_institutions is None
+        else num_institutions,
+        num_author_features=num_author_features,
+    )
+    counts = {"paper": num_papers, "author": authors, "institution": institutions}
+    _check_citation(counts, authorships, citations, num_classes, num_features, num_author_features)
+    _check_model(num_classes, homophily, exponent, feature_noise)
+    check_fractions(fractions)
+    from .block_models import draw_citation
+
+    return draw_citation(
+        counts,
+        authorships=authorships,
+        citations=citations,
+        num_classes=num_classes,
+        homophily=homophily,
+        exponent=exponent,
+        widths={"paper": num_features, "author": num_author_features},
+        feature_noise=feature_noise,
+        fractions=fractions,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def _check_citation(
+    counts: dict[str, int],
+    authorships: float,
+    citations: float,
+    num_classes: int,
+    num_features: int,
+    num_author_features: int,
+) -> None:
+    for name, count in counts.items():
+        if not 1 <= count <= _MAX_NODES:
+            raise ValueError(f"num_{name}s must be in [1, {_MAX_NODES}], got {count}")
+    for name, value in (("authorships", authorships), ("citations", citations)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a number of at least 0, got {value}")
+    if not 1 <= num_classes <= counts["paper"]:
+        raise ValueError(
+            f"num_classes must be in [1, num_papers={counts['paper']}], got {num_classes}"
+        )
+    as_integer("num_features", num_features, least=1)
+    as_integer("num_author_features", num_author_features, least=1)
+
+
+def shop(
+    num_customers: int,
+    *,
+    num_products: int | None = None,
+    num_periods: int = 8,
+    persistence: float = 0.85,
+    num_features: int = 16,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Graph:
+    """Generate a shop's database: each table is a vertex type, each foreign key an edge type in
+    both directions.
+
+    Every product is of one of two kinds, which its features show. In each period of 30 days a
+    customer likes one kind and buys nothing else; in the next one the same with probability
+    ``persistence``, or else the other. The task, as in RelBench (Robinson et al., 2024): at the end
+    of a period tell the kind that a customer will like in the next one.
+
+    The purchases of the last period, two hops away from the customer, tell the kind of that period.
+    So a model that looks at nothing later than its question is right in at most ``persistence`` of
+    the cases, and reaches that if it tells the last period from those before. One that is right
+    more often has seen what was bought afterwards.
+
+    ======== ====================================================================================================
+    table    fields (``time`` in seconds, int64; ``feat`` float32, noise but for products)
+    ======== ====================================================================================================
+    customer ``feat``, ``time`` of the first day
+    product  ``feat``; no time
+    purchase ``feat``, ``time``
+    task     ``time``, ``label`` and masks: the last period is for testing, the one before for
+    validation
+    ======== ====================================================================================================
+
+    The edge types are customer/made/purchase, purchase/made_by/customer, product/sold_in/purchase,
+    purchase/of/product, and customer/asked/task, without reverse: a question tells nothing. Edge
+    ``i`` is the foreign key of row ``i``.
+
+    Args:
+        num_customers: Number of customers.
+        num_products: Number of products. Default: 1 for every 10 customers, at least 2.
+        num_periods: Number of periods, at least 4.
+        persistence: Probability that a customer likes the same kind again, in [0.5, 1].
+        num_features: Width of the fields ``feat``, float32.
+        seed: Any integer; counts modulo 2**64.
+        progress: Called with the tables made so far and all of them.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    Example:
+        >>> graph = shop(100, seed=1)
+        >>> graph.node_types, sorted(graph.node_fields("task"))
+        (['customer', 'product', 'purchase', 'task'], ['label', 'test_mask', 'time', 'train_mask', 'val_mask'])
+    """
+    num_customers = as_integer("num_customers", num_customers, least=1)
+    seed = as_integers(seed=seed)[0]
+    count = max(2, math.ceil(num_customers / 10)) if num_products is None else num_products
+    num_products = as_integer("num_products", count, least=2)
+    num_periods = as_integer("num_periods", num_periods, least=4)
+    num_features = as_integer("num_features", num_features, least=1)
+    if not 0.5 <= persistence <= 1:
+        raise ValueError(f"persistence must be in [0.5, 1], got {persistence}")
+    from .relational import draw_shop
+
+    return draw_shop(
+        num_customers,
+        num_products,
+        num_periods,
+        persistence=persistence,
+        num_features=num_features,
+        seed=seed,
+        progress=progress,
+    )

@@ -1,0 +1,284 @@
+"""The work of ``pagraph partition``: divide, write, compare methods, verify."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import click
+import torch
+from torch import Tensor
+
+from ..datasets import open_graph
+from ..errors import MissingDependencyError, PaGraphError
+from ..graph.graph import CSC, Graph
+from ..options.names import PARTITION_PLOT_FORMATS
+from ..options.partitioning import CacheTrial, PartitionOptions
+from ..partition import (
+    Partition,
+    PartitionReport,
+    describe,
+    draw_train,
+    partition_graph,
+    train_ids,
+    train_type,
+    verify_partition,
+    write_dgl,
+    write_pagraph_partition,
+    write_partition,
+)
+from ..partition.cache_trial import CacheUse
+from ..partition.dgl_format import check_field_names
+from ..partition.methods import method_bytes
+from ..partition.methods.halo import LEVELS
+from ..partition.partition import merged_bytes, merged_dtype
+from ..partition.partitioning import check_graph
+from ..partition.plot import save_comparison_plot, save_plot
+from ..partition.steps import Steps
+from ..partition.writing import check_fields, check_out
+from ..report.style import check_plot
+from ..system.atomic import check_writable, write_json
+from ..system.budget import work_memory
+from ..system.progress import Progress
+from ..system.units import in_mebibytes
+from .partition_report import print_comparison, print_partition
+from .settings import PartitionFiles, Source
+from .terminal import progress_bar
+
+_MASK = "train_mask"
+_SMALL = 64  # vertices of the graph on which kernels are compiled
+# Bytes a vertex: to divide, and to try caches; to write, a vertex of the graph and one of the part.
+# 4.2 M vertices, 67 M edges and 4 parts took, in addition to Python, its libraries and kernels, 168
+# MiB for one hop, 670 with the caches' trial, and 674 for two hops, whose largest part has 2.0 M
+# vertices and 63 M edges.
+_VERTEX_BYTES = 36
+_TRIAL_BYTES = 130
+_OWNER_BYTES = 20
+_PART_VERTEX_BYTES = 60
+# Kernels, and pieces of files: 254 MiB in all for 1.0 M vertices and 17 M edges by halo.
+_REST_BYTES = 128 * 2**20
+
+
+def open_source(source: Source) -> tuple[Graph, Tensor]:
+    """The graph and the ids of its training vertices, of the mask or a random share."""
+    graph = open_graph(source.folder, split=source.split)
+    node_type = train_type(graph, source.node_type)
+    if source.train_fraction is not None:
+        return graph, draw_train(
+            graph, source.train_fraction, seed=source.seed, node_type=node_type
+        )
+    if _MASK not in graph.node_fields(node_type):
+        raise ValueError(
+            f"--train-fraction must be given for a graph without {_MASK}, such as 0.1; got none"
+        )
+    return graph, train_ids(graph, node_type=node_type)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Options of a run: the graph, how to divide it, the cache trial if any, and the format."""
+
+    source: Source
+    options: PartitionOptions
+    trial: CacheTrial | None
+    form: str
+    features: str
+    memory: str | None = None
+
+    def open(self) -> tuple[Graph, Tensor]:
+        """The graph and its training vertices, checked against the options and the format."""
+        graph, train = open_source(self.source)
+        check_graph(self.options, graph, len(train))
+        if self.form == "pagraph" and not graph.is_homogeneous:
+            raise ValueError(
+                "--format must not be pagraph for a graph with several types, got pagraph and "
+                f"{graph}"
+            )
+        if self.form == "pagraph" and "label" not in graph.ndata:
+            raise ValueError("--format must not be pagraph for a graph without labels, got pagraph")
+        return graph, train
+
+    def _needed(self, graph: Graph) -> int:
+        """Bytes that dividing takes, and trying caches; measured on 4.2 M vertices."""
+        # Halo search keeps a byte for each part and counted hop of a vertex.
+        counts = self.options.num_parts * min(self.options.hops, LEVELS)
+        trial = 0 if self.trial is None else _TRIAL_BYTES
+        return (
+            graph.num_nodes * (counts + _VERTEX_BYTES + trial) + merged_bytes(graph) + _REST_BYTES
+        )
+
+    def check_parts(self, graph: Graph, report: PartitionReport) -> None:
+        """Refuse to write parts whose largest does not fit into the memory."""
+        # One part at a time is made in memory: sources and edge ids of its edges.
+        width = 2 * max(graph.csc_of(t).indices.element_size() for t in graph.edge_types)
+        largest = max(
+            _PART_VERTEX_BYTES * part.vertices + width * part.edges for part in report.parts
+        )
+        whom = f"a part within {self.options.hops} hops, of which the largest is made in memory"
+        others = _OWNER_BYTES * graph.num_nodes + merged_bytes(graph) + _REST_BYTES
+        work_memory(self.memory, largest + others, whom=whom)
+
+    def report(
+        self, graph: Graph, train: Tensor, method: str, steps: Steps, whole: CacheUse | None = None
+    ) -> tuple[Partition, PartitionReport]:
+        """Divide the training vertices by a method and describe the parts.
+
+        The method's kernels are compiled before, so that dividing is timed alone; ``whole`` is what
+        the report of another method found for the graph without parts.
+        """
+        more = method_bytes(graph, self.options.num_parts, self.options.hops, method)
+        whom = f"{self.options.num_parts} parts of this graph"
+        if more:
+            whom += f" by {method} (by halo {in_mebibytes(more)} less)"
+        work_memory(self.memory, self._needed(graph) + more, whom=whom)
+        options = replace(
+            self.options, method=method, node_type=train_type(graph, self.options.node_type)
+        )
+        # A ring of the graph's id type compiles all that the graph needs.
+        with steps("compiling"):
+            partition_graph(
+                _small(merged_dtype(graph)),
+                2,
+                hops=options.hops,
+                method=method,
+                train=torch.arange(_SMALL, device="cpu"),
+            )
+        with steps("dividing"), progress_bar(f"dividing by {method}") as progress:
+            partition = partition_graph(graph, train=train, progress=progress, **vars(options))
+        with steps("measuring"), progress_bar("measuring the parts") as progress:
+            return partition, describe(partition, cache=self.trial, whole=whole, progress=progress)
+
+
+def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> None:
+    """Divide, measure, write."""
+    _check_plot(outputs)
+    # The folder comes after all other work: a run that is stopped leaves nothing.
+    source = work.source
+    _check_out(out, source.folder)
+    if work.form == "dgl":  # said at once where DGL is missing
+        from ..dgl.graphbolt import import_dgl
+
+        import_dgl()
+    graph, train = work.open()
+    if work.form == "native":
+        check_fields(graph)
+    elif work.form == "dgl":
+        check_field_names(graph)
+    steps = Steps()
+    partition, report = work.report(graph, train, work.options.method, steps)
+    work.check_parts(graph, report)
+    with steps("writing"), progress_bar(f"writing {out.name}") as progress:
+        _write(partition, out, work, progress)
+    report = replace(report, seconds=steps.seconds, memory=steps.memory)
+    if outputs.plot is not None:
+        save_plot(report, outputs.plot, title=source.title)
+    if outputs.json is not None:
+        places = {
+            **source.to_json(),
+            "out": str(out),
+            "format": work.form,
+            "features": work.features,
+        }
+        write_json(outputs.json, {**places, **report.to_json()})
+    if not quiet:
+        print_partition(report, title=str(source.folder), out=out)
+
+
+def compare_methods(
+    work: Work, methods: tuple[str, ...], outputs: PartitionFiles, *, named: bool, quiet: bool
+) -> None:
+    """Report on several methods without writing parts.
+
+    Methods that cannot run are skipped unless they were ``named``.
+    """
+    _check_plot(outputs)
+    graph, train = work.open()
+    reports: list[PartitionReport] = []
+    skipped: dict[str, str] = {}
+    whole = None
+    for method in methods:
+        steps = Steps()
+        try:
+            _, report = work.report(graph, train, method, steps, whole)
+        except MissingDependencyError as error:
+            if named:
+                raise
+            skipped[method] = str(error)
+            continue
+        # The trial without parts is the same for all methods: the first one's is kept.
+        whole = None if report.caches is None else report.caches.whole
+        reports.append(replace(report, seconds=steps.seconds, memory=steps.memory))
+    if outputs.plot is not None:
+        save_comparison_plot(reports, outputs.plot, title=work.source.title)
+    if outputs.json is not None:
+        comparison = [report.to_json() for report in reports]
+        write_json(
+            outputs.json, {**work.source.to_json(), "comparison": comparison, "skipped": skipped}
+        )
+    if not quiet:
+        print_comparison(reports, title=str(work.source.folder), skipped=skipped)
+
+
+def _small(dtype: torch.dtype) -> Graph:
+    """A ring with ids of a dtype."""
+    places = torch.arange(_SMALL + 1, dtype=dtype, device="cpu")
+    return Graph(CSC(places, (places[:-1] + 1) % _SMALL, _SMALL))
+
+
+def _check_out(out: Path, folder: Path) -> None:
+    """Refuse a folder that could not be made, before the long work."""
+    check_out(out, folder)
+    place = out.resolve()
+    while not os.path.lexists(place.parent):  # folders above it are created
+        place = place.parent
+    try:
+        check_writable("OUT", place)
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _write(partition: Partition, out: Path, work: Work, progress: Progress | None) -> None:
+    """Write the parts in the wanted format, whole or not at all."""
+    if work.form != "native":
+        write = write_dgl if work.form == "dgl" else write_pagraph_partition
+        write(partition, out, progress=progress)
+        return
+    write_partition(
+        partition,
+        out,
+        features=work.features,
+        source=work.source.folder,
+        split=work.source.split,
+        seed=work.options.seed,
+        max_replication=work.options.max_replication,
+        origin=work.source.to_json(),
+        progress=progress,
+    )
+
+
+def _check_plot(outputs: PartitionFiles) -> None:
+    """Say before the long work that matplotlib is missing."""
+    if outputs.plot is not None:
+        check_plot(outputs.plot, PARTITION_PLOT_FORMATS)
+
+
+def verify_folder(out: Path, source: Path | None, json_file: Path | None) -> None:
+    """Verify the partition folder, and say what was found; PaGraphError if anything is wrong."""
+    with progress_bar(f"verifying {out.name}") as progress:
+        found = verify_partition(out, source=source, progress=progress)
+    if json_file is not None:
+        write_json(json_file, {"folder": str(out), "ok": found.ok, **asdict(found)})
+    for finding in found.findings:
+        click.echo(str(finding))
+    if not found.ok:
+        count = len(found.findings)
+        raise PaGraphError(f"{out} is wrong: {'1 finding' if count == 1 else f'{count} findings'}")
+    without = ""
+    if found.missing:
+        without = f"; {found.missing:,} in-edges are missing, because replication was limited"
+    click.echo(
+        f"{out} is right: {found.train:,} training vertices, each in exactly one of "
+        f"{found.num_parts} parts; "
+        f"{found.vertices:,} vertices and {found.edges:,} edges equal the source's{without}"
+    )
