@@ -7,6 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NAMES = [
     "start_up",
+    "run_overhead",
     "dgl_loader",
     "heterograph",
     "link_prediction",

@@ -117,6 +117,21 @@ __all__ = [
 ]
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext pagraph``: loaders of DGL and PyG that a notebook makes from now on are ours, and
+    ``%pagraph`` shows them."""
+    from .run.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext pagraph``."""
+    from .run.notebook import unload
+
+    unload(shell)
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f".{_HOMES[name]}", __name__), name)

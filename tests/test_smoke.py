@@ -140,6 +140,13 @@ class TestVerbs:
             "reorder", folder / "blocks", folder / "reordered", "--batch-size", 32
         )
 
+    def test_run(self, folder):
+        # In a process of its own, which ends with the script.
+        (folder / "script.py").write_text("import sys\nsys.exit(len(sys.argv))\n")
+        command = [sys.executable, "-m", "pagraph", "run", folder / "script.py", "--theirs"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2 and "pagraph run:" in done.stderr
+
     def test_train(self, folder):
         if importlib.util.find_spec("dgl") is None:
             pytest.skip("needs DGL")

@@ -36,6 +36,7 @@ VERBS = {
     "preaggregate": ("preaggregate", "Sum up neighbours once, to sample one hop less."),
     "profile": ("profile", "Say what a feature cache would save, and its best size."),
     "reorder": ("reorder", "Write a graph so that rows read together lie together on disk."),
+    "run": ("run", "Run an unchanged DGL or PyG script with pagraph's loaders, and measure."),
     "train": ("train", "Train GraphSAGE, GCN or GAT on a graph folder."),
     "warmup": ("warmup", "Compile kernels ahead, for container images and CI."),
 }

@@ -5,56 +5,16 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from importlib.machinery import ModuleSpec
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from .._graphbolt import GraphBoltMissingError, is_placeholder, stand_in
 from ..errors import MissingDependencyError, how_to_install
 
-_NAME = "dgl.graphbolt"
-
-
-class GraphBoltMissingError(MissingDependencyError):
-    """GraphBolt was used, but its binary does not exist for this torch."""
-
-
-class _Placeholder(ModuleType):
-    """Takes GraphBolt's place in ``sys.modules``; every use of it says what is missing."""
-
-    class FusedCSCSamplingGraph:
-        """Class that ``dgl.distributed`` tests every graph for; none is one, as none can be
-        made."""
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            raise _missing("FusedCSCSamplingGraph")
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise _missing(name)
-
-
-def _missing(name: str) -> GraphBoltMissingError:
-    import torch
-
-    return GraphBoltMissingError(
-        f"dgl.graphbolt.{name} needs DGL's GraphBolt binary, which this DGL does not have for "
-        "torch "
-        f"{torch.__version__}; everything outside dgl.graphbolt works"
-    )
-
-
-def is_placeholder(module: ModuleType) -> bool:
-    """Whether a module stands in for GraphBolt."""
-    return isinstance(module, _Placeholder)
+__all__ = ["GraphBoltMissingError", "import_dgl", "is_placeholder"]
 
 
 def import_dgl() -> Any:
     """Import DGL, with a placeholder for GraphBolt where its binary is missing for this torch.
-
-    DGL 2.1's wheel holds one GraphBolt binary for each torch from 2.0 to 2.2 and refuses to import
-    with any other.
 
     Raises:
         MissingDependencyError: DGL or something it imports is not installed.
@@ -65,13 +25,7 @@ def import_dgl() -> Any:
             raise MissingDependencyError(
                 f"pagraph.dgl needs DGL, which is not installed: {how_to_install('dgl')}"
             )
-        if not _graphbolt_loads(spec):
-            _forget_failed_import()
-            placeholder = _Placeholder(
-                _NAME, "Placeholder: this DGL has no GraphBolt for the torch in use."
-            )
-            placeholder.__spec__ = ModuleSpec(_NAME, None)
-            sys.modules[_NAME] = placeholder
+        stand_in(spec)
     try:
         import dgl
     except ModuleNotFoundError as error:
@@ -79,34 +33,3 @@ def import_dgl() -> Any:
             f"DGL needs the package {error.name!r}, which is not installed: {how_to_install('dgl')}"
         ) from error
     return dgl
-
-
-def _graphbolt_loads(spec: ModuleSpec) -> bool:
-    """Whether ``import dgl.graphbolt`` can work: it is absent, or its binary for this torch is
-    there."""
-    import torch
-
-    folder = Path(spec.origin or "").parent
-    if not (folder / "graphbolt" / "__init__.py").exists():
-        return True  # DGL 1.x
-    version = torch.__version__.split("+", maxsplit=1)[0]
-    binaries = list((folder / "graphbolt").glob(f"*graphbolt_pytorch_{version}.*"))
-    return bool(binaries) and _has_datapipes(folder)
-
-
-def _has_datapipes(folder: Path) -> bool:
-    """GraphBolt before DGL 2.4 imports torchdata.datapipes, which torchdata dropped in 0.10."""
-    if not (folder / "graphbolt" / "base.py").exists():
-        return True
-    if "torchdata" not in (folder / "graphbolt" / "base.py").read_text(encoding="utf-8"):
-        return True
-    try:
-        return importlib.util.find_spec("torchdata.datapipes") is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def _forget_failed_import() -> None:
-    """Drop what an import of DGL that failed earlier in this process left behind."""
-    for name in [n for n in sys.modules if n.startswith("dgl.")]:
-        del sys.modules[name]

@@ -1,0 +1,96 @@
+"""Placeholder for a GraphBolt binary that cannot load, so that ``import dgl`` works without it;
+imports no DGL."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .errors import MissingDependencyError
+
+_NAME = "dgl.graphbolt"
+
+
+class GraphBoltMissingError(MissingDependencyError):
+    """GraphBolt was used, but its binary does not exist for this torch."""
+
+
+class _Placeholder(ModuleType):
+    """Takes GraphBolt's place in ``sys.modules``; every use of it says what is missing."""
+
+    class FusedCSCSamplingGraph:
+        """Class that ``dgl.distributed`` tests every graph for; none is one, as none can be
+        made."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            raise _missing("FusedCSCSamplingGraph")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise _missing(name)
+
+
+def _missing(name: str) -> GraphBoltMissingError:
+    import torch
+
+    return GraphBoltMissingError(
+        f"dgl.graphbolt.{name} needs DGL's GraphBolt binary, which this DGL does not have for "
+        "torch "
+        f"{torch.__version__}; everything outside dgl.graphbolt works"
+    )
+
+
+def is_placeholder(module: ModuleType) -> bool:
+    """Whether a module stands in for GraphBolt."""
+    return isinstance(module, _Placeholder)
+
+
+def stand_in(spec: ModuleSpec) -> None:
+    """Put the placeholder in GraphBolt's place where the DGL of ``spec`` cannot load its own.
+
+    DGL 2.1's wheel holds one GraphBolt binary for each torch from 2.0 to 2.2 and refuses to import
+    with any other.
+    """
+    if not _graphbolt_loads(spec):
+        _forget_failed_import()
+        placeholder = _Placeholder(
+            _NAME, "Placeholder: this DGL has no GraphBolt for the torch in use."
+        )
+        placeholder.__spec__ = ModuleSpec(_NAME, None)
+        sys.modules[_NAME] = placeholder
+
+
+def _graphbolt_loads(spec: ModuleSpec) -> bool:
+    """Whether ``import dgl.graphbolt`` can work: it is absent, or its binary for this torch is
+    there."""
+    import torch
+
+    folder = Path(spec.origin or "").parent
+    if not (folder / "graphbolt" / "__init__.py").exists():
+        return True  # DGL 1.x
+    version = torch.__version__.split("+", maxsplit=1)[0]
+    binaries = list((folder / "graphbolt").glob(f"*graphbolt_pytorch_{version}.*"))
+    return bool(binaries) and _has_datapipes(folder)
+
+
+def _has_datapipes(folder: Path) -> bool:
+    """GraphBolt before DGL 2.4 imports torchdata.datapipes, which torchdata dropped in 0.10."""
+    if not (folder / "graphbolt" / "base.py").exists():
+        return True
+    if "torchdata" not in (folder / "graphbolt" / "base.py").read_text(encoding="utf-8"):
+        return True
+    try:
+        return importlib.util.find_spec("torchdata.datapipes") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _forget_failed_import() -> None:
+    """Drop what an import of DGL that failed earlier in this process left behind."""
+    for name in [n for n in sys.modules if n.startswith("dgl.")]:
+        del sys.modules[name]

@@ -1,0 +1,104 @@
+"""``pagraph run``: an unchanged DGL or PyG script with our loaders in place of theirs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+_PAGE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command(
+    name="run",
+    # What stands behind the script is the script's, options too.
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
+@click.option("--theirs", is_flag=True, help="Replace nothing, and measure.")
+@click.option(
+    "--compare",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run it N times with its own loaders and N times with ours, in turn.",
+)
+@click.option("--report", type=_PAGE, metavar="PAGE", help="Write the table as an HTML page, too.")
+@click.option(
+    "--timeline", type=_PAGE, metavar="FILE", help="Write a timeline of our loaders, for Perfetto."
+)
+@click.option(
+    "--cache", metavar="SIZE", help='Cache of each of our loaders, such as "2GiB" or "10%".'
+)
+@click.option(
+    "--memory", metavar="SIZE", help='Host memory of each of our loaders, such as "4GiB".'
+)
+@click.option(
+    "--num-workers",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Threads of our loaders that the script gives none.",
+)
+@click.argument("script", metavar="SCRIPT")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    is_module: bool,
+    theirs: bool,
+    compare: int | None,
+    report: Path | None,
+    timeline: Path | None,
+    cache: str | None,
+    memory: str | None,
+    num_workers: int | None,
+    script: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run an unchanged DGL or PyG script with pagraph's loaders in place of theirs.
+
+    Everything behind SCRIPT goes to the script, which runs as `python SCRIPT` would. At its end a
+    table on stderr says of each loader who ran it, how long the script waited for it, and why one
+    was not replaced.
+    """
+    from ..run.compare import compare_runs
+    from ..run.replacing import Settings
+    from ..run.script import is_script, run_module, run_script
+    from ..run.session import Outputs, Session
+    from ..system.atomic import check_writable
+
+    settings = Settings(theirs, cache, memory, num_workers)
+    _check(settings, compare, report, timeline)
+    if not is_module and not is_script(script):
+        raise click.ClickException(f"SCRIPT must be a file, {script} does not exist")
+    for option, path in {"--report": report, "--timeline": timeline}.items():
+        if path is not None:
+            check_writable(option, path)
+    if compare is not None:
+        target = ["-m", script] if is_module else [script]
+        sys.exit(compare_runs(compare, settings, [*target, *arguments], report))
+    name = f"-m {script}" if is_module else script
+    session = Session(name, settings, Outputs(report, timeline))
+    session.begin()
+    run = run_module if is_module else run_script
+    sys.exit(run(script, arguments, session))
+
+
+def _check(
+    settings: object, compare: int | None, report: Path | None, timeline: Path | None
+) -> None:
+    """Refuse what cannot go together, and sizes that no loader would take."""
+    from ..system.budget import Budget, memory_budget
+
+    chosen = dict(vars(settings))
+    theirs = chosen.pop("theirs")
+    if theirs and compare is not None:
+        raise click.UsageError("--compare runs both ways, so --theirs says nothing")
+    if theirs:
+        for name, value in {**chosen, "timeline": timeline}.items():
+            if value is not None:
+                option = name.replace("_", "-")
+                raise click.UsageError(f"--{option} is for pagraph's loaders, --theirs uses none")
+    if timeline is not None and compare is not None:
+        raise click.UsageError("--timeline is of one run, --compare makes several")
+    Budget.parse(chosen["cache"])
+    if chosen["memory"] is not None:
+        memory_budget(chosen["memory"])

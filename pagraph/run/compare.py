@@ -1,0 +1,82 @@
+"""A script run several times both ways, in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from .ledger import Key, Line
+from .replacing import Settings
+from .session import NUMBERS
+from .summary import Summary, compared
+
+
+def compare_runs(count: int, settings: Settings, target: Sequence[str], report: Path | None) -> int:
+    """Run ``count`` times with their loaders and as often with ours; print both on stderr.
+
+    The runs are processes of their own, with this one's input, output and terminal.
+
+    Returns:
+        The first exit code that is not 0, at which it ends; 0 without one.
+    """
+    options = [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in settings.to_json().items()
+        if name != "theirs" and value is not None
+    ]
+    sides: dict[str, list[Summary]] = {"theirs": [], "ours": []}
+    with tempfile.TemporaryDirectory(prefix="pagraph-run-") as folder:
+        numbers = Path(folder) / "numbers.json"
+        for _ in range(count):
+            for side, found in sides.items():
+                chosen = ["--theirs"] if side == "theirs" else options
+                code = _run([*chosen, *target], numbers)
+                if code:
+                    return code
+                found.append(_read(numbers))
+    table = compared(sides["theirs"], sides["ours"])
+    click.echo(f"\n{table}", err=True)
+    if report is not None:
+        from .page import write_page
+
+        write_page(report, sides["ours"][-1], [sides["theirs"][-1]], table)
+    return 0
+
+
+def _run(arguments: Sequence[str], numbers: Path) -> int:
+    command = [sys.executable, "-m", "pagraph", "run", *arguments]
+    environment = os.environ | {NUMBERS: str(numbers)}
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:  # the terminal has sent it to the script, too
+            process.wait()
+            raise
+    # As a shell says it, of a process that a signal ended.
+    return code if code >= 0 else 128 - code
+
+
+def _read(path: Path) -> Summary:
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink()
+    lines = {}
+    for entry in saved["lines"]:
+        key = Key(*(entry[name] for name in ("kind", "place", "ran", "why")))
+        lines[key] = Line(**{name: entry[name] for name in vars(Line())})
+    return Summary(
+        lines,
+        saved["seconds"],
+        saved["waited"],
+        saved["processes"],
+        saved["readers"],
+        tuple(saved["seen"]),
+        saved["theirs"],
+        saved["name"],
+    )

@@ -1,0 +1,153 @@
+"""The names of DGL's and PyG's loaders, and of ours in their place."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from .._graphbolt import stand_in
+from .imports import ImportHook
+from .ledger import Ledger, watched
+from .replacing import NotOurs, Offer, Replacer, is_of_pagraph
+
+_PYGS_LOADERS = (
+    *("NeighborLoader", "LinkNeighborLoader", "HGTLoader", "ShaDowKHopSampler", "ClusterLoader"),
+    *("GraphSAINTSampler", "GraphSAINTNodeSampler", "GraphSAINTEdgeSampler"),
+    "GraphSAINTRandomWalkSampler",
+)
+"""Classes of ``torch_geometric.loader`` that ``pagraph.pyg`` has under the same name."""
+_READERS = {
+    "torch.utils.data.dataloader": "DataLoader",
+    "dgl.dataloading.dataloader": "DataLoader",
+    "pagraph.loader": "Loader",
+    "pagraph.dgl.loader": "DataLoader",
+    "pagraph.pyg.pipelined": "Pipelined",
+}
+"""Modules to the class there whose iterators are timed. PyG's loaders have torch's."""
+_GIVEN = "_pagraph_given"
+
+
+def hook(replacer: Replacer, ledger: Ledger) -> ImportHook:
+    """The import hook that times all loaders, and has those of the frameworks become ours."""
+    after: dict[str, Callable[[ModuleType], None]] = {
+        module: partial(_watch, name, replacer, ledger) for module, name in _READERS.items()
+    }
+    dgl_too = after["dgl.dataloading.dataloader"]
+
+    def dgls(module: ModuleType) -> None:
+        dgl_too(module)
+        ledger.seen["dgl"] = "DGL"
+        replacer.offer(module.DataLoader, Offer(partial(_ours, "dgl"), note=_dgl_note))
+
+    after["dgl.dataloading.dataloader"] = dgls
+    after["torch_geometric.loader"] = partial(_pygs, replacer, ledger)
+    after["torch_geometric.sampler"] = partial(_pyg_samplers, replacer)
+    # DGL 2.1 does not import with a torch that its GraphBolt was not built for.
+    return ImportHook(before={"dgl": stand_in}, after=after)
+
+
+def _ours(face: str, name: str = "DataLoader") -> type:
+    found: type = getattr(import_module(f"pagraph.{face}"), name)
+    return found
+
+
+def _watch(name: str, replacer: Replacer, ledger: Ledger, module: ModuleType) -> None:
+    kind = getattr(module, name)
+    replacer.cover(kind, "__iter__", watched(kind.__iter__, ledger))
+
+
+def _pygs(replacer: Replacer, ledger: Ledger, module: ModuleType) -> None:
+    ledger.seen["torch_geometric"] = "PyG"
+    for name in _PYGS_LOADERS:
+        replacer.offer(getattr(module, name), Offer(partial(_ours, "pyg", name), note=_pyg_note))
+    # Clusters are made once; who loads them is another class.
+    replacer.offer(module.ClusterData, Offer(partial(_ours, "pyg", "ClusterData"), is_loader=False))
+    for name, ours in {"NodeLoader": "NeighborLoader", "LinkLoader": "LinkNeighborLoader"}.items():
+        with_sampler = partial(_with_sampler, getattr(module, name))
+        offer = Offer(partial(_ours, "pyg", ours), with_sampler, _pyg_note)
+        replacer.offer(getattr(module, name), offer)
+
+
+def _pyg_samplers(replacer: Replacer, module: ModuleType) -> None:
+    """Have PyG's neighbour sampler remember what it was made of, for ours in its place."""
+    kind = module.NeighborSampler
+    original = kind.__init__
+    signature = inspect.signature(original)
+
+    def __init__(sampler: Any, *args: Any, **kwargs: Any) -> None:
+        original(sampler, *args, **kwargs)
+        if not is_of_pagraph(type(sampler)):
+            _, *values = signature.bind(sampler, *args, **kwargs).arguments.items()
+            vars(sampler)[_GIVEN] = dict(values)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    replacer.cover(kind, "__init__", __init__)
+
+
+# What a copy of a sampler may have been told since it was made: Lightning's data modules do.
+_SETTABLE = ("num_neighbors", "replace", "subgraph_type", "disjoint", "temporal_strategy")
+
+
+def _with_sampler(
+    theirs: type, loader: Any, *args: Any, **kwargs: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of our loader for those of PyG's base class, which is given a sampler.
+
+    Raises:
+        NotOurs: The sampler is not PyG's neighbour sampler, or the class is not the base.
+    """
+    if type(loader) is not theirs:
+        raise NotOurs(f"{type(loader).__name__} is the script's own {theirs.__name__}")
+    original = inspect.unwrap(theirs.__init__)
+    call = inspect.signature(original).bind(loader, *args, **kwargs)
+    _, (_, data), (_, sampler), *rest = call.arguments.items()
+    given = vars(sampler).get(_GIVEN) if hasattr(sampler, "__dict__") else None
+    if given is None or type(sampler).__name__ != "NeighborSampler":
+        raise NotOurs(f"{type(sampler).__name__} is the script's own sampler")
+    settings = given | {name: getattr(sampler, name) for name in _SETTABLE}
+    if settings.pop("sample_direction", "forward") != "forward":
+        raise NotOurs("sample_direction is backward")
+    settings.pop("share_memory", None)
+    of_data = settings.pop("data")
+    ours = _ours("pyg", "NeighborSampler")(of_data, **settings)
+    others = dict(rest)
+    others |= others.pop("kwargs", {})
+    return (data, settings["num_neighbors"]), others | {"neighbor_sampler": ours}
+
+
+def _pyg_note(loader: Any) -> str:
+    """What of a PyG loader that is ours is not run by us."""
+    own = [
+        name
+        for name in ("filter_fn", "collate_fn", "_sample_nodes")
+        if not _is_known(getattr(type(loader), name, None))
+    ]
+    if own:
+        return f"its own {own[0]} is called by torch"
+    sampler = getattr(loader, "node_sampler", None) or getattr(loader, "link_sampler", None)
+    if sampler is not None and not is_of_pagraph(type(sampler)):
+        return f"the sampler {type(sampler).__name__} runs its own code"
+    return ""
+
+
+def _is_known(method: Any) -> bool:
+    home = str(getattr(method, "__module__", "pagraph")).partition(".")[0]
+    return home in ("pagraph", "torch_geometric", "torch")
+
+
+def _dgl_note(loader: Any) -> str:
+    """What of a DGL loader that is ours is not run by us."""
+    workload = import_module("pagraph.dgl.workload")
+    sampler = loader.graph_sampler
+    if workload.native_sampler(loader.graph, sampler) is None:
+        inner = (
+            getattr(sampler, "sampler", sampler) if "Edge" in type(sampler).__name__ else sampler
+        )
+        return f"the sampler {type(inner).__name__} runs its own code"
+    if workload.runs_users_code(sampler):
+        return "its negatives or exclusions are the script's own code"
+    return ""

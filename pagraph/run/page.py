@@ -1,0 +1,79 @@
+"""The table of a script's loaders as one HTML page that needs no network."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .. import __version__
+from ..system.atomic import new_file
+from ..system.tables import Table
+from ..system.units import percent
+from .summary import Summary
+
+
+def write_page(
+    path: Path, summary: Summary, others: Sequence[Summary] = (), comparison: Table | None = None
+) -> None:
+    """Write the page, whole or not at all.
+
+    Args:
+        path: The file.
+        summary: The run that it is about.
+        others: Runs to show before it.
+        comparison: Table of all of them; its caption is then the answer.
+    """
+    with new_file(path) as file:
+        file.write(page_text(summary, others, comparison).encode())
+
+
+def page_text(
+    summary: Summary, others: Sequence[Summary] = (), comparison: Table | None = None
+) -> str:
+    """The page's text; names are escaped."""
+    import jinja2
+
+    # StrictUndefined: a name that the template misspells is an error, not a gap in the page.
+    environment = jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.PackageLoader("pagraph.run", ""),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("page.html").render(
+        summary=summary,
+        runs=[*others, summary],
+        comparison=None if comparison is None else _bare(comparison),
+        advice=summary.advice if comparison is None else comparison.caption,
+        percent=percent,
+        bare=_bare,
+        facts=_facts(),
+    )
+    return f"{page}\n"
+
+
+def _bare(table: Table) -> Table:
+    """A table without the words around it: the page has them in places of their own."""
+    return replace(table, title="", caption="")
+
+
+def _facts() -> dict[str, str]:
+    packages = {}
+    for name in ("torch", "dgl", "torch-geometric", "numba"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "waiting": "the clock before and after each next() of a loader's iterator",
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "versions": ", ".join(
+            [f"pagraph {__version__}", f"Python {platform.python_version()}"]
+            + [f"{name} {number}" for name, number in packages.items()]
+        ),
+    }

@@ -1,0 +1,216 @@
+"""What is counted, and what follows from it."""
+
+import gc
+import os
+import threading
+import time
+import weakref
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from watching import watched
+
+from pagraph.run.imports import ImportHook
+from pagraph.run.ledger import OURS, THEIRS, Key, Line, made_at
+from pagraph.run.summary import Summary, compared
+
+
+class Slow(torch.utils.data.Dataset):
+    """Items that take a known time."""
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return index
+
+
+def only(seen):
+    ((_, line),) = seen().lines.items()
+    return line
+
+
+def test_the_wait_is_the_readers_and_not_the_loops():
+    with watched() as seen:
+        for _ in DataLoader(Slow(), batch_size=None):
+            time.sleep(0.03)
+    line = only(seen)
+    assert (line.epochs, line.batches) == (1, 5)
+    # At least what the items took; not what the loop did.
+    assert line.waited >= 0.1
+    assert seen().seconds >= line.waited + 5 * 0.03 - 0.03
+    assert 0 < seen().share < 1
+
+
+def test_a_pass_that_is_broken_off_counts():
+    with watched() as seen:
+        loader = DataLoader(torch.arange(10), batch_size=2)
+        for _ in loader:
+            break
+        next(iter(loader))
+    assert (only(seen).epochs, only(seen).batches) == (2, 2)
+
+
+def test_a_running_pass_is_seen():
+    with watched() as seen:
+        batches = iter(DataLoader(torch.arange(10), batch_size=2))
+        next(batches)
+        assert (only(seen).epochs, only(seen).batches) == (1, 1)
+        assert len(list(batches)) == 4
+        assert next(batches, None) is None  # as often as it is asked
+    assert (only(seen).epochs, only(seen).batches) == (1, 5)
+
+
+def test_an_iterator_is_what_it_was():
+    with watched():
+        batches = iter(DataLoader(torch.arange(10), batch_size=2))
+        assert iter(batches) is batches and len(batches) == 5
+        assert batches._num_workers == 0  # an attribute of torch's
+
+
+def test_a_loader_that_reads_a_loader_waits_once():
+    class Outer(DataLoader):
+        def __iter__(self):
+            yield from DataLoader(Slow(), batch_size=None)
+
+    with watched() as seen:
+        assert len(list(Outer(torch.arange(2)))) == 5
+    assert seen().waited <= seen().seconds * 1.01
+
+
+def test_a_thousand_loaders_are_one_line_and_none_is_kept():
+    with watched() as seen:
+        kept = []
+        for _ in range(1000):
+            loader = DataLoader(torch.arange(2), batch_size=2)
+            list(loader)
+            kept.append(weakref.ref(loader))
+        del loader
+        gc.collect()
+        assert sum(ref() is not None for ref in kept) == 0
+    line = only(seen)
+    assert (line.loaders, line.epochs, line.batches) == (1000, 1000, 1000)
+
+
+def test_threads_count_together():
+    with watched() as seen:
+
+        def read():
+            for _ in range(20):
+                list(DataLoader(torch.arange(10), batch_size=2))
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (only(seen).epochs, only(seen).batches) == (80, 400)
+
+
+def test_a_forked_process_begins_anew():
+    with watched() as seen:
+        loader = DataLoader(torch.arange(4), batch_size=2)
+        list(loader)
+        child = os.fork()
+        if not child:
+            list(loader)
+            line = only(seen)
+            os._exit(0 if (line.epochs, line.batches) == (1, 2) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert only(seen).epochs == 1
+
+
+def test_the_place_is_relative():
+    name, _, line = made_at().rpartition(":")
+    assert name.endswith("test_run_ledger.py") and line.isdigit()
+
+
+def test_a_hook_calls_when_the_code_has_run_and_changes_nothing_else(tmp_path, monkeypatch):
+    (tmp_path / "awaited.py").write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    hook = ImportHook({"awaited": found.append}, {"awaited": found.append})
+    hook.install()
+    try:
+        import awaited
+
+        spec, module = found
+        assert module is awaited and module.VALUE == 1
+        assert spec.name == "awaited"
+        assert "exec_module" not in vars(awaited.__spec__.loader)
+        again = ImportHook({}, {"awaited": found.append})
+        again.install()  # it is there already
+        again.remove()
+        assert found[2] is awaited
+    finally:
+        hook.remove()
+
+
+def summary(*lines, seconds=10.0, seen=("PyG",), **more):
+    found = dict(lines)
+    waited = sum(line.waited for line in found.values())
+    return Summary(found, seconds, waited, seen=seen, **more)
+
+
+OUR_KEY = Key("NeighborLoader", "a.py:3", OURS)
+THEIR_KEY = Key("DataLoader", "a.py:5", THEIRS, "torch's loader, no graph's")
+
+
+@pytest.mark.parametrize(
+    ("told", "advice"),
+    [
+        (summary(seen=()), "imported neither DGL nor PyG"),
+        (summary(), "imported PyG, and made no loader"),
+        (summary((OUR_KEY, Line(loaders=1))), "No loader was read"),
+        (summary((OUR_KEY, Line(1, 3, 9, 0.5, 0.1))), "5.0%): loading keeps up"),
+        (summary((OUR_KEY, Line(1, 3, 9, 7.0, 6.0))), "6.00 s of it in first epochs"),
+        (summary((OUR_KEY, Line(1, 3, 9, 7.0, 2.0))), "try --num-workers"),
+        (summary((OUR_KEY, Line(1, 3, 9, 7.0, 2.0, 100, 20))), "serves 20.0% of the rows"),
+        (
+            summary((OUR_KEY, Line(1, 3, 9, 1.0, 0.1)), (THEIR_KEY, Line(1, 1, 1, 6.0, 6.0))),
+            "most of it for DataLoader at a.py:5, which stays their own (torch's loader",
+        ),
+        (
+            summary((THEIR_KEY, Line(1, 2, 9, 7.0, 2.0)), theirs=True),
+            "without --theirs pagraph's loaders take their place",
+        ),
+        (
+            summary(
+                (Key("DataLoader", "a.py:3", OURS, "the sampler X runs its own code"), Line(1, 2, 9, 7.0, 2.0))
+            ),
+            "--num-workers 1 runs it ahead",
+        ),
+    ],
+)  # fmt: skip
+def test_advice_follows_from_the_numbers(told, advice):
+    assert advice in told.advice
+    assert "\n" not in told.advice
+    assert told.advice in str(told)
+
+
+def test_the_table_has_a_line_each_and_all_of_them():
+    told = summary(
+        (OUR_KEY, Line(2, 3, 9, 4.0, 1.0, 100, 20)), (THEIR_KEY, Line(1, 1, 1, 1.0, 1.0))
+    )
+    text = str(told.table).splitlines()
+    assert text[1].split("  ")[0] == "loader"
+    assert "NeighborLoader x 2" in text[2] and "40.0%" in text[2] and "20.0%" in text[2]
+    assert text[4].startswith("all") and "50.0%" in text[4]
+    assert text[5] == "DataLoader at a.py:5 stays their own: torch's loader, no graph's"
+    assert "<table>" in told._repr_html_()
+
+
+def test_two_ways_side_by_side():
+    def ran(who, seconds):
+        return summary((Key("NeighborLoader", "a.py:3", who), Line(1, 1, 5, seconds, 0.0)))
+
+    theirs = [ran(THEIRS, seconds) for seconds in (4.0, 6.0, 5.0)]
+    ours = [ran(OURS, seconds) for seconds in (1.0, 0.5, 3.0)]
+    text = str(compared(theirs, ours))
+    assert "medians of 3 runs each way" in text
+    assert ["NeighborLoader", "a.py:3", "5.000", "1.000", "yes"] in [
+        line.split() for line in text.splitlines()
+    ]
+    assert "waits 5.0x less" in text

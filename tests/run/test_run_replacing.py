@@ -1,0 +1,335 @@
+"""The frameworks' classes stay what they are, and their objects become ours where ours can."""
+
+import copy
+import importlib
+import inspect
+import pickle
+import warnings
+
+import pytest
+import torch
+from watching import of_line, small_data, watched
+
+pyg = pytest.importorskip("torch_geometric.loader")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return small_data()
+
+
+class Tagged(pyg.NeighborLoader):
+    """A user's subclass, with a constructor and attributes of its own."""
+
+    def __init__(self, data, *, tag):
+        self.before = tag
+        super().__init__(data, [3], batch_size=25)
+        self.tag = tag
+
+
+class Filtering(pyg.NeighborLoader):
+    """A user's subclass that makes batches itself."""
+
+    def filter_fn(self, out):
+        batch = super().filter_fn(out)
+        batch.is_filtered = True
+        return batch
+
+
+def test_a_loader_becomes_ours_and_is_an_instance_of_theirs(data):
+    import pagraph.pyg
+
+    with watched() as seen:
+        loader = pyg.NeighborLoader(data, [3, 3], batch_size=30)
+        assert isinstance(loader, pyg.NeighborLoader)
+        assert isinstance(loader, pagraph.pyg.NeighborLoader)
+        assert isinstance(loader, torch.utils.data.DataLoader)
+        assert type(loader).__name__ == "NeighborLoader" and str(loader) == "NeighborLoader()"
+        batches = list(loader)
+        assert [b.batch_size for b in batches] == [30, 30, 30, 10]
+        assert all(b.x.equal(data.x[b.n_id]) for b in batches)
+    key, line = of_line(seen(), "NeighborLoader")
+    assert (key.ran, key.why) == ("pagraph", "")
+    assert key.place.startswith("tests/run/test_run_replacing.py:") or "replacing" in key.place
+    assert (line.loaders, line.epochs, line.batches) == (1, 1, 4)
+    assert 0 < line.waited == line.first
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("NeighborLoader", {"num_neighbors": [2]}),
+        ("LinkNeighborLoader", {"num_neighbors": [2]}),
+        ("ShaDowKHopSampler", {"depth": 1, "num_neighbors": 2}),
+        ("GraphSAINTNodeSampler", {"batch_size": 20, "num_steps": 2}),
+        ("GraphSAINTEdgeSampler", {"batch_size": 20, "num_steps": 2}),
+        ("GraphSAINTRandomWalkSampler", {"batch_size": 20, "walk_length": 2, "num_steps": 2}),
+    ],
+)
+def test_each_class_that_we_have(kind, arguments, data):
+    with watched() as seen:
+        loader = getattr(pyg, kind)(data, **arguments)
+        assert isinstance(loader, getattr(pyg, kind))
+        assert next(iter(loader)) is not None
+    assert of_line(seen(), kind)[0].ran == "pagraph"
+
+
+def test_clusters_and_their_loader(data):
+    with watched() as seen:
+        clusters = pyg.ClusterData(data, num_parts=4, log=False)
+        assert isinstance(clusters, pyg.ClusterData) and len(clusters) == 4
+        loader = pyg.ClusterLoader(clusters, batch_size=2)
+        assert sum(batch.num_nodes for batch in loader) == 100
+    assert [(key.kind, key.ran) for key in seen().lines] == [("ClusterLoader", "pagraph")]
+
+
+def test_a_heterograph():
+    from torch_geometric.data import HeteroData
+
+    data = HeteroData()
+    data["paper"].x = torch.randn(20, 3)
+    data["author"].x = torch.randn(10, 3)
+    data["author", "writes", "paper"].edge_index = torch.randint(0, 10, (2, 40))
+    with watched() as seen:
+        loader = pyg.HGTLoader(data, [4], ("paper", None), batch_size=5)
+        assert len(list(loader)) == 4
+    assert of_line(seen(), "HGTLoader")[0].ran == "pagraph"
+
+
+def test_a_subclass_is_ours_and_keeps_what_it_is(data):
+    with watched() as seen:
+        loader = Tagged(data, tag="x")
+        assert isinstance(loader, Tagged) and issubclass(type(loader), pyg.NeighborLoader)
+        assert (type(loader).__name__, loader.tag, loader.before) == ("Tagged", "x", "x")
+        assert len(list(loader)) == 4
+        # Copies and pickles are what the loader is.
+        for other in (copy.copy(loader), pickle.loads(pickle.dumps(loader))):
+            assert isinstance(other, Tagged) and other.tag == "x"
+            assert len(list(other)) == 4
+    keys = list(seen().lines)
+    assert {(key.kind, key.ran) for key in keys} == {("Tagged", "pagraph")}
+    assert [key.why for key in keys] == ["", "a copy"]
+
+
+def test_a_plain_loader_is_pickled_as_ours(data):
+    with watched():
+        saved = pickle.dumps(pyg.NeighborLoader(data, [3], batch_size=50))
+    loader = pickle.loads(saved)  # where nothing is replaced
+    assert isinstance(loader, pyg.NeighborLoader) and len(list(loader)) == 2
+
+
+def test_a_subclass_that_makes_batches_is_iterated_by_torch(data):
+    with watched() as seen:
+        assert all(batch.is_filtered for batch in Filtering(data, [3], batch_size=50))
+    key, line = of_line(seen(), "Filtering")
+    assert (key.ran, line.batches) == ("pagraph", 2)
+    assert key.why == "its own filter_fn is called by torch"
+
+
+def test_what_ours_refuses_stays_theirs_with_the_reason(data, monkeypatch):
+    import pagraph.pyg
+
+    def refuse(self, *args, **kwargs):
+        self.half_made = True
+        raise ValueError("cannot, today")
+
+    monkeypatch.setattr(pagraph.pyg.NeighborLoader, "__init__", refuse)
+    with watched() as seen, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyG's, without pyg-lib
+        loader = pyg.NeighborLoader(data, [3], batch_size=50)
+    assert type(loader) is pyg.NeighborLoader and not hasattr(loader, "half_made")
+    key, _ = of_line(seen(), "NeighborLoader")
+    assert (key.ran, key.why) == ("their own", "cannot, today")
+    assert "stays their own: cannot, today" in str(seen())
+
+
+def test_an_error_is_theirs_and_nothing_stands_behind_it(data):
+    with watched() as seen, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ValueError, match="conflicting 'input_time'") as raised:
+            pyg.NeighborLoader(data, [3], input_time=torch.zeros(100))
+        with pytest.raises(TypeError) as missing:
+            pyg.NeighborLoader(data)
+    assert raised.value.__context__ is None and missing.value.__context__ is None
+    assert seen().lines == {}
+
+
+def test_a_failure_before_the_first_batch_gives_theirs(data, monkeypatch):
+    """Ours made the loader and cannot make batches: theirs are asked, and what they say counts."""
+    from pagraph.pyg.sampler import NeighborSampler
+
+    # A fault in our own code, and not in a function of the user's.
+    monkeypatch.setattr(NeighborSampler, "sample_nodes", None)
+    with watched() as seen, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = pyg.RandomNodeLoader(data, num_parts=2)  # theirs anyway
+        assert len(list(loader)) == 2
+        sampled = pyg.NeighborLoader(data, [3], batch_size=50)
+        try:
+            assert len(list(sampled)) == 2
+        except ImportError as error:  # PyG's own, without pyg-lib
+            assert "pyg-lib" in str(error)
+        assert type(sampled) is pyg.NeighborLoader
+    key, line = of_line(seen(), "NeighborLoader")
+    assert (key.ran, key.why) == ("their own", "'NoneType' object is not callable")
+    assert line.loaders == 1
+
+
+def test_an_error_of_the_scripts_own_function_is_the_scripts(data):
+    calls = []
+
+    def transform(batch):
+        calls.append(batch)
+        raise KeyError("mine")
+
+    with watched() as seen:
+        loader = pyg.NeighborLoader(data, [3], batch_size=50, transform=transform, num_workers=1)
+        with pytest.raises(KeyError, match="mine"):
+            next(iter(loader))
+    assert of_line(seen(), "NeighborLoader")[0].ran == "pagraph"
+
+
+def test_settings_are_for_loaders_that_do_not_say_it(data):
+    with watched(num_workers=3, cache="10%", memory="2GiB"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `memory` has no effect for a graph in memory
+        assert pyg.NeighborLoader(data, [3]).num_workers == 3
+        assert pyg.NeighborLoader(data, [3], num_workers=1).num_workers == 1
+        assert pyg.NeighborLoader(data, [3])._options["cache"] == "10%"
+
+
+def test_the_signature_is_theirs():
+    before = inspect.signature(pyg.NeighborLoader)
+    init = pyg.NeighborLoader.__init__
+    with watched():
+        assert inspect.signature(pyg.NeighborLoader) == before
+        assert pyg.NeighborLoader.__init__ is not init
+    assert pyg.NeighborLoader.__init__ is init
+
+
+def test_theirs_replaces_nothing(data):
+    with watched(theirs=True) as seen:
+        loader = pyg.RandomNodeLoader(data, num_parts=4)
+        assert len(list(loader)) == 4
+        plain = torch.utils.data.DataLoader(torch.arange(6), batch_size=2)
+        assert len(list(plain)) == 3
+    assert {(key.kind, key.ran) for key in seen().lines} == {
+        ("RandomNodeLoader", "their own"),
+        ("DataLoader", "their own"),
+    }
+
+
+def test_a_base_class_with_pygs_sampler_as_lightnings_data_modules_make_it(data):
+    from torch_geometric.sampler import NeighborSampler
+
+    with watched() as seen, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sampler = NeighborSampler(data, [3])
+        evaluated = copy.copy(sampler)
+        evaluated.num_neighbors = [5, 5]
+        loaders = [
+            pyg.NodeLoader(data, node_sampler=each, batch_size=50) for each in (sampler, evaluated)
+        ]
+        hops = [len(next(iter(loader)).num_sampled_nodes) for loader in loaders]
+        links = pyg.LinkLoader(data, link_sampler=sampler, batch_size=100)
+        assert next(iter(links)).edge_label_index.shape == (2, 100)
+    assert hops == [2, 3]
+    assert all(key.ran == "pagraph" for key in seen().lines)
+    assert all(isinstance(loader, pyg.NodeLoader) for loader in loaders)
+
+
+def test_a_base_class_with_the_scripts_own_sampler_stays_theirs(data):
+    from torch_geometric.sampler import BaseSampler, SamplerOutput
+
+    class Own(BaseSampler):
+        edge_permutation = None
+        sample_from_edges = None
+
+        def sample_from_nodes(self, inputs):
+            none = torch.empty(0, dtype=torch.long)
+            return SamplerOutput(inputs.node, none, none, none, metadata=(inputs.input_id, None))
+
+    with watched() as seen:
+        assert len(list(pyg.NodeLoader(data, Own(), batch_size=50))) == 2
+    key, _ = of_line(seen(), "NodeLoader")
+    assert (key.ran, key.why) == ("their own", "Own is the script's own sampler")
+
+
+@pytest.fixture(scope="module")
+def dgl():
+    if Ten is None:
+        pytest.skip("needs DGL")
+    import dgl
+
+    return dgl
+
+
+@pytest.fixture(scope="module")
+def graph(dgl):
+    graph = dgl.rand_graph(100, 600)
+    graph.ndata["feat"] = torch.randn(100, 4)
+    return graph
+
+
+class TestDGL:
+    def test_a_loader_becomes_ours(self, dgl, graph):
+        import pagraph.dgl
+
+        with watched() as seen:
+            sampler = dgl.dataloading.NeighborSampler([3], prefetch_node_feats=["feat"])
+            loader = dgl.dataloading.DataLoader(graph, torch.arange(100), sampler, batch_size=25)
+            assert isinstance(loader, dgl.dataloading.DataLoader)
+            assert isinstance(loader, pagraph.dgl.DataLoader)
+            for input_nodes, _, blocks in loader:
+                assert blocks[0].srcdata["feat"].equal(graph.ndata["feat"][input_nodes])
+        key, line = of_line(seen(), "DataLoader")
+        assert (key.ran, key.why, line.batches) == ("pagraph", "", 4)
+
+    def test_a_subclass_and_its_pickle(self, dgl, graph):
+        with watched() as seen:
+            loader = Ten(graph, 4)
+            assert isinstance(loader, Ten) and loader.tag == 4
+            other = pickle.loads(pickle.dumps(loader))
+            assert isinstance(other, Ten) and other.tag == 4
+            assert len(list(other)) == len(list(loader)) == 10
+        assert {(key.kind, key.ran) for key in seen().lines} == {("Ten", "pagraph")}
+
+    def test_a_sampler_that_runs_its_own_code_is_named(self, dgl, graph):
+        class Mine(dgl.dataloading.NeighborSampler):
+            def sample_blocks(self, g, seed_nodes, exclude_eids=None):
+                return super().sample_blocks(g, seed_nodes, exclude_eids)
+
+        with watched() as seen:
+            loader = dgl.dataloading.DataLoader(graph, torch.arange(100), Mine([3]), batch_size=50)
+            assert len(list(loader)) == 2
+        assert of_line(seen(), "DataLoader")[0].why == "the sampler Mine runs its own code"
+
+    @pytest.mark.filterwarnings("ignore:Dataloader CPU affinity")
+    def test_theirs_is_measured(self, dgl, graph):
+        with watched(theirs=True) as seen:
+            sampler = dgl.dataloading.NeighborSampler([3])
+            loader = dgl.dataloading.DataLoader(graph, torch.arange(100), sampler, batch_size=25)
+            assert type(loader) is dgl.dataloading.DataLoader
+            assert len(list(loader)) == 4
+        key, line = of_line(seen(), "DataLoader")
+        assert (key.ran, line.epochs, line.batches) == ("their own", 1, 4)
+        assert line.waited > 0
+
+    def test_an_error_is_dgls(self, dgl, graph):
+        with watched(), pytest.raises(TypeError):
+            dgl.dataloading.DataLoader(graph, torch.arange(4), batch_size=2)
+
+
+try:
+    importlib.import_module("pagraph.dgl")  # makes DGL importable
+    from dgl.dataloading import DataLoader, NeighborSampler
+
+    class Ten(DataLoader):
+        """A user's subclass with other arguments."""
+
+        def __init__(self, graph, tag):
+            sampler = NeighborSampler([2])
+            super().__init__(graph, torch.arange(100), sampler, batch_size=10)
+            self.tag = tag
+
+except ImportError:
+    Ten = None

@@ -1,0 +1,355 @@
+"""``pagraph run`` runs a script as ``python`` does: what it finds, how it ends, and the table."""
+
+import importlib.util
+import json
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from watching import DATA, alone, run
+
+needs_pyg = pytest.mark.skipif(
+    importlib.util.find_spec("torch_geometric") is None, reason="needs PyG"
+)
+READS = f"{DATA}\nfrom torch_geometric.loader import NeighborLoader\nlist(NeighborLoader(data, [3], batch_size=25))\n"
+
+WORLD = """
+import json, os, pickle, sys
+
+class Pickled:
+    pass
+
+main = sys.modules["__main__"]
+print(json.dumps({
+    "argv": sys.argv,
+    "name": __name__,
+    "file": __file__,
+    "spec": repr(__spec__),
+    "package": __package__,
+    "doc": __doc__,
+    "path": sys.path[0],
+    "main": vars(main) is globals(),
+    "pickled": type(pickle.loads(pickle.dumps(Pickled()))).__module__,
+    "names": sorted(name for name in globals() if name.startswith("__")),
+    "torch": "torch" in sys.modules,
+}))
+"""
+
+
+def test_the_world_of_a_script_is_that_of_python(tmp_path):
+    (tmp_path / "script.py").write_text(WORLD)
+    arguments = ["script.py", "-x", "--theirs", "a b", "-h"]
+    told = run(tmp_path, *arguments)
+    assert json.loads(told.stdout) == json.loads(alone(tmp_path, *arguments).stdout)
+    assert told.returncode == 0
+    assert "imported neither DGL nor PyG" in told.stderr
+    assert told.numbers["lines"] == []
+
+
+def test_the_world_of_a_module_is_that_of_python(tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text(WORLD)
+    told = run(tmp_path, "-m", "package.part", "--theirs", "x")
+    by_python = alone(tmp_path, "-m", "package.part", "--theirs", "x")
+    worlds = [re.sub(r" at 0x\w+", "", done.stdout) for done in (told, by_python)]
+    assert json.loads(worlds[0]) == json.loads(worlds[1])
+    assert "pagraph run: -m package.part," in told.stderr
+
+
+def test_a_folder_and_a_link(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "beside.py").write_text("VALUE = 7\n")
+    (folder / "__main__.py").write_text("import beside\nprint(beside.VALUE, __name__)\n")
+    assert run(tmp_path, "folder").stdout == alone(tmp_path, "folder").stdout == "7 __main__\n"
+    (tmp_path / "link.py").symlink_to(folder / "__main__.py")
+    assert run(tmp_path, "link.py").stdout == "7 __main__\n"
+
+
+ENDS = """
+import atexit, os, signal, sys, time
+atexit.register(lambda: print("at exit", flush=True))
+
+def inner():
+    raise KeyError("x")
+
+def end(how):
+    if how == "raises":
+        inner()
+    if how == "chained":
+        try:
+            inner()
+        except KeyError as error:
+            raise ValueError("y") from error
+    if how == "code":
+        sys.exit(5)
+    if how == "text":
+        sys.exit("said")
+    if how == "_exit":
+        os._exit(7)
+    if how in ("SIGTERM", "SIGKILL", "SIGABRT", "SIGINT"):
+        os.kill(os.getpid(), getattr(signal, how))
+        time.sleep(20)
+    if how == "stderr":
+        sys.stderr.flush()
+        sys.stderr = None
+    if how == "closed":
+        os.close(1)
+        os.close(2)
+
+end(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["raises", "chained", "code", "text", "_exit", "SIGTERM", "SIGKILL", "SIGABRT", "SIGINT"]
+    + ["stderr", "nothing"],
+)
+def test_ends_as_alone_and_the_table_comes(how, tmp_path):
+    told = run(tmp_path, "script.py", how, text=ENDS)
+    by_python = alone(tmp_path, "script.py", how)
+    assert told.returncode == by_python.returncode
+    assert told.stdout == by_python.stdout
+    said, mark, table = told.stderr.partition("\npagraph run: script.py")
+    assert mark and "imported neither" in table
+    assert said == by_python.stderr
+
+
+def test_a_script_that_closes_its_streams(tmp_path):
+    told = run(tmp_path, "script.py", "closed", text=ENDS)
+    assert told.returncode == alone(tmp_path, "script.py", "closed").returncode
+    assert told.stderr == ""
+
+
+def test_a_mistake_in_the_script(tmp_path):
+    (tmp_path / "script.py").write_text("x = (\n")
+    told = run(tmp_path, "script.py")
+    by_python = alone(tmp_path, "script.py")
+    assert told.returncode == by_python.returncode == 1
+    assert told.stderr.startswith(by_python.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["missing.py"], "SCRIPT must be a file, missing.py does not exist"),
+        ([], "Missing argument 'SCRIPT'"),
+        (["--cache", "plenty", "script.py"], "cache must be"),
+        (["--memory", "2", "script.py"], "memory must"),
+        (["--num-workers", "-1", "script.py"], "-1 is not in the range"),
+        (["--compare", "0", "script.py"], "0 is not in the range"),
+        (["--theirs", "--cache", "1GiB", "script.py"], "--cache is for pagraph's loaders"),
+        (["--theirs", "--num-workers", "1", "script.py"], "--num-workers is for pagraph's"),
+        (["--theirs", "--timeline", "t.json", "script.py"], "--timeline is for pagraph's"),
+        (["--theirs", "--compare", "2", "script.py"], "--compare runs both ways"),
+        (["--compare", "2", "--timeline", "t.json", "script.py"], "--timeline is of one run"),
+        (["--report", "no/page.html", "script.py"], "--report"),
+        (["--timeline", "no/t.json", "script.py"], "--timeline"),
+        (["--wrong", "script.py"], "No such option"),
+    ],
+)
+def test_a_mistake_is_one_line_before_the_script_runs(arguments, error, tmp_path):
+    told = run(tmp_path, *arguments, text="print('ran')\n")
+    assert told.returncode in (1, 2)
+    assert told.stdout == ""
+    assert error in told.stderr.splitlines()[-1]
+
+
+def test_help_imports_nothing_slow(tmp_path):
+    """Neither the help nor the beginning of a run imports torch: only the script does."""
+    told = run(tmp_path, "--help", python=["-X", "importtime"])
+    assert "--theirs" in told.stdout
+    imported = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
+    assert imported.isdisjoint({"torch", "numba", "pandas", "pyarrow", "dgl", "torch_geometric"})
+    told = run(tmp_path, "script.py", text="import sys\nprint('torch' in sys.modules)\n")
+    assert told.stdout == "False\n"
+
+
+def test_a_framework_that_is_not_there(tmp_path):
+    text = "import sys\nsys.modules['torch_geometric'] = None\nimport torch_geometric\n"
+    told = run(tmp_path, "script.py", text=text)
+    assert told.returncode == 1
+    assert "ModuleNotFoundError" in told.stderr and "imported neither" in told.stderr
+
+
+@needs_pyg
+@pytest.mark.slow
+class TestLoaders:
+    def test_whichever_way_they_are_imported_made_and_left(self, tmp_path):
+        """Names bound before, by a library and in a function; a loader made in a thread, in a
+        forked process, never read, broken off, a thousand; pagraph imported by the script too; the
+        same name replaced by the script."""
+        (tmp_path / "library.py").write_text(
+            "from torch_geometric.loader import NeighborLoader as Renamed\n"
+        )
+        text = DATA + textwrap.dedent(
+            """
+            import os, sys, threading
+            import library
+            import torch_geometric
+            from torch_geometric.loader import NeighborLoader
+
+            def read(kind):
+                assert len(list(kind(data, [3], batch_size=25))) == 4
+
+            read(library.Renamed)
+            read(torch_geometric.loader.NeighborLoader)
+            assert library.Renamed is NeighborLoader is torch_geometric.loader.NeighborLoader
+            thread = threading.Thread(target=read, args=(NeighborLoader,))
+            thread.start()
+            thread.join()
+            child = os.fork()
+            if not child:
+                read(NeighborLoader)
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            never = NeighborLoader(data, [3])
+            for batch in NeighborLoader(data, [3], batch_size=25):
+                break
+            for _ in range(1000):
+                NeighborLoader(data, [3], batch_size=100)
+            import pagraph.pyg
+            read(pagraph.pyg.NeighborLoader)
+
+            class Mine(NeighborLoader):
+                pass
+
+            torch_geometric.loader.NeighborLoader = Mine
+            read(torch_geometric.loader.NeighborLoader)
+            from torch_geometric.nn import GraphSAGE
+            model = GraphSAGE(4, 8, num_layers=1).eval()
+            loader = NeighborLoader(data, [-1], batch_size=50)
+            # It asserts that it was given one of PyG's.
+            assert model.inference(loader).shape == (100, 8)
+            sys.stderr = open(os.devnull, "w")
+            """
+        )
+        told = run(tmp_path, "script.py", text=text)
+        assert told.returncode == 0, told.stderr
+        assert "with 1 more process" in told.stderr
+        lines = told.numbers["lines"]
+        assert {line["ran"] for line in lines} == {"pagraph"}
+        assert {line["kind"] for line in lines} == {"NeighborLoader", "Mine"}
+        counts = [(line["loaders"], line["epochs"], line["batches"]) for line in lines]
+        assert (1, 0, 0) in counts and (1000, 0, 0) in counts and (1, 1, 1) in counts
+        assert all(line["place"].startswith("script.py:") for line in lines)
+        assert "imported from pagraph" in [line["why"] for line in lines]
+
+    def test_outputs(self, tmp_path):
+        told = run(
+            tmp_path, "--report", "page.html", "--timeline", "t.json", "script.py", text=READS
+        )
+        assert told.returncode == 0, told.stderr
+        page = (tmp_path / "page.html").read_text()
+        assert "NeighborLoader" in page and "script.py:" in page and "http" not in page
+        trace = json.loads((tmp_path / "t.json").read_text())
+        names = {event["name"] for event in trace["traceEvents"]}
+        assert {"sampling", "waiting", "epoch 0"} <= names
+
+    def test_both_ways(self, tmp_path):
+        text = f"{DATA}\nfrom torch_geometric.loader import RandomNodeLoader\nlist(RandomNodeLoader(data, 4))\n"
+        told = run(tmp_path, "--compare", "1", "--report", "page.html", "script.py", text=text)
+        assert told.returncode == 0, told.stderr
+        assert told.stderr.count("pagraph run: script.py") == 2
+        assert "medians of 1 runs each way" in told.stderr
+        assert "Both ways" in (tmp_path / "page.html").read_text()
+
+    def test_both_ways_end_where_one_fails(self, tmp_path):
+        told = run(tmp_path, "--compare", "2", "script.py", text="import sys\nsys.exit(3)\n")
+        assert told.returncode == 3
+        assert told.stderr.count("pagraph run: script.py") == 1
+
+    def test_what_was_seen_is_told_though_it_cannot_say_it_itself(self, tmp_path):
+        text = f"{READS}\nimport os, time\ntime.sleep(1.1)\nlist(NeighborLoader(data, [3]))\nos._exit(9)\n"
+        told = run(tmp_path, "script.py", text=text)
+        assert told.returncode == 9
+        # Written once a second: the first loader at the least.
+        assert told.numbers["lines"][0]["batches"] == 4
+
+    def test_spawned_processes_count(self, tmp_path):
+        text = textwrap.dedent(
+            f"""
+            import multiprocessing
+
+            def work():
+                {textwrap.indent(READS, " " * 16).strip()}
+
+            if __name__ == "__main__":
+                for method in ("spawn", "forkserver", "fork"):
+                    process = multiprocessing.get_context(method).Process(target=work)
+                    process.start()
+                    process.join()
+                    assert process.exitcode == 0
+            """
+        )
+        told = run(tmp_path, "script.py", text=text)
+        assert told.returncode == 0, told.stderr
+        (line,) = told.numbers["lines"]
+        assert (line["ran"], line["epochs"], line["batches"]) == ("pagraph", 3, 12)
+        assert told.stderr.count("pagraph run:") == 1
+
+    def test_torchrun(self, tmp_path):
+        text = READS + textwrap.dedent(
+            """
+            import os, torch.distributed
+            torch.distributed.init_process_group("gloo")
+            assert torch.distributed.get_world_size() == 2
+            torch.distributed.destroy_process_group()
+            """
+        )
+        (tmp_path / "script.py").write_text(text)
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command += ["--nproc_per_node=2", "-m", "pagraph", "run", "script.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("pagraph run: script.py") == 1
+        assert "This is rank 0 of 2" in done.stderr
+
+    def test_accelerate(self, tmp_path):
+        if importlib.util.find_spec("accelerate") is None:
+            pytest.skip("needs accelerate")
+        (tmp_path / "script.py").write_text(READS)
+        command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu"]
+        command += ["--num_processes=1", "-m", "pagraph", "run", "script.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+        assert done.returncode == 0, done.stderr
+        assert "NeighborLoader" in done.stderr.partition("pagraph run: script.py")[2]
+
+    def test_ctrl_c_in_the_loop(self, tmp_path):
+        text = f"{READS}\nimport time\nprint('ready', flush=True)\ntime.sleep(60)\n"
+        (tmp_path / "script.py").write_text(text)
+        command = [sys.executable, "-m", "pagraph", "run", "script.py"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGINT
+        assert "KeyboardInterrupt" in said and "NeighborLoader" in said.partition("pagraph run:")[2]
+
+
+@pytest.mark.slow
+def test_dgl_imports_where_its_graphbolt_does_not_fit(tmp_path):
+    if importlib.util.find_spec("dgl") is None:
+        pytest.skip("needs DGL")
+    text = textwrap.dedent(
+        """
+        import dgl, torch
+        from dgl.dataloading import DataLoader, NeighborSampler
+        graph = dgl.rand_graph(100, 600)
+        loader = DataLoader(graph, torch.arange(100), NeighborSampler([3]), batch_size=25)
+        assert len(list(loader)) == 4
+        """
+    )
+    for options, ran in (([], "pagraph"), (["--theirs"], "their own")):
+        told = run(tmp_path, *options, "script.py", text=text)
+        assert told.returncode == 0, told.stderr
+        (line,) = told.numbers["lines"]
+        assert (line["kind"], line["ran"], line["batches"]) == ("DataLoader", ran, 4)
