@@ -24,7 +24,7 @@ pytestmark = pytest.mark.wheel
 
 ROOT = Path(os.environ.get("PAGRAPH_CHECKOUT", Path(__file__).parent.parent)).resolve()
 SITE = Path(pagraph.__file__).parent.parent
-DATA_FILES = {"pagraph/py.typed", "pagraph/report/page.html"}
+DATA_FILES = {"pagraph/py.typed", "pagraph/report/page.html", "pagraph/run/page.html"}
 ROOMS = {"partition": "pagraph/partition", "datasets": "pagraph/datasets"}
 ALWAYS_INSTALLED = [
     "torch",
@@ -145,6 +145,7 @@ def test_sdist_holds_the_sources_once(built):
         "partition/__init__.py",
         "pagraph/py.typed",
         "pagraph/report/page.html",
+        "pagraph/run/page.html",
     ):
         assert names.count(name) == 1
     assert not any(n.startswith(tuple(ROOMS.values())) for n in names)

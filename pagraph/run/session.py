@@ -210,6 +210,9 @@ def _beside(session: Session) -> int:
 
 def _stand_by(session: Session, done: int, watched: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
+    # Whoever ends all processes of this name ends the script, and with it this one, a moment later.
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     for descriptor in (0, 1):  # a pipe that the script writes to must end with the script
         os.dup2(nowhere, descriptor)
     while True:

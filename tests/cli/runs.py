@@ -1,6 +1,11 @@
-"""Runs of a verb in this process."""
+"""Runs of a verb, in this process or before a terminal."""
 
+import contextlib
 import importlib.util
+import os
+import pty
+import subprocess
+import threading
 
 import pytest
 from click.testing import CliRunner
@@ -24,3 +29,25 @@ def fails(verb, *arguments):
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     return line
+
+
+def on_terminal(command, *, timeout=120):
+    """A command whose standard error is a terminal: what ran, and what the terminal was sent."""
+    terminal, inner = pty.openpty()
+    screen = []
+
+    def look():
+        # All the while: bars of a slow machine are more than the terminal's buffer holds.
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(terminal, 100_000):
+                screen.append(part)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        seen = subprocess.run(command, stdout=subprocess.PIPE, stderr=inner, timeout=timeout)
+    finally:
+        os.close(inner)
+        reader.join()
+        os.close(terminal)
+    return seen, b"".join(screen)

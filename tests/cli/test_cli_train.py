@@ -57,7 +57,8 @@ def test_trains_and_reports(folder, model, layers):
     assert (
         len(
             re.findall(
-                EPOCH + r"  hit rate [\d.]+% of rows, [\d.]+% of bytes$",
+                EPOCH
+                + r"(?:  compiling kernels, once: [\d.]+ s)?  hit rate [\d.]+% of rows, [\d.]+% of bytes$",
                 result.stdout,
                 re.MULTILINE,
             )

@@ -1,14 +1,13 @@
 """``pagraph generate`` writes what the library generates."""
 
 import json
-import os
-import pty
 import subprocess
 import sys
 
 import pytest
 import torch
 from click.testing import CliRunner
+from runs import on_terminal
 
 from pagraph import Graph
 from pagraph.cli import main
@@ -187,12 +186,8 @@ def test_bar_on_a_terminal_and_none_in_a_pipe(tmp_path):
     ]
     piped = subprocess.run(command_line, capture_output=True, timeout=60)
     assert (piped.returncode, piped.stderr) == (0, b"")
-    terminal, inner = pty.openpty()  # the bar is short enough for the terminal's buffer
     command_line[-1] = str(tmp_path / "b")
-    seen = subprocess.run(command_line, stdout=subprocess.PIPE, stderr=inner, timeout=60)
-    os.close(inner)
-    screen = os.read(terminal, 100_000)
-    os.close(terminal)
+    seen, screen = on_terminal(command_line)
     assert seen.returncode == 0
     assert b"generating" in screen
     assert b"\x1b" not in seen.stdout

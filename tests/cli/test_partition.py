@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from partition_runs import HASH, QUICK, run
+from runs import on_terminal
 
 from pagraph import Graph, open_partition
 from pagraph.datasets import citation, rmat, write_graph
@@ -238,13 +239,7 @@ def test_bars_are_drawn_on_a_terminal_and_the_report_is_plain_in_a_pipe(blocks, 
         "2",
         *HASH,
     ]
-    terminal, inner = pty.openpty()  # the bars are short enough for the terminal's buffer
-    seen = subprocess.run(
-        [*command, "--cache-policy", "degree"], stdout=subprocess.PIPE, stderr=inner, timeout=120
-    )
-    os.close(inner)
-    screen = os.read(terminal, 100_000)
-    os.close(terminal)
+    seen, screen = on_terminal([*command, "--cache-policy", "degree"])
     assert seen.returncode == 0
     for step in (b"dividing by hash", b"measuring the parts", b"writing out"):
         assert step in screen
