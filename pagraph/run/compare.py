@@ -74,6 +74,7 @@ def _read(path: Path) -> Summary:
         lines,
         saved["seconds"],
         saved["waited"],
+        saved["compiling"],
         saved["processes"],
         saved["readers"],
         tuple(saved["seen"]),

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .._compiling import compiled_within
+
 # A script may end at any moment, without a word: what is known is written this often.
 _FLUSH_NS = 10**9
 # Packages whose frames made no loader of their own accord: the line that asked them is meant.
@@ -101,9 +103,12 @@ class Pass:
         now = time.perf_counter_ns()
         if self.is_over:  # asked again after its end
             return
-        self.waited_ns += now - begin
+        # Kernels are compiled once on a machine: that is not how long this script waits.
+        spans = compiled_within(begin, now)
+        compiled = sum(min(last, now) - max(first, begin) for first, last in spans) if spans else 0
+        self.waited_ns += now - begin - compiled
         self.batches += delivered
-        self.ledger.answered(begin, now)
+        self.ledger.answered(begin, now, compiled)
 
     def end(self) -> None:
         """Count no more; may be called again."""
@@ -139,6 +144,7 @@ class Ledger:
         self._begin = 0
         self._end = 0
         self._waited = 0
+        self._compiled = 0
         self._flushed = 0
         self._local = threading.local()
         if not hasattr(self, "_known"):
@@ -154,7 +160,7 @@ class Ledger:
         with self._lock:
             self._lines = {}
             self._open = set()
-            self._begin = self._end = self._waited = 0
+            self._begin = self._end = self._waited = self._compiled = 0
 
     def made(
         self, loader: Any, key: Key, give_up: Callable[[BaseException], bool] | None = None
@@ -209,15 +215,18 @@ class Ledger:
         self._local.depth = depth + 1
         return depth
 
-    def answered(self, begin: int, end: int) -> None:
-        """Leave a wait. One within another, of a loader that reads a loader, counts once in the
-        whole."""
+    def answered(self, begin: int, end: int, compiled: int) -> None:
+        """Leave a wait, with nanoseconds for which kernels were compiled.
+
+        One within another, of a loader that reads a loader, counts once in the whole.
+        """
         self._local.depth = depth = max(0, getattr(self._local, "depth", 1) - 1)
         self._begin = self._begin or begin
         self._end = max(self._end, end)
         if depth == 0:
             # Threads that add at the same time may lose one; a lock for each batch costs more.
-            self._waited += end - begin
+            self._waited += end - begin - compiled
+            self._compiled += compiled
         if self._folder is not None and end - self._flushed > _FLUSH_NS:
             self.flush()
 
@@ -285,8 +294,9 @@ class Ledger:
                 _book(lines.setdefault(running.key, Line()), running)
             return {
                 "role": self._role,
-                "seconds": max(0, self._end - self._begin) / 1e9,
+                "seconds": max(0, self._end - self._begin - self._compiled) / 1e9,
                 "waited": self._waited / 1e9,
+                "compiling": self._compiled / 1e9,
                 "seen": dict(self.seen),
                 "lines": [asdict(key) | asdict(line) for key, line in lines.items()],
             }

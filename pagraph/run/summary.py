@@ -25,6 +25,7 @@ class Summary:
         lines: Numbers by line of the table.
         seconds: From the first request for a batch to the last answer.
         waited: Seconds of these in which the script's loops waited for a batch.
+        compiling: Seconds for which they waited for kernels to be compiled; in none of the others.
         processes: Processes that made loaders, besides the script's own.
         readers: Processes that read some.
         seen: Names of the frameworks that were imported.
@@ -35,6 +36,7 @@ class Summary:
     lines: Mapping[Key, Line] = field(default_factory=dict)
     seconds: float = 0.0
     waited: float = 0.0
+    compiling: float = 0.0
     processes: int = 0
     readers: int = 1
     seen: Sequence[str] = ()
@@ -48,6 +50,7 @@ class Summary:
         seen: dict[str, None] = {}
         seconds = 0.0
         waited = 0.0
+        compiling = 0.0
         others = 0
         readers = 0
         for part in parts:
@@ -59,10 +62,12 @@ class Summary:
             # Processes run beside each other: the longest has the script's time.
             seconds = max(seconds, part["seconds"])
             waited += part["waited"]
+            # Where one process compiles, the others wait for it or compile the same.
+            compiling = max(compiling, part["compiling"])
             others += bool(part["role"])
             readers += part["waited"] > 0
         names = tuple(seen)
-        return cls(lines, seconds, waited, others, max(1, readers), names, theirs, name)
+        return cls(lines, seconds, waited, compiling, others, max(1, readers), names, theirs, name)
 
     @property
     def share(self) -> float:
@@ -122,6 +127,11 @@ class Summary:
             if key.why and not (self.theirs and key.why == "--theirs"):
                 stays = "" if key.ran == OURS else " stays their own"
                 notes.append(f"{key.kind} at {key.place}{stays}: {key.why}")
+        if self.compiling >= 0.005:
+            notes.append(
+                f"besides, {self.compiling:.2f} s for kernels to be compiled, once on this machine; "
+                "`pagraph warmup` does it ahead"
+            )
         return notes
 
     @property
@@ -151,10 +161,7 @@ class Summary:
         if key.ran != OURS:
             return f"most of it for {where}, which stays their own ({key.why})."
         if line.epochs > line.loaders and line.first > _ONCE * line.waited:
-            return (
-                f"{line.first:.2f} s of it in first epochs, which compile kernels once a machine "
-                "and fill caches; run it again, or longer."
-            )
+            return f"{line.first:.2f} s of it in first epochs, which fill caches; measure more of them."
         if "own code" in key.why:
             return f"most of it for {where}: {key.why}; --num-workers 1 runs it ahead of the loop."
         if line.rows and line.hits < _LOW_HIT_RATE * line.rows:
@@ -184,6 +191,7 @@ class Summary:
             "theirs": self.theirs,
             "seconds": self.seconds,
             "waited": self.waited,
+            "compiling": self.compiling,
             "share": self.share,
             "processes": self.processes,
             "readers": self.readers,

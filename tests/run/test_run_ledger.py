@@ -11,8 +11,9 @@ import torch
 from torch.utils.data import DataLoader
 from watching import watched
 
+from pagraph import _compiling
 from pagraph.run.imports import ImportHook
-from pagraph.run.ledger import OURS, THEIRS, Key, Line, made_at
+from pagraph.run.ledger import OURS, THEIRS, Key, Ledger, Line, made_at
 from pagraph.run.summary import Summary, compared
 
 
@@ -78,6 +79,24 @@ def test_a_loader_that_reads_a_loader_waits_once():
     with watched() as seen:
         assert len(list(Outer(torch.arange(2)))) == 5
     assert seen().waited <= seen().seconds * 1.01
+
+
+def test_kernels_that_are_compiled_are_no_waiting(monkeypatch):
+    spans = []
+    monkeypatch.setattr(_compiling, "spans", spans)
+    ledger = Ledger()
+    passed = ledger.begin(DataLoader(Slow()))
+    for seconds in (0, 5):
+        ledger.waits()
+        begin = time.perf_counter_ns() - seconds * 10**9
+        spans.append((begin, begin + seconds * 10**9))
+        passed.answered(begin, delivered=True)
+    passed.end()
+    part = ledger.snapshot()
+    assert part["compiling"] == 5 and part["waited"] < 1 and part["seconds"] < 1
+    assert part["lines"][0]["waited"] < 1
+    found = Summary.of([part], theirs=False, name="script.py")
+    assert "besides, 5.00 s for kernels to be compiled, once on this machine" in str(found)
 
 
 def test_a_thousand_loaders_are_one_line_and_none_is_kept():
