@@ -6,23 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .edge_list import read_edge_list
-    from .exporting import export_graph
+    from .forms import export_graph, import_graph, read_graph
     from .generators import citation, rmat, sbm, shop
     from .native import write_graph
     from .opening import open_graph
     from .original_ids import new_ids
     from .reordering import reorder
-    from .sources import import_graph, read_graph
 
 # Loaded when first used: a manifest can be read without importing torch.
 _HOMES = {
     "citation": "generators",
-    "export_graph": "exporting",
-    "import_graph": "sources",
+    "export_graph": "forms",
+    "import_graph": "forms",
     "new_ids": "original_ids",
     "open_graph": "opening",
     "read_edge_list": "edge_list",
-    "read_graph": "sources",
+    "read_graph": "forms",
     "reorder": "reordering",
     "rmat": "generators",
     "sbm": "generators",

@@ -99,13 +99,6 @@ def sort_by_key(order, keys, ends, out):
 
 
 @kernel
-def invert(order, place):
-    """``place[order[i]] = i``."""
-    for i in range(len(order)):
-        place[order[i]] = i
-
-
-@kernel
 def read_together(place, reader, keys):
     """``keys[v] = place[reader[v]]``."""
     for v in range(len(keys)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import struct
 import tokenize
 import zipfile
@@ -16,16 +15,18 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.csc import writeable
 from ..graph.mapped import map_npy
+from ..system.arrays import Array
 from ..system.budget import check_fits
+from ..system.checks import StrPath
 from ..system.files import open_plain, read_npy_header
 from ..system.torch_file import load_saved
+from ..system.units import one_line
 from .column_files import ColumnFile, MemoryColumn, Scratch
 from .numbers import NumberColumn, NumberField, first_wide
 from .paths import TEXTS
@@ -57,14 +58,12 @@ UNREADABLE = (
 """Exceptions of numpy, zipfile and scipy for damaged content."""
 
 
-def has_ending(path: str | os.PathLike[str], endings: tuple[str, ...]) -> bool:
+def has_ending(path: StrPath, endings: tuple[str, ...]) -> bool:
     """Whether a file's name has one of these endings, in any case."""
     return Path(path).name.lower().endswith(endings)
 
 
-def read_array(
-    path: str | os.PathLike[str], scratch: Scratch | None = None, *, field: str = "values"
-) -> Tensor:
+def read_array(path: StrPath, scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
     """Read the one array of a file, by its name's ending; text and Parquet give two dimensions.
 
     A ``.npy`` file is mapped; with ``scratch`` so are the numbers of text and Parquet, in a new
@@ -118,7 +117,7 @@ def bool_mask(name: str, values: Tensor) -> Tensor:
     return values.bool() if is_mask else values
 
 
-def array_tensor(path: str | os.PathLike[str], array: npt.NDArray[Any]) -> Tensor:
+def array_tensor(path: StrPath, array: Array) -> Tensor:
     """An array as a tensor; FormatError if torch has no such dtype."""
     # torch takes only arrays in the machine's byte order, and warns of those it may not write to.
     try:
@@ -181,14 +180,14 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
     return members
 
 
-def check_npz(path: str | os.PathLike[str], file: IO[bytes]) -> None:
+def check_npz(path: StrPath, file: IO[bytes]) -> None:
     """Raise FormatError if the arrays of an ``.npz`` file, unpacked, do not fit into memory."""
     with zipfile.ZipFile(file) as archive:
         check_fits(path, sum(member.file_size for member in archive.infolist()), "arrays")
     file.seek(0)
 
 
-def load_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+def load_npz(path: StrPath) -> dict[str, Array]:
     """Read the arrays of an ``.npz`` file, but for those of Python objects; FormatError if it is
     damaged."""
     try:
@@ -203,22 +202,20 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
         raise FormatError(f"{path} must be an .npz file of arrays: {error}") from error
 
 
-def unread_npz(path: str | os.PathLike[str], read: Container[str]) -> list[str]:
+def unread_npz(path: StrPath, read: Container[str]) -> list[str]:
     """Names of the arrays in an ``.npz`` file that are not among those that were ``read``."""
     with open(path, "rb") as file:
         return [name for name in npz_members(file) if name not in read]
 
 
-def left_behind(path: str | os.PathLike[str], names: Iterable[object], reason: str) -> None:
+def left_behind(path: StrPath, names: Iterable[object], reason: str) -> None:
     """Log one warning that names what of a file is not read, if anything, and why."""
     words = ", ".join(map(str, names))
     if words:
         _log.warning("%s: left behind: %s (%s)", path, words, reason)
 
 
-def read_numbers(
-    path: str | os.PathLike[str], scratch: Scratch | None = None, *, field: str = "values"
-) -> Tensor:
+def read_numbers(path: StrPath, scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
     """Read a text table of numbers, 2-D; packed ones are unpacked.
 
     A first line with a word in it names the columns. Empty fields are NaN. With ``scratch`` the
@@ -241,13 +238,11 @@ def read_numbers(
         try:
             return read(path, scratch)
         except pa.ArrowInvalid as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)
     raise FormatError(f"{path} must be a table of numbers, as many in every line: {reason}")
 
 
-def _plain_rows(
-    dtype: np.dtype[Any], path: str | os.PathLike[str], scratch: Scratch | None
-) -> Tensor:
+def _plain_rows(dtype: np.dtype[Any], path: StrPath, scratch: Scratch | None) -> Tensor:
     """The numbers of a table as Arrow reads them in ``dtype``."""
     values: MemoryColumn | ColumnFile = (
         MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
@@ -263,7 +258,7 @@ def _plain_rows(
     return values.mapped().reshape(-1, max(len(names), 1))
 
 
-def _exact_rows(name: str, path: str | os.PathLike[str], scratch: Scratch | None) -> Tensor:
+def _exact_rows(name: str, path: StrPath, scratch: Scratch | None) -> Tensor:
     """The numbers of a table in the dtype that holds them all."""
     field = NumberField(name)
     begin = 0
@@ -286,9 +281,7 @@ def _exact_rows(name: str, path: str | os.PathLike[str], scratch: Scratch | None
     return values.finish().mapped().reshape(-1, max(len(names), 1))
 
 
-def _tables(
-    path: str | os.PathLike[str], names: list[str], type_: Any, missing: list[str]
-) -> Iterator[Any]:
+def _tables(path: StrPath, names: list[str], type_: Any, missing: list[str]) -> Iterator[Any]:
     """The table of each block, all columns of one Arrow type; fills in their ``names``."""
 
     def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
@@ -355,9 +348,9 @@ def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
 
 
 def _check_promotion(
-    path: str | os.PathLike[str],
+    path: StrPath,
     names: list[str],
-    columns: list[npt.NDArray[Any]],
+    columns: list[Array],
     dtype: np.dtype[Any],
 ) -> None:
     """FormatError where a column's integers are not held by the floats that they become beside
@@ -376,7 +369,7 @@ def _check_promotion(
             )
 
 
-def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.NDArray[Any]:
+def parquet_values(path: StrPath, name: str, column: Any) -> Array:
     """The numbers of an Arrow column, 2-D for a column of lists; FormatError for others and for
     missing ones."""
     pa = arrow()
@@ -410,5 +403,5 @@ def parquet_values(path: str | os.PathLike[str], name: str, column: Any) -> npt.
     ):
         got = "missing ones" if is_number else chunk.type
         raise FormatError(f"{path}, column {name!r} must hold numbers, got {got}")
-    values: npt.NDArray[Any] = chunk.to_numpy(zero_copy_only=False)
+    values: Array = chunk.to_numpy(zero_copy_only=False)
     return values if width is None else values.reshape(len(column), width)

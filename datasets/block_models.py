@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..graph.graph import CSC, EdgeType, Graph, id_dtype
 from ..seeds.keys import derive_key
+from ..system.arrays import Array, Float64Array
 from ..system.progress import Progress
 from .edges import Ids, csc_of_pairs, drop_repeats, graph_of, mirror
 from .random_fields import bit_rows, for_ranges, label_rows, mask_rows, normal_rows
@@ -50,14 +50,12 @@ def draw_sbm(
 _SEPARATION = 4.0  # of two class centroids, in deviations of the noise around them, over sqrt(2)
 
 
-def power_weights(count: int, exponent: float, key: int) -> npt.NDArray[np.float64]:
+def power_weights(count: int, exponent: float, key: int) -> Float64Array:
     """Relative expected degrees: a power law from 1, cut at sqrt(count): no pair repeats often."""
     # Inverse transform sampling: P(X > x) = x**(1 - exponent) for x of at least 1. The half keeps
     # the base of the power above 0.
     uniform = (bit_rows(count, key)[:].numpy() + 0.5) / 2.0**63
-    weights: npt.NDArray[np.float64] = np.minimum(
-        uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count)
-    )
+    weights: Float64Array = np.minimum(uniform ** (-1.0 / (exponent - 1.0)), math.sqrt(count))
     return weights
 
 
@@ -73,10 +71,10 @@ class Blocks:
     order: Ids
     starts: Ids
     tables: tuple[Ids, Ids]
-    mass: npt.NDArray[np.float64]
+    mass: Float64Array
 
     @classmethod
-    def of(cls, labels: Tensor, weights: npt.NDArray[np.float64], num_classes: int) -> Blocks:
+    def of(cls, labels: Tensor, weights: Float64Array, num_classes: int) -> Blocks:
         """Sort the vertices ``0..len(labels)``, fewer than 2**31, by their labels."""
         order = np.argsort(labels.numpy(), kind="stable").astype(np.int32)
         starts = np.concatenate(
@@ -115,9 +113,7 @@ def draw_edges(
     return src, dst
 
 
-def pair_shares(
-    source: npt.NDArray[np.float64], target: npt.NDArray[np.float64], homophily: float
-) -> npt.NDArray[np.float64]:
+def pair_shares(source: Float64Array, target: Float64Array, homophily: float) -> Float64Array:
     """Relative share of the edges for every (source block, target block); rows add up to the
     blocks' source weights; where the equal block is empty, or all others are, the edges go where
     they can."""
@@ -126,12 +122,12 @@ def pair_shares(
     others = target.sum() - target
     inside = np.where(target > 0, np.where(others > 0, homophily, 1.0), 0.0)
     apart = np.where(others > 0, (1 - inside) * source / np.where(others > 0, others, 1), 0.0)
-    shares: npt.NDArray[np.float64] = apart[:, None] * target[None, :]
+    shares: Float64Array = apart[:, None] * target[None, :]
     np.fill_diagonal(shares, inside * source)
     return shares
 
 
-def alias_tables(weights: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -> tuple[Ids, Ids]:
+def alias_tables(weights: Float64Array, starts: Array) -> tuple[Ids, Ids]:
     """Alias tables over the consecutive parts of ``weights`` that ``starts`` bounds."""
     from . import _random
 

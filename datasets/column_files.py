@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..graph.mapped import map_npy
+from ..system.arrays import Array
 from .native import npy_header
 
-Column = npt.NDArray[Any]
+Column = Array
 
 # Room for the header of an ``.npy`` file, which every 1-D array has in these bytes. It is written
 # last, as it says the length.

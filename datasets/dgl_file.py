@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph.csc import CSC, check_range, id_dtype
+from ..graph.csc import CSC, check_range, id_dtype, no_ids
 from ..graph.graph import EdgeType, Graph
+from ..system.checks import StrPath
 from .arrays import bool_mask
 from .edges import check_size
 
@@ -50,7 +51,7 @@ _CPU = 1
 Named = dict[str, Tensor]
 
 
-def read_dgl(path: str | os.PathLike[str]) -> Graph:
+def read_dgl(path: StrPath) -> Graph:
     """Read the first graph of a file that ``dgl.save_graphs`` wrote, with all its fields.
 
     DGL saves bools as uint8: fields whose names end in ``mask`` become bool again.
@@ -66,7 +67,7 @@ def read_dgl(path: str | os.PathLike[str]) -> Graph:
     return graph
 
 
-def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
+def load_saved_graph(path: StrPath, index: int = 0) -> Graph:
     """Read one graph from a file that ``dgl.save_graphs`` wrote, with its fields as they are there.
 
     Ids are narrowed to int32 where they fit. Nothing is unpickled, and DGL is not needed.
@@ -174,7 +175,7 @@ class _Reader:
         """A graph of DGL before 0.5, which knew one type."""
         indptr, indices, ids = (self._array() for _ in range(3))
         count = max(len(indptr) - 1, 0)
-        none = torch.empty(0, dtype=torch.int64, device="cpu")
+        none = no_ids()
         one_edge = torch.tensor([0, 1], device="cpu")
         types = _Matrix(1, 1, one_edge, one_edge[:1], none)
         edges = _Matrix(count, count, indptr, indices, ids)

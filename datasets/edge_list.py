@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, EdgeType, Graph
+from ..system.arrays import Int64Array
 from ..system.budget import check_fits
-from ..system.progress import Progress
-from .bounded import step_of
+from ..system.checks import StrPath
+from ..system.progress import Progress, part_of
 from .column_files import Scratch
 from .edge_rows import (
     SOURCE_WORDS,
@@ -50,7 +50,7 @@ _Rows = TypeVar("_Rows", bound=EdgeRows)
 
 
 def read_edge_list(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     num_nodes: int | None = None,
     relabel: bool = False,
@@ -124,7 +124,7 @@ def read_edge_list(
 
 
 def store_edge_list(
-    path: str | os.PathLike[str],
+    path: StrPath,
     scratch: Scratch,
     room: int,
     *,
@@ -145,7 +145,7 @@ def store_edge_list(
     """
     field = NumberField.of("weight", weight)
     rows = _read(
-        *(path, num_nodes, relabel, header, step_of(progress, 0, 0.6)),
+        *(path, num_nodes, relabel, header, part_of(progress, 0, 0.6)),
         lambda: SpooledRows(
             scratch, room, None if field is None else NumberColumn(path, field, scratch)
         ),
@@ -165,7 +165,7 @@ def store_edge_list(
             _check_sizes(path, low, high, len(rows), num_nodes)
         num_nodes = high + 1 if num_nodes is None else num_nodes
     edges = SpooledEdges(rows, num_nodes, ids, places)
-    step = step_of(progress, 0.6, 1)
+    step = part_of(progress, 0.6, 1)
     csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=step)
     edata = {} if field is None else {field.name: rows.take_weights(mirrored=undirected)}
     rows.remove()
@@ -175,7 +175,7 @@ def store_edge_list(
 
 
 def _read(
-    path: str | os.PathLike[str],
+    path: StrPath,
     num_nodes: int | None,
     relabel: bool,
     header: bool | None,
@@ -211,9 +211,7 @@ def _read(
     return rows
 
 
-def _check_sizes(
-    path: str | os.PathLike[str], low: int, high: int, count: int, num_nodes: int | None
-) -> None:
+def _check_sizes(path: StrPath, low: int, high: int, count: int, num_nodes: int | None) -> None:
     """Refuse ids of which nearly all would have no edges, such as account numbers of a social
     network."""
     if low < 0:
@@ -229,7 +227,7 @@ def _check_sizes(
         )
 
 
-def _sorted_words(names: list[str]) -> tuple[npt.NDArray[np.int64], torch.Tensor]:
+def _sorted_words(names: list[str]) -> tuple[Int64Array, torch.Tensor]:
     """The place of each word among the sorted ones, and these as rows of bytes."""
     # Sorted by bytes, which in UTF-8 is the order of the characters' code points.
     encoded = np.array([name.encode() for name in names])
@@ -240,7 +238,7 @@ def _sorted_words(names: list[str]) -> tuple[npt.NDArray[np.int64], torch.Tensor
 
 
 def read_parquet(
-    path: str | os.PathLike[str], *, relabel: bool, progress: Progress | None, rows: EdgeRows
+    path: StrPath, *, relabel: bool, progress: Progress | None, rows: EdgeRows
 ) -> EdgeRows:
     """Read a Parquet file into ``rows``, batch by batch: ids are integers, or words with
     ``relabel``.
@@ -296,7 +294,7 @@ def _ends_first(schema: Any) -> Any:
     )
 
 
-def _id_types(path: str | os.PathLike[str], schema: Any, relabel: bool) -> list[Any]:
+def _id_types(path: StrPath, schema: Any, relabel: bool) -> list[Any]:
     """Choose the Arrow type to read both columns of ids as, or raise FormatError."""
     types = arrow().types
     if len(schema) < 2:
@@ -317,7 +315,7 @@ def _id_types(path: str | os.PathLike[str], schema: Any, relabel: bool) -> list[
     return [arrow().string() if any(words) else arrow().int64()] * 2
 
 
-def _weight_type(path: str | os.PathLike[str], column: Any, field: NumberField) -> Any:
+def _weight_type(path: StrPath, column: Any, field: NumberField) -> Any:
     """Choose the Arrow type to read the column of weights as, or raise FormatError."""
     types = arrow().types
     is_decimal = types.is_decimal(column.type)
@@ -327,9 +325,7 @@ def _weight_type(path: str | os.PathLike[str], column: Any, field: NumberField) 
     return arrow().int64() if is_integer and not field.is_float else arrow().float64()
 
 
-def _values(
-    path: str | os.PathLike[str], batch: Any, place: int, type_: Any, rows_before: int
-) -> Any:
+def _values(path: StrPath, batch: Any, place: int, type_: Any, rows_before: int) -> Any:
     """Cast a column of a batch to ``type_``, or raise FormatError where a row has no value or one
     that does not fit."""
     pa = arrow()
@@ -358,7 +354,7 @@ def _numbered(rows: EdgeRows, words: Any) -> Any:
 
 
 def read_konect(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     undirected: bool = False,
     weight: str | None = None,
@@ -417,7 +413,7 @@ def read_konect(
     return _bipartite(path, rows, counts, edata, both=undirected)
 
 
-def _describe(path: str | os.PathLike[str]) -> tuple[str, tuple[int, int] | None, int]:
+def _describe(path: StrPath) -> tuple[str, tuple[int, int] | None, int]:
     """Kind, numbers of sources and targets where they are told, and number of columns."""
     block = next(read_blocks(path), None)
     head = _HEAD.match(block.data.replace(b"\r", b"")) if block is not None else None
@@ -431,7 +427,7 @@ def _describe(path: str | os.PathLike[str]) -> tuple[str, tuple[int, int] | None
 
 
 def _bipartite(
-    path: str | os.PathLike[str],
+    path: StrPath,
     rows: EdgeRows,
     counts: tuple[int, int] | None,
     edata: dict[str, Any],

@@ -8,17 +8,17 @@ import csv
 import logging
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import FormatError
+from ..system.arrays import Array, Int64Array
 from ..system.budget import check_fits
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from .column_files import extended
 from .numbers import NumberColumn, NumberField
-from .text_blocks import Block, Path, arrow, first_line, read_blocks, separator_of
+from .text_blocks import Block, arrow, first_line, read_blocks, separator_of
 
 # Characters of a weight. A longer one is no number that a float or an integer could hold, and a field
 # of megabytes is not copied to find that out.
@@ -61,7 +61,7 @@ _EDGE = re.compile(
     rb"\t,;]*)"
 )
 
-Column = npt.NDArray[Any]
+Column = Array
 Columns = tuple[Column, Column] | tuple[Column, Column, Column]
 """Sources, destinations and, where they are asked for, weights."""
 
@@ -111,7 +111,7 @@ class EdgeRows:
         if self._values is not None and weight is not None:
             self._values.append(weight)
 
-    def number(self, words: list[str]) -> npt.NDArray[np.int64]:
+    def number(self, words: list[str]) -> Int64Array:
         """Number each word; new words get the next numbers."""
         numbers = self.words = {} if self.words is None else self.words
         return np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int64)
@@ -145,7 +145,11 @@ class WeightColumn:
 
     @classmethod
     def find(
-        cls, path: Path, field: NumberField | None, header: list[str] | None, separator: str | None
+        cls,
+        path: StrPath,
+        field: NumberField | None,
+        header: list[str] | None,
+        separator: str | None,
     ) -> WeightColumn | None:
         """The third column without a header, else the one of this name; None where no weights are
         asked for."""
@@ -173,7 +177,7 @@ class WeightColumn:
 
 
 def read_integers(
-    path: Path,
+    path: StrPath,
     *,
     header: bool | None,
     progress: Progress | None,
@@ -209,7 +213,7 @@ def read_integers(
     return rows
 
 
-def _warn_without_arrow(path: Path, block: Block) -> None:
+def _warn_without_arrow(path: StrPath, block: Block) -> None:
     if block.first_line == 1 and arrow() is None:
         _log.warning(
             "reading %s line by line, which is slow: pip install 'pagraph[arrow]' reads it with "
@@ -227,7 +231,7 @@ def _weights_at(place: int | None, field: NumberField | None, block: Block) -> W
 
 
 def _weights_of_header(
-    path: Path, field: NumberField | None, line: bytes, block: Block
+    path: StrPath, field: NumberField | None, line: bytes, block: Block
 ) -> WeightColumn | None:
     separator = separator_of(line)
     names = (
@@ -345,7 +349,7 @@ def _tidied(data: bytes) -> bytes:
     return data.translate(bytes.maketrans(b" ;", b",,"))
 
 
-def _read_lines(path: Path, block: Block, column: WeightColumn | None) -> Columns:
+def _read_lines(path: StrPath, block: Block, column: WeightColumn | None) -> Columns:
     """Parse a block line by line: the definition of what is an edge list."""
     # Typed arrays grow at 8 bytes a number; a list of integers would take 36.
     src = array.array("q")
@@ -397,7 +401,7 @@ def _field(line: bytes, column: WeightColumn) -> bytes:
 
 
 def read_words(
-    path: Path, *, header: bool | None, progress: Progress | None, rows: EdgeRows
+    path: StrPath, *, header: bool | None, progress: Progress | None, rows: EdgeRows
 ) -> EdgeRows:
     """Read a text file (UTF-8) whose ids are any words, numbered as they appear, into ``rows``;
     returns them."""
@@ -454,7 +458,7 @@ def read_words(
     return rows
 
 
-def _text_lines(path: Path, block: Block) -> list[tuple[int, str]]:
+def _text_lines(path: StrPath, block: Block) -> list[tuple[int, str]]:
     """List number and text of the lines that are neither empty nor comments."""
     try:
         lines = block.data.decode("utf-8").split("\n")

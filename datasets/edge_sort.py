@@ -1,29 +1,38 @@
 """Builds the CSC of edges that need not fit into memory: buckets of destinations in files, sorted
-one by one."""
+one by one; and writes folders so."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ..graph.csc import CSC, FEW_EDGES, id_dtype
-from ..system.progress import Progress, Ticks
+from ..graph.graph import Graph
+from ..system.arrays import Array
+from ..system.atomic import new_folder
+from ..system.budget import work_memory
+from ..system.checks import StrPath
+from ..system.progress import Progress, Ticks, part_of
 from ..system.threads import usable_cpus
 from .column_files import ColumnFile, Scratch
 from .edges import csc_of_pairs, mirror
+from .native import Rows, write_into
 
-Ids = npt.NDArray[Any]
+Ids = Array
 T = TypeVar("T")
 R = TypeVar("R")
 
 LEAST_ROOM = 64 * 2**20
 """Fewest bytes that :func:`sort_edges` works in."""
+
+# Half of the memory is for edges in work. The other half is for compiled kernels, and for pieces of
+# files on their way to the disk.
+_WORKING_SHARE = 2
 
 # Each worker has a chunk or a bucket in memory: more of them would leave each too little of the room.
 _MOST_WORKERS = 8
@@ -103,6 +112,49 @@ def _in_memory(
         return csc_of_pairs(src[keep], dst[keep], count, count)
     csc = CSC.from_coo(src, dst, count)
     return csc if numbered else CSC(csc.indptr, csc.indices, count)
+
+
+def write_bounded(
+    make: Callable[[Scratch, int, Progress | None], Graph],
+    folder: StrPath,
+    *,
+    memory: int | str | None = None,
+    computed: Mapping[str, Rows] | None = None,
+    store: str | None = None,
+    origin: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Write a graph whose edges are sorted in files as a folder, whole or not at all; opens it.
+
+    Args:
+        make: Makes the graph, in files, with bytes for edges in work, and its own progress.
+        folder: Must not exist yet.
+        memory: Bytes that this may take; see :func:`room_of`.
+        computed: More vertex fields, like ``store`` and ``origin``: see :func:`write_graph`.
+        progress: Called with the work done and all of it.
+    """
+    # Before the folder is made: too little memory leaves nothing behind.
+    room = room_of(memory)
+    # Scratch files lie in the unfinished folder, which goes if the process is killed.
+    with new_folder(folder) as part, Scratch(part) as scratch:
+        graph = make(scratch, room, part_of(progress, 0, 0.6))
+        step = part_of(progress, 0.6, 1)
+        write_into(part, graph, origin=origin, computed=computed, store=store, progress=step)
+    return Graph.open(folder)
+
+
+def room_of(memory: int | str | None) -> int:
+    """Bytes for edges in work, of the ``memory`` for all.
+
+    Args:
+        memory: Bytes as an int, or text with a unit ("4GiB"), what the process holds beyond an
+            eighth of them among these. Default: half of what is free.
+
+    Raises:
+        ValueError: It is no number of bytes, or below what the work needs.
+    """
+    needed = LEAST_ROOM * _WORKING_SHARE
+    return work_memory(memory, needed, whom="edges sorted in files") // _WORKING_SHARE
 
 
 def in_order(run: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
@@ -353,11 +405,8 @@ class _Sort:
                 part.close()
             low = keys.start + number * size
             ids = range(low, min(low + size, keys.stop))
-            found.append(
-                _Bucket(src, ids, self._width, parts)
-                if len(dst) > 1
-                else _Bucket(ids, dst, self._width, parts)
-            )
+            ends = (src, ids) if len(dst) > 1 else (ids, dst)
+            found.append(_Bucket(*ends, self._width, parts))
         return found
 
     def _sorted(self, bucket: _Bucket) -> _Sorted:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, Graph, id_dtype
+from ..system.arrays import Array, Int64Array
 from ..system.budget import reading_room
+from ..system.checks import StrPath
 from ..system.units import bytes_text
 
-Ids = npt.NDArray[Any]
+Ids = Array
 
 ANY_ID = 10_000_000
 """Below this, ids may be as sparse as they like: an index of so many vertices takes 80 MB."""
@@ -52,6 +51,15 @@ def drop_repeats(
     return first.astype(src.dtype), second.astype(dst.dtype)
 
 
+def mirrored(
+    src: Ids, dst: Ids, fields: Mapping[str, Tensor]
+) -> tuple[Ids, Ids, dict[str, Tensor]]:
+    """:func:`mirror`, with fields of the edges: the other direction of an edge gets its rows."""
+    src, dst, origin = mirror(src, dst)
+    rows = torch.from_numpy(origin)
+    return src, dst, {name: values[rows] for name, values in fields.items()}
+
+
 def check_simple(num_nodes: int) -> None:
     """Raise ValueError if two ids do not fit into the 64 bits that edges are compared by."""
     if num_nodes > _SIMPLE_LIMIT:
@@ -74,7 +82,7 @@ def csc_of_pairs(src: Ids, dst: Ids, num_src: int, num_dst: int) -> CSC:
     return CSC(indptr, torch.from_numpy(sources).to(dtype), num_src)
 
 
-def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _distinct(keys: Int64Array) -> Int64Array:
     """Sort ``keys`` in place and drop repeated ones."""
     keys.sort()
     keep = np.ones(len(keys), dtype=bool)
@@ -90,7 +98,7 @@ def graph_of(src: Ids, dst: Ids, num_nodes: int) -> Graph:
     return Graph(CSC(csc.indptr, csc.indices, csc.num_src))
 
 
-def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
+def check_size(path: StrPath, num_nodes: int) -> None:
     """Raise FormatError if the index of the vertices that ``path`` claims does not fit into
     memory."""
     # One int64 offset a vertex. Checked before anything of that size is allocated: Linux grants
@@ -105,7 +113,7 @@ def check_size(path: str | os.PathLike[str], num_nodes: int) -> None:
         )
 
 
-def count_nodes(path: str | os.PathLike[str], src: Ids, dst: Ids) -> int:
+def count_nodes(path: StrPath, src: Ids, dst: Ids) -> int:
     """The largest id plus 1, or FormatError if nearly all of these vertices would have no edges."""
     count = 1 + max((int(ids.max()) for ids in (src, dst) if len(ids)), default=-1)
     limit = _most_nodes(len(src))
@@ -116,7 +124,7 @@ def count_nodes(path: str | os.PathLike[str], src: Ids, dst: Ids) -> int:
     return count
 
 
-def check_count(path: str | os.PathLike[str], num_nodes: int, num_edges: int) -> None:
+def check_count(path: StrPath, num_nodes: int, num_edges: int) -> None:
     """Raise FormatError if ``path`` claims more vertices than its edges make plausible."""
     limit = _most_nodes(num_edges)
     if num_nodes > limit:
@@ -132,7 +140,7 @@ def _most_nodes(num_edges: int) -> int:
 
 
 def build_graph(
-    path: str | os.PathLike[str],
+    path: StrPath,
     src: Ids,
     dst: Ids,
     num_nodes: int | None,
@@ -158,8 +166,7 @@ def build_graph(
     check_size(path, count)
     fields = dict(edata or {})
     if undirected:
-        src, dst, origin = mirror(src, dst)
-        fields = {name: values[torch.from_numpy(origin)] for name, values in fields.items()}
+        src, dst, fields = mirrored(src, dst, fields)
     try:
         return Graph.from_coo(src, dst, count, edata=fields)
     except (TypeError, ValueError) as error:

@@ -7,12 +7,11 @@ wrong with an option.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..options.names import FEATURE_DTYPES
-from ..system.checks import as_integer, as_integers
+from ..system.checks import StrPath, as_integer, as_integers
 from ..system.progress import Progress
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def rmat(
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     feature_dtype: str = "float32",
     seed: int = 0,
-    out: str | os.PathLike[str] | None = None,
+    out: StrPath | None = None,
     memory: int | str | None = None,
     store: str | None = None,
     origin: Mapping[str, Any] | None = None,

@@ -12,19 +12,22 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..graph.csc import id_range
 from ..graph.graph import Graph
+from ..system.arrays import Array
+from ..system.checks import StrPath
 from .arrays import has_ending, one_column, read_array
 from .column_files import Scratch
 from .original_ids import ORIGINAL_ID, places_of, words_of
-from .paths import PARTS, TEXTS, File, VertexSet, fraction_of
+from .paths import PARTS, TEXTS, VertexSet, fraction_of
 from .text_blocks import read_blocks
 
 
 def add_fields(
     graph: Graph,
     *,
-    features: File | None = None,
-    labels: File | None = None,
+    features: StrPath | None = None,
+    labels: StrPath | None = None,
     train: VertexSet | None = None,
     val: VertexSet | None = None,
     test: VertexSet | None = None,
@@ -86,7 +89,7 @@ def add_fields(
         graph.set_field(f"{part}_mask", mask)
 
 
-def _rows(name: str, field: str, file: File, count: int, scratch: Scratch | None) -> Tensor:
+def _rows(name: str, field: str, file: StrPath, count: int, scratch: Scratch | None) -> Tensor:
     rows = read_array(file, scratch, field=field)
     least = 2 if name == "features" else 1
     if rows.dim() < least or len(rows) != count:
@@ -140,7 +143,7 @@ def _sets(given: Mapping[str, VertexSet], graph: Graph) -> dict[str, Tensor]:
     return sets
 
 
-def _ids(part: str, file: File, graph: Graph) -> Tensor:
+def _ids(part: str, file: StrPath, graph: Graph) -> Tensor:
     count = graph.num_nodes
     originals = graph.ndata.get(ORIGINAL_ID)
     words_are_ids = originals is not None and originals.dim() == 2
@@ -170,13 +173,14 @@ def _ids(part: str, file: File, graph: Graph) -> Tensor:
     ids = values.long()
     if originals is not None:
         ids = _rows_with(part, ids.numpy(), originals.numpy(), file)
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
-        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
+    low, high = id_range(ids)
+    if low < 0 or high >= count:
+        wrong = low if low < 0 else high
         raise ValueError(f"{part} must hold ids in [0, {count}), got {wrong} in {file}")
     return _once(part, ids, file)
 
 
-def _lines(file: File) -> npt.NDArray[np.bytes_]:
+def _lines(file: StrPath) -> npt.NDArray[np.bytes_]:
     """The lines of a text file that are not empty."""
     if not os.path.isfile(file):
         raise FileNotFoundError(f"file must exist, got {str(file)!r}")
@@ -184,14 +188,14 @@ def _lines(file: File) -> npt.NDArray[np.bytes_]:
     return np.array([line for line in lines if line], dtype=np.bytes_)
 
 
-def _rows_with(part: str, ids: npt.NDArray[Any], originals: npt.NDArray[Any], file: File) -> Tensor:
+def _rows_with(part: str, ids: Array, originals: Array, file: StrPath) -> Tensor:
     try:
         return places_of(part, ids, originals)
     except ValueError as error:
         raise ValueError(f"{error} in {file}") from None
 
 
-def _once(part: str, ids: Tensor, file: File) -> Tensor:
+def _once(part: str, ids: Tensor, file: StrPath) -> Tensor:
     repeated = len(ids) - len(torch.unique(ids))
     if repeated:
         raise ValueError(f"{part} must hold each id once, got {repeated} again in {file}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,10 +11,11 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..system.checks import StrPath
 from .arrays import map_or_read, read_array
 from .edge_rows import read_integers
 from .edges import check_size
-from .manifest import size_of, take, take_name, take_optional
+from .manifest import take, take_count, take_name, take_optional
 from .paths import METADATA
 from .tables import load_yaml, named_file
 
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-def read_graphbolt(folder: str | os.PathLike[str]) -> Graph:
+def read_graphbolt(folder: StrPath) -> Graph:
     """Read a GraphBolt data set as its author wrote it, with one or several types; needs no DGL.
 
     ``feature_data`` becomes fields. Of the first task over vertices, the sets become the masks
@@ -84,7 +84,7 @@ class _Reader:
         counts, csc = {}, {}
         for node in take(value, "nodes", list, self._where):
             ntype = take_name(node, "type", self._where) if _has_type(node) else NODE_TYPE
-            counts[ntype] = size_of(take(node, "num", int, self._where), "num", self._where)
+            counts[ntype] = take_count(node, "num", self._where)
             check_size(self._where, counts[ntype])
         for edge in take(value, "edges", list, self._where):
             etype = self._edge_type(edge)

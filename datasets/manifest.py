@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -77,11 +77,21 @@ def take_name(value: Any, key: str, where: str) -> str:
     return found
 
 
-def size_of(count: int, name: str, where: str) -> int:
-    """Check that ``count`` is not negative, or raise FormatError."""
+def take_count(value: Any, key: str, where: str) -> int:
+    """Get the number ``value[key]``, which must be at least 0, or raise FormatError."""
+    count = take(value, key, int, where)
     if count < 0:
-        raise FormatError(f"{where}: {name} must be at least 0, got {count}")
+        raise FormatError(f"{where}: {key} must be at least 0, got {count}")
     return count
+
+
+def take_word(value: Any, key: str, allowed: Collection[str], where: str) -> str:
+    """Get ``value[key]``, which must be one of ``allowed``, or raise FormatError."""
+    found = take(value, key, str, where)
+    if found not in allowed:
+        words = ", ".join(allowed)
+        raise FormatError(f"{where}: {key} must be one of {words}, got {found!r}"[:300])
+    return found
 
 
 def take_optional(value: Any, key: str, kind: type[_T], where: str) -> _T | None:
@@ -229,9 +239,9 @@ class NodeEntry:
     def parse(cls, value: Any, where: str) -> NodeEntry:
         """Check and take one vertex type's JSON object."""
         name = take_name(value, "name", where)
-        count = take(value, "num_nodes", int, where)
         where = f"{where} {name!r}"
-        return cls(name, size_of(count, "num_nodes", where), _parse_fields(value, count, where))
+        count = take_count(value, "num_nodes", where)
+        return cls(name, count, _parse_fields(value, count, where))
 
 
 @dataclass(frozen=True)
@@ -255,7 +265,7 @@ class EdgeEntry:
                 f"{where}: type must be three names of printable characters, got {names}"
             )
         where = f"{where} {'/'.join(names)!r}"
-        count = size_of(take(value, "num_edges", int, where), "num_edges", where)
+        count = take_count(value, "num_edges", where)
         indptr = ArrayEntry.parse(take(value, "indptr", dict, where), f"{where}, indptr")
         indices = ArrayEntry.parse(take(value, "indices", dict, where), f"{where}, indices")
         # Null or left out: an edge's id is then its place.

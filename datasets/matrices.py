@@ -3,19 +3,19 @@ benchmarks."""
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.fields import is_single
 from ..graph.graph import Graph
+from ..system.arrays import Array
 from ..system.budget import check_fits
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from .arrays import (
     UNREADABLE,
@@ -51,7 +51,7 @@ _MATRIX_PARTS = (
 )
 
 
-def load_sparse(path: str | os.PathLike[str]) -> Any:
+def load_sparse(path: StrPath) -> Any:
     """Load a file of ``scipy.sparse.save_npz`` (CSR, CSC, COO) without unpickling; FormatError if
     none or damaged."""
     try:
@@ -92,7 +92,7 @@ def _build(arrays: dict[str, Any]) -> Any:
     return matrix
 
 
-def dense(path: str | os.PathLike[str], matrix: Any) -> Tensor:
+def dense(path: StrPath, matrix: Any) -> Tensor:
     """A sparse matrix of ``path`` as dense float32, by blocks of rows, so that no second dense copy
     is needed."""
     check_fits(path, 4 * matrix.shape[0] * matrix.shape[1], "a matrix that is to be dense")
@@ -105,9 +105,7 @@ def dense(path: str | os.PathLike[str], matrix: Any) -> Tensor:
     return out
 
 
-def read_scipy(
-    path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None
-) -> Graph:
+def read_scipy(path: StrPath, *, undirected: bool = False, weight: str | None = None) -> Graph:
     """Read a square sparse matrix that scipy saved; ``matrix[src, dst]`` stored means an edge.
 
     Weights keep the matrix's dtype, unless ``weight`` says "NAME:DTYPE". Arrays of the file that
@@ -118,9 +116,7 @@ def read_scipy(
     return _graph(path, matrix, undirected=undirected, weight=weight)
 
 
-def _graph(
-    path: str | os.PathLike[str], matrix: Any, *, undirected: bool, weight: str | None
-) -> Graph:
+def _graph(path: StrPath, matrix: Any, *, undirected: bool, weight: str | None) -> Graph:
     coo = matrix.tocoo()
     if coo.shape[0] != coo.shape[1]:
         raise FormatError(f"{path} must hold a square matrix, got shape {tuple(coo.shape)}")
@@ -137,7 +133,7 @@ def _graph(
 
 
 def read_matrix_market(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     undirected: bool = False,
     weight: str | None = None,
@@ -208,9 +204,7 @@ def read_matrix_market(
 _BENCHMARK_NAMES = {"attr": "feat", "attr_matrix": "feat", "labels": "label"}
 
 
-def read_benchmark(
-    path: str | os.PathLike[str], *, undirected: bool = False, weight: str | None = None
-) -> Graph:
+def read_benchmark(path: StrPath, *, undirected: bool = False, weight: str | None = None) -> Graph:
     """Read the ``.npz`` of GNN benchmarks: the CSR matrix ``adj_data``, ``adj_indices``,
     ``adj_indptr``, ``adj_shape``.
 
@@ -249,7 +243,7 @@ def read_benchmark(
     return graph
 
 
-def _take_csr(path: str | os.PathLike[str], arrays: dict[str, npt.NDArray[Any]], name: str) -> Any:
+def _take_csr(path: StrPath, arrays: dict[str, Array], name: str) -> Any:
     """Take the arrays of one CSR matrix out of ``arrays``."""
     try:
         parts = {

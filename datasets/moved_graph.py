@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,16 +20,17 @@ from ..graph.fields import FieldValue
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.row_form import Decoding
 from ..graph.stored_rows import IndexedRows, NarrowRows
+from ..system.arrays import Array
 from ..system.atomic import new_folder
+from ..system.checks import StrPath
 from ..system.paging import GAP_IN_ORDER, Pages
 from .manifest import EdgeEntry, Manifest, NodeEntry
 from .native import ArrayWriter
 from .original_ids import ORIGINAL_ID
 
-Array = npt.NDArray[Any]
 Source = Callable[[int, int], Tensor]
 """Rows ``begin`` to ``end`` in their old order."""
-Places = Callable[[int, int], npt.NDArray[Any]]
+Places = Callable[[int, int], Array]
 """New places of the rows ``begin`` to ``end``, integers; together a permutation."""
 
 # Bytes of scratch that a row takes at least: its new place, and its place in its chunk.
@@ -257,7 +257,7 @@ def _write_at(file: Any, values: Array, offset: int) -> None:
 
 def write_moved(
     graph: Graph,
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     places: Mapping[str, Array],
     offsets: Mapping[EdgeType, Array],
     *,
@@ -381,10 +381,15 @@ class _Writer:
     def _inverse(self, edge_ids: Tensor, where: Places) -> MovedRows:
         """New places of edges in the order of their ids."""
         read = source_rows(edge_ids)
-        ids = "edge ids of a graph with edge fields"
-        places = lambda begin, end: _in_range(read(begin, end).numpy(), len(edge_ids))  # noqa: E731
+        name = "edge ids of a graph with edge fields"
+
+        def places(begin: int, end: int) -> Array:
+            ids = read(begin, end)
+            check_range(name, ids, len(edge_ids))
+            return ids.numpy()
+
         new = lambda begin, end: torch.from_numpy(where(begin, end))  # noqa: E731
-        return self._moved(new, places, (len(edge_ids),), torch.int64, ids)
+        return self._moved(new, places, (len(edge_ids),), torch.int64, name)
 
     def _field(self, label: str, values: FieldValue, where: Places) -> Any:
         stored = values.stored if isinstance(values, NarrowRows) else values
@@ -400,15 +405,6 @@ class _Writer:
 
 def _counting(begin: int, end: int) -> Tensor:
     return torch.arange(begin, end, device="cpu")
-
-
-def _in_range(ids: Array, limit: int) -> Array:
-    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < limit:
-        wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise ValueError(
-            f"edge ids of a graph with edge fields must be in [0, {limit}), got {wrong}"
-        )
-    return ids
 
 
 def _edge_places(indptr: Array, place: Array, offsets: Array) -> Places:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,12 +16,14 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.csc import check_range
 from ..graph.fields import FieldValue
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.mapped import map_npy
 from ..graph.row_form import WIDE, Decoding
 from ..graph.stored_rows import IndexedRows, NarrowingRows, NarrowRows
 from ..system.atomic import is_unfinished, new_folder
+from ..system.checks import StrPath
 from ..system.files import named_path, open_plain
 from ..system.progress import Progress, Ticks
 from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
@@ -208,7 +209,7 @@ def check_sum(folder: Path, entry: ArrayEntry, read: Written | None = None) -> N
 
 def write_graph(
     graph: Graph,
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     origin: Mapping[str, Any] | None = None,
     computed: Mapping[str, Rows] | None = None,
@@ -236,7 +237,7 @@ def write_graph(
             be stored, or a value that ``store`` cannot hold; the error names the row.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile
         >>> target = os.path.join(tempfile.mkdtemp(), "graph")
         >>> write_graph(Graph.from_coo([0, 1], [1, 2]), target)
         >>> Graph.open(target)
@@ -337,7 +338,7 @@ def _arrays(graph: Graph) -> list[Rows]:
 
 
 def open_native(
-    folder: str | os.PathLike[str], *, verify: bool = False, progress: Progress | None = None
+    folder: StrPath, *, verify: bool = False, progress: Progress | None = None
 ) -> Graph:
     """Open a native folder in milliseconds, whatever its size; arrays are read when they are
     touched, or all at once and checked with ``verify``, whose ``progress`` counts bytes.
@@ -392,11 +393,7 @@ def _check_all_ids(graph: Graph) -> None:
     for edge_type in graph.edge_types:
         csc = graph.csc_of(edge_type)
         csc.validate()
-        if csc.edge_ids is None or csc.num_edges == 0:
-            continue
-        low = int(csc.edge_ids.min())
-        high = int(csc.edge_ids.max())
-        # Without fields an id is only handed out; with them it is a row of each.
-        limit = csc.num_edges if graph.edge_fields(edge_type) else 2**63
-        if low < 0 or high >= limit:
-            raise ValueError(f"edge_ids must be in [0, {limit}), got {low if low < 0 else high}")
+        if csc.edge_ids is not None:
+            # Without fields an id is only handed out; with them it is a row of each.
+            limit = csc.num_edges if graph.edge_fields(edge_type) else 2**63
+            check_range("edge_ids", csc.edge_ids, limit)

@@ -16,7 +16,9 @@ from ..errors import FormatError
 from ..graph.conversion import number_attributes
 from ..graph.graph import Graph
 from ..system.budget import reading_room
+from ..system.checks import StrPath
 from ..system.files import bounded, open_plain
+from ..system.units import one_line
 from .edges import build_graph
 from .original_ids import id_field
 
@@ -24,7 +26,7 @@ _OBJECT_BYTES = 50
 """Of networkx's objects for a byte of text: 32 of GML and 48 of GraphML were measured."""
 
 
-def read_graphml(path: str | os.PathLike[str]) -> Graph:
+def read_graphml(path: StrPath) -> Graph:
     """Read GraphML, plain or gzipped, by networkx; vertices are numbered in the file's order.
 
     Attributes that are numbers on all vertices (or all edges) become fields; one warning names the
@@ -41,7 +43,7 @@ def read_graphml(path: str | os.PathLike[str]) -> Graph:
     return _graph(path, _read(path, networkx.read_graphml))
 
 
-def read_gml(path: str | os.PathLike[str]) -> Graph:
+def read_gml(path: StrPath) -> Graph:
     """Read GML, plain or gzipped, as :func:`read_graphml` does; ``original_id`` keeps the labels
     where all have one."""
     import networkx
@@ -57,19 +59,19 @@ def read_gml(path: str | os.PathLike[str]) -> Graph:
     return _graph(path, graph, ids)
 
 
-def _read(path: str | os.PathLike[str], read: Any) -> Any:
+def _read(path: StrPath, read: Any) -> Any:
     try:
         with _opened(path) as file:
             return read(file)
     except (FileNotFoundError, FormatError):
         raise
     except Exception as error:  # of a damaged file, networkx raises anything
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)
         raise FormatError(f"{path} cannot be read by networkx: {reason}") from error
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def _opened(path: StrPath) -> Iterator[IO[bytes]]:
     """The text of a file; FormatError once it is longer than what fits into memory as networkx's
     objects."""
     is_packed = os.fspath(path).lower().endswith(".gz")
@@ -81,7 +83,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         )
 
 
-def _refuse_doctype(path: str | os.PathLike[str]) -> None:
+def _refuse_doctype(path: StrPath) -> None:
     """Parse up to the first element: a document type comes before it."""
 
     def refuse(*_: Any) -> None:
@@ -108,7 +110,7 @@ def _refuse_doctype(path: str | os.PathLike[str]) -> None:
         raise FormatError(f"{path} must be XML: {error}") from error
 
 
-def _graph(path: str | os.PathLike[str], source: Any, ids: list[str] | None = None) -> Graph:
+def _graph(path: StrPath, source: Any, ids: list[str] | None = None) -> Graph:
     place = {node: i for i, node in enumerate(source)}
     # `reshape`: without edges the array would have one dimension.
     ends = np.array([(place[u], place[v]) for u, v in source.edges()], dtype=np.int64).reshape(

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..system.arrays import Array, Float64Array
+from ..system.checks import StrPath
 from .column_files import ColumnFile, MemoryColumn, Scratch
 from .text_blocks import arrow
 
-Column = npt.NDArray[Any]
+Column = Array
 
 _DTYPES = {name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")}
 _SIGNS = ("+", "-", b"+", b"-")
@@ -144,7 +144,7 @@ class NumberColumn:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: StrPath,
         field: NumberField,
         scratch: Scratch | None = None,
         *,
@@ -234,7 +234,7 @@ def first_wide(integers: Column) -> int:
     return int(np.argmax(wide)) if wide.any() else -1
 
 
-def float32_holds(values: npt.NDArray[np.float64]) -> bool:
+def float32_holds(values: Float64Array) -> bool:
     """Whether float32 gives every number back: it is the number, or prints it, a decimal of at most
     9 digits."""
     from ._numbers import first_unsure
@@ -256,9 +256,7 @@ def _gives_back(value: float) -> bool:
     return any(float(f"{held:.{digits - 1}e}") == value for digits in range(6, 10))
 
 
-def tensor_of(
-    path: str | os.PathLike[str], field: NumberField, columns: Sequence[Column]
-) -> Tensor:
+def tensor_of(path: StrPath, field: NumberField, columns: Sequence[Column]) -> Tensor:
     """Columns of int64 and float64 side by side in the one dtype that holds all; a single one is
     1-D."""
     real = any(values.dtype.kind == "f" for values in columns)
@@ -271,7 +269,7 @@ def tensor_of(
     return torch.from_numpy(cast[0] if len(cast) == 1 else np.stack(cast, axis=1))
 
 
-def number_array(path: str | os.PathLike[str], field: NumberField, array: Column) -> Column:
+def number_array(path: StrPath, field: NumberField, array: Column) -> Column:
     """An array in the dtype that the field was asked to be of; itself where none was asked for."""
     if field.dtype is None:
         return array

@@ -4,7 +4,6 @@ tables."""
 from __future__ import annotations
 
 import gzip
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,12 +16,13 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
+from ..system.checks import StrPath
 from ..system.files import check_inside, check_links
 from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import one_column, read_numbers
 from .edge_rows import read_integers
-from .edges import check_size, mirror
+from .edges import check_size, mirrored
 from .ogb_arrays import EdgeArrays, RawArrays
 from .paths import OGB_TABLES, PARTS
 from .text_blocks import read_blocks
@@ -110,7 +110,7 @@ class _RawTables:
 
 
 def read_ogb(
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     split: str = "",
     undirected: bool = False,
@@ -163,7 +163,7 @@ def read_ogb(
     return graph
 
 
-def read_ogb_arrays(path: str | os.PathLike[str], *, undirected: bool = False) -> Graph:
+def read_ogb_arrays(path: StrPath, *, undirected: bool = False) -> Graph:
     """Read OGB's ``raw/data.npz`` alone, with the fields that are in it; labels and splits are in
     other files."""
     file = Path(path)
@@ -204,8 +204,7 @@ def _csc(
                 f"{len(values)}"
             )
     if undirected:
-        src, dst, origin = mirror(src, dst)
-        fields = {name: values[torch.from_numpy(origin)] for name, values in fields.items()}
+        src, dst, fields = mirrored(src, dst, fields)
     try:
         return CSC.from_coo(src, dst, (counts[etype[0]], counts[etype[2]])), fields
     except ValueError as error:
@@ -325,7 +324,7 @@ def _ids_of(file: Path, ids: Any, ntype: str) -> Tensor | None:
     return found
 
 
-def write_ogb(graph: Graph, out: str | os.PathLike[str]) -> None:
+def write_ogb(graph: Graph, out: StrPath) -> None:
     """Write a graph as :func:`read_ogb` reads it, whole or not at all; OGB's own readers take
     ``raw``, too.
 

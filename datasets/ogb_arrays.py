@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType
+from ..system.arrays import Array, Int64Array
 from .arrays import array_tensor, left_behind, load_npz, one_column, unread_npz
 from .paths import COUNTS, OGB_ARRAYS
 
@@ -25,16 +25,14 @@ _EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE = (
     f"{name}_dict.npz" for name in ("edge_index", "num_nodes", "num_edges")
 )
 
-Array = npt.NDArray[Any]
-
 
 @dataclass(frozen=True, eq=False)
 class EdgeArrays:
     """Edges of one type: where they are, their ends, and their fields."""
 
     where: str
-    src: npt.NDArray[np.int64]
-    dst: npt.NDArray[np.int64]
+    src: Int64Array
+    dst: Int64Array
     fields: dict[str, Tensor]
 
 
@@ -144,9 +142,7 @@ class RawArrays:
                 fields[ours] = rows if ours == "feat" else one_column(rows)
         return fields
 
-    def _ends(
-        self, etype: EdgeType, ends: Array
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _ends(self, etype: EdgeType, ends: Array) -> tuple[Int64Array, Int64Array]:
         if ends.dtype.kind not in "iu" or ends.ndim != 2 or len(ends) != 2:
             got = f"{ends.dtype} of shape {list(ends.shape)}{_of(etype)}"
             self._refuse(f"must hold {_EDGES} of integers and shape [2, edges]", got)

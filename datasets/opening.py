@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import Graph
+from ..system.checks import StrPath
 from ..system.files import check_inside, named_path
 from ..system.progress import Progress
 from .arrays import map_or_read
@@ -20,7 +20,7 @@ from .paths import ADJACENCY, PARTS, folder_form
 
 
 def open_graph(
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     verify: bool = False,
     split: str = "",
@@ -52,7 +52,7 @@ def open_graph(
     return graph
 
 
-def open_verified(folder: str | os.PathLike[str], *, split: str = "") -> Graph:
+def open_verified(folder: StrPath, *, split: str = "") -> Graph:
     """Open a graph folder and check everything; see :func:`open_graph`."""
     return open_graph(folder, verify=True, split=split)
 
@@ -72,7 +72,7 @@ def choose_split(graph: Graph, split: str) -> None:
             fields[f"{part}_mask"] = mask
 
 
-def open_pagraph(folder: str | os.PathLike[str]) -> Graph:
+def open_pagraph(folder: StrPath) -> Graph:
     """Open a folder in PaGraph's form; fields are named as DGL's data sets name them.
 
     ``adj[src, dst]`` stored means an edge; edge ids follow ``adj.tocoo()``. The vertex fields are

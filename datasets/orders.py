@@ -11,13 +11,13 @@ import torch
 
 from ..ranking.vip import seed_chances
 from ..seeds.order import num_seeds
+from ..system.arrays import Array
 
 if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
     from ..sampling.sampler import HopSampler, MiniBatchSampler
 
-Array = npt.NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
 """Vertex type to its range in one numbering of all vertices."""
 
@@ -139,7 +139,7 @@ def _push(
     from . import _orders
 
     csc = graph.csc_of(etype)
-    indptr, indices = csc.indptr.numpy(), csc.indices.numpy()
+    indptr, indices = csc.arrays
     sources, targets = logs[slice(*ranges[etype[0]])], known[slice(*ranges[etype[2]])]
     for begin, end, edges in _pieces(csc):
         _orders.push_misses(indptr, indices, begin, end, targets, fanout, sources)
@@ -158,7 +158,7 @@ def _readers(
     for etype in graph.edge_types:
         csc = graph.csc_of(etype)
         fanouts = np.array([hops.fanout(hop, etype) for hop in range(hops.num_hops)], np.int64)
-        rows = (csc.indptr.numpy(), csc.indices.numpy())
+        rows = csc.arrays
         firsts = (ranges[etype[2]][0], ranges[etype[0]][0])
         for begin, end, edges in _pieces(csc):
             _orders.find_readers(*rows, begin, end, known, fanouts, *firsts, best, reader)
@@ -169,13 +169,14 @@ def _readers(
 def _grouped(order: Array, reader: Array) -> Array:
     """The order in which vertices with the same reader follow each other, at the place of their
     reader."""
+    from ..graph import _csc
     from . import _orders
 
     place = np.empty_like(order)
     keys = np.empty_like(order)
     ends = np.empty_like(order)
     for _ in range(_ROUNDS):
-        _orders.invert(order, place)
+        _csc.number(order, place)
         _orders.read_together(place, reader, keys)
         out = place  # no longer needed: one array a vertex less
         _orders.sort_by_key(order, keys, ends, out)
@@ -216,15 +217,13 @@ def _sorted(order: Array, keys: Array, limit: int) -> Array:
 
 def _places(order: Array, begin: int, end: int) -> Array:
     """Places of the vertices ``begin`` to ``end`` of all, among themselves."""
-    from . import _orders
+    from ..graph import _csc
 
-    own = (
-        order
-        if end - begin == len(order)
-        else order[(order >= begin) & (order < end)] - order.dtype.type(begin)
-    )
+    own = order
+    if end - begin != len(order):
+        own = order[(order >= begin) & (order < end)] - order.dtype.type(begin)
     place = np.empty_like(own)
-    _orders.invert(own, place)
+    _csc.number(own, place)
     return place
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import as_ids
+from ..system.arrays import Array
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -29,13 +30,11 @@ def id_field(words: Iterable[str]) -> Tensor | None:
     except ValueError:
         numbers = []
     # Written back: "007" and "+7" are words, as their numbers would not find them again.
-    if list(map(str, numbers)) == words and all(abs(number) < 2**63 for number in numbers):
-        return (
-            None
-            if numbers == list(range(len(words)))
-            else torch.tensor(numbers, dtype=torch.int64, device="cpu")
-        )
-    return word_rows(np.array([word.encode() for word in words]))
+    if list(map(str, numbers)) != words or any(abs(number) >= 2**63 for number in numbers):
+        return word_rows(np.array([word.encode() for word in words]))
+    if numbers == list(range(len(words))):
+        return None
+    return torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
 
 def word_rows(words: npt.NDArray[np.bytes_]) -> Tensor:
@@ -104,7 +103,7 @@ def new_ids(
     )
 
 
-def places_of(name: str, ids: npt.NDArray[Any], originals: npt.NDArray[Any]) -> Tensor:
+def places_of(name: str, ids: Array, originals: Array) -> Tensor:
     """The rows with these original ids, shape ``(n,)``, int64; ValueError, which begins with
     ``name``, for others."""
     order = np.argsort(originals, kind="stable")

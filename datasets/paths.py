@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ..errors import FormatError
 from ..system.atomic import is_unfinished
+from ..system.checks import StrPath
 from ..system.files import read_small
 from .manifest import MANIFEST, PARTITION_FORMAT
 
-File = str | os.PathLike[str]
-VertexSet = File | float
+VertexSet = StrPath | float
 """A file of ids or of a mask, or a fraction of the vertices."""
 
 TEXTS = tuple(
@@ -35,7 +35,7 @@ PARTS = ("train", "val", "test")
 """Vertex sets of a split; in a graph the mask of each is a field."""
 
 
-def existing_folder(folder: str | os.PathLike[str], *, name: str = "folder") -> Path:
+def existing_folder(folder: StrPath, *, name: str = "folder") -> Path:
     """Check that ``folder`` exists and that its writer finished; errors call it ``name``."""
     path = Path(folder)
     if not path.exists():
@@ -49,7 +49,7 @@ def existing_folder(folder: str | os.PathLike[str], *, name: str = "folder") -> 
     return path
 
 
-def folder_form(folder: str | os.PathLike[str]) -> str:
+def folder_form(folder: StrPath) -> str:
     """Detect the form of a graph folder, "native" or "pagraph"; FormatError for neither and for
     unfinished ones."""
     path = existing_folder(folder)

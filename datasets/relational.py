@@ -3,15 +3,13 @@ known degree."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..graph.graph import CSC, EdgeType, Graph
 from ..seeds.keys import derive_key
+from ..system.arrays import Array, Int64Array
 from ..system.progress import Progress
 from .block_models import noisy_features, power_weights
 from .random_fields import bit_rows, label_rows, normal_rows
@@ -22,7 +20,7 @@ PERIOD = 30 * 24 * 3600
 _MOST_PURCHASES = 20.0  # of one customer in a period, so that no table is a few customers'
 _EXPONENT = 2.5  # of the power laws of customers' activity and products' popularity
 
-Ids = npt.NDArray[np.int64]
+Ids = Int64Array
 
 
 def draw_shop(
@@ -82,9 +80,7 @@ def draw_shop(
     return graph
 
 
-def _liked_kinds(
-    num_customers: int, num_periods: int, persistence: float, key: int
-) -> npt.NDArray[Any]:
+def _liked_kinds(num_customers: int, num_periods: int, persistence: float, key: int) -> Array:
     """The kind that each customer likes in each period, shape ``(num_customers, num_periods)``,
     bool."""
     uniform = (
@@ -94,7 +90,7 @@ def _liked_kinds(
     changes = uniform >= persistence
     # The first kind is a coin; each later one is the parity of the changes up to it.
     changes[:, 0] = uniform[:, 0] >= 0.5
-    liked: npt.NDArray[Any] = np.logical_xor.accumulate(changes, axis=1)
+    liked: Array = np.logical_xor.accumulate(changes, axis=1)
     return liked
 
 
@@ -113,7 +109,7 @@ def _purchases(first: Ids, num_periods: int, key: int) -> tuple[Ids, Ids]:
     return places // num_periods, places % num_periods
 
 
-def _bought(kinds: Ids, wanted: npt.NDArray[Any], key: int) -> Ids:
+def _bought(kinds: Ids, wanted: Array, key: int) -> Ids:
     """The product of each purchase: by popularity among those of the wanted kind."""
     uniform = bit_rows(len(wanted), derive_key(key, 0))[:].numpy() / 2.0**63
     popularity = power_weights(len(kinds), _EXPONENT, derive_key(key, 1))
@@ -146,7 +142,7 @@ def _by_period(period: Tensor, num_periods: int) -> dict[str, Tensor]:
     }
 
 
-def _whole(values: npt.NDArray[Any]) -> Tensor:
+def _whole(values: Array) -> Tensor:
     return torch.from_numpy(values.astype(np.int64))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,10 @@ import torch
 
 from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
+from ..system.checks import StrPath
 from ..system.progress import Progress
-from .bounded import write_edges
+from .column_files import Scratch
+from .edge_sort import sort_edges, write_bounded
 from .edges import Ids, check_simple, drop_repeats, graph_of, mirror
 from .native import Rows
 from .random_fields import for_ranges, label_rows, mask_rows, normal_rows
@@ -26,7 +27,7 @@ def make_rmat(
     *,
     undirected: bool,
     simple: bool,
-    out: str | os.PathLike[str] | None,
+    out: StrPath | None,
     memory: int | str | None,
     store: str | None,
     origin: Mapping[str, Any] | None,
@@ -36,11 +37,15 @@ def make_rmat(
     if simple:
         check_simple(edges.num_nodes)
     if out is not None:
-        return write_edges(
-            *(edges, out),
+
+        def sorted_edges(scratch: Scratch, room: int, step: Progress | None) -> Graph:
+            options = {"mirrored": undirected, "simple": simple}
+            return Graph(sort_edges(edges, scratch, room=room, **options, progress=step))
+
+        return write_bounded(
+            sorted_edges,
+            out,
             memory=memory,
-            undirected=undirected,
-            simple=simple,
             computed=fields,
             store=store,
             origin=origin,

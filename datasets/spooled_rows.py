@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
+from ..system.arrays import Int64Array
 from ..system.units import bytes_text
 from .column_files import Scratch
 from .edge_rows import WORD_BYTES, Column, EdgeRows
@@ -62,7 +62,7 @@ class SpooledRows(EdgeRows):
         if self._values is not None and weight is not None:
             self._values.append(weight)
 
-    def number(self, words: list[str]) -> npt.NDArray[np.int64]:
+    def number(self, words: list[str]) -> Int64Array:
         """Number each word; new words get the next numbers."""
         numbers = super().number(words)
         self._check_room("words", len(self.words or ()), WORD_BYTES)
@@ -92,9 +92,9 @@ class SpooledRows(EdgeRows):
         count = len(self)
         return ((begin, min(begin + _BLOCK_ROWS, count)) for begin in range(0, count, _BLOCK_ROWS))
 
-    def distinct(self) -> npt.NDArray[np.int64]:
+    def distinct(self) -> Int64Array:
         """All ids, sorted."""
-        found: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        found: Int64Array = np.empty(0, dtype=np.int64)
         waiting: list[Column] = []
         for block in self.blocks():
             waiting.append(np.unique(np.concatenate(self.ends(*block))))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FormatError
+from ..system.arrays import Array
 from ..system.atomic import is_unfinished
 from ..system.budget import work_memory
 from ..system.files import named_path, open_plain, read_npy_header
@@ -21,12 +22,9 @@ from ..system.memory import address_on_disk
 from .manifest import MANIFEST, ArrayEntry, Manifest, stored_dtype
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.fields import FieldValue
     from ..graph.graph import Graph
 
-    Array = npt.NDArray[Any]
 
 CACHE_SHARES = (0.01, 0.05, 0.10, 0.20)
 """Shares of the vertices for which the share of the edges is told."""
@@ -142,9 +140,7 @@ def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
         csc = graph.csc_of(edge_type)
         csc.validate()
         same_ends = edge_type[0] == edge_type[2]
-        edges.append(
-            _edges(label, csc.indptr.numpy(), csc.indices.numpy(), csc.num_src, same_ends=same_ends)
-        )
+        edges.append(_edges(label, *csc.arrays, csc.num_src, same_ends=same_ends))
         for key, value in (
             ("indptr", csc.indptr),
             ("indices", csc.indices),

@@ -4,20 +4,21 @@ fields."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EdgeType, Graph
+from ..system.arrays import Array
 from ..system.budget import check_fits
+from ..system.checks import StrPath
 from ..system.files import named_path, read_small
+from ..system.units import one_line
 from .arrays import array_tensor, bool_mask, has_ending, parquet_values, read_array
 from .manifest import take
 from .numbers import NumberField, tensor_of
@@ -26,7 +27,7 @@ from .paths import TEXTS
 from .text_blocks import arrow, read_columns, require_arrow
 
 
-def read_tables(path: str | os.PathLike[str]) -> Graph:
+def read_tables(path: StrPath) -> Graph:
     """Read tables with ids of any kind as a graph, as a YAML file beside them describes it::
 
         nodes:
@@ -229,7 +230,7 @@ class _Table:
         tensors = [array_tensor(self.file, values) for values in columns]
         return tensors[0] if len(tensors) == 1 else torch.column_stack(tensors)
 
-    def _numbers(self, name: str, source: str) -> npt.NDArray[Any]:
+    def _numbers(self, name: str, source: str) -> Array:
         """The numbers of a column: of text int64, float64, or for features float32."""
         column = self._columns[source]
         pa = arrow()
@@ -239,7 +240,7 @@ class _Table:
         try:
             values, not_held = field.of_words(column)
         except pa.ArrowInvalid as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)
             raise FormatError(
                 f"{self.file}, column {source!r} must hold numbers: {reason}"
             ) from None
@@ -268,7 +269,7 @@ def _read(file: Path, columns: list[str]) -> Any:
         if has_ending(file, TEXTS):
             return _read_text(file, columns)
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{file} cannot be read: {' '.join(str(error).split())[:200]}") from error
+        raise FormatError(f"{file} cannot be read: {one_line(error)}") from error
     raise FormatError(f"{file} must end in .parquet, {', '.join(TEXTS)}")
 
 
@@ -322,7 +323,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
         value = _loader(yaml)(content).get_single_data()
         size = _entries(value, {})
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path} must be YAML: {' '.join(str(error).split())[:200]}") from error
+        raise FormatError(f"{path} must be YAML: {one_line(error)}") from error
     if size > _MOST_ENTRIES:  # a few lines of *names can stand for more than any memory holds
         raise FormatError(
             f"{path} must have at most {_MOST_ENTRIES} entries, with those that it repeats by *name"

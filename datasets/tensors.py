@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,6 +16,8 @@ from ..errors import FormatError
 from ..graph.csc import check_range
 from ..graph.fields import is_single
 from ..graph.graph import Graph
+from ..system.arrays import Int64Array
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import array_tensor, left_behind, load_npz, map_or_read, one_column, unread_npz
@@ -38,7 +39,7 @@ _OF_VERTICES = (
 
 
 def read_edge_index(
-    path: str | os.PathLike[str], *, num_nodes: int | None = None, undirected: bool = False
+    path: StrPath, *, num_nodes: int | None = None, undirected: bool = False
 ) -> Graph:
     """Read ``edge_index`` (2 x E: sources, then targets) from a ``.npy`` file, or with fields from
     an ``.npz`` file.
@@ -73,7 +74,7 @@ def read_edge_index(
 
 
 def store_edge_index(
-    path: str | os.PathLike[str],
+    path: StrPath,
     scratch: Scratch,
     room: int,
     *,
@@ -106,12 +107,12 @@ class _MappedEdges:
     src: Tensor
     dst: Tensor
 
-    def read(self, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
         """Sources and destinations of some edges."""
         return self.src[begin:end].long().numpy(), self.dst[begin:end].long().numpy()
 
 
-def read_pyg(path: str | os.PathLike[str]) -> Graph:
+def read_pyg(path: StrPath) -> Graph:
     """Read a graph that ``torch.save`` wrote, with all its fields: an ``edge_index`` alone or in a
     dict, or PyG's.
 
@@ -137,7 +138,7 @@ def read_pyg(path: str | os.PathLike[str]) -> Graph:
 
 
 def _graph(
-    path: str | os.PathLike[str],
+    path: StrPath,
     arrays: Mapping[Any, Any],
     num_nodes: int | None,
     undirected: bool,
@@ -168,9 +169,7 @@ def _graph(
     return graph
 
 
-def _check_counts(
-    path: str | os.PathLike[str], arrays: Mapping[Any, Any], num_nodes: int, num_edges: int
-) -> None:
+def _check_counts(path: StrPath, arrays: Mapping[Any, Any], num_nodes: int, num_edges: int) -> None:
     """Raise FormatError where numbers of edges, or of rows of what vertices have, are others than
     these."""
     stated = _stated(path, arrays, "num_edges")
@@ -186,9 +185,7 @@ def _check_counts(
             )
 
 
-def _ends(
-    path: str | os.PathLike[str], edge_index: Tensor, is_named: bool
-) -> tuple[Tensor, Tensor]:
+def _ends(path: StrPath, edge_index: Tensor, is_named: bool) -> tuple[Tensor, Tensor]:
     shape = list(edge_index.shape)
     if edge_index.layout != torch.strided:
         raise FormatError(
@@ -219,7 +216,7 @@ def _is_rows(value: Any) -> bool:
 
 
 def _num_nodes(
-    path: str | os.PathLike[str], arrays: Mapping[Any, Any], given: int | None, num_edges: int
+    path: StrPath, arrays: Mapping[Any, Any], given: int | None, num_edges: int
 ) -> int | None:
     stated = _stated(path, arrays, "num_nodes")
     if given is not None:
@@ -232,7 +229,7 @@ def _num_nodes(
     return next((len(arrays[name]) for name in _OF_VERTICES if _is_rows(arrays.get(name))), None)
 
 
-def _stated(path: str | os.PathLike[str], arrays: Mapping[Any, Any], name: str) -> int | None:
+def _stated(path: StrPath, arrays: Mapping[Any, Any], name: str) -> int | None:
     """The number that a file says under a name."""
     stated = arrays.get(name)
     if not isinstance(stated, int | Tensor | np.integer):

@@ -14,6 +14,7 @@ from functools import cache
 from typing import IO, Any
 
 from ..errors import FormatError, MissingDependencyError, how_to_install
+from ..system.checks import StrPath
 from ..system.files import open_plain
 from ..system.progress import Progress
 
@@ -36,8 +37,6 @@ _LINE = re.compile(rb"[^\r\n]+")
 _BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
 _HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
 
-Path = str | os.PathLike[str]
-
 
 @dataclass(frozen=True)
 class Block:
@@ -52,7 +51,7 @@ class Block:
         return self.first_line + self.data.count(b"\n", 0, offset), text.rstrip("\r")
 
 
-def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Block]:
+def read_blocks(path: StrPath, *, progress: Progress | None = None) -> Iterator[Block]:
     """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their
     first bytes.
 
@@ -87,7 +86,7 @@ def read_blocks(path: Path, *, progress: Progress | None = None) -> Iterator[Blo
             yield Block(rest, line)
 
 
-def _read(stream: IO[bytes], path: Path) -> Iterator[bytes]:
+def _read(stream: IO[bytes], path: StrPath) -> Iterator[bytes]:
     try:
         while data := stream.read(_BLOCK_BYTES):
             yield data
@@ -149,7 +148,7 @@ def separator_of(line: bytes) -> str | None:
 
 
 def read_columns(
-    path: Path, plan: Callable[[list[str]], tuple[list[str], bool, dict[str, Any]]]
+    path: StrPath, plan: Callable[[list[str]], tuple[list[str], bool, dict[str, Any]]]
 ) -> Iterator[Any]:
     """Yield the table of each block of a text with columns, as Arrow reads it; needs pyarrow.
 

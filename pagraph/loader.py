@@ -18,7 +18,7 @@ from .engine.block_source import BlockSource, Column
 from .engine.engine import Engine, LoaderControls
 from .features.narrow import parse_cache_dtype
 from .graph.conversion import way_of
-from .graph.csc import as_ids, check_range
+from .graph.csc import as_ids, check_range, no_ids
 from .graph.fields import nearest
 from .graph.graph import Graph
 from .ranking.policies import resolve_policy
@@ -416,7 +416,6 @@ def _seed_reads(graph: Graph, order: SeedOrder, row_type: RowType) -> Tensor:
     """Counts of each vertex of a type as a seed in an epoch."""
     assert isinstance(row_type, str)
     ids = order.ids if isinstance(order.ids, Mapping) else {graph.only_node_type: order.ids}
-    nothing = torch.empty(0, dtype=torch.int64, device="cpu")
     return torch.bincount(
-        ids.get(row_type, nothing).long().cpu(), minlength=graph.num_nodes_of(row_type)
+        ids.get(row_type, no_ids()).long().cpu(), minlength=graph.num_nodes_of(row_type)
     )

@@ -2,7 +2,6 @@
 
 from ..options.partitioning import CacheTrial, PartitionOptions
 from .dgl_format import write_dgl
-from .limit import limit_replication
 from .manifest import PartitionManifest
 from .methods import METHODS
 from .opening import Part, open_partition
@@ -14,7 +13,13 @@ from .pagraph_format import (
 )
 from .part_check import Finding
 from .partition import Partition, PartVertices
-from .partitioning import draw_train, partition_graph, train_ids, train_type
+from .partitioning import (
+    draw_train,
+    limit_replication,
+    partition_graph,
+    train_ids,
+    train_type,
+)
 from .report import PartitionReport, describe
 from .verification import Verification, verify_partition
 from .writing import write_partition

@@ -76,13 +76,6 @@ def append_rows(indptr, indices, first, ends, out):
 
 
 @kernel
-def number(ids, local):
-    """``local[ids[i]] = i``."""
-    for i in range(len(ids)):
-        local[ids[i]] = i
-
-
-@kernel
 def count_inside(indptr, indices, ids, local, counts):
     """Count in-edges of ``ids`` whose source has a number (``local >= 0``); returns how
     many have none, and how many sources those have, whose entries of ``local`` turn from -1 to

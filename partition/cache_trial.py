@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..cache.division import Demand, divide
+from ..graph.csc import no_ids
 from ..graph.fields import stored_row_bytes
 from ..graph.graph import Graph
 from ..options.partitioning import CacheTrial
@@ -130,7 +131,7 @@ def _fill(
     if nbytes >= sum(widths[t] * n + tables[t] for t, n in counts.items()):
         return {node_type: torch.arange(n, device="cpu") for node_type, n in counts.items()}
     if nbytes < min(widths[t] + tables[t] for t in widths):
-        return dict.fromkeys(widths, torch.empty(0, dtype=torch.int64, device="cpu"))
+        return dict.fromkeys(widths, no_ids())
     policy = resolve_policy(trial.policy)
     rankings = apply_policy(policy, graph, seeds, sampler, trial.seed, batch_size=trial.batch_size)
     demands = [Demand(counts[t], width, tables[t], rankings[t]) for t, width in widths.items()]

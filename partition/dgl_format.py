@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 from ..graph.graph import EdgeType, Graph
 from ..options.partitioning import MAX_HOPS
 from ..system.atomic import check_absent, new_folder
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from .extract import PartStructure, SelectedRows, extract_structure, vertex_owners
 from .partition import Partition, vertices_within
@@ -30,7 +30,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 def write_dgl(
     partition: Partition,
-    out: str | os.PathLike[str],
+    out: StrPath,
     *,
     graph_name: str = "graph",
     halo_hops: int = 1,

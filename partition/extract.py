@@ -14,6 +14,7 @@ from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC, id_dtype
 from ..graph.fields import FieldValue
 from ..graph.graph import EdgeType, Graph
+from ..system.arrays import Float64Array, Int64Array
 from .methods.balancing import deal_out
 from .partition import Numbering, Partition, PartVertices
 
@@ -160,13 +161,13 @@ def extract_structure(graph: Graph, vertices: PartVertices) -> PartStructure:
 
 def local_ids(graph: Graph, ids: Mapping[str, Tensor]) -> dict[str, npt.NDArray[np.signedinteger]]:
     """For each vertex type an array over the whole graph: a vertex's place in ``ids``, or -1."""
-    from . import _kernels
+    from ..graph import _csc
 
     local = {}
     for name, chosen in ids.items():
         dtype = id_dtype(len(chosen), 0)
         places = torch.full((graph.num_nodes_of(name),), -1, dtype=dtype, device="cpu").numpy()
-        _kernels.number(chosen.numpy(), places)
+        _csc.number(chosen.numpy(), places)
         local[name] = places
     return local
 
@@ -209,7 +210,7 @@ def edges_inside(
     """
     from . import _kernels
 
-    rows = (whole.indptr.numpy(), whole.indices.numpy(), targets.numpy(), local)
+    rows = (*whole.arrays, targets.numpy(), local)
     counts = torch.zeros(len(targets), dtype=torch.int64, device="cpu")
     missing, dropped = _kernels.count_inside(*rows, counts.numpy())
     # Counted first, so that the arrays have the right size: a part may be most of the graph.
@@ -300,7 +301,7 @@ def nearest_part(num_nodes: int, parts: Iterable[PartVertices]) -> Tensor:
     return owner
 
 
-def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _shares(sizes: Int64Array, tied: Int64Array) -> Float64Array:
     """Share of its ``tied`` vertices that each part gives to the last one.
 
     No part that gives ends up smaller than the last one.
@@ -315,7 +316,7 @@ def _shares(sizes: npt.NDArray[np.int64], tied: npt.NDArray[np.int64]) -> npt.ND
             high = level
         else:
             low = level
-    shares: npt.NDArray[np.float64] = np.clip(sizes - high, 0, tied) / np.maximum(tied, 1)
+    shares: Float64Array = np.clip(sizes - high, 0, tied) / np.maximum(tied, 1)
     return shares
 
 

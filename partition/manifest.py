@@ -18,11 +18,12 @@ from ..datasets.manifest import (
     VERSIONS,
     ArrayEntry,
     read_manifest_json,
-    size_of,
     take,
+    take_count,
     take_digest,
     take_name,
     take_optional,
+    take_word,
     version_of,
     write_manifest_json,
 )
@@ -93,7 +94,7 @@ class PartEntry:
             ends = tuple(map(sum, zip(*by_type.values(), strict=True)))
         else:
             ends = _hop_ends(value, "hop_ends", hops, where)
-        counts = [_count(value, name, where) for name in _COUNTS]
+        counts = [take_count(value, name, where) for name in _COUNTS]
         splits = {
             name: ArrayEntry.parse(take(value, name, dict, where), f"{where}, {name}")
             for name in SPLITS
@@ -222,7 +223,7 @@ class PartitionManifest:
         train = take(value, "train", dict, where)
         typed = value["version"] == _TYPED
         counts = take(value, "node_types", dict, where) if typed else {}
-        node_types = {name: _count(counts, name, f"{where}: node_types") for name in counts}
+        node_types = {name: take_count(counts, name, f"{where}: node_types") for name in counts}
         if typed and not node_types:
             raise FormatError(
                 f"{where}: node_types must hold at least 1 type in version {_TYPED}, got 0"
@@ -230,17 +231,17 @@ class PartitionManifest:
         manifest = cls(
             take_name(value, "method", where),
             hops,
-            _count(value, "num_nodes", where),
-            _count(value, "num_edges", where),
+            take_count(value, "num_nodes", where),
+            take_count(value, "num_edges", where),
             tuple(
                 PartEntry.parse(entry, hops, node_types, f"{where}: part {part}")
                 for part, entry in entries
             ),
             take_digest(train, f"{where}: train"),
             take(train, "is_mask", bool, f"{where}: train"),
-            _one_of(value, "features", ("copy", "reference"), where),
-            _one_of(value, "evaluation", ("source", "parts"), where),
-            {name: _count(outside, name, where) for name in SPLITS[1:]},
+            take_word(value, "features", ("copy", "reference"), where),
+            take_word(value, "evaluation", ("source", "parts"), where),
+            {name: take_count(outside, name, where) for name in SPLITS[1:]},
             None if source is None else SourceEntry.parse(source, f"{where}: source", typed=typed),
             take_optional(value, "seed", int, where),
             take(value, "capped", bool, where),
@@ -333,16 +334,3 @@ def _hop_ends(value: Any, key: str, hops: int, where: str) -> tuple[int, ...]:
     if len(ends) != hops + 1:
         raise FormatError(f"{where}: {key} must be {hops + 1} numbers, got {len(ends)}")
     return ends
-
-
-def _count(value: Any, key: str, where: str) -> int:
-    return size_of(take(value, key, int, where), key, where)
-
-
-def _one_of(value: Any, key: str, allowed: tuple[str, ...], where: str) -> str:
-    found = take(value, key, str, where)
-    if found not in allowed:
-        raise FormatError(
-            f"{where}: {key} must be one of {', '.join(allowed)}, got {found!r}"[:300]
-        )
-    return found

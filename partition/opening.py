@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from ..datasets.manifest import MANIFEST
 from ..datasets.native import check_sum, file_digest, open_array, open_field, open_native
 from ..datasets.paths import existing_folder
 from ..errors import FormatError
+from ..graph.csc import id_range
 from ..graph.graph import EdgeType, Graph
-from ..system.checks import as_integer
+from ..system.checks import StrPath, as_integer
 from ..system.files import check_inside
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder
 from .pagraph_format import is_pagraph_partition
@@ -115,7 +115,7 @@ class Part:
 
 
 def open_partition(
-    out: str | os.PathLike[str], rank: int, *, world_size: int | None = None, verify: bool = False
+    out: StrPath, rank: int, *, world_size: int | None = None, verify: bool = False
 ) -> Part:
     """Open the part of one process, in milliseconds; arrays are mapped, and read when touched.
 
@@ -133,7 +133,7 @@ def open_partition(
         ValueError: ``rank`` or ``world_size`` does not match the number of parts.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile
         >>> from pagraph.datasets import sbm
         >>> from pagraph.partition import partition_graph, write_partition
         >>> target = os.path.join(tempfile.mkdtemp(), "parts")
@@ -158,7 +158,7 @@ def open_partition(
     return part
 
 
-def open_manifest(out: str | os.PathLike[str]) -> PartitionManifest:
+def open_manifest(out: StrPath) -> PartitionManifest:
     """Read the manifest of a partition folder; raises as :func:`open_partition`."""
     path = existing_folder(out, name="out")
     # Both forms are folders of parts: say which function reads the other.
@@ -232,7 +232,8 @@ def _check_counts(
 def _open_list(folder: Path, entry: PartEntry, name: str, num_nodes: int) -> Tensor:
     ids = open_array(folder, entry.splits[name])
     # Also without `verify`: lists are short, and index everything else.
-    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_nodes):
+    low, high = id_range(ids)
+    if low < 0 or high >= num_nodes:
         raise FormatError(f"{folder / entry.splits[name].file} must hold ids in [0, {num_nodes})")
     return ids
 

@@ -13,7 +13,6 @@ other labels there.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,13 @@ from torch import Tensor
 from ..datasets.matrices import load_sparse
 from ..datasets.opening import open_graph
 from ..errors import FormatError
-from ..graph.csc import CSC
+from ..graph.csc import CSC, id_range
 from ..graph.fields import mask_of
 from ..graph.graph import Graph
 from ..graph.mapped import map_npy
 from ..options.partitioning import MAX_HOPS
 from ..system.atomic import is_unfinished, new_folder
+from ..system.checks import StrPath
 from ..system.files import check_inside
 from ..system.progress import Progress
 from ..system.units import shortened
@@ -64,13 +64,13 @@ class PagraphPart:
         )
 
 
-def is_pagraph_partition(folder: str | os.PathLike[str]) -> bool:
+def is_pagraph_partition(folder: StrPath) -> bool:
     """Whether ``folder`` holds a part in PaGraph's form."""
     return _file(Path(folder), "subadj", 0).is_file()
 
 
 def write_pagraph_partition(
-    partition: Partition, out: str | os.PathLike[str], *, progress: Progress | None = None
+    partition: Partition, out: StrPath, *, progress: Progress | None = None
 ) -> None:
     """Write a partition as PaGraph does, whole or not at all.
 
@@ -146,7 +146,7 @@ def _adjacency_of(structure: PartStructure, places: Tensor) -> Any:
     return adjacency
 
 
-def open_pagraph_part(folder: str | os.PathLike[str], index: int) -> PagraphPart:
+def open_pagraph_part(folder: StrPath, index: int) -> PagraphPart:
     """Open one part of a folder in PaGraph's form; only its four files are needed.
 
     A training vertex that is listed twice, as PaGraph's partitioners do, appears once.
@@ -237,14 +237,13 @@ def _ids(file: Path, count: int | None, limit: int | None) -> Tensor:
     if count is not None and len(found) != count:
         raise FormatError(f"{file} must hold {count} ids, one for each vertex, got {len(found)}")
     ids = found.long()
-    if limit is not None and len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= limit):
-        raise FormatError(
-            f"{file} must hold ids in [0, {limit}), got {int(ids.min())} to {int(ids.max())}"
-        )
+    low, high = id_range(ids)
+    if limit is not None and (low < 0 or high >= limit):
+        raise FormatError(f"{file} must hold ids in [0, {limit}), got {low} to {high}")
     return ids
 
 
-def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None = None) -> Partition:
+def read_pagraph_partition(folder: StrPath, graph: Graph | None = None) -> Partition:
     """Read a folder in PaGraph's form as a partition, compared with the graph edge by edge.
 
     ``hops`` is that of the deepest part; vertices that a part does without are its ``dropped``.
@@ -263,7 +262,7 @@ def read_pagraph_partition(folder: str | os.PathLike[str], graph: Graph | None =
             that graph.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile
         >>> from pagraph.datasets import sbm
         >>> from pagraph.partition import partition_graph, write_pagraph_partition
         >>> graph, target = sbm(300), os.path.join(tempfile.mkdtemp(), "2naive")

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..graph.csc import CSC, id_range
 from ..graph.fields import FieldValue
-from ..graph.graph import CSC, EdgeType, Graph
+from ..graph.graph import EdgeType, Graph
 from ..graph.stored_rows import NarrowRows
 from .extract import PartFields, SelectedRows, edge_id_dtype, edges_inside, local_ids
 from .manifest import SPLITS
@@ -64,8 +65,9 @@ def _wrong_ids(part: Part, whole: Graph) -> str | None:
         ids = part.global_ids_of(node_type)
         name = f"global_ids{of_type(whole, node_type)}"
         count = whole.num_nodes_of(node_type)
-        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
-            return f"{name} must be in [0, {count}), got {int(ids.min())} to {int(ids.max())}"
+        low, high = id_range(ids)
+        if low < 0 or high >= count:
+            return f"{name} must be in [0, {count}), got {low} to {high}"
         seen = torch.zeros(count, dtype=torch.bool, device="cpu")
         seen[ids] = True
         distinct = int(seen.sum())
@@ -110,7 +112,7 @@ def _wrong_hops(part: Part, whole: Graph) -> str | None:
         for edge_type in whole.edge_types:
             source, _, target = edge_type
             csc = whole.csc_of(edge_type)
-            rows = (csc.indptr.numpy(), csc.indices.numpy(), ring[target].numpy())
+            rows = (*csc.arrays, ring[target].numpy())
             _kernels.mark_sources(*rows, hop, hop_of[source].numpy())
         for name, hops in hop_of.items():
             ring[name] = (hops == hop).nonzero().squeeze(1)

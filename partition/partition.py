@@ -130,9 +130,7 @@ def _merge(graph: Graph) -> CSC:
         csc = graph.csc_of(edge_type)
         first = numbering.begin(edge_type[0])
         own = ends[numbering.rows(edge_type[2])]
-        _kernels.append_rows(
-            csc.indptr.numpy(), csc.indices.numpy(), first, own.numpy(), indices.numpy()
-        )
+        _kernels.append_rows(*csc.arrays, first, own.numpy(), indices.numpy())
     return CSC(indptr, indices, graph.num_nodes)
 
 
@@ -196,9 +194,7 @@ def vertices_within(
     found = [seeds]
     ends = [len(seeds)]
     for hop in range(1, hops + 1):
-        count = _kernels.mark_sources(
-            csc.indptr.numpy(), csc.indices.numpy(), found[-1].numpy(), hop, hop_of.numpy()
-        )
+        count = _kernels.mark_sources(*csc.arrays, found[-1].numpy(), hop, hop_of.numpy())
         # The scan also sorts a hop by id. It is a pass over all vertices, so an empty hop, and all
         # later ones are empty too, does without.
         ring = (hop_of == hop).nonzero().squeeze(1) if count else seeds[:0]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from ..options.names import PARTITION_PLOT_FORMATS
 from ..report.style import INK, RULE, SOFT, check_plot, lighten, save_figure
+from ..system.checks import StrPath
 from ..system.units import short_count
 from .report import PartitionReport
 
@@ -22,7 +22,7 @@ _SPACED = 40
 _NUMBERED = 16
 
 
-def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: str = "") -> None:
+def save_plot(report: PartitionReport, path: StrPath, *, title: str = "") -> None:
     """Plot the vertices of each part: training vertices, and what each hop adds.
 
     ``path`` appears whole or not at all.
@@ -35,14 +35,14 @@ def save_plot(report: PartitionReport, path: str | os.PathLike[str], *, title: s
 
 
 def save_comparison_plot(
-    reports: Sequence[PartitionReport], path: str | os.PathLike[str], *, title: str = ""
+    reports: Sequence[PartitionReport], path: StrPath, *, title: str = ""
 ) -> None:
     """Plot the replication factor of methods with equal numbers of parts; raises as
     :func:`save_plot`."""
     _save(path, lambda: _comparison_figure(reports, title))
 
 
-def _save(path: str | os.PathLike[str], draw: Any) -> None:
+def _save(path: StrPath, draw: Any) -> None:
     check_plot(path, PARTITION_PLOT_FORMATS)
     save_figure(path, draw)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..datasets.manifest import MANIFEST, ArrayEntry, Manifest, take, take_digest
+from ..datasets.manifest import MANIFEST, ArrayEntry, Manifest, take, take_digest, take_word
 from ..datasets.native import file_digest
 from ..datasets.opening import open_graph
 from ..datasets.paths import ADJACENCY, folder_form
@@ -16,6 +16,7 @@ from ..errors import FormatError
 from ..graph.fields import FieldValue
 from ..graph.graph import Graph
 from ..graph.stored_rows import NarrowRows
+from ..system.checks import StrPath
 
 _IDENTITY = {"native": MANIFEST, "pagraph": ADJACENCY}
 
@@ -44,13 +45,10 @@ class SourceEntry:
     @classmethod
     def parse(cls, value: Any, where: str, *, typed: bool) -> SourceEntry:
         """Check and take the JSON object."""
-        path, absolute, form, split = (
-            take(value, key, str, where) for key in ("path", "absolute", "form", "split")
+        path, absolute, split = (
+            take(value, key, str, where) for key in ("path", "absolute", "split")
         )
-        if form not in _IDENTITY:
-            raise FormatError(
-                f"{where}: form must be one of {', '.join(_IDENTITY)}, got {form!r}"[:300]
-            )
+        form = take_word(value, "form", _IDENTITY, where)
         if "\0" in path + absolute:
             raise FormatError(f"{where}: path must not hold a NUL character")
         fields = take(value, "fields", dict, where)
@@ -79,7 +77,7 @@ class SourceEntry:
 
 
 def describe_source(
-    source: str | os.PathLike[str],
+    source: StrPath,
     out: Path,
     referenced: Mapping[str | None, dict[str, FieldValue]],
     split: str,

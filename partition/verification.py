@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..datasets.opening import open_graph
 from ..errors import FormatError
 from ..graph.fields import mask_of
 from ..graph.graph import Graph
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from .manifest import SPLITS, PartitionManifest, train_digest
 from .opening import Part, open_manifest, open_part
@@ -53,9 +53,9 @@ class Verification:
 
 
 def verify_partition(
-    out: str | os.PathLike[str],
+    out: StrPath,
     *,
-    source: str | os.PathLike[str] | None = None,
+    source: StrPath | None = None,
     progress: Progress | None = None,
 ) -> Verification:
     """Verify a partition folder: read every part and compare it with the graph it was made from.
@@ -110,9 +110,7 @@ def verify_partition(
     )
 
 
-def _open_whole(
-    manifest: PartitionManifest, out: Path, source: str | os.PathLike[str] | None
-) -> Graph:
+def _open_whole(manifest: PartitionManifest, out: Path, source: StrPath | None) -> Graph:
     if source is not None:
         split = "" if manifest.source is None else manifest.source.split
         whole = open_graph(source, split=split)
@@ -139,7 +137,7 @@ def _open_whole(
 
 
 def _check_referenced(
-    manifest: PartitionManifest, out: Path, source: str | os.PathLike[str] | None
+    manifest: PartitionManifest, out: Path, source: StrPath | None
 ) -> Iterator[Finding]:
     if manifest.source is None or not any(manifest.source.arrays):
         return

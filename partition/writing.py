@@ -19,6 +19,7 @@ from ..graph.fields import mask_of, stored_row_bytes
 from ..graph.graph import EdgeType, Graph
 from ..options.partitioning import FEATURES
 from ..system.atomic import check_absent, new_folder
+from ..system.checks import StrPath
 from ..system.progress import Progress, Ticks
 from .extract import PartEdges, PartFields, PartStructure, extract_part, nearest_part
 from .manifest import SPLITS, PartEntry, PartitionManifest, part_folder, train_digest
@@ -134,10 +135,10 @@ def _write_edges(
 
 def write_partition(
     partition: Partition,
-    out: str | os.PathLike[str],
+    out: StrPath,
     *,
     features: str = "copy",
-    source: str | os.PathLike[str] | None = None,
+    source: StrPath | None = None,
     split: str = "",
     seed: int | None = None,
     max_replication: float | None = None,
@@ -224,7 +225,7 @@ def write_partition(
     return manifest
 
 
-def check_out(out: str | os.PathLike[str], source: str | os.PathLike[str] | None = None) -> Path:
+def check_out(out: StrPath, source: StrPath | None = None) -> Path:
     """Path of a folder that a partition of ``source`` may be written to.
 
     Raises:
@@ -261,7 +262,7 @@ def check_fields(graph: Graph) -> None:
 
 
 def _source_entry(
-    graph: Graph, source: str | os.PathLike[str] | None, out: Path, features: str, split: str
+    graph: Graph, source: StrPath | None, out: Path, features: str, split: str
 ) -> SourceEntry | None:
     if source is None:
         if features == "reference":

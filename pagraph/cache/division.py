@@ -6,19 +6,17 @@ from __future__ import annotations
 import bisect
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..system.arrays import Array
 from ..system.budget import rows_that_fit
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from torch import Tensor
 
     from ..ranking.policy import Ranking
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

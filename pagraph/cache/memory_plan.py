@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..system.budget import beyond_share, least_memory
-from ..system.tables import Table
+from ..system.tables import Table, Tabled
 from ..system.units import bytes_text, percent
 
 QUARTER = 4
@@ -69,7 +69,7 @@ class MemoryNeeds:
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(Tabled):
     """Bytes of host memory for each part of a loader; ``str()`` is a table, as in a notebook.
 
     Attributes:
@@ -127,17 +127,10 @@ class MemoryPlan:
         names = ("total", "process", "batches", "staging", "window", "topology", "cache", "left")
         return {name: getattr(self, name) for name in names}
 
-    def __str__(self) -> str:
-        return str(self._table())
-
-    def _repr_html_(self) -> str:
-        return self._table().html
-
-    def _table(self) -> Table:
+    def _tables(self) -> list[Table]:
         if self.reason:
-            return Table(
-                [["part", "bytes"]], f"memory: nothing is planned, {self.reason}", left=(0,)
-            )
+            title = f"memory: nothing is planned, {self.reason}"
+            return [Table([["part", "bytes"]], title, left=(0,))]
         needs = self.needs
         lines: list[Sequence[str]] = [("part", "bytes", "of what it could use", "")]
 
@@ -163,7 +156,7 @@ class MemoryPlan:
             f"memory: {bytes_text(self.total)}; {quarter} more are for what computes and the "
             "system's pages"
         )
-        return Table(lines, title, left=(0, 3))
+        return [Table(lines, title, left=(0, 3))]
 
 
 def _share(nbytes: int, most: int) -> str:

@@ -13,7 +13,7 @@ import torch
 from ..accelerator import Accelerator, accelerator_for
 from ..system.budget import SLOT_BYTES, Budget, budget_text
 from ..system.memory import host_available
-from ..system.tables import Table
+from ..system.tables import Table, Tabled
 from ..system.units import bytes_text
 
 
@@ -73,7 +73,7 @@ class FieldPlan:
 
 
 @dataclass(frozen=True)
-class CachePlan:
+class CachePlan(Tabled):
     """The cached rows of the vertices, or edges, of one type. ``str()`` is a table with one line a
     field.
 
@@ -138,14 +138,11 @@ class CachePlan:
         """All numbers by flat names, see :meth:`CachePlans.to_dict`."""
         return _numbers([self])
 
-    def __str__(self) -> str:
-        return str(_table([self]))
-
-    def _repr_html_(self) -> str:
-        return _table([self]).html
+    def _tables(self) -> list[Table]:
+        return [_table([self])]
 
 
-class CachePlans(list[CachePlan]):
+class CachePlans(Tabled, list[CachePlan]):
     """The cached rows of each type; ``str()`` is one table with all fields and their total, as in a
     notebook."""
 
@@ -158,11 +155,8 @@ class CachePlans(list[CachePlan]):
         """
         return _numbers(self)
 
-    def __str__(self) -> str:
-        return str(_table(self))
-
-    def _repr_html_(self) -> str:
-        return _table(self).html
+    def _tables(self) -> list[Table]:
+        return [_table(self)]
 
 
 def _numbers(plans: Sequence[CachePlan]) -> dict[str, float]:

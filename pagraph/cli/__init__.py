@@ -128,9 +128,9 @@ def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str
     path = _path_in(message, command, arguments)
     if path is None or not path.exists():
         return ""
+    from ..datasets.forms import source_form
     from ..datasets.manifest import MANIFEST
     from ..datasets.paths import is_partition
-    from ..datasets.sources import source_form
 
     if path.is_file() and (path.parent / MANIFEST).is_file():
         return f"; give its folder: {path.parent}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..datasets.exporting import check_target
+from ..datasets.forms import check_target
 from ..datasets.paths import folder_form
 from ..options.names import EXPORT_FORMS
 from .options import split_option

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..datasets.sources import import_graph, read_graph
+from ..datasets.forms import import_graph, read_graph
 from ..system.atomic import check_absent
 from .options import memory_option, options_of, store_option
 from .terminal import few_collections, progress_bar, summary_line

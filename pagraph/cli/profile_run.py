@@ -23,13 +23,19 @@ from ..profile import (
     measure_loading,
     recommend,
 )
-from ..profile.budgets import FieldNames
+from ..profile.arguments import FieldNames
 from ..profile.loading import SageStep
 from ..report import html_page, save_plot
 from ..report.style import check_plot
-from ..report.tables import hop_table, rate_table, stage_table
 from ..report.times import Span, read_spans, verdict
-from ..report.words import answer, recommended_cache, settings_words
+from ..report.words import (
+    answer,
+    hop_table,
+    rate_table,
+    recommended_cache,
+    settings_words,
+    stage_table,
+)
 from ..sampling import NeighborSampler
 from ..system.atomic import new_file, write_json
 from ..system.units import percent

@@ -106,7 +106,7 @@ def command(
 
 
 def _pages(done: Reordered) -> Table:
-    from ..datasets.locality import WINDOW
+    from ..datasets.reordering import WINDOW
 
     caption = f"bytes of pages read over bytes of rows needed, of a batch and of {WINDOW} together"
     columns = [

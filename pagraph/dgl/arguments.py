@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
 from ..graph.conversion import library_of
-from ..graph.csc import check_range
+from ..graph.csc import check_range, no_ids
 from ..sampling import ClusterSampler
 from ..sampling.block_sampler import foreign_sampler
 from ..sampling.sampler import MiniBatchSampler
@@ -251,9 +251,7 @@ def _listed(ids: Any) -> Tensor:
     if isinstance(ids, range):
         ids = list(ids)
     return (
-        torch.empty(0, dtype=torch.int64, device="cpu")
-        if isinstance(ids, list | tuple) and not ids
-        else torch.tensor(ids, device="cpu")
+        no_ids() if isinstance(ids, list | tuple) and not ids else torch.tensor(ids, device="cpu")
     )
 
 

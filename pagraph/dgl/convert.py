@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -13,12 +12,13 @@ from torch import Tensor
 
 from .._late import call_late
 from ..graph.conversion import way_of
-from ..graph.csc import as_ids
+from ..graph.csc import as_ids, no_ids
 from ..graph.fields import FieldValue, FieldVersion
 from ..graph.graph import EdgeType, Graph
 from ..graph.stored_rows import NarrowRows
 from ..sampling.block_sampler import ExcludedEdges
 from ..system.atomic import new_file
+from ..system.checks import StrPath
 from ..system.threads import ForkLock
 from .deferred import NarrowColumn, frame_of, waiting_column
 from .graphbolt import import_dgl
@@ -175,7 +175,7 @@ class WaitingGraph(dgl.DGLGraph):  # type: ignore[name-defined]
     """
 
     def __init__(self, core: Graph, make: Callable[[Graph], Any]) -> None:
-        nothing = torch.empty(0, dtype=torch.int64, device="cpu")
+        nothing = no_ids()
         outline = dgl.heterograph(
             dict.fromkeys(core.edge_types, (nothing, nothing)), core.num_nodes_by_type
         )
@@ -269,7 +269,7 @@ def _set_columns(graph: Any, fields: Mapping[Any, FieldValue]) -> None:
             columns[name] = waiting_column(values)
 
 
-def load_saved_graph(path: str | os.PathLike[str], index: int = 0) -> Graph:
+def load_saved_graph(path: StrPath, index: int = 0) -> Graph:
     """Read one graph from a file that ``dgl.save_graphs`` wrote; see
     ``pagraph.datasets.dgl_file``."""
     graph: Graph = call_late("saved_dgl_graph", path, index)
@@ -282,7 +282,7 @@ _SAVED = {
 }
 
 
-def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
+def save_graph(graph: Graph, path: StrPath) -> None:
     """Save a graph by ``dgl.save_graphs``.
 
     Raises:

@@ -34,10 +34,9 @@ from .arguments import (
 )
 from .columns import Columns
 from .convert import dgl_graph, restore_structures, structures_of
-from .edge_source import EdgeSource
-from .foreign_source import ForeignSource
 from .graphbolt import import_dgl
 from .native_sources import NodeSource, SubgraphSource
+from .sources import EdgeSource, ForeignSource
 from .workload import is_edge_sampler, native_sampler, runs_users_code, sharing_sampler, workload_of
 
 dgl = import_dgl()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..graph.csc import no_ids
 from ..graph.graph import Graph
 from ..ranking.policy import RowType
 from ..ranking.workload import Sampled, Workload
@@ -318,7 +319,7 @@ def _seed_reads(
     elif edge_wise:
         ids = {graph.to_canonical_etype(etype): of_type for etype, of_type in ids.items()}
     num_rows = graph.num_edges(row_type) if edge_wise else graph.num_nodes(row_type)
-    seeds = ids.get(row_type, torch.empty(0, dtype=torch.int64, device="cpu"))
+    seeds = ids.get(row_type, no_ids())
     return torch.bincount(seeds.long().cpu(), minlength=num_rows)
 
 

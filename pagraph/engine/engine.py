@@ -3,7 +3,6 @@ do."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -21,6 +20,7 @@ from ..seeds.order import warn_of_no_batches
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
+from ..system.checks import StrPath
 from ..system.threads import run_worker_init
 from ..system.units import shortened
 from .epochs import Epochs
@@ -288,7 +288,7 @@ class LoaderControls:
         """
         self._engine.close()
 
-    def trace(self, path: str | os.PathLike[str] | Tracer, *, label: str = "loader") -> Tracer:
+    def trace(self, path: StrPath | Tracer, *, label: str = "loader") -> Tracer:
         """Write a timeline of the loader from now on: a Chrome trace, which Perfetto opens.
 
         Args:

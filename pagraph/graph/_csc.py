@@ -178,3 +178,10 @@ def score_edges(indptr, visits, picks, before, per_page, scores):
             stop = min(end, (page + 1) * per_page - before)
             scores[page] += weight * min(1.0, each * np.float64(stop - at))
             at = stop
+
+
+@kernel
+def number(ids, places):
+    """``places[ids[i]] = i``."""
+    for i in range(len(ids)):
+        places[ids[i]] = i

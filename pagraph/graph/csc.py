@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..system.arrays import Array
 from ..system.threads import ForkLock
 from .csc_pages import CSCPages, scattered
 from .mapped import MappedFile
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    pass
 
 _INT32_MAX = 2**31 - 1
 # Guards the making of every CSC's _scattered. Held while files are mapped again, which takes the
@@ -125,7 +126,7 @@ class CSC:
                 f"{len(dst)}"
             )
         if num_nodes is None:
-            num_nodes = 1 + max(_range(src)[1], _range(dst)[1])
+            num_nodes = 1 + max(id_range(src)[1], id_range(dst)[1])
         num_src, num_dst = num_nodes if isinstance(num_nodes, tuple) else (num_nodes, num_nodes)
         if min(num_src, num_dst) < 0:
             raise ValueError(f"num_nodes must be at least 0, got {num_nodes}")
@@ -147,6 +148,11 @@ class CSC:
     def num_edges(self) -> int:
         """Number of edges."""
         return len(self.indices)
+
+    @property
+    def arrays(self) -> tuple[Array, Array]:
+        """``indptr`` and ``indices`` as kernels take them."""
+        return self.indptr.numpy(), self.indices.numpy()
 
     @property
     def scattered(self) -> CSC:
@@ -279,7 +285,7 @@ class CSC:
         from . import _csc
 
         self.validate()
-        if _csc.rows_are_sorted(self.indptr.numpy(), self.indices.numpy()):
+        if _csc.rows_are_sorted(*self.arrays):
             return None  # not itself: that would be a reference to itself
         return self.transpose().transpose()  # two stable counting sorts, by destination and source
 
@@ -399,7 +405,7 @@ class CSC:
 
         self.validate()
         counts = torch.zeros(self.num_dst, dtype=torch.int32, device="cpu")
-        _csc.count_loops(self.indptr.numpy(), self.indices.numpy(), counts.numpy())
+        _csc.count_loops(*self.arrays, counts.numpy())
         return counts
 
 
@@ -417,7 +423,7 @@ def as_ids(name: str, value: Any) -> Tensor:
     """Any integer array or list as a 1-D contiguous int32 or int64 tensor."""
     if not isinstance(value, Tensor):
         try:
-            array: npt.NDArray[Any] = np.asarray(value)
+            array: Array = np.asarray(value)
         except (RuntimeError, ValueError) as error:  # tensors in a list, rows of several lengths
             raise TypeError(
                 f"{name} must hold integers, got a {type(value).__name__}: {error}"
@@ -438,12 +444,17 @@ def as_ids(name: str, value: Any) -> Tensor:
     return tensor
 
 
-def writeable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def no_ids() -> Tensor:
+    """No ids at all, shape ``(0,)``, int64."""
+    return torch.empty(0, dtype=torch.int64, device="cpu")
+
+
+def writeable(array: Array) -> Array:
     """The array, or a copy where it is read-only: torch has no read-only tensors."""
     return array if array.flags.writeable else array.copy()
 
 
-def _range(ids: Tensor) -> tuple[int, int]:
+def id_range(ids: Tensor) -> tuple[int, int]:
     """Smallest and largest id; (0, -1) without ids."""
     if len(ids) == 0:
         return 0, -1
@@ -459,7 +470,7 @@ def check_range(name: str, ids: Tensor, limit: int, error: type[Exception] = Val
         raise TypeError(f"{name} must be a tensor of integers, got {got}")
     if ids.dim() != 1:
         raise ValueError(f"{name} must be 1-D, got shape {tuple(ids.shape)}")
-    low, high = _range(ids)
+    low, high = id_range(ids)
     if low < 0 or high >= limit:
         raise error(f"{name} must be in [0, {limit}), got {low if low < 0 else high}")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .._late import call_late
-from ..system.checks import as_integer
+from ..system.checks import StrPath, as_integer
 from ..system.units import shortened
 from .conversion import dgl_csc, library_of, networkx_edges, number_attributes, way_of
 from .csc import CSC, id_dtype
@@ -236,7 +236,7 @@ class Graph:
                 type name other types than the edges'.
         """
         # Said here, since PyG may not be installed where a graph of DGL's is given.
-        if library_of(data) in ("dgl", "networkx", "scipy") or isinstance(data, str | os.PathLike):
+        if library_of(data) in ("dgl", "networkx", "scipy") or isinstance(data, str | PathLike):
             raise TypeError(f"data must be a Data or HeteroData, got {way_of(data)}")
         graph: Graph = call_late("whole_graph", data)
         return graph
@@ -256,7 +256,7 @@ class Graph:
         return dgl_csc(graph, etype, layout)
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, verify: bool = False) -> Graph:
+    def open(cls, folder: StrPath, *, verify: bool = False) -> Graph:
         """Open a graph folder, native (memory-mapped) or PaGraph's. See
         ``pagraph.datasets.open_graph``."""
         graph: Graph = call_late("open_graph", folder, verify=verify)

@@ -1,12 +1,15 @@
-"""Arrays in ``.npy`` files as tensors over mapped memory: opened at once, read when touched."""
+"""Tensors over mapped memory: of arrays in ``.npy`` files, which are opened at once and read when
+touched; and of files without a name, for rows that do not fit into memory."""
 
 from __future__ import annotations
 
 import math
 import mmap
 import os
+import tempfile
 import time
 import weakref
+from collections.abc import Sequence
 from typing import IO, NoReturn
 
 import numpy as np
@@ -14,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..system.checks import StrPath
 from ..system.files import open_plain, read_npy_header
 from ..system.threads import ForkLock
 
@@ -112,7 +116,7 @@ def _identity(found: os.stat_result) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Tensor:
+def map_npy(path: StrPath, *, random_access: bool = False) -> Tensor:
     """Map a ``.npy`` file as a tensor, whatever its size: pages are read from the disk when they
     are touched.
 
@@ -152,3 +156,34 @@ def map_npy(path: str | os.PathLike[str], *, random_access: bool = False) -> Ten
         memory.madvise(mmap.MADV_RANDOM)
     array = np.frombuffer(memory, header.dtype, math.prod(header.shape), header.offset)
     return torch.from_numpy(array.reshape(header.shape))
+
+
+def spilled(shape: Sequence[int], dtype: torch.dtype, folder: StrPath | None = None) -> Tensor:
+    """A tensor of zeros over a mapped file that has no name: the system writes it out where memory
+    is short.
+
+    The file goes with the tensor and with the process, however it ends. Its room on the disk is
+    taken at once, so that a full disk is found here, and not by a signal where the tensor is
+    written.
+
+    Args:
+        shape: The tensor's shape.
+        dtype: Its element type.
+        folder: Where the file lies. Default: the folder of temporary files.
+
+    Raises:
+        OSError: There is no room on the disk, or ``folder`` cannot be written.
+
+    Example:
+        >>> rows = spilled((2, 3), torch.float32)
+        >>> rows[1] = 7
+        >>> rows.tolist()
+        [[0.0, 0.0, 0.0], [7.0, 7.0, 7.0]]
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size == 0:
+        return torch.zeros(tuple(shape), dtype=dtype, device="cpu")
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+        memory = mmap.mmap(file.fileno(), size)
+    return torch.frombuffer(memory, dtype=dtype).view(tuple(shape))

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..system.checks import StrPath
+
 POLICY_NAMES = (
     *("adaptive", "auto", "degree", "ideal"),
     *("oracle", "presample", "random", "vip"),
@@ -60,7 +62,7 @@ def check_method(name: str) -> None:
         raise ValueError(f"method must be one of {', '.join(METHOD_NAMES)}, got {name!r}")
 
 
-def check_plot_name(path: str | os.PathLike[str], formats: Sequence[str]) -> None:
+def check_plot_name(path: StrPath, formats: Sequence[str]) -> None:
     """Raise ValueError unless a file that is to be drawn ends in one of ``formats``."""
     if Path(path).suffix.lower() not in formats:
         raise ValueError(f"plot must end in {' or '.join(formats)}, got {os.fspath(path)!r}")

@@ -1,13 +1,11 @@
-"""Profiling: hit-rate curves of feature caches, a recommended cache, stage times of epochs, a
-roofline."""
+"""Profiling: hit-rate curves of feature caches, a recommended cache, stage times of epochs."""
 
 from ..stats import merge_traces
-from .budgets import DEFAULT_BUDGETS
+from .arguments import DEFAULT_BUDGETS, training_edges, training_seeds
 from .compared import DEFAULT_POLICIES
 from .curve import BudgetChoice, CurveRecord, HitRateCurve, Recommendation, recommend
 from .hit_rates import hit_rate_curve
 from .loading import LOADING_STAGES, EpochTimes, LoadingTimes, measure_loading
-from .seeds import training_edges, training_seeds
 
 __all__ = [
     "DEFAULT_BUDGETS",

@@ -19,18 +19,15 @@ from ..ranking.presample import AccessCounts, count_accesses, default_threads, m
 from ..sampling.edge_batches import EdgeBatches
 from ..sampling.sampler import HopSampler, MiniBatchSampler
 from ..seeds.order import SeedOrder
+from ..system.arrays import Float64Array
 from ..system.checks import as_integer
 from ..system.progress import Progress, Ticks
-from .budgets import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes
+from .arguments import DEFAULT_BUDGETS, GRID, FieldNames, FieldSizes, check_seeds
 from .compared import ADAPTIVE, ORACLE, Compared
 from .curve import HitRateCurve
-from .seeds import check_seeds
 from .tally import Cut, Tally
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from ..graph.graph import Graph
 
 # Policies whose scores are expected reads, the most accurate first.
@@ -222,7 +219,7 @@ class _Rankings:
     seconds: dict[str, float] = field(default_factory=dict)
     # The best predictor so far, and the reads it expects. The others' are dropped: they are 8
     # bytes a vertex each.
-    _expected: tuple[str, dict[str, npt.NDArray[np.float64]]] | None = None
+    _expected: tuple[str, dict[str, Float64Array]] | None = None
 
     def __post_init__(self) -> None:
         # Turned once, or each policy would turn all edges again.
@@ -252,7 +249,7 @@ class _Rankings:
                     raise
         return kept
 
-    def expectation(self) -> dict[str, npt.NDArray[np.float64]] | None:
+    def expectation(self) -> dict[str, Float64Array] | None:
         """Expected reads an epoch, shape ``(num_nodes, 1)`` by type.
 
         By the first of auto, vip and presample that knows them; None if none does.
@@ -288,9 +285,7 @@ class _Rankings:
             return _PREDICTORS
         return _PREDICTORS[: _PREDICTORS.index(self._expected[0])]
 
-    def _reads_of(
-        self, rankings: Mapping[str, Ranking]
-    ) -> dict[str, npt.NDArray[np.float64]] | None:
+    def _reads_of(self, rankings: Mapping[str, Ranking]) -> dict[str, Float64Array] | None:
         """Scores in the order of the vertices; None unless all of them are reads an epoch."""
         reads = {}
         for ntype, ranking in rankings.items():

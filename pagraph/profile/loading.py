@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -15,10 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ..loader import Loader
-from ..system.checks import as_integer
+from ..system.checks import StrPath, as_integer
 from ..system.progress import Progress
-from .budgets import check_fields
-from .seeds import check_seeds
+from .arguments import check_fields, check_seeds
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
@@ -105,7 +103,7 @@ def measure_loading(
     epochs: int = 3,
     seed: int = 0,
     compute: Callable[[MiniBatch], object] | None = None,
-    trace: str | os.PathLike[str] | None = None,
+    trace: StrPath | None = None,
     progress: Progress | None = None,
 ) -> LoadingTimes:
     """Time a :class:`pagraph.Loader` over whole epochs, by stage.

@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from ..system.arrays import Array, Int64Array
 from .compared import ADAPTIVE, ORACLE
 from .curve import CurveRecord
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..ranking.policy import Ranking
     from ..ranking.presample import AccessCounts
-    from .budgets import FieldSizes, Spending
-
-    Array = npt.NDArray[Any]
+    from .arguments import FieldSizes, Spending
 
 
 @dataclass(eq=False)
@@ -204,7 +201,7 @@ class Cut:
     """
 
     segments: dict[str, Array]
-    places: dict[str, npt.NDArray[np.int64]]
+    places: dict[str, Int64Array]
 
     def hits(self, counts: Mapping[str, Array]) -> Array:
         """Sum the counts of the vertices that each budget buys.

@@ -28,7 +28,7 @@ from .saint import (
     GraphSAINTSampler,
 )
 from .sampler import NeighborSampler
-from .shadow import ShaDowKHopSampler
+from .subgraphs import ShaDowKHopSampler
 from .walks import MetaPath2Vec, Node2Vec, random_walk
 
 __all__ = [

@@ -15,7 +15,7 @@ from .._late import call_late
 from ..errors import FormatError
 from ..graph.csc import CSC, id_dtype
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, Graph
-from ..sampling.clusters import ClusterSampler
+from ..sampling.induced import ClusterSampler
 from ..system.atomic import new_file
 from ..system.checks import as_integer
 from ..system.torch_file import load_saved

@@ -21,12 +21,20 @@ from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
 from ..system.atomic import new_file
 from ..system.budget import check_fits
+from ..system.checks import StrPath
 from ..system.threads import ForkLock
 from ..system.torch_file import load_saved
 from .package import import_pyg
-from .stores import is_typed, store_graph
-from .type_dicts import check_one_type, has_edges, has_type_dicts, held_words, typed_data
-from .waiting_edges import WaitingEdges
+from .stand_ins import WaitingEdges
+from .stores import (
+    check_one_type,
+    has_edges,
+    has_type_dicts,
+    held_words,
+    is_typed,
+    store_graph,
+    typed_data,
+)
 
 import_pyg()
 from torch_geometric.data import Data, Dataset, EdgeAttr, HeteroData, TensorAttr  # noqa: E402
@@ -260,7 +268,7 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
     return data
 
 
-def save_data(graph: Graph, path: str | os.PathLike[str]) -> None:
+def save_data(graph: Graph, path: StrPath) -> None:
     """Save a graph by ``torch.save`` as PyG's ``Data``, or ``HeteroData`` where its types have
     names.
 
@@ -378,7 +386,7 @@ _CLASSES = [
 ]
 
 
-def load_saved_data(path: str | os.PathLike[str]) -> Graph:
+def load_saved_data(path: StrPath) -> Graph:
     """Read the one graph of a file that ``torch.save`` wrote, with its attributes as fields.
 
     The file holds a ``Data`` or ``HeteroData``, its ``to_dict()``, or what a PyG data set keeps as

@@ -9,11 +9,10 @@ from ..sampling import HGTSampler as CoreSampler
 from ..sampling.hgt import MOST_NEIGHBORS
 from ..system.checks import as_integer
 from .graphs import core_graph, local_dtype
-from .inputs import check_calls, node_input
+from .inputs import check_calls, core_workload, node_input
 from .package import import_pyg
 from .pipelined import OURS, NodeView, Pipelined, Viewed
 from .sampler import KeyedSampler
-from .workload import core_workload
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402

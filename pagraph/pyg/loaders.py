@@ -12,13 +12,12 @@ from torch import Tensor
 from ..graph.graph import NODE_TYPE
 from ..sampling.batches import PairBatches, TimedSeeds
 from ..sampling.times import time_bits
-from .inputs import TRANSFORMS, check_calls, check_data, node_input
+from .inputs import TRANSFORMS, check_calls, check_data, core_workload, foreign_workload, node_input
 from .links import check_are_tensors, check_links, checked_edge_label_index, end_types
 from .package import import_pyg
 from .pipelined import D, LinkView, NodeView, Pipelined, Viewed, sampler_of
 from .sampler import NeighborSampler
 from .times import check_times
-from .workload import core_workload, foreign_workload
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402

@@ -253,11 +253,9 @@ class Pipelined(LoaderControls, Generic[D]):
         prefetch = as_integer("prefetch", self._options["prefetch"])
         ours = self._view.is_ours and not self._streams
         lookahead = parse_lookahead(self._options["lookahead"])
-        return (
-            PipelineOptions(workers, prefetch, lookahead)
-            if ours or workers
-            else PipelineOptions(0, 0, 0)
-        )
+        if not ours and not workers:
+            return PipelineOptions(0, 0, 0)
+        return PipelineOptions(workers, prefetch, lookahead)
 
     def _source(self) -> SubgraphSource:
         loader: Any = self

@@ -23,11 +23,11 @@ from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from ..system.torch_file import load_saved
 from .graphs import core_graph
+from .inputs import foreign_workload
 from .package import import_pyg
 from .pipelined import Viewed
 from .stand_ins import selected
 from .subgraphs import SubgraphLoader, SubgraphView, level_of
-from .workload import foreign_workload
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402

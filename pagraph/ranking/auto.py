@@ -13,19 +13,17 @@ from torch import Tensor
 
 from ..sampling.batches import expanded
 from ..seeds.order import num_seeds
+from ..system.arrays import Float64Array, Int64Array
 from .policy import Ranking, degree, out_degrees
-from .presample import AccessCounts, count_accesses, presampling_seed
-from .reach import reads_by_seed
+from .presample import AccessCounts, count_accesses, presampling_seed, reads_by_seed
 from .vip import expected_accesses
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.graph import Graph
     from ..sampling.sampler import MiniBatchSampler
     from .policy import Policy
 
-    Array = npt.NDArray[np.float64]
+    Array = Float64Array
 
 _SECONDS = 0.5  # of sampling that a ranking may take, unless one epoch takes longer
 # One gave 1.0020 times the hit rate of the mean of 30, six 1.0026 (96 workloads, means).
@@ -160,8 +158,8 @@ def expected_reads(
     Counts (PreSC, GNNLab) are unbiased but noisy. The analytic expectation (VIP, SALIENT++) has no
     noise, but takes draws of one batch to be independent: on web graphs, where the neighbours of a
     vertex share their neighbours, it is up to three times too high, and not by the same factor
-    everywhere. That of :func:`~pagraph.ranking.reach.reads_by_seed` is better and costs more; the
-    lower of the two is taken. So (empirical Bayes; Efron and Morris, JASA 1975):
+    everywhere. That of :func:`~pagraph.ranking.presample.reads_by_seed` is better and costs
+    more; the lower of the two is taken. So (empirical Bayes; Efron and Morris, JASA 1975):
 
     1. The analytic expectation is fitted to the counts: one factor for each stratum of vertices
     with about the same
@@ -310,7 +308,7 @@ def _array(values: Tensor) -> Array:
 class _Strata:
     """Vertices with about the same value; stratum 0 are those with none."""
 
-    of: npt.NDArray[np.int64]
+    of: Int64Array
     count: int
 
     @classmethod

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..graph.csc import id_range, no_ids
 from ..graph.graph import EdgeType
 
 if TYPE_CHECKING:
@@ -138,8 +139,7 @@ def check_rankings(ranked: Ranked, num_nodes: Mapping[str, int]) -> dict[str, Ra
             raise ValueError(
                 f"a cache policy must return vertex types among {list(num_nodes)}, got {ntype!r}"
             )
-    nothing = torch.empty(0, dtype=torch.int64, device="cpu")
-    return {ntype: _check(ranked.get(ntype, nothing), count) for ntype, count in num_nodes.items()}
+    return {ntype: _check(ranked.get(ntype, no_ids()), count) for ntype, count in num_nodes.items()}
 
 
 def _check(ranking: Tensor | Ranking, num_nodes: int) -> Ranking:
@@ -180,9 +180,7 @@ def check_ranking(ranking: Tensor, num_nodes: int) -> Tensor:
             f"a cache policy must return a 1-D tensor, got shape {tuple(ranking.shape)}"
         )
     ids = ranking.detach().cpu().long()
-    if len(ids) == 0:
-        return ids
-    low, high = int(ids.min()), int(ids.max())
+    low, high = id_range(ids)
     if low < 0 or high >= num_nodes:
         raise ValueError(
             f"a cache policy must return ids in [0, {num_nodes}), got {low if low < 0 else high}"

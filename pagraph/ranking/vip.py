@@ -13,17 +13,15 @@ from torch import Tensor
 from ..graph.csc import check_range
 from ..sampling.batches import chance_of_some
 from ..seeds.order import num_seeds
+from ..system.arrays import Array
 from ..system.checks import as_integer
 from .policy import Ranking
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.graph import EdgeType, Graph
     from ..sampling.edge_values import EdgeWeights
     from ..sampling.sampler import HopSampler, MiniBatchSampler
 
-    Array = npt.NDArray[Any]
 
 _LARGEST = 64
 """Largest in-degree whose edges are looked at for one back: a vertex with more in-neighbours owes

@@ -12,9 +12,19 @@ from ..profile import recommend
 from ..system.units import bytes_text, percent
 from .plot import hop_figure, rate_figure, stage_figure, timeline_figure
 from .style import color_rules, color_variable, policy_styles, require_matplotlib, svg_figure
-from .tables import choice_table, hop_table, policy_table, rate_table, stage_table
 from .times import Span, timeline, verdict
-from .words import GLOSSARY, answer, hop_name, policy_words, settings_words
+from .words import (
+    GLOSSARY,
+    answer,
+    choice_table,
+    hop_name,
+    hop_table,
+    policy_table,
+    policy_words,
+    rate_table,
+    settings_words,
+    stage_table,
+)
 
 if TYPE_CHECKING:
     from ..profile import CurveRecord, HitRateCurve, LoadingTimes, Recommendation

@@ -3,11 +3,11 @@ matplotlib."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from ..options.names import PLOT_FORMATS
 from ..profile import recommend
+from ..system.checks import StrPath
 from ..system.units import bytes_text, percent, short_count
 from .style import (
     GROUND,
@@ -40,7 +40,7 @@ _NARROW_LEGEND: dict[str, Any] = {"columnspacing": 1.0, "handlelength": 1.2, "ha
 
 def save_plot(
     curve: HitRateCurve,
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     recommendation: Recommendation | None = None,
     title: str = "",

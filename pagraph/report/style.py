@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 from ..errors import MissingDependencyError, how_to_install
 from ..options.names import check_plot_name
 from ..system.atomic import new_file
+from ..system.checks import StrPath
 
 INK = "#1c2430"
 SOFT = "#566072"
@@ -115,7 +115,7 @@ def require_matplotlib() -> None:
         ) from None
 
 
-def check_plot(path: str | os.PathLike[str], formats: Sequence[str]) -> None:
+def check_plot(path: StrPath, formats: Sequence[str]) -> None:
     """Check that a plot can be drawn to a file, before the long work.
 
     Raises:
@@ -126,7 +126,7 @@ def check_plot(path: str | os.PathLike[str], formats: Sequence[str]) -> None:
     require_matplotlib()
 
 
-def save_figure(path: str | os.PathLike[str], draw: Callable[[], Any]) -> None:
+def save_figure(path: StrPath, draw: Callable[[], Any]) -> None:
     """Draw a figure into a file, the same bytes each time."""
     suffix = Path(path).suffix.lower()
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)

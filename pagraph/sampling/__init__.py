@@ -1,10 +1,10 @@
 """Sampling: which neighbours a mini-batch reads, as pure functions of graph, seeds and key."""
 
 from .block_sampler import BlockSampler, NeighborSampler
-from .clusters import ClusterSampler
 from .edge_batches import EdgeBatches
 from .hard_negatives import HardNegatives
 from .hgt import HGTSampler
+from .induced import ClusterSampler
 from .labor import LaborSampler
 from .layerwise import LayerSampler
 from .negative import GlobalUniformNegatives, UniformNegatives

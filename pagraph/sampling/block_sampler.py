@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
+from ..system.arrays import Array
 from .hop import HopEdges
 from .sampler import (
     BatchRun,
@@ -25,7 +26,6 @@ from .sampler import (
 from .uniform_batch import uniform_blocks
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from typing_extensions import Unpack
 
     from ..graph.graph import EdgeType, Graph
@@ -42,7 +42,7 @@ class ExcludedEdges:
     def __init__(self, positions: Tensor) -> None:
         from .kernels import edges as _excluded
 
-        values: npt.NDArray[Any] = positions.numpy()
+        values: Array = positions.numpy()
         bits = max(6, (2 * len(values)).bit_length())
         self._table = np.full(1 << bits, -1, dtype=np.int64)
         # 16 bits for each slot, 32 to 64 for each edge: 16 KiB for 1000 edges and their reverse
@@ -188,10 +188,7 @@ class _BlockRun(BatchRun):
         for number in range(self.sampler.num_hops):
             hops.append(self._hop(number, counts[-1], exclude))
             counts.append(self.counts())
-        nodes = {}
-        for ntype, table in self.tables.items():
-            nodes[ntype] = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
-            nodes[ntype].numpy()[:] = table.nodes
+        nodes = self.kept_nodes()
         blocks = [
             HeteroBlock(
                 {

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ..graph.csc import CSC, check_range
 from ..graph.fields import FieldVersion
+from ..system.arrays import Array
 from ..system.threads import ForkLock
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    pass
 
-    Array = npt.NDArray[Any]
 
 T = TypeVar("T")
 _MOST_VERSIONS = 4  # by CSC: a few fields in turn, without keeping every copy of a changing one

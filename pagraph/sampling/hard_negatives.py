@@ -120,9 +120,7 @@ class HardEnds:
         self.num_dst: int = csc.num_dst
         rows = csc.transpose() if settings.exclude_edges else None  # a stable sort: rows ascend
         nothing = np.empty(0, dtype=np.int64)
-        self._rows = (
-            (nothing, nothing) if rows is None else (rows.indptr.numpy(), rows.indices.numpy())
-        )
+        self._rows = (nothing, nothing) if rows is None else rows.arrays
         self._mask = _mask_of(settings.among, node_type, csc.num_dst)
         weights = torch.ones(csc.num_dst, dtype=torch.float64, device="cpu")
         if settings.power:

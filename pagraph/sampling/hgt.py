@@ -13,6 +13,7 @@ import torch
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import derive_key
+from ..system.arrays import Float64Array, Int64Array
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from .hop import HopMemory, Scratch, raise_bad_row, raise_bad_source
@@ -31,7 +32,6 @@ from .sampler import (
 from .uniform_batch import FRESH, MOST_EDGES, can_hold, edges_for_kernels, rounded_up
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from torch import Tensor
 
     from ..graph.graph import EdgeType, Graph
@@ -156,8 +156,8 @@ class _Shape:
         fanouts: In-neighbours that a vertex gives shares to; in-edges that are looked at, 0 for all.
     """
 
-    sizes: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
+    sizes: Int64Array
+    ends: Int64Array
     fanouts: tuple[int, int]
 
 
@@ -174,7 +174,7 @@ class _Room:
         table: Slots of the hash table of one type.
     """
 
-    spans: npt.NDArray[np.int64]
+    spans: Int64Array
     seen: int
     rows: int
     edges: int
@@ -348,10 +348,10 @@ class _Budget:
 
     def __init__(self, seen: VertexTable) -> None:
         self.seen = seen
-        self._shares: npt.NDArray[np.float64] = np.full(seen.count, -1.0)
+        self._shares: Float64Array = np.full(seen.count, -1.0)
 
     @property
-    def shares(self) -> npt.NDArray[np.float64]:
+    def shares(self) -> Float64Array:
         """A share for each vertex that was seen."""
         if len(self._shares) < self.seen.count:
             known = self._shares
@@ -377,22 +377,15 @@ class _HopByHop(BatchRun):
                     self.seeds.get(ntype), self.graph.num_nodes_of(ntype), id_dtype_of(self.graph)
                 )
             budgets[ntype] = _Budget(seen)
+
         # A vertex gives its shares once, in the hop after the one that found it.
-        begins = dict.fromkeys(self.tables, 0)
-        known = self.counts()
-        ends = {ntype: [count] for ntype, count in known.items()}
-        for number in range(self.sampler.num_hops):
+        def expand(number: int, begins: Mapping[str, int], known: object) -> None:
             self._give(number, begins, budgets)
             for index, ntype in enumerate(self.tables):
                 self._take(number, index, ntype, budgets[ntype])
-            begins = known
-            known = self.counts()
-            for ntype, count in known.items():
-                ends[ntype].append(count)
-        nodes = {}
-        for ntype, table in self.tables.items():
-            nodes[ntype] = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
-            nodes[ntype].numpy()[:] = table.nodes
+
+        ends = self.each_hop(expand)
+        nodes = self.kept_nodes()
         edges = {
             etype: self._edges(index, etype) for index, etype in enumerate(self.graph.edge_types)
         }

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..system.arrays import Array, Int64Array
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ..graph.graph import CSC
 
-    Array = npt.NDArray[Any]
 
 # 8 KiB, which are cleared in no time and hold 256 vertices without growing.
 _MIN_TABLE_BITS = 10
@@ -231,20 +231,20 @@ class Hop:
     """
 
     csc: CSC
-    frontier: npt.NDArray[Any]
+    frontier: Array
     key: np.uint64
     layer_key: np.uint64
     batch_key: np.uint64
     scratch: Scratch
     dtype: torch.dtype
     pool: EdgeMemory
-    drawn_as: npt.NDArray[Any] | None = None
-    until: npt.NDArray[np.int64] | None = None
+    drawn_as: Array | None = None
+    until: Int64Array | None = None
     renewal: npt.NDArray[np.uint64] = field(default_factory=lambda: SHARES_NONE)
-    since: npt.NDArray[np.int64] | None = None
+    since: Int64Array | None = None
 
     @property
-    def counters(self) -> npt.NDArray[Any]:
+    def counters(self) -> Array:
         """Counters of the random numbers of the frontier's vertices, shape ``(n,)``."""
         if self.drawn_as is not None:
             return self.drawn_as
@@ -256,7 +256,7 @@ class Hop:
         hop.renew(self.frontier, self.renewal, counters)
         return counters
 
-    def edges(self, offsets: npt.NDArray[Any], *, weighted: bool = False) -> HopEdges:
+    def edges(self, offsets: Array, *, weighted: bool = False) -> HopEdges:
         """Room for the edges of each frontier vertex, ``offsets`` being the ``indptr``; positions
         are yet to be set."""
         n = len(self.frontier)

@@ -5,22 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..system.arrays import Array
 from .block_sampler import BlockSampler
 from .pickers import NO_WEIGHTS, Rows, in_order
 from .sampler import EdgeField, FanoutSampler
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.graph import EdgeType, Graph
     from .edge_values import EdgeWeights
     from .hop import Hop, HopEdges, Picker
 
-    Array = npt.NDArray[Any]
 
 _NO_IDS: Array = np.empty(0, dtype=np.int32)
 _NO_PI: Array = np.empty(0, dtype=np.float64)

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..system.arrays import Array
 from .block_sampler import BlockSampler
 from .pickers import Rows, in_order
 from .sampler import EdgeField, check_per_hop, of_edge_type
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.graph import CSC, EdgeType, Graph
     from .edge_values import EdgeWeights
     from .hop import Hop, HopEdges, Picker, VertexTable
 
-    Array = npt.NDArray[Any]
 
 _lock = threading.Lock()
 _known: weakref.WeakKeyDictionary[CSC | EdgeWeights, Importance] = weakref.WeakKeyDictionary()
@@ -57,9 +55,7 @@ def importance_of(csc: CSC, weights: EdgeWeights | None) -> Importance:
         if importance is None:
             csc.validate()
             squares = np.zeros(csc.num_src, dtype=np.float64)
-            layerwise.column_squares(
-                csc.indptr.numpy(), csc.indices.numpy(), in_order(weights), squares
-            )
+            layerwise.column_squares(*csc.arrays, in_order(weights), squares)
             sums = np.cumsum(squares)
             importance = _known[owner] = Importance(
                 sums, int(np.count_nonzero(np.diff(sums, prepend=0.0)))

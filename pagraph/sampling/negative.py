@@ -12,19 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..system.arrays import Array
 from .hop import Scratch
 from .pickers import measure_frontier
 from .sampler import id_dtype_of
 from .times import MISSING, ticks_of
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType, Graph
 
     Pairs = Mapping[EdgeType, tuple[Tensor, Tensor]]
-    Array = npt.NDArray[Any]
 
 
 def compact_pairs(
@@ -157,8 +155,7 @@ class GlobalUniformNegatives:
         size = 0 if self.replace else 1 << (2 * asked).bit_length()
         found = edges.global_pairs(
             np.uint64(key),
-            csc.indptr.numpy(),
-            csc.indices.numpy(),
+            *csc.arrays,
             csc.num_src,
             self.exclude_self_loops and edge_type[0] == edge_type[2],
             np.full(size, -1, dtype=np.int64),

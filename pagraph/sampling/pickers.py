@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..system.arrays import Array
 from .hop import raise_bad_row, raise_bad_source
 from .times import MISSING
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.csc import CSC
     from .edge_values import EdgeWeights
     from .hop import Hop, HopEdges, Scratch
     from .times import EdgeTimes
-
-    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

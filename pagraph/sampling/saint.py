@@ -15,6 +15,7 @@ from torch import Tensor
 from ..errors import FormatError
 from ..graph.csc import check_range
 from ..seeds.keys import derive_key
+from ..system.arrays import Array
 from ..system.checks import as_flag, as_integer
 from .edge_values import MadeOfFields
 from .induced import induced_subgraph
@@ -22,14 +23,11 @@ from .sampler import MiniBatchSampler, check_edge_dir
 from .walks import RandomWalks
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.csc import CSC
     from ..graph.graph import Graph
     from ..graph.subgraph import Subgraph
     from ..system.buffers import BufferPools
 
-    Array = npt.NDArray[Any]
 
 SAINT_MODES = ("node", "edge", "walk")
 

@@ -122,6 +122,12 @@ def check_per_hop(
     )
 
 
+def check_prob(prob: object) -> None:
+    """Raise TypeError for what is no name of an edge field, nor None."""
+    if prob is not None and not isinstance(prob, str):
+        raise TypeError(f"prob must be the name of an edge field, got {prob!r}")
+
+
 def check_edge_dir(edge_dir: str) -> None:
     """Raise ValueError for an unknown direction of edges."""
     if edge_dir not in ("in", "out"):
@@ -211,8 +217,7 @@ class HopSampler(MiniBatchSampler):
         """Raise ValueError for an unknown direction and TypeError for a ``prob`` that is not a
         string."""
         check_edge_dir(self.edge_dir)
-        if self.prob is not None and not isinstance(self.prob, str):
-            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
+        check_prob(self.prob)
 
     def weights(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeWeights | None:
         """The weights in the field ``prob``; None where there is no such field, or none is named.
@@ -379,6 +384,30 @@ class BatchRun:
     def counts(self) -> dict[str, int]:
         """Known vertices of each type."""
         return {ntype: table.count for ntype, table in self.tables.items()}
+
+    def kept_nodes(self) -> dict[str, Tensor]:
+        """The known vertices of each type, in memory of the batch."""
+        kept = {}
+        for ntype, table in self.tables.items():
+            kept[ntype] = self.pools(("nodes", ntype)).take((table.count,), self.dtype)
+            kept[ntype].numpy()[:] = table.nodes
+        return kept
+
+    def each_hop(
+        self, expand: Callable[[int, dict[str, int], dict[str, int]], None]
+    ) -> dict[str, list[int]]:
+        """Let ``expand`` go through the hops, each from what was known before the one before it to
+        what was known after; returns where the vertices of each hop end, by type."""
+        begins = dict.fromkeys(self.tables, 0)
+        known = self.counts()
+        ends = {ntype: [count] for ntype, count in known.items()}
+        for number in range(self.sampler.num_hops):
+            expand(number, begins, known)
+            begins = known
+            known = self.counts()
+            for ntype, count in known.items():
+                ends[ntype].append(count)
+        return ends
 
     def hop(
         self,

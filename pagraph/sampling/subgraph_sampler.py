@@ -284,16 +284,10 @@ class SubgraphRun(BatchRun):
         """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop
         end."""
         self._plant()
-        begins = dict.fromkeys(self.tables, 0)
-        known = self.counts()
-        ends = {ntype: [count] for ntype, count in known.items()}
         hops: list[dict[EdgeType, _PlacedEdges]] = []
-        for number in range(self.sampler.num_hops):
-            hops.append(self._hop(number, begins, known))
-            begins = known
-            known = self.counts()
-            for ntype, count in known.items():
-                ends[ntype].append(count)
+        ends = self.each_hop(
+            lambda number, begins, known: hops.append(self._hop(number, begins, known))
+        )
         return hops, ends
 
     def induced_in_trees(

@@ -18,12 +18,11 @@ import torch
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import derive_key
+from ..system.arrays import Array
 from .hop import raise_bad_row, raise_bad_source
 from .times import MISSING
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.csc import CSC
     from ..graph.graph import EdgeType
     from .hop import Scratch
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from .times import EdgeTimes
     from .trees import TreeTimes
 
-    Array = npt.NDArray[Any]
 
 _MOST_IN_GROUP = 2**15
 """Nodes that there may be in the trees that are sampled together; there are a tenth as many in

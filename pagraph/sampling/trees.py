@@ -11,19 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..graph.csc import no_ids
 from ..graph.subgraph import SampledEdges
+from ..system.arrays import Array
 from .hop import raise_bad_source
 from .induced import edge_ids_of
 from .times import as_times, known_ticks, one_kind, window_starts
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from ..graph.graph import EdgeType, Graph
     from .hop import Hop, Scratch, VertexTable
     from .sampler import EdgeField
 
-    Array = npt.NDArray[Any]
 
 _ALL: Array = np.empty(0, np.int64)
 _EDGES_PER_VERTEX = 8  # room at first, before it is known how many edges there are
@@ -260,7 +259,7 @@ class TreeTimes:
                 raise KeyError(
                     f"seed_times must be of the seeds' types {list(seeds)}, got {ntype!r}"
                 )
-        ticks = [torch.empty(0, dtype=torch.int64, device="cpu")]
+        ticks = [no_ids()]
         kinds = dict(dtypes)
         for ntype in (t for t in graph.node_types if t in seeds):
             owner, times = _times_of(graph, name, ntype, seeds[ntype], given.get(ntype))

@@ -17,7 +17,7 @@ from ..seeds.keys import derive_key
 from ..system.checks import as_integer
 from .edge_values import EdgeWeights, edge_weights
 from .hop import raise_bad_row, raise_bad_source
-from .sampler import check_edge_dir, own_fields
+from .sampler import check_edge_dir, check_prob, own_fields
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -87,8 +87,7 @@ class RandomWalks:
 
     def __post_init__(self) -> None:
         check_edge_dir(self.edge_dir)
-        if self.prob is not None and not isinstance(self.prob, str):
-            raise TypeError(f"prob must be the name of an edge field, got {self.prob!r}")
+        check_prob(self.prob)
         for name in ("p", "q"):
             number = _as_number(name, getattr(self, name))
             if not (number > 0 and math.isfinite(number) and math.isfinite(1 / number)):

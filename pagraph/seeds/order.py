@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..graph.csc import no_ids
 from ..system.checks import check_batch_size
 from .keys import Ranks, batch_key, check_seed, derive_key, epoch_key, random_key
 
@@ -288,7 +289,7 @@ class DatasetOrder:
     @property
     def ids(self) -> Tensor:
         """Empty: what the items hold is not known before they are drawn."""
-        return torch.empty(0, dtype=torch.int64, device="cpu")
+        return no_ids()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -391,8 +392,7 @@ def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor |
     if not isinstance(seeds, Mapping):
         return seeds, None
     if not parts:
-        nothing = torch.empty(0, dtype=torch.int64, device="cpu")
-        return nothing, nothing
+        return no_ids(), no_ids()
     if len({ids.shape[1:] for ids in parts.values()}) > 1:
         shapes = [tuple(ids.shape) for ids in parts.values()]
         raise ValueError(f"seeds must have rows of one shape for all types, got shapes {shapes}")

@@ -17,6 +17,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
+from ..graph.csc import no_ids
 from .keys import Ranks, batch_key, check_seed, epoch_key, random_key
 from .order import BatchOrder, EpochPlan, SeedOrder, Ticket, check_permutation, check_saved
 
@@ -167,11 +168,10 @@ class SamplerOrder:
         batches = None if self._is_cut else iter(self._batches)
         drawn = random_key(self._generator)
         if batches is not None:
-            nothing = torch.empty(0, dtype=torch.int64, device="cpu")
             places = [places_of(batch, self._num_items) for batch in batches]
             lengths = [len(batch) for batch in places]
             ends = torch.tensor(lengths, dtype=torch.int64, device="cpu").cumsum(0)
-            self._listed = torch.cat([nothing, *places]), ends
+            self._listed = torch.cat([no_ids(), *places]), ends
         elif not self._in_order:
             self._listed = self._cut(self._drawn_places())
         return self.replan(epoch, drawn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..system.tables import Table, html_of
+from ..system.tables import Table, Tabled
 from .reads import RATE_NAMES, CacheStats, FieldStats, field_table, rate_cells
 
 STAGES = ("filling", "sampling", "window", "fetching", "building", "waiting", "compiling")
@@ -18,7 +18,7 @@ waited for."""
 
 
 @dataclass(frozen=True)
-class EpochStats:
+class EpochStats(Tabled):
     """One epoch, or several added up.
 
     Attributes:
@@ -84,11 +84,8 @@ class EpochStats:
             numbers[f"device_seconds/{stage}"] = seconds
         return numbers | self.reads.to_dict()
 
-    def __str__(self) -> str:
-        return "\n\n".join(map(str, epoch_tables([self])))
-
-    def _repr_html_(self) -> str:
-        return html_of(epoch_tables([self]))
+    def _tables(self) -> list[Table]:
+        return epoch_tables([self])
 
 
 def epoch_tables(epochs: Sequence[EpochStats]) -> list[Table]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..system.tables import Table
+from ..system.tables import Table, Tabled
 
 if TYPE_CHECKING:
     from ..accelerator import Event
@@ -137,7 +137,7 @@ class FieldStats:
 
 
 @dataclass(frozen=True)
-class CacheStats:
+class CacheStats(Tabled):
     """Counts by field up to one moment; the difference of two is what was read between them."""
 
     fields: Mapping[Hashable, FieldStats] = field(default_factory=dict)
@@ -188,11 +188,8 @@ class CacheStats:
                 numbers[f"field/{key}/{name}"] = number
         return numbers
 
-    def __str__(self) -> str:
-        return str(field_table(self))
-
-    def _repr_html_(self) -> str:
-        return field_table(self).html
+    def _tables(self) -> list[Table]:
+        return [field_table(self)]
 
     def __sub__(self, earlier: CacheStats) -> CacheStats:
         nothing = FieldStats()  # a field that was first read after the earlier moment

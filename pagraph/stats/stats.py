@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .._compiling import compiled_within
-from ..system.tables import Table, html_of
+from ..system.tables import Table, Tabled
 from .epoch import EpochStats, epoch_tables
 from .reads import CacheStats
 from .trace import EpochTrace, Tracing
@@ -271,7 +271,7 @@ class EpochRecorder:
         return EpochStats(self.epoch, self._batches, seconds, counts, reads, on_device)
 
 
-class LoaderStats:
+class LoaderStats(Tabled):
     """A loader's figures: one entry of ``epochs`` each, and their ``total``.
 
     ``str()`` and notebooks show them as tables. Field counters belong to the loader: if two epochs
@@ -324,13 +324,7 @@ class LoaderStats:
         del numbers["epoch"]
         return {"epochs": len(self._recorders), **numbers}
 
-    def __str__(self) -> str:
-        return "\n\n".join(map(str, self._tables()))
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return html_of(self._tables())
+    __repr__ = Tabled.__str__
 
     def _tables(self) -> list[Table]:
         return epoch_tables([*self.epochs, self.total])

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import PipelineError
 from ..system.atomic import check_writable
-from ..system.checks import as_integer
+from ..system.checks import StrPath, as_integer
 from ..system.disk.queues import unwatch, watch
 from .trace_file import Log, Pass, Record, clock_offset, write_record
 
@@ -41,7 +41,7 @@ class Tracing:
         self.label: str = "loader"
         self.before_stop: Callable[[], object] | None = None
 
-    def start(self, trace: str | os.PathLike[str] | Tracer, label: str) -> Tracer:
+    def start(self, trace: StrPath | Tracer, label: str) -> Tracer:
         """Trace from now on, into a new file or with a tracer that is shared with other loaders.
 
         Raises:
@@ -216,7 +216,7 @@ class Tracer:
         ValueError: ``max_events`` is below 1.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, max_events: int = MAX_EVENTS) -> None:
+    def __init__(self, path: StrPath, *, max_events: int = MAX_EVENTS) -> None:
         as_integer("max_events", max_events, least=1)
         self._record = Record(check_writable("trace", path), max_events, clock_offset())
         # next() of a count is one atomic step: a budget for all threads without a lock.

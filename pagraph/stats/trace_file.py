@@ -23,6 +23,7 @@ from typing import IO, Any
 from ..errors import FormatError
 from ..system.atomic import check_writable, new_file
 from ..system.budget import reading_room
+from ..system.checks import StrPath
 from ..system.files import bounded, open_plain
 from ..system.threads import THREAD_NAME
 from .reads import CACHE_TIER
@@ -167,7 +168,7 @@ They sort so that an enclosing span comes first; the rank decides between equal 
 """
 
 
-def read_trace(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_trace(path: StrPath) -> dict[str, Any]:
     """Read a trace file, ours or ``torch.profiler``'s, compressed or not.
 
     Returns:
@@ -200,7 +201,7 @@ def read_trace(path: str | os.PathLike[str]) -> dict[str, Any]:
     return trace
 
 
-def merge_traces(*paths: str | os.PathLike[str], out: str | os.PathLike[str]) -> None:
+def merge_traces(*paths: StrPath, out: StrPath) -> None:
     """Write several traces as one, on one time axis.
 
     They may be a loader's and ``torch.profiler``'s, or those of several processes.

@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from .checks import StrPath
+
 _NEW_SECONDS = 60  # between making something and locking it
 _UNFINISHED = re.compile(r"(?s)\..+\.[0-9a-f]{8}\.partial")
 
 
-def check_absent(folder: str | os.PathLike[str], *, name: str = "folder") -> Path:
+def check_absent(folder: StrPath, *, name: str = "folder") -> Path:
     """The path of a folder that may be created; long work calls this before it starts.
 
     Args:
@@ -36,14 +38,14 @@ def check_absent(folder: str | os.PathLike[str], *, name: str = "folder") -> Pat
     return path
 
 
-def is_unfinished(folder: str | os.PathLike[str]) -> bool:
+def is_unfinished(folder: StrPath) -> bool:
     """Whether ``folder`` is a temporary one of :func:`new_folder`, or inside one: its writer was
     killed or works."""
     return any(_UNFINISHED.fullmatch(name) for name in Path(os.path.abspath(folder)).parts)
 
 
 @contextlib.contextmanager
-def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+def new_folder(folder: StrPath) -> Iterator[Path]:
     """Create ``folder`` with all its files in one step.
 
     Yields a hidden sibling to write into. When the block ends, its files are flushed to the disk
@@ -85,7 +87,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     _sync(target.parent)
 
 
-def write_json(path: str | os.PathLike[str], value: Any) -> None:
+def write_json(path: StrPath, value: Any) -> None:
     """Write ``value`` as JSON to ``path`` by :func:`new_file`; NaN and the infinities become
     ``null``."""
     text = json.dumps(_without_nan(value), indent=2, allow_nan=False) + "\n"
@@ -94,7 +96,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 @contextlib.contextmanager
-def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def new_file(path: StrPath) -> Iterator[IO[bytes]]:
     """Write a file; a reader sees the old one or the new one, never half of it.
 
     Yields a hidden sibling, open for writing. When the block ends, it is flushed to the disk and
@@ -124,7 +126,7 @@ def new_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     _sync(target.parent)
 
 
-def check_writable(name: str, path: str | os.PathLike[str]) -> Path:
+def check_writable(name: str, path: StrPath) -> Path:
     """The absolute path of a file that :func:`new_file` can write; long work calls this before it
     starts.
 
@@ -174,7 +176,7 @@ def _without_nan(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _named(path: str | os.PathLike[str]) -> Iterator[None]:
+def _named(path: StrPath) -> Iterator[None]:
     """Let errors that name no file name this one: a full disk is found by write(), which does not
     know its path.
 

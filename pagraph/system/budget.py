@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 from ..errors import FormatError
+from .checks import StrPath
 from .memory import held_by_process, host_available, return_freed
 from .units import bytes_text, in_mebibytes, in_units
 
@@ -151,11 +151,9 @@ class Budget:
     def __repr__(self) -> str:
         if self.is_auto:
             return "Budget(auto)"
-        return (
-            f"Budget({self.limit} bytes)"
-            if self.share is None
-            else f"Budget({self.share:.4g} of the rows)"
-        )
+        if self.share is None:
+            return f"Budget({self.limit} bytes)"
+        return f"Budget({self.share:.4g} of the rows)"
 
 
 def memory_budget(value: object, *, name: str = "memory") -> Budget | None:
@@ -190,11 +188,9 @@ def budget_text(nbytes: int) -> str:
     '3.1GiB'
     """
     size, unit = in_units(nbytes)
-    return (
-        f"{math.floor(size)}{unit}"
-        if size >= 100 or unit == "B"
-        else f"{math.floor(size * 10) / 10:g}{unit}"
-    )
+    if size >= 100 or unit == "B":
+        return f"{math.floor(size)}{unit}"
+    return f"{math.floor(size * 10) / 10:g}{unit}"
 
 
 def rows_that_fit(
@@ -275,7 +271,7 @@ def reading_room() -> int:
     return memory_bytes(None) if room is None else room
 
 
-def check_fits(path: str | os.PathLike[str], nbytes: int, what: str) -> None:
+def check_fits(path: StrPath, nbytes: int, what: str) -> None:
     """Raise FormatError where what ``path`` is read to takes more bytes than there is room;
     ``what``, for the error."""
     room = reading_room()

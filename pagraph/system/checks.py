@@ -1,12 +1,15 @@
-"""Checks of arguments: integers, flags, names."""
+"""Checks of arguments: integers, flags, names; the type of a path."""
 
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
+StrPath = str | os.PathLike[str]
+"""A path, as users give one."""
 MOST_NEIGHBOURS = 2**31 - 1
 """Largest fan-out: kernels count neighbours in 32 bits."""
 

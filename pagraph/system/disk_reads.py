@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError, PipelineError
-from .checks import as_integer
+from .checks import StrPath, as_integer
 from .disk.queues import REQUEST_BYTES, Requests
 from .disk.shown_file import ShownFile
 from .disk.ways import WAYS, best_gap, queue, rates_of, usable_way
@@ -84,7 +84,7 @@ class FileReader:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: StrPath,
         *,
         stride: int,
         row_bytes: int,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import FormatError
+from .checks import StrPath
 from .units import bytes_text
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _MOST_BYTES = 2**63 - 1  # what torch can count
 
 
 @contextlib.contextmanager
-def open_plain(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def open_plain(path: StrPath) -> Iterator[IO[bytes]]:
     """Open a file to be read; FormatError where it is no plain one: a pipe or a device might never
     end.
 
@@ -51,7 +52,7 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def read_small(path: str | os.PathLike[str], most: int = DESCRIPTION_BYTES) -> bytes:
+def read_small(path: StrPath, most: int = DESCRIPTION_BYTES) -> bytes:
     """The content of a file that describes others; FormatError where it is no plain file, or above
     ``most`` bytes.
 
@@ -68,7 +69,7 @@ def read_small(path: str | os.PathLike[str], most: int = DESCRIPTION_BYTES) -> b
 class _Bounded(io.RawIOBase):
     """The first bytes of a stream, and an error behind them."""
 
-    def __init__(self, stream: Any, path: str | os.PathLike[str], most: int) -> None:
+    def __init__(self, stream: Any, path: StrPath, most: int) -> None:
         self._stream = stream
         self._path = path
         self._most = most
@@ -90,7 +91,7 @@ class _Bounded(io.RawIOBase):
         return len(data)
 
 
-def bounded(stream: Any, path: str | os.PathLike[str], most: int) -> IO[bytes]:
+def bounded(stream: Any, path: StrPath, most: int) -> IO[bytes]:
     """A stream of which at most so many bytes can be read: the next one raises FormatError, which
     names ``path``."""
     return io.BufferedReader(_Bounded(stream, path, most))

@@ -8,6 +8,18 @@ from collections.abc import Callable
 Progress = Callable[[int, int], object]
 """Called with the work done so far and the whole of it, by the threads that do it."""
 
+# Steps of different units share one bar, which counts in millionths of the work.
+_MILLION = 10**6
+
+
+def part_of(progress: Progress | None, begin: float, end: float) -> Progress | None:
+    """Progress of a step that is the part from ``begin`` to ``end`` of the whole work."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(
+        round(_MILLION * (begin + (end - begin) * done / max(total, 1))), _MILLION
+    )
+
 
 class Ticks:
     """Adds up work for a ``progress`` of the whole; safe from any thread.

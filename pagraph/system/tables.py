@@ -74,6 +74,14 @@ class Table:
         return f"{opening}{''.join(found)}</tr>"
 
 
-def html_of(tables: Iterable[Table]) -> str:
-    """Tables for a notebook, one below the other."""
-    return "\n".join(table.html for table in tables)
+class Tabled:
+    """Base of results that are shown as tables: by ``str()``, and as HTML in a notebook."""
+
+    def _tables(self) -> Iterable[Table]:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self._tables()))
+
+    def _repr_html_(self) -> str:
+        return "\n".join(table.html for table in self._tables())

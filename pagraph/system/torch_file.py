@@ -21,6 +21,7 @@ from typing import IO, Any
 import torch
 
 from ..errors import FormatError
+from .checks import StrPath
 from .files import open_plain
 
 _ZIP = b"PK\x03\x04"
@@ -50,9 +51,7 @@ _CHECKS_LENGTHS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 not."""
 
 
-def load_saved(
-    path: str | os.PathLike[str], *, classes: Sequence[type] = (), advice: str = ""
-) -> Any:
+def load_saved(path: StrPath, *, classes: Sequence[type] = (), advice: str = "") -> Any:
     """Read what ``torch.save`` wrote to a file: tensors, plain values, and objects of these
     classes.
 
@@ -87,7 +86,7 @@ def load_saved(
             ) from None
 
 
-def _check_packing(path: str | os.PathLike[str], file: IO[bytes]) -> None:
+def _check_packing(path: StrPath, file: IO[bytes]) -> None:
     """Raise FormatError where a file says that it unpacks to more than it holds: torch never
     packs."""
     if not zipfile.is_zipfile(file):
@@ -116,7 +115,7 @@ def _load(file: IO[bytes], classes: list[Any]) -> Any:
         return torch.load(file, map_location="cpu", weights_only=True)
 
 
-def _check_torch(path: str | os.PathLike[str], used: set[str], advice: str) -> None:
+def _check_torch(path: StrPath, used: set[str], advice: str) -> None:
     if used and not hasattr(torch.serialization, "safe_globals"):
         raise FormatError(
             f"{path} holds an object of PyG's, {min(used)}, which torch reads safely from 2.5 on, "

@@ -63,6 +63,11 @@ def in_mebibytes(nbytes: int) -> str:
     return f"{-(-nbytes // 2**20)}MiB"
 
 
+def one_line(error: BaseException) -> str:
+    """An error's text as a part of another's: on one line, of bounded length."""
+    return " ".join(str(error).split())[:200]
+
+
 def shortened(value: object, most: int = 300) -> str:
     """What a file or a user named as text for a line: the first characters, and how many there are.
 

@@ -54,13 +54,6 @@ def take_sources(indptr, indices, begin, end, place, found):
 
 
 @kernel
-def set_places(ids, place):
-    """``place[ids[i]] = i``."""
-    for i in range(len(ids)):
-        place[ids[i]] = i
-
-
-@kernel
 def clear_places(ids, place):
     """``place[ids[i]] = -1``."""
     for i in range(len(ids)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from ..graph.graph import Graph
 from ..options.training import TrainOptions
 from ..partition import Part, open_partition
 from ..partition.opening import open_manifest
+from ..system.checks import StrPath
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation
 from .hetero import hetero_part_task, make_hetero_task, whole_evaluation
@@ -66,7 +66,7 @@ class _View:
 
 
 def assign(
-    folder: str | os.PathLike[str], options: TrainOptions, *, split: str = "", world: World = ALONE
+    folder: StrPath, options: TrainOptions, *, split: str = "", world: World = ALONE
 ) -> Assignment:
     """Open a graph folder for one process, or this process's part of a partition.
 
@@ -105,7 +105,7 @@ def assign(
     return replace(own, task=replace(own.task, num_outputs=num_classes))
 
 
-def default_fanout(folder: str | os.PathLike[str]) -> tuple[int, ...]:
+def default_fanout(folder: StrPath) -> tuple[int, ...]:
     """Default fan-out: no longer than the hops of parts; FormatError for a partition that cannot be
     opened."""
     fanout = TrainOptions().fanout

@@ -16,6 +16,7 @@ from torch import nn
 from ..errors import FormatError
 from ..options.training import TrainOptions
 from ..system.atomic import check_writable, new_file
+from ..system.checks import StrPath
 from ..system.torch_file import load_saved
 from .distributed import World
 from .result import EpochRecord, RankRecord
@@ -38,7 +39,7 @@ _KINDS = {"settings": dict, "graphs": list, "model": dict, "optimizer": dict, "r
 """What a checkpoint holds besides its version and records."""
 
 
-def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> None:
+def check_checkpoint(folder: StrPath, options: TrainOptions) -> None:
     """Check that a run with these options can be saved there; make the folder if it is missing.
 
     Raises:
@@ -61,7 +62,7 @@ def check_checkpoint(folder: str | os.PathLike[str], options: TrainOptions) -> N
 
 
 def open_checkpoint(
-    folder: str | os.PathLike[str] | None, task: Task, options: TrainOptions, world: World
+    folder: StrPath | None, task: Task, options: TrainOptions, world: World
 ) -> Checkpoint | None:
     """The checkpoint of a run, or None without a folder; arguments and errors are those of
     :class:`Checkpoint`."""
@@ -96,9 +97,7 @@ class Checkpoint:
         OSError: Nothing can be written there.
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str], task: Task, options: TrainOptions, world: World
-    ) -> None:
+    def __init__(self, folder: StrPath, task: Task, options: TrainOptions, world: World) -> None:
         world.together(lambda: check_checkpoint(folder, options))
         self._path = Path(folder) / _FILE
         self._world = world

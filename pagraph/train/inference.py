@@ -20,12 +20,12 @@ from ..features.field import row_reader
 from ..graph.csc import CSC
 from ..graph.fields import FieldValue
 from ..graph.graph import Graph
-from ..graph.mapped import map_npy
+from ..graph.mapped import map_npy, spilled
 from ..graph.minibatch import Block
 from ..system.atomic import new_file
 from ..system.budget import memory_bytes
+from ..system.checks import StrPath
 from ..system.progress import Progress, Ticks
-from ..system.spill import spilled
 from ..system.units import in_mebibytes, shortened
 from .windows import SourceWindows, most_in_edges
 
@@ -99,7 +99,7 @@ def inference(
     layers: Iterable[Any],
     *,
     field: str = "feat",
-    out: str | os.PathLike[str] | None = None,
+    out: StrPath | None = None,
     memory: int | str | None = None,
     device: torch.device | str | None = None,
     progress: Progress | None = None,
@@ -234,7 +234,7 @@ class _Plan:
         stages: list[_Stage],
         device: torch.device,
         memory: int,
-        out: str | os.PathLike[str] | None,
+        out: StrPath | None,
     ) -> None:
         self._csc = csc
         self._rows = rows
@@ -381,9 +381,7 @@ def _block(csc: CSC, begin: int, end: int, place: Tensor) -> Block:
     )
     local = torch.empty(last - first, dtype=csc.indptr.dtype, device="cpu")
     arrays = (place.numpy(), sources.numpy(), local.numpy())
-    count = _neighbor_rows.number_sources(
-        csc.indptr.numpy(), csc.indices.numpy(), begin, end, *arrays
-    )
+    count = _neighbor_rows.number_sources(*csc.arrays, begin, end, *arrays)
     positions = torch.arange(first, last, dtype=csc.indptr.dtype, device="cpu")
     return Block(
         csc.indptr[begin : end + 1] - first, local, sources[:count], positions, end - begin

@@ -17,7 +17,7 @@ from ..features.disk import on_disk
 from ..features.field import host_feature, row_reader
 from ..graph.csc import CSC
 from ..graph.fields import FieldValue
-from ..system.spill import spilled
+from ..graph.mapped import spilled
 from .distributed import ALONE, World
 from .windows import pieces
 

@@ -3,7 +3,6 @@ computing."""
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from ..options.training import EVALUATION_PART, TrainOptions
 from ..seeds.keys import derive_key
 from ..stats import Tracer
 from ..stats.reads import CACHE_TIER, FieldStats
+from ..system.checks import StrPath
 from ..system.units import in_mebibytes
 from .checkpoint import Checkpoint, open_checkpoint
 from .distributed import ALONE, World, data_parallel
@@ -44,7 +44,7 @@ def train(
     world: World = ALONE,
     reporter: Reporter | None = None,
     tracer: Tracer | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: StrPath | None = None,
 ) -> TrainResult:
     """Train and evaluate one model, in this process or together with others that call this too.
 

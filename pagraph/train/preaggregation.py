@@ -3,7 +3,6 @@ once for all."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from ..graph.stored_rows import NarrowRows
 from ..options.names import SUMS
 from ..system.atomic import check_absent
 from ..system.budget import work_memory
+from ..system.checks import StrPath
 from ..system.progress import Progress
 from ..system.units import shortened
 from .windows import SourceWindows, Window, least_room
@@ -55,7 +55,7 @@ def gcn_degrees(graph: Graph) -> tuple[Tensor, Tensor]:
 
 def preaggregate(
     graph: Graph,
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     model: str,
     row_normalize: bool = False,
@@ -90,7 +90,7 @@ def preaggregate(
             the graph lacks such features, is a part, or is pre-aggregated already.
 
     Example:
-        >>> import tempfile
+        >>> import os, tempfile
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 2], ndata={"feat": torch.tensor([[1.0], [2.0], [4.0]])})
         >>> target = os.path.join(tempfile.mkdtemp(), "means")
         >>> preaggregate(graph, target, model="sage")

@@ -96,6 +96,7 @@ class SourceWindows:
         return self._now
 
     def _next(self, vertex: int, kept: Tensor) -> Window:
+        from ..graph import _csc
         from . import _neighbor_rows
 
         csc, now = self._csc, self._now
@@ -108,10 +109,10 @@ class SourceWindows:
         place, found = self._place.numpy(), self._found.numpy()
         if now is not None and now.ids is not None:
             _neighbor_rows.clear_places(now.ids.numpy(), place)
-        edges = (csc.indptr.numpy(), csc.indices.numpy())
+        edges = csc.arrays
         end, count = _neighbor_rows.take_sources(*edges, vertex, csc.num_dst, place, found)
         found[:count].sort()
-        _neighbor_rows.set_places(found[:count], place)
+        _csc.number(found[:count], place)
         ids = self._found[:count]
         return Window(vertex, end, self._read(ids, kept), ids, self._place)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ...graph.csc import CSC
 from ...graph.graph import Graph
+from ...system.arrays import Int32Array, Int64Array
 from ...system.progress import Progress, Ticks
 from .halo import LEVELS, PASSES, HaloSearch, Tick, by_in_degree, equal_sizes
 from .metis import (
@@ -39,10 +39,10 @@ _EXCESS = 1.05
 _WORTH = 0.01  # a round that changes a smaller share of the vertices is the last
 
 Start = Callable[[HaloSearch, Tick], None]
-Parts = npt.NDArray[np.int32]
+Parts = Int32Array
 
 
-def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+def grown_parts(csc: CSC, train: Tensor, sizes: Int64Array) -> Int32Array:
     """Neighbourhood expansion (Zhang et al., KDD 2017) for vertices: part after part, up to its
     ``sizes``, takes the training vertex of which it holds most within one hop. Takes 4 bytes an
     edge (the edges reversed), up to 16 for the queue, and time like a pass over the edges a
@@ -53,15 +53,13 @@ def grown_parts(csc: CSC, train: Tensor, sizes: npt.NDArray[np.int64]) -> npt.ND
     out = csc.transpose()
     part_of = np.full(csc.num_dst, -2, np.int32)
     part_of[ids] = -1
-    edges = (csc.indptr.numpy(), csc.indices.numpy(), out.indptr.numpy(), out.indices.numpy())
+    edges = (*csc.arrays, *out.arrays)
     _halo.grow(*edges, ids, sizes, part_of)
-    grown: npt.NDArray[np.int32] = part_of[ids]
+    grown: Int32Array = part_of[ids]
     return grown
 
 
-def cluster(
-    csc: CSC, weights: npt.NDArray[np.int64], limit: int, rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
+def cluster(csc: CSC, weights: Int64Array, limit: int, rng: np.random.Generator) -> Int64Array:
     """Size-constrained label propagation (Meyerhenke, Sanders and Schulz, 2014) along in-edges: the
     cluster of every vertex, any number below the number of vertices; ``limit`` is the most a
     cluster may weigh."""
@@ -72,7 +70,7 @@ def cluster(
     sums = weights.copy()
     votes = np.zeros(vertices, np.int64)
     voted = np.empty(vertices, np.int64)
-    edges = (csc.indptr.numpy(), csc.indices.numpy())
+    edges = csc.arrays
     for _ in range(_ROUNDS):
         order = rng.permutation(vertices)
         changed = _halo.propagate(*edges, order, weights, limit, labels, sums, votes, voted)
@@ -220,10 +218,10 @@ def vertex_clusters(
 
 def _improved(
     graph: Graph,
-    parts: npt.NDArray[np.int32],
-    sizes: npt.NDArray[np.int64],
+    parts: Int32Array,
+    sizes: Int64Array,
     rng: np.random.Generator,
-) -> npt.NDArray[np.int32]:
+) -> Int32Array:
     """Each vertex goes, in random order, where most of its neighbours are, as long as there is
     room."""
     from . import _halo

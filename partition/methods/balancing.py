@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-Ties = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]
+from ...system.arrays import Float64Array, Int32Array, Int64Array
+
+Ties = Callable[[Int64Array], Float64Array]
 """Ties of training vertices (given by place) to every part: a row for each, a column for each
 part."""
 
@@ -24,7 +25,7 @@ def smallest_size(num_train: int, num_parts: int) -> int:
     return max(1, min(num_train // num_parts, -int(-0.99 * num_train // num_parts)))
 
 
-def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> None:
+def balance_parts(parts: Int32Array, num_parts: int, ties: Ties) -> None:
     """Move vertices out of parts above :func:`largest_size`, and one into each part without any;
     changes ``parts``; those go first whose ``ties`` (asked for once per part that gives vertices
     away) change least."""
@@ -39,7 +40,7 @@ def balance_parts(parts: npt.NDArray[np.int32], num_parts: int, ties: Ties) -> N
         _move(parts, sizes, int(part), int(sizes[part]) - limit, others, limit, ties)
 
 
-def deal_out(parts: npt.NDArray[np.int32], num_parts: int) -> None:
+def deal_out(parts: Int32Array, num_parts: int) -> None:
     """Give what has no part yet (-1) to the smallest parts, in order, neighbouring ids together;
     changes ``parts``."""
     missing = np.flatnonzero(parts < 0)
@@ -60,11 +61,11 @@ def deal_out(parts: npt.NDArray[np.int32], num_parts: int) -> None:
 
 
 def _move(
-    parts: npt.NDArray[np.int32],
-    sizes: npt.NDArray[np.int64],
+    parts: Int32Array,
+    sizes: Int64Array,
     giver: int,
     count: int,
-    takers: npt.NDArray[np.int64],
+    takers: Int64Array,
     limit: int,
     ties: Ties,
 ) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...graph.csc import CSC
 from ...graph.graph import Graph
+from ...system.arrays import Int32Array, Int64Array
 from ...system.progress import Progress, Ticks
 from .balancing import largest_size, smallest_size
 
@@ -26,7 +27,7 @@ _PIECE = 4096
 
 Tick = Callable[[int], object]
 """Called with a number of training vertices that were gone through."""
-Move = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], int]
+Move = Callable[[Int64Array, Int64Array], int]
 """Moves some items between parts, whose sizes it changes; returns how many vertices that saved."""
 
 
@@ -47,7 +48,7 @@ class HaloSearch:
         vertices = csc.num_dst
         self._kernels = _halo
         self._csc = csc
-        self._edges = (csc.indptr.numpy(), csc.indices.numpy())
+        self._edges = csc.arrays
         self._train = train.numpy()
         self._counts: npt.NDArray[np.uint8] = np.zeros(
             (min(hops, LEVELS), vertices, num_parts), np.uint8
@@ -61,19 +62,19 @@ class HaloSearch:
             np.zeros(vertices, np.int64),
             np.zeros(1, np.int64),
         ]
-        self.parts: npt.NDArray[np.int32] = np.zeros(len(train), np.int32)
+        self.parts: Int32Array = np.zeros(len(train), np.int32)
 
     @property
     def held(self) -> int:
         """Number of vertices that all parts hold together."""
         return int(self._kernels.held(self._counts))
 
-    def place(self, order: npt.NDArray[np.int64], *, tick: Tick = _ignore) -> None:
+    def place(self, order: Int64Array, *, tick: Tick = _ignore) -> None:
         """Start over: each vertex in turn goes where it brings least, parts fill up evenly."""
         self._counts[:] = 0
         self._place(self._train, order, self.parts, tick)
 
-    def place_others(self, vertices: Tensor) -> npt.NDArray[np.int32]:
+    def place_others(self, vertices: Tensor) -> Int32Array:
         """The parts of further vertices, each where it brings least; all parts get equally many."""
         parts = np.zeros(len(vertices), np.int32)
         self._place(vertices.numpy(), by_in_degree(self._csc, vertices), parts, _ignore)
@@ -81,9 +82,9 @@ class HaloSearch:
 
     def _place(
         self,
-        members: npt.NDArray[np.int64],
-        order: npt.NDArray[np.int64],
-        parts: npt.NDArray[np.int32],
+        members: Int64Array,
+        order: Int64Array,
+        parts: Int32Array,
         tick: Tick,
     ) -> None:
         room = equal_sizes(len(members), self._counts.shape[2])
@@ -94,7 +95,7 @@ class HaloSearch:
             )
             tick(len(some))
 
-    def adopt(self, parts: npt.NDArray[np.int32]) -> None:
+    def adopt(self, parts: Int32Array) -> None:
         """Go on from these parts of the training vertices."""
         self.parts = parts.copy()
         self._kernels.recount(*self._edges, self._counts, self._train, self.parts)
@@ -109,7 +110,7 @@ class HaloSearch:
             self.improve_groups(np.arange(len(self._train)), rng, passes=passes, tick=tick)
             return
 
-        def move(some: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
+        def move(some: Int64Array, sizes: Int64Array) -> int:
             limits = (self._least, self._most)
             items = (self._train, some, *limits, self.parts, sizes)
             return int(self._kernels.improve_singles(*self._edges, self._counts[0], *items))
@@ -118,7 +119,7 @@ class HaloSearch:
 
     def improve_groups(
         self,
-        groups: npt.NDArray[np.int64],
+        groups: Int64Array,
         rng: np.random.Generator,
         *,
         passes: int = PASSES,
@@ -131,7 +132,7 @@ class HaloSearch:
         begin = np.concatenate([[0], np.cumsum(np.bincount(item_of, minlength=len(first)))])
         item_parts = self.parts[first]
 
-        def move(some: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> int:
+        def move(some: Int64Array, sizes: Int64Array) -> int:
             items = (members, begin, some, self._least, self._most, item_parts, sizes)
             return int(self._kernels.improve(*self._edges, self._counts, *items, *self._scratch))
 
@@ -156,19 +157,19 @@ class HaloSearch:
                 break
 
 
-def _pieces(order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+def _pieces(order: Int64Array) -> Iterator[Int64Array]:
     size = max(_PIECE, -(-len(order) // _PIECES))
     for begin in range(0, len(order), size):
         yield order[begin : begin + size]
 
 
-def equal_sizes(count: int, num_parts: int) -> npt.NDArray[np.int64]:
+def equal_sizes(count: int, num_parts: int) -> Int64Array:
     """Sizes of parts that divide ``count`` evenly: equally many, or one more."""
-    sizes: npt.NDArray[np.int64] = np.diff(count * np.arange(num_parts + 1) // num_parts)
+    sizes: Int64Array = np.diff(count * np.arange(num_parts + 1) // num_parts)
     return sizes
 
 
-def by_in_degree(csc: CSC, train: Tensor) -> npt.NDArray[np.int64]:
+def by_in_degree(csc: CSC, train: Tensor) -> Int64Array:
     """Places in ``train``, those with the most in-neighbours first, ties in order."""
     indptr = csc.indptr.numpy()
     ids = train.numpy()

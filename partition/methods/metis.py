@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ...errors import MissingDependencyError, how_to_install
+from ...graph.csc import no_ids
 from ...graph.graph import Graph
+from ...system.arrays import Float64Array, Int32Array, Int64Array
 from ...system.progress import Progress
 from .balancing import balance_parts, deal_out
 
@@ -23,8 +24,8 @@ METIS_EDGE_BYTES = 240
 """Memory that an edge takes: 3.9 GB for RMAT scale 20 with 16.8 M edges, whose most have no edge
 back."""
 
-Ids = npt.NDArray[np.int64]
-Parts = npt.NDArray[np.int32]
+Ids = Int64Array
+Parts = Int32Array
 
 _MAX_EXCESS = 10  # METIS's ufactor, in thousandths: how much larger than the mean a part may be
 
@@ -61,7 +62,7 @@ def metis_parts(
     part_of = np.full(graph.num_nodes, num_parts, dtype=np.int32)
     part_of[ids] = parts
 
-    def ties(places: Ids) -> npt.NDArray[np.float64]:
+    def ties(places: Ids) -> Float64Array:
         # A histogram with a row for each vertex and a column for each part of its neighbours; the
         # last column is of neighbours that are no training vertices, and is cut off.
         rows = both[ids[places]]
@@ -118,7 +119,7 @@ def without_directions(graph: Graph) -> Any:
     from scipy.sparse import csr_matrix
 
     csc = graph.csc.copy()
-    indptr, indices = csc.indptr.numpy(), csc.indices.numpy()
+    indptr, indices = csc.arrays
     no_loop = indices != csc.destinations().numpy()
     inward = csr_matrix((no_loop, indices, indptr), shape=(graph.num_nodes, graph.num_nodes))
     both = inward + inward.T
@@ -174,8 +175,7 @@ def _by_dgl(starts: Ids, ends: Ids, weights: Ids, num_parts: int, seed: int) -> 
     from ...dgl.graphbolt import import_dgl
 
     dgl = import_dgl()
-    no_ids = torch.empty(0, dtype=torch.int64, device="cpu")
-    csc = (torch.from_numpy(starts), torch.from_numpy(ends), no_ids)
+    csc = (torch.from_numpy(starts), torch.from_numpy(ends), no_ids())
     graph = dgl.graph(("csc", csc), num_nodes=len(weights))
     with contextlib.redirect_stdout(io.StringIO()):  # it prints how long its steps take
         found = dgl.partition.metis_partition_assignment(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ...graph.graph import CSC, Graph
+from ...system.arrays import Array
 from ...system.progress import Progress
 
 _STEPS = 64  # calls of the kernel, about: progress is reported between them
@@ -95,12 +93,12 @@ def paper_parts(
     return torch.from_numpy(parts)
 
 
-def _train_sources(csc: CSC, train: Tensor) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _train_sources(csc: CSC, train: Tensor) -> tuple[Array, Array]:
     """The graph's rows of training sources alone, as ascending ranks: the stream ends a row where
     ranks are yet to come, a third of the work of full rows."""
     from . import _paper
 
-    indptr, indices = csc.indptr.numpy(), csc.indices.numpy()
+    indptr, indices = csc.arrays
     rank = np.full(csc.num_src, -1, dtype=indices.dtype)
     rank[train.numpy()] = np.arange(len(train))
     # Of the rows' own type: one compiled kernel then serves any number of hops.

@@ -13,8 +13,7 @@ from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
 from pagraph.ranking import edge_draws, expected_accesses, resolve_policy
 from pagraph.ranking.auto import Counted, counted_epochs, expected_reads
-from pagraph.ranking.presample import count_accesses, most_repeats
-from pagraph.ranking.reach import reads_by_seed
+from pagraph.ranking.presample import count_accesses, most_repeats, reads_by_seed
 from pagraph.sampling import NeighborSampler, SubgraphSampler
 from pagraph.seeds.order import SeedOrder
 

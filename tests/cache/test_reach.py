@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
-from pagraph.ranking import reach
-from pagraph.ranking.presample import count_accesses
-from pagraph.ranking.reach import reads_by_seed
+from pagraph.ranking import presample
+from pagraph.ranking.presample import count_accesses, reads_by_seed
 from pagraph.ranking.vip import expected_accesses
 from pagraph.sampling import LayerSampler, NeighborSampler
 
@@ -121,7 +120,7 @@ def test_is_none_where_it_does_not_know():
 def test_is_none_where_it_would_take_too_long(monkeypatch, limit, value):
     graph, seeds = sites(), torch.arange(0, 2000, 20)
     assert reads_by_seed(graph, seeds, NeighborSampler([5, 3]), batch_size=10) is not None
-    monkeypatch.setattr(reach, limit, value)
+    monkeypatch.setattr(presample, limit, value)
     assert reads_by_seed(graph, seeds, NeighborSampler([5, 3]), batch_size=10) is None
 
 

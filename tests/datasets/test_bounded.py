@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pagraph import FormatError, Graph
 from pagraph.datasets import (
     arrays,
-    bounded,
     edge_sort,
     import_graph,
     read_graph,
@@ -38,8 +37,8 @@ def same_folders(one, other):
 
 @pytest.fixture
 def little(monkeypatch):
-    monkeypatch.setattr("pagraph.datasets.edge_sort.FEW_EDGES", -1)
-    monkeypatch.setattr(bounded, "room_of", lambda memory: LITTLE)
+    monkeypatch.setattr(edge_sort, "FEW_EDGES", -1)
+    monkeypatch.setattr(edge_sort, "room_of", lambda memory: LITTLE)
     monkeypatch.setattr(spooled_rows, "_BLOCK_ROWS", 50)
     monkeypatch.setattr(spooled_rows, "WORD_BYTES", 10)
     monkeypatch.setattr(spooled_rows, "_ID_BYTES", 10)

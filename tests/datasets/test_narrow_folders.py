@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from pagraph import FormatError, Graph, open_partition
 from pagraph.cli import main
 from pagraph.datasets import read_graph, sbm, write_graph
-from pagraph.datasets.exporting import export_graph
+from pagraph.datasets.forms import export_graph
 from pagraph.datasets.summary import summarise, summarise_folder
 from pagraph.features import IndexedRows, NarrowRows, on_disk
 from pagraph.graph.row_form import FORMS

@@ -10,8 +10,8 @@ import torch
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import open_graph, read_graph, write_graph
+from pagraph.datasets.forms import source_form
 from pagraph.datasets.paths import folder_form
-from pagraph.datasets.sources import source_form
 
 
 @pytest.fixture

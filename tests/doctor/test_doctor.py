@@ -11,10 +11,9 @@ import torch
 from click.testing import CliRunner
 
 import pagraph
-from pagraph import _jit
+from pagraph import _jit, doctor
 from pagraph.cli import main
-from pagraph.doctor import Diagnosis, diagnose, diagnosis
-from pagraph.doctor.diagnosis import measure_disk
+from pagraph.doctor import Diagnosis, diagnose, measure_disk
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +83,7 @@ def test_findings_come_first():
 
 def test_what_is_to_mend(monkeypatch):
     monkeypatch.setattr(_jit, "_temporary", [_jit._CACHE_DIR])
-    monkeypatch.setattr(diagnosis, "host_available", lambda: 1 << 20)
+    monkeypatch.setattr(doctor, "host_available", lambda: 1 << 20)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 10_000)
     found = diagnose()
     assert [sentence.split(",")[0] for sentence in found.findings] == [
@@ -99,12 +98,12 @@ def test_what_is_to_mend(monkeypatch):
 
 def test_names_no_home(whole):
     assert str(Path.home()) not in str(whole)
-    assert diagnosis._without_home(f"{Path.home()}/x") == "~/x"
+    assert doctor._without_home(f"{Path.home()}/x") == "~/x"
 
 
 def test_without_the_faces(monkeypatch):
     monkeypatch.setattr(
-        diagnosis, "_installed", lambda package: package not in ("dgl", "torch_geometric")
+        doctor, "_installed", lambda package: package not in ("dgl", "torch_geometric")
     )
     found = diagnose()
     assert not any("DGL" in finding or "PyG" in finding for finding in found.findings)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pagraph import Graph, Loader, NeighborSampler
-from pagraph.engine.trial import Trial
+from pagraph.engine.planning import Trial
 from pagraph.graph.mapped import map_npy
 from pagraph.ranking.policies import spread_seeds
 from pagraph.ranking.workload import Sampled

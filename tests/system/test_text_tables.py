@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagraph.system.tables import Table, html_of
+from pagraph.system.tables import Table, Tabled
 
 
 class Cells(HTMLParser):
@@ -60,4 +60,10 @@ def test_lines_are_aligned():
 
 def test_several_tables_are_one_below_the_other():
     one = Table([["a"], ["1"]])
-    assert html_of([one, one]) == f"{one.html}\n{one.html}"
+
+    class Both(Tabled):
+        def _tables(self):
+            return [one, one]
+
+    assert Both()._repr_html_() == f"{one.html}\n{one.html}"
+    assert str(Both()) == f"{one}\n\n{one}"

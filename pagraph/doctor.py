@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..errors import MissingDependencyError
-from ..system.memory import file_system_of, host_available, host_limit, host_total
-from ..system.units import bytes_text
+from . import __version__
+from .errors import MissingDependencyError
+from .system.memory import file_system_of, host_available, host_limit, host_total
+from .system.units import bytes_text
 
 _PACKAGES = (
     *(
@@ -150,7 +150,7 @@ def _versions(found: Diagnosis) -> dict[str, str]:
 def _dgl(found: Diagnosis) -> dict[str, str]:
     if not _installed("dgl"):
         return {"not installed": "pagraph.Loader and pagraph.pyg need none"}
-    from ..dgl.diagnosis import graphbolt_words, sampling_paths
+    from .dgl.diagnosis import graphbolt_words, sampling_paths
 
     return {**sampling_paths(), "dgl.graphbolt": graphbolt_words()}
 
@@ -158,7 +158,7 @@ def _dgl(found: Diagnosis) -> dict[str, str]:
 def _pyg(found: Diagnosis) -> dict[str, str]:
     if not _installed("torch_geometric"):
         return {"not installed": "pagraph.Loader and pagraph.dgl need none"}
-    from ..pyg.diagnosis import sampling_paths
+    from .pyg.diagnosis import sampling_paths
 
     return sampling_paths()
 
@@ -168,10 +168,10 @@ def _fetching(found: Diagnosis) -> dict[str, str]:
     import numpy as np
     import torch
 
-    from ..accelerator import accelerator_for
-    from ..features.feature import HostFeature
-    from ..features.field import can_cache, host_feature
-    from ..graph.mapped import map_npy
+    from .accelerator import accelerator_for
+    from .features.feature import HostFeature
+    from .features.field import can_cache, host_feature
+    from .graph.mapped import map_npy
 
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     rows = torch.zeros(4, 3, device="cpu")
@@ -197,7 +197,7 @@ def _fetching(found: Diagnosis) -> dict[str, str]:
 
 
 def _file_reads(found: Diagnosis) -> dict[str, str]:
-    from ..system.disk.ways import WAYS, refusal, usable_way
+    from .system.disk.ways import WAYS, refusal, usable_way
 
     facts = {
         "past the page cache": usable_way(direct=True),
@@ -211,7 +211,7 @@ def _file_reads(found: Diagnosis) -> dict[str, str]:
 
 
 def _kernels(found: Diagnosis) -> dict[str, str]:
-    from .._jit import cache_state
+    from ._jit import cache_state
 
     folder, kept, compiled = cache_state()
     if not kept:
@@ -248,7 +248,7 @@ def _memory(found: Diagnosis) -> dict[str, str]:
 def _cores(found: Diagnosis) -> dict[str, str]:
     import torch
 
-    from ..system.threads import usable_cpus
+    from .system.threads import usable_cpus
 
     usable = usable_cpus()
     threads = torch.get_num_threads()
@@ -268,8 +268,8 @@ def _cores(found: Diagnosis) -> dict[str, str]:
 def _gpu(found: Diagnosis) -> dict[str, str]:
     import torch
 
-    from ..accelerator import accelerator_for
-    from ..accelerator.triton_kernels import has_triton
+    from .accelerator import accelerator_for
+    from .accelerator.triton_kernels import has_triton
 
     if not torch.cuda.is_available():
         if os.path.exists("/dev/nvidia0"):  # the driver is there, so torch is at fault

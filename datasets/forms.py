@@ -1,9 +1,8 @@
-"""Forms that a graph can be read from: one list, each with how it is recognised, its options and
-its reader."""
+"""Forms that a graph can be read from, each with how it is recognised, its options and its reader;
+and those of other libraries that it can be written in."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
-from ..system.atomic import check_absent, new_folder
+from ..options.names import EXPORT_FORMS
+from ..system.atomic import check_absent
 from ..system.budget import in_memory, memory_budget
-from ..system.progress import Progress
+from ..system.checks import StrPath
+from ..system.progress import Progress, part_of
 from .paths import (
     COUNTS,
     EDGE_INDEX,
@@ -28,6 +29,7 @@ from .paths import (
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
+    from .column_files import Scratch
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Form:
     is_it: Callable[[Path], bool] = Path.exists
     storer: str = ""
 
-    def read(self, source: str | os.PathLike[str], **options: Any) -> Graph:
+    def read(self, source: StrPath, **options: Any) -> Graph:
         """Call the reader."""
         return _called(self.reader, source, **options)
 
@@ -190,7 +192,7 @@ _KONECT = Form(
 )
 
 
-def source_form(source: str | os.PathLike[str]) -> Form:
+def source_form(source: StrPath) -> Form:
     """Detect the form of ``source`` by its name, and where several have that, by a look inside."""
     path = Path(source)
     if not path.exists():
@@ -216,7 +218,7 @@ def source_form(source: str | os.PathLike[str]) -> Form:
 
 
 def read_graph(
-    source: str | os.PathLike[str],
+    source: StrPath,
     *,
     split: str = "",
     num_nodes: int | None = None,
@@ -224,8 +226,8 @@ def read_graph(
     undirected: bool = False,
     weight: str | None = None,
     header: bool | None = None,
-    features: str | os.PathLike[str] | None = None,
-    labels: str | os.PathLike[str] | None = None,
+    features: StrPath | None = None,
+    labels: StrPath | None = None,
     train: VertexSet | None = None,
     val: VertexSet | None = None,
     test: VertexSet | None = None,
@@ -283,8 +285,8 @@ def read_graph(
 
 
 def import_graph(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    source: StrPath,
+    out: StrPath,
     *,
     memory: int | str | None = None,
     store: str | None = None,
@@ -323,22 +325,83 @@ def import_graph(
     check_absent(out)
     # Not before all of this is right: it imports torch.
     from ..graph.graph import Graph
-    from .bounded import room_of, step_of
-    from .column_files import Scratch
+    from .edge_sort import write_bounded
     from .given_fields import add_fields
-    from .native import write_graph, write_into
+    from .native import write_graph
 
     if not form.storer:
         graph = read_graph(
-            source, **options, **fields, memory=memory, progress=step_of(progress, 0, 0.6)
+            source, **options, **fields, memory=memory, progress=part_of(progress, 0, 0.6)
         )
-        write_graph(graph, out, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
+        write_graph(graph, out, origin=origin, store=store, progress=part_of(progress, 0.6, 1))
         return Graph.open(out)
-    room = room_of(memory)
-    # Scratch files lie in the unfinished folder, which goes if the process is killed.
-    with new_folder(out) as part, Scratch(part) as scratch, in_memory(memory):
-        step = step_of(progress, 0, 0.6)
-        graph = _called(form.storer, source, scratch, room, **given, progress=step)
-        add_fields(graph, **fields, scratch=scratch)
-        write_into(part, graph, origin=origin, store=store, progress=step_of(progress, 0.6, 1))
-    return Graph.open(out)
+
+    def stored(scratch: Scratch, room: int, step: Progress | None) -> Graph:
+        with in_memory(memory):
+            graph = _called(form.storer, source, scratch, room, **given, progress=step)
+            add_fields(graph, **fields, scratch=scratch)
+        return graph
+
+    return write_bounded(stored, out, memory=memory, store=store, origin=origin, progress=progress)
+
+
+def export_graph(graph: Graph, out: StrPath, *, form: str) -> None:
+    """Write ``graph`` with all its fields as another library reads it, whole or not at all.
+
+    Edge ``i`` is the one with the id ``i``. In PyG's form ``feat`` and ``label`` are called ``x``
+    and ``y``, unless these are there.
+
+    Args:
+        graph: The graph.
+        out: What to write, which must not exist yet.
+        form: "dgl" (``dgl.save_graphs``; a name that ends in ``.bin``), "pyg" (a ``Data`` or
+            ``HeteroData`` by ``torch.save``; ``.pt``), or "ogb" (a folder with ``raw/`` and
+            ``split/``).
+
+    Raises:
+        FileExistsError: ``out`` exists.
+        MissingDependencyError: The form needs DGL or PyG, which is not installed.
+        ValueError: The form cannot hold a field, a type, or the edge ids, which must be all those
+            below the number of edges.
+    """
+    # Here, like DGL and PyG below: a wrong target is refused before torch is imported.
+    import torch
+
+    check_target(out, form)
+    # None of the forms has edge ids: an edge's id is its place, so that fields go by it.
+    for etype in graph.edge_types:
+        csc = graph.csc_of(etype)
+        csc.validate()
+        if csc.edge_ids is not None and not torch.equal(
+            csc.edge_ids.sort().values,
+            torch.arange(csc.num_edges, dtype=csc.edge_ids.dtype, device="cpu"),
+        ):
+            raise ValueError(
+                f"edge ids of {'/'.join(etype)} must be 0 to {csc.num_edges - 1}, each once, to be "
+                "exported"
+            )
+    # Late: DGL and PyG take seconds to import, and need not be installed for the other form.
+    if form == "dgl":
+        from ..dgl.convert import save_graph
+
+        save_graph(graph, out)
+    elif form == "pyg":
+        from ..pyg.graphs import save_data
+
+        save_data(graph, out)
+    else:
+        from .ogb import write_ogb
+
+        write_ogb(graph, out)
+
+
+def check_target(out: StrPath, form: str, *, name: str = "out") -> None:
+    """Check the form, and that ``out`` is a new path whose name goes with it; long work calls this
+    before it starts."""
+    if form not in EXPORT_FORMS:
+        raise ValueError(f"form must be one of {list(EXPORT_FORMS)}, got {form!r}")
+    check_absent(out, name=name)
+    if not Path(out).name.endswith(EXPORT_FORMS[form]):
+        raise ValueError(
+            f"{name} must end in {EXPORT_FORMS[form]} for the form {form}, got {str(out)!r}"
+        )
