@@ -129,8 +129,8 @@ class Summary:
                 notes.append(f"{key.kind} at {key.place}{stays}: {key.why}")
         if self.compiling >= 0.005:
             notes.append(
-                f"besides, {self.compiling:.2f} s for kernels to be compiled, once on this machine; "
-                "`pagraph warmup` does it ahead"
+                f"besides, {self.compiling:.2f} s for kernels to be compiled, once on this "
+                "machine; `pagraph warmup` does it ahead"
             )
         return notes
 
