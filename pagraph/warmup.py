@@ -133,8 +133,8 @@ def _tiny_graph() -> Graph:
     from .datasets import sbm
 
     graph = sbm(_VERTICES, num_classes=4, num_features=4)
-    weights = torch.linspace(0.5, 1.5, graph.num_edges)
-    times = torch.arange(graph.num_edges)
+    weights = torch.linspace(0.5, 1.5, graph.num_edges, device="cpu")
+    times = torch.arange(graph.num_edges, device="cpu")
     graph.edata.update({"weight": weights, "time": times})
     return graph
 
@@ -145,7 +145,7 @@ def _core(make_sampler: Callable[[], Any], dtype: str = "int64") -> Callable[[Gr
 
         from .loader import Loader
 
-        seeds = torch.arange(_VERTICES, dtype=getattr(torch, dtype))
+        seeds = torch.arange(_VERTICES, dtype=getattr(torch, dtype), device="cpu")
         columns: Any = {"fields": ["feat"], "labels": ["label"]}
         return Loader(graph, seeds, make_sampler(), batch_size=_BATCH, **columns)
 
@@ -180,7 +180,9 @@ def _core_links(graph: Graph) -> Any:
     from .sampling import EdgeBatches, NeighborSampler, UniformNegatives
 
     sampler = EdgeBatches(NeighborSampler([3, 3]), negatives=UniformNegatives(1), exclude=True)
-    return Loader(graph, torch.arange(_BATCH), sampler, fields=["feat"], batch_size=_BATCH)
+    return Loader(
+        graph, torch.arange(_BATCH, device="cpu"), sampler, fields=["feat"], batch_size=_BATCH
+    )
 
 
 def _dgl(
@@ -192,7 +194,7 @@ def _dgl(
         from . import dgl
 
         sampler = getattr(dgl, name)(*arguments, prefetch_node_feats=["feat"], **options)
-        seeds = torch.arange(_VERTICES, dtype=getattr(torch, dtype))
+        seeds = torch.arange(_VERTICES, dtype=getattr(torch, dtype), device="cpu")
         if links:
             negatives: Any = {
                 "exclude": "self",
@@ -232,11 +234,15 @@ def _pyg_times(strategy: str) -> Callable[[Graph], Any]:
 
         from . import pyg
 
-        late = torch.full((_VERTICES,), graph.num_edges)
+        late = torch.full((_VERTICES,), graph.num_edges, device="cpu")
         options: Any = {"time_attr": "time", "temporal_strategy": strategy, "batch_size": _BATCH}
         data = pyg.to_pyg(graph)
         return pyg.NeighborLoader(
-            data, [3, 3], input_nodes=torch.arange(_VERTICES), input_time=late, **options
+            data,
+            [3, 3],
+            input_nodes=torch.arange(_VERTICES, device="cpu"),
+            input_time=late,
+            **options,
         )
 
     return batches

@@ -36,7 +36,7 @@ def add_one(array):
 def kernel(tmp_path, monkeypatch):
     monkeypatch.setattr(_jit, "_CACHE_DIR", str(tmp_path))
     moments.clear()
-    return _jit.kernel(add_one)
+    return _jit.allocating_kernel(add_one)
 
 
 def test_the_load_ends_before_the_interrupt_is_raised(kernel):
@@ -86,7 +86,7 @@ def test_handlers_of_all_signals_wait_and_all_of_them_run(tmp_path, monkeypatch)
         signalled_here()
         return array + 2
 
-    compiled = _jit.kernel(add_two)
+    compiled = _jit.allocating_kernel(add_two)
     try:
         with pytest.raises(TimeoutError):
             compiled(np.zeros(3))

@@ -312,7 +312,9 @@ def _draw(
     positions = scratch.array("hgt positions", room.edges, like.dtype)
     places = scratch.array("hgt places", room.edges, np.int32)
     kept = scratch.array("hgt kept", room.kept, np.int64)
-    shares = scratch.array("hgt shares", num_seen + room.seen, np.float64)
+    # One look-up for several arrays: each is a call, and these few are most of what a batch makes.
+    shares = scratch.array("hgt shares", num_seen + 2 * room.seen, np.float64)
+    counts = scratch.array("hgt counts", room.seen + num_types, np.int64)
     hgt.draw(
         csc,
         like,
@@ -327,9 +329,9 @@ def _draw(
         scratch.array("hgt seen", num_seen, like.dtype),
         scratch.array("hgt local", num_seen, np.int32),
         shares[:num_seen],
-        shares[num_seen:],  # the keys of one type's draws
-        scratch.array("hgt chosen", room.seen, np.int64),
-        scratch.array("hgt in order", room.seen, np.float64),
+        shares[num_seen : num_seen + room.seen],  # the keys of one type's draws
+        counts[: room.seen],  # the places of these draws
+        shares[num_seen + room.seen :],  # their keys in order
         scratch.array("hgt tables", num_types * room.table, np.int64).reshape(num_types, -1),
         scratch.array("hgt rows", 3 * (room.rows + 1), np.int64).reshape(3, -1),
         scratch.hash_set(max(shape.fanouts)),
@@ -337,7 +339,7 @@ def _draw(
         positions,
         places,
         kept,
-        scratch.array("hgt num_seen", num_types, np.int64),
+        counts[room.seen :],
         report,
     )
     return positions, places, kept

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .._compiling import compiled_within
+from .. import _compiling
 from ..system.tables import Table, Tabled
 from .epoch import EpochStats, epoch_tables
 from .reads import CacheStats
@@ -189,7 +189,12 @@ class EpochRecorder:
     def spent(self, stage: str, begin: int) -> None:
         """Add the time since ``begin``, of ``time.perf_counter_ns``, to ``stage``."""
         end = time.perf_counter_ns()
-        self._book(stage, begin, end)
+        hidden = 0
+        # Asked here, not in a function: a call for each stage of each batch would be seen.
+        if _compiling.spans and _compiling.spans[-1][1] > begin:
+            hidden = self._book_compiling(begin, end)
+        with self._lock:
+            self._seconds[stage] = self._seconds.get(stage, 0.0) + (end - begin - hidden) * 1e-9
         tracer = self.trace.tracing.tracer
         if tracer is not None:
             tracer.add(stage, begin, end)
@@ -202,27 +207,27 @@ class EpochRecorder:
             delivered: Whether it got a batch; False at the end of the epoch or on an error.
         """
         end = time.perf_counter_ns()
-        self._book("waiting", begin, end)
+        hidden = 0
+        if _compiling.spans and _compiling.spans[-1][1] > begin:
+            hidden = self._book_compiling(begin, end)
+        with self._lock:
+            waited = (end - begin - hidden) * 1e-9
+            self._seconds["waiting"] = self._seconds.get("waiting", 0.0) + waited
         if self.trace.tracing.tracer is not None:
             self.trace.answered(begin, end, delivered=delivered)
 
-    def _book(self, stage: str, begin: int, end: int) -> None:
-        """Add a stretch of time to a stage, without that in which kernels were compiled.
+    def _book_compiling(self, begin: int, end: int) -> int:
+        """Book the kernels that were compiled in a stretch of time; the nanoseconds of it.
 
         A process compiles them once for a machine, so that is no property of the stage. It is
         booked apart: once, however many threads waited for it.
         """
-        compiled = compiled_within(begin, end)
+        compiled = _compiling.compiled_within(begin, end)
         with self._lock:
-            if compiled:
-                spans = compiled - self._compiled
-                self._compiled |= spans
-                self._add("compiling", sum(last - first for first, last in spans))
-            hidden = sum(min(last, end) - max(first, begin) for first, last in compiled)
-            self._add(stage, end - begin - hidden)
-
-    def _add(self, stage: str, ns: int) -> None:
-        self._seconds[stage] = self._seconds.get(stage, 0.0) + ns * 1e-9
+            new = sum(last - first for first, last in compiled - self._compiled)
+            self._compiled |= compiled
+            self._seconds["compiling"] = self._seconds.get("compiling", 0.0) + new * 1e-9
+        return sum(min(last, end) - max(first, begin) for first, last in compiled)
 
     def device_time(self, stage: str, begin: Event | None, end: Event | None) -> None:
         """Add the device's time between two events to ``stage``, once they have happened."""
