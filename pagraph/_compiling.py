@@ -64,12 +64,15 @@ def compiled_within(begin: int, end: int) -> set[tuple[int, int]]:
     return found
 
 
+def compiled_ns(begin: int, end: int) -> int:
+    """Nanoseconds of a stretch of time in which kernels were compiled."""
+    within = compiled_within(begin, end)
+    return sum(min(last, end) - max(first, begin) for first, last in within)
+
+
 def compiled_seconds(begin: float, end: float) -> float:
     """Seconds between two times, of ``time.perf_counter``, in which kernels were compiled."""
-    first = round(begin * 1e9)
-    last = round(end * 1e9)
-    within = compiled_within(first, last)
-    return sum(min(high, last) - max(low, first) for low, high in within) * 1e-9
+    return compiled_ns(round(begin * 1e9), round(end * 1e9)) * 1e-9
 
 
 def _say_if_long(under_way: int) -> None:

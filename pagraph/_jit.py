@@ -369,6 +369,17 @@ def add_atomic(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
     return array.dtype(array, types.intp, array.dtype), codegen
 
 
+def _array_of(context: Any, builder: Any, array_type: Any, data: Any, length: Any) -> Any:
+    """A 1-D array that lies at a pointer and owns nothing."""
+    made = arrayobj.make_array(array_type)(context, builder)
+    element = context.get_data_type(array_type.dtype)
+    width = context.get_constant(types.intp, context.get_abi_sizeof(element))
+    arrayobj.populate_array(
+        made, data=data, shape=[length], strides=[width], itemsize=width, meminfo=None
+    )
+    return made._getvalue()
+
+
 @intrinsic
 def array_at(typingctx: Any, like: Any, address: Any, length: Any) -> Any:
     """The array of ``length`` elements at an address, of the dtype of the array ``like``.
@@ -378,18 +389,9 @@ def array_at(typingctx: Any, like: Any, address: Any, length: Any) -> Any:
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        made = arrayobj.make_array(signature.return_type)(context, builder)
         element = context.get_data_type(like.dtype)
-        width = context.get_constant(types.intp, context.get_abi_sizeof(element))
-        arrayobj.populate_array(
-            made,
-            data=builder.inttoptr(args[1], element.as_pointer()),
-            shape=[args[2]],
-            strides=[width],
-            itemsize=width,
-            meminfo=None,
-        )
-        return made._getvalue()
+        data = builder.inttoptr(args[1], element.as_pointer())
+        return _array_of(context, builder, signature.return_type, data, args[2])
 
     return types.Array(like.dtype, 1, "C")(like, types.intp, types.intp), codegen
 
@@ -402,17 +404,9 @@ def stack_int64(typingctx: Any, length: Any) -> Any:
     count = length.literal_value
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        made = arrayobj.make_array(signature.return_type)(context, builder)
-        width = context.get_constant(types.intp, 8)
-        arrayobj.populate_array(
-            made,
-            data=cgutils.alloca_once(builder, ir.IntType(64), size=count),
-            shape=[context.get_constant(types.intp, count)],
-            strides=[width],
-            itemsize=width,
-            meminfo=None,
-        )
-        return made._getvalue()
+        data = cgutils.alloca_once(builder, ir.IntType(64), size=count)
+        size = context.get_constant(types.intp, count)
+        return _array_of(context, builder, signature.return_type, data, size)
 
     return types.Array(types.int64, 1, "C")(length), codegen
 

@@ -87,10 +87,10 @@ def warm_up(
     """
     from .errors import PaGraphError
     from .system.checks import as_integer
+    from .system.threads import usable_cpus
 
     kinds = kinds_of(faces)
-    cores = len(os.sched_getaffinity(0))
-    most = cores if jobs is None else as_integer("jobs", jobs, least=1)
+    most = usable_cpus() if jobs is None else as_integer("jobs", jobs, least=1)
     # Fresh processes: threads of the parent's may hold numba's lock, which a fork would copy.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(

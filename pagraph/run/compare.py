@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 
-from .ledger import Key, Line
 from .replacing import Settings
 from .session import NUMBERS
 from .summary import Summary, compared
@@ -66,18 +65,4 @@ def _run(arguments: Sequence[str], numbers: Path) -> int:
 def _read(path: Path) -> Summary:
     saved = json.loads(path.read_text(encoding="utf-8"))
     path.unlink()
-    lines = {}
-    for entry in saved["lines"]:
-        key = Key(*(entry[name] for name in ("kind", "place", "ran", "why")))
-        lines[key] = Line(**{name: entry[name] for name in vars(Line())})
-    return Summary(
-        lines,
-        saved["seconds"],
-        saved["waited"],
-        saved["compiling"],
-        saved["processes"],
-        saved["readers"],
-        tuple(saved["seen"]),
-        saved["theirs"],
-        saved["name"],
-    )
+    return Summary.from_json(saved)

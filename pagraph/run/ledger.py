@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .._compiling import compiled_within
+from .._compiling import compiled_ns
 
 # A script may end at any moment, without a word: what is known is written this often.
 _FLUSH_NS = 10**9
@@ -104,8 +104,7 @@ class Pass:
         if self.is_over:  # asked again after its end
             return
         # Kernels are compiled once on a machine: that is not how long this script waits.
-        spans = compiled_within(begin, now)
-        compiled = sum(min(last, now) - max(first, begin) for first, last in spans) if spans else 0
+        compiled = compiled_ns(begin, now)
         self.waited_ns += now - begin - compiled
         self.batches += delivered
         self.ledger.answered(begin, now, compiled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,9 +54,7 @@ class Summary:
         others = 0
         readers = 0
         for part in parts:
-            for entry in part["lines"]:
-                key = Key(*(entry[name] for name in ("kind", "place", "ran", "why")))
-                numbers = Line(**{name: entry[name] for name in vars(Line())})
+            for key, numbers in _lines_of(part):
                 lines.setdefault(key, Line()).add(numbers)
             seen.update(dict.fromkeys(part["seen"].values()))
             # Processes run beside each other: the longest has the script's time.
@@ -184,6 +182,12 @@ class Summary:
         table = self.table.html if self.lines else ""
         return f"{table}<p>{escape(self.advice)}</p>"
 
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Summary:
+        """What :meth:`to_json` made."""
+        names = ("seconds", "waited", "compiling", "processes", "readers", "seen", "theirs", "name")
+        return cls(dict(_lines_of(saved)), **{name: saved[name] for name in names})
+
     def to_json(self) -> dict[str, Any]:
         """All numbers."""
         return {
@@ -199,6 +203,13 @@ class Summary:
             "advice": self.advice,
             "lines": [vars(key) | vars(line) for key, line in self.lines.items()],
         }
+
+
+def _lines_of(saved: Mapping[str, Any]) -> Iterator[tuple[Key, Line]]:
+    """The lines in what a process or a summary has written."""
+    for entry in saved["lines"]:
+        key = Key(*(entry[field] for field in ("kind", "place", "ran", "why")))
+        yield key, Line(**{number: entry[number] for number in vars(Line())})
 
 
 def compared(theirs: Sequence[Summary], ours: Sequence[Summary]) -> Table:

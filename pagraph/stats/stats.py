@@ -227,7 +227,7 @@ class EpochRecorder:
             new = sum(last - first for first, last in compiled - self._compiled)
             self._compiled |= compiled
             self._seconds["compiling"] = self._seconds.get("compiling", 0.0) + new * 1e-9
-        return sum(min(last, end) - max(first, begin) for first, last in compiled)
+        return _compiling.compiled_ns(begin, end)
 
     def device_time(self, stage: str, begin: Event | None, end: Event | None) -> None:
         """Add the device's time between two events to ``stage``, once they have happened."""
