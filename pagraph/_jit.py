@@ -48,6 +48,9 @@ def _kernel_digest() -> str:
 
 _temporary: list[str] = []
 
+NOT_KEPT = "there is no folder that only you may write to; set XDG_CACHE_HOME to one"
+"""Why :func:`cache_state` says that kernels do not outlive the process."""
+
 
 def cache_state() -> tuple[str, bool, int]:
     """The folder of compiled kernels, whether it outlives the process, and how many of its kernels

@@ -211,14 +211,12 @@ def _file_reads(found: Diagnosis) -> dict[str, str]:
 
 
 def _kernels(found: Diagnosis) -> dict[str, str]:
-    from ._jit import cache_state
+    from ._jit import NOT_KEPT, cache_state
 
     folder, kept, compiled = cache_state()
     if not kept:
         found.findings.append(
-            "compiled kernels are not kept, so that each process compiles them anew: there is no "
-            "folder that only you "
-            "may write to; set XDG_CACHE_HOME to one"
+            f"compiled kernels are not kept, so that each process compiles them anew: {NOT_KEPT}"
         )
     if not folder:
         shown = "none"

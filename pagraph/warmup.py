@@ -60,21 +60,23 @@ def kinds_of(faces: Sequence[str] | None = None) -> list[Kind]:
         ValueError: There is no such face.
         MissingDependencyError: A face that was named needs a package that is not installed.
     """
-    from .errors import MissingDependencyError
+    from .errors import MissingDependencyError, how_to_install
 
     for face in faces or ():
         if face not in FACES:
             raise ValueError(f"faces must be of {', '.join(FACES)}, got {face!r}")
         if not _is_there(face):
-            raise MissingDependencyError(f"face {face!r} needs {FACES[face]}: not installed")
+            raise MissingDependencyError(
+                f"face {face!r} needs {FACES[face]}, which is not installed: {how_to_install(face)}"
+            )
     wanted = [face for face in FACES if _is_there(face)] if faces is None else list(faces)
     return [kind for kind in _KINDS if kind.face in wanted]
 
 
 def warm_up(
     faces: Sequence[str] | None = None, *, jobs: int | None = None, progress: Progress | None = None
-) -> None:
-    """Compile the kernels that loaders will need, in several processes.
+) -> int:
+    """Compile the kernels that loaders will need, in several processes; the kinds of loaders.
 
     Args:
         faces: See :func:`kinds_of`.
@@ -107,6 +109,7 @@ def warm_up(
                 raise PaGraphError(f"{running[future].title}: {error}") from error
             if progress is not None:
                 progress(done, len(kinds))
+    return len(kinds)
 
 
 def _is_there(face: str) -> bool:

@@ -27,18 +27,14 @@ def command(faces: tuple[str, ...], jobs: int | None) -> None:
     of this user, below NUMBA_CACHE_DIR, XDG_CACHE_HOME or ~/.cache: run this when a container image
     is built, or in a CI job whose cache keeps that folder.
     """
-    from .._jit import cache_state
-    from ..warmup import kinds_of, warm_up
+    from .._jit import NOT_KEPT, cache_state
+    from ..warmup import warm_up
 
-    kinds = kinds_of(faces or None)
     begin = time.perf_counter()
     with progress_bar("compiling kernels") as progress:
-        warm_up(faces or None, jobs=jobs, progress=progress)
+        count = warm_up(faces or None, jobs=jobs, progress=progress)
     seconds = time.perf_counter() - begin
     folder, kept, compiled = cache_state()
-    click.echo(f"{len(kinds)} kinds of loaders, {compiled} kernels, {seconds:.0f} s: {folder}")
+    click.echo(f"{count} kinds of loaders, {compiled} kernels, {seconds:.0f} s: {folder}")
     if not kept:
-        raise click.ClickException(
-            "the kernels are not kept: there is no folder that only you may write to; set "
-            "XDG_CACHE_HOME to one"
-        )
+        raise click.ClickException(f"the kernels are not kept: {NOT_KEPT}")

@@ -491,7 +491,8 @@ takes 1 ms for so many, the kernels 0.1 ms."""
 def _compress_few(src: Tensor, dst: Tensor, num_src: int, num_dst: int, dtype: torch.dtype) -> CSC:
     # A copy: what a mapped file holds may change between the check and its use.
     dst = dst.clone()
-    if len(dst) and not 0 <= int(dst.min()) <= int(dst.max()) < num_dst:
+    low, high = id_range(dst)
+    if low < 0 or high >= num_dst:
         raise FormatError("the graph's ids must be below the number of its vertices: damaged file?")
     order = torch.argsort(dst, stable=True)
     indptr = torch.zeros(num_dst + 1, dtype=dtype, device="cpu")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import MissingDependencyError, how_to_install
 from ..profile import recommend
+from ..system.tables import page_template
 from ..system.units import bytes_text, percent
 from .plot import hop_figure, rate_figure, stage_figure, timeline_figure
 from .style import color_rules, color_variable, policy_styles, require_matplotlib, svg_figure
@@ -56,20 +57,10 @@ def html_page(
         facts: More about the run, shown under "how this was measured".
         command: Shell command that trains with the recommended cache.
     """
-    import jinja2
-
-    # StrictUndefined: a name that the template misspells is an error, not a gap in the page.
-    environment = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.PackageLoader("pagraph.report", ""),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     recommendation = recommendation or recommend(curve)
     best = curve.at(recommendation.policy, recommendation.budget_rows)
     light, dark = color_rules()
-    page = environment.get_template("page.html").render(
+    page = page_template("pagraph.report").render(
         title=title,
         curve=curve,
         advice=recommendation,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..system.atomic import new_file
-from ..system.tables import Table
+from ..system.tables import Table, page_template
 from ..system.units import percent
 from .summary import Summary
 
@@ -35,17 +35,7 @@ def page_text(
     summary: Summary, others: Sequence[Summary] = (), comparison: Table | None = None
 ) -> str:
     """The page's text; names are escaped."""
-    import jinja2
-
-    # StrictUndefined: a name that the template misspells is an error, not a gap in the page.
-    environment = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.PackageLoader("pagraph.run", ""),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("page.html").render(
+    page = page_template("pagraph.run").render(
         summary=summary,
         runs=[*others, summary],
         comparison=None if comparison is None else _bare(comparison),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 BEST = "*"
 """The last character of a cell that is the best of its row."""
@@ -85,3 +86,18 @@ class Tabled:
 
     def _repr_html_(self) -> str:
         return "\n".join(table.html for table in self._tables())
+
+
+def page_template(package: str) -> Any:
+    """The template ``page.html`` of a package; what is filled in is escaped."""
+    import jinja2
+
+    # StrictUndefined: a name that the template misspells is an error, not a gap in the page.
+    environment = jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.PackageLoader(package, ""),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html")
