@@ -117,7 +117,7 @@ def run(cases, rounds):
     return {
         key: {
             "loaders": _compare(seconds[key], counts[key], cases[key].peer),
-            "stage_seconds_of_2_threads": stages[key],
+            "stage_seconds_of_2_threads": stages.get(key),
         }
         for key in cases
     }

@@ -402,6 +402,12 @@ class Graph:
         """Fields of one edge type."""
         return self._of_type(self._edata, edge_type)
 
+    def fields_named(self, name: str) -> list[FieldValue | None]:
+        """The field of this name of each vertex type, then of each edge type; None where there is
+        none. One call, as every batch in time asks."""
+        of_types = [*self._ndata.values(), *self._edata.values()]
+        return [fields.get(name) for fields in of_types]
+
     def _of_type(self, by_type: Mapping[Any, V], key: Any) -> V:
         try:
             return by_type[key]

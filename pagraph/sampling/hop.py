@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # 8 KiB, which are cleared in no time and hold 256 vertices without growing.
 _MIN_TABLE_BITS = 10
+FIRST_ROOM = 2**16
+"""Vertices, or edges, of one type in a batch of trees that there is room for at first."""
 SHARES_NONE: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 """Stands for ``Renewal.numbers`` where batches share no random numbers."""
 _local = threading.local()
@@ -39,6 +41,8 @@ class Scratch:
         self._table_bits: Array = np.empty(0, dtype=np.int64)
         self._places: Array = np.empty(0, dtype=np.int32)
         self.of_batch: Any = None  # of the last batch that was sampled in one call
+        self.of_trees: Any = None  # of the last batch of trees
+        self.tree_room = FIRST_ROOM
         self.induced_room = 2**16  # edges of an induced subgraph that there is room for
 
     @staticmethod

@@ -153,7 +153,7 @@ class UniformHops:
 
     Attributes:
         fanouts: Fan-out of each hop and edge type, shape ``(num_hops, num_edge_types)``, int64; the
-            first hop serves the seeds.
+            first hop serves the seeds. -1 takes all, where that was asked for.
         ends: The places of both ends' types among the vertex types, shape ``(num_edge_types, 2)``,
             int64.
         replace: Draw with replacement.
@@ -166,9 +166,9 @@ class UniformHops:
     set_size: int
 
     @classmethod
-    def of(cls, sampler: FanoutSampler, graph: Graph) -> UniformHops | None:
-        """The hops of a sampler that draws uniformly; None where it takes all neighbours or does
-        not name a type."""
+    def of(cls, sampler: FanoutSampler, graph: Graph, *, least: int = 0) -> UniformHops | None:
+        """The hops of a sampler that draws uniformly; None where a fan-out is below ``least`` (-1
+        takes all neighbours), or a hop does not name a type."""
         edge_types = graph.types[1]
         try:
             fanouts = [
@@ -178,9 +178,9 @@ class UniformHops:
         except KeyError:
             # A hop that does not name a type is an error of the hop-by-hop way, which says which.
             return None
-        if not all(0 <= fanout <= MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
+        if not all(least <= fanout <= MOST_SMALL_FANOUT for of_hop in fanouts for fanout in of_hop):
             return None
-        most = max((max(of_hop, default=1) for of_hop in fanouts), default=1)
+        most = max([1, *(fanout for of_hop in fanouts for fanout in of_hop)])
         return cls(
             np.array(fanouts, dtype=np.int64).reshape(len(fanouts), len(edge_types)),
             edge_ends(graph),

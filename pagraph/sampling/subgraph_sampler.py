@@ -17,9 +17,17 @@ from ..system.checks import as_flag
 from .hop import Hop, HopEdges, HopMemory, raise_bad_source
 from .induced import edge_ids_of, induced_edges
 from .pickers import TimedPicker, measure_rows
-from .sampler import BatchRun, EdgeField, FanoutSampler, UniformHops, id_dtype_of
+from .sampler import (
+    BatchRun,
+    EdgeField,
+    FanoutSampler,
+    UniformHops,
+    id_dtype_of,
+    own_fields,
+    seeds_by_type,
+)
 from .times import EdgeTimes, as_window, edge_times
-from .tree_batch import TimedEdges, sample_trees
+from .tree_batch import KnownTimes, sample_trees
 from .trees import TreeTimes, TreeVertices, check_time_fields, edges_in_trees
 from .uniform_batch import uniform_subgraph
 
@@ -199,20 +207,55 @@ class SubgraphSampler(FanoutSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        # The quickest way first: one call for uniform picks. It says None for what it cannot do.
-        if seed_times is None:
+        # The quickest ways first: one call for all hops. They say None for what they cannot do.
+        if seed_times is None and not self.disjoint:
             whole = uniform_subgraph(self, graph, seeds, key, dtype, pools)
             if whole is not None:
                 return whole
-        run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
+        by_type = seeds_by_type(graph, seeds)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
+        hops = self._tree_hops(graph)
+        of_edges = None
+        of_trees = None
         if self.time is not None:
-            dtypes = check_time_fields(graph, self.time, run.field, self.time_window)
-            run.times = TreeTimes.of(
-                graph, self.time, dtypes, run.seeds, seed_times, share=self.share_trees
+            if hops is not None:
+                of_edges = self._known_times.get(self, graph, hops, field)
+                dtypes = of_edges.dtypes
+            else:
+                fields = field or own_fields(graph)
+                dtypes = check_time_fields(graph, self.time, fields, self.time_window)
+            of_trees = TreeTimes.of(
+                graph, self.time, dtypes, by_type, seed_times, share=self.share_trees
             )
+        if hops is not None:
+            wanted = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
+            timed = hops, of_edges, of_trees
+            whole = sample_trees(self, graph, by_type, key, wanted, pools, timed)
+            if whole is not None:
+                return whole
+        run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
+        run.times = of_trees
         return run.subgraph()
+
+    def _tree_hops(self, graph: Graph) -> UniformHops | None:
+        """The hops of trees that one call samples; None for what is sampled hop by hop."""
+        if not self.disjoint or type(self) is not SubgraphSampler:
+            return None
+        if self.induced or self.prob is not None:
+            return None
+        if graph.types not in self._known_trees:
+            self._known_trees[graph.types] = UniformHops.of(self, graph, least=-1)
+        return self._known_trees[graph.types]
+
+    @cached_property
+    def _known_trees(self) -> dict[Any, UniformHops | None]:
+        """Memoized :meth:`_tree_hops` by the types of a graph."""
+        return {}
+
+    @cached_property
+    def _known_times(self) -> KnownTimes:
+        return KnownTimes()
 
 
 # The first vertex of a hop's frontier, and the edges drawn, in scratch.
@@ -238,9 +281,6 @@ class SubgraphRun(BatchRun):
 
     def subgraph(self) -> Subgraph:
         """Sample all hops, and put them together."""
-        trees = self._trees()
-        if trees is not None:
-            return trees
         hops, ends = self.expand()
         ids = {ntype: table.nodes for ntype, table in self.tables.items()}
         if self.sampler.disjoint and self.sampler.induced:
@@ -250,35 +290,6 @@ class SubgraphRun(BatchRun):
             for etype in self.graph.edge_types
         }
         return self._put_together(ids, edges, ends)
-
-    def _trees(self) -> Subgraph | None:
-        """The batch as disjoint trees that are sampled in one call; None where a hop has to be
-        looked at by itself."""
-        # What the one call does not know is sampled hop by hop: several types, trees that share,
-        # induced edges, weights, all neighbours, and subclasses that pick in their own way.
-        sampler = self.sampler
-        ntypes, etypes, _ = self.graph.types
-        if type(sampler) is not SubgraphSampler or not sampler.disjoint:
-            return None
-        if len(ntypes) + len(etypes) > 2:
-            return None
-        if sampler.induced or sampler.share_trees or sampler.prob is not None:
-            return None
-        (etype,) = etypes
-        try:
-            fanouts = [sampler.fanout(hop, etype) for hop in range(sampler.num_hops)]
-        except KeyError:  # a hop that does not name the type
-            return None
-        if min(fanouts, default=0) < 0:
-            return None
-        timed = None
-        if self.times is not None:
-            times = sampler.times(self.graph, etype, self.field)
-            if times is not None:
-                timed = TimedEdges(times, self.times, self.times.starts(sampler.window(etype)))
-        return sample_trees(
-            self, etype, fanouts, timed, replace=sampler.replace, latest=sampler.latest
-        )
 
     def expand(self) -> tuple[list[dict[EdgeType, _PlacedEdges]], dict[str, list[int]]]:
         """Sample all hops; the edges drawn, and vertex type to where the vertices of each hop

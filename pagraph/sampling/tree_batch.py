@@ -1,171 +1,334 @@
-"""Disjoint trees along one edge type, with or without times: a batch's hops in one kernel call.
+"""Trees along any edge types, with or without times: a batch's hops in one kernel call, and a second
+one that writes the result.
 
-The results are bit-identical to sampling hop by hop. Everything else (several types, weights, trees
-that seeds share, induced edges, all neighbours, trees that may be huge, edges on disk) gets None
-here, and is sampled hop by hop.
+The results are bit-identical to sampling hop by hop. Everything else (weights, induced edges,
+batches that may be huge, edges on disk, pickers of subclasses) gets None here, and is sampled hop
+by hop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
-from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from ..graph.fields import FieldVersion
 from ..graph.subgraph import SampledEdges, Subgraph
-from ..seeds.keys import derive_key
-from ..system.arrays import Array
-from .hop import raise_bad_row, raise_bad_source
+from ..system.arrays import Array, Int64Array
+from .hop import FIRST_ROOM, Scratch, raise_bad_row, raise_bad_source
+from .sampler import UniformHops, own_fields
 from .times import MISSING
+from .trees import TreeTimes, check_time_fields
+from .uniform_batch import FRESH, can_hold, edges_for_kernels
 
 if TYPE_CHECKING:
-    from ..graph.csc import CSC
-    from ..graph.graph import EdgeType
-    from .hop import Scratch
-    from .sampler import BatchRun
+    from ..graph.graph import EdgeType, Graph
+    from ..system.buffers import BufferPools
+    from .sampler import EdgeField
+    from .subgraph_sampler import SubgraphSampler
     from .times import EdgeTimes
-    from .trees import TreeTimes
+
+# Bytes of scratch that a batch may use; one that needs more is sampled hop by hop.
+_MOST_BYTES = 2**32
+# Runs of all trees: each has 32 bytes that say where it begins and ends.
+_MOST_BOUNDS = 2**18
+# Columns of what a run is, see the kernels.
+_RUN = 5
+_UNTIMED: Array = np.empty(0, np.int32)
 
 
-_MOST_IN_GROUP = 2**15
-"""Nodes that there may be in the trees that are sampled together; there are a tenth as many in
-most."""
-# Scratch has room for every node that a batch might find; beyond these bounds it would be large.
-_MOST_IN_TREE = 2**18
-_MOST_NODES = 2**24
-# Of the dtype that most times have, so that the kernel is not compiled a second time.
-_NO_TIMES: Array = np.empty(0, np.int32)
-_NO_LIMITS: Array = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TimedEdges:
-    """Times of the edges that are drawn from, and of the trees.
+    """Times of all edges that a sampler draws from, as the kernels take them.
 
     Attributes:
-        edges: The edges' times.
-        trees: The trees' limits.
-        since: The least time that each tree may draw, see ``TreeTimes.starts``; None: any.
+        table: ``timed`` of the kernels, shape ``(num_edge_types, 4)``, int64.
+        like: An empty array of the times' dtype.
+        windows: The lengths of windows, in the order of the rows of ``limits`` that the table
+            names. None: all that are known.
+        dtypes: Dtypes of the fields by name, see ``check_time_fields``.
+        held: What is at the addresses in the table.
     """
 
-    edges: EdgeTimes
-    trees: TreeTimes
-    since: Array | None
+    table: Int64Array
+    like: Array
+    windows: Sequence[float | None]
+    dtypes: Mapping[str, torch.dtype]
+    held: Sequence[Any]
+
+    @classmethod
+    def of(cls, sampler: SubgraphSampler, graph: Graph, hops: Any, field: EdgeField) -> TimedEdges:
+        """The times of the edge types that any hop draws from; raises as ``sample`` does."""
+        name = sampler.time or ""
+        dtypes = check_time_fields(graph, name, field, sampler.time_window)
+        edge_types = graph.types[1]
+        drawn = hops.fanouts.any(0).tolist()
+        known: dict[int, EdgeTimes] = {}
+        for place, etype in enumerate(edge_types):
+            times = sampler.times(graph, etype, field) if drawn[place] else None
+            if times is not None and times.num_edges:
+                known[place] = times
+        # The kernel takes one dtype; where types differ, the narrow ones are copied.
+        wide = any(times.values.dtype == torch.int64 for times in known.values())
+        dtype = torch.int64 if wide else torch.int32
+        table = np.zeros((len(edge_types), 4), dtype=np.int64)
+        windows: dict[float | None, int] = {}
+        held: list[Any] = []
+        for place, times in known.items():
+            columns = [times.values.to(dtype), times.marks.to(dtype), times.edges]
+            held += columns
+            length = sampler.window(edge_types[place])
+            row = 0
+            if length is not None or times.has_missing:
+                row = windows.setdefault(length, 1 + len(windows))
+            pairs = 0 if times.edges is None else times.edges.data_ptr()
+            table[place] = columns[0].data_ptr(), columns[1].data_ptr(), pairs, row
+        like = np.empty(0, np.int64 if wide else np.int32)
+        return cls(table, like, list(windows), dtypes, held)
+
+    def limits(self, trees: TreeTimes) -> Int64Array:
+        """``limits`` of the kernels for a batch's trees."""
+        limits = np.empty((1 + len(self.windows), len(trees.until)), dtype=np.int64)
+        limits[0] = trees.until.numpy()
+        for row, length in enumerate(self.windows, 1):
+            starts = trees.starts(length)
+            limits[row] = MISSING if starts is None else starts
+        return limits
+
+
+class KnownTimes:
+    """The times of the graph that a sampler was asked for last: derived again when a field was
+    written or replaced."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Any, list[FieldVersion | None], TimedEdges] | None = None
+
+    def get(
+        self, sampler: SubgraphSampler, graph: Graph, hops: UniformHops, field: EdgeField | None
+    ) -> TimedEdges:
+        """See :meth:`TimedEdges.of`; safe from any thread, of which several may derive the same."""
+        if field is not None:  # whose values nobody else knows of
+            return TimedEdges.of(sampler, graph, hops, field)
+        now = [
+            FieldVersion.of(values) if isinstance(values, Tensor) else None
+            for values in graph.fields_named(sampler.time or "")
+        ]
+        known = self._known
+        if known is not None and known[0]() is graph and known[1] == now:
+            return known[2]
+        made = TimedEdges.of(sampler, graph, hops, own_fields(graph))
+        self._known = weakref.ref(graph), now, made
+        return made
+
+
+@lru_cache(maxsize=256)
+def _runs_of(hops: UniformHops, seeded: tuple[bool, ...], grouped: bool) -> Int64Array:
+    """``runs`` of the kernels, where some vertex types have seeds; ``grouped`` as there."""
+    runs: list[tuple[int, int, int, int, int]] = []
+    before: list[list[int]] = [[] for _ in seeded]  # by vertex type, what the hop before found
+    for ntype, has_seeds in enumerate(seeded):
+        if has_seeds:
+            before[ntype].append(len(runs))
+            runs.append((-1, ntype, -1, 0, 0))
+    for hop, fanouts in enumerate(hops.fanouts.tolist()):
+        found: list[list[int]] = [[] for _ in seeded]
+        for edge_type, (src, dst) in enumerate(hops.ends.tolist()):
+            parents = before[dst]
+            if not fanouts[edge_type] or not parents:
+                continue
+            all_in_one = [(parents[0], parents[-1])]
+            together = zip(parents, parents, strict=True) if grouped else all_in_one
+            for first, last in together:
+                found[src].append(len(runs))
+                runs.append((hop, src, edge_type, first, last))
+        before = found
+        # Paths of edge types may be many: then no groups.
+        if len(runs) > _MOST_BOUNDS:
+            break
+    return np.array(runs, dtype=np.int64).reshape(-1, _RUN)
 
 
 def sample_trees(
-    run: BatchRun,
-    etype: EdgeType,
-    fanouts: Sequence[int],
-    timed: TimedEdges | None,
-    *,
-    replace: bool,
-    latest: bool,
+    sampler: SubgraphSampler,
+    graph: Graph,
+    seeds: Mapping[str, Tensor],
+    key: int,
+    dtype: torch.dtype,
+    pools: BufferPools | None,
+    timed: tuple[UniformHops, TimedEdges | None, TreeTimes | None],
 ) -> Subgraph | None:
-    """The trees of a batch of one vertex and one edge type, or None where they may be too large for
-    one call.
+    """The trees of a batch, or None where they may be too large for one call.
 
     Args:
-        run: The batch.
-        etype: The edge type.
-        fanouts: Neighbours by hop, none of them negative.
-        timed: Times; None where edges are drawn whenever they are.
-        replace: Whether an edge may be drawn several times.
-        latest: Whether the latest edges are taken, and not any.
+        sampler, graph, key, dtype, pools: See ``SubgraphSampler.sample``.
+        seeds: The seeds by type, all of them vertices of the graph.
+        timed: The hops; times of edges and trees, None where edges are drawn whenever they are.
     """
+    hops, of_edges, of_trees = timed
+    edges = edges_for_kernels(sampler, graph)
+    node_types, edge_types, sizes = graph.types
+    if edges is None or not can_hold(dtype, sizes):
+        return None
+    held, csc, like, like_ids = edges
+    given = [seeds.get(ntype) for ntype in node_types]
+    begins = np.zeros(len(given) + 1, dtype=np.int64)
+    for place, ids in enumerate(given):
+        begins[place + 1] = begins[place] + (0 if ids is None else len(ids))
+    total = int(begins[-1])
+    all_seeds = np.empty(total, dtype=np.int64)
+    for place, ids in enumerate(given):
+        if ids is not None:
+            all_seeds[begins[place] : begins[place + 1]] = ids.numpy()
+    seeded = tuple([ids is not None and len(ids) > 0 for ids in given])
+    grouped = not sampler.share_trees
+    runs = _runs_of(hops, seeded, grouped)
+    if grouped and total * len(runs) > _MOST_BOUNDS:
+        grouped = False
+        runs = _runs_of(hops, seeded, grouped)
+    trees_of = np.arange(total) if of_trees is None else of_trees.of_seeds.numpy()
+    limits = np.empty((1, 0), np.int64)
+    table = np.zeros((len(edge_types), 4), dtype=np.int64)
+    like_times = _UNTIMED
+    if of_edges is not None and of_trees is not None:
+        limits = of_edges.limits(of_trees)
+        table = of_edges.table
+        like_times = of_edges.like
+
     from .kernels import tree_batch as _kernels
 
-    ntype = etype[2]
-    csc = run.graph.adjacency(run.sampler.edge_dir, etype).scattered
-    seeds = run.seeds.get(ntype)
-    if csc.pages is not None or seeds is None or not len(seeds):
+    scratch = Scratch.of_this_thread()
+    bounds = scratch.array("tree bounds", 4 * len(runs) * (total if grouped else 1), np.int64)
+    bounds = bounds.reshape(-1, max(1, len(runs)), 4)
+    counts_at = _kernels.REPORT
+    edges_at = counts_at + (len(hops.fanouts) + 1) * len(node_types)
+    parts_at = edges_at + len(hops.fanouts) * len(edge_types)
+    report = np.zeros(parts_at + 2 * (len(node_types) + len(edge_types)), dtype=np.int64)
+    while True:
+        memory = _memory(scratch, (len(node_types), len(edge_types), len(runs)), hops, like.dtype)
+        if memory is None:
+            scratch.tree_room = FIRST_ROOM  # the next batch may be a small one
+            return None
+        rows, room, tables, bits, drawn, work = memory
+        _kernels.sample_trees(
+            csc,
+            like,
+            like_ids,
+            table,
+            like_times,
+            limits,
+            hops.ends,
+            np.array(sizes, dtype=np.int64),
+            hops.fanouts,
+            runs,
+            sampler.replace,
+            sampler.latest,
+            grouped,
+            np.uint64(key % 2**64),
+            all_seeds,
+            begins,
+            trees_of,
+            dtype.itemsize,
+            rows,
+            room,
+            tables,
+            bits,
+            drawn,
+            bounds,
+            work,
+            report,
+        )
+        found: list[int] = report.tolist()
+        if found[0] != _kernels.FULL:
+            break
+        scratch.tree_room = 1 << max(scratch.tree_room, found[1]).bit_length()
+    if found[0] == _kernels.BAD_ROW:
+        raise_bad_row(found[1])
+    if found[0] == _kernels.BAD_SOURCE:
+        raise_bad_source(found[1], sizes[hops.ends[found[2], 0]])
+    whole = (FRESH if pools is None else pools("batch")).take((-(-found[3] // 8) * 8,), torch.uint8)
+    ids = whole.view(dtype)
+    longs = whole.view(torch.int64)
+    _kernels.put_trees(
+        hops.ends, hops.fanouts, runs, drawn, bounds, work, report, ids.numpy(), longs.numpy()
+    )
+    del held  # the kernels read its memory by address
+    parts = iter(found[parts_at:])
+    nodes = {}
+    trees = {}
+    hop_ends = {}
+    for place, ntype in enumerate(node_types):
+        ends = found[counts_at + place : edges_at : len(node_types)]
+        begin = next(parts)
+        nodes[ntype] = ids[begin : begin + ends[-1]]
+        begin = next(parts)
+        trees[ntype] = longs[begin : begin + ends[-1]]
+        hop_ends[ntype] = ends
+    sampled = {}
+    for place, etype in enumerate(edge_types):
+        ends = [0, *accumulate(found[edges_at + place : parts_at : len(edge_types)])]
+        count = ends[-1]
+        begin = next(parts)
+        edge_index = ids[begin : begin + 2 * count].view(2, count)
+        begin = next(parts)
+        sampled[etype] = SampledEdges(edge_index, longs[begin : begin + count], ends)
+    return Subgraph(dict(seeds), nodes, sampled, hop_ends, trees)
+
+
+def _memory(
+    scratch: Scratch, counts: tuple[int, int, int], hops: UniformHops, dtype: Any
+) -> Any:
+    """``rows``, ``room``, ``tables``, ``bits``, ``drawn`` and ``work`` of the kernel, in this
+    thread's scratch; None where it would be too much.
+
+    Args:
+        scratch: The scratch.
+        counts: Numbers of vertex types, edge types and runs.
+        hops: The hops.
+        dtype: The graph's ids.
+    """
+    # Batches of one shape get the same arrays, without looking each of them up by its name.
+    kind = scratch.tree_room, counts, hops.set_size, dtype
+    known = scratch.of_trees
+    if known is not None and known[0] == kind:
+        return known[1]
+    num_types, num_edge_types, num_runs = counts
+    most = scratch.tree_room
+    if most * (56 * num_types + 16 * num_edge_types + 80) > _MOST_BYTES:
         return None
-    # Most nodes of a tree that each hop finds.
-    widths = list(accumulate(fanouts, mul, initial=1))
-    if sum(widths) > _MOST_IN_TREE or len(seeds) * sum(widths) > _MOST_NODES:
-        return None
-    edges, times = _edges(csc, timed)
-    group = min(len(seeds), max(1, _MOST_IN_GROUP // sum(widths)))
-    scratch = run.scratch
-    shape = (-(-len(seeds) // group), len(widths))
-    ends = np.empty(shape, np.int64)
-    edge_ends = np.empty(shape, np.int64)
-    most = len(seeds) * (sum(widths) - 1)
-    drawn = (
-        scratch.array("tree nodes", len(seeds) + most, np.int64),
-        *(scratch.array(name, most, np.int32) for name in ("tree sources", "tree destinations")),
-        scratch.array("tree edge ids", most, (edges[0] if len(edges[2]) else edges[1]).dtype),
-    )
-    keys = np.array(
-        [derive_key(run.key, hop) % 2**64 for hop in range(len(fanouts))], dtype=np.uint64
-    )
-    status, vertex = _kernels.sample_trees(
-        (csc.indptr.numpy(), csc.num_src),
-        edges,
-        times,
-        seeds.long().contiguous().numpy(),
-        np.array(fanouts, dtype=np.int64),
-        replace,
-        latest,
-        keys,
-        group,
-        *_room(scratch, group, widths, max(fanouts, default=0), edges[0].dtype),
-        drawn,
-        ends,
-        edge_ends,
-    )
-    if status == _kernels.BAD_ROW:
-        raise_bad_row(int(vertex))
-    if status == _kernels.BAD_SOURCE:
-        raise_bad_source(int(vertex), csc.num_src)
-    counts = ends.sum(0).tolist()
-    totals = edge_ends.sum(0).tolist()
-    nodes = run.pools(("nodes", ntype)).take((counts[-1],), run.dtype)
-    trees = run.pools(("trees", ntype)).take((counts[-1],), torch.int64)
-    specs = ((2, totals[-1]), run.dtype), ((totals[-1],), torch.int64)
-    edge_index, ids = run.pools(("edges", etype)).take_many(*specs)
-    result = nodes.numpy(), trees.numpy(), *edge_index.numpy(), ids.numpy()
-    _kernels.put_trees(csc.num_src, group, drawn, ends, edge_ends, *result)
-    sampled = {etype: SampledEdges(edge_index, ids, totals)}
-    return Subgraph(dict(run.seeds), {ntype: nodes}, sampled, {ntype: counts}, {ntype: trees})
 
+    def array(name: str, length: int, of: Any) -> Any:
+        return scratch.array(("trees", name), length, of)
 
-def _edges(
-    csc: CSC, timed: TimedEdges | None
-) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
-    """The arguments ``edges`` and ``timed`` of the kernel."""
-    indices = csc.indices.numpy()
-    nothing = indices[:0]
-    ids = nothing if csc.edge_ids is None else csc.edge_ids.numpy()
-    if timed is None:
-        return (indices, ids, nothing), (_NO_TIMES, _NO_TIMES, _NO_LIMITS, _NO_LIMITS)
-    times = timed.edges
-    until = timed.trees.until.numpy()
-    since = timed.since
-    if since is None:
-        since = np.full(len(until) if times.has_missing else 0, MISSING, np.int64)
-    pairs = nothing if times.edges is None else times.edges.view(-1).numpy()
-    return (indices, ids, pairs), (times.values.numpy(), times.marks.numpy(), until, since)
+    def rows(name: str, count: int, of: Any, length: int = most) -> Any:
+        return array(name, count * length, of).reshape(count, length)
 
-
-def _room(
-    scratch: Scratch, group: int, widths: Sequence[int], most: int, dtype: Any
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """The arguments ``rows`` and ``room`` of the kernel; ``most`` is the largest fan-out, ``dtype``
-    the graph's."""
-    num_rows = group * max(widths[:-1], default=1)
-    picks = group * max(widths)
-    names = ("vertices", "trees", "starts", "degrees", "limits", "upto", "before", "offsets")
-    return tuple(scratch.array(("tree", name), num_rows + 1, np.int64) for name in names), (
-        scratch.array(("tree", "positions"), picks, dtype),
-        scratch.array(("tree", "sources"), picks, dtype),
-        scratch.array(("tree", "lifted"), picks, np.int64),
-        scratch.hash_set(most),
-        scratch.array(
-            ("tree", "table"), 1 << (4 * group * sum(widths) + 2048).bit_length(), np.int64
+    memory = (
+        rows("rows", 6, np.int64, most + 1),
+        (
+            array("positions", most, dtype),
+            array("sources", most, dtype),
+            array("lifted", most, np.int64),
+            scratch.hash_set(hops.set_size),
         ),
+        # At most half full, so that they need not grow beyond this.
+        rows("tables", num_types, np.int64, 1 << (2 * most).bit_length()),
+        scratch.table_bits(num_types),
+        (
+            rows("nodes", num_types, np.int64),
+            rows("vertices", num_types, np.int64),
+            rows("trees", num_types, np.int64),
+            rows("src", num_edge_types, np.int32),
+            rows("dst", num_edge_types, np.int32),
+            rows("ids", num_edge_types, np.int64),
+        ),
+        array("work", 4 * (num_types + num_edge_types + num_runs), np.int64),
     )
+    scratch.of_trees = kind, memory
+    return memory

@@ -260,10 +260,15 @@ def pick_all_or_repeated(counters, starts, degrees, out_indptr, key, positions):
 def split_trees(ids, num_nodes, vertices, trees):
     """The graph's id and the tree of vertices in trees, whose ids are
     ``tree * num_nodes + vertex``."""
+    tree = np.int64(0)
+    first = np.int64(0)
     for i in range(len(ids)):
-        tree = ids[i] // num_nodes
+        # Ids of one tree mostly lie behind each other: few of them have to be divided.
+        if ids[i] < first or ids[i] - first >= num_nodes:
+            tree = ids[i] // num_nodes
+            first = tree * num_nodes
         trees[i] = tree
-        vertices[i] = ids[i] - tree * num_nodes
+        vertices[i] = ids[i] - first
 
 
 @kernel
