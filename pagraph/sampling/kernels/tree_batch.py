@@ -76,10 +76,7 @@ _PAIRS = 2
 _SINCE = 3
 
 _FIRST_GROUP = 16
-"""Trees of the first group; from what they held follows how many the next one has."""
-_NODES_IN_GROUP = 4096
-"""Vertices that a group should have: their hash tables take 128 KiB, half of a second-level
-cache."""
+"""Trees of the first group, at most; from what they held follows how many the next one has."""
 _GROWS = 4  # times: a group after one of few vertices may find many
 _ANY = np.int64(2**63 - 1)
 
@@ -154,12 +151,12 @@ def _report(report, num_hops, num_types, num_edge_types):
 
 
 @kernel
-def _next_group(trees, size, num_nodes):
+def _next_group(in_group, trees, size, num_nodes):
     """Trees of the next group, where the first ``trees`` held so many vertices, and the last group
     had that size."""
     if trees == 0:
-        return _FIRST_GROUP
-    return max(1, min(_NODES_IN_GROUP * trees // max(1, num_nodes), _GROWS * size))
+        return min(_FIRST_GROUP, in_group)
+    return max(1, min(in_group * trees // max(1, num_nodes), _GROWS * size))
 
 
 @kernel
@@ -176,7 +173,7 @@ def sample_trees(
     runs,
     replace,
     latest,
-    grouped,
+    in_group,
     key,
     seeds,
     begins,
@@ -201,8 +198,9 @@ def sample_trees(
         limits: By tree: the last time that may be drawn, then such as times must be above.
         fanouts: By hop and edge type, -1 for all.
         replace, latest: See ``SubgraphSampler``.
-        grouped: Whether trees are in the order of their seeds, each with one: then they are sampled
-            a few at a time, and each run has one that it is found from.
+        in_group: Vertices that trees sampled together should have; 0: all are sampled together.
+            Else trees are in the order of their seeds, each with one, and each run has one that it
+            is found from.
         key: The batch's random key.
         seeds, begins, trees_of: The seeds of all types, where those of each type begin, and the tree
             of each.
@@ -223,8 +221,8 @@ def sample_trees(
     known = work[num_types : 2 * num_types]  # vertices of the group up to the hop before
     first = work[2 * num_types : 3 * num_types]  # up to the one before that
     found = work[3 * num_types : 4 * num_types]  # up to now
-    edge_base = work[4 * num_types : 4 * num_types + num_edge_types]
-    in_group = work[4 * num_types + num_edge_types : 4 * num_types + 2 * num_edge_types]
+    edge_base = work[4 * num_types : 4 * num_types + num_edge_types]  # edges of earlier groups
+    now = work[4 * num_types + num_edge_types : 4 * num_types + 2 * num_edge_types]
     counts[:] = 0
     edges_of[:] = 0
     node_base[:] = 0
@@ -233,7 +231,10 @@ def sample_trees(
     group = 0
     size = 0
     while begin < len(seeds):
-        size = _next_group(begin, size, np.sum(node_base)) if grouped else len(seeds)
+        if in_group > 0:
+            size = _next_group(in_group, begin, size, np.sum(node_base))
+        else:
+            size = len(seeds)
         size = min(size, len(seeds) - begin)
         for t in range(num_types):
             low = min(max(begins[t], begin), begin + size)
@@ -247,7 +248,7 @@ def sample_trees(
             )
             known[t] = 0
             found[t] = high - low
-        in_group[:] = 0
+        now[:] = 0
         r = 0
         while r < len(runs) and runs[r, _HOP] < 0:
             bounds[group, r, 0] = 0
@@ -307,7 +308,7 @@ def sample_trees(
                         rows,
                         offsets,
                     )
-                need = total + max(node_base[src] + found[src], edge_base[e] + in_group[e])
+                need = total + max(node_base[src] + found[src], edge_base[e] + now[e])
                 if need > most:
                     report[0] = FULL
                     report[1] = need
@@ -316,7 +317,7 @@ def sample_trees(
                 pick_as(
                     nodes[dst, first[dst] : known[dst]],
                     fanouts[hop, e],
-                    replace,
+                    replace and fanouts[hop, e] >= 0,  # all edges are taken once
                     hop_key(key, hop, e),
                     starts[:n],
                     degrees[:n],
@@ -324,7 +325,7 @@ def sample_trees(
                     seen,
                     picked,
                 )
-                at = edge_base[e] + in_group[e]
+                at = edge_base[e] + now[e]
                 _read(
                     array_at(like, csc[e, _INDICES], num_edges),
                     array_at(like_ids, csc[e, _IDS], num_edges if csc[e, _IDS] else 0),
@@ -348,8 +349,8 @@ def sample_trees(
                     low = offsets[begin_row]
                     high = offsets[end_row]
                     bounds[group, r, 0] = found[src]
-                    bounds[group, r, 2] = in_group[e] + low
-                    bounds[group, r, 3] = in_group[e] + high
+                    bounds[group, r, 2] = now[e] + low
+                    bounds[group, r, 3] = now[e] + high
                     if low < high:
                         # No upper bound: _lift has checked the sources, and these ids are beyond
                         # the vertices.
@@ -364,12 +365,12 @@ def sample_trees(
                         )
                     bounds[group, r, 1] = found[src]
                     r += 1
-                in_group[e] += total
+                now[e] += total
         for t in range(num_types):
             node_base[t] += found[t]
             bits[t] = table_bits_next(bits[t], found[t])
         for e in range(num_edge_types):
-            edge_base[e] += in_group[e]
+            edge_base[e] += now[e]
         begin += size
         group += 1
     for hop in range(num_hops):
