@@ -209,15 +209,10 @@ class FieldSet:
 
         Such a field may have been deleted only to be set again: that is an error once its rows are
         needed, in :meth:`current_each`. Rows in memory that no cache serves are copied in one call
-        for all fields that are read by the same ids: for 2,700 rows of each of 5 attributes that
-        took 0.24 ms for 0.32.
+        for all fields: for 2,700 rows of each of 5 attributes that took 0.24 ms for 0.32.
         """
-        if windows is None and _share_ids(reads) and self._copies_together:
-            # By identity: comparing ids would take as long as reading by them.
-            groups: dict[int, list[int]] = {}
-            for place, read in enumerate(reads):
-                groups.setdefault(id(read.ids), []).append(place)
-            return self._read_groups(reads, groups.values())
+        if windows is None and len(reads) > 1 and self._copies_together:
+            return self._read_together(reads)
         rows: list[FieldRows | None] = []
         for key, ids, bounds in reads:
             try:
@@ -233,24 +228,11 @@ class FieldSet:
         """Whether one call may copy several fields; not while a trace shows each field's read."""
         return self._link is None and self._device.type == "cpu" and not self._counters.is_traced
 
-    def _read_groups(
-        self, reads: Sequence[Read], groups: Iterable[Sequence[int]]
-    ) -> list[FieldRows | None]:
-        """:meth:`read_each` on the CPU, given the places of the reads that share their ids."""
-        rows: list[FieldRows | None] = [None] * len(reads)
-        for places in groups:
-            some = [reads[place] for place in places]
-            found = self.read_each(some) if len(some) == 1 else self._read_group(some)
-            for place, known in zip(places, found, strict=True):
-                rows[place] = known
-        return rows
-
-    def _read_group(self, reads: Sequence[Read]) -> list[FieldRows | None]:
-        """Rows of fields by the same ids: plain rows in memory are copied in one call, others each
-        by itself."""
+    def _read_together(self, reads: Sequence[Read]) -> list[FieldRows | None]:
+        """:meth:`read_each` on the CPU: plain rows in memory are copied in one call, others each by
+        itself."""
         begin = time.perf_counter()
         rows: list[FieldRows | None] = [None] * len(reads)
-        ids = reads[0].ids
         # Readings hold the values' memory until all of it was copied.
         plain: list[tuple[int, Field, Reading]] = []
         others: list[tuple[int, Field, Reading]] = []
@@ -263,31 +245,28 @@ class FieldSet:
                 reading = field.path(self._resolve)
             except (KeyError, RuntimeError):
                 continue
-            (others if reading[2].plain is None else plain).append((place, field, reading))
+            is_plain = reading[2].plain is not None and read.ids.dtype == reads[0].ids.dtype
+            (plain if is_plain else others).append((place, field, reading))
         if len(plain) < 2:  # one call for one field saves nothing
             others += plain
             plain = []
         if plain:
-            features: Any = [(reading[2].plain, field.pool) for _, field, reading in plain]
-            copied = read_each(features, ids)
-            count = int(ids.shape[0])
+            wanted: Any = [
+                (reading[2].plain, reads[place].ids, field.pool) for place, field, reading in plain
+            ]
+            copied = read_each(wanted)
             # The call's time is divided by bytes: each field's own cannot be seen from here.
-            per_byte = (time.perf_counter() - begin) / sum(
-                [reading[2].row_bytes for _, _, reading in plain]
-            )
+            nbytes = sum([tensor.nbytes for tensor in copied])
+            per_byte = (time.perf_counter() - begin) / max(1, nbytes)
             for (place, field, (_, _, path)), tensor in zip(plain, copied, strict=True):
-                counted = (
-                    count,
-                    None,
-                    path.row_bytes,
-                    False,
-                    per_byte * path.row_bytes,
-                    reads[place].bounds,
-                )
+                count = tensor.shape[0]
+                width = path.row_bytes
+                seconds = per_byte * width * count
+                counted = count, None, width, False, seconds, reads[place].bounds
                 self._counters.record(field.label, path.tier, *counted)
                 rows[place] = FieldRows(tensor, path.version, path.generation)
         for place, field, reading in others:
-            key, _, bounds = reads[place]
+            key, ids, bounds = reads[place]
             begin = time.perf_counter()
             rows[place] = self._read_here(key, field, reading, ids, bounds, begin, None)
         return rows
@@ -575,13 +554,3 @@ class FieldSet:
         row_type = self._static.input_type(key)
         if isinstance(row_type, str):
             first_epoch.add(key, row_type, ids, bounds)
-
-
-def _share_ids(reads: Sequence[Read]) -> bool:
-    """Whether two reads behind each other are by the same ids, as those of a type are."""
-    before = None
-    for _, ids, _ in reads:
-        if ids is before:
-            return True
-        before = ids
-    return False

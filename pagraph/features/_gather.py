@@ -212,17 +212,19 @@ def gather(rows, stride, row_bytes, limit, table, ids, out):
 
 
 @kernel
-def gather_each(fields, ids, like):
-    """:func:`gather` from several sources; returns the field and the position of a bad id, or -1
-    and -1.
+def gather_each(fields, like, like_ids):
+    """:func:`gather` from several sources, each by ids of its own; returns the field and the
+    position of a bad id, or -1 and -1.
 
-    Each of ``fields`` is the address of the rows, ``stride``, ``row_bytes``, ``limit``, and the
-    address of the output; ``like`` is any array of uint8.
+    Each of ``fields`` is the address of the rows, ``stride``, ``row_bytes``, ``limit``, the address
+    of the output, and address and number of the ids; ``like`` is any array of uint8, ``like_ids``
+    one of the ids' dtype.
     """
     for f in range(len(fields)):
-        address, stride, row_bytes, limit, to = fields[f]
+        address, stride, row_bytes, limit, to, ids_at, count = fields[f]
         rows = array_at(like, address, limit * stride)
-        out = array_at(like, to, len(ids) * row_bytes)
+        ids = array_at(like_ids, ids_at, count)
+        out = array_at(like, to, count * row_bytes)
         bad = gather(rows, stride, row_bytes, limit, None, ids, out)
         if bad >= 0:
             return f, bad

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 _BYTES: Array = np.empty(0, dtype=np.uint8)
+_NO_IDS: Array = np.empty(0, dtype=np.int64)
 
 
 class Feature(Protocol):
@@ -280,17 +281,22 @@ class HostFeature:
         )
 
 
-def read_each(
-    features: Sequence[tuple[HostFeature, BufferPool | None]], ids: Tensor
-) -> list[Tensor]:
-    """``feature.read(ids, pool)`` of each feature and pool, in one call of a kernel; features must
-    be ``is_plain``."""
+def read_each(reads: Sequence[tuple[HostFeature, Tensor, BufferPool | None]]) -> list[Tensor]:
+    """``feature.read(ids, pool)`` of each feature, ids and pool, in one call of a kernel; features
+    must be ``is_plain``, and all ids of one dtype."""
     from . import _gather
 
-    index = id_array(ids)
     read = []
     fields = []
-    for feature, pool in features:
+    ids = None
+    index = _NO_IDS
+    held = []
+    for feature, own_ids, pool in reads:
+        # Most fields share the ids of the one before.
+        if own_ids is not ids:
+            ids = own_ids
+            index = id_array(ids)
+            address = index.ctypes.data
         shape = (len(index), *feature.row_shape)
         dtype = feature.dtype
         out = (
@@ -299,12 +305,13 @@ def read_each(
             else pool.take(shape, dtype)
         )
         read.append(out)
+        held.append(index)
         # As gather_each in _gather unpacks it.
         source = feature.address, feature.stride_bytes, feature.row_bytes, feature.source_rows
-        fields.append((*source, out.data_ptr()))
-    field, bad = _gather.gather_each(np.array(fields, dtype=np.int64), index, _BYTES)
+        fields.append((*source, out.data_ptr(), address, len(index)))
+    field, bad = _gather.gather_each(np.array(fields, dtype=np.int64), _BYTES, index[:0])
     if bad >= 0:
-        features[field][0].raise_bad(index, bad)
+        reads[field][0].raise_bad(held[field], bad)
     return read
 
 

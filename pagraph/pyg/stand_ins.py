@@ -80,6 +80,11 @@ class _End(Tensor):
             return result.as_subclass(Tensor) if type(result) is cls else result
 
 
+_FEW_EDGES = 2048
+"""So few edges are copied in less time than stand-ins for their ends take to be made and asked; of
+no edges both rows would begin at the same place."""
+
+
 def _apart(row: Any, col: Any) -> tuple[Any, Any]:
     """Both ends of some edges, as stand-ins where they are the rows of one tensor."""
     if not (
@@ -90,9 +95,8 @@ def _apart(row: Any, col: Any) -> tuple[Any, Any]:
     ):
         return row, col
     begin = row.storage_offset()
-    count = len(row)
-    # Of no edges both rows begin at the same place.
-    if not count or row._cdata == col._cdata or col.storage_offset() != begin + count:
+    count = row.shape[0]
+    if count < _FEW_EDGES or row._cdata == col._cdata or col.storage_offset() != begin + count:
         return row, col
     # Two tensors may lie at the same place of two memories.
     if row.untyped_storage().data_ptr() != col.untyped_storage().data_ptr():
