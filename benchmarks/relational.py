@@ -169,9 +169,7 @@ def main():
     begun = time.process_time()
     for fanout in options.fanouts.split():
         numbers = [int(number) for number in fanout.split(",")]
-        alone, whole = contenders(
-            data, numbers, seeds, times, options.batch_size, options.strategy
-        )
+        alone, whole = contenders(data, numbers, seeds, times, options.batch_size, options.strategy)
         cases = {f"{fanout}: sampling": alone, f"{fanout}: batches": whole}
         for key, case in cases.items():
             made = written["cases"][key] = run({key: case}, options.rounds)[key]
@@ -182,9 +180,7 @@ def main():
                     f"  {name:20s} {r['median']:6.3f} s ({r['min']:.3f} to {r['max']:.3f}) "
                     f"{ratio:5.2f} x  {r['edges']:,} edges  {r['rows']:,} rows"
                 )
-        made = {
-            name: calls(make()) for name, make in whole.loaders.items() if "2" not in name
-        }
+        made = {name: calls(make()) for name, make in whole.loaders.items() if "2" not in name}
         written["cases"][f"{fanout}: calls"] = made
         print("calls a batch:", made)
     written["cpu_seconds"] = time.process_time() - begun

@@ -105,32 +105,39 @@ def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamp
     permutation."""
     nodes = subgraph.input_nodes
     trees = subgraph.trees
-    sizes = {ntype: _steps(ends) for ntype, ends in subgraph.hop_ends.items()}
-    counts = {etype: _steps(edges.hop_ends)[1:] for etype, edges in subgraph.edges.items()}
+    # No function for each of these: of many types they are more than sampling makes itself.
+    sizes = {}
+    for ntype, ends in subgraph.hop_ends.items():
+        sizes[ntype] = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    row = {}
+    col = {}
+    edge_ids = {}
+    counts = {}
+    for etype, edges in subgraph.edges.items():
+        row[etype], col[etype] = edges.edge_index.unbind(0)
+        edge_ids[etype] = edges.numbers if edges.ids_of is None else edges.edge_ids
+        ends = edges.hop_ends
+        counts[etype] = [end - begin for begin, end in zip(ends, ends[1:], strict=False)]
     if hetero:
         return HeteroSamplerOutput(
             node=nodes,
-            row={etype: edges.edge_index[0] for etype, edges in subgraph.edges.items()},
-            col={etype: edges.edge_index[1] for etype, edges in subgraph.edges.items()},
-            edge={etype: edges.edge_ids for etype, edges in subgraph.edges.items()},
+            row=row,
+            col=col,
+            edge=edge_ids,
             batch=trees,
             num_sampled_nodes=sizes,
             num_sampled_edges=counts,
         )
-    (edges,) = subgraph.edges.values()
+    ((etype, number),) = counts.items()
     return SamplerOutput(
         node=nodes[NODE_TYPE],
-        row=edges.edge_index[0],
-        col=edges.edge_index[1],
-        edge=edges.edge_ids,
+        row=row[etype],
+        col=col[etype],
+        edge=edge_ids[etype],
         batch=None if trees is None else trees[NODE_TYPE],
         num_sampled_nodes=sizes[NODE_TYPE],
-        num_sampled_edges=next(iter(counts.values())),
+        num_sampled_edges=number,
     )
-
-
-def _steps(ends: list[int]) -> list[int]:
-    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 class KeyedSampler(BaseSampler):

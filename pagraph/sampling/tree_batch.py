@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from .trees import TreeTimes, check_time_fields
 from .uniform_batch import FRESH, can_hold, edges_for_kernels
 
 if TYPE_CHECKING:
-    from ..graph.graph import EdgeType, Graph
+    from ..graph.graph import Graph
     from ..system.buffers import BufferPools
     from .sampler import EdgeField
     from .subgraph_sampler import SubgraphSampler
@@ -44,6 +44,7 @@ second-level cache. Of 512 trees of 21 vertices, from 1024 on nothing was faster
 _MOST_BOUNDS = 2**18
 # Columns of what a run is, see the kernels.
 _RUN = 5
+_REPORT = 5  # as in the kernels
 _UNTIMED: Array = np.empty(0, np.int32)
 
 
@@ -85,14 +86,15 @@ class TimedEdges:
         windows: dict[float | None, int] = {}
         held: list[Any] = []
         for place, times in known.items():
-            columns = [times.values.to(dtype), times.marks.to(dtype), times.edges]
-            held += columns
+            values = times.values.to(dtype)
+            marks = times.marks.to(dtype)
+            held += [values, marks, times.edges]
             length = sampler.window(edge_types[place])
             row = 0
             if length is not None or times.has_missing:
                 row = windows.setdefault(length, 1 + len(windows))
             pairs = 0 if times.edges is None else times.edges.data_ptr()
-            table[place] = columns[0].data_ptr(), columns[1].data_ptr(), pairs, row
+            table[place] = values.data_ptr(), marks.data_ptr(), pairs, row
         like = np.empty(0, np.int64 if wide else np.int32)
         return cls(table, like, list(windows), dtypes, held)
 
@@ -174,119 +176,116 @@ def sample_trees(
         seeds: The seeds by type, all of them vertices of the graph.
         timed: The hops; times of edges and trees, None where edges are drawn whenever they are.
     """
+    from .kernels import batch, tree_batch
+
     hops, of_edges, of_trees = timed
     edges = edges_for_kernels(sampler, graph)
     node_types, edge_types, sizes = graph.types
     if edges is None or not can_hold(dtype, sizes):
         return None
     held, csc, like, like_ids = edges
-    given = [seeds.get(ntype) for ntype in node_types]
-    begins = np.zeros(len(given) + 1, dtype=np.int64)
-    for place, ids in enumerate(given):
-        begins[place + 1] = begins[place] + (0 if ids is None else len(ids))
-    total = int(begins[-1])
-    all_seeds = np.empty(total, dtype=np.int64)
-    for place, ids in enumerate(given):
-        if ids is not None:
-            all_seeds[begins[place] : begins[place + 1]] = ids.numpy()
-    seeded = tuple([ids is not None and len(ids) > 0 for ids in given])
+    all_seeds, begins = _together([seeds.get(ntype) for ntype in node_types])
+    total = len(all_seeds)
+    seeded = tuple([begin < end for begin, end in pairwise(begins)])
     grouped = not sampler.share_trees
     runs = _runs_of(hops, seeded, grouped)
     if grouped and total * len(runs) > _MOST_BOUNDS:
         grouped = False
         runs = _runs_of(hops, seeded, grouped)
-    trees_of = np.arange(total) if of_trees is None else of_trees.of_seeds.numpy()
-    limits = np.empty((1, 0), np.int64)
-    table = np.zeros((len(edge_types), 4), dtype=np.int64)
-    like_times = _UNTIMED
-    if of_edges is not None and of_trees is not None:
-        limits = of_edges.limits(of_trees)
-        table = of_edges.table
-        like_times = of_edges.like
-
-    from .kernels import tree_batch as _kernels
-
+    if of_edges is None or of_trees is None:
+        trees_of = np.arange(total)
+        times = np.zeros((len(edge_types), 4), np.int64), _UNTIMED, np.empty((1, 0), np.int64)
+    else:
+        trees_of = of_trees.of_seeds.numpy()
+        times = of_edges.table, of_edges.like, of_edges.limits(of_trees)
     scratch = Scratch.of_this_thread()
     bounds = scratch.array("tree bounds", 4 * len(runs) * (total if grouped else 1), np.int64)
     bounds = bounds.reshape(-1, max(1, len(runs)), 4)
-    counts_at = _kernels.REPORT
-    edges_at = counts_at + (len(hops.fanouts) + 1) * len(node_types)
-    parts_at = edges_at + len(hops.fanouts) * len(edge_types)
-    report = np.zeros(parts_at + 2 * (len(node_types) + len(edge_types)), dtype=np.int64)
+    shape = hops.ends, np.array(sizes, dtype=np.int64), hops.fanouts, runs
+    how = sampler.replace, sampler.latest, _NODES_IN_GROUP if grouped else 0, np.uint64(key % 2**64)
+    roots = all_seeds, np.array(begins), trees_of, dtype.itemsize
+    counts = len(node_types), len(edge_types), len(runs)
+    report = np.empty(_report_size(hops, counts), dtype=np.int64)
     while True:
-        memory = _memory(scratch, (len(node_types), len(edge_types), len(runs)), hops, like.dtype)
+        memory = _memory(scratch, counts, hops, like.dtype)
         if memory is None:
             scratch.tree_room = FIRST_ROOM  # the next batch may be a small one
             return None
-        rows, room, tables, bits, drawn, work = memory
-        _kernels.sample_trees(
-            csc,
-            like,
-            like_ids,
-            table,
-            like_times,
-            limits,
-            hops.ends,
-            np.array(sizes, dtype=np.int64),
-            hops.fanouts,
-            runs,
-            sampler.replace,
-            sampler.latest,
-            _NODES_IN_GROUP if grouped else 0,
-            np.uint64(key % 2**64),
-            all_seeds,
-            begins,
-            trees_of,
-            dtype.itemsize,
-            rows,
-            room,
-            tables,
-            bits,
-            drawn,
-            bounds,
-            work,
-            report,
+        drawn, work = memory[-2:]
+        tree_batch.sample_trees(
+            csc, like, like_ids, *times, *shape, *how, *roots, *memory[:-1], bounds, work, report
         )
-        found: list[int] = report.tolist()
-        if found[0] != _kernels.FULL:
+        if report[0] != tree_batch.FULL:
             break
-        scratch.tree_room = 1 << max(scratch.tree_room, found[1]).bit_length()
-    if found[0] == _kernels.BAD_ROW:
+        scratch.tree_room = 1 << max(scratch.tree_room, int(report[1])).bit_length()
+    found: list[int] = report.tolist()
+    if found[0] == batch.BAD_ROW:
         raise_bad_row(found[1])
-    if found[0] == _kernels.BAD_SOURCE:
+    if found[0] == batch.BAD_SOURCE:
         raise_bad_source(found[1], sizes[hops.ends[found[2], 0]])
     whole = (FRESH if pools is None else pools("batch")).take((-(-found[3] // 8) * 8,), torch.uint8)
     ids = whole.view(dtype)
     longs = whole.view(torch.int64)
-    _kernels.put_trees(
-        hops.ends, hops.fanouts, runs, drawn, bounds, work, report, ids.numpy(), longs.numpy()
-    )
+    out = ids.numpy(), longs.numpy()
+    tree_batch.put_trees(hops.ends, hops.fanouts, runs, drawn, bounds, work, report, *out)
     del held  # the kernels read its memory by address
-    parts = iter(found[parts_at:])
+    return _subgraph(graph, seeds, found, (ids, longs))
+
+
+def _together(given: Sequence[Tensor | None]) -> tuple[Int64Array, list[int]]:
+    """The seeds of all types behind each other, and where those of each type begin."""
+    counts = [0 if ids is None else ids.shape[0] for ids in given]
+    begins = [0, *accumulate(counts)]
+    together = np.empty(begins[-1], dtype=np.int64)
+    for ids, begin, count in zip(given, begins, counts, strict=False):
+        if ids is not None:
+            together[begin : begin + count] = ids.numpy()
+    return together, begins
+
+
+def _report_size(hops: UniformHops, counts: tuple[int, int, int]) -> int:
+    """Length of ``report`` of the kernels."""
+    num_types, num_edge_types, _ = counts
+    num_hops = len(hops.fanouts)
+    return _REPORT + (num_hops + 3) * num_types + (num_hops + 2) * num_edge_types
+
+
+def _subgraph(
+    graph: Graph, seeds: Mapping[str, Tensor], report: list[int], parts: tuple[Tensor, Tensor]
+) -> Subgraph:
+    """A batch that the kernels wrote; ``parts`` is its memory, as ids and as int64."""
+    node_types, edge_types, _ = graph.types
+    ids, longs = parts
+    num_types = len(node_types)
+    num_edge_types = len(edge_types)
+    parts_at = len(report) - 2 * (num_types + num_edge_types)
+    # Before the edges of each hop are the vertices of each hop and of the seeds.
+    num_hops = (parts_at - _REPORT - num_types) // (num_types + num_edge_types)
+    edges_at = parts_at - num_hops * num_edge_types
     nodes = {}
     trees = {}
     hop_ends = {}
-    for place, ntype in enumerate(node_types):
-        ends = found[counts_at + place : edges_at : len(node_types)]
-        begin = next(parts)
+    at = parts_at
+    for place, ntype in enumerate(node_types, _REPORT):
+        ends = report[place:edges_at:num_types]
+        begin, begin_trees = report[at : at + 2]
         nodes[ntype] = ids[begin : begin + ends[-1]]
-        begin = next(parts)
-        trees[ntype] = longs[begin : begin + ends[-1]]
+        trees[ntype] = longs[begin_trees : begin_trees + ends[-1]]
         hop_ends[ntype] = ends
-    sampled = {}
-    for place, etype in enumerate(edge_types):
-        ends = [0, *accumulate(found[edges_at + place : parts_at : len(edge_types)])]
+        at += 2
+    edges = {}
+    for place, etype in enumerate(edge_types, edges_at):
+        ends = [0, *accumulate(report[place:parts_at:num_edge_types])]
         count = ends[-1]
-        begin = next(parts)
-        edge_index = ids[begin : begin + 2 * count].view(2, count)
-        begin = next(parts)
-        sampled[etype] = SampledEdges(edge_index, longs[begin : begin + count], ends)
-    return Subgraph(dict(seeds), nodes, sampled, hop_ends, trees)
+        begin, begin_ids = report[at : at + 2]
+        # One operation of torch's, where a slice and a view of it are two.
+        edge_index = ids.as_strided((2, count), (count, 1), begin)
+        edges[etype] = SampledEdges(edge_index, longs[begin_ids : begin_ids + count], ends)
+        at += 2
+    return Subgraph(dict(seeds), nodes, edges, hop_ends, trees)
 
 
-def _memory(
-    scratch: Scratch, counts: tuple[int, int, int], hops: UniformHops, dtype: Any
-) -> Any:
+def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: UniformHops, dtype: Any) -> Any:
     """``rows``, ``room``, ``tables``, ``bits``, ``drawn`` and ``work`` of the kernel, in this
     thread's scratch; None where it would be too much.
 

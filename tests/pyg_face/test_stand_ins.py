@@ -5,7 +5,21 @@ import pytest
 import torch
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
+from pagraph.pyg import stand_ins
 from pagraph.pyg.stand_ins import ends_apart
+
+
+@pytest.fixture(autouse=True)
+def stand_ins_for_few_edges(monkeypatch):
+    """Ends of few edges have stand-ins, too."""
+    monkeypatch.setattr(stand_ins, "_FEW_EDGES", 1)
+
+
+def test_ends_of_few_edges_are_copied(monkeypatch):
+    monkeypatch.setattr(stand_ins, "_FEW_EDGES", 5)
+    row, col = torch.arange(8).view(2, 4)
+    apart = ends_apart(output_of(row, col))
+    assert apart.row is row and apart.col is col
 
 
 def output_of(row, col):

@@ -138,9 +138,7 @@ def test_the_same_bits_as_hop_by_hop(data):
         patch.setattr(tree_batch, "_NODES_IN_GROUP", data.draw(st.sampled_from([1, 30, 4096])))
         patch.setattr(tree_batch, "_MOST_BOUNDS", data.draw(st.sampled_from([0, 2**18])))
         # Room for nothing at first has to grow.
-        patch.setattr(
-            Scratch.of_this_thread(), "tree_room", data.draw(st.sampled_from([1, 2**16]))
-        )
+        patch.setattr(Scratch.of_this_thread(), "tree_room", data.draw(st.sampled_from([1, 2**16])))
         assert arrays(sampler.sample(graph, seeds, key, pools=BufferPools(1), **more)) == expected
 
 
@@ -252,7 +250,9 @@ def test_times_that_were_written_or_replaced_count_from_the_next_batch_on(write)
 
 def test_one_sampler_for_two_graphs_in_turn():
     """Their times are not mixed up."""
-    graphs = [Graph.from_coo([0, 1], [2, 2], ndata={"t": torch.tensor(t)}) for t in ([1, 9, 9], [9, 1, 9])]
+    graphs = [
+        Graph.from_coo([0, 1], [2, 2], ndata={"t": torch.tensor(t)}) for t in ([1, 9, 9], [9, 1, 9])
+    ]
     sampler = SubgraphSampler([-1], time="t")
     for _ in range(2):
         for place, graph in enumerate(graphs):

@@ -152,8 +152,10 @@ def _report(report, num_hops, num_types, num_edge_types):
 
 @kernel
 def _next_group(in_group, trees, size, num_nodes):
-    """Trees of the next group, where the first ``trees`` held so many vertices, and the last group
-    had that size."""
+    """Trees of the next group, at most, where the first ``trees`` held so many vertices, and the
+    last group had that size."""
+    if in_group == 0:
+        return _ANY
     if trees == 0:
         return min(_FIRST_GROUP, in_group)
     return max(1, min(in_group * trees // max(1, num_nodes), _GROWS * size))
@@ -231,11 +233,8 @@ def sample_trees(
     group = 0
     size = 0
     while begin < len(seeds):
-        if in_group > 0:
-            size = _next_group(in_group, begin, size, np.sum(node_base))
-        else:
-            size = len(seeds)
-        size = min(size, len(seeds) - begin)
+        left = len(seeds) - begin
+        size = min(left, _next_group(in_group, begin, size, np.sum(node_base)))
         for t in range(num_types):
             low = min(max(begins[t], begin), begin + size)
             high = max(low, min(begins[t + 1], begin + size))
