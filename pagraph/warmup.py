@@ -231,15 +231,20 @@ def _pyg_links(graph: Graph) -> Any:
     )
 
 
-def _pyg_times(strategy: str) -> Callable[[Graph], Any]:
+def _pyg_times(unit: int) -> Callable[[Graph], Any]:
+    """In time, with times so far apart: whether they fit into 32 bits says which kernels are
+    needed. One type of vertices or several, trees with or without times: the kernels are the
+    same."""
+
     def batches(graph: Graph) -> Any:
         import torch
 
         from . import pyg
 
-        late = torch.full((_VERTICES,), graph.num_edges, device="cpu")
-        options: Any = {"time_attr": "time", "temporal_strategy": strategy, "batch_size": _BATCH}
+        late = torch.full((_VERTICES,), unit * graph.num_edges, device="cpu")
+        options: Any = {"time_attr": "time", "batch_size": _BATCH}
         data = pyg.to_pyg(graph)
+        data.time = data.time * unit
         return pyg.NeighborLoader(
             data,
             [3, 3],
@@ -276,10 +281,10 @@ _KINDS = [
     Kind("pyg", "neighbours", _pyg("NeighborLoader", [3, 3])),
     Kind("pyg", "HGT", _hgt),
     Kind("core", "neighbours", _core(_blocks())),
-    Kind("pyg", "times", _pyg_times("uniform")),
+    Kind("pyg", "times", _pyg_times(1)),
     Kind("dgl", "neighbours", _dgl("NeighborSampler", [3, 3])),
     Kind("core", "weights", _core(_blocks(prob="weight"))),
-    Kind("pyg", "the last before a time", _pyg_times("last")),
+    Kind("pyg", "times of 64 bits", _pyg_times(10**9)),
     Kind("dgl", "LABOR", _dgl("LaborSampler", [3, 3])),
     Kind("dgl", "ids of int32", _dgl("NeighborSampler", [3, 3], dtype="int32")),
     Kind("pyg", "links", _pyg_links),
@@ -290,7 +295,6 @@ _KINDS = [
     Kind("core", "LABOR", _core(_labor)),
     Kind("dgl", "weights", _dgl("NeighborSampler", [3, 3], prob="weight")),
     Kind("pyg", "weights", _pyg("NeighborLoader", [3, 3], weight_attr="weight")),
-    Kind("pyg", "disjoint trees", _pyg("NeighborLoader", [3, 3], disjoint=True)),
     Kind("pyg", "all neighbours", _pyg("NeighborLoader", [-1, -1])),
     Kind("pyg", "ShaDow", _pyg("ShaDowKHopSampler", 2, 3)),
     Kind("pyg", "GraphSAINT", _saint),

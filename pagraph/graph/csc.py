@@ -18,7 +18,7 @@ from .csc_pages import CSCPages, scattered
 from .mapped import MappedFile
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Iterable
 
 _INT32_MAX = 2**31 - 1
 # Guards the making of every CSC's _scattered. Held while files are mapped again, which takes the
@@ -407,6 +407,17 @@ class CSC:
         counts = torch.zeros(self.num_dst, dtype=torch.int32, device="cpu")
         _csc.count_loops(*self.arrays, counts.numpy())
         return counts
+
+
+def all_scattered(cscs: Iterable[CSC]) -> list[CSC]:
+    """:attr:`CSC.scattered` of each, for a batch: without a call for those that are known to lie in
+    memory."""
+    found = []
+    for csc in cscs:
+        known = vars(csc)
+        in_memory = known.get("_scattered", csc) is None and not known["_files"]
+        found.append(csc if in_memory else csc.scattered)
+    return found
 
 
 def _check_ids(name: str, value: Any) -> None:

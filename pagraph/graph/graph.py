@@ -16,7 +16,7 @@ from .._late import call_late
 from ..system.checks import StrPath, as_integer
 from ..system.units import shortened
 from .conversion import dgl_csc, library_of, networkx_edges, number_attributes, way_of
-from .csc import CSC, id_dtype
+from .csc import CSC, all_scattered, id_dtype
 from .fields import Fields, rows_text, unknown_name
 
 if TYPE_CHECKING:
@@ -337,6 +337,12 @@ class Graph:
                 f"{etype}"
             )
         return self.out_csc_of(etype)
+
+    def scattered(self, edge_dir: str) -> list[CSC]:
+        """:meth:`adjacency` of each edge type, for scattered reads."""
+        if edge_dir == "in":
+            return all_scattered(self._csc.values())
+        return all_scattered([self.adjacency(edge_dir, etype) for etype in self._csc])
 
     def out_csc_of(self, edge_type: EdgeType) -> CSC:
         """The out-edges of ``edge_type`` as a CSC of the reversed graph; built at the first call,

@@ -41,18 +41,6 @@ def stores_of(data: Any) -> dict[Any, Any]:
     return {}
 
 
-def value_of(data: Any, name: Name) -> Any:
-    """The attribute's present value; KeyError if there is none, or no such store."""
-    key, attribute = name
-    # Each field is looked at twice a batch, so PyG's own calls for the same are left out.
-    if isinstance(data, Data) and key is None:
-        return data._store._mapping[attribute]
-    if not isinstance(data, HeteroData):
-        raise KeyError(key)
-    stores = data._node_store_dict if isinstance(key, str) else data._edge_store_dict
-    return stores[key]._mapping[attribute]
-
-
 class Attributes:
     """Weak references to all attributes that the user's data held at one moment.
 
@@ -299,8 +287,10 @@ class Joiner:
             return
         data = self._view.data
         copied = copy.copy(data)
-        for name in self._levels_of(data, copied, stores_of(copied)).fields:
-            if plain_rows(name, value_of(data, name), self._arrays) is not None:
+        stores = stores_of(copied)
+        for name in self._levels_of(data, copied, stores).fields:
+            key, attribute = name
+            if plain_rows(name, stores[key]._mapping[attribute], self._arrays) is not None:
                 self._add(name)
 
     def plan(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Reading:
@@ -432,13 +422,24 @@ def _vertices_of(
         return None, None, None
     ends = hop_ends.get(key or NODE_TYPE)
     bounds = ends if ends and ends[-1] == nodes.shape[0] else None
-    return nodes, version_of(nodes), bounds
+    # Of the same tensor its writes and its memory say enough, where a FieldVersion is three calls.
+    written = None if nodes.is_inference() else (nodes._version, nodes.data_ptr())
+    return nodes, written, bounds
 
 
 def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
     """The attribute now. Not a method: a cycle would keep caches in memory until the collector
     runs."""
-    rows = plain_rows(name, value_of(view.data, name), arrays)
+    data = view.data
+    key, attribute = name
+    # Each field is looked at twice a batch, so PyG's own calls for the same are left out.
+    if isinstance(data, HeteroData):
+        store = (data._node_store_dict if isinstance(key, str) else data._edge_store_dict)[key]
+    elif isinstance(data, Data) and key is None:
+        store = data._store
+    else:
+        raise KeyError(key)
+    rows = plain_rows(name, store._mapping[attribute], arrays)
     if rows is None:
         raise KeyError(name)
     return rows

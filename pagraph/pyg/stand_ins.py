@@ -44,6 +44,8 @@ def standing_in(values: Tensor, rows: Tensor) -> Tensor:
     fits."""
     stand_in = values.detach().as_subclass(_Gathered)
     stand_in.rows = rows
+    # PyG asks each twice: a method of the tensor's own is no detour through __torch_function__.
+    vars(stand_in)["dim"] = rows.dim
     return stand_in
 
 

@@ -329,8 +329,7 @@ def edges_for_kernels(sampler: HopSampler, graph: Graph) -> tuple[list[CSC], Any
     arrays = []
     dtypes = set()
     id_dtypes = set()
-    for etype in graph.types[1]:
-        csc = graph.adjacency(sampler.edge_dir, etype).scattered
+    for csc in graph.scattered(sampler.edge_dir):
         indptr = csc.indptr
         indices = csc.indices
         ids = csc.edge_ids
