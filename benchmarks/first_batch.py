@@ -70,6 +70,9 @@ KINDS = {
     "PyG, links": PYG + "loader = pyg.LinkNeighborLoader(data, [5], batch_size=500, "
     "edge_label_index=data.edge_index[:, :1000], neg_sampling_ratio=1.0)",
     "PyG, times": PYG + TIMES + "loader = pyg.NeighborLoader(data, [5], batch_size=500, **times)",
+    "PyG, types in time": PYG + TIMES + HETERO + "typed['v'].time = data.time\n"
+    "times['input_nodes'] = ('v', seeds)\n"
+    "loader = pyg.NeighborLoader(typed, [5], batch_size=500, **times)",
     "PyG, HGT": PYG + HETERO + "loader = pyg.HGTLoader(typed, [64], 'v', batch_size=500)",
     "PyG, ShaDow": PYG + "loader = pyg.ShaDowKHopSampler(data, 2, 5, batch_size=500)",
 }
