@@ -205,15 +205,14 @@ def sample_trees(
     how = sampler.replace, sampler.latest, _NODES_IN_GROUP if grouped else 0, np.uint64(key % 2**64)
     roots = all_seeds, np.array(begins), trees_of, dtype.itemsize
     counts = len(node_types), len(edge_types), len(runs)
-    report = np.empty(_report_size(hops, counts), dtype=np.int64)
     while True:
+        report = np.zeros(_report_size(hops, counts), dtype=np.int64)
         memory = _memory(scratch, counts, hops, like.dtype)
         if memory is None:
             scratch.tree_room = FIRST_ROOM  # the next batch may be a small one
             return None
-        drawn, work = memory[-2:]
         tree_batch.sample_trees(
-            csc, like, like_ids, *times, *shape, *how, *roots, *memory[:-1], bounds, work, report
+            csc, like, like_ids, *times, *shape, *how, *roots, *memory, bounds, report
         )
         if report[0] != tree_batch.FULL:
             break
@@ -227,7 +226,7 @@ def sample_trees(
     ids = whole.view(dtype)
     longs = whole.view(torch.int64)
     out = ids.numpy(), longs.numpy()
-    tree_batch.put_trees(hops.ends, hops.fanouts, runs, drawn, bounds, work, report, *out)
+    tree_batch.put_trees(*shape, memory[0], *memory[-2:], bounds, report, *out)
     del held  # the kernels read its memory by address
     return _subgraph(graph, seeds, found, (ids, longs))
 
@@ -286,7 +285,7 @@ def _subgraph(
 
 
 def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: UniformHops, dtype: Any) -> Any:
-    """``rows``, ``room``, ``tables``, ``bits``, ``drawn`` and ``work`` of the kernel, in this
+    """``most``, ``picks``, ``seen``, ``bits``, ``longs`` and ``ends_of`` of the kernel, in this
     thread's scratch; None where it would be too much.
 
     Args:
@@ -305,32 +304,16 @@ def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: UniformHops, d
     if most * (56 * num_types + 16 * num_edge_types + 80) > _MOST_BYTES:
         return None
 
-    def array(name: str, length: int, of: Any) -> Any:
-        return scratch.array(("trees", name), length, of)
-
-    def rows(name: str, count: int, of: Any, length: int = most) -> Any:
-        return array(name, count * length, of).reshape(count, length)
-
+    # As ``_divide`` of the kernels has it.
+    length = 6 * (most + 1) + most * (1 + 7 * num_types + num_edge_types)
+    length += 4 * (num_types + num_edge_types + num_runs)
     memory = (
-        rows("rows", 6, np.int64, most + 1),
-        (
-            array("positions", most, dtype),
-            array("sources", most, dtype),
-            array("lifted", most, np.int64),
-            scratch.hash_set(hops.set_size),
-        ),
-        # At most half full, so that they need not grow beyond this.
-        rows("tables", num_types, np.int64, 1 << (2 * most).bit_length()),
+        most,
+        scratch.array("tree picks", 2 * most, dtype),
+        scratch.hash_set(hops.set_size),
         scratch.table_bits(num_types),
-        (
-            rows("nodes", num_types, np.int64),
-            rows("vertices", num_types, np.int64),
-            rows("trees", num_types, np.int64),
-            rows("src", num_edge_types, np.int32),
-            rows("dst", num_edge_types, np.int32),
-            rows("ids", num_edge_types, np.int64),
-        ),
-        array("work", 4 * (num_types + num_edge_types + num_runs), np.int64),
+        scratch.array("tree longs", length, np.int64),
+        scratch.array("tree ends", 2 * num_edge_types * most, np.int32),
     )
     scratch.of_trees = kind, memory
     return memory

@@ -18,12 +18,11 @@ The arguments that both share:
 - ``runs``, int64: for each run the hop that finds it (-1: seeds), its vertex type, the edge type
   that finds it, and the first and the last of the runs, all of one type, that it is found from. They
   are in the order of the result.
-- ``drawn``: scratch. Two dimensions, a row for each vertex type: ids of the vertices of a group, and
-  the vertices and trees of all groups. For each edge type of all edges the places of both ends among
-  the group's vertices, and the ids.
+- ``longs``: scratch of int64, which :func:`_divide` divides; ``ends_of``, of int32: the places of the
+  sources of all edges among the vertices of their group, then those of the destinations, with
+  ``most`` elements for each edge type.
 - ``bounds``, shape ``(groups, runs, 4)``: where the vertices and the edges of a run begin and end
   among those of its types in the group.
-- ``work``: numbers for each vertex type, edge type and run, four times.
 - ``report``, int64: what Python reads afterwards::
 
       0            status: DONE, BAD_ROW, BAD_SOURCE or FULL
@@ -48,6 +47,8 @@ from .batch import (
     BAD_ROW,
     BAD_SOURCE,
     DONE,
+    _copy,
+    _total,
     aligned,
     fill_table,
     hop_key,
@@ -78,6 +79,10 @@ _SINCE = 3
 _FIRST_GROUP = 16
 """Trees of the first group, at most; from what they held follows how many the next one has."""
 _GROWS = 4  # times: a group after one of few vertices may find many
+_ROWS = 6
+"""Numbers of each row of a hop: start, degree, limit, the counts up to either limit, offset."""
+_SLOTS = 4
+"""Of a hash table for each vertex: at most half full, it need not grow beyond this."""
 _ANY = np.int64(2**63 - 1)
 
 
@@ -105,23 +110,23 @@ def _plant(seeds, trees, num_nodes, nodes, table, bits):
 
 
 @kernel
-def _cut(times, marks, limits, since, trees, fanout, replace, latest, rows, offsets):
+def _cut(times, marks, limits, since, trees, fanout, replace, latest, rows):
     """Cut measured rows down to the edges that may be drawn in their trees; returns the draws."""
     n = len(trees)
-    starts = rows[0][:n]
-    degrees = rows[1][:n]
-    limit = rows[2][:n]
-    upto = rows[3][:n]
+    width = len(rows) // _ROWS
+    starts = rows[:n]
+    degrees = rows[width : width + n]
+    limit = rows[2 * width : 2 * width + n]
+    upto = rows[3 * width : 3 * width + n]
+    before = rows[4 * width : 4 * width + (n if since > 0 else 0)]
     # By row, as the kernels of single hops expect limits.
     limits_of(trees, limits[0], limit)
     count_until(times, marks, limit, starts, degrees, upto)
-    late = n if since > 0 else 0
-    before = rows[4][:late]
-    if late > 0:
+    if since > 0:
         limits_of(trees, limits[since], limit)
         count_until(times, marks, limit, starts, degrees, before)
-    cut_rows(upto, before, fanout, replace, latest, starts, degrees, offsets)
-    return np.int64(offsets[n])
+    cut_rows(upto, before, fanout, replace, latest, starts, degrees, rows[5 * width :])
+    return np.int64(rows[5 * width + n])
 
 
 @kernel
@@ -140,6 +145,31 @@ def _read(indices, known_ids, pairs, positions, sources, ids):
 
 
 @inlined
+def _divide(longs, most, num_types, num_edge_types):
+    """Parts of ``longs``: a hop's rows; the sources of its edges in their trees; ``most`` elements
+    for each vertex type: ids of the vertices of a group, the vertices and the trees of all groups;
+    and for each edge type: the ids of all edges; a hash table for each vertex type; numbers for each
+    vertex type, edge type and run, four times."""
+    lifted_at = _ROWS * (most + 1)
+    nodes_at = lifted_at + most
+    vertices_at = nodes_at + num_types * most
+    trees_at = vertices_at + num_types * most
+    ids_at = trees_at + num_types * most
+    tables_at = ids_at + num_edge_types * most
+    work_at = tables_at + _SLOTS * num_types * most
+    return (
+        longs[:lifted_at],
+        longs[lifted_at:nodes_at],
+        longs[nodes_at:vertices_at],
+        longs[vertices_at:trees_at],
+        longs[trees_at:ids_at],
+        longs[ids_at:tables_at],
+        longs[tables_at:work_at],
+        longs[work_at:],
+    )
+
+
+@inlined
 def _report(report, num_hops, num_types, num_edge_types):
     """Parts of ``report``: vertices by hop and type, edges by hop and type, where the parts
     begin."""
@@ -148,6 +178,12 @@ def _report(report, num_hops, num_types, num_edge_types):
     counts = report[REPORT:edges_at].reshape((num_hops + 1, num_types))
     edges = report[edges_at:parts_at].reshape((num_hops, num_edge_types))
     return counts, edges, report[parts_at:]
+
+
+@kernel
+def _clear(numbers):
+    for i in range(len(numbers)):
+        numbers[i] = 0
 
 
 @kernel
@@ -181,13 +217,13 @@ def sample_trees(
     begins,
     trees_of,
     width,
-    rows,
-    room,
-    tables,
+    most,
+    picks,
+    seen,
     bits,
-    drawn,
+    longs,
+    ends_of,
     bounds,
-    work,
     report,
 ):
     """Sample the trees of all seeds, some at a time; see the module for what it fills.
@@ -207,34 +243,40 @@ def sample_trees(
         seeds, begins, trees_of: The seeds of all types, where those of each type begin, and the tree
             of each.
         width: Bytes of an id of the result.
-        rows: Scratch of a hop: starts, degrees, limits, the counts up to either limit, offsets.
-        room: Scratch for its edges: positions, sources, lifted ones; the set of picks.
-        tables, bits: A hash table for each vertex type, and the bits of each.
+        most: Vertices, or edges, of one type that there is room for.
+        picks, seen: Scratch: positions and sources of a hop's edges, of the dtype of ``like``; the
+            set of picks.
+        bits: The bits of the hash table of each vertex type; kept from batch to batch.
     """
     num_hops, num_edge_types = fanouts.shape
     num_types = len(num_nodes)
     counts, edges_of, parts = _report(report, num_hops, num_types, num_edge_types)
-    nodes, vertices, trees, all_src, all_dst, all_ids = drawn
-    positions, sources, lifted, seen = room
-    most = nodes.shape[1]
-    starts = rows[0]
-    degrees = rows[1]
+    rows, lifted, nodes, vertices, trees, all_ids, tables, work = _divide(
+        longs, most, num_types, num_edge_types
+    )
+    all_src = ends_of[: num_edge_types * most]
+    all_dst = ends_of[num_edge_types * most :]
+    positions = picks[:most]
+    sources = picks[most:]
+    starts = rows[: most + 1]
+    degrees = rows[most + 1 :]
+    all_offsets = rows[5 * (most + 1) :]
+    slots = _SLOTS * most
     node_base = work[:num_types]
     known = work[num_types : 2 * num_types]  # vertices of the group up to the hop before
     first = work[2 * num_types : 3 * num_types]  # up to the one before that
     found = work[3 * num_types : 4 * num_types]  # up to now
     edge_base = work[4 * num_types : 4 * num_types + num_edge_types]  # edges of earlier groups
     now = work[4 * num_types + num_edge_types : 4 * num_types + 2 * num_edge_types]
-    counts[:] = 0
-    edges_of[:] = 0
-    node_base[:] = 0
-    edge_base[:] = 0
+    _clear(node_base)
+    _clear(edge_base)
     begin = 0
     group = 0
     size = 0
+    held = np.int64(0)  # vertices of the groups so far
     while begin < len(seeds):
         left = len(seeds) - begin
-        size = min(left, _next_group(in_group, begin, size, np.sum(node_base)))
+        size = min(left, _next_group(in_group, begin, size, held))
         for t in range(num_types):
             low = min(max(begins[t], begin), begin + size)
             high = max(low, min(begins[t + 1], begin + size))
@@ -243,11 +285,16 @@ def sample_trees(
                 report[1] = high - low + node_base[t]
                 return
             bits[t] = _plant(
-                seeds[low:high], trees_of[low:high], num_nodes[t], nodes[t], tables[t], bits[t]
+                seeds[low:high],
+                trees_of[low:high],
+                num_nodes[t],
+                nodes[t * most :],
+                tables[t * slots : (t + 1) * slots],
+                bits[t],
             )
             known[t] = 0
             found[t] = high - low
-        now[:] = 0
+        _clear(now)
         r = 0
         while r < len(runs) and runs[r, _HOP] < 0:
             bounds[group, r, 0] = 0
@@ -261,36 +308,34 @@ def sample_trees(
                 first[t] = known[t]
                 known[t] = found[t]
                 counts[hop, t] += known[t] - first[t]
-                at = node_base[t]
+                at = t * most
+                low = at + node_base[t] + first[t]
                 split_trees(
-                    nodes[t, first[t] : known[t]],
-                    num_nodes[t],
-                    vertices[t, at + first[t] : at + known[t]],
-                    trees[t, at + first[t] : at + known[t]],
+                    nodes[at + first[t] : at + known[t]], num_nodes[t], vertices[low:], trees[low:]
                 )
             while r < len(runs) and runs[r, _HOP] == hop:
                 e = runs[r, _EDGE]
                 src = ends[e, 0]
                 dst = ends[e, 1]
-                low = node_base[dst] + first[dst]
-                high = node_base[dst] + known[dst]
-                n = high - low
-                offsets = rows[5][: n + 1]
-                rows_of = trees[dst, low:high]
+                n = known[dst] - first[dst]
+                low = dst * most + node_base[dst] + first[dst]
+                frontier = vertices[low : low + n]
+                rows_of = trees[low : low + n]
+                offsets = all_offsets[: n + 1]
                 num_edges = csc[e, _EDGES]
                 total = measure(
                     array_at(like, csc[e, _INDPTR], csc[e, _DST] + 1),
                     num_edges,
-                    vertices[dst, low:high],
+                    frontier,
                     fanouts[hop, e],
                     replace,
-                    starts[:n],
-                    degrees[:n],
+                    starts,
+                    degrees,
                     offsets,
                 )
                 if total < 0:
                     report[0] = BAD_ROW
-                    report[1] = vertices[dst, low - 1 - total]
+                    report[1] = frontier[-1 - total]
                     return
                 pairs_at = np.int64(0)
                 if timed[e, _TIMES] != 0:
@@ -305,7 +350,6 @@ def sample_trees(
                         replace,
                         latest,
                         rows,
-                        offsets,
                     )
                 need = total + max(node_base[src] + found[src], edge_base[e] + now[e])
                 if need > most:
@@ -313,28 +357,29 @@ def sample_trees(
                     report[1] = need
                     return
                 picked = positions[:total]
+                low = dst * most + first[dst]
                 pick_as(
-                    nodes[dst, first[dst] : known[dst]],
+                    nodes[low : low + n],
                     fanouts[hop, e],
                     replace and fanouts[hop, e] >= 0,  # all edges are taken once
                     hop_key(key, hop, e),
-                    starts[:n],
-                    degrees[:n],
+                    starts,
+                    degrees,
                     offsets,
                     seen,
                     picked,
                 )
-                at = edge_base[e] + now[e]
+                at = e * most + edge_base[e] + now[e]
                 _read(
                     array_at(like, csc[e, _INDICES], num_edges),
                     array_at(like_ids, csc[e, _IDS], num_edges if csc[e, _IDS] else 0),
                     array_at(like, pairs_at, 2 * num_edges if pairs_at else 0),
                     picked,
-                    sources[:total],
-                    all_ids[e, at:],
+                    sources,
+                    all_ids[at:],
                 )
                 bad = _lift(
-                    sources, offsets, rows_of, num_nodes[src], first[dst], lifted, all_dst[e, at:]
+                    sources, offsets, rows_of, num_nodes[src], first[dst], lifted, all_dst[at:]
                 )
                 if bad >= 0:
                     report[0] = BAD_SOURCE
@@ -356,17 +401,18 @@ def sample_trees(
                         _, found[src], bits[src] = relabel_growing(
                             lifted[low:high],
                             _ANY,
-                            nodes[src],
+                            nodes[src * most :],
                             found[src],
-                            tables[src],
+                            tables[src * slots : (src + 1) * slots],
                             bits[src],
-                            all_src[e, at + low :],
+                            all_src[at + low :],
                         )
                     bounds[group, r, 1] = found[src]
                     r += 1
                 now[e] += total
         for t in range(num_types):
             node_base[t] += found[t]
+            held += found[t]
             bits[t] = table_bits_next(bits[t], found[t])
         for e in range(num_edge_types):
             edge_base[e] += now[e]
@@ -401,24 +447,33 @@ def _lay_out(num_nodes, num_edges, parts, width):
 
 
 @kernel
-def put_trees(ends, fanouts, runs, drawn, bounds, work, report, ids, longs):
+def _place(ends, places, out, begin):
+    """Write the places in the batch of ends of edges, which are places in the group."""
+    for i in range(len(ends)):
+        out[begin + i] = places[ends[i]]
+
+
+@kernel
+def put_trees(ends, num_nodes, fanouts, runs, most, longs, ends_of, bounds, report, ids, whole):
     """Write the result: vertices and trees of each vertex type, both ends and the ids of the edges
     of each edge type.
 
-    ``ids`` and ``longs`` are the same memory, as ids of the batch and as int64.
+    ``ids`` and ``whole`` are the same memory, as ids of the batch and as int64.
     """
     num_hops, num_edge_types = fanouts.shape
-    nodes, vertices, trees, all_src, all_dst, all_ids = drawn
-    num_types = len(nodes)
+    num_types = len(num_nodes)
+    _, _, nodes, vertices, trees, all_ids, _, work = _divide(longs, most, num_types, num_edge_types)
+    all_src = ends_of[: num_edge_types * most]
+    all_dst = ends_of[num_edge_types * most :]
     num_runs = len(runs)
-    counts, edges_of, parts = _report(report, num_hops, num_types, num_edge_types)
+    _, edges_of, parts = _report(report, num_hops, num_types, num_edge_types)
     node_base = work[:num_types]
     edge_base = work[num_types : num_types + num_edge_types]
     # Where the next group's part of each run goes.
     node_places = work[num_types + num_edge_types : num_types + num_edge_types + num_runs]
-    edge_places = work[num_types + num_edge_types + num_runs :][:num_runs]
-    node_base[:] = 0
-    edge_base[:] = 0
+    edge_places = work[num_types + num_edge_types + num_runs :]
+    _clear(node_base)
+    _clear(edge_base)
     # The result is ordered by run, then by group; what was drawn by group, then by run. First count
     # where each run begins, then go through the groups and move their parts there.
     for r in range(num_runs):
@@ -431,44 +486,34 @@ def put_trees(ends, fanouts, runs, drawn, bounds, work, report, ids, longs):
             edge_places[r] = edge_base[e]
             for g in range(report[4]):
                 edge_base[e] += bounds[g, r, 3] - bounds[g, r, 2]
-    node_base[:] = 0
-    edge_base[:] = 0
+    _clear(node_base)
+    _clear(edge_base)
     for g in range(report[4]):
         for r in range(num_runs):
             t = runs[r, _TYPE]
             begin = bounds[g, r, 0]
             count = bounds[g, r, 1] - begin
-            final = nodes[t, begin : begin + count]  # the group's ids are not needed any more
             place = node_places[r]
-            at = node_base[t] + begin
-            part = parts[2 * t] + place
+            at = t * most + node_base[t] + begin
+            _copy(vertices[at : at + count], ids, parts[2 * t] + place)
+            _copy(trees[at : at + count], whole, parts[2 * t + 1] + place)
+            # The group's ids are not needed any more: where they lie are the places now.
+            at = t * most + begin
             for i in range(count):
-                final[i] = place + i
-                ids[part + i] = vertices[t, at + i]
-            part = parts[2 * t + 1] + place
-            for i in range(count):
-                longs[part + i] = trees[t, at + i]
+                nodes[at + i] = place + i
             node_places[r] += count
         for r in range(num_runs):
             e = runs[r, _EDGE]
             count = bounds[g, r, 3] - bounds[g, r, 2]
             if count == 0:
                 continue
-            at = edge_base[e] + bounds[g, r, 2]
+            at = e * most + edge_base[e] + bounds[g, r, 2]
             part = 2 * (num_types + e)
             out = parts[part] + edge_places[r]
-            total = np.int64(0)
-            for hop in range(num_hops):
-                total += edges_of[hop, e]
-            final_src = nodes[ends[e, 0]]
-            final_dst = nodes[ends[e, 1]]
-            for i in range(count):
-                ids[out + i] = final_src[all_src[e, at + i]]
-            for i in range(count):
-                ids[out + total + i] = final_dst[all_dst[e, at + i]]
-            out = parts[part + 1] + edge_places[r]
-            for i in range(count):
-                longs[out + i] = all_ids[e, at + i]
+            _place(all_src[at : at + count], nodes[ends[e, 0] * most :], ids, out)
+            out += _total(edges_of, num_hops, e)
+            _place(all_dst[at : at + count], nodes[ends[e, 1] * most :], ids, out)
+            _copy(all_ids[at : at + count], whole, parts[part + 1] + edge_places[r])
             edge_places[r] += count
         for r in range(num_runs):
             node_base[runs[r, _TYPE]] += bounds[g, r, 1] - bounds[g, r, 0]
