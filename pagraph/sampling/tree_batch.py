@@ -1,5 +1,5 @@
-"""Trees along any edge types, with or without times: a batch's hops in one kernel call, and a second
-one that writes the result.
+"""Trees along any edge types, with or without times: a batch's hops in one kernel call, and a
+second one that writes the result.
 
 The results are bit-identical to sampling hop by hop. Everything else (weights, induced edges,
 batches that may be huge, edges on disk, pickers of subclasses) gets None here, and is sampled hop
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..system.buffers import BufferPools
     from .sampler import EdgeField
-    from .subgraph_sampler import SubgraphSampler
     from .times import EdgeTimes
 
 # Bytes of scratch that a batch may use; one that needs more is sampled hop by hop.
@@ -68,7 +67,7 @@ class TimedEdges:
     held: Sequence[Any]
 
     @classmethod
-    def of(cls, sampler: SubgraphSampler, graph: Graph, hops: Any, field: EdgeField) -> TimedEdges:
+    def of(cls, sampler: Any, graph: Graph, hops: UniformHops, field: EdgeField) -> TimedEdges:
         """The times of the edge types that any hop draws from; raises as ``sample`` does."""
         name = sampler.time or ""
         dtypes = check_time_fields(graph, name, field, sampler.time_window)
@@ -116,7 +115,7 @@ class KnownTimes:
         self._known: tuple[Any, list[FieldVersion | None], TimedEdges] | None = None
 
     def get(
-        self, sampler: SubgraphSampler, graph: Graph, hops: UniformHops, field: EdgeField | None
+        self, sampler: Any, graph: Graph, hops: UniformHops, field: EdgeField | None
     ) -> TimedEdges:
         """See :meth:`TimedEdges.of`; safe from any thread, of which several may derive the same."""
         if field is not None:  # whose values nobody else knows of
@@ -161,7 +160,7 @@ def _runs_of(hops: UniformHops, seeded: tuple[bool, ...], grouped: bool) -> Int6
 
 
 def sample_trees(
-    sampler: SubgraphSampler,
+    sampler: Any,  # a SubgraphSampler, whose file imports this one
     graph: Graph,
     seeds: Mapping[str, Tensor],
     key: int,

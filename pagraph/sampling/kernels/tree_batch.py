@@ -6,20 +6,20 @@ inner caches, above all the hash tables that tell vertices of a tree apart; an e
 1000 trees need some of megabytes. :func:`sample_trees` works in scratch memory alone; then the size
 of the result is known, and :func:`put_trees` writes it.
 
-Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. The result is in the order of hops, then
-of edge types, and in that of trees only within. So trees that are sampled together are drawn by
-*runs*: what one edge type finds from the vertices of one earlier run. All trees' vertices of a run
-lie behind each other in the result, tree by tree.
+Vertex ``v`` in tree ``t`` has the id ``t * num_nodes + v``. The result is in the order of hops,
+then of edge types, and only within in that of trees. So trees that are sampled together are drawn
+by *runs*: what one edge type finds from the vertices of one earlier run. All trees' vertices of a
+run lie behind each other in the result, tree by tree.
 
 The arguments that both share:
 
-- ``csc``, ``like``, ``like_ids``: see ``kernels/batch.py``; ``ends``: the numbers of the vertex types
-  of both ends of each edge type; ``num_nodes``: the vertices of each vertex type.
+- ``csc``, ``like``, ``like_ids``: see ``kernels/batch.py``; ``ends``: the numbers of the vertex
+  types of both ends of each edge type; ``num_nodes``: the vertices of each vertex type.
 - ``runs``, int64: for each run the hop that finds it (-1: seeds), its vertex type, the edge type
-  that finds it, and the first and the last of the runs, all of one type, that it is found from. They
-  are in the order of the result.
-- ``longs``: scratch of int64, which :func:`_divide` divides; ``ends_of``, of int32: the places of the
-  sources of all edges among the vertices of their group, then those of the destinations, with
+  that finds it, and the first and the last of the runs, all of one type, that it is found from.
+  They are in the order of the result.
+- ``longs``: scratch of int64, which :func:`_divide` divides; ``ends_of``, of int32: the places of
+  the sources of all edges among the vertices of their group, then those of the destinations, with
   ``most`` elements for each edge type.
 - ``bounds``, shape ``(groups, runs, 4)``: where the vertices and the edges of a run begin and end
   among those of its types in the group.
@@ -31,8 +31,8 @@ The arguments that both share:
       4            groups
       5 ...        vertices of each type, of the seeds and after each hop: (hops + 1) x types
       then         edges of each hop and edge type
-      then         where the parts of the result begin, in elements: vertices and trees of each type,
-                   then both ends and ids of each edge type
+      then         where the parts of the result begin, in elements: vertices and trees of each
+                   type, then both ends and ids of each edge type
 """
 
 import numpy as np
@@ -148,8 +148,8 @@ def _read(indices, known_ids, pairs, positions, sources, ids):
 def _divide(longs, most, num_types, num_edge_types):
     """Parts of ``longs``: a hop's rows; the sources of its edges in their trees; ``most`` elements
     for each vertex type: ids of the vertices of a group, the vertices and the trees of all groups;
-    and for each edge type: the ids of all edges; a hash table for each vertex type; numbers for each
-    vertex type, edge type and run, four times."""
+    and for each edge type: the ids of all edges; a hash table for each vertex type; numbers for
+    each vertex type, edge type and run, four times."""
     lifted_at = _ROWS * (most + 1)
     nodes_at = lifted_at + most
     vertices_at = nodes_at + num_types * most
@@ -240,8 +240,8 @@ def sample_trees(
             Else trees are in the order of their seeds, each with one, and each run has one that it
             is found from.
         key: The batch's random key.
-        seeds, begins, trees_of: The seeds of all types, where those of each type begin, and the tree
-            of each.
+        seeds, begins, trees_of: The seeds of all types, where those of each type begin, and the
+            tree of each.
         width: Bytes of an id of the result.
         most: Vertices, or edges, of one type that there is room for.
         picks, seen: Scratch: positions and sources of a hop's edges, of the dtype of ``like``; the
