@@ -119,12 +119,12 @@ def _cut(times, marks, limits, since, trees, fanout, replace, latest, rows):
     limit = rows[2 * width : 2 * width + n]
     upto = rows[3 * width : 3 * width + n]
     before = rows[4 * width : 4 * width + (n if since > 0 else 0)]
-    # By row, as the kernels of single hops expect limits.
-    limits_of(trees, limits[0], limit)
-    count_until(times, marks, limit, starts, degrees, upto)
-    if since > 0:
-        limits_of(trees, limits[since], limit)
-        count_until(times, marks, limit, starts, degrees, before)
+    # A loop, as two calls of these kernels would be their code twice.
+    for which in range(2 if since > 0 else 1):
+        # By row, as the kernels of single hops expect limits.
+        limits_of(trees, limits[which * since], limit)
+        counts = rows[(3 + which) * width :]
+        count_until(times, marks, limit, starts, degrees, counts)
     cut_rows(upto, before, fanout, replace, latest, starts, degrees, rows[5 * width :])
     return np.int64(rows[5 * width + n])
 
