@@ -199,7 +199,38 @@ def test_the_value_at_a_place_in_order(values):
         assert _in_order(np.array(values), len(values), place, room) == value
 
 
+TREES = """
+import torch
+from pagraph import CSC, Graph, warmup
+from pagraph.sampling import SubgraphSampler
+from pagraph.sampling.kernels.tree_batch import put_trees, sample_trees
+
+for kind in warmup.kinds_of(["pyg"]):
+    if kind.name.startswith("times"):
+        list(kind.batches(warmup._tiny_graph()))
+known = [len(kernel.signatures) for kernel in (sample_trees, put_trees)]
+edges = CSC.from_coo([0, 1, 2], [1, 2, 0], (3, 3))
+graph = Graph({("a", "to", "b"): edges, ("b", "to", "a"): edges}, {"a": 3, "b": 3})
+seeds = {"a": torch.tensor([0, 1])}
+SubgraphSampler([2, 2], disjoint=True).sample(graph, seeds)
+for unit in 1, 10**9:
+    graph.set_field("time", torch.arange(3) * unit, node_type="b")
+    graph.set_field("time", torch.arange(3) * unit, edge_type=("a", "to", "b"))
+    late = {"a": torch.tensor([2, 2]) * unit}
+    for more in {}, {"latest": True}, {"share_trees": True}, {"time_window": 1}:
+        SubgraphSampler([2, -1], time="time", **more).sample(graph, seeds, seed_times=late)
+print(known, [len(kernel.signatures) for kernel in (sample_trees, put_trees)])
+"""
+
+
 class TestWarmUp:
+    def test_trees_of_any_kind_need_the_kernels_of_times(self):
+        """Of several types or one, with times of 32 or 64 bits or none, shared or in windows."""
+        pytest.importorskip("pagraph.pyg")
+        program = [sys.executable, "-c", TREES]
+        done = subprocess.run(program, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["[2,", "1]", "[2,", "1]"]
+
     def test_every_kind_reads_batches(self):
         """Each as its process does; those of missing packages are left out."""
         for kind in warmup.kinds_of():

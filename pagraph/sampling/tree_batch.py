@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from .sampler import EdgeField
     from .times import EdgeTimes
 
-# Bytes of scratch that a batch may use; one that needs more is sampled hop by hop.
-_MOST_BYTES = 2**32
+# Bytes of a thread's scratch, of which only what a batch touches becomes memory: room for 7 M edges of
+# a graph of one type, for 2 M of each of eight. A batch that needs more is sampled hop by hop.
+_MOST_BYTES = 2**30
 _NODES_IN_GROUP = 4096
 """Vertices of the trees that are sampled together: their hash tables take 128 KiB, half of a
 second-level cache. Of 512 trees of 21 vertices, from 1024 on nothing was faster or slower."""
@@ -113,6 +114,10 @@ class KnownTimes:
 
     def __init__(self) -> None:
         self._known: tuple[Any, list[FieldVersion | None], TimedEdges] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A sampler goes to other processes without the times, which it derives there.
+        return type(self), ()
 
     def get(
         self, sampler: Any, graph: Graph, hops: UniformHops, field: EdgeField | None

@@ -1,6 +1,8 @@
 """Batches of trees in one call of a kernel against the same batches hop by hop, bit by bit, in
 groups of any size, with one type and several."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -246,6 +248,16 @@ def test_times_that_were_written_or_replaced_count_from_the_next_batch_on(write)
     after = sampler.sample(graph, seeds, seed_times=times)
     assert after.edges["a", "to", "a"].num_edges == 0
     assert after.edges["b", "of", "a"].num_edges > 0
+
+
+def test_a_sampler_that_has_sampled_is_copied_and_pickled():
+    """What it knows of a graph's times stays behind."""
+    graph, seeds = large_graph()
+    sampler = SubgraphSampler([3], time="t")
+    expected = arrays(sampler.sample(graph, seeds, 1))
+    for other in (pickle.loads(pickle.dumps(sampler)), copy.deepcopy(sampler)):
+        assert other == sampler
+        assert arrays(other.sample(graph, seeds, 1)) == expected
 
 
 def test_one_sampler_for_two_graphs_in_turn():
