@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from .sampler import EdgeField
     from .times import EdgeTimes
 
-# Bytes of a thread's scratch, of which only what a batch touches becomes memory: room for 7 M edges of
-# a graph of one type, for 2 M of each of eight. A batch that needs more is sampled hop by hop.
+# Bytes of a thread's scratch, of which only what a batch touches becomes memory: room for 4 M edges
+# of a graph of one type, for 2 M of each of eight. A batch that needs more is sampled hop by hop.
 _MOST_BYTES = 2**30
 _NODES_IN_GROUP = 4096
 """Vertices of the trees that are sampled together: their hash tables take 128 KiB, half of a

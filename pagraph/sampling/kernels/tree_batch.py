@@ -429,19 +429,21 @@ def sample_trees(
 @kernel
 def _lay_out(num_nodes, num_edges, parts, width):
     """Say where the parts of the result begin, in elements; returns its bytes, at least one."""
-    at = 0
+    # Shifts: a division that has to look for 0 is much code, and here are four.
+    shift = 2 if width == 4 else 3
+    at = np.int64(0)
     part = 0
     for t in range(len(num_nodes)):
-        parts[part] = at // width
-        at = aligned(at + num_nodes[t] * width)
-        parts[part + 1] = at // 8
-        at = aligned(at + num_nodes[t] * 8)
+        parts[part] = at >> shift
+        at = aligned(at + (num_nodes[t] << shift))
+        parts[part + 1] = at >> 3
+        at = aligned(at + (num_nodes[t] << 3))
         part += 2
     for e in range(len(num_edges)):
-        parts[part] = at // width
-        at = aligned(at + 2 * num_edges[e] * width)
-        parts[part + 1] = at // 8
-        at = aligned(at + 8 * num_edges[e])
+        parts[part] = at >> shift
+        at = aligned(at + (2 * num_edges[e] << shift))
+        parts[part + 1] = at >> 3
+        at = aligned(at + (num_edges[e] << 3))
         part += 2
     return max(at, 1)
 
