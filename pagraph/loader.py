@@ -26,6 +26,7 @@ from .ranking.policy import RowType, turned
 from .ranking.workload import Sampled, Workload
 from .sampling import BlockSampler, EdgeBatches
 from .sampling.block_sampler import foreign_sampler
+from .seeds.keys import check_key
 from .seeds.order import SeedOrder
 from .system.budget import Budget, memory_budget
 from .system.checks import as_integer, as_names
@@ -205,11 +206,10 @@ class Loader(LoaderControls, Generic[S]):
 
             usual = (order.batch_size, ids.dtype) if isinstance(ids, torch.Tensor) else None
             self._device_sampler = DeviceSampler(graph, sampler, accelerator, room, usual)  # type: ignore[arg-type]
-        self._engine.use(
-            BlockSource(
-                graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler
-            )
+        self._source = BlockSource(
+            graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler
         )
+        self._engine.use(self._source)
 
     def __len__(self) -> int:
         return len(self._engine.epochs)
@@ -221,6 +221,36 @@ class Loader(LoaderControls, Generic[S]):
     def __iter__(self: Loader[Ids | Pairs]) -> Iterator[MiniBatch]: ...
     def __iter__(self) -> Iterator[Any]:
         return iter(self._engine.epochs)
+
+    @overload
+    def batch(self: Loader[TypedSeeds], seeds: TypedSeeds, *, key: int = 0) -> HeteroMiniBatch: ...
+    @overload
+    def batch(self: Loader[Ids | Pairs], seeds: Ids | Pairs, *, key: int = 0) -> MiniBatch: ...
+    def batch(self, seeds: Any, *, key: int = 0) -> Any:
+        """Make one batch of any seeds, outside of any epoch: for a service that answers requests.
+
+        It is made in the calling thread, through the loader's cache; any number of threads may ask,
+        also while an epoch runs. Equal seeds and keys give equal batches, whatever was asked
+        before. The first two requests fill the cache, and others wait for that.
+
+        Args:
+            seeds: As the loader takes them; they need not be among the loader's own. One that
+                comes twice has two places in the batch, with the same neighbours.
+            key: Of the random numbers, from 0 on: another key draws other neighbours.
+
+        Raises:
+            TypeError, ValueError, KeyError, IndexError: As the loader's constructor; ``key`` is not
+                an integer from 0 on.
+
+        Example:
+            >>> from pagraph import Graph, Loader, NeighborSampler
+            >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
+            >>> loader = Loader(graph, [0], NeighborSampler([2]))
+            >>> loader.batch([3]).input_nodes.tolist()
+            [3, 2]
+        """
+        ids = loader_seeds(self.graph, seeds, self.sampler)
+        return self._engine.on_request(self._source, ids, check_key(key))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._arguments, self.state_dict())

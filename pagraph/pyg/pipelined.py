@@ -18,7 +18,7 @@ from ..engine import PipelineOptions, parse_lookahead
 from ..engine.engine import Engine, LoaderControls
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
-from ..seeds.torch_order import StreamOrder, order_of, tell_epoch
+from ..seeds.torch_order import StreamOrder, order_of, places_of, tell_epoch
 from ..system.budget import Budget, memory_budget
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
@@ -241,7 +241,7 @@ class Pipelined(LoaderControls, Generic[D]):
         self._sender = None if accelerator is None else Sender(accelerator)
         self._joiner = Joiner(self._view, self._engine.fields, filter_fn)
         self._joiner.declare()
-        self._engine.use(self._source())
+        self._engine.use(self._source(self._view))
 
     def _workload(self, order: Any) -> Workload:
         raise NotImplementedError
@@ -257,10 +257,10 @@ class Pipelined(LoaderControls, Generic[D]):
             return PipelineOptions(0, 0, 0)
         return PipelineOptions(workers, prefetch, lookahead)
 
-    def _source(self) -> SubgraphSource:
+    def _source(self, view: View) -> SubgraphSource:
         loader: Any = self
         return SubgraphSource(
-            self._view,
+            view,
             self._joiner,
             self._engine,
             self._device,
@@ -296,12 +296,29 @@ class Pipelined(LoaderControls, Generic[D]):
     def __iter__(self) -> Iterator[Any]:
         return self._get_iterator()
 
+    def __call__(self, index: Any) -> Any:
+        """Make the batch of some of the loader's inputs, outside of any epoch, as PyG's loaders do.
+
+        Unlike PyG's, equal places give equal batches, whatever was asked before, and any number of
+        threads may ask, also while an epoch runs.
+
+        Args:
+            index: Places among the inputs, as a tensor or a sequence of integers.
+        """
+        loader: Any = self
+        if not self._makes_batches:
+            return super().__call__(index)  # type: ignore[misc]
+        places = places_of(index, len(loader.dataset), name="index")
+        return self._engine.on_request(self._source(self._view), places, 0)
+
     def _get_iterator(self) -> Iterator[Any]:
         if not self._makes_batches:  # the engine would pass them by
             return super()._get_iterator()  # type: ignore[misc,no-any-return]
         worker_init_fn = self.worker_init_fn if self.num_workers else None
         return self._engine.start(
-            self._source(), options=self._pipeline_options(), worker_init_fn=worker_init_fn
+            self._source(self._view),
+            options=self._pipeline_options(),
+            worker_init_fn=worker_init_fn,
         )
 
     @property

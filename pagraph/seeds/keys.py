@@ -144,6 +144,14 @@ def check_seed(name: str, seed: Any) -> int | None:
     return int(seed)
 
 
+def check_key(key: Any) -> int:
+    """The key of a request as an int; TypeError, ValueError as :func:`check_seed`."""
+    checked = check_seed("key", key)
+    if checked is None:
+        raise TypeError("key must be an integer, got None")
+    return checked
+
+
 @dataclass(frozen=True)
 class Ranks:
     """This process's rank among those that share the seeds of an epoch; each works out its own part

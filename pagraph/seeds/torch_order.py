@@ -53,17 +53,15 @@ def ranks_of(sampler: Any) -> Ranks:
     return Ranks(0, 1)
 
 
-def places_of(items: Any, count: int) -> Tensor:
-    """A sampler's items as torch's loader would look them up in ``range(count)``; IndexError where
-    one is outside."""
+def places_of(items: Any, count: int, *, name: str = "a sampler's items") -> Tensor:
+    """A sampler's items as torch's loader would look them up in ``range(count)``; IndexError, with
+    the ``name``, where one is outside."""
     places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
     if len(places) == 0:
         return places
     low, high = int(places.min()), int(places.max())
     if low < -count or high >= count:
-        raise IndexError(
-            f"a sampler's items must be in [0, {count}), got {low if low < -count else high}"
-        )
+        raise IndexError(f"{name} must be in [0, {count}), got {low if low < -count else high}")
     return places if low >= 0 else places.remainder(count)
 
 

@@ -17,12 +17,16 @@ All but the last two are summed over threads; ``waiting`` is the reader's own ti
 waited for."""
 
 
+REQUESTS = -2
+"""In place of an epoch's number: batches that were made on request."""
+
+
 @dataclass(frozen=True)
 class EpochStats(Tabled):
     """One epoch, or several added up.
 
     Attributes:
-        epoch: Number of the epoch; -1 for a total.
+        epoch: Number of the epoch; -1 for a total, -2 for batches made on request.
         batches: Batches delivered.
         seconds: Seconds by stage (see ``STAGES``).
         counts: Delivered "seeds", "edges" (sampled) and "input_nodes"; with look-ahead the
@@ -106,6 +110,8 @@ def epoch_tables(epochs: Sequence[EpochStats]) -> list[Table]:
 
 
 def _name(stats: EpochStats) -> str:
+    if stats.epoch == REQUESTS:
+        return "requests"
     return "total" if stats.epoch < 0 else str(stats.epoch)
 
 

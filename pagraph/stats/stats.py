@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _compiling
 from ..system.tables import Table, Tabled
-from .epoch import EpochStats, epoch_tables
+from .epoch import REQUESTS, EpochStats, epoch_tables
 from .reads import CacheStats
 from .trace import EpochTrace, Tracing
 
@@ -289,12 +289,21 @@ class LoaderStats(Tabled):
         self._reads = reads
         self._accelerator = accelerator
         self._recorders: list[EpochRecorder] = []
+        self._requests: EpochRecorder | None = None
 
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
         """Begin recording an epoch; the epoch's iterator closes the recorder."""
         trace = EpochTrace(tracing or Tracing(), epoch)
         self._recorders.append(EpochRecorder(epoch, self._reads, trace, self._accelerator))
         return self._recorders[-1]
+
+    def requested(self, tracing: Tracing) -> EpochRecorder:
+        """The recorder of the batches made on request; the engine calls it under a lock."""
+        if self._requests is None:
+            # Without reads: they are counted by loader, and epochs may run between requests.
+            trace = EpochTrace(tracing, REQUESTS)
+            self._requests = EpochRecorder(REQUESTS, CacheStats, trace, self._accelerator)
+        return self._requests
 
     def settle(self) -> None:
         """Wait until everything that a device does for the epochs so far is counted."""
@@ -307,9 +316,15 @@ class LoaderStats(Tabled):
         return [recorder.snapshot() for recorder in self._recorders]
 
     @property
+    def requests(self) -> EpochStats | None:
+        """Batches made by ``loader.batch``, which are in no epoch; None before the first. The rows
+        that they read are in the total alone."""
+        return None if self._requests is None else self._requests.snapshot()
+
+    @property
     def total(self) -> EpochStats:
-        """All epochs added up."""
-        epochs = self.epochs
+        """All epochs and requests added up."""
+        epochs = self._parts()
         return EpochStats(
             epoch=-1,
             batches=sum(stats.batches for stats in epochs),
@@ -332,7 +347,11 @@ class LoaderStats(Tabled):
     __repr__ = Tabled.__str__
 
     def _tables(self) -> list[Table]:
-        return epoch_tables([*self.epochs, self.total])
+        return epoch_tables([*self._parts(), self.total])
+
+    def _parts(self) -> list[EpochStats]:
+        requests = self.requests
+        return self.epochs if requests is None else [*self.epochs, requests]
 
 
 def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
