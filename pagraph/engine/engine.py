@@ -25,7 +25,7 @@ from ..system.threads import run_worker_init
 from ..system.units import shortened
 from .epochs import Epochs
 from .planning import Planner, Ranker
-from .steps import BatchSource, Build, Fetched, Sampled, Steps, WindowReader
+from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Steps, WindowReader
 
 if TYPE_CHECKING:
     from ..cache.windows import Windows
@@ -143,6 +143,7 @@ class Engine(Generic[T]):
             partial(_deliver, fields, source),
             draw=source.draw,
             is_pure=source.is_pure,
+            finish=source.finish,
             windows=partial(
                 _window_reader, fields, self._planner, self.epochs.options, source.looks_ahead
             ),
@@ -212,7 +213,7 @@ def _fetched(
 
 def _deliver(
     fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorder: EpochRecorder
-) -> T:
+) -> T | FailedBatch:
     """The finished batch, with rows as the fields are now."""
     _, reads, after = fetched.sampled
     try:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ from .stand_ins import ends_apart, standing_in
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
+
+R = TypeVar("R")
 
 Name = tuple[Any, str]
 """Key of a store (None, a vertex type or an edge type), name of an attribute."""
@@ -339,9 +341,7 @@ class Joiner:
         return Reading(copied, stores, levels, wanted, reads, versions)
 
     @staticmethod
-    def still_right(
-        earlier: Reading, rows: Sequence[Tensor], reading: Reading
-    ) -> dict[int, Tensor]:
+    def still_right(earlier: Reading, rows: Sequence[R], reading: Reading) -> dict[int, R]:
         """Rows of an earlier reading, by their places in another one, where they are for the same
         vertices."""
         known = {
