@@ -15,7 +15,7 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
 from .lookahead import LookedAhead
-from .stage import SerialStage, Stage
+from .stage import OwnReaderError, SerialStage, Stage
 from .steps import FailedBatch, Fetched, Finish, Steps
 from .thread_use import ThreadUse
 
@@ -204,6 +204,8 @@ class EpochIterator(Generic[T]):
             if steps.mark is not None:
                 recorder.device_time("waiting", asked, steps.mark())
             delivered = not isinstance(result, FailedBatch)
+        except OwnReaderError:  # The batch's own: the pass goes on for the reader.
+            raise
         except BaseException:
             self.close()
             raise
@@ -218,12 +220,12 @@ class EpochIterator(Generic[T]):
             return result
         # One batch's own: the next one may do. The error's traceback will have this frame, so that
         # a name for it here would keep both, and the threads, until the collector runs.
-        error = result.error
-        del result
+        failure = result.error
+        del result, prepared
         try:
-            raise error
+            raise failure
         finally:
-            del error
+            del failure
 
     def _next(self, steps: Steps[T]) -> Any:
         try:

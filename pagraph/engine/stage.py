@@ -27,6 +27,10 @@ _LOOK_SECONDS = 1.0
 memory for may just end, and nobody would ever notify."""
 
 
+class OwnReaderError(PipelineError):
+    """A stage is read in one of its own threads, whose item fails by it; the stage goes on."""
+
+
 @dataclass(frozen=True)
 class _Failure:
     """An exception on its way from a worker to the reader."""
@@ -132,7 +136,7 @@ class Stage(Generic[S, T]):
             )
         if threading.current_thread() in self._shared.threads:
             # It would wait for itself: what comes next is not there before this call returns.
-            raise PipelineError(
+            raise OwnReaderError(
                 "an iterator must not be read by what prepares its batches, such as a transform"
             )
         try:

@@ -31,11 +31,13 @@ class _Transformed(NamedTuple):
         of_output, of_batch: ``transform_sampler_output`` and ``transform``.
         batch: What ``transform`` returned.
         error: What one of them raised, in place of that.
+        seeds: A copy of the ticket's seeds, which the functions get as ``input_id``.
         written: Versions of the sampler's output before ``transform``, which gets its tensors.
     """
 
     of_output: Callable[[Any], Any] | None
     of_batch: Callable[[Any], Any] | None
+    seeds: Tensor
     batch: Any = None
     error: Exception | None = None
     written: Sequence[int] = ()
@@ -251,19 +253,25 @@ class SubgraphSource:
         prepared, sampled, rows = fetched
         of_output = self._view.transform_sampler_output
         transform = self._view.transform
+        seeds = prepared.ticket.seeds.clone()
+        done = _Transformed(of_output, transform, seeds)
         try:
             if of_output is not prepared.called:
                 prepared = self._called(prepared, of_output, recorder)
                 begin = time.perf_counter_ns()
                 prepared, sampled, rows = self._joined_ahead(prepared, rows)
                 recorder.spent("building", begin)
-            if prepared.batch is None or transform is None:
+            if prepared.batch is None:
                 return Fetched(prepared, sampled, rows)
-            written = _versions(prepared.output)
-            batch = self._transformed(transform, prepared.batch, prepared, recorder)
-            done = _Transformed(of_output, transform, batch, None, written)
+            batch = prepared.batch
+            done = done._replace(written=_versions(prepared.output))
+            if transform is not None:
+                batch = self._transformed(transform, batch, prepared, recorder)
+            done = done._replace(batch=batch)
         except _OwnError as failure:
-            done = _Transformed(of_output, transform, error=_cause(failure))
+            # No name for the error here: its traceback leads to this frame, and both would stay
+            # until the collector runs.
+            return Fetched(_failed(prepared, done, failure), sampled, rows)
         # The batch before is the transform's by now, which may have written to it.
         return Fetched(prepared._replace(batch=None, transformed=done), sampled, rows)
 
@@ -290,6 +298,8 @@ class SubgraphSource:
         self, prepared: _Prepared, function: Callable[[Any], Any] | None, recorder: EpochRecorder
     ) -> _Prepared:
         """The batch with the sampler's output as ``function`` returns it, not joined."""
+        if prepared.called is not None:
+            prepared = self._sampled_again(prepared, prepared.ticket.seeds)
         output = prepared.output
         if function is not None:
             output = self._transformed(function, output, prepared, recorder, place=0)
@@ -377,12 +387,18 @@ class SubgraphSource:
     def _before(self, prepared: _Prepared, done: _Transformed) -> _Prepared:
         """The batch before its transform, which may have written to the sampler's output."""
         is_same = done.of_output is self._view.transform_sampler_output
-        is_same = is_same and done.written == _versions(prepared.output)
-        if is_same or not self._is_ours:
+        if is_same and done.written == _versions(prepared.output):
+            return prepared._replace(transformed=None)
+        return self._sampled_again(prepared, done.seeds)
+
+    def _sampled_again(self, prepared: _Prepared, seeds: Tensor) -> _Prepared:
+        """The batch as it was sampled; as it is now where a user's own sampler has drawn it."""
+        if not self._is_ours:
             return prepared._replace(transformed=None)
         ticket = prepared.ticket
-        inputs = self._view.inputs(ticket.seeds)
-        output, hop_ends = self._view.sample_ahead(inputs, ticket.key, self._pools)
+        output, hop_ends = self._view.sample_ahead(
+            self._view.inputs(seeds), ticket.key, self._pools
+        )
         return _Prepared(ticket, output, hop_ends)
 
     def _is_current(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> bool:
@@ -414,12 +430,18 @@ class SubgraphSource:
 def _versions(output: Any) -> list[int]:
     """Torch's counts of writes to the tensors of a sampler's output."""
     versions = []
-    for name in ("node", "row", "col", "edge", "batch"):
+    for name in ("node", "row", "col", "edge", "batch", "metadata"):
         value = getattr(output, name, None)
-        for tensor in value.values() if isinstance(value, Mapping) else (value,):
+        values = value.values() if isinstance(value, Mapping) else value
+        for tensor in (values,) if isinstance(values, Tensor) else values or ():
             if isinstance(tensor, Tensor):
                 versions.append(tensor._version)
     return versions
+
+
+def _failed(prepared: _Prepared, done: _Transformed, failure: _OwnError) -> _Prepared:
+    """The batch in whose place the error of the user's function comes."""
+    return prepared._replace(batch=None, transformed=done._replace(error=_cause(failure)))
 
 
 def _cause(failure: _OwnError) -> Exception:
