@@ -474,11 +474,12 @@ def test_reading_its_own_pass_is_refused(workers):
         assert begun.wait(30)
         return next(epochs[0])
 
-    epochs.append(iter(make(num_workers=workers, transform=further)))
+    loader = make(num_workers=workers, transform=further)
+    epochs.append(iter(loader))
     begun.set()
     with pytest.raises(PipelineError, match="must not be read by what prepares its batches"):
         next(epochs[0])
-    epochs.clear()
+    loader.close()
 
 
 @pytest.mark.parametrize("workers", WORKERS)
