@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -57,15 +58,15 @@ class _OwnRandomness(TorchFunctionMode):
         if func is torch.nn.functional.dropout:
             return self._dropout(*args, **kwargs)
         if func not in _DRAWS_LIKE:
-            first = args[0] if args and isinstance(args[0], Tensor) else None
-            return func(*args, **kwargs, generator=self._generator(first, kwargs))
+            kwargs = {**kwargs, "generator": self._generator(args, kwargs)}
+            return func(*args, **kwargs)
         values, *bounds = args if args else (kwargs.pop("input"),)
         for name in ("low", "high"):
             bounds += [kwargs.pop(name)] if name in kwargs else []
         if func is torch.randint_like and len(bounds) == 1:
             bounds = [0, *bounds]
         drawn = torch.empty_like(values, **{**kwargs, "requires_grad": False})
-        _DRAWS_LIKE[func](drawn, *bounds, generator=self._generator(drawn, {}))
+        _DRAWS_LIKE[func](drawn, *bounds, generator=self._generator((drawn,)))
         return drawn.requires_grad_() if kwargs.get("requires_grad") else drawn
 
     def _dropout(
@@ -75,18 +76,21 @@ class _OwnRandomness(TorchFunctionMode):
         if not training or not 0.0 < p < 1.0:  # Nothing is drawn, or torch says what is wrong.
             return torch.nn.functional.dropout(input, p, training, inplace)
         kept = torch.empty_like(input, requires_grad=False)
-        kept.bernoulli_(1 - p, generator=self._generator(input, {})).div_(1 - p)
+        kept.bernoulli_(1 - p, generator=self._generator((input,))).div_(1 - p)
         return input.mul_(kept) if inplace else input * kept
 
-    def _generator(self, values: Tensor | None, kwargs: Any) -> torch.Generator:
-        """The generator of the device on which is drawn."""
-        if values is None:
-            # Asks torch: there may be a default device, in a mode of the user's.
-            values = torch.empty(0, device=kwargs.get("device"))
-        if values.device not in self._generators:
-            made = torch.Generator(values.device).manual_seed(self._key >> 1)  # 63 bits, unsigned
-            self._generators[values.device] = made
-        return self._generators[values.device]
+    def _generator(self, args: Any, kwargs: Any = MappingProxyType({})) -> torch.Generator | None:
+        """The generator of the device that a function draws on; None where nothing is drawn."""
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        # Without a tensor it asks torch: there may be a default device, in a mode of the user's.
+        values = given[0] if given else torch.empty(0, device=kwargs.get("device"))
+        device = values.device
+        if device.type == "meta":
+            return None
+        if device not in self._generators:
+            made = torch.Generator(device).manual_seed(self._key >> 1)  # 63 bits, unsigned
+            self._generators[device] = made
+        return self._generators[device]
 
 
 class _Running(threading.local):

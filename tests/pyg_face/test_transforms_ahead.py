@@ -143,6 +143,7 @@ def draws(batch):
         torch.empty(3).exponential_(),
         torch.empty(3).random_(),
     ]
+    named += torch.bernoulli(input=x + 0.5), torch.multinomial(num_samples=2, input=x[0] + 1)
     dropped = functional.dropout(torch.ones(9)), torch.nn.Dropout(0.3)(torch.ones(9))
     gamma = torch.distributions.Gamma(torch.ones(2), 1.0).sample()
     drawn = [*like, *more, *made, *named, *picked, *written, *dropped, gamma]
@@ -252,6 +253,30 @@ def test_gradients_pass_a_dropout_and_inplace_is_in_place():
         return torch.rand_like(x.detach(), requires_grad=True).requires_grad
 
     assert list(make(transform=check, num_workers=2)) == [True] * 8
+
+
+def test_nothing_is_drawn_without_values():
+    def shapes(batch):
+        x = torch.empty(3, device="meta")
+        drawn = torch.rand(2, device="meta"), torch.rand_like(x), functional.dropout(x), x.normal_()
+        return [tuple(each.shape) for each in drawn]
+
+    assert list(make(transform=shapes, num_workers=1)) == [[(2,), (3,), (3,), (3,)]] * 8
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_orders_of_the_users_own(workers):
+    order = torch.randperm(N).tolist()
+    batches = [order[at : at + 9] for at in range(0, N, 9)]
+
+    def note(batch):
+        seen.append(batch.input_id.tolist())
+        return batch
+
+    for options in ({"sampler": order, "batch_size": 9}, {"batch_sampler": batches}):
+        seen = []
+        loader = NeighborLoader(make_data(), [3], transform=note, num_workers=workers, **options)
+        assert [batch.input_id.tolist() for batch in loader] == batches == seen
 
 
 def test_pythons_and_numpys_generators_are_drawn_from_in_order():
