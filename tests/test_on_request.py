@@ -252,6 +252,21 @@ class TestPyG:
             own.batch([1])
         assert own([1]) == "mine"
 
+    def test_a_transform_is_called_and_its_error_is_the_requests_own(self, data):
+        from pagraph.pyg import NeighborLoader
+
+        def transform(batch):
+            if batch.n_id[0] == 7:
+                raise OSError("seven")
+            batch.noise = torch.rand(3)
+            return batch
+
+        loader = NeighborLoader(data, [2], transform=transform, num_workers=2, seed=1)
+        noise = loader.batch([5]).noise
+        with pytest.raises(OSError, match="seven"):
+            loader.batch([7])
+        assert torch.equal(loader.batch([5]).noise, noise)
+
     def test_types_keep_to_the_loaders(self):
         pytest.importorskip("torch_geometric")
         from pagraph.pyg import NeighborLoader, to_pyg

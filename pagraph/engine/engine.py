@@ -26,7 +26,7 @@ from ..system.threads import ForkLock, run_worker_init
 from ..system.units import shortened
 from .epochs import Epochs
 from .planning import Planner, Ranker
-from .steps import BatchSource, Build, Fetched, Sampled, Steps, WindowReader
+from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Steps, WindowReader
 
 if TYPE_CHECKING:
     from ..cache.windows import Windows
@@ -151,6 +151,7 @@ class Engine(Generic[T]):
             partial(_deliver, fields, source),
             draw=source.draw,
             is_pure=source.is_pure,
+            finish=source.finish,
             windows=partial(
                 _window_reader, fields, self._planner, self.epochs.options, source.looks_ahead
             ),
@@ -183,7 +184,10 @@ class Engine(Generic[T]):
         drawn = ticket if source.draw is None else source.draw(ticket, recorder)
         sampled = source.sample(drawn, recorder)
         fetched = _fetch(self.fields, source.build, source.rereads, sampled, recorder, None)
-        return _deliver(self.fields, source, fetched, recorder)
+        batch = _deliver(self.fields, source, fetched, recorder)
+        if isinstance(batch, FailedBatch):
+            raise batch.error
+        return batch
 
     def _ready_for_requests(self) -> EpochRecorder:
         """The recorder of requests. The first request does what precedes an epoch, the second what
@@ -252,7 +256,7 @@ def _fetched(
 
 def _deliver(
     fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorder: EpochRecorder
-) -> T:
+) -> T | FailedBatch:
     """The finished batch, with rows as the fields are now."""
     _, reads, after = fetched.sampled
     try:

@@ -85,8 +85,11 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
             floats. No neighbour is later than its seed, and none is drawn whose time is missing
             (NaN, or numpy's NaT as an int64).
         weight_attr: The attribute of edges that holds their weights.
-        transform: Batch to what the loader gives.
-        transform_sampler_output: What was sampled to what is joined with attributes.
+        transform: Batch to what the loader gives. With workers it is called in their threads, ahead
+            of the loop, in order, one call at a time; else in the reader's. Torch's random numbers
+            in it are a function of the batch's key; an error it raises is that batch's alone.
+        transform_sampler_output: What was sampled to what is joined with attributes; called as
+            ``transform`` is.
         is_sorted: ``edge_index`` is sorted by column, and by time within.
         filter_per_worker: Accepted: threads share the data.
         neighbor_sampler: Samples in place of ours: any ``BaseSampler``, called for one batch at a
@@ -309,8 +312,8 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         time_attr: The attribute of vertices or edges, or both, that holds their times, see
             :class:`~pagraph.pyg.NeighborLoader`; no neighbour is later than its link.
         weight_attr: The attribute of edges that holds their weights.
-        transform: Batch to what the loader gives.
-        transform_sampler_output: What was sampled to what is joined with attributes.
+        transform: See :class:`~pagraph.pyg.NeighborLoader`.
+        transform_sampler_output: See there.
         is_sorted: ``edge_index`` is sorted by column, and by time within.
         filter_per_worker: Accepted: threads share the data.
         neighbor_sampler: Samples in place of ours, see :class:`~pagraph.pyg.NeighborLoader`.

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..accelerator.cuda import resolve_device
 from ..engine import PipelineOptions, parse_lookahead
 from ..engine.engine import Engine, LoaderControls
+from ..errors import PipelineError
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
 from ..seeds.torch_order import StreamOrder, order_of, places_of, tell_epoch
@@ -27,6 +28,7 @@ from .joining import Joiner
 from .package import import_pyg
 from .sampler import KeyedSampler, NeighborSampler
 from .source import Sender, SubgraphSource
+from .transforms import is_running
 
 import_pyg()
 from torch_geometric.loader.mixin import get_numa_nodes_cores  # noqa: E402
@@ -265,7 +267,7 @@ class Pipelined(LoaderControls, Generic[D]):
             self._engine,
             self._device,
             pins=bool(loader.pin_memory) and self._device is None and torch.cuda.is_available(),
-            calls_stores_ahead=self._pipeline_options().workers > 0,
+            calls_ahead=self._pipeline_options().workers > 0,
             sender=self._sender,
         )
 
@@ -312,6 +314,11 @@ class Pipelined(LoaderControls, Generic[D]):
         return self._engine.on_request(self._source(self._view), places, 0)
 
     def _get_iterator(self) -> Iterator[Any]:
+        if is_running(self._view):
+            raise PipelineError(
+                f"a {type(self).__name__} must not be iterated by its own transform, which every "
+                "batch of that pass would call again"
+            )
         if not self._makes_batches:  # the engine would pass them by
             return super()._get_iterator()  # type: ignore[misc,no-any-return]
         worker_init_fn = self.worker_init_fn if self.num_workers else None

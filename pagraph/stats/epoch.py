@@ -8,10 +8,19 @@ from dataclasses import dataclass, field
 from ..system.tables import Table, Tabled
 from .reads import RATE_NAMES, CacheStats, FieldStats, field_table, rate_cells
 
-STAGES = ("filling", "sampling", "window", "fetching", "building", "waiting", "compiling")
+STAGES = (
+    "filling",
+    "sampling",
+    "window",
+    "fetching",
+    "building",
+    "transform",
+    "waiting",
+    "compiling",
+)
 """Where time goes: filling caches, drawing neighbours, reading the rows of several batches from
-files, gathering rows, building the face's objects, the reader waiting, compiling kernels. That
-happens once on a machine, and is in none of the others.
+files, gathering rows, building the face's objects, a user's own ``transform`` of them, the reader
+waiting, compiling kernels. That happens once on a machine, and is in none of the others.
 
 All but the last two are summed over threads; ``waiting`` is the reader's own time, whatever it
 waited for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import os
 import threading
 import time
 from collections import defaultdict, deque
@@ -289,7 +290,9 @@ class LoaderStats(Tabled):
         self._reads = reads
         self._accelerator = accelerator
         self._recorders: list[EpochRecorder] = []
-        self._requests: EpochRecorder | None = None
+        # By process: a recorder's lock, if another thread holds it while the process forks, is never
+        # free in the child.
+        self._requests: dict[int, EpochRecorder] = {}
 
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
         """Begin recording an epoch; the epoch's iterator closes the recorder."""
@@ -298,12 +301,15 @@ class LoaderStats(Tabled):
         return self._recorders[-1]
 
     def requested(self, tracing: Tracing) -> EpochRecorder:
-        """The recorder of the batches made on request; the engine calls it under a lock."""
-        if self._requests is None:
+        """This process's recorder of the batches made on request; the engine calls it under a
+        lock."""
+        recorder = self._requests.get(os.getpid())
+        if recorder is None:
             # Without reads: they are counted by loader, and epochs may run between requests.
             trace = EpochTrace(tracing, REQUESTS)
-            self._requests = EpochRecorder(REQUESTS, CacheStats, trace, self._accelerator)
-        return self._requests
+            recorder = EpochRecorder(REQUESTS, CacheStats, trace, self._accelerator)
+            self._requests[os.getpid()] = recorder
+        return recorder
 
     def settle(self) -> None:
         """Wait until everything that a device does for the epochs so far is counted."""
@@ -319,7 +325,8 @@ class LoaderStats(Tabled):
     def requests(self) -> EpochStats | None:
         """Batches made by ``loader.batch``, which are in no epoch; None before the first. The rows
         that they read are in the total alone."""
-        return None if self._requests is None else self._requests.snapshot()
+        recorder = self._requests.get(os.getpid())
+        return None if recorder is None else recorder.snapshot()
 
     @property
     def total(self) -> EpochStats:
