@@ -15,9 +15,11 @@ from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
 from ..engine import PipelineOptions, parse_lookahead
+from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
+from ..seeds.keys import Ranks
 from ..seeds.torch_order import StreamOrder, order_of, tell_epoch
 from ..system.budget import Budget, memory_budget
 from ..system.buffers import BufferPools
@@ -183,7 +185,7 @@ class Viewed:
         vars(instance)[self._name] = value
 
 
-class Pipelined(LoaderControls, Generic[D]):
+class Pipelined(LoaderControls, Prepared, Generic[D]):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
     Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A
@@ -194,6 +196,7 @@ class Pipelined(LoaderControls, Generic[D]):
     num_workers: int
     worker_init_fn: Any
     _view: Any
+    _ranks: Ranks | None = None
     if TYPE_CHECKING:
         data: D
         input_data: Any
@@ -225,7 +228,7 @@ class Pipelined(LoaderControls, Generic[D]):
         vars(self).pop("collate_fn", None)
         self._options = options
         self._filter_fn = filter_fn
-        order = order_of(loader, options["seed"])
+        order = order_of(loader, options["seed"], self._ranks)
         self._streams = isinstance(order, StreamOrder)
         self._device = None if options["device"] is None else resolve_device(options["device"])
         self._engine: Engine[Any] = Engine(
@@ -296,13 +299,30 @@ class Pipelined(LoaderControls, Generic[D]):
     def __iter__(self) -> Iterator[Any]:
         return self._get_iterator()
 
+    def __len__(self) -> int:
+        # torch's own knows nothing of other processes.
+        return super().__len__() if self._ranks is None else len(self._engine.epochs)  # type: ignore[misc]
+
     def _get_iterator(self) -> Iterator[Any]:
         if not self._makes_batches:  # the engine would pass them by
             return super()._get_iterator()  # type: ignore[misc,no-any-return]
         worker_init_fn = self.worker_init_fn if self.num_workers else None
-        return self._engine.start(
+        batches = self._engine.start(
             self._source(), options=self._pipeline_options(), worker_init_fn=worker_init_fn
         )
+        return self._told(batches)
+
+    def _can_be_prepared(self) -> bool:
+        # accelerate's own way for what torch iterates.
+        return self._makes_batches
+
+    def _share_seeds(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        try:
+            self._start_engine(self._options, self._filter_fn)
+        except TypeError:
+            self._ranks = None
+            raise
 
     @property
     def _makes_batches(self) -> bool:
