@@ -11,7 +11,7 @@ PyG's own loaders need pyg-lib (``--pyg-lib``: a folder of ``build_pyg_lib.py``)
 torch-sparse (``--torch-sparse``: a folder with it and torch-scatter). Scripts need ``ogb``,
 ``torchmetrics``, ``scikit-learn``, ``rdflib``, ``pytorch_lightning``, ``tensorboardX``, and
 ``relbench`` with ``pytorch_frame``. What is missing is said, not skipped silently. Each script runs
-with its own loaders and with ours in turn, once a seed; a seed is set before the script begins.
+with its own loaders and with ours, once a seed; a seed is set before the script begins.
 """
 
 import argparse
@@ -23,7 +23,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +123,37 @@ SCRIPTS = [
     ("relbench", "gnn_entity.py", f"{SHOP} --seed SEED", "test metrics"),
 ]
 
+# Imports once what takes seconds, then forks a process for each seed.
+IMPORTS = "torch pandas scipy.sparse scipy.io networkx numba sklearn.metrics"
+FORKS = """import importlib, os, runpy, signal, sys, time
+said, limit, seeds, imports, *command = sys.argv[1:]
+for name in imports.split():
+    importlib.import_module(name)
+for seed in range(int(seeds)):
+    begin = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        break
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        time.sleep(0.05)
+        if time.monotonic() - begin > float(limit):
+            os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(ended[1])
+    with open(f"{said}/{seed}.code", "w") as file:
+        file.write(str(code))
+    if code:
+        sys.exit()
+else:
+    sys.exit()
+file = os.open(f"{said}/{seed}.out", os.O_WRONLY | os.O_CREAT)
+os.dup2(file, 1), os.dup2(file, 2)
+# OGB asks whether to download what is newer.
+answer = os.memfd_create("answer")
+os.write(answer, b"n" + bytes([10])), os.lseek(answer, 0, 0), os.dup2(answer, 0)
+os.environ["PAGRAPH_RUN_NUMBERS"] = f"{said}/{seed}.json"
+sys.argv = ["pagraph", *(word.replace("SEED", str(seed)) for word in command)]
+runpy.run_module("pagraph", run_name="__main__")
+"""
 SEEDED = """import random, runpy, sys
 import numpy, torch
 seed = int(sys.argv[1])
@@ -178,15 +208,12 @@ def generate(work):
             place.symlink_to(work / "ogb")
 
 
-def run(work, entry, seed, theirs, options):
-    """Run a script once; what it and ``pagraph run`` said."""
+def run(work, entry, theirs, options):
+    """Run a script once for each seed, to the first that fails; what it and ``pagraph run`` said."""
     framework, script, arguments, figure = entry
     home = (work / framework / "examples" / script).parent
-    numbers = work / "numbers.json"
-    numbers.unlink(missing_ok=True)
     # One thread of torch's: spinning threads of OpenMP take the cores from workers on both sides.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-    environment["PAGRAPH_RUN_NUMBERS"] = str(numbers)
     environment["DGL_DOWNLOAD_DIR"] = str(work / "dgl-data")
     # Ours need neither; one script asks for torch-sparse itself.
     paths = [str(work / "stand-ins"), environment.get("PYTHONPATH", "")]
@@ -195,36 +222,44 @@ def run(work, entry, seed, theirs, options):
     elif script == "graph_saint.py":
         paths.append(options.torch_sparse)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    command = [sys.executable, "-m", "pagraph", "run", *(["--theirs"] if theirs else [])]
-    command += [str(work / "seeded.py"), str(seed), Path(script).name]
-    arguments = arguments.replace("DATA", str(work / "ogb-pyg")).replace("SEED", str(seed))
-    command += arguments.split()
-    if framework == "pyg" and script.startswith("cluster"):
-        home = home.parent / "examples"
-    begin = time.perf_counter()
-    try:
-        done = subprocess.run(
-            command,
-            cwd=home,
-            env=environment,
-            capture_output=True,
-            text=True,
-            input="n\n",
-            timeout=options.limit,
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"more than {options.limit} s"}
-    said = done.stdout + done.stderr
-    result = {"seconds": time.perf_counter() - begin}
-    if numbers.exists():
-        result |= json.loads(numbers.read_text())
+    said = work / "said"
+    shutil.rmtree(said, ignore_errors=True)
+    said.mkdir()
+    command = ["run", *(["--theirs"] if theirs else []), str(work / "seeded.py"), "SEED"]
+    command += [Path(script).name, *arguments.replace("DATA", str(work / "ogb-pyg")).split()]
+    imports = IMPORTS if framework == "dgl" else f"{IMPORTS} torch_geometric.loader"
+    forks = [
+        sys.executable,
+        "-c",
+        FORKS,
+        str(said),
+        str(options.limit),
+        str(options.seeds),
+        imports,
+    ]
+    done = subprocess.run(
+        [*forks, *command], cwd=home, env=environment, capture_output=True, text=True
+    )
     if done.returncode:
-        before = done.stderr.partition("\npagraph run:")[0].strip().splitlines()
-        result["error"] = before[-1][:200] if before else f"exit code {done.returncode}"
-    found = re.findall(re.escape(figure) + NUMBER, said) if figure else []
-    if found:
-        result["figure"] = float(found[-1])
-    return result
+        raise SystemExit(done.stderr)
+    return [result(said, seed, figure) for seed in range(len(list(said.glob("*.code"))))]
+
+
+def result(said, seed, figure):
+    """What one run printed, and the numbers that it left."""
+    out = (said / f"{seed}.out").read_text()
+    code = int((said / f"{seed}.code").read_text())
+    numbers = said / f"{seed}.json"
+    found = json.loads(numbers.read_text()) if numbers.exists() else {}
+    if code == -9:
+        found["error"] = "took too long"
+    elif code:
+        before = out.partition("\npagraph run:")[0].strip().splitlines()
+        found["error"] = before[-1][:200] if before else f"exit code {code}"
+    figures = re.findall(re.escape(figure) + NUMBER, out) if figure else []
+    if figures:
+        found["figure"] = float(figures[-1])
+    return found
 
 
 def summarised(entry, runs):
@@ -291,12 +326,7 @@ def main():
         for entry in SCRIPTS:
             if not any(name in f"{entry[0]}/{title(entry)}" for name in options.only):
                 continue
-            runs = {side: [] for side in options.sides}
-            for seed in range(options.seeds):
-                for side, found in runs.items():
-                    if any("error" in each for each in found):
-                        continue
-                    found.append(run(work, entry, seed, side == "theirs", options))
+            runs = {side: run(work, entry, side == "theirs", options) for side in options.sides}
             line = summarised(entry, runs)
             print(json.dumps(line), flush=True)
             place = (entry[0], title(entry))
