@@ -237,7 +237,7 @@ def interactions(folder, rng, nodes=200):
 
 
 def unpacked(folder, name, address, files):
-    """A data set where DGL looks for it before it downloads: in a folder named after its address."""
+    """A data set where DGL looks before it downloads: in a folder named after its address."""
     mark = hashlib.sha1(f"https://data.dgl.ai/dataset/{address}".encode()).hexdigest()[:8]
     home = folder / f"{name}_{mark}"
     home.mkdir(parents=True)
@@ -377,7 +377,8 @@ def shop(folder, rng, customers=600, products=80, purchases=12_000):
     sql = """SELECT t.timestamp AS time, c.id AS customer,
     CAST(EXISTS (
         SELECT 1 FROM purchase p
-        WHERE p.customer = c.id AND p.time > t.timestamp AND p.time <= t.timestamp + INTERVAL '{timedelta}'
+        WHERE p.customer = c.id AND p.time > t.timestamp
+            AND p.time <= t.timestamp + INTERVAL '{timedelta}'
     ) AS INTEGER) AS buys
 FROM timestamps t CROSS JOIN customer c WHERE c.joined <= t.timestamp"""
     task = TaskManifest("buys", "forecast", "binary_classification", sql=sql, timedelta="30 days")

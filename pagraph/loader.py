@@ -238,8 +238,9 @@ class Loader(LoaderControls, Generic[S]):
         launch = launched() if self.use_ddp is None else None
         if launch is not None and launch.size > 1:
             raise ValueError(
-                f"use_ddp must be given where accelerate runs {launch.size} processes: True divides "
-                "the seeds between them, False says that they are this process's own; got None"
+                f"use_ddp must be given where accelerate runs {launch.size} processes: True "
+                "divides the seeds between them, False says that they are this process's own; got "
+                "None"
             )
         return iter(self._engine.epochs)
 

@@ -300,8 +300,10 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         return self._get_iterator()
 
     def __len__(self) -> int:
+        if self._ranks is None:
+            return super().__len__()  # type: ignore[misc,no-any-return]
         # torch's own knows nothing of other processes.
-        return super().__len__() if self._ranks is None else len(self._engine.epochs)  # type: ignore[misc]
+        return len(self._engine.epochs)
 
     def _get_iterator(self) -> Iterator[Any]:
         if not self._makes_batches:  # the engine would pass them by

@@ -354,8 +354,8 @@ def order_of(
     if ranks is not None and not isinstance(sampler, DistributedSampler):
         own = sampler if type(batches) is BatchSampler else batches
         raise TypeError(
-            f"sampler must be torch's, or a DistributedSampler, for {ranks.size} processes to share "
-            f"its items, got {type(own).__name__}"
+            f"sampler must be torch's, or a DistributedSampler, for {ranks.size} processes to "
+            f"share its items, got {type(own).__name__}"
         )
     num_items = len(loader.dataset)  # type: ignore[arg-type]
     kind = SamplerOrder if has_length(batches) else StreamOrder
