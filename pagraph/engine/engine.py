@@ -4,7 +4,7 @@ do."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -24,7 +24,7 @@ from ..system.buffers import BufferPools
 from ..system.checks import StrPath
 from ..system.threads import ForkLock, run_worker_init
 from ..system.units import shortened
-from .epochs import Epochs
+from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
 from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Steps, WindowReader
 
@@ -165,7 +165,7 @@ class Engine(Generic[T]):
             shrink=None if accelerator is None else fields.shrink,
         )
 
-    def start(self, source: BatchSource[T], **settings: Any) -> Iterator[T]:
+    def start(self, source: BatchSource[T], **settings: Any) -> EpochIterator[T]:
         """Begin an epoch; takes what :meth:`use` takes."""
         self.use(source, **settings)
         return iter(self.epochs)

@@ -182,6 +182,11 @@ class EpochIterator(Generic[T]):
         """Batches of the whole epoch, read or not, as torch's iterators count them."""
         return len(self._owner)
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the last batch was handed out."""
+        return self._batch >= self._owner.end_of(self._plan)
+
     def __next__(self) -> T:
         begin = time.perf_counter_ns()
         recorder = self._recorder

@@ -15,10 +15,12 @@ from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
 from ..engine import PipelineOptions, parse_lookahead
+from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
 from ..errors import PipelineError
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
+from ..seeds.keys import Ranks
 from ..seeds.torch_order import StreamOrder, order_of, places_of, tell_epoch
 from ..system.budget import Budget, memory_budget
 from ..system.buffers import BufferPools
@@ -185,7 +187,7 @@ class Viewed:
         vars(instance)[self._name] = value
 
 
-class Pipelined(LoaderControls, Generic[D]):
+class Pipelined(LoaderControls, Prepared, Generic[D]):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
     Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A
@@ -196,6 +198,7 @@ class Pipelined(LoaderControls, Generic[D]):
     num_workers: int
     worker_init_fn: Any
     _view: Any
+    _ranks: Ranks | None = None
     if TYPE_CHECKING:
         data: D
         input_data: Any
@@ -227,7 +230,7 @@ class Pipelined(LoaderControls, Generic[D]):
         vars(self).pop("collate_fn", None)
         self._options = options
         self._filter_fn = filter_fn
-        order = order_of(loader, options["seed"])
+        order = order_of(loader, options["seed"], self._ranks)
         self._streams = isinstance(order, StreamOrder)
         self._device = None if options["device"] is None else resolve_device(options["device"])
         self._engine: Engine[Any] = Engine(
@@ -313,6 +316,12 @@ class Pipelined(LoaderControls, Generic[D]):
         places = places_of(index, len(loader.dataset), name="index")
         return self._engine.on_request(self._source(self._view), places, 0)
 
+    def __len__(self) -> int:
+        if self._ranks is None:
+            return super().__len__()  # type: ignore[misc,no-any-return]
+        # torch's own knows nothing of other processes.
+        return len(self._engine.epochs)
+
     def _get_iterator(self) -> Iterator[Any]:
         if is_running(self._view):
             raise PipelineError(
@@ -322,11 +331,24 @@ class Pipelined(LoaderControls, Generic[D]):
         if not self._makes_batches:  # the engine would pass them by
             return super()._get_iterator()  # type: ignore[misc,no-any-return]
         worker_init_fn = self.worker_init_fn if self.num_workers else None
-        return self._engine.start(
+        batches = self._engine.start(
             self._source(self._view),
             options=self._pipeline_options(),
             worker_init_fn=worker_init_fn,
         )
+        return self._told(batches)
+
+    def _can_be_prepared(self) -> bool:
+        # accelerate's own way for what torch iterates.
+        return self._makes_batches
+
+    def _share_seeds(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        try:
+            self._start_engine(self._options, self._filter_fn)
+        except TypeError:
+            self._ranks = None
+            raise
 
     @property
     def _makes_batches(self) -> bool:

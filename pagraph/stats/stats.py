@@ -290,8 +290,8 @@ class LoaderStats(Tabled):
         self._reads = reads
         self._accelerator = accelerator
         self._recorders: list[EpochRecorder] = []
-        # By process: a recorder's lock, if another thread holds it while the process forks, is never
-        # free in the child.
+        # By process: a recorder's lock that a thread holds while the process forks is never free in
+        # the child.
         self._requests: dict[int, EpochRecorder] = {}
 
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
