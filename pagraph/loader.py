@@ -14,6 +14,7 @@ from torch import Tensor
 from .accelerator.cuda import resolve_accelerator, samples_on_device
 from .cache.choice import Role
 from .engine import PipelineOptions, parse_lookahead
+from .engine.accelerate import launched
 from .engine.block_source import BlockSource, Column
 from .engine.engine import Engine, LoaderControls
 from .features.narrow import parse_cache_dtype
@@ -26,6 +27,7 @@ from .ranking.policy import RowType, turned
 from .ranking.workload import Sampled, Workload
 from .sampling import BlockSampler, EdgeBatches
 from .sampling.block_sampler import foreign_sampler
+from .seeds.keys import check_key, process_ranks
 from .seeds.order import SeedOrder
 from .system.budget import Budget, memory_budget
 from .system.checks import as_integer, as_names
@@ -111,6 +113,10 @@ class Loader(LoaderControls, Generic[S]):
             that is all in memory nothing is divided, and a warning says so.
         seed: Makes order and sampling reproducible. Default: the global generators of NumPy and
             torch.
+        use_ddp: Divide the seeds between the processes of ``torch.distributed``, or of Hugging Face
+            accelerate, in each epoch again, into equally many for each. ``False``: they are this
+            process's own. Default: ``False``. Where accelerate runs several processes it must be
+            given: ``Accelerator.prepare`` leaves this loader as it is.
 
     Raises:
         KeyError, IndexError: A field or a type that the graph does not have; a seed outside it.
@@ -153,6 +159,7 @@ class Loader(LoaderControls, Generic[S]):
         lookahead: int | str = "auto",
         memory: MemorySize = "auto",
         seed: int | None = None,
+        use_ddp: bool | None = None,
     ) -> None:
         given = {
             name: value for name, value in locals().items() if name not in ("self", "__class__")
@@ -176,7 +183,15 @@ class Loader(LoaderControls, Generic[S]):
             as_integer("num_workers", num_workers, least=0), prefetch, parse_lookahead(lookahead)
         )
         ids = loader_seeds(graph, seeds, sampler)
-        order = SeedOrder(ids, batch_size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+        self.use_ddp = use_ddp
+        order = SeedOrder(
+            ids,
+            batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            seed=seed,
+            ranks=(launched() or process_ranks(0)) if use_ddp else None,
+        )
         self._engine: Engine[Any] = Engine(
             _workload(graph, sampler, order),
             policy=resolve_policy(cache_policy),
@@ -205,11 +220,10 @@ class Loader(LoaderControls, Generic[S]):
 
             usual = (order.batch_size, ids.dtype) if isinstance(ids, torch.Tensor) else None
             self._device_sampler = DeviceSampler(graph, sampler, accelerator, room, usual)  # type: ignore[arg-type]
-        self._engine.use(
-            BlockSource(
-                graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler
-            )
+        self._source = BlockSource(
+            graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler
         )
+        self._engine.use(self._source)
 
     def __len__(self) -> int:
         return len(self._engine.epochs)
@@ -220,7 +234,44 @@ class Loader(LoaderControls, Generic[S]):
     @overload
     def __iter__(self: Loader[Ids | Pairs]) -> Iterator[MiniBatch]: ...
     def __iter__(self) -> Iterator[Any]:
+        launch = launched() if self.use_ddp is None else None
+        if launch is not None and launch.size > 1:
+            raise ValueError(
+                f"use_ddp must be given where accelerate runs {launch.size} processes: True "
+                "divides the seeds between them, False says that they are this process's own; got "
+                "None"
+            )
         return iter(self._engine.epochs)
+
+    @overload
+    def batch(self: Loader[TypedSeeds], seeds: TypedSeeds, *, key: int = 0) -> HeteroMiniBatch: ...
+    @overload
+    def batch(self: Loader[Ids | Pairs], seeds: Ids | Pairs, *, key: int = 0) -> MiniBatch: ...
+    def batch(self, seeds: Any, *, key: int = 0) -> Any:
+        """Make one batch of any seeds, outside of any epoch: for a service that answers requests.
+
+        It is made in the calling thread, through the loader's cache; any number of threads may ask,
+        also while an epoch runs. Equal seeds and keys give equal batches, whatever was asked
+        before. The first two requests fill the cache, and others wait for that.
+
+        Args:
+            seeds: As the loader takes them; they need not be among the loader's own. One that
+                comes twice has two places in the batch, with the same neighbours.
+            key: Of the random numbers, from 0 on: another key draws other neighbours.
+
+        Raises:
+            TypeError, ValueError, KeyError, IndexError: As the loader's constructor; ``key`` is not
+                an integer from 0 on.
+
+        Example:
+            >>> from pagraph import Graph, Loader, NeighborSampler
+            >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
+            >>> loader = Loader(graph, [0], NeighborSampler([2]))
+            >>> loader.batch([3]).input_nodes.tolist()
+            [3, 2]
+        """
+        ids = loader_seeds(self.graph, seeds, self.sampler)
+        return self._engine.on_request(self._source, ids, check_key(key))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._arguments, self.state_dict())

@@ -112,7 +112,7 @@ PYG = [
 BLOCKS = {"pyg_blocks.py", "hetero_loader.py", "hetero_links.py", "gpu_sage.py", "gpu_ddp.py"}
 
 # Those that load by no loader of pagraph's: tested with what they show.
-OTHERS = {"distdgl.py"}
+OTHERS = {"distdgl.py", "serve.py"}
 
 
 @pytest.fixture

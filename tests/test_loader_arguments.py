@@ -110,3 +110,37 @@ def test_copies_go_on_at_the_same_place(duplicate, prefetch):
         if i >= 2
     ]
     assert outputs(again) == outputs(other)  # and the next epoch
+
+
+@pytest.fixture
+def as_rank():
+    """Makes this process a rank of several that are not there: dividing seeds sends nothing."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    def begin(rank, size):
+        torch.distributed.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
+
+    yield begin
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"drop_last": True}], ids=str)
+def test_processes_share_the_seeds(options, as_rank):
+    parts = []
+    for rank in range(3):
+        as_rank(rank, 3)
+        of = loader(range(20), use_ddp=True, batch_size=2, **options)
+        parts.append(outputs(of))
+        assert len(of) == len(parts[-1])
+        torch.distributed.destroy_process_group()
+    seen = [sum(part, []) for part in parts]
+    # 20 seeds of three processes: one comes twice, or two are left out.
+    each = 6 if "drop_last" in options else 7
+    assert [len(part) for part in seen] == [each] * 3
+    assert len(set(sum(seen, []))) == (18 if "drop_last" in options else 20)
+
+
+def test_processes_that_have_not_begun_cannot_share():
+    with pytest.raises(ValueError, match="use_ddp=True needs torch.distributed.init_process_group"):
+        loader(range(20), use_ddp=True)

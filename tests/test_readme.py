@@ -34,6 +34,8 @@ INSTALLATIONS = (
     ),
     "pip wheel --no-deps --wheel-dir dist .",
 )
+CLIENTS = {"docs/howto/trainers.md": ("accelerate", "lightning", "torchdata.nodes")}
+"""Pages to packages that they are about, which nothing else here needs."""
 OWN_WORDS = re.compile(r"\b(rooms|faces?|promis(?:es|ed|e)|tells?)\b", re.IGNORECASE)
 
 
@@ -100,6 +102,8 @@ def empty_folder(tmp_path, monkeypatch):
 def test_page_runs(page, empty_folder):
     if page == "docs/train.md":  # it speaks of a graph that the reader has
         run_pagraph(["generate", "sbm", "blocks", "--nodes", "2000"])
+    for package in CLIENTS.get(page, ()):
+        pytest.importorskip(package, reason=f"needs {package} (pip install '.[dev-clients]')")
     for language, text in blocks(page):
         if language == "python":
             run_text(text, empty_folder)

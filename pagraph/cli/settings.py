@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..options.names import check_compared
+from ..system.budget import curve_budget
+
 if TYPE_CHECKING:
     from ..graph.graph import Graph
 
@@ -73,6 +76,13 @@ class Compared:
         "Fields read for the input nodes.  [default: feat, if it is there]"
     )
     labels: tuple[str, ...] = _documented("Fields read for the seeds.", ())
+
+    def __post_init__(self) -> None:
+        # Here, before torch is imported: the curve checks the same.
+        for policy in self.policies or ():
+            check_compared(policy)
+        for budget in self.budgets or ():
+            curve_budget(budget)
 
     def inputs(self, graph: Graph) -> tuple[str, ...]:
         """The input fields; by default ``feat``, if there is one."""

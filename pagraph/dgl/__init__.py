@@ -9,6 +9,7 @@ imported from here too, and are DGL's own objects: a script's whole import line 
 with ``*`` too.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def _is_dgls(name: str) -> bool:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sampling":  # a module, as that of `dgl`
+        return import_module(".sampling", __name__)
     if _is_dgls(name):
         return getattr(_dataloading, name)
     raise AttributeError(

@@ -18,7 +18,6 @@ from ..graph.csc import check_range, no_ids
 from ..sampling import ClusterSampler
 from ..sampling.block_sampler import foreign_sampler
 from ..sampling.sampler import MiniBatchSampler
-from ..seeds.keys import Ranks, check_seed
 from ..seeds.order import DatasetOrder, SeedOrder
 from ..system.checks import as_integer
 from .graphbolt import import_dgl
@@ -127,17 +126,6 @@ def _device_of(indices: Any) -> torch.device:
         first: Tensor | None = next(iter(indices.values()), None)
         return torch.device("cpu") if first is None else first.device
     return torch.device(indices.device)
-
-
-def process_ranks(ddp_seed: Any) -> Ranks:
-    """This process's rank in ``torch.distributed``'s default group; nothing is sent.
-
-    ValueError without a group; TypeError or ValueError unless ``ddp_seed`` is an integer from 0 on.
-    """
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        raise ValueError("use_ddp=True needs torch.distributed.init_process_group() first")
-    seed = check_seed("ddp_seed", ddp_seed) or 0
-    return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size(), seed)
 
 
 TORCH_KEYWORDS = frozenset(inspect.signature(torch.utils.data.DataLoader.__init__).parameters) - {

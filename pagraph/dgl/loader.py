@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 import torch
 
 from ..engine import PipelineOptions, parse_lookahead
+from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
 from ..engine.steps import BatchSource
 from ..features.narrow import parse_cache_dtype
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
 from ..sampling import BlockSampler
+from ..seeds.keys import Ranks, process_ranks
 from ..seeds.order import DatasetOrder, EpochPlan, SeedOrder
 from ..system.budget import Budget, memory_budget
 from ..system.checks import as_integer
@@ -28,7 +30,6 @@ from .arguments import (
     check_parts,
     check_seeds,
     gpu_cache_budget,
-    process_ranks,
     recreated,
     tensor_indices,
 )
@@ -100,7 +101,7 @@ def _divide(
     return loading, list(compute_cores or [core for core in cores if core not in loading] or cores)
 
 
-class DataLoader(LoaderControls, _DGLDataLoader, Generic[S]):
+class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
     """Drop-in for ``dgl.dataloading.DataLoader`` (DGL 1.1 to 2.x): the same arguments, the same
     batches.
 
@@ -321,11 +322,17 @@ class DataLoader(LoaderControls, _DGLDataLoader, Generic[S]):
         if isinstance(self._order, SeedOrder):  # A dataset's items mean what the sampler says.
             native = native_sampler(self.graph, self.graph_sampler)
         native = sharing_sampler(native, self.batch_dependency)
-        return self._engine.start(
+        batches = self._engine.start(
             self._source(native),
             options=self._epoch_options(native),
             worker_init_fn=worker_init_fn,
         )
+        return self._told(batches)
+
+    def _share_seeds(self, ranks: Ranks) -> None:
+        if not self.use_ddp:
+            made = DataLoader(**(self._arguments | {"use_ddp": True}))
+            vars(self).update(vars(made))
 
     def _epoch_options(self, native: MiniBatchSampler | None) -> PipelineOptions:
         """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are

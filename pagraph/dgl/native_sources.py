@@ -97,6 +97,7 @@ class NativeSource:
     is_pure = True
     looks_ahead = True
     rereads = False
+    finish = None
     build = None
 
     def __init__(

@@ -79,6 +79,7 @@ class ForeignSource:
     is_pure = False
     looks_ahead = True
     rereads = False
+    finish = None
 
     def __init__(
         self,
@@ -215,6 +216,7 @@ class EdgeSource:
     is_pure = False
     looks_ahead = True
     rereads = False
+    finish = None
     build = None
 
     def __init__(self, graph: Any, edge_sampler: Any, inner: NativeSource) -> None:

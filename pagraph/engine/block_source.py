@@ -74,6 +74,7 @@ class BlockSource:
     draw = None
     is_pure = True
     rereads = False
+    finish = None
 
     def __init__(
         self,

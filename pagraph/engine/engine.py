@@ -4,7 +4,7 @@ do."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -16,16 +16,17 @@ from ..cache.memory_plan import MemoryPlan
 from ..cache.plan import CachePlans
 from ..options.pipeline import PipelineOptions
 from ..ranking.policies import ranks_all
-from ..seeds.order import warn_of_no_batches
+from ..seeds.keys import derive_key
+from ..seeds.order import Ticket, warn_of_no_batches
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.checks import StrPath
-from ..system.threads import run_worker_init
+from ..system.threads import ForkLock, run_worker_init
 from ..system.units import shortened
-from .epochs import Epochs
+from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
-from .steps import BatchSource, Build, Fetched, Sampled, Steps, WindowReader
+from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Steps, WindowReader
 
 if TYPE_CHECKING:
     from ..cache.windows import Windows
@@ -41,6 +42,9 @@ rows are copied."""
 
 # Of hundreds of fields a repr names the first ones.
 _LONGEST_FIELDS = 200
+
+# "requ": keeps the numbers that requests draw apart from those of any epoch's batches.
+_REQUESTED = 0x72657175
 
 T = TypeVar("T")
 
@@ -102,6 +106,10 @@ class Engine(Generic[T]):
         self.fields.observe(self.epochs.tracing)
         self._planner = Planner(ranker, fields, cache=budget, memory=memory)
         self._budget = budget
+        # Guards what the first two requests do. Taken before the locks of the planner and of the
+        # cache, and by nothing that these call. A fork lock, as a forked worker may ask as well.
+        self._request_lock = ForkLock()
+        self._requests = 0
 
     @property
     def memory_plan(self) -> MemoryPlan:
@@ -143,6 +151,7 @@ class Engine(Generic[T]):
             partial(_deliver, fields, source),
             draw=source.draw,
             is_pure=source.is_pure,
+            finish=source.finish,
             windows=partial(
                 _window_reader, fields, self._planner, self.epochs.options, source.looks_ahead
             ),
@@ -156,10 +165,45 @@ class Engine(Generic[T]):
             shrink=None if accelerator is None else fields.shrink,
         )
 
-    def start(self, source: BatchSource[T], **settings: Any) -> Iterator[T]:
+    def start(self, source: BatchSource[T], **settings: Any) -> EpochIterator[T]:
         """Begin an epoch; takes what :meth:`use` takes."""
         self.use(source, **settings)
         return iter(self.epochs)
+
+    def on_request(self, source: BatchSource[T], seeds: Any, key: int) -> T:
+        """A batch outside of any epoch, made in the thread that asks; any number of them may.
+
+        Args:
+            source: Makes it.
+            seeds: As a ticket has them, checked.
+            key: Equal seeds and keys give equal batches, whatever was asked before.
+        """
+        recorder = self._ready_for_requests()
+        known = derive_key(self.epochs.order.seed or 0, _REQUESTED, key)
+        ticket = Ticket(recorder.epoch, 0, known, seeds)
+        drawn = ticket if source.draw is None else source.draw(ticket, recorder)
+        sampled = source.sample(drawn, recorder)
+        fetched = _fetch(self.fields, source.build, source.rereads, sampled, recorder, None)
+        batch = _deliver(self.fields, source, fetched, recorder)
+        if isinstance(batch, FailedBatch):
+            raise batch.error
+        return batch
+
+    def _ready_for_requests(self) -> EpochRecorder:
+        """The recorder of requests. The first request does what precedes an epoch, the second what
+        follows a first step, as the first has been computed with: others wait for both."""
+        with self._request_lock:
+            recorder = self.stats.requested(self.epochs.tracing)
+            if self._requests < 2:
+                with recorder.time("filling"):
+                    if not self._requests:
+                        self._planner.prepare(self.epochs.options)
+                    elif not self.epochs.first_step_done:
+                        self._planner.after_first_step()
+                        self.fields.after_first_step()
+                        self.epochs.first_step_done = True
+                self._requests += 1
+            return recorder
 
     def close(self) -> None:
         """End the newest pass, and unpin host memory."""
@@ -212,7 +256,7 @@ def _fetched(
 
 def _deliver(
     fields: FieldSet, source: BatchSource[T], fetched: Fetched, recorder: EpochRecorder
-) -> T:
+) -> T | FailedBatch:
     """The finished batch, with rows as the fields are now."""
     _, reads, after = fetched.sampled
     try:

@@ -15,8 +15,8 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
 from .lookahead import LookedAhead
-from .stage import SerialStage, Stage
-from .steps import Steps
+from .stage import OwnReaderError, SerialStage, Stage
+from .steps import FailedBatch, Fetched, Finish, Steps
 from .thread_use import ThreadUse
 
 T = TypeVar("T")
@@ -182,6 +182,11 @@ class EpochIterator(Generic[T]):
         """Batches of the whole epoch, read or not, as torch's iterators count them."""
         return len(self._owner)
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the last batch was handed out."""
+        return self._batch >= self._owner.end_of(self._plan)
+
     def __next__(self) -> T:
         begin = time.perf_counter_ns()
         recorder = self._recorder
@@ -203,7 +208,9 @@ class EpochIterator(Generic[T]):
                 raise RuntimeError("delivering a batch raised StopIteration") from error
             if steps.mark is not None:
                 recorder.device_time("waiting", asked, steps.mark())
-            delivered = True
+            delivered = not isinstance(result, FailedBatch)
+        except OwnReaderError:  # The batch's own: the pass goes on for the reader.
+            raise
         except BaseException:
             self.close()
             raise
@@ -214,7 +221,16 @@ class EpochIterator(Generic[T]):
         # The newest iterator's place is the loader's.
         if current is not None and current() is self:
             self._owner._position = (self._plan, self._batch)
-        return result
+        if not isinstance(result, FailedBatch):
+            return result
+        # One batch's own: the next one may do. The error's traceback will have this frame, so that
+        # a name for it here would keep both, and the threads, until the collector runs.
+        failure = result.error
+        del result, prepared
+        try:
+            raise failure
+        finally:
+            del failure
 
     def _next(self, steps: Steps[T]) -> Any:
         try:
@@ -311,16 +327,20 @@ def _start(
             recorder.trace.end("preparing", begin)
 
     tickets = _tickets(owner.order, plan, range(begin, owner.end_of(plan)), steps, recorder)
+    finish = None if steps.finish is None else partial(_finish, steps.finish, recorder, begin)
     reader = steps.windows()
     if reader is not None:
+        ahead = threads + options.prefetch
         return LookedAhead(
-            tickets, steps, recorder, reader, threads=threads, ahead=threads + options.prefetch
+            tickets, steps, recorder, reader, threads=threads, ahead=ahead, finish=finish
         )
     if not threads:
         return SerialStage(tickets, work)
     # What a device computes with the reader's batches is not to wait for his work; and a user's
     # functions stay in the threads that they were asked for.
-    reader_may_work = steps.is_pure and steps.mark is None and steps.on_start is None
+    reader_may_work = (
+        steps.is_pure and steps.mark is None and steps.on_start is None and finish is None
+    )
     return Stage(
         tickets,
         work,
@@ -329,7 +349,16 @@ def _start(
         on_start=steps.on_start,
         on_change=recorder.trace.depth,
         use=owner.thread_use if reader_may_work else None,
+        finish=finish,
     )
+
+
+def _finish(
+    finish: Finish, recorder: EpochRecorder, begin: int, number: int, fetched: Fetched
+) -> Fetched:
+    """The last step of a batch, whose number in the pass counts from batch ``begin``."""
+    recorder.trace.at(begin + number)  # The thread may have worked for another one.
+    return finish(fetched, recorder)
 
 
 def _tickets(

@@ -35,6 +35,7 @@ class LookedAhead:
         reader: Gives the windows.
         threads: Threads that sample, and as many that fetch; 0: the reader of the batches does all.
         ahead: Finished batches that may be in work or waiting.
+        finish: See ``Stage``; not without threads.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class LookedAhead:
         *,
         threads: int,
         ahead: int,
+        finish: Callable[[int, Any], Any] | None = None,
     ) -> None:
         sample = partial(_sample, steps, recorder)
         load = _Loading(recorder)
@@ -65,7 +67,12 @@ class LookedAhead:
         )
         depth = recorder.trace.depth
         self._fetched = Stage(
-            _each(self._loaded), fetch, workers=threads, ahead=ahead, on_change=depth
+            _each(self._loaded),
+            fetch,
+            workers=threads,
+            ahead=ahead,
+            on_change=depth,
+            finish=finish,
         )
 
     def __iter__(self) -> LookedAhead:

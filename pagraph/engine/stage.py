@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import PipelineError
@@ -24,6 +25,10 @@ T = TypeVar("T")
 _LOOK_SECONDS = 1.0
 """Of waiting, after which the reader looks whether the threads live: one that the system has no
 memory for may just end, and nobody would ever notify."""
+
+
+class OwnReaderError(PipelineError):
+    """A stage is read in one of its own threads, whose item fails by it; the stage goes on."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,9 @@ class Stage(Generic[S, T]):
             change; under a lock.
         use: Lets a reader that would have to wait do an item itself, where there is a processor for
             it besides the threads' own, and decides when it does all of them.
+        finish: Called with each result's number and the result, in order, one at a time, by
+            whichever thread has the next one; gives the result that the reader gets. Not together
+            with ``use``. Default: results stay as they are.
     """
 
     def __init__(
@@ -95,11 +103,14 @@ class Stage(Generic[S, T]):
         on_start: Callable[[int], object] | None = None,
         on_change: Callable[[int, int], object] | None = None,
         use: ThreadUse | None = None,
+        finish: Callable[[int, Any], T] | None = None,
     ) -> None:
         # A third thread on two processors took a tenth longer than two (sampling batches of 2.4
         # ms).
         helps = use is not None and workers < usable_cpus()
-        self._shared: _Shared[S, T] = _Shared(source, work, ahead, on_start, on_change, use, helps)
+        self._shared: _Shared[S, T] = _Shared(
+            source, work, ahead, on_start, on_change, use, helps, finish
+        )
         # The threads know the shared state, not the stage: a reader that just drops the stage ends
         # them.
         weakref.finalize(self, _drop, self._shared).atexit = False
@@ -122,6 +133,11 @@ class Stage(Generic[S, T]):
         if self._shared.pid != os.getpid():
             raise PipelineError(
                 "an iterator made before os.fork() must be read in the process that made it"
+            )
+        if threading.current_thread() in self._shared.threads:
+            # It would wait for itself: what comes next is not there before this call returns.
+            raise OwnReaderError(
+                "an iterator must not be read by what prepares its batches, such as a transform"
             )
         try:
             result = self._shared.take()
@@ -166,6 +182,10 @@ class _Shared(Generic[S, T]):
     held while an item is worked on. ``on_change`` is called under the state lock, and must not call
     back.
 
+    With ``finish``, a thread leaves its result among the *unfinished* ones. The one whose result is
+    next finishes it and all that follow without a gap; the others meanwhile draw items. So nobody
+    waits for his turn, and no lock is held while ``finish`` runs.
+
     Threads call :meth:`draw`, :meth:`put`, :meth:`ready` and :meth:`fail`. The reader alone calls
     :meth:`take`, which may draw, too, and :meth:`wait_for_starts`. Any thread may call
     :meth:`stop`, the garbage collector's also.
@@ -178,6 +198,7 @@ class _Shared(Generic[S, T]):
     on_change: Callable[[int, int], object] | None
     use: ThreadUse | None
     helps: bool  # The reader works where it would have to wait.
+    finish: Callable[[int, Any], T] | None
 
     def __post_init__(self) -> None:
         self.threads: list[threading.Thread] = []
@@ -191,6 +212,9 @@ class _Shared(Generic[S, T]):
         # Room for another item, and the end: what the threads wait for.
         self._room = threading.Condition(state_lock)
         self._results: dict[int, Any] = {}  # By number; those that wait for the reader.
+        self._unfinished: dict[int, Any] = {}  # By number; what ``finish`` has yet to get.
+        self._next_to_finish = 0
+        self._is_finishing = False  # A thread is at it.
         self._threads_ready = 0
         self._started = 0  # Items drawn; changes under both locks.
         self._delivered = 0
@@ -241,10 +265,10 @@ class _Shared(Generic[S, T]):
             return None
         return self._count(), item
 
-    def result_of(self, item: Any) -> Any:
+    def result_of(self, item: Any, work: Callable[[Any], Any] | None = None) -> Any:
         """The result of an item's work, or its failure."""
         try:
-            return _run(self.work, item)
+            return _run(work or self.work, item)
         except BaseException as error:
             if not isinstance(error, Exception) and threading.current_thread() not in self.threads:
                 raise  # Ctrl-C in the reader's own work is not to wait for the batches before.
@@ -262,6 +286,36 @@ class _Shared(Generic[S, T]):
             self._changed.wait_for(
                 lambda: self._stopped or self._threads_ready == len(self.threads)
             )
+
+    def hand_over(self, number: int, result: Any) -> None:
+        """Put a thread's result, once it is finished; finish what is next, if nobody does."""
+        if self.finish is None:
+            self.put(number, result)
+            return
+        with self._changed:
+            self._unfinished[number] = result
+            # Looked at and set under one lock: whoever finishes sees this result, or has left.
+            if self._is_finishing:
+                return
+            self._is_finishing = True
+        while (next_number := self._take_unfinished()) is not None:
+            number, result = next_number
+            if isinstance(result, _Failure):
+                # Nothing after it will be read, so nothing after it is finished.
+                self.put(number, result)
+                return
+            self.put(number, self.result_of(result, partial(self.finish, number)))
+            del next_number, result  # a batch that was handed on is not kept alive here
+
+    def _take_unfinished(self) -> tuple[int, Any] | None:
+        """The next result to finish with its number; None where it is not there yet."""
+        with self._changed:
+            number = self._next_to_finish
+            if self._stopped or number not in self._unfinished:
+                self._is_finishing = False
+                return None
+            self._next_to_finish += 1
+            return number, self._unfinished.pop(number)
 
     def put(self, number: int, result: Any) -> None:
         """Hand a result over; a failure ends the drawing of more."""
@@ -350,6 +404,7 @@ class _Shared(Generic[S, T]):
             with self._changed:
                 self._stopped = True
                 self._results.clear()
+                self._unfinished.clear()
                 self._changed.notify_all()
                 self._room.notify_all()
 
@@ -386,7 +441,7 @@ def _worker(shared: _Shared[Any, Any], index: int) -> None:
         shared.ready()
     while (drawn := shared.draw()) is not None:
         number, item = drawn
-        shared.put(number, shared.result_of(item))
+        shared.hand_over(number, shared.result_of(item))
         del drawn, item  # a waiting thread must not keep a batch alive
 
 

@@ -44,6 +44,22 @@ class Fetched(NamedTuple):
     rows: Sequence[FieldRows | None]
 
 
+class FailedBatch(NamedTuple):
+    """What ``deliver`` gives for a batch on which a user's own function failed: the pass goes on
+    after it.
+
+    Attributes:
+        error: The function's error, which the reader gets.
+    """
+
+    error: Exception
+
+
+Finish = Callable[[Fetched, "EpochRecorder"], Fetched]
+"""Makes of a batch and its rows what is delivered, as a user's functions say; see
+``BatchSource.finish``."""
+
+
 class BatchSource(Protocol[T_co]):
     """Makes the batches of one kind of loader; must not refer to the loader, which its threads
     would keep alive."""
@@ -75,10 +91,20 @@ class BatchSource(Protocol[T_co]):
         It may be repeated, where an accelerator's memory was short.
         """
 
+    @property
+    def finish(self) -> Finish | None:
+        """Serial, in-order step in the threads once a batch is built, for a user's functions of
+        batches; None: there is none.
+
+        Without threads it is not called: ``deliver`` does the same.
+        """
+
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Sampled:
         """Sample a batch and list its reads; a pure function, called by any thread."""
 
-    def deliver(self, batch: Any, rows: Sequence[Tensor] | None, recorder: EpochRecorder) -> T_co:
+    def deliver(
+        self, batch: Any, rows: Sequence[Tensor] | None, recorder: EpochRecorder
+    ) -> T_co | FailedBatch:
         """The finished batch; called by the reader, in order.
 
         ``rows`` are those of its reads as the fields are now; None with :attr:`rereads` where one
@@ -106,7 +132,7 @@ class Steps(Generic[T]):
     """Callbacks that make each batch.
 
     Args:
-        sample, draw, is_pure: See :class:`BatchSource`.
+        sample, draw, is_pure, finish: See :class:`BatchSource`.
         fetch: Reads the rows of a sampled batch, through windows if there are any; in any thread.
         deliver: The finished batch, in the reader's thread.
         windows: Called when an epoch begins: where to read the rows of several batches at once;
@@ -126,9 +152,10 @@ class Steps(Generic[T]):
 
     sample: Callable[[Any, EpochRecorder], Sampled]
     fetch: Callable[[Sampled, EpochRecorder, Windows | None], Fetched]
-    deliver: Callable[[Fetched, EpochRecorder], T]
+    deliver: Callable[[Fetched, EpochRecorder], T | FailedBatch]
     draw: Callable[[Ticket, EpochRecorder], Any] | None = None
     is_pure: bool = False
+    finish: Finish | None = None
     windows: Callable[[], WindowReader | None] = lambda: None
     on_start: Callable[[int], object] | None = None
     before_first_batch: Callable[[], object] | None = None

@@ -56,6 +56,18 @@ def check_policy(policy: str) -> int | None:
     return None
 
 
+def check_compared(policy: str) -> None:
+    """Raise ValueError unless a hit-rate curve knows a policy of that name."""
+    name, colon, number = policy.partition(":")
+    if name not in POLICY_NAMES:
+        known = sorted(POLICY_NAMES)
+        raise ValueError(f"policies must be among {known} or functions, got {policy!r}")
+    if name != "ideal":
+        check_policy(policy)
+    elif colon and not (number.isdecimal() and int(number) >= 1):
+        raise ValueError(f"policies must be 'ideal:N' with N at least 1, got {policy!r}")
+
+
 def check_method(name: str) -> None:
     """Raise ValueError unless there is a partitioning method of that name."""
     if name not in METHOD_NAMES:

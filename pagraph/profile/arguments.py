@@ -4,10 +4,8 @@ many rows of each vertex type they buy."""
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from ..graph.csc import check_range
 from ..graph.fields import materialized, stored_row_bytes
 from ..seeds.keys import derive_key
 from ..system.arrays import Int64Array
-from ..system.budget import SLOT_BYTES, Budget
+from ..system.budget import SLOT_BYTES, Budget, curve_budget
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -87,7 +85,7 @@ class RowSizes:
                 although no field is named.
             TypeError: It is neither a number nor a string.
         """
-        number = _number(value)
+        number = curve_budget(value)
         if isinstance(number, Budget):
             if self.row_bytes is None:
                 raise ValueError(
@@ -172,40 +170,6 @@ class RowSizes:
     def _tables(self) -> int:
         # The cache's table from vertex to place has an entry for every vertex, cached or not.
         return SLOT_BYTES * self.vertices
-
-
-def _number(value: Any) -> int | float | Budget:
-    """Parse rows to an int, a share to a float, bytes to a ``Budget``."""
-    problem = (
-        "budgets must be rows (1000), shares in [0, 1] (0.1, '10%') or bytes ('2GiB'), got "
-        f"{value!r}"
-    )
-    if isinstance(value, str):
-        text = value.strip()
-        if text.isdecimal():
-            return int(text)
-        # "0.1" on a command line is the share 0.1; Budget.parse knows strings with a unit only.
-        is_share = re.fullmatch(r"[0-9]*\.[0-9]+", text)
-        size = float(text) if is_share else text
-        try:
-            budget = Budget.parse(size)
-        except ValueError:
-            raise ValueError(problem) from None
-        if budget is None:
-            return 0
-        if budget.is_auto:  # what is free now is no property of the graph
-            raise ValueError(problem)
-        return budget if budget.share is None else budget.share
-    # True is an Integral as well.
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(problem)
-    # 1 is one row, 1.0 all of them.
-    if isinstance(value, Integral):
-        return int(value)
-    share = float(value)
-    if math.isnan(share) or not 0 <= share <= 1:
-        raise ValueError(problem)
-    return share
 
 
 FieldNames = Sequence[str] | Mapping[str, Sequence[str]]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ..options.names import check_compared
 from ..ranking.auto import adaptive, auto
 from ..ranking.policies import BYTES_A_ROW, POLICIES, FewBatches, resolve_policy
 from ..ranking.presample import Presample, counter_dtype
@@ -24,7 +25,6 @@ ADAPTIVE = "adaptive"
 DEFAULT_POLICIES = ("auto", "degree", "presample", "vip", "random", "oracle")
 """Policies that a curve compares unless told otherwise; the oracle is for comparison alone."""
 _IDEAL_EPOCHS = 30  # whose mean ``ideal`` ranks by; ``ideal:N`` takes N
-_ANALYSIS = ("ideal", ORACLE)
 # Bytes a vertex at the peak, in addition to counters and a byte for each policy: _RANKED to rank by
 # reads, _DIVIDED if budgets are divided between several types. RMAT of scales 22 and 26 took 35 and
 # 32, two types of 2 M vertices 47.
@@ -70,7 +70,11 @@ class Compared:
             name = _name(policy)
             if name in named:
                 raise ValueError(f"policies must have different names, got {name!r} twice")
-            _check_known(policy)
+            if isinstance(policy, str):
+                check_compared(policy)
+            elif not callable(policy):
+                kind = type(policy).__name__
+                raise TypeError(f"policies must be names or functions, got {kind}")
             if name.partition(":")[0] == "ideal":
                 ideals[name] = _ideal_epochs(name)
                 named[name] = None
@@ -133,20 +137,11 @@ def _name(policy: Any) -> str:
         return policy
     name: str = getattr(policy, "__name__", type(policy).__name__)
     # A user's function "degree" would be taken for ours in the page and the recommendation.
-    if name in (*POLICIES, *_ANALYSIS) and POLICIES.get(name) is not policy:
+    if name in POLICIES and POLICIES.get(name) is not policy:
         raise ValueError(
             f"policies that are functions must not have the name of a built-in one, got {name!r}"
         )
     return name
-
-
-def _check_known(policy: Any) -> None:
-    if not isinstance(policy, str):
-        if not callable(policy):
-            raise TypeError(f"policies must be names or functions, got {type(policy).__name__}")
-    elif policy.partition(":")[0] not in POLICIES:
-        known = sorted({*POLICIES, *_ANALYSIS})
-        raise ValueError(f"policies must be among {known} or functions, got {policy!r}")
 
 
 def _auto_bytes(graph: Graph, num_hops: int) -> int:
@@ -162,10 +157,6 @@ def _auto_bytes(graph: Graph, num_hops: int) -> int:
 
 
 def _ideal_epochs(name: str) -> int:
-    """Number of epochs of ``"ideal"`` or ``"ideal:N"``; ValueError unless N is at least 1."""
+    """Number of epochs of ``"ideal"`` or ``"ideal:N"``."""
     _, colon, number = name.partition(":")
-    if not colon:
-        return _IDEAL_EPOCHS
-    if not number.isdecimal() or int(number) < 1:
-        raise ValueError(f"policies may say 'ideal:N' with N at least 1, got {name!r}")
-    return int(number)
+    return int(number) if colon else _IDEAL_EPOCHS

@@ -126,8 +126,8 @@ class HGTLoader(Pipelined[HeteroData], _pyg.HGTLoader):
         input_nodes: Seeds: a vertex type, or a pair of it and ids or a mask, see
             :class:`~pagraph.pyg.NeighborLoader`.
         is_sorted: Accepted: ``edge_index`` may be in any order.
-        transform: Batch to what the loader gives.
-        transform_sampler_output: What was sampled to what is joined with attributes.
+        transform: See :class:`~pagraph.pyg.NeighborLoader`.
+        transform_sampler_output: See there.
         filter_per_worker: Accepted: threads share the data.
         **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``,
             ``memory``, ``seed`` and ``device``; ``custom_cls`` and ``input_id`` of PyG's

@@ -60,7 +60,7 @@ def check_calls(sampler: Any, method: str, arguments: Mapping[str, Any]) -> None
 
 
 def node_input(
-    data: Any, sampler: Any, input_nodes: Any, input_id: Any = None
+    data: Any, sampler: Any, input_nodes: Any, input_id: Any = None, *, name: str = "input_nodes"
 ) -> tuple[Any, Tensor | None]:
     """Check ``input_nodes`` and ``input_id`` of a node loader; our sampler's graph says which
     vertices there are.
@@ -81,8 +81,8 @@ def node_input(
     hetero = (
         sampler.is_hetero if isinstance(sampler, KeyedSampler) else isinstance(data, HeteroData)
     )
-    ntype, nodes = _typed(list(counts), input_nodes) if hetero else (NODE_TYPE, input_nodes)
-    ids, is_mask = vertex_ids("input_nodes", nodes, counts[ntype])
+    ntype, nodes = _typed(name, list(counts), input_nodes) if hetero else (NODE_TYPE, input_nodes)
+    ids, is_mask = vertex_ids(name, nodes, counts[ntype])
     if input_id is not None:
         given = (
             input_id if isinstance(input_id, Tensor) else torch.as_tensor(input_id, device="cpu")
@@ -109,7 +109,7 @@ def _counts(data: Any, sampler: Any) -> dict[str, int] | None:
     return None
 
 
-def _typed(types: list[str], input_nodes: Any) -> tuple[str, Any]:
+def _typed(name: str, types: list[str], input_nodes: Any) -> tuple[str, Any]:
     """The vertex type, and which of its vertices."""
     if isinstance(input_nodes, str):
         ntype = input_nodes
@@ -123,10 +123,10 @@ def _typed(types: list[str], input_nodes: Any) -> tuple[str, Any]:
     else:
         got = "None" if input_nodes is None else f"a {type(input_nodes).__name__}"
         raise ValueError(
-            f"input_nodes must be a vertex type, or a pair of one and its vertices, got {got}"
+            f"{name} must be a vertex type, or a pair of one and its vertices, got {got}"
         )
     if ntype not in types:
-        raise ValueError(f"input_nodes must be of one of the vertex types {types}, got {ntype!r}")
+        raise ValueError(f"{name} must be of one of the vertex types {types}, got {ntype!r}")
     return ntype, nodes
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,14 +22,20 @@ from ..cache.fields import FieldSet
 from ..features.field import Read
 from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE
+from .frames import columns_of, dense_parts, is_frame, part_name, tensors_of, with_rows
 from .package import import_pyg
 from .stand_ins import ends_apart, standing_in
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
 
+R = TypeVar("R")
+
 Name = tuple[Any, str]
 """Key of a store (None, a vertex type or an edge type), name of an attribute."""
+
+PartName = tuple[Any, str, Any]
+"""The same of a ``TensorFrame``, and which part of it."""
 
 
 def stores_of(data: Any) -> dict[Any, Any]:
@@ -39,6 +45,18 @@ def stores_of(data: Any) -> dict[Any, Any]:
     if isinstance(data, HeteroData):
         return dict([*data.node_items(), *data.edge_items()])
     return {}
+
+
+def value_of(data: Any, name: Name) -> Any:
+    """The attribute's present value; KeyError if there is none, or no such store."""
+    key, attribute = name
+    # Each field is looked at twice a batch, so PyG's own calls for the same are left out.
+    if isinstance(data, Data) and key is None:
+        return data._store._mapping[attribute]
+    if not isinstance(data, HeteroData):
+        raise KeyError(key)
+    stores = data._node_store_dict if isinstance(key, str) else data._edge_store_dict
+    return stores[key]._mapping[attribute]
 
 
 class Attributes:
@@ -86,7 +104,7 @@ class Attributes:
 
 def _held(value: Any) -> Any:
     # Large things are not kept alive by this; numbers and lists cannot be referred to weakly.
-    if isinstance(value, Tensor | np.ndarray):
+    if isinstance(value, Tensor | np.ndarray) or is_frame(value):
         return weakref.ref(value)
     return lambda: value
 
@@ -102,12 +120,15 @@ class Levels:
         fields: Vertex attributes that may be read as fields: those with rows along their first
             dimension.
         selected: All others that PyG selects, but not the edges themselves.
+        frames: Those among them that are ``TensorFrame``s of vertices, whose dense parts may be
+            read as fields.
     """
 
     attributes: Attributes
     known: dict[Any, Any]
     fields: list[Name]
     selected: list[Name]
+    frames: list[Name]
 
     @classmethod
     def of(
@@ -122,6 +143,7 @@ class Levels:
         known: dict[Any, Any] = {}
         fields: list[Name] = []
         selected: list[Name] = []
+        frames: list[Name] = []
         for key, store in stores.items():
             if earlier is not None and (remembered := earlier.known.get(key)) is not None:
                 same = attributes.kept_since(earlier.attributes, key)
@@ -137,9 +159,11 @@ class Levels:
                     fields.append((key, name))
                 elif (by_vertex or by_edge) and name not in ("edge_index", "num_nodes"):
                     selected.append((key, name))
+                    if by_vertex and is_frame(value):
+                        frames.append((key, name))
             # Taken out, since a store forgets there what is set on it.
             known[key] = store.__dict__.pop("_cached_attr", None)
-        return cls(attributes, known, fields, selected)
+        return cls(attributes, known, fields, selected, frames)
 
     def tell(self, stores: Mapping[Any, Any]) -> None:
         """Put PyG's memo into the stores of another copy of the same data."""
@@ -212,7 +236,7 @@ def version_of(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return True  # writes through NumPy are nobody's to see
     if not isinstance(value, Tensor):
-        return None
+        return _frame_version(value) if is_frame(value) else None
     with torch._C.DisableTorchFunctionSubclass():
         # A tensor that requires gradients belongs into the graph of the reader's own step.
         if value.requires_grad or value.is_inference():
@@ -220,11 +244,17 @@ def version_of(value: Any) -> Any:
         return FieldVersion.of(value) if value.layout == torch.strided else value._version
 
 
+def _frame_version(frame: Any) -> Any:
+    """The same of a ``TensorFrame``: of all of its tensors, and of the names of its columns."""
+    versions = [version_of(tensor) for tensor in tensors_of(frame)]
+    return None if None in versions else (columns_of(frame), versions)
+
+
 class _Wanted(NamedTuple):
     """An attribute that is read as a field: its values, the vertices that it is read for, and their
     version."""
 
-    name: Name
+    name: Name | PartName
     values: Tensor
     nodes: Tensor
     written: Any
@@ -267,6 +297,7 @@ class Joiner:
         self._filter_fn = filter_fn
         self._arrays = Arrays()
         self._labels: dict[Name, str] = {}
+        self._parts: set[PartName] = set()
         # Replaced as a whole, without a lock: threads that find other attributes at once classify
         # the same ones, and each goes on with its own result.
         self._levels: Levels | None = None
@@ -287,11 +318,14 @@ class Joiner:
             return
         data = self._view.data
         copied = copy.copy(data)
-        stores = stores_of(copied)
-        for name in self._levels_of(data, copied, stores).fields:
-            key, attribute = name
-            if plain_rows(name, stores[key]._mapping[attribute], self._arrays) is not None:
+        levels = self._levels_of(data, copied, stores_of(copied))
+        for name in levels.fields:
+            if plain_rows(name, value_of(data, name), self._arrays) is not None:
                 self._add(name)
+        for name in levels.frames:
+            for part, values in dense_parts(value_of(data, name)).items():
+                if plain_rows(name, values, self._arrays) is not None:
+                    self._add_part((*name, part))
 
     def plan(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Reading:
         """What to read for a sampler's output.
@@ -326,12 +360,23 @@ class Joiner:
             label = self._labels.get(name) or self._add(name)
             wanted.append(_Wanted(name, values, nodes, written))
             reads.append(Read(label, nodes, bounds))
+        for key, attribute in levels.frames:
+            if key not in of_type:
+                of_type[key] = _vertices_of(output, key, hop_ends)
+            nodes, written, bounds = of_type[key]
+            if nodes is None:
+                continue
+            for part, values in dense_parts(stores[key]._mapping[attribute]).items():
+                if plain_rows((key, attribute), values, self._arrays) is None:
+                    continue
+                name_of_part = key, attribute, part
+                self._add_part(name_of_part)
+                wanted.append(_Wanted(name_of_part, values, nodes, written))
+                reads.append(Read(name_of_part, nodes, bounds))
         return Reading(copied, stores, levels, wanted, reads, versions)
 
     @staticmethod
-    def still_right(
-        earlier: Reading, rows: Sequence[Tensor], reading: Reading
-    ) -> dict[int, Tensor]:
+    def still_right(earlier: Reading, rows: Sequence[R], reading: Reading) -> dict[int, R]:
         """Rows of an earlier reading, by their places in another one, where they are for the same
         vertices."""
         known = {
@@ -361,10 +406,13 @@ class Joiner:
             with self._one_at_a_time:  # the user's stores need not know of threads
                 return self._filter_fn(view, output)
         for (name, values, _, _), tensor in zip(reading.wanted, rows, strict=True):
-            key, attribute = name
+            mapping = reading.stores[name[0]]._mapping
+            if len(name) == 3:
+                mapping[name[1]] = with_rows(mapping[name[1]], name[2], tensor)
+                continue
             # Not `store[attribute] = ...`, which only takes the attribute out of the memo that
             # `tell` puts in below.
-            reading.stores[key]._mapping[attribute] = standing_in(values, tensor)
+            mapping[name[1]] = standing_in(values, tensor)
         levels.tell(reading.stores)
         return self._filter_fn(view, ends_apart(output))
 
@@ -401,6 +449,16 @@ class Joiner:
             self._labels[name] = label  # Only now: other threads read what is in here.
         return label
 
+    def _add_part(self, name: PartName) -> None:
+        """Make a part of a ``TensorFrame`` a field, if it is none; its key is the name, which no
+        other attribute can have."""
+        if name not in self._parts:
+            key, attribute, part = name
+            label = f"{_label((key, attribute))}.{part_name(part)}"
+            source = partial(_present_part, self._view, self._arrays, name)
+            self._fields.add_source(name, source, row_type=key or NODE_TYPE, label=label)
+            self._parts.add(name)
+
 
 def _label(name: Name) -> str:
     """Name of an attribute in the statistics: ``x``, ``paper/x``."""
@@ -430,16 +488,17 @@ def _vertices_of(
 def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
     """The attribute now. Not a method: a cycle would keep caches in memory until the collector
     runs."""
-    data = view.data
-    key, attribute = name
-    # Each field is looked at twice a batch, so PyG's own calls for the same are left out.
-    if isinstance(data, HeteroData):
-        store = (data._node_store_dict if isinstance(key, str) else data._edge_store_dict)[key]
-    elif isinstance(data, Data) and key is None:
-        store = data._store
-    else:
-        raise KeyError(key)
-    rows = plain_rows(name, store._mapping[attribute], arrays)
+    rows = plain_rows(name, value_of(view.data, name), arrays)
+    if rows is None:
+        raise KeyError(name)
+    return rows
+
+
+def _present_part(view: Any, arrays: Arrays, name: PartName) -> Tensor:
+    """The part of a ``TensorFrame`` now; see :func:`_present`."""
+    key, attribute, part = name
+    values = dense_parts(value_of(view.data, (key, attribute))).get(part)
+    rows = None if values is None else plain_rows((key, attribute), values, arrays)
     if rows is None:
         raise KeyError(name)
     return rows

@@ -4,6 +4,7 @@ torch-sparse."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from ..graph.graph import NODE_TYPE
 from ..sampling.batches import PairBatches, TimedSeeds
 from ..sampling.times import time_bits
+from ..seeds.keys import check_key
 from .inputs import TRANSFORMS, check_calls, check_data, core_workload, foreign_workload, node_input
 from .links import check_are_tensors, check_links, checked_edge_label_index, end_types
 from .package import import_pyg
@@ -21,6 +23,7 @@ from .times import check_times
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
+from torch_geometric.sampler import NodeSamplerInput  # noqa: E402
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     )
     from .links import HardNegatives
     from .sampler import Fanouts
-    from .typing import HeteroBatch, LinkBatch
+    from .typing import HeteroBatch, LinkBatch, NodeBatch
 
     Nodes: TypeAlias = Ids | str | tuple[str, Ids | None] | None
     Links: TypeAlias = Tensor | EdgeType | tuple[EdgeType, Tensor | None] | None
@@ -82,8 +85,11 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
             floats. No neighbour is later than its seed, and none is drawn whose time is missing
             (NaN, or numpy's NaT as an int64).
         weight_attr: The attribute of edges that holds their weights.
-        transform: Batch to what the loader gives.
-        transform_sampler_output: What was sampled to what is joined with attributes.
+        transform: Batch to what the loader gives. With workers it is called in their threads, ahead
+            of the loop, in order, one call at a time; else in the reader's. Torch's random numbers
+            in it are a function of the batch's key; an error it raises is that batch's alone.
+        transform_sampler_output: What was sampled to what is joined with attributes; called as
+            ``transform`` is.
         is_sorted: ``edge_index`` is sorted by column, and by time within.
         filter_per_worker: Accepted: threads share the data.
         neighbor_sampler: Samples in place of ours: any ``BaseSampler``, called for one batch at a
@@ -206,6 +212,58 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         self.input_id = input_id
         self._begin(given, _pyg.NodeLoader.filter_fn)
 
+    @overload
+    def batch(
+        self: NeighborLoader[Data], seeds: Nodes, *, time: Tensor | None = None, key: int = 0
+    ) -> NodeBatch: ...
+    @overload
+    def batch(
+        self: NeighborLoader[Any], seeds: Nodes, *, time: Tensor | None = None, key: int = 0
+    ) -> HeteroBatch | NodeBatch: ...
+    def batch(self, seeds: Nodes, *, time: Tensor | None = None, key: int = 0) -> Any:
+        """Make one batch of any seeds, outside of any epoch: for a service that answers requests.
+
+        It is made in the calling thread, through the loader's cache; any number of threads may ask,
+        also while an epoch runs. Equal seeds, times and keys give equal batches, whatever was asked
+        before. ``batch.input_id`` are places in ``seeds``. The first two requests fill the cache,
+        and others wait for that.
+
+        Args:
+            seeds: As ``input_nodes``; of several vertex types one that the loader has, too. They
+                need not be among the loader's own.
+            time: As ``input_time``: a time for each seed. Default: the seeds' own.
+            key: Of the random numbers, from 0 on: another key draws other neighbours.
+
+        Raises:
+            ValueError, TypeError, IndexError: As the constructor; ``time`` without ``time_attr``,
+                seeds of another type than the loader's, or a subclass with a ``filter_fn`` or
+                ``collate_fn`` of its own.
+        """
+        if not self._makes_batches:
+            raise ValueError(
+                "batch() must be of a loader without a filter_fn or collate_fn of its own: call "
+                "the loader with places among its inputs"
+            )
+        inputs = self._request(seeds, time)
+        view = replace(self._view, input_data=inputs)
+        places = torch.arange(len(inputs.node), device="cpu")
+        return self._engine.on_request(self._source(view), places, check_key(key))
+
+    def _request(self, seeds: Nodes, time: Tensor | None) -> NodeSamplerInput:
+        """The checked input of a request."""
+        check_are_tensors(time=time)
+        nodes, _ = node_input(self.data, self.node_sampler, seeds, name="seeds")
+        kind, ids = nodes if isinstance(nodes, tuple) else (None, nodes)
+        own = self.input_data.input_type
+        if kind != own:
+            raise ValueError(f"seeds must be of the loader's vertex type {own!r}, got {kind!r}")
+        check_times("time", time, len(ids), "seed")
+        if isinstance(self.node_sampler, NeighborSampler):
+            if time is not None and not self.node_sampler.is_temporal:
+                raise ValueError("time must be None for a loader without time_attr")
+            self.node_sampler.check_seed_times("time", time, kind)
+        return NodeSamplerInput(None, ids, time, kind)
+
     def _workload(self, order: Any) -> Workload:
         sampler = self.node_sampler
         inputs = self.input_data
@@ -254,8 +312,8 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         time_attr: The attribute of vertices or edges, or both, that holds their times, see
             :class:`~pagraph.pyg.NeighborLoader`; no neighbour is later than its link.
         weight_attr: The attribute of edges that holds their weights.
-        transform: Batch to what the loader gives.
-        transform_sampler_output: What was sampled to what is joined with attributes.
+        transform: See :class:`~pagraph.pyg.NeighborLoader`.
+        transform_sampler_output: See there.
         is_sorted: ``edge_index`` is sorted by column, and by time within.
         filter_per_worker: Accepted: threads share the data.
         neighbor_sampler: Samples in place of ours, see :class:`~pagraph.pyg.NeighborLoader`.

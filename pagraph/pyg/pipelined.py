@@ -15,10 +15,13 @@ from torch import Tensor
 
 from ..accelerator.cuda import resolve_device
 from ..engine import PipelineOptions, parse_lookahead
+from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
+from ..errors import PipelineError
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
-from ..seeds.torch_order import StreamOrder, order_of, tell_epoch
+from ..seeds.keys import Ranks
+from ..seeds.torch_order import StreamOrder, order_of, places_of, tell_epoch
 from ..system.budget import Budget, memory_budget
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
@@ -27,6 +30,7 @@ from .joining import Joiner
 from .package import import_pyg
 from .sampler import KeyedSampler, NeighborSampler
 from .source import Sender, SubgraphSource
+from .transforms import is_running
 
 import_pyg()
 from torch_geometric.loader.mixin import get_numa_nodes_cores  # noqa: E402
@@ -183,7 +187,7 @@ class Viewed:
         vars(instance)[self._name] = value
 
 
-class Pipelined(LoaderControls, Generic[D]):
+class Pipelined(LoaderControls, Prepared, Generic[D]):
     """Base of our loaders, in front of PyG's own: iterates through an engine.
 
     Subclasses make ``_view`` before PyG's constructor runs, and call :meth:`_begin` after it. A
@@ -194,6 +198,7 @@ class Pipelined(LoaderControls, Generic[D]):
     num_workers: int
     worker_init_fn: Any
     _view: Any
+    _ranks: Ranks | None = None
     if TYPE_CHECKING:
         data: D
         input_data: Any
@@ -225,7 +230,7 @@ class Pipelined(LoaderControls, Generic[D]):
         vars(self).pop("collate_fn", None)
         self._options = options
         self._filter_fn = filter_fn
-        order = order_of(loader, options["seed"])
+        order = order_of(loader, options["seed"], self._ranks)
         self._streams = isinstance(order, StreamOrder)
         self._device = None if options["device"] is None else resolve_device(options["device"])
         self._engine: Engine[Any] = Engine(
@@ -241,7 +246,7 @@ class Pipelined(LoaderControls, Generic[D]):
         self._sender = None if accelerator is None else Sender(accelerator)
         self._joiner = Joiner(self._view, self._engine.fields, filter_fn)
         self._joiner.declare()
-        self._engine.use(self._source())
+        self._engine.use(self._source(self._view))
 
     def _workload(self, order: Any) -> Workload:
         raise NotImplementedError
@@ -257,15 +262,15 @@ class Pipelined(LoaderControls, Generic[D]):
             return PipelineOptions(0, 0, 0)
         return PipelineOptions(workers, prefetch, lookahead)
 
-    def _source(self) -> SubgraphSource:
+    def _source(self, view: View) -> SubgraphSource:
         loader: Any = self
         return SubgraphSource(
-            self._view,
+            view,
             self._joiner,
             self._engine,
             self._device,
             pins=bool(loader.pin_memory) and self._device is None and torch.cuda.is_available(),
-            calls_stores_ahead=self._pipeline_options().workers > 0,
+            calls_ahead=self._pipeline_options().workers > 0,
             sender=self._sender,
         )
 
@@ -296,13 +301,54 @@ class Pipelined(LoaderControls, Generic[D]):
     def __iter__(self) -> Iterator[Any]:
         return self._get_iterator()
 
+    def __call__(self, index: Any) -> Any:
+        """Make the batch of some of the loader's inputs, outside of any epoch, as PyG's loaders do.
+
+        Unlike PyG's, equal places give equal batches, whatever was asked before, and any number of
+        threads may ask, also while an epoch runs.
+
+        Args:
+            index: Places among the inputs, as a tensor or a sequence of integers.
+        """
+        loader: Any = self
+        if not self._makes_batches:
+            return super().__call__(index)  # type: ignore[misc]
+        places = places_of(index, len(loader.dataset), name="index")
+        return self._engine.on_request(self._source(self._view), places, 0)
+
+    def __len__(self) -> int:
+        if self._ranks is None:
+            return super().__len__()  # type: ignore[misc,no-any-return]
+        # torch's own knows nothing of other processes.
+        return len(self._engine.epochs)
+
     def _get_iterator(self) -> Iterator[Any]:
+        if is_running(self._view):
+            raise PipelineError(
+                f"a {type(self).__name__} must not be iterated by its own transform, which every "
+                "batch of that pass would call again"
+            )
         if not self._makes_batches:  # the engine would pass them by
             return super()._get_iterator()  # type: ignore[misc,no-any-return]
         worker_init_fn = self.worker_init_fn if self.num_workers else None
-        return self._engine.start(
-            self._source(), options=self._pipeline_options(), worker_init_fn=worker_init_fn
+        batches = self._engine.start(
+            self._source(self._view),
+            options=self._pipeline_options(),
+            worker_init_fn=worker_init_fn,
         )
+        return self._told(batches)
+
+    def _can_be_prepared(self) -> bool:
+        # accelerate's own way for what torch iterates.
+        return self._makes_batches
+
+    def _share_seeds(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        try:
+            self._start_engine(self._options, self._filter_fn)
+        except TypeError:
+            self._ranks = None
+            raise
 
     @property
     def _makes_batches(self) -> bool:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Handover, OutOfMemory, StagingRing
-from ..engine.steps import Sampled
+from ..engine.steps import FailedBatch, Fetched, Finish, Sampled
 from ..system.threads import lock_of
+from . import transforms
 from .joining import Joiner, Reading
 
 if TYPE_CHECKING:
@@ -23,26 +24,53 @@ if TYPE_CHECKING:
     from ..stats.stats import EpochRecorder
 
 
+class _Transformed(NamedTuple):
+    """What a loader's functions have made of a batch ahead of the reader.
+
+    Attributes:
+        of_output, of_batch: ``transform_sampler_output`` and ``transform``.
+        batch: What ``transform`` returned.
+        error: What one of them raised, in place of that.
+        seeds: A copy of the ticket's seeds, which the functions get as ``input_id``.
+        written: Versions of the sampler's output before ``transform``, which gets its tensors.
+    """
+
+    of_output: Callable[[Any], Any] | None
+    of_batch: Callable[[Any], Any] | None
+    seeds: Tensor
+    batch: Any = None
+    error: Exception | None = None
+    written: Sequence[int] = ()
+
+
 class _Prepared(NamedTuple):
     """A sampled batch.
 
     Attributes:
-        output: The sampler's output.
+        ticket: The batch's ticket.
+        output: The sampler's output, or what ``called`` has made of it.
         hop_ends: Vertex type to where the vertices of each hop end; empty for a user's own sampler.
-        seeds: Number of seeds.
         reading: What is read of the data for it; None if that could not be found out.
         batch: Joined ahead; None if it is to be joined when it is needed.
         rows: What it was joined of.
         sent: Tensors of the batch made on the accelerator, if any.
+        called: The ``transform_sampler_output`` that has been called; None: none has.
+        transformed: The batch transformed ahead, if it is.
     """
 
+    ticket: Ticket
     output: Any
     hop_ends: Mapping[str, list[int]]
-    seeds: int
     reading: Reading | None = None
     batch: Any = None
     rows: Sequence[Tensor] = ()
     sent: Handover | None = None
+    called: Callable[[Any], Any] | None = None
+    transformed: _Transformed | None = None
+
+
+class _OwnError(Exception):
+    """A loader's function failed; the cause says how."""
 
 
 class Sender:
@@ -110,7 +138,8 @@ class SubgraphSource:
         engine: Recycles memory, makes room.
         device: Device of the batches; None: that of their sources.
         pins: Deliver batches in page-locked memory.
-        calls_stores_ahead: Read from a user's own stores in the threads that prepare batches.
+        calls_ahead: Call what users have written, their stores and transforms, in the threads that
+            prepare batches.
         sender: Sends batches ahead; None: nothing is sent.
     """
 
@@ -122,7 +151,7 @@ class SubgraphSource:
         device: torch.device | None,
         *,
         pins: bool,
-        calls_stores_ahead: bool,
+        calls_ahead: bool,
         sender: Sender | None,
     ) -> None:
         self._view = view
@@ -131,7 +160,7 @@ class SubgraphSource:
         self._pins = pins
         self._fields = engine.fields
         self._pools = engine.pools
-        self._calls_stores_ahead = calls_stores_ahead
+        self._calls_ahead = calls_ahead
         self._sender = sender
         # Ours is a function of a key, for any number of threads; a user's own sampler is called by
         # one thread at a time over all loaders that share it.
@@ -153,10 +182,24 @@ class SubgraphSource:
         """A user's own sampler draws one batch at a time, in order."""
         return None if self._is_ours else self._draw
 
-    def _draw(self, ticket: Ticket, recorder: EpochRecorder) -> tuple[Any, int]:
+    @property
+    def finish(self) -> Finish | None:
+        """The loader's transforms, where they may run ahead.
+
+        On another device they are the reader's: what they do there is in the stream of the thread
+        that calls them.
+        """
+        view = self._view
+        if view.transform is None and view.transform_sampler_output is None:
+            return None
+        on_cpu = self._device is None or self._device.type == "cpu"
+        on_cpu = on_cpu and self._fields.accelerator is None
+        return self._transform_ahead if self._calls_ahead and on_cpu else None
+
+    def _draw(self, ticket: Ticket, recorder: EpochRecorder) -> tuple[Any, Ticket]:
         inputs = self._view.inputs(ticket.seeds)
         with self._lock, recorder.time("sampling"):
-            return self._view.sample(inputs), len(ticket.seeds)
+            return self._view.sample(inputs), ticket
 
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Sampled:
         """Sample, unless a user's own sampler has, and find out what to read."""
@@ -167,9 +210,9 @@ class SubgraphSource:
                 output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
             finally:
                 recorder.spent("sampling", begin)
-            num_seeds = len(drawn.seeds)
+            ticket = drawn
         else:
-            output, num_seeds = drawn
+            output, ticket = drawn
             hop_ends = {}
         try:
             reading = self._joiner.plan(output, hop_ends)
@@ -177,15 +220,15 @@ class SubgraphSource:
             raise
         except Exception:
             # An attribute may be about to be set. If it is not, `deliver` raises the same.
-            return Sampled(_Prepared(output, hop_ends, num_seeds))
-        return Sampled(_Prepared(output, hop_ends, num_seeds, reading), reading.reads)
+            return Sampled(_Prepared(ticket, output, hop_ends))
+        return Sampled(_Prepared(ticket, output, hop_ends, reading), reading.reads)
 
     def build(self, prepared: _Prepared, rows: Sequence[FieldRows | None]) -> _Prepared:
         """Join the batch ahead, unless a transform of the sampler's output comes first."""
         reading = prepared.reading
-        if reading is None or self._view.transform_sampler_output is not None:
+        if reading is None or self._view.transform_sampler_output is not prepared.called:
             return prepared
-        if reading.levels is None and not self._calls_stores_ahead:
+        if reading.levels is None and not self._calls_ahead:
             return prepared
         # Where a change of the values could not be told (some require gradients), the reader joins.
         if None in rows or None in reading.versions.values():
@@ -200,8 +243,84 @@ class SubgraphSource:
             if reading.levels is None:  # A user's stores are asked once, whatever they raise.
                 raise
             return prepared  # As in `sample`.
-        output, hop_ends, num_seeds, *_ = prepared
-        return _Prepared(output, hop_ends, num_seeds, reading, batch, tensors, sent)
+        ticket, output, hop_ends, *_ = prepared
+        called = prepared.called
+        return _Prepared(ticket, output, hop_ends, reading, batch, tensors, sent, called)
+
+    def _transform_ahead(self, fetched: Fetched, recorder: EpochRecorder) -> Fetched:
+        """Call the loader's functions on a batch; what cannot be joined now is left to the
+        reader."""
+        prepared, sampled, rows = fetched
+        of_output = self._view.transform_sampler_output
+        transform = self._view.transform
+        seeds = prepared.ticket.seeds.clone()
+        done = _Transformed(of_output, transform, seeds)
+        try:
+            if of_output is not prepared.called:
+                prepared = self._called(prepared, of_output, recorder)
+                begin = time.perf_counter_ns()
+                prepared, sampled, rows = self._joined_ahead(prepared, rows)
+                recorder.spent("building", begin)
+            if prepared.batch is None:
+                return Fetched(prepared, sampled, rows)
+            batch = prepared.batch
+            done = done._replace(written=_versions(prepared.output))
+            if transform is not None:
+                batch = self._transformed(transform, batch, prepared, recorder)
+            done = done._replace(batch=batch)
+        except _OwnError as failure:
+            # No name for the error here: its traceback leads to this frame, and both would stay
+            # until the collector runs.
+            return Fetched(_failed(prepared, done, failure), sampled, rows)
+        # The batch before is the transform's by now, which may have written to it.
+        return Fetched(prepared._replace(batch=None, transformed=done), sampled, rows)
+
+    def _joined_ahead(
+        self, prepared: _Prepared, rows: Sequence[FieldRows | None]
+    ) -> tuple[_Prepared, Sampled, Sequence[FieldRows | None]]:
+        """A batch whose sampler's output was transformed, joined; rows that are still right are not
+        read again."""
+        try:
+            reading = self._joiner.plan(prepared.output, prepared.hop_ends)
+            known: dict[int, FieldRows | None] = {}
+            if prepared.reading is not None:
+                known = self._joiner.still_right(prepared.reading, rows, reading)
+            known_rows = [known.get(place) for place in range(len(reading.reads))]
+            found = self._fields.current_each(reading.reads, known_rows)
+        except MemoryError:
+            raise
+        except Exception:  # As in `sample`.
+            return prepared._replace(reading=None), Sampled(None), ()
+        prepared = self.build(prepared._replace(reading=reading), found)
+        return prepared, Sampled(None, reading.reads), found
+
+    def _called(
+        self, prepared: _Prepared, function: Callable[[Any], Any] | None, recorder: EpochRecorder
+    ) -> _Prepared:
+        """The batch with the sampler's output as ``function`` returns it, not joined."""
+        if prepared.called is not None:
+            prepared = self._sampled_again(prepared, prepared.ticket.seeds)
+        output = prepared.output
+        if function is not None:
+            output = self._transformed(function, output, prepared, recorder, place=0)
+        return prepared._replace(output=output, called=function, batch=None)
+
+    def _transformed(
+        self,
+        function: Callable[[Any], Any],
+        value: Any,
+        prepared: _Prepared,
+        recorder: EpochRecorder,
+        place: int = 1,
+    ) -> Any:
+        """What a function of the loader's makes of a value; _OwnError if it raises."""
+        begin = time.perf_counter_ns()
+        try:
+            return transforms.call(function, value, self._view, prepared.ticket.key, place)
+        except Exception as error:
+            raise _OwnError from error
+        finally:
+            recorder.spent("transform", begin)
 
     def _join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
         batch = self._joiner.join(output, reading, rows)
@@ -211,40 +330,91 @@ class SubgraphSource:
         self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
     ) -> Any:
         """The batch with the data's attributes as they are now, where it is wanted, transformed."""
-        begin = time.perf_counter_ns()
-        output = prepared.output
+        view = self._view
+        done = prepared.transformed
         try:
-            transform = self._view.transform_sampler_output
-            if transform is not None:
-                output = transform(output)
-            if transform is None and self._is_current(prepared, rows):
-                batch = prepared.batch
-                if prepared.sent is not None:
-                    prepared.sent.arrive()
-                    recorder.device_time("copying", prepared.sent.begun, prepared.sent.ready)
+            if done is not None and self._stands(prepared, done, rows):
+                if done.error is not None:
+                    return FailedBatch(done.error)
+                batch = done.batch
             else:
-                batch = self._fields.with_room(partial(self._joined_now, output, prepared, rows))
-            if self._device is not None:
-                move = partial(batch.to, self._device, non_blocking=self._device.type != "cpu")
-                batch = self._fields.with_room(move)
-        finally:
-            recorder.spent("building", begin)
+                if done is not None:
+                    # The transform may have written to the rows that it got.
+                    prepared = self._before(prepared, done)
+                    rows = None
+                if view.transform_sampler_output is not prepared.called:
+                    prepared = self._called(prepared, view.transform_sampler_output, recorder)
+                begin = time.perf_counter_ns()
+                try:
+                    if self._is_current(prepared, rows):
+                        batch = prepared.batch
+                        if (sent := prepared.sent) is not None:
+                            sent.arrive()
+                            recorder.device_time("copying", sent.begun, sent.ready)
+                    else:
+                        batch = self._fields.with_room(partial(self._joined_now, prepared, rows))
+                    if (device := self._device) is not None:
+                        move = partial(batch.to, device, non_blocking=device.type != "cpu")
+                        batch = self._fields.with_room(move)
+                finally:
+                    recorder.spent("building", begin)
+                if view.transform is not None:
+                    batch = self._transformed(view.transform, batch, prepared, recorder)
+        except _OwnError as failure:
+            return FailedBatch(_cause(failure))
         recorder.delivered(
-            seeds=prepared.seeds, edges=_total(output.row), input_nodes=_total(output.node)
+            seeds=len(prepared.ticket.seeds),
+            edges=_total(prepared.output.row),
+            input_nodes=_total(prepared.output.node),
         )
-        return batch if self._view.transform is None else self._view.transform(batch)
+        return batch
+
+    def _stands(
+        self, prepared: _Prepared, done: _Transformed, rows: Sequence[Tensor] | None
+    ) -> bool:
+        """Whether what was transformed ahead is what the reader is to get."""
+        view = self._view
+        if (
+            done.of_output is not view.transform_sampler_output
+            or done.of_batch is not view.transform
+        ):
+            return False
+        if done.error is not None or self._is_current(prepared, rows):
+            return True
+        # A user's own sampler has no second sample, so a batch stays where the first is lost.
+        return not self._is_ours and done.written != _versions(prepared.output)
+
+    def _before(self, prepared: _Prepared, done: _Transformed) -> _Prepared:
+        """The batch before its transform, which may have written to the sampler's output."""
+        is_same = done.of_output is self._view.transform_sampler_output
+        if is_same and done.written == _versions(prepared.output):
+            return prepared._replace(transformed=None)
+        return self._sampled_again(prepared, done.seeds)
+
+    def _sampled_again(self, prepared: _Prepared, seeds: Tensor) -> _Prepared:
+        """The batch as it was sampled; as it is now where a user's own sampler has drawn it."""
+        if not self._is_ours:
+            return prepared._replace(transformed=None)
+        ticket = prepared.ticket
+        output, hop_ends = self._view.sample_ahead(
+            self._view.inputs(seeds), ticket.key, self._pools
+        )
+        return _Prepared(ticket, output, hop_ends)
 
     def _is_current(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> bool:
         """Whether the batch was joined, and of what the data holds now."""
-        if prepared.batch is None or prepared.reading is None or rows is None:
+        if prepared.reading is None or rows is None:
+            return False
+        if prepared.batch is None and prepared.transformed is None:
             return False
         for now, then in zip(rows, prepared.rows, strict=True):
             if now is not then:
                 return False
         return self._joiner.is_current(prepared.reading)
 
-    def _joined_now(self, output: Any, prepared: _Prepared, rows: Sequence[Tensor] | None) -> Any:
+    def _joined_now(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> Any:
         """The batch of what the data holds now; rows that are still right are not read again."""
+        output = prepared.output
         reading = self._joiner.plan(output, prepared.hop_ends)
         known = {}
         if rows is not None and prepared.reading is not None:
@@ -255,6 +425,35 @@ class SubgraphSource:
         for place, rows_now in zip(places, found, strict=True):
             known[place] = rows_now.arrive()
         return self._join(output, reading, [known[place] for place in range(len(reading.reads))])
+
+
+def _versions(output: Any) -> list[int]:
+    """Torch's counts of writes to the tensors of a sampler's output."""
+    versions = []
+    for name in ("node", "row", "col", "edge", "batch", "metadata"):
+        value = getattr(output, name, None)
+        values = value.values() if isinstance(value, Mapping) else value
+        for tensor in (values,) if isinstance(values, Tensor) else values or ():
+            if isinstance(tensor, Tensor):
+                versions.append(tensor._version)
+    return versions
+
+
+def _failed(prepared: _Prepared, done: _Transformed, failure: _OwnError) -> _Prepared:
+    """The batch in whose place the error of the user's function comes."""
+    return prepared._replace(batch=None, transformed=done._replace(error=_cause(failure)))
+
+
+def _cause(failure: _OwnError) -> Exception:
+    """The error of the user's function."""
+    error = failure.__cause__
+    assert isinstance(error, Exception)
+    if isinstance(error, StopIteration):
+        # It would pass for the end of the epoch.
+        stopped = RuntimeError("a transform raised StopIteration")
+        stopped.__cause__ = error
+        return stopped
+    return error
 
 
 def _pinned(tensor: Any) -> Any:

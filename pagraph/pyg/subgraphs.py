@@ -19,6 +19,7 @@ from ..sampling import ShaDowSampler
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
+from .frames import is_frame
 from .graphs import core_graph, local_dtype
 from .inputs import core_workload, vertex_ids
 from .package import import_pyg
@@ -117,7 +118,8 @@ def level_of(view: SubgraphView, name: str, value: Any) -> str | None:
     Where there are as many vertices as edges, the name says (in PyG every such attribute counts as
     one of vertices).
     """
-    rows = len(value) if isinstance(value, Tensor) and value.dim() else None
+    has_rows = is_frame(value) or (isinstance(value, Tensor) and value.dim())
+    rows = len(value) if has_rows else None
     by_node, by_edge = rows == view.graph.num_nodes, rows == view.graph.num_edges
     if by_node and by_edge:
         by_node = not view.data.is_edge_attr(name)

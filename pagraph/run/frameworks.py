@@ -46,6 +46,7 @@ def hook(replacer: Replacer, ledger: Ledger) -> ImportHook:
     after["dgl.dataloading.dataloader"] = dgls
     after["torch_geometric.loader"] = partial(_pygs, replacer, ledger)
     after["torch_geometric.sampler"] = partial(_pyg_samplers, replacer)
+    after["torch_geometric.nn"] = partial(_pyg_walkers, replacer)
     # DGL 2.1 does not import with a torch that its GraphBolt was not built for.
     return ImportHook(before={"dgl": stand_in}, after=after)
 
@@ -86,6 +87,13 @@ def _pyg_samplers(replacer: Replacer, module: ModuleType) -> None:
 
     __init__.__signature__ = signature  # type: ignore[attr-defined]
     replacer.cover(kind, "__init__", __init__)
+
+
+def _pyg_walkers(replacer: Replacer, module: ModuleType) -> None:
+    """Models that sample walks themselves: PyG's need pyg-lib or torch-cluster."""
+    for name in ("Node2Vec", "MetaPath2Vec"):
+        offer = Offer(partial(_ours, "pyg", name), is_loader=False)
+        replacer.offer(getattr(module, name), offer)
 
 
 # What a copy of a sampler may have been told since it was made: Lightning's data modules do.

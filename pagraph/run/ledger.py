@@ -346,8 +346,8 @@ def made_at(loader: Any = None) -> str:
     found: Any = frame
     while found is not None:
         package = str(found.f_globals.get("__name__", "")).partition(".")[0]
-        # A subclass's constructor is not where its loader was made.
-        constructs = loader is not None and found.f_code.co_name == "__init__"
+        # A subclass's constructor is not where its loader was made, nor is Lightning's around it.
+        constructs = loader is not None and found.f_code.co_name in ("__init__", "wrapper")
         if package not in _NOT_A_SCRIPT and not (
             constructs and any(value is loader for value in found.f_locals.values())
         ):

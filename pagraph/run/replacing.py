@@ -179,6 +179,10 @@ class Replacer:
         try:
             if offer.arguments is not None:
                 args, kwargs = offer.arguments(loader, *args, **kwargs)
+                # Lightning notes what a loader was made of, to make it again for several processes.
+                # Of ours the arguments are others, and it finds them in the attributes.
+                for name in [name for name in vars(loader) if name.startswith("__pl_saved")]:
+                    del vars(loader)[name]
             ours = offer.ours()
             # Theirs come first in what a subclass overrides; then ours; then what is theirs.
             kind: Any = type(loader)

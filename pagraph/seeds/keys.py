@@ -144,6 +144,14 @@ def check_seed(name: str, seed: Any) -> int | None:
     return int(seed)
 
 
+def check_key(key: Any) -> int:
+    """The key of a request as an int; TypeError, ValueError as :func:`check_seed`."""
+    checked = check_seed("key", key)
+    if checked is None:
+        raise TypeError("key must be an integer, got None")
+    return checked
+
+
 @dataclass(frozen=True)
 class Ranks:
     """This process's rank among those that share the seeds of an epoch; each works out its own part
@@ -186,3 +194,14 @@ class Ranks:
         """
         first = self.rank * share
         return torch.arange(first + begin, first + stop, device="cpu") % max(total, 1)
+
+
+def process_ranks(ddp_seed: Any) -> Ranks:
+    """This process's rank in ``torch.distributed``'s default group; nothing is sent.
+
+    ValueError without a group; TypeError or ValueError unless ``ddp_seed`` is an integer from 0 on.
+    """
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        raise ValueError("use_ddp=True needs torch.distributed.init_process_group() first")
+    seed = check_seed("ddp_seed", ddp_seed) or 0
+    return Ranks(torch.distributed.get_rank(), torch.distributed.get_world_size(), seed)

@@ -53,17 +53,15 @@ def ranks_of(sampler: Any) -> Ranks:
     return Ranks(0, 1)
 
 
-def places_of(items: Any, count: int) -> Tensor:
-    """A sampler's items as torch's loader would look them up in ``range(count)``; IndexError where
-    one is outside."""
+def places_of(items: Any, count: int, *, name: str = "a sampler's items") -> Tensor:
+    """A sampler's items as torch's loader would look them up in ``range(count)``; IndexError, with
+    the ``name``, where one is outside."""
     places = torch.as_tensor(items, dtype=torch.int64, device="cpu").reshape(-1)
     if len(places) == 0:
         return places
     low, high = int(places.min()), int(places.max())
     if low < -count or high >= count:
-        raise IndexError(
-            f"a sampler's items must be in [0, {count}), got {low if low < -count else high}"
-        )
+        raise IndexError(f"{name} must be in [0, {count}), got {low if low < -count else high}")
     return places if low >= 0 else places.remainder(count)
 
 
@@ -319,30 +317,43 @@ class StreamOrder:
         return None
 
 
-def order_of(loader: DataLoader[Any], seed: int | None) -> SeedOrder | SamplerOrder | StreamOrder:
+def order_of(
+    loader: DataLoader[Any], seed: int | None, ranks: Ranks | None = None
+) -> SeedOrder | SamplerOrder | StreamOrder:
     """The order of a torch loader's batches; its items are places in the input.
 
     With a ``seed`` and torch's own samplers it is a function of (seed, epoch).
 
+    Args:
+        loader: Has torch's samplers, or a user's.
+        seed: Of the order and the sampling. Default: torch's generator.
+        ranks: The processes that share the items, where no ``DistributedSampler`` divides them.
+
     Raises:
-        TypeError, ValueError: ``seed`` is not an integer of 64 bits, or batches are not to be made.
+        TypeError, ValueError: ``seed`` is not an integer of 64 bits, or batches are not to be made;
+            a user's sampler, which ``ranks`` cannot share.
     """
     seed = check_seed("seed", seed)
-    batches = loader.batch_sampler
+    batches: Any = loader.batch_sampler
     if batches is None:
         raise ValueError("batch_size must be at least 1, got None")
-    sampler = getattr(batches, "sampler", None)
-    if (
-        seed is not None
-        and type(batches) is BatchSampler
-        and (is_sequence(sampler) or is_permutation(sampler))
-    ):
+    sampler: Any = getattr(batches, "sampler", None)
+    is_torchs = type(batches) is BatchSampler and (is_sequence(sampler) or is_permutation(sampler))
+    if is_torchs and (seed is not None or ranks is not None):
         return SeedOrder(
-            torch.arange(len(sampler), device="cpu"),  # type: ignore[arg-type]
+            torch.arange(len(sampler), device="cpu"),
             batches.batch_size,
             shuffle=is_permutation(sampler),
             drop_last=batches.drop_last,
             seed=seed,
+            generator=loader.generator,
+            ranks=ranks,
+        )
+    if ranks is not None and not isinstance(sampler, DistributedSampler):
+        own = sampler if type(batches) is BatchSampler else batches
+        raise TypeError(
+            f"sampler must be torch's, or a DistributedSampler, for {ranks.size} processes to "
+            f"share its items, got {type(own).__name__}"
         )
     num_items = len(loader.dataset)  # type: ignore[arg-type]
     kind = SamplerOrder if has_length(batches) else StreamOrder

@@ -8,13 +8,26 @@ from dataclasses import dataclass, field
 from ..system.tables import Table, Tabled
 from .reads import RATE_NAMES, CacheStats, FieldStats, field_table, rate_cells
 
-STAGES = ("filling", "sampling", "window", "fetching", "building", "waiting", "compiling")
+STAGES = (
+    "filling",
+    "sampling",
+    "window",
+    "fetching",
+    "building",
+    "transform",
+    "waiting",
+    "compiling",
+)
 """Where time goes: filling caches, drawing neighbours, reading the rows of several batches from
-files, gathering rows, building the face's objects, the reader waiting, compiling kernels. That
-happens once on a machine, and is in none of the others.
+files, gathering rows, building the face's objects, a user's own ``transform`` of them, the reader
+waiting, compiling kernels. That happens once on a machine, and is in none of the others.
 
 All but the last two are summed over threads; ``waiting`` is the reader's own time, whatever it
 waited for."""
+
+
+REQUESTS = -2
+"""In place of an epoch's number: batches that were made on request."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +35,7 @@ class EpochStats(Tabled):
     """One epoch, or several added up.
 
     Attributes:
-        epoch: Number of the epoch; -1 for a total.
+        epoch: Number of the epoch; -1 for a total, -2 for batches made on request.
         batches: Batches delivered.
         seconds: Seconds by stage (see ``STAGES``).
         counts: Delivered "seeds", "edges" (sampled) and "input_nodes"; with look-ahead the
@@ -106,6 +119,8 @@ def epoch_tables(epochs: Sequence[EpochStats]) -> list[Table]:
 
 
 def _name(stats: EpochStats) -> str:
+    if stats.epoch == REQUESTS:
+        return "requests"
     return "total" if stats.epoch < 0 else str(stats.epoch)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import os
 import threading
 import time
 from collections import defaultdict, deque
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _compiling
 from ..system.tables import Table, Tabled
-from .epoch import EpochStats, epoch_tables
+from .epoch import REQUESTS, EpochStats, epoch_tables
 from .reads import CacheStats
 from .trace import EpochTrace, Tracing
 
@@ -289,12 +290,26 @@ class LoaderStats(Tabled):
         self._reads = reads
         self._accelerator = accelerator
         self._recorders: list[EpochRecorder] = []
+        # By process: a recorder's lock that a thread holds while the process forks is never free in
+        # the child.
+        self._requests: dict[int, EpochRecorder] = {}
 
     def begin(self, epoch: int, tracing: Tracing | None = None) -> EpochRecorder:
         """Begin recording an epoch; the epoch's iterator closes the recorder."""
         trace = EpochTrace(tracing or Tracing(), epoch)
         self._recorders.append(EpochRecorder(epoch, self._reads, trace, self._accelerator))
         return self._recorders[-1]
+
+    def requested(self, tracing: Tracing) -> EpochRecorder:
+        """This process's recorder of the batches made on request; the engine calls it under a
+        lock."""
+        recorder = self._requests.get(os.getpid())
+        if recorder is None:
+            # Without reads: they are counted by loader, and epochs may run between requests.
+            trace = EpochTrace(tracing, REQUESTS)
+            recorder = EpochRecorder(REQUESTS, CacheStats, trace, self._accelerator)
+            self._requests[os.getpid()] = recorder
+        return recorder
 
     def settle(self) -> None:
         """Wait until everything that a device does for the epochs so far is counted."""
@@ -307,9 +322,16 @@ class LoaderStats(Tabled):
         return [recorder.snapshot() for recorder in self._recorders]
 
     @property
+    def requests(self) -> EpochStats | None:
+        """Batches made by ``loader.batch``, which are in no epoch; None before the first. The rows
+        that they read are in the total alone."""
+        recorder = self._requests.get(os.getpid())
+        return None if recorder is None else recorder.snapshot()
+
+    @property
     def total(self) -> EpochStats:
-        """All epochs added up."""
-        epochs = self.epochs
+        """All epochs and requests added up."""
+        epochs = self._parts()
         return EpochStats(
             epoch=-1,
             batches=sum(stats.batches for stats in epochs),
@@ -332,7 +354,11 @@ class LoaderStats(Tabled):
     __repr__ = Tabled.__str__
 
     def _tables(self) -> list[Table]:
-        return epoch_tables([*self.epochs, self.total])
+        return epoch_tables([*self._parts(), self.total])
+
+    def _parts(self) -> list[EpochStats]:
+        requests = self.requests
+        return self.epochs if requests is None else [*self.epochs, requests]
 
 
 def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

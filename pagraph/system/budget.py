@@ -156,6 +156,41 @@ class Budget:
         return f"Budget({self.share:.4g} of the rows)"
 
 
+def curve_budget(value: object) -> int | float | Budget:
+    """Parse one budget of a hit-rate curve: rows to an int, a share to a float, bytes to a
+    ``Budget``."""
+    problem = (
+        "budgets must be rows (1000), shares in [0, 1] (0.1, '10%') or bytes ('2GiB'), got "
+        f"{value!r}"
+    )
+    if isinstance(value, str):
+        text = value.strip()
+        if text.isdecimal():
+            return int(text)
+        # "0.1" on a command line is the share 0.1; Budget.parse knows strings with a unit only.
+        is_share = re.fullmatch(r"[0-9]*\.[0-9]+", text)
+        size = float(text) if is_share else text
+        try:
+            budget = Budget.parse(size)
+        except ValueError:
+            raise ValueError(problem) from None
+        if budget is None:
+            return 0
+        if budget.is_auto:  # what is free now is no property of the graph
+            raise ValueError(problem)
+        return budget if budget.share is None else budget.share
+    # True is an Integral as well.
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(problem)
+    # 1 is one row, 1.0 all of them.
+    if isinstance(value, Integral):
+        return int(value)
+    share = float(value)
+    if math.isnan(share) or not 0 <= share <= 1:
+        raise ValueError(problem)
+    return share
+
+
 def memory_budget(value: object, *, name: str = "memory") -> Budget | None:
     """Bytes that a whole task may take, as :meth:`Budget.parse` takes bytes; None for None and
     "auto": what is free.

@@ -83,6 +83,9 @@ def test_mistakes_that_options_show_import_no_framework(tmp_path):
 
 # Those of the library's own checks. G is an empty folder, E an edge list, OUT nothing.
 MISTAKES = {
+    "profile G --policies degree,foo": "--policies must be among ['adaptive', ",
+    "profile G --policies ideal:0": "--policies must be 'ideal:N' with N at least 1, got 'ideal:0'",
+    "profile G --budgets 10%,few": "--budgets must be rows (1000), shares in [0, 1]",
     "train G --fanout x": "fanout must be integers with commas between, got 'x'",
     "train G --fanout 0": "--fanout must be one or more of -1 or at least 1, got [0]",
     "train G --cache -1": "--cache must be",

@@ -1,5 +1,8 @@
 """The whole import line can be swapped: all names of ``dgl.dataloading``, ours first."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from cases import dgl
@@ -97,3 +100,28 @@ def test_a_star_import_brings_what_dgls_brings():
     for name in SAMPLING + LAZY:
         assert name == "negative_sampler" or names[name] is theirs[name]
     assert "np" not in names and "os" not in names
+
+
+def test_the_walks_are_an_attribute_as_dgls_are():
+    assert pagraph.dgl.sampling.random_walk.__module__ == "pagraph.dgl.sampling"
+    assert pagraph.dgl.sampling.pack_traces is dgl.sampling.pack_traces
+
+
+@pytest.mark.slow
+def test_dgl_may_be_imported_first():
+    """Where it fails alone, as with a torch that its GraphBolt does not fit, ours mends it."""
+    text = """
+try:
+    import dgl
+except Exception:
+    pass
+import pagraph.dgl
+import dgl, torch
+graph = dgl.graph(([0, 1], [1, 2]))
+loader = pagraph.dgl.DataLoader(graph, torch.arange(3), dgl.dataloading.NeighborSampler([2]))
+assert isinstance(loader, dgl.dataloading.DataLoader)
+print(len(list(loader)))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.stdout == "3\n", done.stderr

@@ -262,3 +262,104 @@ def test_an_iterator_from_before_a_fork_says_so():
 def test_a_stop_iteration_in_the_work_is_not_the_end(make):
     with pytest.raises(RuntimeError, match="raised StopIteration"):
         list(make(lambda x: next(iter([]))))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_finishing_is_serial_and_in_order_whatever_order_work_ends_in(workers):
+    inside, order, threads = [], [], set()
+
+    def work(item):
+        time.sleep(0.001 * (item * 7 % 5))
+        return item
+
+    def finish(number, item):
+        assert not inside
+        inside.append(number)
+        assert number == item
+        order.append(number)
+        threads.add(threading.current_thread().name)
+        time.sleep(0.0005)
+        inside.pop()
+        return -item
+
+    stage = Stage(iter(range(60)), work, workers=workers, ahead=workers + 3, finish=finish)
+    assert list(stage) == [-item for item in range(60)]
+    assert order == list(range(60))
+    assert threads <= {f"pagraph-{worker}" for worker in range(workers)}
+
+
+def test_nobody_waits_for_who_finishes():
+    """While one thread is held up in finishing, others work on all that there is room for."""
+    worked, go_on = [], threading.Event()
+
+    def work(item):
+        worked.append(item)
+        return item
+
+    def finish(number, item):
+        assert go_on.wait(30)
+        return item
+
+    stage = Stage(iter(range(20)), work, workers=2, ahead=8, finish=finish)
+    deadline = time.monotonic() + 30
+    while len(worked) < 8 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert sorted(worked) == list(range(8))
+    go_on.set()
+    assert list(stage) == list(range(20))
+
+
+@pytest.mark.parametrize("where", ["work", "finish", "source"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_errors_come_at_their_place_with_a_finish(where, workers):
+    def fail(at, item):
+        if where == at and item == 5:
+            raise ValueError("five")
+        return item
+
+    def source():
+        for item in range(10):
+            yield fail("source", item)
+
+    finished = []
+
+    def finish(number, item):
+        finished.append(fail("finish", item))
+        return item
+
+    stage = Stage(
+        source(), lambda item: fail("work", item), workers=workers, ahead=6, finish=finish
+    )
+    assert [next(stage) for _ in range(5)] == list(range(5))
+    with pytest.raises(ValueError, match="five"):
+        next(stage)
+    with pytest.raises(StopIteration):
+        next(stage)
+    assert finished[:5] == list(range(5))
+    assert where == "finish" or 5 not in finished
+
+
+def test_a_stage_is_dropped_while_it_finishes():
+    begun = threading.Event()
+
+    def finish(number, item):
+        begun.set()
+        time.sleep(0.02)
+        return item
+
+    stage = Stage(iter(range(100)), lambda item: item, workers=2, ahead=4, finish=finish)
+    assert begun.wait(30)
+    del stage
+
+
+def test_its_own_threads_may_not_read_a_stage():
+    stages, ready = [], threading.Event()
+
+    def finish(number, item):
+        assert ready.wait(30)
+        return next(stages[0])
+
+    stages.append(Stage(iter(range(3)), lambda item: item, workers=1, ahead=1, finish=finish))
+    ready.set()
+    with pytest.raises(PipelineError, match="must not be read by what prepares its batches"):
+        next(stages[0])

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import torch_geometric.loader
 
 import pagraph.pyg
@@ -90,3 +91,14 @@ print(sum(len(b.input_id) for b in LinkNeighborLoader(data, [2], edge_label_inde
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120
     )
     assert done.stdout.split() == ["5", "3"], done.stderr
+
+
+def test_the_core_says_that_a_sampler_is_pygs():
+    """`from pagraph.pyg import *` hides the core's sampler of the same name."""
+    data = torch_geometric.data.Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
+    with pytest.raises(TypeError, match="PyG's samplers are for pagraph.pyg.NeighborLoader"):
+        pagraph.Loader(
+            pagraph.Graph.from_coo([0], [1]), [0], pagraph.pyg.NeighborSampler(data, [2])
+        )
+    with pytest.raises(TypeError, match="samplers of blocks are for pagraph.Loader"):
+        pagraph.pyg.NeighborLoader(data, [2], neighbor_sampler=pagraph.NeighborSampler([2]))

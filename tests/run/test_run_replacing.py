@@ -237,6 +237,46 @@ def test_a_base_class_with_pygs_sampler_as_lightnings_data_modules_make_it(data)
     assert all(isinstance(loader, pyg.NodeLoader) for loader in loaders)
 
 
+def test_lightning_makes_a_data_modules_loader_again_for_several_processes(data):
+    """It does so from what it noted of their constructor, and ours takes other arguments."""
+    noting = pytest.importorskip("lightning.fabric.utilities.data", reason="needs Lightning")
+    from lightning.pytorch.utilities.data import _update_dataloader
+    from torch_geometric.sampler import NeighborSampler
+
+    divided = torch.utils.data.DistributedSampler(range(100), 2, 1, shuffle=False)
+    with watched(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sampler = NeighborSampler(data, [3])
+        with noting._replace_dunder_methods(torch.utils.data.DataLoader, "dataset"):
+            loader = pyg.NodeLoader(data, node_sampler=sampler, batch_size=30)
+        again = _update_dataloader(loader, divided)
+        assert type(again) is type(loader) and isinstance(again, pyg.NodeLoader)
+        seeds = [batch.n_id[: batch.batch_size].tolist() for batch in again]
+    assert sum(seeds, []) == list(range(1, 100, 2))
+
+
+@pytest.mark.parametrize("name", ["Node2Vec", "MetaPath2Vec"])
+def test_models_that_walk_are_ours(name):
+    """PyG's own stop without pyg-lib and torch-cluster."""
+    from torch_geometric import nn
+
+    import pagraph.pyg
+
+    edges = torch.randint(0, 20, (2, 100), generator=torch.Generator().manual_seed(0))
+    there, back = ("author", "writes", "paper"), ("paper", "of", "author")
+    arguments = {"embedding_dim": 4, "walk_length": 6, "context_size": 3}
+    with watched():
+        given = edges
+        if name == "MetaPath2Vec":
+            given = {there: edges, back: edges.flip(0)}
+            arguments["metapath"] = [there, back]
+        model = getattr(nn, name)(given, **arguments)
+        assert isinstance(model, getattr(nn, name)) and type(model) is getattr(pagraph.pyg, name)
+        positive, negative = next(iter(model.loader(batch_size=10)))
+        assert model.loss(positive, negative).isfinite()
+        assert list(copy.deepcopy(model).state_dict()) == ["embedding.weight"]
+
+
 def test_a_base_class_with_the_scripts_own_sampler_stays_theirs(data):
     from torch_geometric.sampler import BaseSampler, SamplerOutput
 

@@ -1,0 +1,130 @@
+"""Attributes that are PyTorch Frame's ``TensorFrame``s: their dense parts as rows that fields read,
+their versions, and frames of rows that were read already.
+
+PyTorch Frame is not imported here: no attribute can be a frame before somebody has done so.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Y = "y"
+"""The part of a frame that is its target; the others are named by their semantic types."""
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a value is a ``TensorFrame``."""
+    of_frame = _class_of_frames()
+    return of_frame is not None and isinstance(value, of_frame)
+
+
+def _class_of_frames() -> Any:
+    # None while PyTorch Frame is being imported, too.
+    return getattr(sys.modules.get("torch_frame"), "TensorFrame", None)
+
+
+def _is_embedding(features: Any) -> bool:
+    """Whether features are a ``MultiEmbeddingTensor``: columns of several widths, side by side in
+    one dense tensor."""
+    made_by = getattr(sys.modules.get("torch_frame.data"), "MultiEmbeddingTensor", None)
+    return made_by is not None and type(features) is made_by
+
+
+def dense_parts(frame: Any) -> dict[Any, Tensor]:
+    """The parts of a frame that have a row of one tensor for each of its rows.
+
+    None of a subclass, which may have its own way to select rows.
+    """
+    if type(frame) is not _class_of_frames():
+        return {}
+    count = len(frame)
+    parts = {}
+    for part, features in [*frame.feat_dict.items(), (Y, frame.y)]:
+        values = features.values if _is_embedding(features) else features
+        # A frame that was changed until its parts do not fit is for its own method to refuse.
+        if isinstance(values, Tensor) and values.dim() and values.shape[0] == count:
+            parts[part] = values
+    return parts
+
+
+def part_name(part: Any) -> str:
+    """Name of a part: ``numerical``, ``y``."""
+    return str(getattr(part, "value", part))
+
+
+def tensors_of(frame: Any) -> list[Tensor]:
+    """All tensors that hold a frame's values."""
+    tensors = []
+    for features in [*frame.feat_dict.values(), frame.y]:
+        for one in features.values() if isinstance(features, dict) else (features,):
+            if isinstance(one, Tensor):
+                tensors.append(one)
+            elif one is not None:
+                tensors += [one.values, one.offset]
+    return tensors
+
+
+def columns_of(frame: Any) -> list[Any]:
+    """The names of a frame's parts and columns now."""
+    columns = [(part, tuple(names)) for part, names in frame.col_names_dict.items()]
+    return [tuple(frame.feat_dict), *columns]
+
+
+class _Gathered:
+    """A frame of which some parts were read already: selecting its rows gives these as they are.
+
+    Mixed into PyTorch Frame's class, so that PyG takes it for one.
+    """
+
+    feat_dict: dict[Any, Any]
+    col_names_dict: dict[Any, list[str]]
+    y: Any
+    whole: Any
+    rows: dict[Any, Tensor]
+
+    def __getitem__(self, index: Tensor) -> Any:
+        frame = self.whole
+        made = object.__new__(type(frame))
+        vars(made).update(vars(frame))
+        made.feat_dict = {part: self._select(part, index) for part in frame.feat_dict}
+        # Of its own: who adds a column to a batch does not mean the data.
+        made.col_names_dict = dict(frame.col_names_dict)
+        if frame.y is not None:
+            made.y = self._select(Y, index)
+        if getattr(frame, "_num_rows", None) is not None:
+            made._num_rows = len(index)
+        return made
+
+    def _select(self, part: Any, index: Tensor) -> Any:
+        features = self.whole.y if part == Y else self.whole.feat_dict[part]
+        rows = self.rows.get(part)
+        if rows is None or len(rows) != len(index):
+            if isinstance(features, dict):
+                return {name: one[index] for name, one in features.items()}
+            return features[index]
+        if isinstance(features, Tensor):
+            return rows
+        return type(features)(len(rows), features.num_cols, rows, features.offset)
+
+
+_gathered: dict[Any, Any] = {}
+"""PyTorch Frame's class, and the one of frames whose rows were read already."""
+
+
+def with_rows(frame: Any, part: Any, rows: Tensor) -> Any:
+    """A frame that gives ``rows`` for one more of its parts when as many are selected of it."""
+    if isinstance(frame, _Gathered):
+        frame.rows[part] = rows
+        return frame
+    of_frame = type(frame)
+    if of_frame not in _gathered:
+        # Parts that were not read lie where the ids do, or take them there as they are selected.
+        members = {"device": torch.device("cpu")}
+        _gathered[of_frame] = type("GatheredFrame", (_Gathered, of_frame), members)
+    gathered = object.__new__(_gathered[of_frame])
+    vars(gathered).update(vars(frame), whole=frame, rows={part: rows})
+    return gathered

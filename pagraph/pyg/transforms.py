@@ -1,0 +1,122 @@
+"""A loader's ``transform`` and ``transform_sampler_output``: called in the loader's threads, with
+random numbers that are the batch's own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ..seeds.keys import derive_key
+
+_DRAWS = {
+    *(torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal),
+    *(torch.bernoulli, torch.multinomial, torch.poisson, torch.binomial),
+    *(torch._standard_gamma, torch._sample_dirichlet),
+    *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.multinomial, Tensor.random_, Tensor.uniform_),
+    *(Tensor.normal_, Tensor.exponential_, Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_),
+}
+"""Functions of torch that draw from the ``generator`` they are given."""
+
+# These have taken a generator only since torch 2.9; the draws into an empty tensor always have.
+_DRAWS_LIKE: dict[Any, Callable[..., Any]] = {
+    torch.rand_like: Tensor.uniform_,
+    torch.randn_like: Tensor.normal_,
+    torch.randint_like: Tensor.random_,
+}
+
+
+class _OwnRandomness(TorchFunctionMode):
+    """Draws from generators that are seeded by a key, in place of torch's global ones, in the
+    thread that has entered it.
+
+    The global generator is the process's, and the training loop draws from it (dropout) while a
+    transform runs in another thread: neither would draw the same numbers twice. Torch keeps modes
+    by thread, and its own ``torch.device`` is such a mode, too.
+    """
+
+    def __init__(self, key: int) -> None:
+        super().__init__()
+        self._key = key
+        self._generators: dict[torch.device, torch.Generator] = {}
+        # A transform that seeds the global generator itself means it.
+        self._seeded = torch.initial_seed()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        # Every function of torch comes by here, so what most of them need comes first.
+        draws = func in _DRAWS or func in _DRAWS_LIKE or func is torch.nn.functional.dropout
+        if not draws or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        if torch.initial_seed() != self._seeded:
+            return func(*args, **kwargs)
+        if func is torch.nn.functional.dropout:
+            return self._dropout(*args, **kwargs)
+        if func not in _DRAWS_LIKE:
+            kwargs = {**kwargs, "generator": self._generator(args, kwargs)}
+            return func(*args, **kwargs)
+        values, *bounds = args if args else (kwargs.pop("input"),)
+        for name in ("low", "high"):
+            bounds += [kwargs.pop(name)] if name in kwargs else []
+        if func is torch.randint_like and len(bounds) == 1:
+            bounds = [0, *bounds]
+        drawn = torch.empty_like(values, **{**kwargs, "requires_grad": False})
+        _DRAWS_LIKE[func](drawn, *bounds, generator=self._generator((drawn,)))
+        return drawn.requires_grad_() if kwargs.get("requires_grad") else drawn
+
+    def _dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        """Torch's dropout, which takes no generator."""
+        if not training or not 0.0 < p < 1.0:  # Nothing is drawn, or torch says what is wrong.
+            return torch.nn.functional.dropout(input, p, training, inplace)
+        kept = torch.empty_like(input, requires_grad=False)
+        kept.bernoulli_(1 - p, generator=self._generator((input,))).div_(1 - p)
+        return input.mul_(kept) if inplace else input * kept
+
+    def _generator(self, args: Any, kwargs: Any = MappingProxyType({})) -> torch.Generator | None:
+        """The generator of the device that a function draws on; None where nothing is drawn."""
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        # Without a tensor it asks torch: there may be a default device, in a mode of the user's.
+        values = given[0] if given else torch.empty(0, device=kwargs.get("device"))
+        device = values.device
+        if device.type == "meta":
+            return None
+        if device not in self._generators:
+            made = torch.Generator(device).manual_seed(self._key >> 1)  # 63 bits, unsigned
+            self._generators[device] = made
+        return self._generators[device]
+
+
+class _Running(threading.local):
+    """Ids of the views of the loaders whose functions the thread is in."""
+
+    views: tuple[int, ...] = ()
+
+
+_running = _Running()
+
+
+def call(function: Callable[[Any], Any], value: Any, view: Any, key: int, place: int) -> Any:
+    """Call a loader's function with what it is given for a batch.
+
+    Torch's random functions draw numbers that are a function of the batch's ``key`` in it, whatever
+    thread it runs in; ``place`` tells the functions of a loader apart.
+    """
+    before = _running.views
+    _running.views = (*before, id(view))
+    try:
+        with _OwnRandomness(derive_key(key, place)):
+            return function(value)
+    finally:
+        _running.views = before
+
+
+def is_running(view: Any) -> bool:
+    """Whether the calling thread is in a function of the loader that has this view."""
+    return id(view) in _running.views
