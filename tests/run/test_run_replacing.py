@@ -244,7 +244,7 @@ def test_lightning_makes_a_data_modules_loader_again_for_several_processes(data)
     from torch_geometric.sampler import NeighborSampler
 
     divided = torch.utils.data.DistributedSampler(range(100), 2, 1, shuffle=False)
-    with watched(), warnings.catch_warnings():
+    with watched() as seen, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sampler = NeighborSampler(data, [3])
         with noting._replace_dunder_methods(torch.utils.data.DataLoader, "dataset"):
@@ -252,6 +252,7 @@ def test_lightning_makes_a_data_modules_loader_again_for_several_processes(data)
         again = _update_dataloader(loader, divided)
         assert type(again) is type(loader) and isinstance(again, pyg.NodeLoader)
         seeds = [batch.n_id[: batch.batch_size].tolist() for batch in again]
+    assert all("replacing" in key.place for key in seen().lines)
     assert sum(seeds, []) == list(range(1, 100, 2))
 
 
