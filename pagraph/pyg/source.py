@@ -40,7 +40,7 @@ class _Transformed(NamedTuple):
     seeds: Tensor
     batch: Any = None
     error: Exception | None = None
-    written: Sequence[int] = ()
+    written: Sequence[object] = ()
 
 
 class _Prepared(NamedTuple):
@@ -427,15 +427,20 @@ class SubgraphSource:
         return self._join(output, reading, [known[place] for place in range(len(reading.reads))])
 
 
-def _versions(output: Any) -> list[int]:
-    """Torch's counts of writes to the tensors of a sampler's output."""
-    versions = []
+def _versions(output: Any) -> list[object]:
+    """Torch's counts of writes to the tensors of a sampler's output; what counts none is equal to
+    nothing."""
+    versions: list[object] = []
     for name in ("node", "row", "col", "edge", "batch", "metadata"):
         value = getattr(output, name, None)
-        values = value.values() if isinstance(value, Mapping) else value
-        for tensor in (values,) if isinstance(values, Tensor) else values or ():
+        several = [value]
+        if isinstance(value, Mapping):
+            several = list(value.values())
+        elif isinstance(value, tuple | list):
+            several = list(value)
+        for tensor in several:
             if isinstance(tensor, Tensor):
-                versions.append(tensor._version)
+                versions.append(object() if tensor.is_inference() else tensor._version)
     return versions
 
 

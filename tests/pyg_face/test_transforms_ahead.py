@@ -466,6 +466,22 @@ def test_an_output_transform_that_is_replaced_in_the_middle(workers):
 
 
 @pytest.mark.parametrize("workers", WORKERS)
+def test_an_output_transform_that_returns_what_counts_no_writes(workers):
+    @torch.inference_mode()
+    def copied(output):
+        output.node = output.node.clone()
+        output.metadata = (output.metadata[0], np.arange(2))
+        return output
+
+    data = make_data()
+    loader = make(data, num_workers=workers, transform_sampler_output=copied, transform=lambda b: b)
+    for batch in loader:
+        assert torch.equal(batch.x, data.x[batch.n_id])
+        assert batch.seed_time.tolist() == [0, 1]
+        data.x = data.x + 1
+
+
+@pytest.mark.parametrize("workers", WORKERS)
 def test_attributes_that_need_gradients_are_joined_and_transformed_by_the_reader(workers):
     data = make_data(weight=torch.ones(N, 1, requires_grad=True))
     names = set()
