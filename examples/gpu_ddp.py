@@ -39,14 +39,13 @@ class SAGE(nn.Module):
         return self.layers[1]((hidden, hidden[: blocks[1].num_dst]), blocks[1].to_pyg())
 
 
-def load(graph, ids, rank, device, options, shuffle=False):
-    """This process's part of the seeds; equally many for all, so that none waits for a gradient
-    that nobody sends."""
-    own = ids[rank :: options.processes][: len(ids) // options.processes]
+def load(graph, ids, device, options, shuffle=False):
+    """This process's part of the seeds, in each epoch another: equally many for all, so that none
+    waits for a gradient that nobody sends."""
     samples_there = device.type == "cuda" and importlib.util.find_spec("triton") is not None
     return Loader(
         graph,
-        own,
+        ids,
         NeighborSampler([10, 10]),
         fields=["feat"],
         labels=["label"],
@@ -55,15 +54,17 @@ def load(graph, ids, rank, device, options, shuffle=False):
         device=device,
         sampling_device=device if samples_there else "cpu",
         cache=options.cache,
-        seed=options.seed + rank,
+        seed=options.seed,
+        use_ddp=True,
     )
 
 
 @torch.no_grad()
-def evaluate(model, graph, ids, rank, device, options):
-    """Test vertices of this process that are classified right, and how many it has."""
+def evaluate(model, graph, ids, device, options):
+    """Test vertices of this process that are classified right, and how many it has: where they do
+    not divide, one is counted twice."""
     loader, counts = (
-        load(graph, ids, rank, device, options),
+        load(graph, ids, device, options),
         torch.zeros(2, dtype=torch.int64, device=device),
     )
     for batch in loader:
@@ -78,7 +79,7 @@ def train(graph, ids, rank, device, options):
     sizes = graph.ndata["feat"].shape[1], options.hidden, int(graph.ndata["label"].max()) + 1
     model = SAGE(*sizes).to(device)
     parallel = DistributedDataParallel(model, device_ids=[rank] if device.type == "cuda" else None)
-    loader = load(graph, ids, rank, device, options, shuffle=True)
+    loader = load(graph, ids, device, options, shuffle=True)
     optimizer = torch.optim.Adam(parallel.parameters(), lr=0.01, weight_decay=5e-4)
     for epoch in range(options.epochs):
         begin, total = time.time(), torch.zeros((), device=device)
@@ -114,7 +115,7 @@ def run(rank, meeting, graph, options):
     dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=options.processes)
     ids = {part: graph.ndata[f"{part}_mask"].nonzero().squeeze(1) for part in ("train", "test")}
     model = train(graph, ids["train"], rank, device, options)
-    counts = evaluate(model, graph, ids["test"], rank, device, options)
+    counts = evaluate(model, graph, ids["test"], device, options)
     dist.all_reduce(counts)
     if rank == 0:
         right, asked = counts.tolist()

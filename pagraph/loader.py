@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -115,8 +116,9 @@ class Loader(LoaderControls, Generic[S]):
             torch.
         use_ddp: Divide the seeds between the processes of ``torch.distributed``, or of Hugging Face
             accelerate, in each epoch again, into equally many for each. ``False``: they are this
-            process's own. Default: ``False``. Where accelerate runs several processes it must be
-            given: ``Accelerator.prepare`` leaves this loader as it is.
+            process's own. Default: ``False``, with a warning where there are several processes.
+            Where accelerate runs them it must be given: ``Accelerator.prepare`` leaves this loader
+            as it is.
 
     Raises:
         KeyError, IndexError: A field or a type that the graph does not have; a seed outside it.
@@ -234,13 +236,8 @@ class Loader(LoaderControls, Generic[S]):
     @overload
     def __iter__(self: Loader[Ids | Pairs]) -> Iterator[MiniBatch]: ...
     def __iter__(self) -> Iterator[Any]:
-        launch = launched() if self.use_ddp is None else None
-        if launch is not None and launch.size > 1:
-            raise ValueError(
-                f"use_ddp must be given where accelerate runs {launch.size} processes: True "
-                "divides the seeds between them, False says that they are this process's own; got "
-                "None"
-            )
+        if self.use_ddp is None:
+            _check_divided()
         return iter(self._engine.epochs)
 
     @overload
@@ -305,6 +302,28 @@ class Loader(LoaderControls, Generic[S]):
         super().close()
         if self._device_sampler is not None:
             self._device_sampler.close()
+
+
+def _check_divided() -> None:
+    """Warn where several processes would each read all seeds; ValueError where accelerate runs
+    them, as it divides the seeds of all other loaders."""
+    launch = launched()
+    if launch is not None and launch.size > 1:
+        raise ValueError(
+            f"use_ddp must be given where accelerate runs {launch.size} processes: True "
+            "divides the seeds between them, False says that they are this process's own; got "
+            "None"
+        )
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return
+    size = torch.distributed.get_world_size()
+    if size > 1:
+        warnings.warn(
+            f"each of {size} processes reads all seeds of its loader: use_ddp=True divides them, "
+            "use_ddp=False says that they are this process's own",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _rebuild(cls: type[Loader], arguments: Mapping[str, Any], state: dict[str, Any]) -> Loader:

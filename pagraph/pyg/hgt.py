@@ -130,8 +130,8 @@ class HGTLoader(Pipelined[HeteroData], _pyg.HGTLoader):
         transform_sampler_output: See there.
         filter_per_worker: Accepted: threads share the data.
         **kwargs: ``cache``, ``cache_policy``, ``cache_dtype``, ``prefetch``, ``lookahead``,
-            ``memory``, ``seed`` and ``device``; ``custom_cls`` and ``input_id`` of PyG's
-            ``NodeLoader``; torch's ``batch_size``, ``shuffle`` and so on: as
+            ``memory``, ``seed``, ``device`` and ``use_ddp``; ``custom_cls`` and ``input_id`` of
+            PyG's ``NodeLoader``; torch's ``batch_size``, ``shuffle`` and so on: as
             :class:`~pagraph.pyg.NeighborLoader`.
 
     Raises:

@@ -126,6 +126,8 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
             batches behind each other read many of the same rows; 1: batches are independent, as
             PyG's. Each batch by itself is as with 1. Not for disjoint subgraphs; see
             ``pagraph.sampling.NeighborSampler``.
+        use_ddp: Divide the input nodes between the processes of ``torch.distributed``, in each
+            epoch again, into equally many for each; with torch's own samplers.
         **kwargs: ``custom_cls`` and ``input_id`` of PyG's ``NodeLoader``; torch's ``batch_size``,
             ``shuffle``, ``drop_last``, ``sampler``, ``batch_sampler``, ``generator``,
             ``pin_memory``, ``num_workers`` (threads; 0 lets the loader choose) and
@@ -183,6 +185,7 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         seed: int | None = None,
         device: str | torch.device | None = None,
         batch_dependency: int = 1,
+        use_ddp: bool = False,
         **kwargs: Unpack[PyGOptions],
     ) -> None:
         given = dict(locals())
@@ -332,6 +335,7 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         seed: See there.
         device: See there.
         batch_dependency: See there. Negatives are drawn anew for each batch.
+        use_ddp: See there.
         **kwargs: See there.
 
     Raises:
@@ -397,6 +401,7 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         seed: int | None = None,
         device: str | torch.device | None = None,
         batch_dependency: int = 1,
+        use_ddp: bool = False,
         **kwargs: Unpack[PyGOptions],
     ) -> None:
         given = dict(locals())

@@ -20,7 +20,7 @@ from ..engine.engine import Engine, LoaderControls
 from ..errors import PipelineError
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
-from ..seeds.keys import Ranks
+from ..seeds.keys import Ranks, process_ranks
 from ..seeds.torch_order import StreamOrder, order_of, places_of, tell_epoch
 from ..system.budget import Budget, memory_budget
 from ..system.buffers import BufferPools
@@ -75,6 +75,7 @@ OURS = {
     "memory": "auto",
     "seed": None,
     "device": None,
+    "use_ddp": False,
 }
 """Arguments of our loaders that PyG's have not, with their defaults."""
 
@@ -222,6 +223,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         for name, value in arguments.items():
             if name not in ("self", "kwargs", "__class__"):
                 vars(self).setdefault(name, value)  # where Lightning looks to make a loader again
+        if arguments["use_ddp"]:
+            self._ranks = process_ranks(0)
         self._start_engine({name: arguments[name] for name in OURS}, filter_fn)
 
     def _start_engine(self, options: dict[str, Any], filter_fn: Any) -> None:
@@ -343,6 +346,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         return self._makes_batches
 
     def _share_seeds(self, ranks: Ranks) -> None:
+        if self._ranks is not None:  # use_ddp=True
+            return
         self._ranks = ranks
         try:
             self._start_engine(self._options, self._filter_fn)

@@ -364,5 +364,5 @@ def takes_all(order: BatchOrder, num_items: int) -> bool:
     """Whether torch cuts the batches of an epoch, of all processes, from all items, each there
     once."""
     if isinstance(order, SeedOrder):
-        return order.num_seeds == num_items
+        return bool(order.identity["num_seeds"] == num_items)
     return isinstance(order, SamplerOrder) and order.takes_all
