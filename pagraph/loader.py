@@ -268,7 +268,8 @@ class Loader(LoaderControls, Generic[S]):
             [3, 2]
         """
         ids = loader_seeds(self.graph, seeds, self.sampler)
-        return self._engine.on_request(self._source, ids, check_key(key))
+        known = self._engine.request_key(check_key(key))
+        return self._engine.on_request(self._source, ids, known)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self._arguments, self.state_dict())

@@ -176,11 +176,11 @@ class Engine(Generic[T]):
         Args:
             source: Makes it.
             seeds: As a ticket has them, checked.
-            key: Equal seeds and keys give equal batches, whatever was asked before.
+            key: Of the random numbers: equal seeds and keys give equal batches, whatever was asked
+                before.
         """
         recorder = self._ready_for_requests()
-        known = derive_key(self.epochs.order.seed or 0, _REQUESTED, key)
-        ticket = Ticket(recorder.epoch, 0, known, seeds)
+        ticket = Ticket(recorder.epoch, 0, key, seeds)
         drawn = ticket if source.draw is None else source.draw(ticket, recorder)
         sampled = source.sample(drawn, recorder)
         fetched = _fetch(self.fields, source.build, source.rereads, sampled, recorder, None)
@@ -188,6 +188,10 @@ class Engine(Generic[T]):
         if isinstance(batch, FailedBatch):
             raise batch.error
         return batch
+
+    def request_key(self, key: int) -> int:
+        """The key of a request with a user's ``key``, a function of it and of the order's seed."""
+        return derive_key(self.epochs.order.seed or 0, _REQUESTED, key)
 
     def _ready_for_requests(self) -> EpochRecorder:
         """The recorder of requests. The first request does what precedes an epoch, the second what

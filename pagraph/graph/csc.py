@@ -415,7 +415,8 @@ def all_scattered(cscs: Iterable[CSC]) -> list[CSC]:
     found = []
     for csc in cscs:
         known = vars(csc)
-        in_memory = known.get("_scattered", csc) is None and not known["_files"]
+        # Both are cached properties: what is not known yet is asked for.
+        in_memory = known.get("_scattered", csc) is None and not known.get("_files", True)
         found.append(csc if in_memory else csc.scattered)
     return found
 

@@ -250,7 +250,8 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         inputs = self._request(seeds, time)
         view = replace(self._view, input_data=inputs)
         places = torch.arange(len(inputs.node), device="cpu")
-        return self._engine.on_request(self._source(view), places, check_key(key))
+        known = self._engine.request_key(check_key(key))
+        return self._engine.on_request(self._source(view), places, known)
 
     def _request(self, seeds: Nodes, time: Tensor | None) -> NodeSamplerInput:
         """The checked input of a request."""

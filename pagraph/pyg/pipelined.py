@@ -20,7 +20,7 @@ from ..engine.engine import Engine, LoaderControls
 from ..errors import PipelineError
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
-from ..seeds.keys import Ranks, process_ranks
+from ..seeds.keys import Ranks, process_ranks, random_key
 from ..seeds.torch_order import StreamOrder, order_of, places_of, tell_epoch
 from ..system.budget import Budget, memory_budget
 from ..system.buffers import BufferPools
@@ -307,8 +307,9 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
     def __call__(self, index: Any) -> Any:
         """Make the batch of some of the loader's inputs, outside of any epoch, as PyG's loaders do.
 
-        Unlike PyG's, equal places give equal batches, whatever was asked before, and any number of
-        threads may ask, also while an epoch runs.
+        Any number of threads may ask, also while an epoch runs. With a ``seed`` equal places give
+        equal batches, whatever was asked before; without, as PyG's, torch's generator is drawn
+        from.
 
         Args:
             index: Places among the inputs, as a tensor or a sequence of integers.
@@ -317,7 +318,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         if not self._makes_batches:
             return super().__call__(index)  # type: ignore[misc]
         places = places_of(index, len(loader.dataset), name="index")
-        return self._engine.on_request(self._source(self._view), places, 0)
+        key = random_key() if self._options["seed"] is None else self._engine.request_key(0)
+        return self._engine.on_request(self._source(self._view), places, key)
 
     def __len__(self) -> int:
         if self._ranks is None:

@@ -23,6 +23,7 @@ OURS = [
     "seed",
     "device",
     "batch_dependency",
+    "use_ddp",
 ]
 LOADERS = ["NeighborLoader", "LinkNeighborLoader"]
 
