@@ -99,6 +99,7 @@ class CacheOptions(TorchOptions, total=False):
     memory: MemorySize
     seed: int | None
     device: str | torch.device | None
+    use_ddp: bool
 
 
 class PyGOptions(TorchOptions, total=False):
