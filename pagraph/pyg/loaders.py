@@ -184,8 +184,8 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         memory: MemorySize = "auto",
         seed: int | None = None,
         device: str | torch.device | None = None,
-        batch_dependency: int = 1,
         use_ddp: bool = False,
+        batch_dependency: int = 1,
         **kwargs: Unpack[PyGOptions],
     ) -> None:
         given = dict(locals())
@@ -401,8 +401,8 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         memory: MemorySize = "auto",
         seed: int | None = None,
         device: str | torch.device | None = None,
-        batch_dependency: int = 1,
         use_ddp: bool = False,
+        batch_dependency: int = 1,
         **kwargs: Unpack[PyGOptions],
     ) -> None:
         given = dict(locals())

@@ -22,8 +22,8 @@ OURS = [
     "memory",
     "seed",
     "device",
-    "batch_dependency",
     "use_ddp",
+    "batch_dependency",
 ]
 LOADERS = ["NeighborLoader", "LinkNeighborLoader"]
 
