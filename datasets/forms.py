@@ -74,7 +74,7 @@ class Form:
 
 
 def _called(function: str, *args: Any, **options: Any) -> Graph:
-    module, name = function.split(".")
+    module, name = function.rsplit(".", 1)
     graph: Graph = getattr(import_module(f".{module}", __package__), name)(*args, **options)
     return graph
 
@@ -173,7 +173,9 @@ _FORMS = (
         ),
         is_it=lambda path: path.name == METADATA,
     ),
-    Form("tables", "the description of tables", "tables.read_tables", (), (".yaml", ".yml")),
+    Form(
+        "tables", "the description of tables", "tables.described.read_tables", (), (".yaml", ".yml")
+    ),
 )
 # Any other folder is opened as a graph folder, whose errors say what is wrong with it.
 _FOLDERS = (

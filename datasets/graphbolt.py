@@ -17,7 +17,7 @@ from .edge_rows import read_integers
 from .edges import check_size
 from .manifest import take, take_count, take_name, take_optional
 from .paths import METADATA
-from .tables import load_yaml, named_file
+from .yaml_file import load_yaml, named_file
 
 _SETS = {"train_set": "train_mask", "validation_set": "val_mask", "test_set": "test_mask"}
 _SEEDS = ("seeds", "seed_nodes")  # since DGL 2.2, and before

@@ -1,0 +1,1 @@
+"""Tables of any form as graphs: rows read, typed, joined and numbered by DuckDB."""

@@ -1,0 +1,102 @@
+"""YAML files that describe data: bounded, and without what a few bytes can make endless."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError
+from ..system.files import named_path, read_small
+from ..system.units import one_line
+
+# A description of tables is written by hand; YAML takes many times its bytes in memory.
+_SIZE_LIMIT = 2**20
+_MOST_ENTRIES = 100_000  # each takes a kilobyte and more while a description is read
+
+
+def load_yaml(path: Path) -> dict[str, Any]:
+    """Load the mapping in a YAML file; FormatError if it is none, or larger than 1 MiB, also by
+    what it repeats.
+
+    Merge keys (``<<``) are refused, which can stand for more than any memory holds, and numbers of
+    base 60 (``1:30``).
+    """
+    import yaml
+
+    content = read_small(path, _SIZE_LIMIT)
+    try:
+        value = _loader(yaml)(content).get_single_data()
+        size = _entries(value, {})
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise FormatError(f"{path} must be YAML: {one_line(error)}") from error
+    if size > _MOST_ENTRIES:  # a few lines of *names can stand for more than any memory holds
+        raise FormatError(
+            f"{path} must have at most {_MOST_ENTRIES} entries, with those that it repeats by *name"
+        )
+    if not isinstance(value, dict):
+        raise FormatError(f"{path} must hold a mapping, got {type(value).__name__}")
+    return value
+
+
+def _loader(yaml: Any) -> Any:
+    """PyYAML's safe loader without what a few bytes can make endless."""
+
+    class Loader(yaml.SafeLoader):
+        """Counts entries before any is built."""
+
+        entries = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            self.entries += 1
+            if self.entries > _MOST_ENTRIES:
+                raise yaml.composer.ComposerError(
+                    None, None, f"it must have at most {_MOST_ENTRIES} entries"
+                )
+            return super().compose_node(parent, index)
+
+        def flatten_mapping(self, node: Any) -> None:
+            if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "merge keys (<<) are not read", node.start_mark
+                )
+            super().flatten_mapping(node)
+
+        def construct_number(self, node: Any) -> Any:
+            """A number of at most 64 bits."""
+            text = self.construct_scalar(node)
+            if ":" in text:  # of base 60, in time that grows with the square of its length
+                raise yaml.constructor.ConstructorError(
+                    None, None, 'text with ":" must be quoted', node.start_mark
+                )
+            is_whole = node.tag.endswith(":int")
+            value = self.construct_yaml_int(node) if is_whole else self.construct_yaml_float(node)
+            if is_whole and not -(2**63) <= value < 2**63:
+                raise yaml.constructor.ConstructorError(
+                    None, None, "integers must fit into 64 bits", node.start_mark
+                )
+            return value
+
+    for kind in ("int", "float"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.construct_number)
+    return Loader
+
+
+def _entries(value: Any, known: dict[int, float]) -> float:
+    """How many entries a value has, each as often as it is repeated; endless if it holds itself."""
+    if not isinstance(value, dict | list):
+        return 1
+    # Known values are not walked again, or *names of *names would take exponential time.
+    if id(value) not in known:
+        known[id(value)] = math.inf
+        parts = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_entries(part, known) for part in parts)
+    return known[id(value)]
+
+
+def named_file(folder: Path, name: Any, where: str) -> Path:
+    """The path of a file that a description in ``folder`` names; FormatError unless it is a file in
+    that folder."""
+    if not isinstance(name, str) or not name.isprintable():
+        raise FormatError(f"{where} must name a file, got {name!r}"[:300])
+    return named_path(folder, name, where)
