@@ -87,6 +87,20 @@ class Connection:
             for batch in stream:
                 yield [_values(column) for column in batch.children]
 
+    def texts(self, query: str) -> Iterator[tuple[Array, Array]]:
+        """Yield the one column of a query, texts, some rows at a time: the bytes of each, and all
+        bytes one after the other."""
+        import nanoarrow
+
+        with self.sql.cursor() as cursor, self._one_line_errors():
+            stream = nanoarrow.c_array_stream(cursor.sql(query))
+            for batch in stream:
+                view = next(iter(batch.children)).view()
+                offsets = np.frombuffer(view.buffer(1), dtype=np.int32)
+                offsets = offsets[view.offset : view.offset + view.length + 1]
+                data = np.frombuffer(view.buffer(2), dtype=np.uint8)
+                yield np.diff(offsets), data[offsets[0] : offsets[-1]]
+
     def _one_line_errors(self) -> _OneLineErrors:
         return _OneLineErrors(self._errors, self._memory_errors)
 
