@@ -235,7 +235,8 @@ def _changed(head: _Head, change: Callable[[bytes], bytes]) -> Callable[[bytes, 
 
 def _without_comments(data: bytes) -> bytes:
     """Lines as Unix ends them, without comments."""
-    data = data.replace(b"\r\n", b"\n")
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     return _COMMENT.sub(b"", data) if b"#" in data or b"%" in data else data
 
 
@@ -250,7 +251,7 @@ def _unpadded(data: bytes) -> bytes:
 
 def _tidied(data: bytes) -> bytes:
     """Lines with a single comma between fields, without comments. Empty fields stay empty."""
-    data = _unpadded(data.replace(b"\r", b"\n"))
+    data = _unpadded(data)
     for mark in (b",", b";"):
         data = data.replace(b" " + mark, mark).replace(mark + b" ", mark)
     return data.translate(bytes.maketrans(b" ;", b",,"))

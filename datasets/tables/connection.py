@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,6 +122,8 @@ class _OneLineErrors:
             return
         if issubclass(kind, self._memory_errors):
             raise ValueError(f"memory must be larger for these tables: {one_line(error)}") from None
+        if os.strerror(errno.ENOSPC) in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         raise FormatError(one_line(error)) from None
 
 
