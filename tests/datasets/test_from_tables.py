@@ -179,12 +179,14 @@ def polars_frames(frames):
     return {name: polars.DataFrame(table) for name, table in arrow_tables(frames).items()}
 
 
+CONNECTION = duckdb.connect()  # a relation does not keep its own open
+
+
 def relations(frames):
-    connection = duckdb.connect()
     found = {}
     for name, frame in frames.items():
-        connection.register(name, frame)
-        found[name] = connection.table(name)
+        CONNECTION.register(name, frame)
+        found[name] = CONNECTION.table(name)
     return found
 
 
@@ -460,7 +462,8 @@ class DatabaseOfRelBench:
 
 def relbench_shop():
     rng = np.random.default_rng(0)
-    days = pd.to_datetime(rng.integers(-(10**9), 10**9, 50), unit="s")
+    # RelBench takes all times for nanoseconds.
+    days = pd.to_datetime(rng.integers(-(10**9), 10**9, 50) * 10**9, unit="ns")
     users = pd.DataFrame({"uid": np.arange(20), "age": rng.random(20), "at": days[:20]})
     items = pd.DataFrame({"iid": np.arange(9), "price": rng.random(9)})
     reviews = pd.DataFrame({"user": rng.integers(0, 20, 50), "item": rng.integers(0, 9, 50)})
@@ -486,6 +489,7 @@ def test_a_database_of_relbench_knows_its_keys(caplog):
     assert "time" not in graph.node_fields("items")
 
 
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 def test_the_edges_and_times_of_relbench():
     base = pytest.importorskip("relbench.base", reason="needs relbench")
     modeling = pytest.importorskip("relbench.modeling.graph", reason="needs relbench with PyG")
