@@ -53,6 +53,7 @@ class Connection:
         import duckdb  # late: 0.2 s, and most imports of graphs need none of it
 
         limit = max(room - BEYOND_LIMIT, LEAST_LIMIT)
+        self._registered: dict[str, Any] = {}
         self._errors = duckdb.Error
         self._memory_errors = duckdb.OutOfMemoryException
         self.sql = duckdb.connect(
@@ -76,25 +77,43 @@ class Connection:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; all rows of its result, which is small."""
-        with self.sql.cursor() as cursor, self._one_line_errors():
+        with self._cursor() as cursor, self._one_line_errors():
             return list(cursor.execute(statement, list(values)).fetchall())
 
     def batches(self, query: str) -> Iterator[list[Array]]:
-        """Yield the columns of some rows at a time, in order; all are numbers, none is missing."""
+        """Yield the columns of some rows at a time, in order; all are numbers, or arrays of as many
+        numbers in each row, which come flat; none is missing."""
         import nanoarrow
 
         # A cursor of its own: an open result would block the connection.
-        with self.sql.cursor() as cursor, self._one_line_errors():
+        with self._cursor() as cursor, self._one_line_errors():
             stream = nanoarrow.c_array_stream(cursor.sql(query))
             for batch in stream:
                 yield [_values(column) for column in batch.children]
+
+    def register(self, name: str, rows: Any) -> None:
+        """Let a DataFrame of pandas be read by name, where it is."""
+        self._registered[name] = rows
+
+    def register_stream(self, name: str, rows: Any) -> None:
+        """Let anything with ``__arrow_c_stream__`` be read by name: in place where DuckDB asks for
+        the stream at every scan, else copied."""
+        import duckdb
+
+        stream = _Stream(rows)
+        if int(duckdb.__version__.split(".")[0]) >= 2:
+            self._registered[name] = stream
+            return
+        # Versions 1 read a stream once, and find nothing the second time.
+        with self._one_line_errors():
+            self.sql.from_arrow(stream).create(quoted(name))
 
     def texts(self, query: str) -> Iterator[tuple[Array, Array]]:
         """Yield the one column of a query, texts, some rows at a time: the bytes of each, and all
         bytes one after the other."""
         import nanoarrow
 
-        with self.sql.cursor() as cursor, self._one_line_errors():
+        with self._cursor() as cursor, self._one_line_errors():
             stream = nanoarrow.c_array_stream(cursor.sql(query))
             for batch in stream:
                 view = next(iter(batch.children)).view()
@@ -103,8 +122,25 @@ class Connection:
                 data = np.frombuffer(view.buffer(2), dtype=np.uint8)
                 yield np.diff(offsets), data[offsets[0] : offsets[-1]]
 
+    def _cursor(self) -> Any:
+        cursor = self.sql.cursor()
+        # Each has registered names of its own.
+        for name, rows in self._registered.items():
+            cursor.register(name, rows)
+        return cursor
+
     def _one_line_errors(self) -> _OneLineErrors:
         return _OneLineErrors(self._errors, self._memory_errors)
+
+
+class _Stream:
+    """Rows by Arrow's interface alone: DuckDB would need pyarrow to read polars' own classes."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._rows.__arrow_c_stream__(requested_schema)
 
 
 class _OneLineErrors:
@@ -142,6 +178,18 @@ def _values(column: Any) -> Array:
     view = column.view()
     if view.null_count:
         raise AssertionError("a query of ours must leave no value missing")
-    dtype: np.dtype[Any] = _DTYPES[column.schema.format]
-    numbers: Array = np.frombuffer(view.buffer(1), dtype=dtype)
-    return numbers[view.offset : view.offset + view.length]
+    first = view.offset
+    count = view.length
+    form = column.schema.format
+    if form.startswith("+w:"):
+        # Arrays of one length: all of their numbers lie in one child.
+        width = int(form.removeprefix("+w:"))
+        (child,) = column.children
+        form = child.schema.format
+        view = child.view()
+        first = first * width + view.offset
+        count *= width
+        if view.null_count:
+            raise AssertionError("a query of ours must leave no number missing")
+    numbers: Array = np.frombuffer(view.buffer(1), dtype=_DTYPES[form])
+    return numbers[first : first + count]

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-Ids = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[bool]
+
+class ArrayColumn(Protocol):
+    """A column of pandas, polars or Arrow, which is an array when asked."""
+
+    def __array__(self) -> NDArray[Any]: ...
+
+
+Ids = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[bool] | ArrayColumn
 """Ids of vertices or edges, or a mask of all of them."""
 
-Values = Tensor | NDArray[np.generic] | Sequence[float]
-"""Numbers that become a tensor: a tensor, an array, or a list."""
+Values = Tensor | NDArray[np.generic] | Sequence[float] | ArrayColumn
+"""Numbers that become a tensor: a tensor, an array, a list, or a column of a DataFrame."""
+
+Keys = Mapping[str, str | Sequence[str] | None]
+"""Keys of tables by name: ``{"users": "id", "orders.user_id": "users"}``."""
+
+TablesByName = Mapping[str, Any]
+"""Table name to a DataFrame, an Arrow table or a relation."""
 
 # Objects of other libraries by what is read of them: the libraries need not be there.
 
@@ -84,6 +97,14 @@ class NetworkxGraph(Protocol):
     @property
     def edges(self) -> Any:
         """The edges."""
+
+
+class RelBenchDatabase(Protocol):
+    """RelBench's ``Database``."""
+
+    @property
+    def table_dict(self) -> Mapping[str, Any]:
+        """Its tables by name."""
 
 
 class SparseMatrix(Protocol):
