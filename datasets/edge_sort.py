@@ -54,8 +54,8 @@ class EdgeStream(Protocol):
     """Edges that are read or drawn by position, as often as they are asked for, in any thread."""
 
     @property
-    def num_nodes(self) -> int:
-        """Number of vertices."""
+    def num_nodes(self) -> int | tuple[int, int]:
+        """Number of vertices, or of sources and of destinations where these are of two types."""
 
     @property
     def num_edges(self) -> int:
@@ -83,7 +83,8 @@ def sort_edges(
         edges: The edges; their ids are checked already. They are read once.
         scratch: For files of 8 to 24 bytes an edge in each direction.
         room: Bytes, at least :data:`LEAST_ROOM`.
-        mirrored: Add the other direction of every edge but self-loops, behind all edges.
+        mirrored: Add the other direction of every edge but self-loops, behind all edges; both ends
+            are of one type.
         simple: Drop self-loops and repeated edges, and order the sources of each vertex.
         numbered: Keep the place of each edge as its id, where the order changes.
         progress: Called with the work done and all of it, in edges moved.
@@ -100,7 +101,7 @@ def _in_memory(
     edges: EdgeStream, mirrored: bool, simple: bool, numbered: bool, progress: Progress | None
 ) -> CSC:
     """The CSC of a few edges: files, threads and kernels would take longer to begin than these."""
-    count = edges.num_nodes
+    num_src, num_dst = _ends(edges)
     src, dst = edges.read(0, edges.num_edges)
     if mirrored:
         src, dst, _ = mirror(src, dst)
@@ -109,9 +110,15 @@ def _in_memory(
         progress(whole, whole)
     if simple:
         keep = src != dst
-        return csc_of_pairs(src[keep], dst[keep], count, count)
-    csc = CSC.from_coo(src, dst, count)
-    return csc if numbered else CSC(csc.indptr, csc.indices, count)
+        return csc_of_pairs(src[keep], dst[keep], num_src, num_dst)
+    csc = CSC.from_coo(src, dst, (num_src, num_dst))
+    return csc if numbered else CSC(csc.indptr, csc.indices, num_src)
+
+
+def _ends(edges: EdgeStream) -> tuple[int, int]:
+    """Number of sources and of destinations."""
+    count = edges.num_nodes
+    return count if isinstance(count, tuple) else (count, count)
 
 
 def write_bounded(
@@ -255,14 +262,14 @@ class _Sort:
         self._chunk = max(1, min(_CHUNK_EDGES, share // _CHUNK_EDGE_BYTES))
         self._most = max(1, share // _SORT_ROW_BYTES)
         most_rows = edges.num_edges * (2 if mirrored else 1)
+        self._num_src, self._num_dst = _ends(edges)
         # Of the most edges there can be: how many are dropped shows only in the end.
-        self._dtype = _id_dtype(edges.num_nodes, most_rows)
+        self._dtype = _id_dtype(max(_ends(edges)), most_rows)
         # Every edge is moved twice: into its bucket, and to its place.
         self._tell = Ticks(progress, edges.num_edges + most_rows).add
 
     def csc(self) -> CSC:
         """Fill the buckets, sort each of them and concatenate the results."""
-        count = self._edges.num_nodes
         indptr, indices, numbers = (self._scratch.column(self._dtype) for _ in range(3))
         indptr.append(np.zeros(1, dtype=self._dtype))
         # Whether the edges were in order already: then a place is its own id, and none are stored.
@@ -278,26 +285,28 @@ class _Sort:
                 indices.append(src)
             if counts is not None:
                 indptr.append((before + np.cumsum(counts)).astype(self._dtype))
-            elif bucket.src.stop == count:
+            elif bucket.src.stop == self._num_src:
                 # Of a destination that was divided by sources, the last part ends the row.
                 indptr.append(np.array([len(indices)], dtype=self._dtype))
             bucket.remove()
             self._tell(bucket.rows)
-        dtype = _id_dtype(count, len(indices))  # narrower, perhaps, as edges were dropped
+        # Narrower, perhaps, as edges were dropped.
+        dtype = _id_dtype(max(self._num_src, self._num_dst), len(indices))
         for file in (indptr, indices, numbers):
             file.cast(dtype)
         edge_ids = None if in_place else numbers.mapped()
         if in_place:
             numbers.remove()
-        return CSC(indptr.mapped(), indices.mapped(), count, edge_ids)
+        return CSC(indptr.mapped(), indices.mapped(), self._num_src, edge_ids)
 
     def _filled(self) -> list[_Bucket]:
         """Read all edges once, each into the bucket of its destination."""
         total = self._edges.num_edges
-        vertices = range(self._edges.num_nodes)
+        sources = range(self._num_src)
+        targets = range(self._num_dst)
         directions = 2 if self._mirrored else 1
-        shift = self._shift(len(vertices), total * directions)
-        files = [self._files(len(vertices), shift) for _ in range(directions)]
+        shift = self._shift(len(targets), total * directions)
+        files = [self._files(len(targets), shift) for _ in range(directions)]
         begins = range(0, total, self._chunk)
         loops = 0
         for begin, (groups, found) in zip(
@@ -311,7 +320,7 @@ class _Sort:
                 group.append_to(direction)
             loops += found
             self._tell(min(self._chunk, total - begin))
-        return self._buckets(vertices, vertices, shift, files)
+        return self._buckets(sources, targets, shift, files)
 
     def _placed(self, shift: int) -> Callable[[int], tuple[list[_Rows], int]]:
         """A function of the first edge of a chunk: its rows by bucket for each direction, and the
@@ -396,6 +405,12 @@ class _Sort:
         self, src: range, dst: range, shift: int, files: list[list[ColumnFile]]
     ) -> list[_Bucket]:
         """Buckets over files for each direction, in the order of the ids that were divided."""
+        # A single file holds all rows: nothing was divided.
+        if len(files[0]) == 1:
+            whole = tuple(of_direction[0] for of_direction in files)
+            for part in whole:
+                part.close()
+            return [_Bucket(src, dst, self._width, whole)]
         keys = dst if len(dst) > 1 else src
         size = 1 << shift
         found = []
@@ -421,10 +436,10 @@ class _Sort:
         src = np.empty(len(rows), dtype=self._dtype)
         if self._simple:
             keys = np.empty(len(rows), dtype=np.int64)
-            _edge_sort.fill_keys(rows, low, self._edges.num_nodes, keys)
+            _edge_sort.fill_keys(rows, low, self._num_src, keys)
             del rows  # before the sort takes memory of its own
             keys.sort()
-            found = _edge_sort.take_distinct(keys, self._edges.num_nodes, counts, src)
+            found = _edge_sort.take_distinct(keys, self._num_src, counts, src)
             # A single destination may have several buckets, by sources: the last ends the row.
             return bucket, [(src[:found], None)], counts if len(bucket.dst) > 1 else None
         # A counting sort is stable: edges of one vertex stay in the order of the file.

@@ -48,6 +48,18 @@ def _open_graph() -> Any:
     return open_graph
 
 
+def _graph_from_tables() -> Any:
+    from .datasets.tables.frames import graph_from_tables
+
+    return graph_from_tables
+
+
+def _schema_of() -> Any:
+    from .datasets.tables.schema import schema_of
+
+    return schema_of
+
+
 def _whole_graph() -> Any:
     from .pyg.graphs import whole_graph
 
@@ -74,8 +86,10 @@ def _vertex_clusters() -> Any:
 
 offer(
     dgl_block=_dgl_block,
+    graph_from_tables=_graph_from_tables,
     open_graph=_open_graph,
     saved_dgl_graph=_saved_dgl_graph,
+    schema_of=_schema_of,
     vertex_clusters=_vertex_clusters,
     whole_graph=_whole_graph,
 )

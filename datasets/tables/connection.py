@@ -51,6 +51,7 @@ class Connection:
         import duckdb  # late: 0.2 s, and most imports of graphs need none of it
 
         limit = max(room - BEYOND_LIMIT, LEAST_LIMIT)
+        self._registered: dict[str, Any] = {}
         self._errors = duckdb.Error
         self._memory_errors = duckdb.OutOfMemoryException
         self.sql = duckdb.connect(
@@ -74,21 +75,66 @@ class Connection:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; all rows of its result, which is small."""
-        with self.sql.cursor() as cursor, self._one_line_errors():
+        with self._cursor() as cursor, self._one_line_errors():
             return list(cursor.execute(statement, list(values)).fetchall())
 
     def batches(self, query: str) -> Iterator[list[Array]]:
-        """Yield the columns of some rows at a time, in order; all are numbers, none is missing."""
+        """Yield the columns of some rows at a time, in order; all are numbers, or arrays of as many
+        numbers in each row, which come flat; none is missing."""
         import nanoarrow
 
         # A cursor of its own: an open result would block the connection.
-        with self.sql.cursor() as cursor, self._one_line_errors():
+        with self._cursor() as cursor, self._one_line_errors():
             stream = nanoarrow.c_array_stream(cursor.sql(query))
             for batch in stream:
                 yield [_values(column) for column in batch.children]
 
+    def register(self, name: str, rows: Any) -> None:
+        """Let a DataFrame of pandas be read by name, where it is."""
+        self._registered[name] = rows
+
+    def register_stream(self, name: str, rows: Any) -> None:
+        """Let anything with ``__arrow_c_stream__`` be read by name: in place where DuckDB asks for
+        the stream at every scan, else copied."""
+        import duckdb
+
+        stream = _Stream(rows)
+        if int(duckdb.__version__.split(".")[0]) >= 2:
+            self._registered[name] = stream
+            return
+        # Versions 1 read a stream once, and find nothing the second time.
+        with self._one_line_errors():
+            self.sql.from_arrow(stream).create(quoted(name))
+
+    def words(self, query: str, width: int) -> Iterator[Array]:
+        """Yield the texts of one column, none missing, as rows of ``width`` bytes padded with
+        zeros."""
+        import nanoarrow
+
+        with self._cursor() as cursor, self._one_line_errors():
+            for batch in nanoarrow.c_array_stream(cursor.sql(query)):
+                (column,) = batch.children
+                yield _padded(column, width)
+
+    def _cursor(self) -> Any:
+        cursor = self.sql.cursor()
+        # Each has registered names of its own.
+        for name, rows in self._registered.items():
+            cursor.register(name, rows)
+        return cursor
+
     def _one_line_errors(self) -> _OneLineErrors:
         return _OneLineErrors(self._errors, self._memory_errors)
+
+
+class _Stream:
+    """Rows by Arrow's interface alone: DuckDB would need pyarrow to read polars' own classes."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._rows.__arrow_c_stream__(requested_schema)
 
 
 class _OneLineErrors:
@@ -124,6 +170,31 @@ def _values(column: Any) -> Array:
     view = column.view()
     if view.null_count:
         raise AssertionError("a query of ours must leave no value missing")
-    dtype: np.dtype[Any] = _DTYPES[column.schema.format]
-    numbers: Array = np.frombuffer(view.buffer(1), dtype=dtype)
-    return numbers[view.offset : view.offset + view.length]
+    first = view.offset
+    count = view.length
+    form = column.schema.format
+    if form.startswith("+w:"):
+        # Arrays of one length: all of their numbers lie in one child.
+        width = int(form.removeprefix("+w:"))
+        (child,) = column.children
+        form = child.schema.format
+        view = child.view()
+        first = first * width + view.offset
+        count *= width
+        if view.null_count:
+            raise AssertionError("a query of ours must leave no number missing")
+    numbers: Array = np.frombuffer(view.buffer(1), dtype=_DTYPES[form])
+    return numbers[first : first + count]
+
+
+def _padded(column: Any, width: int) -> Array:
+    """The texts of a column of a batch as rows of bytes."""
+    view = column.view()
+    dtype = np.int64 if column.schema.format == "U" else np.int32
+    offsets: Array = np.frombuffer(view.buffer(1), dtype=dtype)
+    offsets = offsets[view.offset : view.offset + view.length + 1]
+    data: Array = np.frombuffer(view.buffer(2), dtype=np.uint8)[offsets[0] : offsets[-1]]
+    rows: Array = np.zeros((view.length, width), dtype=np.uint8)
+    # A mask is filled row by row, as the texts follow each other.
+    rows[np.arange(width) < np.diff(offsets)[:, None]] = data
+    return rows

@@ -1,9 +1,18 @@
-"""What tables say of themselves: their columns, keys and times."""
+"""What tables say of themselves, and the graph that they become: its types, keys, times and
+fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from ...graph.fields import FieldNote, Fields
+from ...graph.graph import EdgeType, Graph
+from ...system import tables
+from ...system.units import shortened
+
+# Words of a field that a line names; the manifest and the field's note keep all.
+_SHOWN_WORDS = 5
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,8 @@ class Table:
         primary_key: Columns that tell rows apart; none where the source names none.
         foreign_keys: What its columns refer to.
         time_columns: Columns that the source itself declares as the time of a row.
+        is_ordered: Whether the order of the rows means something, as in a file or a DataFrame. Rows
+            of others, such as a database's, are taken in the order of their primary key.
     """
 
     name: str
@@ -40,3 +51,214 @@ class Table:
     primary_key: tuple[str, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
     time_columns: tuple[str, ...] = ()
+    is_ordered: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, and the field that it becomes.
+
+    Attributes:
+        name: The column, or the field where only that is known.
+        kind: DuckDB's type; empty where it is not known.
+        field: The field's name; empty where the column stays behind.
+        dtype: The field's dtype, as NumPy and torch name it.
+        sql: What gives its values without missing ones.
+        width: Numbers in a row of a 2-D field; 0 for a field of one number each.
+        unit: Of times: "seconds", "microseconds" or "nanoseconds" since 1970.
+        words: Of codes: what each stands for, from 0 on.
+        why: Why it stays behind, or what was done to its values.
+    """
+
+    name: str
+    kind: str = ""
+    field: str = ""
+    dtype: str = ""
+    sql: str = ""
+    width: int = 0
+    unit: str = ""
+    words: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def holds(self) -> str:
+        """Unit or words of the field, and what was done to it."""
+        parts = [self.unit]
+        if self.words:
+            shown = ", ".join(map(printable, self.words[:_SHOWN_WORDS]))
+            more = ", ..." if len(self.words) > _SHOWN_WORDS else ""
+            parts.append(f"{len(self.words):,} words: {shown}{more}")
+        return "; ".join(filter(None, [*parts, self.why]))
+
+
+@dataclass(frozen=True)
+class VertexTable:
+    """A table whose rows are the vertices of a type.
+
+    Attributes:
+        name: The table, and the vertex type.
+        relation: What has the rows, in the order of the vertices.
+        rows: How many.
+        key: Columns of the primary key; none where rows have no name.
+        time: The column that is the time of a row; empty for none.
+        columns: What became of the other columns.
+    """
+
+    name: str
+    relation: str
+    rows: int
+    key: tuple[str, ...] = ()
+    time: str = ""
+    columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of the edges that the rows of a table make.
+
+    Attributes:
+        table: The vertex type.
+        columns: Columns of the row that hold the vertex's key; none where the row is the vertex.
+        to: The columns of ``table`` that hold the same.
+    """
+
+    table: str
+    columns: tuple[str, ...] = ()
+    to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge type and its reverse: a foreign key, or a table of pairs.
+
+    Attributes:
+        edge_type: The edge type.
+        reverse: The edge type of the other direction.
+        table: The table whose rows are edges.
+        relation: What has its rows.
+        source: Where they begin.
+        target: Where they end.
+        count: Rows in which no end is missing.
+    """
+
+    edge_type: EdgeType
+    reverse: EdgeType
+    table: str
+    relation: str
+    source: End
+    target: End
+    count: int
+
+
+@dataclass(frozen=True)
+class Schema(tables.Tabled):
+    """What a graph is made of: ``str()`` and notebooks show vertex types, edge types and fields.
+
+    Attributes:
+        vertices: The vertex types.
+        links: The edge types, each with its reverse.
+        edges: Number of edges by edge type, where there are no links to tell.
+        edge_columns: Fields of the edges, likewise.
+        notes: What was inferred, a line each.
+    """
+
+    vertices: tuple[VertexTable, ...]
+    links: tuple[Link, ...] = ()
+    edges: Mapping[EdgeType, int] | None = None
+    edge_columns: Mapping[EdgeType, tuple[Column, ...]] | None = None
+    notes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """The tables of types, edges and fields, and what was inferred, for a terminal."""
+        return str(self)
+
+    def __str__(self) -> str:
+        return "\n\n".join(filter(None, [super().__str__(), "\n".join(self.notes)]))
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return super()._repr_html_() + notes
+
+    def _tables(self) -> Iterator[tables.Table]:
+        head = ["vertices", "rows", "key", "time"]
+        rows = [
+            [printable(v.name), f"{v.rows:,}", joined(v.key) or "-", printable(v.time) or "-"]
+            for v in self.vertices
+        ]
+        yield tables.Table([head, *rows], left=(0, 2, 3))
+        edges = [[" / ".join(map(printable, t)), f"{n:,}"] for t, n in self._edge_counts()]
+        if edges:
+            yield tables.Table([["edges", "number"], *edges], left=(0,))
+        fields = list(self._fields())
+        if fields:
+            title = ["field", "of", "dtype", "column", "holds"]
+            yield tables.Table([title, *fields], left=(0, 1, 2, 3, 4))
+        left = [
+            [printable(f"{owner}.{column.name}"), shortened(column.kind, 40), column.why]
+            for owner, columns in self._columns()
+            for column in columns
+            if not column.field
+        ]
+        if left:
+            yield tables.Table([["stays behind", "type", "why"], *left], left=(0, 1, 2))
+
+    def _edge_counts(self) -> Iterator[tuple[EdgeType, int]]:
+        for link in self.links:
+            yield link.edge_type, link.count
+            yield link.reverse, link.count
+        yield from (self.edges or {}).items()
+
+    def _columns(self) -> Iterator[tuple[str, tuple[Column, ...]]]:
+        for vertex in self.vertices:
+            yield vertex.name, vertex.columns
+        for edge_type, columns in (self.edge_columns or {}).items():
+            yield "/".join(edge_type), columns
+
+    def _fields(self) -> Iterator[list[str]]:
+        for owner, columns in self._columns():
+            for column in columns:
+                if not column.field:
+                    continue
+                dtype = column.dtype
+                if column.width:
+                    dtype = f"{dtype} x {column.width}"
+                cells = [column.field, owner, dtype, column.name, column.holds]
+                yield list(map(printable, cells))
+
+
+def printable(text: str) -> str:
+    """A name as a terminal may get it: with control characters escaped, and not too long."""
+    shown = text if text.isprintable() else text.encode("unicode_escape").decode()
+    return shortened(shown)
+
+
+def joined(names: tuple[str, ...]) -> str:
+    """Names of columns, for a line."""
+    return ", ".join(map(printable, names))
+
+
+def schema_of(graph: Graph) -> Schema:
+    """What is known of a graph: of tables what was found in them, with the fields as they are now;
+    of others types, numbers and fields."""
+    known: Schema | None = graph.tables
+    if known is not None:
+        return known
+    vertices = tuple(
+        VertexTable(name, "", count, columns=_columns_of(graph.node_fields(name)))
+        for name, count in graph.num_nodes_by_type.items()
+    )
+    edges = {t: graph.csc_of(t).num_edges for t in graph.edge_types}
+    columns = {t: _columns_of(graph.edge_fields(t)) for t in graph.edge_types}
+    return Schema(vertices, edges=edges, edge_columns=columns)
+
+
+def _columns_of(fields: Fields) -> tuple[Column, ...]:
+    found = []
+    for name, rows in fields.items():
+        note = fields.notes.get(name, FieldNote())
+        dtype = str(rows.dtype).removeprefix("torch.")
+        width = rows.shape[1] if rows.dim() == 2 else 0
+        found.append(Column(name, "", name, dtype, "", width, note.unit, note.words))
+    return tuple(found)

@@ -56,6 +56,19 @@ def rows_text(fields: Mapping[str, Any]) -> str:
     return shortened(", ".join(parts), _LONGEST_FIELDS)
 
 
+@dataclass(frozen=True)
+class FieldNote:
+    """What the numbers of a field stand for.
+
+    Attributes:
+        unit: Of times: "seconds", "microseconds" or "nanoseconds" since 1970; empty for others.
+        words: Of codes: the word that each number stands for, from 0 on.
+    """
+
+    unit: str = ""
+    words: tuple[str, ...] = ()
+
+
 class Named(dict[str, V]):
     """A dictionary by name, of a batch's rows say; KeyError says which names there are."""
 
@@ -76,6 +89,9 @@ class Fields(Named[Any]):
         rows: How many rows each field must have.
         fields: The first fields.
 
+    Attributes:
+        notes: What the numbers of some fields stand for; a field that is put in again has no note.
+
     Raises:
         ValueError: A field that is put in has another number of rows.
         TypeError: Its rows are no numbers.
@@ -85,6 +101,7 @@ class Fields(Named[Any]):
         super().__init__()
         self._owner = owner
         self._rows = rows
+        self.notes: dict[str, FieldNote] = {}
         self.update(fields or {})
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -96,6 +113,7 @@ class Fields(Named[Any]):
             rule = f"one row per {self._owner} ({self._rows})"
             raise ValueError(f"field {shortened(repr(name))} must have {rule}, got {got}")
         super().__setitem__(name, rows)
+        self.notes.pop(name, None)
 
     if TYPE_CHECKING:
 
@@ -118,6 +136,9 @@ class Fields(Named[Any]):
         """Like ``dict.update``; entries before an invalid one are kept."""
         for name, value in dict(*fields, **more).items():
             self[name] = value
+        # The same values from another graph stand for the same.
+        for given in fields:
+            self.notes.update(getattr(given, "notes", {}))
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         """Like ``dict.setdefault``."""
@@ -135,7 +156,16 @@ class Fields(Named[Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # dict's own would fill an object that __init__ has not told its number of rows.
-        return type(self), (self._owner, self._rows, dict(self))
+        return _fields_of, (type(self), self._owner, self._rows, dict(self), self.notes)
+
+
+def _fields_of(
+    kind: type[Fields], owner: str, rows: int, values: dict[str, Any], notes: dict[str, FieldNote]
+) -> Fields:
+    """Fields that were pickled or copied."""
+    made = kind(owner, rows, values)
+    made.notes.update(notes)
+    return made
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,12 @@ Ids = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[bool]
 
 Values = Tensor | NDArray[np.generic] | Sequence[float]
 """Numbers that become a tensor: a tensor, an array, or a list."""
+
+Keys = Mapping[str, str | Sequence[str] | None]
+"""Keys of tables by name: ``{"users": "id", "orders.user_id": "users"}``."""
+
+TablesByName = Mapping[str, Any]
+"""Table name to a DataFrame, an Arrow table or a relation."""
 
 # Objects of other libraries by what is read of them: the libraries need not be there.
 
@@ -84,6 +90,14 @@ class NetworkxGraph(Protocol):
     @property
     def edges(self) -> Any:
         """The edges."""
+
+
+class RelBenchDatabase(Protocol):
+    """RelBench's ``Database``."""
+
+    @property
+    def table_dict(self) -> Mapping[str, Any]:
+        """Its tables by name."""
 
 
 class SparseMatrix(Protocol):

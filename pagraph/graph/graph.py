@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,14 +20,18 @@ from .csc import CSC, all_scattered, id_dtype
 from .fields import Fields, rows_text, unknown_name
 
 if TYPE_CHECKING:
+    from ..system.tables import Tabled
     from .fields import FieldValue
     from .given import (
         DGLGraph,
         Ids,
+        Keys,
         NetworkxGraph,
         PyGData,
         PyGDataset,
+        RelBenchDatabase,
         SparseMatrix,
+        TablesByName,
         Values,
     )
 
@@ -94,6 +98,7 @@ class Graph:
                 )
         if not self._csc and not (isinstance(num_nodes, Mapping) and num_nodes):
             raise ValueError("csc must hold at least 1 edge type, got 0")
+        self.tables: Any = None  # the schema of the tables that it was made of
         self._out_csc: dict[EdgeType, CSC] = {}
         # Guards _out_csc. Held while out-edges are built, so that no two threads build the same.
         # Building takes at most the lock of `mapped`, whose holder takes no other.
@@ -261,6 +266,66 @@ class Graph:
         ``pagraph.datasets.open_graph``."""
         graph: Graph = call_late("open_graph", folder, verify=verify)
         return graph
+
+    @classmethod
+    def from_tables(
+        cls,
+        tables: TablesByName | RelBenchDatabase,
+        *,
+        keys: Keys | None = None,
+        times: Mapping[str, str | None] | None = None,
+        orphans: str = "error",
+        missing: float | Mapping[str, Mapping[str, float]] | None = None,
+        fields: Mapping[str, Sequence[str]] | None = None,
+    ) -> Graph:
+        """Build from tables with keys: rows become vertices, and what they refer to, edges.
+
+        The rows of each table are the vertices of a type, in their order. A foreign key, such as
+        ``orders.user_id``, is an edge type ``("orders", "user_id", "users")`` with its reverse
+        ``("users", "rev_user_id", "orders")``; the edges have no fields. A table of two foreign
+        keys and no column more is an edge type of its own name. The time of a row is the field
+        ``time``, and the other columns become fields of their own names, as ``docs/formats.md``
+        says. Keys and times that are not given are inferred, and a line in the log says so for
+        each; :meth:`schema` shows them all.
+
+        Args:
+            tables: Table name to a DataFrame of pandas or polars, an Arrow table, a relation of
+                DuckDB, or anything with ``__arrow_c_stream__``; or a ``Database`` of RelBench,
+                which knows its keys and times.
+            keys: A table's name to the column, or columns, that tell its rows apart, and
+                ``"table.column"`` to the table whose key the column holds; None for no key.
+                Columns of a composite key are separated by commas.
+            times: A table's name to the column that is the time of its rows; None for no time.
+            orphans: "error", or "drop": foreign keys that no row has make no edge.
+            missing: What stands for missing integers, dates and booleans: a number for all, or one
+                by table and column. Missing fractions are NaN, missing words -1.
+            fields: A table's name to the columns that become fields. Default: all that can.
+
+        Raises:
+            FormatError: A key is missing, there twice or points nowhere; or a column has missing
+                values for which nothing stands, or integers of more than 64 bits.
+            TypeError: A table is something else.
+            ValueError: Two readings are possible; the error names both, and the argument that
+                decides.
+        """
+        graph: Graph = call_late(
+            "graph_from_tables",
+            tables,
+            keys=keys,
+            times=times,
+            orphans=orphans,
+            missing=missing,
+            fields=fields,
+        )
+        return graph
+
+    def schema(self) -> Tabled:
+        """The vertex types, edge types and fields, with dtypes, units and words; of a graph that
+        :meth:`from_tables` made also keys and times, and what stayed behind. A notebook shows it
+        as tables, ``print`` as text.
+        """
+        shown: Tabled = call_late("schema_of", self)
+        return shown
 
     # -- structure ---------------------------------------------------------------------------------
 

@@ -1,0 +1,276 @@
+"""From a schema to a graph: rows become vertices, their columns fields, and what they refer to
+edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ...errors import FormatError
+from ...graph.csc import CSC, id_dtype
+from ...graph.fields import FieldNote
+from ...graph.graph import EdgeType, Graph
+from ...system.arrays import Array
+from ...system.progress import Progress, Ticks
+from ..column_files import ColumnFile, MemoryColumn, Scratch
+from ..edge_sort import LEAST_ROOM, sort_edges
+from .connection import Connection, quoted
+from .keys import as_key, missing_from
+from .row_numbers import LOST, Kinds, RowNumbers
+from .schema import Column, End, Link, Schema, VertexTable, printable
+
+Store = MemoryColumn | ColumnFile
+
+ORPHANS = ("error", "drop")
+"""What may be done with keys that no row has."""
+
+# Of the room for edges: what may look up keys. The rest sorts.
+_NUMBERS_SHARE = 4
+# A longer key would make `original_id` larger than most features.
+_LONGEST_KEY = 256
+
+
+def build(
+    connection: Connection,
+    schema: Schema,
+    scratch: Scratch | None,
+    room: int,
+    *,
+    orphans: str = "error",
+    progress: Progress | None = None,
+) -> Graph:
+    """The graph of a schema; its vertices are in the order of the tables' rows.
+
+    Args:
+        connection: What has the tables.
+        schema: What :func:`plan` found.
+        scratch: For files of what need not fit into memory; None: all is made in memory.
+        room: Bytes for edges in work.
+        orphans: "error", or "drop": foreign keys that no row has make no edge.
+        progress: Called with the work done and all of it, in rows.
+
+    Raises:
+        FormatError: A foreign key points nowhere.
+        ValueError: ``orphans`` is something else.
+    """
+    if orphans not in ORPHANS:
+        raise ValueError(f"orphans must be one of {', '.join(ORPHANS)}, got {orphans!r}")
+    return _Builder(connection, schema, scratch, room, orphans == "drop", progress).graph()
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """Edges between rows, in the order of a table's rows; an :class:`EdgeStream`."""
+
+    num_nodes: tuple[int, int]
+    src: Store
+    dst: Store
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.dst)
+
+    def read(self, begin: int, end: int, /) -> tuple[Array, Array]:
+        return self.src.read(begin, end), self.dst.read(begin, end)
+
+    def turned(self) -> _Edges:
+        """The edges in the other direction."""
+        return _Edges(self.num_nodes[::-1], self.dst, self.src)
+
+
+class _Builder:
+    """One call of :func:`build`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        schema: Schema,
+        scratch: Scratch | None,
+        room: int,
+        drops: bool,
+        progress: Progress | None,
+    ) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._scratch = scratch
+        self._room = room
+        self._drops = drops
+        self._vertices = {vertex.name: vertex for vertex in schema.vertices}
+        relations = {v.relation for v in schema.vertices} | {k.relation for k in schema.links}
+        self._kinds = Kinds.of(connection, relations)
+        # Each edge is looked up, and sorted.
+        work = sum(v.rows for v in schema.vertices) + 2 * sum(k.count for k in schema.links)
+        self._tell = Ticks(progress, work).add
+
+    def graph(self) -> Graph:
+        """Edges first: a key that points nowhere is found before fields are read."""
+        csc: dict[EdgeType, CSC] = {}
+        by_key: dict[tuple[str, tuple[str, ...]], list[Link]] = {}
+        for link in self._schema.links:
+            by_key.setdefault((link.target.table, link.target.to), []).append(link)
+        # One table of numbers at a time, for all that refer to it.
+        for (name, to), links in by_key.items():
+            numbers = self._numbers(name, to)
+            for link in links:
+                csc |= self._csc(link, numbers)
+        in_order = {t: csc[t] for k in self._schema.links for t in (k.edge_type, k.reverse)}
+        counts = {vertex.name: vertex.rows for vertex in self._schema.vertices}
+        graph = Graph(in_order, counts)
+        for vertex in self._schema.vertices:
+            self._set_fields(graph, vertex)
+        graph.tables = self._schema
+        return graph
+
+    def _numbers(self, name: str, to: tuple[str, ...]) -> RowNumbers:
+        room = self._room // _NUMBERS_SHARE
+        return RowNumbers(self._connection, self._vertices[name], to, self._kinds, room)
+
+    def _store(self, dtype: str) -> Store:
+        return MemoryColumn(dtype) if self._scratch is None else self._scratch.column(dtype)
+
+    # -- edges -------------------------------------------------------------------------------------
+
+    def _csc(self, link: Link, targets: RowNumbers) -> dict[EdgeType, CSC]:
+        """Both directions of a link."""
+        ends = (self._vertices[link.source.table].rows, self._vertices[link.target.table].rows)
+        dtype = str(id_dtype(max(ends), max(ends[0], link.count))).removeprefix("torch.")
+        src = self._store(dtype)
+        dst = self._store(dtype)
+        # Of a foreign key: how many edges there are before each row.
+        starts = self._store(dtype)
+        starts.append(np.zeros(1, dtype=dtype))
+        lost = [0, 0]
+        for first, last in self._ends(link, targets):
+            lost[0] += int(np.count_nonzero(first == LOST))
+            lost[1] += int(np.count_nonzero(last == LOST))
+            keep = (first >= 0) & (last >= 0)
+            starts.append((len(dst) + np.cumsum(keep)).astype(dtype))
+            if not keep.all():
+                first = first[keep]
+                last = last[keep]
+            src.append(first.astype(dtype, copy=False))
+            dst.append(last.astype(dtype, copy=False))
+            self._tell(len(keep))
+        for count, end in zip(lost, (link.source, link.target), strict=True):
+            if count and not self._drops:
+                raise self._lost(link, end, count)
+        for store in (src, dst, starts):
+            store.flush()
+        edges = _Edges(ends, src, dst)
+        forward = self._sorted(edges)
+        if not link.source.columns:
+            # A row refers to one other at most, so that these are in order already.
+            src.remove()
+            backward = CSC(starts.mapped(), dst.mapped(), ends[1])
+        else:
+            starts.remove()
+            backward = self._sorted(edges.turned())
+            src.remove()
+            dst.remove()
+        return {link.edge_type: forward, link.reverse: backward}
+
+    def _ends(self, link: Link, targets: RowNumbers) -> Iterator[tuple[Array, Array]]:
+        """Numbers of both ends of each row, or less than 0, some rows at a time."""
+        row = 0
+        if not link.source.columns:
+            for last in targets.of(link.relation, link.target):
+                yield np.arange(row, row + len(last), dtype=last.dtype), last
+                row += len(last)
+            return
+        # Two results come in blocks of different sizes: one of them is kept.
+        firsts = self._store("int64")
+        for first in self._numbers(link.source.table, link.source.to).of(
+            link.relation, link.source
+        ):
+            firsts.append(first)
+        firsts.flush()
+        for last in targets.of(link.relation, link.target):
+            yield firsts.read(row, row + len(last)), last
+            row += len(last)
+        firsts.remove()
+
+    def _sorted(self, edges: _Edges) -> CSC:
+        # Without ids: the edges have no fields, so that their order says nothing.
+        if self._scratch is not None:
+            room = max(self._room - self._room // _NUMBERS_SHARE, LEAST_ROOM)
+            return sort_edges(edges, self._scratch, room=room)
+        src, dst = edges.read(0, edges.num_edges)
+        csc = CSC.from_coo(src, dst, edges.num_nodes)
+        return CSC(csc.indptr, csc.indices, csc.num_src)
+
+    def _lost(self, link: Link, end: End, count: int) -> FormatError:
+        columns = self._kinds.key(link.relation, end.columns)
+        keys = self._kinds.key(self._vertices[end.table].relation, end.to)
+        names = ", ".join(end.columns)
+        shown = printable(f"{link.table}.{names}")
+        other = self._vertices[end.table].relation
+        _, example = missing_from(self._connection, link.relation, columns, other, keys)
+        return FormatError(
+            f"{shown} must hold keys of {printable(end.table)}, got {printable(example)}, which is "
+            f"not in {printable(', '.join(end.to))}; {count:,} rows point nowhere: orphans='drop' "
+            "leaves out their edges"
+        )
+
+    # -- fields ------------------------------------------------------------------------------------
+
+    def _set_fields(self, graph: Graph, vertex: VertexTable) -> None:
+        columns = [column for column in vertex.columns if column.field]
+        stores = [self._store(column.dtype) for column in columns]
+        fields = graph.node_fields(vertex.name)
+        if columns:
+            values = ", ".join(column.sql for column in columns)
+            for batch in self._connection.batches(
+                f"select {values} from {quoted(vertex.relation)}"
+            ):
+                for store, numbers in zip(stores, batch, strict=True):
+                    store.append(numbers.view(store.dtype))
+                self._tell(len(batch[0]) // max(columns[0].width, 1))
+        for column, store in zip(columns, stores, strict=True):
+            fields[column.field] = _shaped(store, column)
+            if column.unit or column.words:
+                fields.notes[column.field] = FieldNote(column.unit, column.words)
+        kept = self._original_ids(vertex)
+        if kept is not None:
+            fields["original_id"] = kept
+
+    def _original_ids(self, vertex: VertexTable) -> Tensor | None:
+        """The keys of a type's vertices: integers, or words as rows of bytes; None where they are
+        0, 1, 2 and so on, or several columns."""
+        if len(vertex.key) != 1 or not vertex.rows:
+            return None
+        (column,) = self._kinds.key(vertex.relation, vertex.key)
+        rows = quoted(vertex.relation)
+        if column.is_number:
+            key = as_key(column)
+            ((low, high),) = self._connection.run(f"select min({key}), max({key}) from {rows}")
+            if low >= -(2**63) and high < 2**63:
+                return self._integers(f"select {key}::BIGINT from {rows}")
+        key = as_key(column, as_text=True)
+        ((width,),) = self._connection.run(f"select max(strlen({key})) from {rows}")
+        if width > _LONGEST_KEY:
+            return None
+        store = self._store("uint8")
+        width = max(int(width), 1)
+        for words in self._connection.words(f"select {key} from {rows}", width):
+            store.append(words.reshape(-1))
+        return store.mapped().reshape(vertex.rows, width)
+
+    def _integers(self, query: str) -> Tensor | None:
+        store = self._store("int64")
+        counts_up = True
+        for (keys,) in self._connection.batches(query):
+            begin = len(store)
+            counts_up = counts_up and bool((keys == np.arange(begin, begin + len(keys))).all())
+            store.append(keys)
+        if counts_up:
+            store.remove()
+            return None
+        return store.mapped()
+
+
+def _shaped(store: Store, column: Column) -> Tensor:
+    values = store.mapped()
+    return values.reshape(-1, column.width) if column.width else values

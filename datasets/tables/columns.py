@@ -1,0 +1,378 @@
+"""The one rule of what a typed column becomes: its dtype, its unit, its words, or why it stays
+behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import FormatError
+from ..numbers import float32_holds
+from .connection import Connection, quoted, text_literal
+from .schema import Column, Table, printable
+
+TIME = "time"
+"""The field that holds the time of a row: one name in all types, since samplers take one."""
+
+# A text is a category if each of its values stands in two rows on average: a word of one row alone
+# says nothing to a model, and names and addresses are such words.
+_LEAST_REPEATS = 2
+# More words would be an embedding larger than most features, and the manifest keeps them all.
+_MOST_WORDS = 1000
+# What was declared to be categories may have more.
+_MOST_DECLARED = 2**16
+# Longer ones are texts, also if they repeat.
+_LONGEST_WORD = 200
+# A column whose first rows have too many different texts is not counted to its end.
+_LOOK_ROWS = 20_000
+# Of a list in a row; a longer one is a text, an image or a sound in numbers.
+_LONGEST_LIST = 2**16
+_INT64 = 2**63 - 1
+
+# DuckDB's integers, as fields have them: torch computes with no unsigned ones above 8 bits.
+_INTEGERS = {
+    "TINYINT": "int8",
+    "SMALLINT": "int16",
+    "INTEGER": "int32",
+    "BIGINT": "int64",
+    "UTINYINT": "uint8",
+    "USMALLINT": "int32",
+    "UINTEGER": "int64",
+    "UBIGINT": "int64",
+    "HUGEINT": "int64",
+    "UHUGEINT": "int64",
+}
+_WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")
+_SQL_TYPES = {
+    "bool": "UTINYINT",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "uint8": "UTINYINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+}
+_TEXTS = ("VARCHAR", "UUID")
+_UNITS = {"seconds": 1_000_000, "microseconds": 1}
+"""Microseconds of each unit; nanoseconds are another function."""
+
+Missing = float | Mapping[str, Mapping[str, float]] | None
+"""What stands for missing values that no float holds: a number, or one by table and column."""
+
+
+def family(kind: str) -> str:
+    """What a DuckDB type is to us: "integer", "fraction", "time", "bool", "text", "list", or
+    "other"."""
+    if kind.endswith("]"):
+        inner = family(list_item(kind))
+        return "list" if inner in ("integer", "fraction", "bool") else "other"
+    scale = re.fullmatch(r"DECIMAL\(\d+,\s*(\d+)\)", kind)
+    if kind in _INTEGERS or (scale and scale[1] == "0"):
+        return "integer"
+    if kind in ("FLOAT", "DOUBLE") or scale:
+        return "fraction"
+    if kind == "DATE" or (kind.startswith("TIMESTAMP") and "[" not in kind):
+        return "time"
+    if kind == "BOOLEAN":
+        return "bool"
+    return "text" if kind in _TEXTS or kind.startswith("ENUM(") else "other"
+
+
+def list_item(kind: str) -> str:
+    """The type of the items of a list or an array."""
+    return kind[: kind.rindex("[")]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at all rows of a column found.
+
+    Attributes:
+        table: The table's name.
+        relation: What has its rows.
+        name: The column.
+        kind: DuckDB's type.
+        rows: Rows of the table.
+        missing: How many have no value.
+        low: Smallest value, of wide integers and masks; shortest list.
+        high: Largest, longest.
+        unit: Of times, the coarsest unit that holds all.
+        has_holes: Whether a list has a missing item.
+    """
+
+    table: str
+    relation: str
+    name: str
+    kind: str
+    rows: int
+    missing: int
+    low: int = 0
+    high: int = 0
+    unit: str = ""
+    has_holes: bool = False
+
+    @property
+    def family(self) -> str:
+        """See :func:`family`."""
+        return family(self.kind)
+
+    @property
+    def shown(self) -> str:
+        """Table and column, for errors."""
+        return printable(f"{self.table}.{self.name}")
+
+
+def look_at(connection: Connection, table: Table, names: Sequence[str]) -> tuple[int, list[Look]]:
+    """The number of rows of a table, and what its columns hold: one pass over it."""
+    parts = ["count(*)"]
+    for name in names:
+        parts += _measures(quoted(name), name, table.columns[name])
+    (found,) = connection.run(f"select {', '.join(parts)} from {quoted(table.relation)}")
+    rows = int(found[0])
+    looks = []
+    for place, name in enumerate(names):
+        count, low, high, flag, other = found[1 + 5 * place : 6 + 5 * place]
+        look = Look(table.name, table.relation, name, table.columns[name], rows, rows - count)
+        if look.family == "time":
+            if flag is False:
+                raise FormatError(f"{look.shown} must hold dates, got an infinite one")
+            unit = "seconds"
+            if low is False:
+                unit = "microseconds" if high in (True, None) else "nanoseconds"
+            look = replace(look, unit=unit)
+        else:
+            look = replace(look, low=int(low or 0), high=int(high or 0), has_holes=bool(other))
+        looks.append(look)
+    return rows, looks
+
+
+def _measures(value: str, name: str, kind: str) -> list[str]:
+    """Five aggregates of a column; see :func:`look_at`, which reads them."""
+    count = f"count({value})"
+    group = family(kind)
+    if group == "time":
+        whole = f"bool_and(epoch_us({value}) % 1000000 = 0)"
+        fine = "true"
+        if kind.startswith("TIMESTAMP_NS"):
+            whole = f"bool_and(epoch_ns({value}) % 1000000000 = 0)"
+            fine = f"bool_and(epoch_ns({value}) % 1000 = 0)"
+        # Of the finite ones: an infinite date has no number.
+        finite = f"isfinite({value})"
+        return [count, f"{whole} filter ({finite})", fine, f"bool_and({finite})", "null"]
+    if group == "list":
+        items = f"{value}::{list_item(kind)}[]"
+        holes = f"bool_or(len({items}) <> list_aggregate({items}, 'count'))"
+        return [count, f"min(len({items}))", f"max(len({items}))", "null", holes]
+    if group == "integer" and (kind in _WIDE or kind.startswith("DECIMAL") or is_mask(name)):
+        # As texts: Python's integers have any size.
+        return [count, f"min({value})::VARCHAR", f"max({value})::VARCHAR", "null", "null"]
+    return [count, "null", "null", "null", "null"]
+
+
+def is_mask(name: str) -> bool:
+    """Whether a field of this name and of 0 and 1 holds yes and no."""
+    return name.endswith("_mask")
+
+
+def graph_unit(looks: Sequence[Look]) -> str:
+    """The unit of all times of a graph, which samplers compare with each other."""
+    found = {look.unit for look in looks}
+    for unit in ("nanoseconds", "microseconds"):
+        if unit in found:
+            return unit
+    return "seconds"
+
+
+class Rule:
+    """The rule of dtypes, for the columns of one graph.
+
+    Args:
+        connection: What has the tables.
+        unit: The unit of all times.
+        missing: What stands for missing values.
+    """
+
+    def __init__(self, connection: Connection, unit: str, missing: Missing) -> None:
+        self._connection = connection
+        self._unit = unit
+        self._missing = missing
+        self._enums = 0
+
+    def column(self, look: Look, *, is_time: bool) -> Column:
+        """What a column becomes."""
+        column = Column(look.name, look.kind, TIME if is_time else look.name)
+        if look.family == "other":
+            return replace(column, field="", why=f"no field holds {_short(look.kind)}")
+        if look.rows and look.missing == look.rows and not is_time:
+            return replace(column, field="", why="no row has a value")
+        make = getattr(self, f"_{look.family}")
+        made: Column = make(column, look)
+        return made
+
+    def _integer(self, column: Column, look: Look) -> Column:
+        if max(look.high, -look.low - 1) > _INT64:
+            wrong = look.high if look.high > _INT64 else look.low
+            raise FormatError(
+                f"{look.shown} must hold integers of 64 bits, got {wrong}; fields= leaves it out"
+            )
+        dtype = _INTEGERS.get(look.kind, "int64")
+        if column.field in (TIME, "label"):
+            dtype = "int64"  # what losses take, and what times are compared in
+        if is_mask(look.name) and look.low >= 0 and look.high <= 1 and not look.missing:
+            return replace(column, dtype="bool", sql=_cast(quoted(look.name), "bool"))
+        filled, dtype, why = self._filled(quoted(look.name), look, dtype)
+        return replace(column, dtype=dtype, sql=_cast(filled, dtype), why=why)
+
+    def _bool(self, column: Column, look: Look) -> Column:
+        dtype = "int8" if look.missing else "bool"
+        number = f"{quoted(look.name)}::TINYINT"
+        filled, dtype, why = self._filled(number, look, dtype)
+        return replace(column, dtype=dtype, sql=_cast(filled, dtype), why=why)
+
+    def _fraction(self, column: Column, look: Look) -> Column:
+        value = f"coalesce({quoted(look.name)}::DOUBLE, 'nan'::DOUBLE)"
+        dtype = "float32"
+        if column.field == TIME:
+            dtype = "float64"
+            if look.missing:
+                self._filled(value, look, dtype)
+        elif look.kind != "FLOAT" and column.field != "feat" and not self._fits(look, value):
+            dtype = "float64"
+        why = f"{look.missing:,} missing ones are NaN" if look.missing else ""
+        return replace(column, dtype=dtype, sql=_cast(value, dtype), why=why)
+
+    def _fits(self, look: Look, value: str) -> bool:
+        """Whether float32 gives back all numbers of a column."""
+        rows = self._connection.batches(f"select {value} from {quoted(look.relation)}")
+        return all(float32_holds(np.ascontiguousarray(block)) for (block,) in rows)
+
+    def _time(self, column: Column, look: Look) -> Column:
+        value = quoted(look.name)
+        if self._unit == "nanoseconds":
+            number = f"epoch_ns({value})"
+        else:
+            size = _UNITS[self._unit]
+            number = f"epoch_us({value})"
+            if size > 1:
+                number = f"({number} // {size})"
+        filled, dtype, why = self._filled(number, look, "int64")
+        zone = "UTC" if look.kind.endswith("TIME ZONE") else "no zone"
+        if look.kind == "DATE":
+            zone = ""
+        why = ", ".join(filter(None, [zone, why]))
+        return replace(column, dtype=dtype, sql=_cast(filled, dtype), unit=self._unit, why=why)
+
+    def _text(self, column: Column, look: Look) -> Column:
+        if column.field == TIME:
+            raise ValueError(
+                f"times: {look.shown} must be a column of dates, timestamps or numbers, got "
+                f"{_short(look.kind)}"
+            )
+        kind, words, why = self._words(look)
+        if why:
+            return replace(column, field="", why=why)
+        code = f"enum_code({quoted(look.name)}::VARCHAR::{kind})::BIGINT"
+        note = f"{look.missing:,} missing ones are -1" if look.missing else ""
+        return replace(
+            column, dtype="int64", sql=f"coalesce({code}, -1)", words=tuple(words), why=note
+        )
+
+    def _words(self, look: Look) -> tuple[str, list[str], str]:
+        """A type for the words of a column, these in order; or why there are none."""
+        value = f"{quoted(look.name)}::VARCHAR"
+        rows = quoted(look.relation)
+        most = _MOST_WORDS
+        if look.kind.startswith("ENUM("):
+            most = _MOST_DECLARED
+            distinct = f"select unnest(enum_range(NULL::{look.kind}))::VARCHAR as word"
+        else:
+            few = f"(select {value} as word from {rows} limit {_LOOK_ROWS})"
+            ((count,),) = self._connection.run(f"select count(distinct word) from {few}")
+            most = min(most, (look.rows - look.missing) // _LEAST_REPEATS)
+            if count > most:
+                return "", [], "its texts differ from row to row"
+            distinct = f"select distinct {value} as word from {rows} where {value} is not null"
+        found = self._connection.run(
+            f"select word from ({distinct}) order by word limit {most + 1}"
+        )
+        words = [str(word) for (word,) in found]
+        if len(words) > most:
+            return "", [], f"more than {most:,} different texts"
+        if any(len(word) > _LONGEST_WORD for word in words):
+            return "", [], f"texts of more than {_LONGEST_WORD} characters"
+        if not words:
+            return "", [], "no row has a value"
+        self._enums += 1
+        kind = quoted(f"pagraph words {self._enums}")
+        listed = ", ".join(map(text_literal, words))
+        self._connection.run(f"create or replace type {kind} as enum ({listed})")
+        return kind, words, ""
+
+    def _list(self, column: Column, look: Look) -> Column:
+        if look.missing:
+            return replace(column, field="", why=f"{look.missing:,} rows have no list")
+        if look.low != look.high:
+            why = f"its lists have {look.low:,} to {look.high:,} items"
+            return replace(column, field="", why=why)
+        if look.has_holes:
+            return replace(column, field="", why="its lists have missing items")
+        if look.high > _LONGEST_LIST or (look.rows and not look.high):
+            return replace(column, field="", why=f"its lists have {look.high:,} items")
+        item = list_item(look.kind)
+        dtype = "float64"
+        if family(item) == "bool":
+            dtype = "bool"
+        elif family(item) == "integer":
+            dtype = _INTEGERS.get(item, "int64")
+        elif item == "FLOAT" or column.field == "feat":
+            dtype = "float32"
+        else:
+            flat = f"unnest({quoted(look.name)}::DOUBLE[])"
+            dtype = "float32" if self._fits(look, flat) else "float64"
+        width = max(look.high, 1)
+        # Through a list: an array of booleans casts to no array of integers.
+        array = f"{quoted(look.name)}::{_SQL_TYPES[dtype]}[]::{_SQL_TYPES[dtype]}[{width}]"
+        return replace(column, dtype=dtype, sql=array, width=width)
+
+    def _filled(self, value: str, look: Look, dtype: str) -> tuple[str, str, str]:
+        """A value without missing ones, its dtype, and what was done; FormatError where nothing
+        stands for them."""
+        if not look.missing:
+            return value, dtype, ""
+        number = self._missing
+        if isinstance(number, Mapping):
+            number = number.get(look.table, {}).get(look.name)
+        if number is None:
+            raise FormatError(
+                f"{look.shown} must have a value in every row, as {_short(look.kind)} has none for "
+                f"a missing one; row {self._first_missing(look)} and {look.missing - 1:,} others "
+                "have none: missing=-1 fills them"
+            )
+        if dtype.startswith("float"):
+            return f"coalesce({value}, {float(number)!r}::DOUBLE)", dtype, ""
+        limits = np.iinfo(dtype)
+        if int(number) != number or not limits.min <= number <= limits.max:
+            raise ValueError(f"missing must be a number of {dtype} for {look.shown}, got {number}")
+        why = f"{look.missing:,} missing ones are {int(number)}"
+        return f"coalesce({value}, {int(number)})", dtype, why
+
+    def _first_missing(self, look: Look) -> int:
+        rows = f"select row_number() over () as n, {quoted(look.name)} is null as gap"
+        ((row,),) = self._connection.run(
+            f"select min(n) from ({rows} from {quoted(look.relation)}) where gap"
+        )
+        return int(row)
+
+
+def _cast(value: str, dtype: str) -> str:
+    return f"({value})::{_SQL_TYPES[dtype]}"
+
+
+def _short(kind: Any) -> str:
+    """A type for an error; an ENUM's names all its words."""
+    return kind if len(kind) <= 60 else f"{kind[:57]}..."

@@ -1,0 +1,112 @@
+"""Tables that a program holds, as relations of a DuckDB connection: DataFrames, Arrow tables,
+relations, RelBench's databases."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...graph.graph import Graph
+from ...system.budget import work_memory
+from .builder import build
+from .columns import Missing
+from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
+from .planning import Fields, Keys, Times, plan
+from .schema import ForeignKey, Table
+
+_log = logging.getLogger("pagraph.datasets")
+
+
+def graph_from_tables(
+    tables: Any,
+    *,
+    keys: Keys | None = None,
+    times: Times | None = None,
+    orphans: str = "error",
+    missing: Missing = None,
+    fields: Fields | None = None,
+) -> Graph:
+    """See ``Graph.from_tables``."""
+    room = work_memory(None, LEAST_LIMIT + BEYOND_LIMIT, whom="tables")
+    with (
+        tempfile.TemporaryDirectory(prefix="pagraph-") as folder,
+        Connection(Path(folder), room) as connection,
+    ):
+        known = getattr(tables, "table_dict", None)
+        if known is None:
+            described = frame_tables(connection, tables)
+        else:
+            described = relbench_tables(connection, known)
+            times = {
+                **{name: None for name in known},
+                **_relbench_times(known),
+                **(times or {}),
+            }
+        schema = plan(
+            described,
+            connection,
+            keys=keys,
+            times=times,
+            missing=missing,
+            fields=fields,
+            infer=known is None,
+        )
+        for note in schema.notes:
+            _log.warning("%s", note)
+        return build(connection, schema, None, room, orphans=orphans)
+
+
+def frame_tables(connection: Connection, tables: Mapping[str, Any]) -> list[Table]:
+    """Register tables by name; they are read where they are."""
+    if not isinstance(tables, Mapping):
+        raise TypeError(f"tables must be a mapping from name to table, got {type(tables).__name__}")
+    return [
+        _registered(connection, name, rows, f"pagraph table {place}")
+        for place, (name, rows) in enumerate(tables.items())
+    ]
+
+
+def relbench_tables(connection: Connection, tables: Mapping[str, Any]) -> list[Table]:
+    """The tables of RelBench's ``Database``, which knows its keys."""
+    found = []
+    keys = {name: table.pkey_col for name, table in tables.items()}
+    for place, (name, table) in enumerate(tables.items()):
+        rows = _registered(connection, name, table.df, f"pagraph table {place}")
+        links = tuple(
+            ForeignKey((column,), other, (keys[other],))
+            for column, other in table.fkey_col_to_pkey_table.items()
+        )
+        key = () if table.pkey_col is None else (table.pkey_col,)
+        found.append(Table(name, rows.relation, rows.columns, key, links, (), is_ordered=True))
+    return found
+
+
+def _relbench_times(tables: Mapping[str, Any]) -> dict[str, str]:
+    return {name: t.time_col for name, t in tables.items() if t.time_col is not None}
+
+
+def _registered(connection: Connection, name: Any, rows: Any, relation: str) -> Table:
+    if not isinstance(name, str):
+        raise TypeError(f"tables must have names, got {name!r}"[:300])
+    module = type(rows).__module__.partition(".")[0]
+    if module == "pandas" and hasattr(rows, "columns"):
+        wrong = [column for column in rows.columns if not isinstance(column, str)]
+        if wrong:
+            raise TypeError(f"{name}: columns must have names, got {wrong[0]!r}"[:300])
+        # An index with a name is a column that the user speaks of; others count rows.
+        if any(label is not None for label in rows.index.names):
+            rows = rows.reset_index()
+        connection.register(relation, rows)
+    elif hasattr(rows, "__arrow_c_stream__"):
+        connection.register_stream(relation, rows)
+    else:
+        raise TypeError(
+            f"tables must be DataFrames, Arrow tables or relations, got {type(rows).__name__} for "
+            f"{name!r}"[:300]
+        )
+    described = connection.run(f"describe {quoted(relation)}")
+    columns = {str(row[0]): str(row[1]) for row in described}
+    return Table(name, relation, columns, is_ordered=True)

@@ -1,0 +1,59 @@
+"""Names of columns as people give them to keys: which column tells a table's rows apart, and which
+refers to them."""
+
+from __future__ import annotations
+
+import re
+
+# A key with such a name says nothing of its table, so that a reference has to name the table too.
+_GENERAL = ("id", "key", "uuid", "code", "no", "nr", "number", "pk", "name")
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a name, in lower case.
+
+    >>> words_of("sellerUserId"), words_of("user_id")
+    (('seller', 'user', 'id'), ('user', 'id'))
+    """
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return tuple(re.findall(r"[^\W_]+", apart.lower()))
+
+
+def _forms(table: str) -> list[tuple[str, ...]]:
+    """The words of a table's name as they are, in the singular and in the plural."""
+    words = words_of(table)
+    if not words:
+        return []
+    last = words[-1]
+    ends = {last, f"{last}s"}
+    if last.endswith("ies"):
+        ends.add(f"{last[:-3]}y")
+    if last.endswith("es"):
+        ends.add(last[:-2])
+    if last.endswith("s"):
+        ends.add(last[:-1])
+    return [(*words[:-1], end) for end in sorted(ends)]
+
+
+def may_be_key(column: str, table: str) -> int:
+    """How well a column's name is that of its table's key: 2 for ``id``, 1 for ``user_id`` in
+    ``users``, else 0."""
+    words = words_of(column)
+    if words in (("id",), ("uuid",)):
+        return 2
+    return int(words in [(*form, general) for form in _forms(table) for general in ("id", "uuid")])
+
+
+def may_refer(column: str, table: str, key: str) -> int:
+    """How many words of a column's name say that it refers to the rows of ``table``, whose key is
+    ``key``; 0 for none.
+
+    >>> may_refer("seller_user_id", "users", "id"), may_refer("age", "users", "id")
+    (2, 0)
+    """
+    words = words_of(column)
+    own = words_of(key)
+    names = [(*form, *own) for form in _forms(table)]
+    if own and own[-1] not in own[:-1] and own not in [(word,) for word in _GENERAL]:
+        names.append(own)
+    return max((len(name) for name in names if words[-len(name) :] == name), default=0)

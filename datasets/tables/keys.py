@@ -1,0 +1,157 @@
+"""Keys of rows in SQL: integers or texts that are compared, sorted, and found to be there once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import FormatError
+from .columns import family
+from .connection import Connection, quoted
+from .schema import Table, printable
+
+_WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """A column of a key.
+
+    Attributes:
+        name: Its name.
+        kind: DuckDB's type.
+    """
+
+    name: str
+    kind: str
+
+    @property
+    def family(self) -> str:
+        """See :func:`family`."""
+        return family(self.kind)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is compared as an integer, else as a text."""
+        return self.family in ("integer", "fraction", "time", "bool")
+
+    def may_join(self, other: KeyColumn) -> bool:
+        """Whether values of one may be those of the other."""
+        numbers = ("integer", "fraction")
+        if self.family in numbers:
+            return other.family in numbers
+        return self.family == other.family == "text"
+
+
+def as_key(column: KeyColumn, *, as_text: bool = False) -> str:
+    """The value that a key is compared by: the same for 7 of any integer type."""
+    value = quoted(column.name)
+    if column.family == "fraction":
+        # A column of integers with missing ones is one of floats in pandas.
+        value = f"(case when isnan({value}::DOUBLE) then null else {value} end)::BIGINT"
+    elif column.family == "time":
+        value = f"epoch_us({value})"
+    elif column.is_number and column.kind in _WIDE:
+        value = f"{value}::HUGEINT"
+    elif column.is_number:
+        value = f"{value}::BIGINT"
+    else:
+        return f"{value}::VARCHAR"
+    return f"({value})::VARCHAR" if as_text else f"({value})"
+
+
+def as_keys(left: KeyColumn, right: KeyColumn) -> tuple[str, str]:
+    """Two columns as they are compared with each other: as texts unless both are numbers."""
+    as_text = left.is_number != right.is_number
+    return as_key(left, as_text=as_text), as_key(right, as_text=as_text)
+
+
+def broken_key(connection: Connection, relation: str, column: KeyColumn) -> str:
+    """A number of a key of floats that is no integer, and would be rounded to one; empty for
+    none."""
+    if column.family != "fraction":
+        return ""
+    value = f"{quoted(column.name)}::DOUBLE"
+    is_wrong = f"not (v = round(v) and abs(v) < {2**53})"
+    found = connection.run(
+        f"select v::VARCHAR from (select {value} as v from {quoted(relation)}) "
+        f"where v is not null and not isnan(v) and {is_wrong} limit 1"
+    )
+    return str(found[0][0]) if found else ""
+
+
+def check_whole(connection: Connection, table: Table, column: KeyColumn) -> None:
+    """FormatError where a key of floats holds what is no integer."""
+    wrong = broken_key(connection, table.relation, column)
+    if wrong:
+        raise FormatError(
+            f"{printable(f'{table.name}.{column.name}')} must hold integers below 2**53, as a key "
+            f"of floats does, got {wrong}"
+        )
+
+
+def is_ascending(
+    connection: Connection, relation: str, columns: Sequence[KeyColumn], *, strictly: bool
+) -> bool:
+    """Whether rows are in the order of a key, and none is missing."""
+    now = ", ".join(f"{as_key(c)} as k{i}" for i, c in enumerate(columns))
+    before = ", ".join(f"lag(k{i}) over () as p{i}" for i in range(len(columns)))
+    key = ", ".join(f"k{i}" for i in range(len(columns)))
+    last = ", ".join(f"p{i}" for i in range(len(columns)))
+    sign = ">" if strictly else ">="
+    # A missing one would compare as larger than all others.
+    present = " and ".join(f"k{i} is not null and p{i} is not null" for i in range(len(columns)))
+    ((count, right),) = connection.run(
+        f"select count(*), count(*) filter ({present} and row({key}) {sign} row({last})) from "
+        f"(select {key}, {before} from (select {now} from {quoted(relation)}))"
+    )
+    return bool(right >= count - 1)
+
+
+def check_keys(connection: Connection, relation: str, columns: Sequence[KeyColumn]) -> str:
+    """What is wrong with the keys of all rows, one missing or there twice; empty for nothing."""
+    if is_ascending(connection, relation, columns, strictly=True):
+        # The first row has none before it.
+        first = connection.run(f"select {_any_missing(columns)} from {quoted(relation)} limit 1")
+        if not first or not first[0][0]:
+            return ""
+    gaps = f"select row_number() over () as n, {_any_missing(columns)} as gap"
+    ((row,),) = connection.run(f"select min(n) from ({gaps} from {quoted(relation)}) where gap")
+    names = ", ".join(printable(column.name) for column in columns)
+    if row is not None:
+        return f"every row must have a key in {names}, row {row} has none"
+    key = ", ".join(as_key(column) for column in columns)
+    twice = connection.run(
+        f"select {key}, count(*) from {quoted(relation)} group by {key} having count(*) > 1 "
+        f"order by {key} limit 1"
+    )
+    if not twice:
+        return ""
+    *values, count = twice[0]
+    shown = ", ".join(printable(str(value)) for value in values)
+    return f"keys must be there once each in {names}, {shown} is there {count:,} times"
+
+
+def _any_missing(columns: Sequence[KeyColumn]) -> str:
+    return " or ".join(f"{as_key(column)} is null" for column in columns)
+
+
+def missing_from(
+    connection: Connection,
+    relation: str,
+    columns: Sequence[KeyColumn],
+    other: str,
+    keys: Sequence[KeyColumn],
+) -> tuple[int, str]:
+    """How many rows of a relation hold no key of another one, and what one of them holds."""
+    pairs = [as_keys(*pair) for pair in zip(columns, keys, strict=True)]
+    here = ", ".join(f"{own} as k{i}" for i, (own, _) in enumerate(pairs))
+    there = ", ".join(f"{key} as k{i}" for i, (_, key) in enumerate(pairs))
+    both = " and ".join(f"a.k{i} = b.k{i}" for i in range(len(pairs)))
+    present = " and ".join(f"a.k{i} is not null" for i in range(len(pairs)))
+    shown = " || ', ' || ".join(f"a.k{i}::VARCHAR" for i in range(len(pairs)))
+    ((lost, example),) = connection.run(
+        f"select count(*), min({shown}) from (select {here} from {quoted(relation)}) as a "
+        f"anti join (select {there} from {quoted(other)}) as b on {both} where {present}"
+    )
+    return int(lost), str(example)

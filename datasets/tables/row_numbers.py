@@ -1,0 +1,139 @@
+"""Numbers of a table's rows by their keys: what a foreign key holds becomes the number of a
+vertex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...system.arrays import Array
+from .connection import Connection, quoted
+from .keys import KeyColumn, as_key, as_keys
+from .schema import End, VertexTable
+
+NONE = -1
+"""For a row that refers to nothing."""
+LOST = -2
+"""For a key that no row has."""
+
+# Integer keys of this range, or of 16 times the rows, are looked up in an array: 4 bytes each.
+# Joining takes 30 times as long, measured over 10 M rows.
+_ANY_RANGE = 2**20
+_MOST_SPARSE = 16
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """DuckDB's types of the columns of all tables."""
+
+    by_relation: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, connection: Connection, relations: set[str]) -> Kinds:
+        """Ask for them."""
+        found = {}
+        for relation in relations:
+            rows = connection.run(f"describe {quoted(relation)}")
+            found[relation] = {str(row[0]): str(row[1]) for row in rows}
+        return cls(found)
+
+    def key(self, relation: str, names: tuple[str, ...]) -> list[KeyColumn]:
+        """Columns of a relation as those of a key."""
+        return [KeyColumn(name, self.by_relation[relation][name]) for name in names]
+
+
+class RowNumbers:
+    """The vertices of a table by the columns that other tables refer to.
+
+    Args:
+        connection: What has the tables.
+        vertex: The table; its keys are there once each.
+        to: The columns that others refer to.
+        kinds: Types of the columns.
+        room: Bytes that a table of numbers may take.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        vertex: VertexTable,
+        to: tuple[str, ...],
+        kinds: Kinds,
+        room: int,
+    ) -> None:
+        self._connection = connection
+        self._vertex = vertex
+        self._columns = kinds.key(vertex.relation, to)
+        self._kinds = kinds
+        self._low = 0
+        self._numbers: Array | None = self._by_value(room)
+
+    def _by_value(self, room: int) -> Array | None:
+        """Numbers by key, if keys are integers that lie close enough together."""
+        if len(self._columns) != 1 or not self._columns[0].is_number:
+            return None
+        value = as_key(self._columns[0])
+        rows = quoted(self._vertex.relation)
+        ((low, high),) = self._connection.run(f"select min({value}), max({value}) from {rows}")
+        if low is None:
+            return np.empty(0, dtype=np.int32)
+        size = int(high) - int(low) + 1
+        dtype = np.dtype(np.int32 if self._vertex.rows < 2**31 else np.int64)
+        most = max(_ANY_RANGE, _MOST_SPARSE * self._vertex.rows)
+        if size > most or size * dtype.itemsize > room or abs(int(low)) >= 2**62:
+            return None
+        self._low = int(low)
+        numbers = np.full(size, LOST, dtype=dtype)
+        first = 0
+        for (keys,) in self._connection.batches(
+            f"select {value}::BIGINT from {rows} where {value} is not null"
+        ):
+            numbers[keys - self._low] = np.arange(first, first + len(keys), dtype=dtype)
+            first += len(keys)
+        return numbers
+
+    def of(self, relation: str, end: End) -> Iterator[Array]:
+        """Numbers of what the rows of a relation refer to, in their order, some at a time."""
+        columns = self._kinds.key(relation, end.columns)
+        if self._numbers is not None and columns[0].is_number:
+            yield from self._looked_up(relation, columns[0], self._numbers)
+        else:
+            yield from self._joined(relation, columns)
+
+    def _looked_up(self, relation: str, column: KeyColumn, numbers: Array) -> Iterator[Array]:
+        key = as_key(column)
+        # Wider integers than 64 bits are no keys of this table.
+        value = f"coalesce(try_cast({key} as BIGINT), {-(2**63)})"
+        ((gaps,),) = self._connection.run(f"select count(*) - count({key}) from {quoted(relation)}")
+        gap = f", ({key} is null)::UTINYINT" if gaps else ""
+        for keys, *gap_of in self._connection.batches(
+            f"select {value}{gap} from {quoted(relation)}"
+        ):
+            places = keys - self._low
+            inside = (keys >= self._low) & (places < len(numbers)) & (places >= 0)
+            if inside.all():
+                found = numbers[places]
+            else:
+                found = np.full(len(keys), LOST, dtype=numbers.dtype)
+                found[inside] = numbers[places[inside]]
+            if gap_of:
+                found[gap_of[0].view(bool)] = NONE
+            yield found
+
+    def _joined(self, relation: str, columns: list[KeyColumn]) -> Iterator[Array]:
+        pairs = [as_keys(*pair) for pair in zip(columns, self._columns, strict=True)]
+        here = ", ".join(f"{own} as k{i}" for i, (own, _) in enumerate(pairs))
+        there = ", ".join(f"{other} as k{i}" for i, (_, other) in enumerate(pairs))
+        both = " and ".join(f"a.k{i} = b.k{i}" for i in range(len(pairs)))
+        gap = " or ".join(f"a.k{i} is null" for i in range(len(pairs)))
+        row = "row_number() over () - 1 as n"
+        # A join keeps no order, least of all one that spills.
+        for (found,) in self._connection.batches(
+            f"select coalesce(b.n, case when {gap} then {NONE} else {LOST} end)::BIGINT "
+            f"from (select {row}, {here} from {quoted(relation)}) as a "
+            f"left join (select {row}, {there} from {quoted(self._vertex.relation)}) as b "
+            f"on {both} order by a.n"
+        ):
+            yield found
