@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -13,10 +12,10 @@ import nanoarrow
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from .connection import Connection, quoted
-from .database import Rows, Session, SourceColumn, SourceTable
 from .dialects import SQLITE_SEEDS, clashing_column, postgresql_value, sqlite_kind, staged_value
 from .location import Location
 from .schema import ForeignKey, printable
+from .sources import Rows, Session, SourceColumn, SourceTable, lookup
 
 _VIEWS = ("view", "materialized view", "system view")
 _TABLES = ("table", "base table", "partitioned table", "foreign table", "local temporary")
@@ -29,7 +28,7 @@ def session_of(location: Location, connection: Connection) -> Session:
 
 
 class _Session:
-    """A database of any ADBC driver; a :class:`~.database.Session`."""
+    """A database of any ADBC driver; a :class:`~.sources.Session`."""
 
     def __init__(self, location: Location, connection: Connection) -> None:
         self._connection = connection
@@ -155,8 +154,6 @@ class SQLiteSession(_Session):
         return [self._completed(table, found) for table in found.values()]
 
     def _completed(self, table: SourceTable, tables: Mapping[str, SourceTable]) -> SourceTable:
-        from .database import lookup
-
         name = table.name.replace("'", "''")
         # Generated columns are hidden from the driver.
         listed = self._ask(
@@ -200,9 +197,7 @@ class SQLiteSession(_Session):
             # Rare, and a pass over the table, which is why it comes second.
             self._stream(table, self._looked_at(table, columns, every=True), relation)
 
-    def _stream(
-        self, table: SourceTable, columns: Sequence[SourceColumn], relation: str
-    ) -> None:
+    def _stream(self, table: SourceTable, columns: Sequence[SourceColumn], relation: str) -> None:
         # The driver takes the types of the first rows for those of all, and of a column that
         # begins with missing values it knows nothing: a row of ours says what they are.
         seeds = ", ".join(f"{SQLITE_SEEDS[c.kind]} as {quoted(c.name)}" for c in columns)
@@ -243,15 +238,10 @@ def _kind_of_values(table: SourceTable, column: SourceColumn, kinds: set[str]) -
         raise FormatError(
             f"{shown} must hold values of one type, got bytes and {', '.join(kinds - {'blob'})}"
         )
-    if column.kind == "time" and kinds <= {"integer"}:
-        return "epoch"
-    if column.kind == "time" and "text" in kinds and kinds != {"text"}:
-        raise FormatError(
-            f"{shown} must hold times of one form, as it is declared "
-            f"{printable(column.declared)}, got texts and numbers"
-        )
+    if column.kind == "time":
+        return "time"
     if "text" in kinds:
-        return column.kind if column.kind == "time" else "text"
+        return "text"
     if "real" in kinds:
         return "real"
     return "integer" if kinds else column.kind.replace("any", "text")
@@ -326,7 +316,7 @@ class PostgreSQLSession(_Session):
         kept = ", ".join(staged_value(table.name, column) for column in table.columns)
         self._load(relation, f"select {values} from {table.place}", kept)
         for column in table.columns:
-            if column.kind == "numeric":
+            if column.kind.startswith(("numeric", "money")):
                 self._type_numbers(table, relation, column.name)
 
     def _type_numbers(self, table: SourceTable, relation: str, name: str) -> None:
@@ -373,8 +363,3 @@ def _link(columns: tuple[str, ...], usage: Sequence[Mapping[str, Any]], schema: 
 def _rows(stream: Any) -> Rows:
     found: Rows = nanoarrow.ArrayStream(stream).read_all().to_pylist()
     return found
-
-
-def sqlite_path(location: Location) -> Path:
-    """The file of a database of SQLite's."""
-    return Path(location.uri)

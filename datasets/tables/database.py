@@ -3,19 +3,18 @@ one transaction."""
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.progress import Progress
 from ...system.units import one_line
 from .connection import Connection, quoted
+from .dialects import our_error
 from .location import Location
-from .schema import ForeignKey, Table, printable
+from .schema import Table, printable
+from .sources import Session, SourceTable
 
 
 @dataclass(frozen=True)
@@ -33,57 +32,6 @@ class Choice:
     skip_tables: tuple[str, ...] = ()
     skip_columns: tuple[str, ...] = ()
     schema: str | None = None
-
-
-@dataclass(frozen=True)
-class SourceColumn:
-    """A column of a table of a database.
-
-    Attributes:
-        name: Its name.
-        declared: The type as the database names it; empty where it has none.
-        kind: What the dialect makes of the type.
-    """
-
-    name: str
-    declared: str = ""
-    kind: str = ""
-
-
-@dataclass(frozen=True)
-class SourceTable:
-    """A table as its database describes it.
-
-    Attributes:
-        name: Its name.
-        place: Its quoted name in the database, with the schema.
-        columns: Those that are read.
-        primary_key: Columns of its key.
-        foreign_keys: What its columns refer to.
-        is_view: Whether it is a view.
-        rows: About how many rows it has; for the progress alone.
-    """
-
-    name: str
-    place: str
-    columns: tuple[SourceColumn, ...]
-    primary_key: tuple[str, ...] = ()
-    foreign_keys: tuple[ForeignKey, ...] = ()
-    is_view: bool = False
-    rows: int = 1
-
-
-class Session(Protocol):
-    """An open database, in one transaction."""
-
-    def tables(self, schema: str | None) -> list[SourceTable]:
-        """All tables and views."""
-
-    def copy(self, table: SourceTable, relation: str) -> None:
-        """Make ``relation`` of our connection have the rows of a table."""
-
-    def close(self) -> None:
-        """End the transaction."""
 
 
 def database_tables(
@@ -104,7 +52,8 @@ def database_tables(
         ValueError: ``choice`` names what is not there.
     """
     with _open(location, connection) as session:
-        chosen = _chosen(session.tables(choice.schema), choice)
+        listed = sorted(session.tables(choice.schema), key=lambda table: table.name)
+        chosen = _chosen(listed, choice)
         total = sum(table.rows for table in chosen)
         done = 0
         found = []
@@ -160,17 +109,17 @@ def _driver_error(
     location: Location, text: str, kind: type[Exception] = ConnectionError
 ) -> Exception:
     """An error of ours that says what a driver's does."""
-    said = location.without_secrets(text)
-    if "No space left on device" in said:
-        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    if location.path is None and any(sign in said for sign in _LOST):
-        kind = ConnectionError
-    elif location.path is not None and kind is ConnectionError:
-        kind = FormatError
-    said = one_line(Exception(said))
-    if kind is FormatError and not any(sign in said for sign in _RAW):
+    said = our_error(text)
+    if said is not None:
         return FormatError(said)
-    return kind(f"{location.shown}: {said}")
+    said = location.without_secrets(text)
+    if location.path is not None:
+        kind = FormatError
+    elif any(sign in said for sign in _LOST):
+        kind = ConnectionError
+    elif kind is FormatError and not any(sign in said for sign in _RAW):
+        return FormatError(said)
+    return kind(f"{location.shown}: {one_line(Exception(said))}")
 
 
 # What libpq says when the server goes away.
@@ -244,14 +193,3 @@ def _checked(table: SourceTable) -> SourceTable:
             )
         seen[folded] = column.name
     return table
-
-
-def lookup(name: str, names: Sequence[str]) -> str:
-    """A name as it was declared, for databases that do not tell upper from lower case."""
-    if name in names:
-        return name
-    return next((n for n in names if n.lower() == name.lower()), name)
-
-
-Rows = list[dict[str, Any]]
-"""Rows of a small result, by column."""

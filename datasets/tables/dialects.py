@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 from .connection import quoted, text_literal
-from .database import SourceColumn
 from .schema import printable
+from .sources import SourceColumn
 
 SQLITE_SEEDS = {
     "integer": "0",
-    "epoch": "0",
     "bool": "0",
     "number": "0",
     "real": "0.0",
@@ -23,6 +22,8 @@ SQLITE_SEEDS = {
 
 # Seconds since 1970 below this are of years up to 5138; milliseconds are above it from 1973 on.
 _MOST_SECONDS = 10**11
+# Smaller numbers may be years (2024) or days (20240131).
+_LEAST_SECONDS = 10**8
 
 # PostgreSQL's types that arrive as they are, with Arrow's own.
 _ARROW = (
@@ -81,30 +82,26 @@ def _typed(value: str, table: str, column: SourceColumn) -> str:
     if column.kind == "time":
         # By way of a zone: a plain cast to TIMESTAMP drops the hours of "+02:00" in silence.
         moment = f"try_cast({value} as timestamptz)"
-        wrong = _error(f"{shown} must hold dates, {declared}, got ", value)
-        return f"case when {value} is null then null when {moment} is null then {wrong} "  \
-               f"else make_timestamp(epoch_us({moment})) end"
-    if column.kind == "epoch":
-        rule = f"{shown} must hold texts or seconds since 1970, {declared}, got "
-        wrong = _error(rule, f"{value}::varchar")
+        number = f"try_cast({value} as bigint)"
+        wrong = _error(f"{shown} must hold dates or seconds since 1970, {declared}, got ", value)
         return (
-            f"case when abs({value}) >= {_MOST_SECONDS} then {wrong} "
-            f"else make_timestamp({value} * 1000000) end"
+            f"case when {value} is null then null "
+            f"when regexp_full_match({value}, '-?[0-9]+') then case when {number} <= 0 and "
+            f"{number} > -{_MOST_SECONDS} or {number} between {_LEAST_SECONDS} and {_MOST_SECONDS} "
+            f"then make_timestamp({number} * 1000000) else {wrong} end "
+            f"when {moment} is null then {wrong} else make_timestamp(epoch_us({moment})) end"
         )
     if column.kind == "bool":
         wrong = _error(f"{shown} must hold 0 and 1, {declared}, got ", f"{value}::varchar")
         return (
-            f"case when {value} is null or {value} in (0, 1) then {value}::boolean "
-            f"else {wrong} end"
+            f"case when {value} is null or {value} in (0, 1) then {value}::boolean else {wrong} end"
         )
-    if column.kind == "uuid":
-        return f"{value}::uuid"
     return value
 
 
 def _error(text: str, value: str) -> str:
     """SQL that fails with an error of ours about a value."""
-    return f"error({text_literal(_MARK + printable(text))} || {value}[:100])"
+    return f"error({text_literal(_MARK + printable(text))} || left({value}, 100))"
 
 
 _MARK = "pagraph: "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .connection import Connection, quoted, text_literal
-from .database import SourceColumn, SourceTable
 from .location import Location
 from .schema import ForeignKey
+from .sources import SourceColumn, SourceTable
 
 _ALIAS = "pagraph file"
 _SCHEMA = "main"
