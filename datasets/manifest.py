@@ -150,9 +150,15 @@ def stored_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(_VIEWED.get(name, name))
 
 
+UNITS = ("seconds", "microseconds", "nanoseconds")
+"""Units of times."""
+
 _FORMS = {"float16": ("float16", 0), "bfloat16": ("bfloat16", 0), "int8": ("uint8", 4)}
 """Forms of fields in fewer bytes (see ``NarrowRows``): torch's dtype in the file, bytes before the
 values of a row."""
+
+# What older versions do not know, and do not miss: it is written only where there is some.
+_OPTIONAL = ("stored", "unit", "words")
 
 
 @dataclass(frozen=True)
@@ -167,6 +173,8 @@ class ArrayEntry:
         sha256: Its digest.
         stored: The form in which a field of float32 or float64 is stored in fewer bytes; None: as
             itself.
+        unit: Of a field of times: the unit that they count since 1970; empty for others.
+        words: Of a field of codes: the words that they stand for, from 0 on.
     """
 
     file: str
@@ -175,6 +183,8 @@ class ArrayEntry:
     bytes: int
     sha256: str
     stored: str | None = None
+    unit: str = ""
+    words: tuple[str, ...] = ()
 
     @property
     def file_dtype(self) -> str:
@@ -208,7 +218,11 @@ class ArrayEntry:
             raise FormatError(
                 f"{where}: shape must have rows, for int8 of one dimension, got {list(shape)}"
             )
-        entry = cls(name, dtype, shape, size, digest, stored)
+        unit = take_word(value, "unit", UNITS, where) if "unit" in value else ""
+        words = tuple(take(value, "words", list, where)) if "words" in value else ()
+        if not all(isinstance(word, str) for word in words):
+            raise FormatError(f"{where}: words must be a list of texts")
+        entry = cls(name, dtype, shape, size, digest, stored, unit, words)
         try:
             least = math.prod(entry.file_shape) * stored_dtype(entry.file_dtype).itemsize
         except ValueError as error:
@@ -376,10 +390,12 @@ def version_of(entries: Iterable[ArrayEntry]) -> int:
 
 
 def _to_json(entry: ArrayEntry | NodeEntry | EdgeEntry) -> dict[str, Any]:
-    """An entry as JSON has it: lists for tuples, and nothing of a form where there is none."""
+    """An entry as JSON has it: lists for tuples, and nothing of form, unit or words where there are
+    none."""
 
-    def without_form(item: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in item.items() if key != "stored" or value is not None}
+    def without_empty(item: dict[str, Any]) -> dict[str, Any]:
+        # A field may have one of these names too: its entry is not empty.
+        return {key: value for key, value in item.items() if key not in _OPTIONAL or value}
 
-    value: dict[str, Any] = json.loads(json.dumps(asdict(entry)), object_hook=without_form)
+    value: dict[str, Any] = json.loads(json.dumps(asdict(entry)), object_hook=without_empty)
     return value

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import check_range
-from ..graph.fields import FieldValue
+from ..graph.fields import FieldNote, FieldValue
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.row_form import Decoding
 from ..graph.stored_rows import IndexedRows, NarrowRows
@@ -331,7 +331,8 @@ class _Writer:
         fields = self._graph.node_fields(name)
         where: Places = lambda begin, end: place[begin:end]  # noqa: E731
         entries = {
-            key: self._field(f"{prefix}-{key}", value, where) for key, value in fields.items()
+            key: self._field(f"{prefix}-{key}", value, where, fields.notes.get(key))
+            for key, value in fields.items()
         }
         # A graph that was moved before keeps the ids of its first order.
         if ORIGINAL_ID not in fields:
@@ -364,7 +365,8 @@ class _Writer:
         )
         by_id: Places = where if inverse is None else lambda begin, end: inverse[begin:end].numpy()
         entries = {
-            key: self._field(f"{prefix}-field-{key}", value, by_id) for key, value in fields.items()
+            key: self._field(f"{prefix}-field-{key}", value, by_id, fields.notes.get(key))
+            for key, value in fields.items()
         }
         if inverse is not None:
             inverse.close()
@@ -391,14 +393,14 @@ class _Writer:
         new = lambda begin, end: torch.from_numpy(where(begin, end))  # noqa: E731
         return self._moved(new, places, (len(edge_ids),), torch.int64, name)
 
-    def _field(self, label: str, values: FieldValue, where: Places) -> Any:
+    def _field(self, label: str, values: FieldValue, where: Places, note: FieldNote | None) -> Any:
         stored = values.stored if isinstance(values, NarrowRows) else values
         rows = self._moved(source_rows(stored), where, tuple(stored.shape), stored.dtype, label)
         rows.decoding = values.decoding if isinstance(values, NarrowRows) else None
-        return self._write(label, rows)
+        return self._write(label, rows, note)
 
-    def _write(self, label: str, rows: MovedRows) -> Any:
-        entry = self._arrays.write(label, rows)
+    def _write(self, label: str, rows: MovedRows, note: FieldNote | None = None) -> Any:
+        entry = self._arrays.write(label, rows, note)
         rows.close()
         return entry
 

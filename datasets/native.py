@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.csc import check_range
-from ..graph.fields import FieldValue
+from ..graph.fields import FieldNote, FieldValue
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.mapped import map_npy
 from ..graph.row_form import WIDE, Decoding
@@ -62,9 +63,9 @@ class ArrayWriter:
         self._written = written
         self._used: set[str] = set()
 
-    def write(self, label: str, rows: Rows) -> ArrayEntry:
+    def write(self, label: str, rows: Rows, note: FieldNote | None = None) -> ArrayEntry:
         """Write ``rows`` to a file whose name is made of ``label``, which may hold any
-        characters."""
+        characters; ``note`` says what they stand for."""
         rows, decoding = _as_stored(rows)
         stored = check_storable(label, rows)
         file_name = self._file_name(label)
@@ -84,7 +85,8 @@ class ArrayWriter:
                     self._written(len(data))
             size = file.tell()
         if decoding is None:
-            return ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
+            entry = ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
+            return entry if note is None else replace(entry, unit=note.unit, words=note.words)
         shape = (count, *decoding.row_shape)
         return ArrayEntry(
             file_name, _torch_name(decoding), shape, size, digest.hexdigest(), decoding.form.name
@@ -295,7 +297,11 @@ class _Writer:
     def node_type(self, name: str) -> NodeEntry:
         prefix = "node" if name == NODE_TYPE else f"node-{name}"
         fields = {**self._graph.node_fields(name), **self._computed}
-        entries = {key: self._field(f"{prefix}-{key}", value) for key, value in fields.items()}
+        notes = self._graph.node_fields(name).notes
+        entries = {
+            key: self._field(f"{prefix}-{key}", value, notes.get(key))
+            for key, value in fields.items()
+        }
         return NodeEntry(name, self._graph.num_nodes_of(name), entries)
 
     def edge_type(self, edge_type: EdgeType) -> EdgeEntry:
@@ -309,11 +315,14 @@ class _Writer:
             write(f"{prefix}-indptr", csc.indptr),
             write(f"{prefix}-indices", csc.indices),
             None if csc.edge_ids is None else write(f"{prefix}-ids", csc.edge_ids),
-            {key: self._field(f"{prefix}-field-{key}", value) for key, value in fields.items()},
+            {
+                key: self._field(f"{prefix}-field-{key}", value, fields.notes.get(key))
+                for key, value in fields.items()
+            },
         )
 
-    def _field(self, label: str, rows: Rows) -> ArrayEntry:
-        return self._arrays.write(label, self._stored(rows, label))
+    def _field(self, label: str, rows: Rows, note: FieldNote | None) -> ArrayEntry:
+        return self._arrays.write(label, self._stored(rows, label), note)
 
     def _stored(self, rows: Rows, label: str = "") -> Rows:
         """The rows in the form that was asked for, if they are a field of floats of two
@@ -377,12 +386,25 @@ def _assemble(path: Path, manifest: Manifest) -> Graph:
         indptr = open_array(path, edge.indptr)
         indices = open_array(path, edge.indices)
         csc[edge.type] = CSC(indptr, indices, counts[edge.type[0]], ids)
-    return Graph(
+    graph = Graph(
         csc,
         counts,
         ndata=ndata[manifest.node_types[0].name] if len(ndata) == 1 else ndata,
         edata=edata[manifest.edge_types[0].type] if len(edata) == 1 else edata,
     )
+    for node in manifest.node_types:
+        graph.node_fields(node.name).notes.update(_notes(node.fields))
+    for edge in manifest.edge_types:
+        graph.edge_fields(edge.type).notes.update(_notes(edge.fields))
+    return graph
+
+
+def _notes(fields: Mapping[str, ArrayEntry]) -> dict[str, FieldNote]:
+    return {
+        name: FieldNote(entry.unit, entry.words)
+        for name, entry in fields.items()
+        if entry.unit or entry.words
+    }
 
 
 def _open_fields(path: Path, fields: Mapping[str, ArrayEntry]) -> dict[str, FieldValue]:

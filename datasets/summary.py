@@ -22,7 +22,7 @@ from ..system.memory import address_on_disk
 from .manifest import MANIFEST, ArrayEntry, Manifest, stored_dtype
 
 if TYPE_CHECKING:
-    from ..graph.fields import FieldValue
+    from ..graph.fields import Fields, FieldValue
     from ..graph.graph import Graph
 
 
@@ -50,6 +50,8 @@ class FieldSummary:
         classes: Number of different labels from 0 on in a field of integers named ``label``; None
             for other fields, and above 65,536.
         stored: The form in which a field takes fewer bytes; None: its own dtype.
+        unit: Of times: the unit that they count since 1970.
+        words: Of codes: the words that they stand for, from 0 on.
     """
 
     owner: str
@@ -62,6 +64,8 @@ class FieldSummary:
     true: int | None = None
     classes: int | None = None
     stored: str | None = None
+    unit: str = ""
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,9 +136,7 @@ def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
     _check_memory(memory, graph.num_nodes)
     edges, arrays = [], []
     for name in graph.node_types:
-        arrays += [
-            _tensor(name, key, "field", value) for key, value in graph.node_fields(name).items()
-        ]
+        arrays += _fields(name, graph.node_fields(name))
     for edge_type in graph.edge_types:
         label = "/".join(edge_type)
         csc = graph.csc_of(edge_type)
@@ -148,10 +150,7 @@ def summarise(graph: Graph, *, memory: int | str | None = None) -> GraphSummary:
         ):
             if value is not None:
                 arrays.append(_tensor(label, key, "structure", value))
-        arrays += [
-            _tensor(label, key, "field", value)
-            for key, value in graph.edge_fields(edge_type).items()
-        ]
+        arrays += _fields(label, graph.edge_fields(edge_type))
     return GraphSummary(graph.num_nodes_by_type, edges, arrays)
 
 
@@ -296,9 +295,27 @@ def _mapped(
     on_disk = values.nbytes > 0 and address_on_disk(values.ctypes.data)
     where = "disk" if on_disk else "memory"
     array = FieldSummary(
-        owner, name, kind, entry.dtype, entry.shape, values.nbytes, where, stored=entry.stored
+        owner,
+        name,
+        kind,
+        entry.dtype,
+        entry.shape,
+        values.nbytes,
+        where,
+        stored=entry.stored,
+        unit=entry.unit,
+        words=entry.words,
     )
     return _looked_into(array, lambda: values), values
+
+
+def _fields(owner: str, fields: Fields) -> list[FieldSummary]:
+    found = []
+    for name, value in fields.items():
+        array = _tensor(owner, name, "field", value)
+        note = fields.notes.get(name)
+        found.append(array if note is None else replace(array, unit=note.unit, words=note.words))
+    return found
 
 
 def _tensor(owner: str, name: str, kind: str, value: FieldValue) -> FieldSummary:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..datasets.manifest import MANIFEST, ArrayEntry, EdgeEntry, Manifest, NodeEntry
-from ..datasets.native import ArrayWriter, Rows, Written, check_storable, file_digest
+from ..datasets.native import ArrayWriter, Written, check_storable, file_digest
 from ..datasets.paths import folder_form
 from ..graph.fields import mask_of, stored_row_bytes
 from ..graph.graph import EdgeType, Graph
@@ -88,9 +88,10 @@ def write_part(
     nodes = []
     for node_type, vertices in structure.types.items():
         entries = {}
+        notes = partition.graph.node_fields(node_type).notes
         for name, rows in content.fields.of_vertices(node_type, vertices.ids, lists).items():
             file = _FILES.get(name, name) if single_type else f"node-{node_type}-{name}"
-            entries[name] = write(file, rows)
+            entries[name] = write(file, rows, notes.get(name))
         nodes.append(NodeEntry(node_type, len(vertices.ids), entries))
     origin = {"method": partition.method, "parts": partition.num_parts, "hops": partition.hops}
     # Last of the part: its digest, in the partition's manifest, covers the sums of all its files.
@@ -110,7 +111,7 @@ def write_part(
 
 
 def _write_edges(
-    write: Callable[[str, Rows], ArrayEntry],
+    write: Callable[..., ArrayEntry],
     fields: PartFields,
     edge_type: EdgeType,
     edges: PartEdges,
@@ -127,9 +128,10 @@ def _write_edges(
     indptr = write(f"{prefix}indptr", csc.indptr)
     indices = write(f"{prefix}indices", csc.indices)
     entries = {}
+    notes = fields.graph.edge_fields(edge_type).notes
     for name, rows in fields.of_edges(edge_type, edges.edge_ids).items():
         file = ids_name if name == "global_ids" else f"{field_prefix}{name}"
-        entries[name] = write(file, rows)
+        entries[name] = write(file, rows, notes.get(name))
     return EdgeEntry(edge_type, csc.num_edges, indptr, indices, None, entries)
 
 

@@ -15,12 +15,13 @@ from ...graph.fields import FieldNote
 from ...graph.graph import EdgeType, Graph
 from ...system.arrays import Array
 from ...system.progress import Progress, Ticks
+from ...system.units import printable
 from ..column_files import ColumnFile, MemoryColumn, Scratch
 from ..edge_sort import LEAST_ROOM, sort_edges
 from .connection import Connection, quoted
 from .keys import as_key, missing_from
 from .row_numbers import LOST, Kinds, RowNumbers
-from .schema import Column, End, Link, Schema, VertexTable, printable
+from .schema import Column, End, Link, Schema, VertexTable
 
 Store = MemoryColumn | ColumnFile
 

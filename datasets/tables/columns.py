@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import FormatError
+from ...system.units import printable
 from ..numbers import float32_holds
 from .connection import Connection, quoted, text_literal
-from .schema import Column, Table, printable
+from .schema import Column, Table
 
 TIME = "time"
 """The field that holds the time of a row: one name in all types, since samplers take one."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import FormatError
+from ...system.units import printable
 from .columns import family
 from .connection import Connection, quoted
-from .schema import Table, printable
+from .schema import Table
 
 _WIDE = ("UBIGINT", "HUGEINT", "UHUGEINT")
 

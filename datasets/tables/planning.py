@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from ...errors import FormatError
 from ...graph.graph import EdgeType
+from ...system.units import printable
 from .columns import TIME, Missing, Rule, family, graph_unit, look_at
 from .connection import Connection, quoted
 from .key_names import may_be_key, may_refer, words_of
 from .keys import KeyColumn, as_key, broken_key, check_keys, check_whole, is_ascending, missing_from
-from .schema import Column, End, ForeignKey, Link, Schema, Table, VertexTable, printable
+from .schema import Column, End, ForeignKey, Link, Schema, Table, VertexTable
 
 Keys = Mapping[str, str | Sequence[str] | None]
 """Keys by name: ``{"users": "id", "orders.user_id": "users", "orders.note_id": None}``."""

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from ...graph.fields import FieldNote, Fields
 from ...graph.graph import EdgeType, Graph
 from ...system import tables
-from ...system.units import shortened
-
-# Words of a field that a line names; the manifest and the field's note keep all.
-_SHOWN_WORDS = 5
+from ...system.units import printable, shortened, words_text
 
 
 @dataclass(frozen=True)
@@ -85,9 +82,7 @@ class Column:
         """Unit or words of the field, and what was done to it."""
         parts = [self.unit]
         if self.words:
-            shown = ", ".join(map(printable, self.words[:_SHOWN_WORDS]))
-            more = ", ..." if len(self.words) > _SHOWN_WORDS else ""
-            parts.append(f"{len(self.words):,} words: {shown}{more}")
+            parts.append(words_text(self.words))
         return "; ".join(filter(None, [*parts, self.why]))
 
 
@@ -226,12 +221,6 @@ class Schema(tables.Tabled):
                     dtype = f"{dtype} x {column.width}"
                 cells = [column.field, owner, dtype, column.name, column.holds]
                 yield list(map(printable, cells))
-
-
-def printable(text: str) -> str:
-    """A name as a terminal may get it: with control characters escaped, and not too long."""
-    shown = text if text.isprintable() else text.encode("unicode_escape").decode()
-    return shortened(shown)
 
 
 def joined(names: tuple[str, ...]) -> str:

@@ -9,7 +9,7 @@ import click
 
 from ..datasets.paths import folder_form
 from ..system.tables import Table
-from ..system.units import bytes_text, shortened
+from ..system.units import bytes_text, shortened, words_text
 from .options import memory_option
 from .terminal import plain_console, print_table, progress_bar
 
@@ -141,6 +141,13 @@ def _array_table(arrays: list[FieldSummary], *, several: bool) -> Table:
 
 
 def _content(array: FieldSummary) -> str:
+    parts = []
     if array.classes is not None:
-        return f"{array.classes:,} classes"
-    return "" if array.true is None else f"{array.true:,} true"
+        parts.append(f"{array.classes:,} classes")
+    if array.true is not None:
+        parts.append(f"{array.true:,} true")
+    if array.unit:
+        parts.append(f"{array.unit} since 1970")
+    if array.words:
+        parts.append(words_text(array.words))
+    return "; ".join(parts)

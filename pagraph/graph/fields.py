@@ -121,8 +121,9 @@ class Fields(Named[Any]):
 
     @staticmethod
     def _as_tensor(name: str, value: Any) -> Tensor:
-        if isinstance(value, np.ndarray):
-            value = writeable(value)
+        # Columns of pandas, polars and Arrow, too: torch would read them element by element.
+        if hasattr(value, "__array__"):
+            value = writeable(np.asarray(value))
         try:
             return torch.as_tensor(value, device="cpu")
         except (RuntimeError, TypeError, ValueError) as error:

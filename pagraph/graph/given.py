@@ -9,11 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-Ids = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[bool]
+
+class ArrayColumn(Protocol):
+    """A column of pandas, polars or Arrow, which is an array when asked."""
+
+    def __array__(self) -> NDArray[Any]: ...
+
+
+Ids = Tensor | NDArray[np.generic] | Sequence[int] | Sequence[bool] | ArrayColumn
 """Ids of vertices or edges, or a mask of all of them."""
 
-Values = Tensor | NDArray[np.generic] | Sequence[float]
-"""Numbers that become a tensor: a tensor, an array, or a list."""
+Values = Tensor | NDArray[np.generic] | Sequence[float] | ArrayColumn
+"""Numbers that become a tensor: a tensor, an array, a list, or a column of a DataFrame."""
 
 Keys = Mapping[str, str | Sequence[str] | None]
 """Keys of tables by name: ``{"users": "id", "orders.user_id": "users"}``."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+# Of the words of a field: a line has room for these.
+_SHOWN_WORDS = 5
+
 
 def in_units(nbytes: float) -> tuple[float, str]:
     """Bytes as a number, below 1024 if it can be, of a binary unit.
@@ -76,3 +81,23 @@ def shortened(value: object, most: int = 300) -> str:
     """
     text = str(value)
     return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
+def printable(text: str) -> str:
+    """A name for a terminal: control characters are escaped, which it would take for commands.
+
+    >>> printable("user\x1b[2J")
+    'user\\\\x1b[2J'
+    """
+    return shortened(text if text.isprintable() else text.encode("unicode_escape").decode())
+
+
+def words_text(words: Sequence[str]) -> str:
+    """How many words a field's codes stand for, and the first of them.
+
+    >>> words_text(("de", "fr"))
+    '2 words: de, fr'
+    """
+    shown = ", ".join(shortened(printable(word), 40) for word in words[:_SHOWN_WORDS])
+    more = ", ..." if len(words) > _SHOWN_WORDS else ""
+    return f"{len(words):,} words: {shown}{more}"
