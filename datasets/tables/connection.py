@@ -110,6 +110,11 @@ class Connection:
         with self._one_line_errors():
             self.sql.from_arrow(stream).create(quoted(name))
 
+    def limit(self, room: int) -> None:
+        """Let the process take fewer bytes from now on; what is over goes to the folder."""
+        most = max(room - BEYOND_LIMIT, LEAST_LIMIT)
+        self.run(f"set memory_limit = '{most // 2**20}MiB'")
+
     def load(self, name: str, rows: Any, values: str, rest: str = "") -> None:
         """Make a table of values of the rows of a stream, in their order; larger than memory it
         goes to the folder."""

@@ -5,33 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.progress import Progress
 from ...system.units import one_line
+from .choices import Choice
 from .connection import Connection, quoted
 from .dialects import our_error
 from .location import Location
 from .schema import Table, printable
 from .sources import Session, SourceTable
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which tables and columns are read.
-
-    Attributes:
-        tables: Their names; views only if they are among these. Default: all tables.
-        skip_tables: Tables that are not read.
-        skip_columns: The same for columns, as "table:column".
-        schema: Of databases that have several. Default: "public", or the only one.
-    """
-
-    tables: tuple[str, ...] = ()
-    skip_tables: tuple[str, ...] = ()
-    skip_columns: tuple[str, ...] = ()
-    schema: str | None = None
 
 
 def database_tables(

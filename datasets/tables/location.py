@@ -63,10 +63,17 @@ class Location:
         return sorted(filter(None, found), key=len, reverse=True)
 
 
+def is_url(source: StrPath) -> bool:
+    """Whether a source is the URL of a database and no path."""
+    return _driver_of(str(source)) is not None
+
+
 def is_database(source: StrPath) -> bool:
     """Whether a source is a database, by its name alone."""
-    text = str(source)
-    return _driver_of(text) is not None or text.lower().endswith(ENDINGS)
+    if is_url(source):
+        return True
+    # A graph folder may have any name.
+    return str(source).lower().endswith(ENDINGS) and not Path(source).is_dir()
 
 
 def location_of(source: StrPath) -> Location:
