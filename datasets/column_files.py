@@ -49,6 +49,11 @@ class MemoryColumn:
         """Put numbers behind the others."""
         self._values = extended(self._values, values)
 
+    def placed(self, count: int, dtype: npt.DTypeLike) -> Column:
+        """Make room for so many numbers, in place of all others, to be written by place."""
+        self._values = np.empty(count, dtype=dtype)
+        return self._values
+
     def flush(self) -> None:
         """Do nothing: all can be read."""
 
@@ -141,6 +146,18 @@ class ColumnFile:
             self.cast(np.int64)
         self._file.write(np.ascontiguousarray(values, dtype=self.dtype).data)
         self._count += len(values)
+
+    def placed(self, count: int, dtype: npt.DTypeLike) -> Column:
+        """Make room for so many numbers in an empty column, to be written by place: a mapping of
+        the file."""
+        self.dtype = np.dtype(dtype)
+        self._count = count
+        self._file.truncate(_HEADER_BYTES + count * self.dtype.itemsize)
+        # What is appended next belongs behind them.
+        self._file.seek(0, os.SEEK_END)
+        if not count:  # nothing cannot be mapped
+            return np.empty(0, dtype=self.dtype)
+        return np.memmap(self.path, self.dtype, "r+", _HEADER_BYTES, (count,))
 
     def flush(self) -> None:
         """Let :meth:`read` see what was appended."""

@@ -27,9 +27,10 @@ from .arrays import (
     one_column,
     unread_npz,
 )
-from .edge_rows import EdgeRows, read_integers
+from .edge_rows import EdgeColumn, EdgeRows
+from .edge_text import read_integers
 from .edges import build_graph, check_count, check_size
-from .numbers import NumberColumn, NumberField, number_array
+from .numbers import NumberField, number_array
 from .text_blocks import first_line, read_blocks
 
 _MATRIX_MARKET = re.compile(
@@ -178,20 +179,17 @@ def read_matrix_market(
         raise ValueError(
             f"undirected=True must not be given for {path}, whose {got} matrix has both directions"
         )
-    lines = EdgeRows(None if weights is None else NumberColumn(path, weights, real=kind == b"real"))
+    lines = EdgeRows(path, real=kind == b"real")
+    kept = [] if weights is None else [EdgeColumn(weights)]
     # The sizes are in the place of a header.
-    read_integers(path, header=True, progress=progress, place=2, rows=lines)
+    read_integers(path, lines, header=True, columns=kept, progress=progress)
     if len(lines) != entries:
         raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(lines)}")
-    values = lines.weight
-    if (
-        weights is not None
-        and weights.dtype is None
-        and kind == b"integer"
-        and values.dtype != np.int64
-    ):
+    values = lines.arrays()
+    is_open = weights is not None and weights.dtype is None
+    if is_open and kind == b"integer" and any(v.dtype != np.int64 for v in values.values()):
         raise FormatError(f"{path} must hold integers as its head says, got fractions")
-    edata = {} if weights is None else {weights.name: torch.from_numpy(values)}
+    edata = {name: torch.from_numpy(numbers) for name, numbers in values.items()}
     # Only one triangle of a symmetric matrix is in the file.
     both = undirected or symmetry != b"general"
     graph = build_graph(path, lines.src - 1, lines.dst - 1, rows, edata=edata, undirected=both)

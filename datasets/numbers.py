@@ -20,8 +20,12 @@ from .text_blocks import arrow
 Column = Array
 
 _DTYPES = {name: np.dtype(name) for name in ("float32", "float64", "int32", "int64")}
+FIELD_BYTES = 32
+"""Most characters of a number in text. A longer one is none that a float or an integer could hold,
+and a field of megabytes is not copied to find that out."""
 _SIGNS = ("+", "-", b"+", b"-")
-_WIDE = 2**53  # from here on float64 skips integers
+WIDE = 2**53
+"""From here on float64 skips integers."""
 # Numbers that are looked at or converted at once: 8 MiB.
 _BLOCK_ROWS = 2**20
 # What the first of them are not, all are not: most columns are decided by these.
@@ -37,11 +41,15 @@ class NumberField:
         name: The field's name.
         dtype: The dtype that was asked for; None: the one that holds all numbers.
         option: The option that names it, for errors. Default: there is none.
+        source: The column's name. Default: the field's.
+        is_time: It orders edges or vertices: fractions stay float64, as rounding would move them.
     """
 
     name: str
     dtype: np.dtype[Any] | None = None
     option: str = ""
+    source: str = ""
+    is_time: bool = False
 
     @classmethod
     def of(cls, option: str, text: str | None) -> NumberField | None:
@@ -55,16 +63,26 @@ class NumberField:
             dtype = ""
         if not name:
             raise ValueError(f"{option} must be NAME or NAME:DTYPE, got {text!r}")
+        if option == "time":  # whatever the column is called: samplers look for this field
+            return cls("time", _DTYPES.get(dtype), option, source=name, is_time=True)
         return cls(name, _DTYPES.get(dtype), option)
+
+    @property
+    def column(self) -> str:
+        """Name of the column."""
+        return self.source or self.name
 
     @property
     def text(self) -> str:
         """What the option said."""
-        return self.name if self.dtype is None else f"{self.name}:{self.dtype}"
+        return self.column if self.dtype is None else f"{self.column}:{self.dtype}"
 
     def number(self, text: bytes | str) -> int | float:
         """One number: an integer where the text is one, but for a field that was asked to be of
         floats."""
+        # Python takes 1_000 as a thousand, which a file may mean otherwise.
+        if (b"_" if isinstance(text, bytes) else "_") in text:  # type: ignore[operator]
+            raise ValueError(text)
         digits = text[1:] if text[:1] in _SIGNS else text
         if digits.isdigit() and not self.is_float:
             return int(text)
@@ -79,7 +97,7 @@ class NumberField:
             )
             return np.array([] if place >= 0 else numbers, dtype=np.int64), place
         wide = (
-            i for i, number in enumerate(numbers) if type(number) is int and abs(number) >= _WIDE
+            i for i, number in enumerate(numbers) if type(number) is int and abs(number) >= WIDE
         )
         return np.array(numbers, dtype=np.float64), next(wide, -1)
 
@@ -102,7 +120,7 @@ class NumberField:
             return self.of_words(pa.compute.utf8_ltrim(words, "+"))
         # A float this large may have been an integer in the text, which rounding has changed: only
         # the words still tell, and only those of large numbers are looked at.
-        wide = np.abs(values) >= _WIDE
+        wide = np.abs(values) >= WIDE
         if self.is_float or not wide.any():
             return values, -1
         places = np.flatnonzero(wide)
@@ -179,7 +197,8 @@ class NumberColumn:
 
     def finish(self) -> MemoryColumn | ColumnFile:
         """The numbers in their dtype; nothing may be added any more."""
-        is_open = self.field.dtype is None and self._store.dtype == np.float64
+        is_open = self.field.dtype is None and not self.field.is_time
+        is_open = is_open and self._store.dtype == np.float64
         if is_open and all(float32_holds(block) for _, block in self._blocks()):
             self._store.cast(np.float32)
         return self._store
@@ -210,7 +229,7 @@ class NumberColumn:
         elif values.dtype.kind == "i":
             lost = asked != values
         else:
-            lost = ~((asked == values) & (np.abs(values) < _WIDE))
+            lost = ~((asked == values) & (np.abs(values) < WIDE))
         if lost.any():
             place = int(np.argmax(lost))
             row = self._row(len(self._store) + place)
@@ -230,7 +249,7 @@ def _are_whole(values: Column) -> bool:
 def first_wide(integers: Column) -> int:
     """The place of the first integer that may not be beside fractions, as float64 holds not all of
     its size; or -1."""
-    wide = (integers >= _WIDE) | (integers <= -_WIDE)
+    wide = (integers >= WIDE) | (integers <= -WIDE)
     return int(np.argmax(wide)) if wide.any() else -1
 
 

@@ -21,7 +21,8 @@ from ..system.files import check_inside, check_links
 from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import one_column, read_numbers
-from .edge_rows import read_integers
+from .edge_rows import EdgeRows
+from .edge_text import read_integers
 from .edges import check_size, mirrored
 from .ogb_arrays import EdgeArrays, RawArrays
 from .paths import OGB_TABLES, PARTS
@@ -101,7 +102,8 @@ class _RawTables:
         table = _table(folder, _EDGES)
         if not table.is_file():
             raise FormatError(f"{table} is missing")
-        rows = read_integers(table, header=False, progress=self._progress)
+        rows = EdgeRows(table)
+        read_integers(table, rows, header=False, progress=self._progress)
         return EdgeArrays(str(table), rows.src, rows.dst, _fields(folder, "edge"))
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:

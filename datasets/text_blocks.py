@@ -20,8 +20,8 @@ from ..system.progress import Progress
 
 # Text that is parsed at once. Larger blocks are not faster, and only take more memory.
 _BLOCK_BYTES = 8 * 2**20
-# A line is held whole: one without an end would fill the memory.
-_LINE_LIMIT = 2**20
+LINE_LIMIT = 2**20
+"""Most bytes of a line, which is held whole: one without an end would fill the memory."""
 # Bytes of a packed file that are unpacked at once; bombs grow a thousandfold.
 _PIECE = 2**16
 _XZ_MEMORY = 256 * 2**20  # xz -9 takes 65 MiB; a header may ask for 4 GiB
@@ -51,6 +51,19 @@ class Block:
         return self.first_line + self.data.count(b"\n", 0, offset), text.rstrip("\r")
 
 
+def is_packed(path: StrPath) -> bool:
+    """Whether a file begins as packed ones do."""
+    with open_plain(path) as file:
+        return _unpacker(file) is not None
+
+
+def _unpacker(file: IO[bytes]) -> Callable[[IO[bytes]], Any] | None:
+    """What unpacks a file, whose first bytes are read; None for text."""
+    lead = file.read(10)
+    file.seek(0)
+    return next((unpack for magic, unpack in _PACKED.items() if re.match(magic, lead)), None)
+
+
 def read_blocks(path: StrPath, *, progress: Progress | None = None) -> Iterator[Block]:
     """Yield the file's lines in blocks of a few MiB; gzip, bzip2 and xz are recognised by their
     first bytes.
@@ -59,9 +72,7 @@ def read_blocks(path: StrPath, *, progress: Progress | None = None) -> Iterator[
     """
     with open_plain(path) as raw:
         size = os.fstat(raw.fileno()).st_size
-        lead = raw.read(10)
-        unpack = next((unpack for magic, unpack in _PACKED.items() if re.match(magic, lead)), None)
-        raw.seek(0)
+        unpack = _unpacker(raw)
         rest = b""
         line = 1
         first = True
@@ -76,9 +87,9 @@ def read_blocks(path: StrPath, *, progress: Progress | None = None) -> Iterator[
                 rest = data[end:]
             else:
                 rest += data
-            if len(rest) > _LINE_LIMIT:
+            if len(rest) > LINE_LIMIT:
                 raise FormatError(
-                    f"{path} must have lines of at most {_LINE_LIMIT} bytes, line {line} is longer"
+                    f"{path} must have lines of at most {LINE_LIMIT} bytes, line {line} is longer"
                 )
             if progress is not None:
                 progress(raw.tell(), size)

@@ -16,14 +16,12 @@ from ...graph.graph import EdgeType, Graph
 from ...system.arrays import Array
 from ...system.progress import Progress, Ticks
 from ...system.units import printable
-from ..column_files import ColumnFile, MemoryColumn, Scratch
+from ..column_files import MemoryColumn, Scratch
 from ..edge_sort import LEAST_ROOM, sort_edges
 from .connection import Connection, quoted
 from .keys import as_key, missing_from
-from .row_numbers import LOST, Kinds, RowNumbers
+from .row_numbers import LOST, Kinds, RowNumbers, Store
 from .schema import Column, End, Link, Schema, VertexTable
-
-Store = MemoryColumn | ColumnFile
 
 ORPHANS = ("error", "drop")
 """What may be done with keys that no row has."""
@@ -127,7 +125,8 @@ class _Builder:
 
     def _numbers(self, name: str, to: tuple[str, ...]) -> RowNumbers:
         room = self._room // _NUMBERS_SHARE
-        return RowNumbers(self._connection, self._vertices[name], to, self._kinds, room)
+        vertex = self._vertices[name]
+        return RowNumbers(self._connection, vertex, to, self._kinds, room, self._store)
 
     def _store(self, dtype: str) -> Store:
         return MemoryColumn(dtype) if self._scratch is None else self._scratch.column(dtype)
@@ -255,7 +254,10 @@ class _Builder:
             return None
         store = self._store("uint8")
         width = max(int(width), 1)
-        for words in self._connection.words(f"select {key} from {rows}", width):
+        for lengths, data in self._connection.texts(f"select {key} from {rows}"):
+            words = np.zeros((len(lengths), width), dtype=np.uint8)
+            # A mask is filled row by row, as the texts follow each other.
+            words[np.arange(width) < lengths[:, None]] = data
             store.append(words.reshape(-1))
         return store.mapped().reshape(vertex.rows, width)
 

@@ -124,15 +124,19 @@ class Connection:
                 f'create table {quoted(name)} as select {values} from "pagraph stream" {rest}'
             )
 
-    def words(self, query: str, width: int) -> Iterator[Array]:
-        """Yield the texts of one column, none missing, as rows of ``width`` bytes padded with
-        zeros."""
+    def texts(self, query: str) -> Iterator[tuple[Array, Array]]:
+        """Yield the one column of a query, texts, some rows at a time: the bytes of each, and all
+        bytes one after the other."""
         import nanoarrow
 
         with self._cursor() as cursor, self._one_line_errors():
-            for batch in nanoarrow.c_array_stream(cursor.sql(query)):
-                (column,) = batch.children
-                yield _padded(column, width)
+            stream = nanoarrow.c_array_stream(cursor.sql(query))
+            for batch in stream:
+                view = next(iter(batch.children)).view()
+                offsets = np.frombuffer(view.buffer(1), dtype=np.int32)
+                offsets = offsets[view.offset : view.offset + view.length + 1]
+                data = np.frombuffer(view.buffer(2), dtype=np.uint8)
+                yield np.diff(offsets), data[offsets[0] : offsets[-1]]
 
     def _cursor(self) -> Any:
         cursor = self.sql.cursor()
@@ -206,16 +210,3 @@ def _values(column: Any) -> Array:
             raise AssertionError("a query of ours must leave no number missing")
     numbers: Array = np.frombuffer(view.buffer(1), dtype=_DTYPES[form])
     return numbers[first : first + count]
-
-
-def _padded(column: Any, width: int) -> Array:
-    """The texts of a column of a batch as rows of bytes."""
-    view = column.view()
-    dtype = np.int64 if column.schema.format == "U" else np.int32
-    offsets: Array = np.frombuffer(view.buffer(1), dtype=dtype)
-    offsets = offsets[view.offset : view.offset + view.length + 1]
-    data: Array = np.frombuffer(view.buffer(2), dtype=np.uint8)[offsets[0] : offsets[-1]]
-    rows: Array = np.zeros((view.length, width), dtype=np.uint8)
-    # A mask is filled row by row, as the texts follow each other.
-    rows[np.arange(width) < np.diff(offsets)[:, None]] = data
-    return rows

@@ -253,7 +253,10 @@ class _Planning:
     def check_keys(self) -> None:
         """See that keys are there once each; FormatError where not."""
         for draft in self._drafts.values():
+            # First: of rows in order two equal keys are neighbours.
+            draft.table = self._in_order(draft, draft.key)
             self._check(draft, draft.key)
+        for draft in self._drafts.values():
             for link in draft.links:
                 for name in link.columns:
                     check_whole(self._connection, draft.table, draft.column(name))
@@ -372,8 +375,9 @@ class _Planning:
                 raise ValueError(f"fields must name tables of {list(self._drafts)}, got {name!r}")
         pairs = [draft for draft in self._drafts.values() if self._is_pairs(draft)]
         vertices = [draft for draft in self._drafts.values() if draft not in pairs]
-        for draft in self._drafts.values():
-            draft.table = self._in_order(draft, draft in pairs)
+        for draft in pairs:
+            if not draft.key:
+                draft.table = self._in_order(draft, tuple(draft.table.columns))
         looks = {}
         rows = {}
         for draft in vertices:
@@ -421,10 +425,9 @@ class _Planning:
         rest = set(draft.table.columns) - draft.link_columns
         return len(draft.links) == 2 and not rest and not is_named and not draft.time
 
-    def _in_order(self, draft: _Draft, is_pairs: bool) -> Table:
+    def _in_order(self, draft: _Draft, names: tuple[str, ...]) -> Table:
         """The table with its rows in the order of the vertices: a database's are sorted by key."""
         table = draft.table
-        names = tuple(table.columns) if is_pairs else draft.key
         if table.is_ordered or not names:
             return table
         columns = [draft.column(name) for name in names]

@@ -3,12 +3,13 @@ vertex."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...system.arrays import Array
+from ..column_files import ColumnFile, MemoryColumn
 from .connection import Connection, quoted
 from .keys import KeyColumn, as_key, as_keys
 from .schema import End, VertexTable
@@ -22,6 +23,9 @@ LOST = -2
 # Joining takes 30 times as long, measured over 10 M rows.
 _ANY_RANGE = 2**20
 _MOST_SPARSE = 16
+_BLOCK_ROWS = 2**20
+
+Store = MemoryColumn | ColumnFile
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,7 @@ class RowNumbers:
         to: The columns that others refer to.
         kinds: Types of the columns.
         room: Bytes that a table of numbers may take.
+        store: Makes a column, for numbers that come in another order than rows.
     """
 
     def __init__(
@@ -62,11 +67,13 @@ class RowNumbers:
         to: tuple[str, ...],
         kinds: Kinds,
         room: int,
+        store: Callable[[str], Store],
     ) -> None:
         self._connection = connection
         self._vertex = vertex
         self._columns = kinds.key(vertex.relation, to)
         self._kinds = kinds
+        self._store = store
         self._low = 0
         self._numbers: Array | None = self._by_value(room)
 
@@ -129,11 +136,16 @@ class RowNumbers:
         both = " and ".join(f"a.k{i} = b.k{i}" for i in range(len(pairs)))
         gap = " or ".join(f"a.k{i} is null" for i in range(len(pairs)))
         row = "row_number() over () - 1 as n"
-        # A join keeps no order, least of all one that spills.
-        for (found,) in self._connection.batches(
-            f"select coalesce(b.n, case when {gap} then {NONE} else {LOST} end)::BIGINT "
+        ((count,),) = self._connection.run(f"select count(*) from {quoted(relation)}")
+        store = self._store("int64")
+        numbers = store.placed(count, np.int64)
+        # Joined rows come in any order: each number is written to its row's place.
+        for rows, found in self._connection.batches(
+            f"select a.n, coalesce(b.n, case when {gap} then {NONE} else {LOST} end)::BIGINT "
             f"from (select {row}, {here} from {quoted(relation)}) as a "
-            f"left join (select {row}, {there} from {quoted(self._vertex.relation)}) as b "
-            f"on {both} order by a.n"
+            f"left join (select {row}, {there} from {quoted(self._vertex.relation)}) as b on {both}"
         ):
-            yield found
+            numbers[rows] = found
+        for begin in range(0, count, _BLOCK_ROWS):
+            yield store.read(begin, min(begin + _BLOCK_ROWS, count))
+        store.remove()

@@ -25,8 +25,8 @@ FEATURES = "feat"
 
 # Words of a column of `feat`, one column for each; more of them are better embedded by the model.
 _MOST_WORDS = 32
-# Vertices of a type that `pagraph train` learns an embedding for each of; larger types get a column
-# of ones where they have no other feature.
+# Vertices of a type that `pagraph train` learns an embedding for each of; other types get a column of
+# ones where they have no other feature.
 _MOST_EMBEDDED = 2**18
 _BLOCK_ROWS = 2**16
 
@@ -164,8 +164,13 @@ def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
         mask = torch.zeros(len(fields[LABEL]), dtype=torch.bool, device="cpu")
         mask[known[places]] = True
         fields[f"{part}_mask"] = mask
+    # Rows that refer to others are events, of which each comes once: an embedding that is learned
+    # for each says nothing about the next. What is only referred to may learn one.
+    events = {link.source.table for link in graph.tables.links}
     for ntype in graph.node_types:
-        _set_features(graph.node_fields(ntype), graph.num_nodes_of(ntype), scratch)
+        count = graph.num_nodes_of(ntype)
+        learns = ntype not in events and count <= _MOST_EMBEDDED
+        _set_features(graph.node_fields(ntype), count, scratch, with_ones=not learns)
 
 
 def _sets_in_time(times: Tensor, shares: Sequence[float]) -> list[Tensor]:
@@ -206,13 +211,15 @@ def _drawn_sets(count: int, shares: Sequence[float]) -> list[Tensor]:
 # -- features --------------------------------------------------------------------------------------
 
 
-def _set_features(fields: Fields, count: int, scratch: Scratch | None) -> None:
+def _set_features(
+    fields: Fields, count: int, scratch: Scratch | None, *, with_ones: bool
+) -> None:
     """The field ``feat`` of numbers, shifted and scaled, and of words, a column each."""
     if FEATURES in fields:
         return
     parts = [_Part.of(rows, fields.notes.get(name)) for name, rows in _inputs(fields)]
     width = sum(part.width for part in parts)
-    if not width and count <= _MOST_EMBEDDED:
+    if not width and not with_ones:
         return
     store = MemoryColumn("float32") if scratch is None else scratch.column("float32")
     for begin in range(0, count, _BLOCK_ROWS):

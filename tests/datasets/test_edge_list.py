@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import FormatError
-from pagraph.datasets import read_edge_list, text_blocks
+from pagraph.datasets import edge_text, read_edge_list, text_blocks
 
 
 @pytest.fixture
@@ -327,3 +327,63 @@ def test_a_process_that_ends_after_a_refusal_ends_in_order(tmp_path):
         for _ in range(4)
     ]
     assert [(run.communicate()[1], run.returncode) for run in runs] == [(b"", 0)] * 4
+
+
+WORDS = st.sampled_from(
+    [
+        "a",
+        "Zoë",
+        "b b",
+        '"q"',
+        'say ""hi""',
+        '"a, b"',
+        '"',
+        "#",
+        "%x",
+        "1",
+        "-7",
+        "",
+        " c ",
+        "\u00a0",
+        "x" * 40,
+    ]
+)
+NUMBERS = st.sampled_from(
+    ["1", "2.5", "nan", "-0", "+3", "1e3", "x", "", "1_0", "9007199254740993"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_words_are_numbered_by_duckdb_as_they_are_line_by_line(tmp_path_factory, data):
+    separator = data.draw(st.sampled_from([",", ";", "\t", " ", "  ", ", "]))
+    width = data.draw(st.integers(2, 4))
+    lines = (
+        [] if data.draw(st.booleans()) else [separator.join(["source", "target", "w", "u"][:width])]
+    )
+    for _ in range(data.draw(st.integers(1, 5))):
+        fields = [
+            data.draw(WORDS),
+            data.draw(WORDS),
+            *(data.draw(NUMBERS) for _ in range(width - 2)),
+        ]
+        lines.append(separator.join(fields))
+        if data.draw(st.integers(0, 9)) == 0:
+            lines.append(data.draw(st.sampled_from(["", "# c", "  ", "a", '"'])))
+    path = tmp_path_factory.mktemp("words") / "edges.txt"
+    end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    path.write_bytes(end.join(lines).encode())
+    options = {"relabel": True, "weight": data.draw(st.sampled_from([None, "w", "w:float32"]))}
+    options["header"] = data.draw(st.sampled_from([None, True, False]))
+
+    def outcome(few_bytes):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(edge_text, "_FEW_BYTES", few_bytes)
+            try:
+                graph = read_edge_list(path, **options)
+            except ValueError as error:
+                return str(error)
+        fields = {name: (str(v.dtype), v.tolist()) for name, v in graph.edata.items()}
+        return repr((ends(graph), graph.ndata["original_id"].tolist(), fields))
+
+    assert outcome(0) == outcome(2**30)

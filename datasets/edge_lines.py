@@ -1,0 +1,335 @@
+"""Reads edge lists in text line by line: the definition of what an edge list is.
+
+Large files are read by DuckDB (:mod:`~pagraph.datasets.edge_text`), which is 20 times as fast and
+must give the same; what it cannot read is read here, and every error names the line that is wrong.
+"""
+
+from __future__ import annotations
+
+import array
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from ..errors import FormatError
+from ..system.arrays import Int64Array
+from ..system.budget import check_fits
+from ..system.checks import StrPath
+from ..system.progress import Progress
+from .edge_rows import (
+    SOURCE_WORDS,
+    TARGET_WORDS,
+    AskedColumns,
+    EdgeColumn,
+    EdgeRows,
+    NotIntegersError,
+)
+from .numbers import FIELD_BYTES
+from .original_ids import word_rows
+from .text_blocks import Block, first_line, read_blocks, separator_of
+
+# Lines of Unix, Windows and old Macs alike.
+_LINE = re.compile(rb"[^\r\n]+")
+_WORD_LINE = re.compile(r"[^\r\n]+")
+_WORD = re.compile(r"[^ \t]+")
+# Spaces, tabs, commas and semicolons separate; several spaces are one separator.
+_FIELD = re.compile(rb"[^ \t,;]+")
+# Two integers at the beginning of a line, and the text behind them. At most 99 digits: Python takes
+# quadratic time for the digits of a hostile line.
+_EDGE = re.compile(
+    rb"([+-]?\d{1,99})(?=[ \t,;])[ \t]*[,;]?[ \t]*([+-]?\d{1,99})(?![^ \t,;])[ \t]*[,;]?[ \t]*([^ "
+    rb"\t,;]*)"
+)
+BLANKS = " \t\r\n"
+"""What is no part of a word at its ends."""
+_HEADER_WORDS = SOURCE_WORDS | TARGET_WORDS
+# A word of 16 letters, measured: 154 bytes in the dictionary, 232 while the words are sorted.
+_WORD_BYTES = 240
+
+
+def header_of(line: bytes, header: bool | None) -> list[str] | None:
+    """The names in a file's first line of integers, or None if it is an edge.
+
+    Args:
+        line: The line.
+        header: What the user said; None: it is a header if it has no numbers.
+    """
+    fields = _FIELD.findall(line)[:2]
+    # An edge of integers begins with one; a header whose second word is a number is none of ours.
+    has_numbers = not fields or any(field.lstrip(b"+-").isdigit() for field in fields)
+    if not line or header is False or (header is None and has_numbers):
+        return None
+    return names_in(line.decode("utf-8", "replace"), separator_of(line))
+
+
+def names_in(line: str, separator: str | None) -> list[str]:
+    """The names of columns in a line."""
+    return [name.strip(' \t"') for name in line.split(separator)]
+
+
+def read_integer_lines(
+    path: StrPath,
+    rows: EdgeRows,
+    *,
+    header: bool | None,
+    asked: AskedColumns,
+    columns: Sequence[EdgeColumn] | None,
+    progress: Progress | None,
+) -> None:
+    """Read a text whose ids are integers into ``rows``; see
+    :func:`~pagraph.datasets.edge_text.read_integers`.
+
+    Raises:
+        NotIntegersError: A line does not begin with two integers.
+        FormatError: A number that was asked for is none.
+    """
+    # A header is looked for in the first line that is neither empty nor a comment, which may come
+    # in a later block.
+    begun = False
+    for block in read_blocks(path, progress=progress):
+        if not begun:
+            begin, line = first_line(block.data)
+            begun = bool(line)
+            names = header_of(line, header)
+            if names is not None:
+                # As a comment it stays in the block, so that numbers of lines in errors stay right.
+                block = Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line)
+            found = _columns(path, names, line, block, asked, columns) if begun else []
+            rows.restart(found)
+        _add_lines(path, rows, found, block)
+        # After each block: a file of terabytes is refused before the system runs out of memory.
+        check_fits(path, rows.nbytes, "edges")
+
+
+def _columns(
+    path: StrPath,
+    names: list[str] | None,
+    line: bytes,
+    block: Block,
+    asked: AskedColumns,
+    columns: Sequence[EdgeColumn] | None,
+) -> Sequence[EdgeColumn]:
+    if columns is not None:
+        return columns
+    try:
+        return asked.found(path, names, separator_of(line))
+    except FormatError:
+        # In a file of words the first line need not be a header: NotIntegersError comes first, by
+        # which the caller falls back to words.
+        _add_lines(path, EdgeRows(path), [], block)
+        raise
+
+
+def _add_lines(path: StrPath, rows: EdgeRows, columns: Sequence[EdgeColumn], block: Block) -> None:
+    # Typed arrays grow at 8 bytes a number; a list of integers would take 36.
+    src = array.array("q")
+    dst = array.array("q")
+    begins = array.array("q")
+    numbers: list[list[float]] = [[] for _ in columns]
+    for match in _LINE.finditer(block.data):
+        line = match[0].lstrip(b" \t")
+        if not line or line[:1] in b"#%":
+            continue
+        edge = _EDGE.match(line)
+        try:
+            if edge is None:
+                raise OverflowError  # as an integer beyond 64 bits does below
+            src.append(int(edge[1]))
+            dst.append(int(edge[2]))
+        except OverflowError:
+            number, text = block.line_at(match.start())
+            raise NotIntegersError(
+                f"{path}, line {number} must begin with two integers, got {text!r}"
+            ) from None
+        if not columns:
+            continue
+        begins.append(match.start())
+        for place, column in enumerate(columns):
+            if not rows.is_kept(place):
+                continue
+            try:
+                value = edge[3] if column.is_third_field else _field(line, column)
+                numbers[place].append(_number(column, value))
+            except (IndexError, ValueError):
+                if not column.required:
+                    rows.leave(place)
+                    continue
+                line_number, _ = block.line_at(match.start())
+                raise FormatError(
+                    f"{path}, line {line_number} must have a number of at most {FIELD_BYTES} "
+                    f"characters as its {column.ordinal} field"
+                ) from None
+    rows.add(np.asarray(src), np.asarray(dst))
+
+    def where(place: int) -> str:
+        return f"{path}, line {block.line_at(begins[place])[0]}"
+
+    _add_numbers(rows, columns, numbers, where)
+
+
+def _number(column: EdgeColumn, text: bytes | str) -> int | float:
+    return column.field.number(text if len(text) <= FIELD_BYTES else b"")
+
+
+def _field(line: bytes, column: EdgeColumn) -> bytes:
+    separator = None if column.separator is None else column.separator.encode()
+    return line.split(separator)[column.place].strip()
+
+
+def _add_numbers(
+    rows: EdgeRows,
+    columns: Sequence[EdgeColumn],
+    numbers: Sequence[Sequence[float]],
+    where: Callable[[int], str],
+) -> None:
+    """Add the numbers of some lines; ``where`` says the file and the line of one."""
+    for place, (column, values) in enumerate(zip(columns, numbers, strict=True)):
+        if not rows.is_kept(place):
+            continue
+        found, not_held = column.field.of_numbers(values)
+        if not_held < 0:
+            rows.add_numbers(place, found)
+        elif column.required:
+            raise column.field.not_held(where(not_held), values[not_held])
+        else:
+            rows.leave(place)
+
+
+def read_word_lines(
+    path: StrPath,
+    rows: EdgeRows,
+    *,
+    header: bool | None,
+    asked: AskedColumns,
+    progress: Progress | None,
+) -> None:
+    """Read a text (UTF-8) whose ids are any words into ``rows``; vertices are numbered in the
+    order of their words' bytes.
+
+    Raises:
+        FormatError: A line has no two ids, or no number that was asked for; it is no UTF-8; the
+            first line may be a header or an edge.
+    """
+    places: dict[str, int] = {}
+    ends: list[int] = []
+    columns: list[EdgeColumn] = []
+    delimiter: str | None = None
+    begun = False
+    guessed = ""  # the first line, where nothing says whether it is a header
+    for block in read_blocks(path, progress=progress):
+        lines = _text_lines(path, block)
+        if not begun and lines:
+            begun = True
+            first = lines[0][1]
+            delimiter = separator_of(first.encode())
+            names = [word.strip(BLANKS) for word in cut(first, delimiter)]
+            named, unsure = words_are_header(names, header, asked)
+            guessed = first if unsure else ""
+            columns = asked.found(path, names if named else None, delimiter)
+            rows.restart(columns)
+            lines = lines[1:] if named else lines
+        numbers: list[list[float]] = [[] for _ in columns]
+        for number, line in lines:
+            fields = [word.strip(BLANKS) for word in cut(line, delimiter)]
+            if len(fields) < 2 or not fields[0] or not fields[1]:
+                raise FormatError(f"{path}, line {number} must hold two ids, got {line[:80]!r}")
+            ends += [places.setdefault(word, len(places)) for word in fields[:2]]
+            _append_fields(path, number, fields, rows, columns, numbers)
+        lines_read = [f"{path}, line {number}" for number, _ in lines] if columns else []
+        _add_numbers(rows, columns, numbers, lines_read.__getitem__)
+        check_fits(path, rows.nbytes + 8 * len(ends) + _WORD_BYTES * len(places), "edges")
+    # A vertex of an edge list usually comes again. A first line of words that never do is either.
+    if guessed and len(ends) > 2 and not set(ends[:2]) & set(ends[2:]):
+        raise unsure_header(path, guessed)
+    order, rows.original_id = _sorted_words(list(places))
+    both = order[np.array(ends, dtype=np.int64)]
+    rows.add(both[::2], both[1::2])
+
+
+def words_are_header(
+    names: Sequence[str], header: bool | None, asked: AskedColumns
+) -> tuple[bool, bool]:
+    """Whether a first line of words is a header, and whether that is unsure.
+
+    It is one if the user says so, if both ids' columns have well-known names, or if an option
+    names one of the columns behind them.
+    """
+    if header is not None:
+        return header, False
+    known = {word.lower() for word in names[:2]} <= _HEADER_WORDS
+    if known or any(field.column in names[2:] for field in asked.fields):
+        return True, False
+    return False, not any(word.lstrip("+-").isdigit() for word in names[:2])
+
+
+def unsure_header(path: StrPath, line: str) -> FormatError:
+    """The error for a first line that is a header or an edge."""
+    return FormatError(
+        f"{path}, line {line[:80]!r} may be a header or an edge, as no other line has its "
+        "ids: header=True or "
+        "header=False says which"
+    )
+
+
+def _append_fields(
+    path: StrPath,
+    number: int,
+    fields: Sequence[str],
+    rows: EdgeRows,
+    columns: Sequence[EdgeColumn],
+    numbers: Sequence[list[float]],
+) -> None:
+    for place, column in enumerate(columns):
+        if not rows.is_kept(place):
+            continue
+        try:
+            numbers[place].append(_number(column, fields[column.place]))
+        except (IndexError, ValueError):
+            if column.required:
+                raise FormatError(
+                    f"{path}, line {number} must have a number as its {column.ordinal} field"
+                ) from None
+            rows.leave(place)
+
+
+def _text_lines(path: StrPath, block: Block) -> list[tuple[int, str]]:
+    """List number and text of the lines that are neither empty nor comments."""
+    try:
+        text = block.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path} must be UTF-8 text: {error}") from None
+    return [
+        (number, line) for number, line in _numbered(text, block.first_line) if line[0] not in "#%"
+    ]
+
+
+def _numbered(text: str, first: int) -> Iterator[tuple[int, str]]:
+    """Lines that are not empty, without blanks around them, and their numbers."""
+    for number, part in enumerate(text.split("\n"), first):
+        for match in _WORD_LINE.finditer(part):
+            line = match[0].strip(BLANKS)
+            if line:
+                yield number, line
+
+
+def cut(line: str, delimiter: str | None) -> list[str]:
+    """Split a line into fields; ``None`` splits at blanks, as many as there are."""
+    if delimiter is None:
+        return _WORD.findall(line)
+    if '"' not in line:
+        return line.split(delimiter)
+    # Line by line: a stray quotation mark must not swallow others.
+    return next(csv.reader([line], delimiter=delimiter))
+
+
+def _sorted_words(names: list[str]) -> tuple[Int64Array, Tensor]:
+    """The place of each word among the sorted ones, and these as rows of bytes."""
+    # Sorted by bytes, which in UTF-8 is the order of the characters' code points.
+    encoded = np.array([name.encode() for name in names], dtype=np.bytes_)
+    order = np.argsort(encoded, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place, word_rows(encoded[order])

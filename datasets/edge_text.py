@@ -1,0 +1,438 @@
+"""Reads edge lists in text through DuckDB, each in the quickest way that its lines allow.
+
+What an edge list is, :mod:`~pagraph.datasets.edge_lines` defines. The ways here read lines of one
+shape each, check every value, and give up where one is not what they expect: then the next is
+tried, and the definition in the end. So a file is read in the same way as line by line, or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ..errors import FormatError
+from ..system.budget import check_fits
+from ..system.checks import StrPath
+from ..system.progress import Progress
+from .edge_lines import (
+    BLANKS,
+    cut,
+    header_of,
+    read_integer_lines,
+    read_word_lines,
+    unsure_header,
+    words_are_header,
+)
+from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows
+from .tables.connection import Connection, text_literal
+from .tables.numbering import NumberedWords
+from .tables.text import TextLines, ends_alike, file_source, piped_source
+from .tables.text_numbers import integer_columns, number_columns, numbers_of
+from .text_blocks import first_line, is_packed, read_blocks, separator_of
+
+# Texts that are read line by line at once. That takes 25 ms; importing DuckDB takes 200.
+_FEW_BYTES = 2**18
+_COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
+# What follows the second field of a line, or the third.
+_FURTHER_FIELDS = [
+    re.compile(rb"^([^,\n]+,[^,\n]+%b),[^\n]*" % third, re.MULTILINE)
+    for third in (b"", b",[^,\n]+")
+]
+# A line in which a quotation mark is left open.
+_OPEN_QUOTE = re.compile(rb'^[^"\n]*"(?:[^"\n]*"[^"\n]*")*[^"\n]*$', re.MULTILINE)
+# A quotation mark between blanks and a separator, where blanks do not separate.
+_LOOSE_QUOTE = {
+    mark: re.compile(
+        rb'(?:^|%b)[%b]+"|"[%b]+(?:%b|$)' % (mark.encode(), blank, blank, mark.encode()), re.M
+    )
+    for mark, blank in ((",", b" \t"), (";", b" \t"), ("\t", b" "))
+}
+
+_NOTHING_ASKED = AskedColumns()
+
+
+class _OtherLinesError(Exception):
+    """The lines are not of the shape that a way reads."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way to read the lines of a file.
+
+    Attributes:
+        lines: Their shape.
+        source: Opens what DuckDB reads.
+        skip: Lines to leave out at its beginning.
+    """
+
+    lines: TextLines
+    source: Callable[[], AbstractContextManager[str]]
+    skip: int = 0
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether DuckDB reads the file itself, and nobody else sees how far it is."""
+        return self.source.func is file_source  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The beginning of a file.
+
+    Attributes:
+        data: Its first lines.
+        begin: Where the edges begin among them.
+        line: The first edge.
+        names: The names of the columns; None where no line has them.
+        separator: What stands between the columns; None: blanks.
+    """
+
+    data: bytes
+    begin: int
+    line: bytes
+    names: list[str] | None
+    separator: str | None
+
+    @property
+    def skip(self) -> int:
+        """Number of lines in front of the first edge."""
+        return self.data.count(b"\n", 0, self.begin)
+
+    def behind(self, data: bytes, is_first: bool) -> bytes:
+        """The lines of a block without what comes in front of the edges."""
+        return data[self.begin :] if is_first else data
+
+
+def read_integers(
+    path: StrPath,
+    rows: EdgeRows,
+    *,
+    header: bool | None,
+    asked: AskedColumns = _NOTHING_ASKED,
+    columns: Sequence[EdgeColumn] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Read a text file whose ids are integers into ``rows``.
+
+    Args:
+        path: The file, plain or packed.
+        rows: Get the edges in the order of the lines.
+        header: Whether the first line names the columns; None: where it has no numbers.
+        asked: Columns that become fields, by their names.
+        columns: The same by place, whatever their names. Default: those of ``asked``.
+        progress: Called with the bytes read and the file's size.
+
+    Raises:
+        NotIntegersError: A line does not begin with two integers.
+        FormatError: The file is damaged, a column that was asked for is missing or holds something
+            else than numbers, or the edges do not fit into the memory for reading.
+    """
+    head = _integer_head(path, header)
+    found = columns
+    if head is not None and found is None:
+        # What is wrong with the names, the definition says in its turn.
+        with contextlib.suppress(FormatError):
+            found = asked.found(path, head.names, head.separator)
+    if head is None or found is None or not _read_quickly(path, rows, head, found, progress):
+        read_integer_lines(
+            path, rows, header=header, asked=asked, columns=columns, progress=progress
+        )
+
+
+def _integer_head(path: StrPath, header: bool | None) -> _Head | None:
+    """The beginning of a file; None where it is so small that it is read by lines."""
+    data = _large_block(path)
+    begin, line = first_line(data)
+    names = header_of(line, header)
+    if names is None:
+        return _Head(data, begin, line, None, separator_of(line)) if line else None
+    begin += len(line)
+    lead, edge = first_line(data[begin:])
+    return _Head(data, begin + lead, edge, names, separator_of(line)) if edge else None
+
+
+def _large_block(path: StrPath) -> bytes:
+    """The first lines of a file; none of one that is read by lines."""
+    block = next(read_blocks(path), None)
+    if block is None or len(block.data) <= _FEW_BYTES:
+        return b""
+    return block.data
+
+
+def _read_quickly(
+    path: StrPath,
+    rows: EdgeRows,
+    head: _Head,
+    columns: Sequence[EdgeColumn],
+    progress: Progress | None,
+) -> bool:
+    """Read a file in the first way that reads all of its lines; False if none does."""
+    ends = ", ".join(integer_columns(column) for column in ("c0", "c1"))
+    values = [number_columns(f"c{column.place}") for column in columns]
+    for way in _integer_ways(path, head, columns, progress):
+        rows.restart(columns)
+        query = ", ".join([ends, *values])
+        with contextlib.suppress(_OtherLinesError), _relation(way) as (connection, relation):
+            done = 0
+            for batch in _batches(connection, f"SELECT {query} FROM {relation}"):
+                src, no_source, dst, no_target, *numbers = batch
+                if no_source.any() or no_target.any():
+                    raise _OtherLinesError
+                rows.add(src, dst)
+                _add_numbers(rows, columns, numbers)
+                check_fits(path, rows.nbytes, "edges")
+                done += len(src)
+                if progress is not None and way.is_direct:
+                    _say(progress, path, head, done)
+            return True
+    return False
+
+
+def _integer_ways(
+    path: StrPath, head: _Head, columns: Sequence[EdgeColumn], progress: Progress | None
+) -> Iterator[_Way]:
+    needed = max([2, *(column.place + 1 for column in columns)])
+    by_name = needed > 3
+    separator = (head.separator if by_name else separator_of(head.line)) or " "
+    piped = partial(piped_source, path, progress=progress)
+
+    def shape(line: bytes, mark: str) -> TextLines:
+        return TextLines(mark, line.count(mark.encode()) + 1)
+
+    lines = shape(head.line, separator)
+    if lines.width >= needed:
+        if not is_packed(path) and ends_alike(head.data):
+            yield _Way(lines, partial(file_source, path), head.skip)
+        yield _Way(lines, partial(piped, _changed(head, _without_comments)))
+    if separator == " ":
+        lines = shape(_unpadded(head.line), " ")
+        if lines.width >= needed:
+            yield _Way(lines, partial(piped, _changed(head, _unpadded)))
+    # What is tidied loses empty fields, and words with blanks in them become several: no columns
+    # can be found by their place behind these.
+    if by_name:
+        return
+    lines = shape(_tidied(head.line), ",")
+    if lines.width >= needed:
+        yield _Way(lines, partial(piped, _changed(head, _tidied)))
+    cut_off = _FURTHER_FIELDS[needed - 2]
+    yield _Way(
+        TextLines(",", needed),
+        partial(piped, _changed(head, lambda data: cut_off.sub(rb"\1", _tidied(data)))),
+    )
+
+
+def _changed(head: _Head, change: Callable[[bytes], bytes]) -> Callable[[bytes, bool], bytes]:
+    return lambda data, is_first: change(head.behind(data, is_first))
+
+
+def _without_comments(data: bytes) -> bytes:
+    """Lines as Unix ends them, without comments."""
+    data = data.replace(b"\r\n", b"\n")
+    return _COMMENT.sub(b"", data) if b"#" in data or b"%" in data else data
+
+
+def _unpadded(data: bytes) -> bytes:
+    """Lines with one space between words, and none around them."""
+    data = _without_comments(data).replace(b"\t", b" ")
+    # Several times as fast as a regular expression.
+    while b"  " in data:
+        data = data.replace(b"  ", b" ")
+    return data.replace(b"\n ", b"\n").replace(b" \n", b"\n").lstrip(b" ")
+
+
+def _tidied(data: bytes) -> bytes:
+    """Lines with a single comma between fields, without comments. Empty fields stay empty."""
+    data = _unpadded(data.replace(b"\r", b"\n"))
+    for mark in (b",", b";"):
+        data = data.replace(b" " + mark, mark).replace(mark + b" ", mark)
+    return data.translate(bytes.maketrans(b" ;", b",,"))
+
+
+@contextlib.contextmanager
+def _relation(way: _Way) -> Iterator[tuple[Connection, str]]:
+    # Lines of integers are streamed: the connection needs no room, and never spills.
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Connection(Path(folder), 0) as connection,
+        way.source() as source,
+    ):
+        yield connection, way.lines.of(source, way.skip)
+
+
+def _batches(connection: Connection, query: str) -> Iterator[list[Column]]:
+    """The batches of a query; what DuckDB cannot read is of another shape."""
+    try:
+        yield from connection.batches(query)
+    except FormatError:
+        raise _OtherLinesError from None
+
+
+def _add_numbers(rows: EdgeRows, columns: Sequence[EdgeColumn], numbers: Sequence[Column]) -> None:
+    """Add what :func:`number_columns` gave for each column."""
+    for place, column in enumerate(columns):
+        if not rows.is_kept(place):
+            continue
+        values, refused = numbers_of(column.field, *numbers[3 * place : 3 * place + 3])
+        if refused < 0:
+            rows.add_numbers(place, values)
+        elif column.required:
+            raise _OtherLinesError
+        else:
+            rows.leave(place)
+
+
+def _say(progress: Progress, path: StrPath, head: _Head, rows: int) -> None:
+    """Tell how far DuckDB is in a file: by lines as long as the first ones are."""
+    size = os.path.getsize(path)
+    per_line = len(head.data) / max(head.data.count(b"\n"), 1)
+    progress(min(int(rows * per_line), size), size)
+
+
+def read_words(
+    path: StrPath,
+    rows: EdgeRows,
+    *,
+    header: bool | None,
+    asked: AskedColumns,
+    room: int,
+    progress: Progress | None = None,
+) -> None:
+    """Read a text file whose ids are any words into ``rows``; vertices are numbered in the order of
+    their words' bytes.
+
+    Args:
+        path: The file, UTF-8, plain or packed.
+        rows: Get the edges in the order of the lines, and the words.
+        header: Whether the first line names the columns; None: see
+            :func:`~pagraph.datasets.edge_lines.words_are_header`.
+        asked: Columns that become fields.
+        room: Bytes that the words may take; what does not fit is on the disk meanwhile.
+        progress: Called with the bytes read and the file's size.
+
+    Raises:
+        FormatError: As :func:`~pagraph.datasets.edge_lines.read_word_lines`, and where the words do
+            not fit into ``room``.
+    """
+    data = _large_block(path)
+    if not data or not _number_quickly(path, rows, data, header, asked, room, progress):
+        read_word_lines(path, rows, header=header, asked=asked, progress=progress)
+
+
+def _number_quickly(
+    path: StrPath,
+    rows: EdgeRows,
+    data: bytes,
+    header: bool | None,
+    asked: AskedColumns,
+    room: int,
+    progress: Progress | None,
+) -> bool:
+    """Read and number a file's words in the first way that reads all lines; False if none does."""
+    begin, line = first_line(data)
+    try:
+        first = line.decode("utf-8").strip(BLANKS)
+        separator = separator_of(first.encode())
+        names = [word.strip(BLANKS) for word in cut(first, separator)]
+        named, unsure = words_are_header(names, header, asked)
+        columns = asked.found(path, names if named else None, separator)
+    except (FormatError, UnicodeDecodeError):  # the definition says in its turn what is wrong
+        return False
+    edge = line
+    if named:
+        begin += len(line)
+        lead, edge = first_line(data[begin:])
+        begin += lead
+    head = _Head(data, begin, edge, names, separator)
+    for way in _word_ways(path, head, progress):
+        rows.restart(columns)
+        with contextlib.suppress(_OtherLinesError), _table(rows, way, columns, room) as connection:
+            found = number_rows(connection, path, rows, room)
+            _number_values(connection, rows, columns)
+            if unsure and len(rows) > 1 and not found.first_comes_again():
+                raise unsure_header(path, first)
+            return True
+    return False
+
+
+def _word_ways(path: StrPath, head: _Head, progress: Progress | None) -> Iterator[_Way]:
+    piped = partial(piped_source, path, progress=progress)
+    separator = head.separator or " "
+    quoted = head.separator is not None
+    width = len(cut(head.line.decode("utf-8", "replace"), head.separator))
+    if width < 2:
+        return
+    if not is_packed(path) and ends_alike(head.data) and b'"' not in head.data:
+        yield _Way(TextLines(separator, width), partial(file_source, path), head.skip)
+    change = partial(_closed, separator) if quoted else _unpadded
+    yield _Way(TextLines(separator, width, quoted), partial(piped, _changed(head, change)))
+
+
+def _closed(separator: str, data: bytes) -> bytes:
+    """Lines without comments, in each of which all quotation marks are closed."""
+    data = _without_comments(data)
+    # A stray one must not swallow the lines behind it. And one with blanks in front of it is a part
+    # of the word, which DuckDB sees otherwise.
+    if b'"' in data and (_OPEN_QUOTE.search(data) or _LOOSE_QUOTE[separator].search(data)):
+        raise _OtherLinesError
+    return data
+
+
+@contextlib.contextmanager
+def _table(
+    rows: EdgeRows, way: _Way, columns: Sequence[EdgeColumn], room: int
+) -> Iterator[Connection]:
+    """A connection with the lines as the table ``rows``, as :func:`number_rows` wants it."""
+    blanks = text_literal(BLANKS)
+    chosen = [f"trim(c0, {blanks}) AS s", f"trim(c1, {blanks}) AS t"]
+    chosen += [f"c{column.place} AS v{place}" for place, column in enumerate(columns)]
+    # What the definition reads otherwise: an empty word, a quotation mark of which nothing was
+    # known, and a second blank where fields end at blanks.
+    unusual = ["s IS NULL", "t IS NULL", "s = ''", "t = ''"]
+    if not way.lines.quoted:
+        unusual += ["contains(s, '\"')", "contains(t, '\"')"] if way.lines.separator != " " else []
+    if way.lines.separator == " ":
+        unusual += ["contains(s, chr(9))", "contains(t, chr(9))"]
+    # Behind a pipe comments are gone, and a quoted word may begin as they do.
+    edges = "WHERE coalesce(left(s, 1), '') NOT IN ('#', '%')" if way.is_direct else ""
+    with rows.folder() as folder, Connection(folder, room) as connection:
+        try:
+            with way.source() as source:
+                relation = way.lines.of(source, way.skip)
+                connection.run(
+                    f"CREATE TABLE rows AS SELECT * FROM "
+                    f"(SELECT {', '.join(chosen)} FROM {relation}) {edges}"
+                )
+        except FormatError:
+            raise _OtherLinesError from None
+        found = connection.run(f"SELECT count(*) FROM rows WHERE {' OR '.join(unusual)}")
+        if found[0][0]:
+            raise _OtherLinesError
+        yield connection
+
+
+def _number_values(connection: Connection, rows: EdgeRows, columns: Sequence[EdgeColumn]) -> None:
+    """Add the numbers of the table ``rows``, whose texts are ``v0``, ``v1`` and so on."""
+    query = ", ".join(number_columns(f"v{place}") for place in range(len(columns)))
+    for numbers in _batches(connection, f"SELECT {query} FROM rows") if columns else ():
+        _add_numbers(rows, columns, numbers)
+        check_fits(rows.path, rows.nbytes, "edges")
+
+
+def number_rows(connection: Connection, path: StrPath, rows: EdgeRows, room: int) -> NumberedWords:
+    """Add the edges of the table ``rows`` of a connection, whose ids are the words ``s`` and
+    ``t``; the words are in ``rows.original_id`` afterwards."""
+    found = NumberedWords(connection)
+    check_fits(path, (4 if found.num_ids < 2**31 else 8) * 2 * found.count, "edges")
+    src, dst = rows.placed(found.count, found.num_ids)
+    for _ in found.write_ends(src, dst):
+        pass
+    rows.original_id = found.words(path, room)
+    return found

@@ -1,0 +1,84 @@
+"""Numbers the vertices that edges name by words: in the order of the words' bytes, in bounded
+memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import FormatError
+from ...system.arrays import Array
+from ...system.checks import StrPath
+from ...system.units import bytes_text
+from .connection import Connection
+
+
+class NumberedWords:
+    """The rows of a relation with two words each, as edges between numbers.
+
+    The rows are a table of the connection, ``rows``, with the words as ``s`` and ``t``; DuckDB keeps
+    their order, and spills them where they do not fit.
+
+    Attributes:
+        count: Number of rows.
+        num_ids: Number of different words.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.count = self._one("SELECT count(*) FROM rows")
+        # Texts are compared by their bytes, which in UTF-8 is the order of the code points.
+        connection.run(
+            "CREATE TABLE ids AS SELECT id, row_number() OVER (ORDER BY id) - 1 AS n FROM "
+            "(SELECT s AS id FROM rows UNION SELECT t FROM rows)"
+        )
+        self.num_ids = self._one("SELECT count(*) FROM ids")
+
+    def write_ends(self, src: Array, dst: Array) -> Iterator[int]:
+        """Write both ends of each row to its place; yields how many are done."""
+        # Joined rows come in any order. Sorting them again takes as long as both joins, writing
+        # by place a tenth of it.
+        done = 0
+        for rows, sources, targets in self._connection.batches(
+            "SELECT rows.rowid, a.n, b.n FROM rows JOIN ids a ON a.id = s JOIN ids b ON b.id = t"
+        ):
+            src[rows] = sources
+            dst[rows] = targets
+            done += len(rows)
+            yield done
+
+    def first_comes_again(self) -> bool:
+        """Whether an id of the first row is one of another's, too."""
+        first = "(SELECT unnest([s, t]) FROM rows WHERE rowid = 0)"
+        found = self._one(
+            f"SELECT count(*) FROM (SELECT 1 FROM rows WHERE rowid > 0 AND "
+            f"(s IN {first} OR t IN {first}) LIMIT 1)"
+        )
+        return found > 0
+
+    def words(self, path: StrPath, room: int) -> Tensor:
+        """The words in order, as rows of bytes padded with zeros; shape ``(num_ids, longest)``.
+
+        Raises:
+            FormatError: The longest makes the others take more than ``room``.
+        """
+        longest = max(self._one("SELECT coalesce(max(strlen(id)), 0) FROM ids"), 1)
+        if self.num_ids * longest > room:
+            raise FormatError(
+                f"{path} must have ids that take at most {bytes_text(room)}, "
+                f"{self.num_ids:,} of {longest:,} bytes take more"
+            )
+        rows = np.zeros((self.num_ids, longest), dtype=np.uint8)
+        begin = 0
+        for lengths, data in self._connection.texts("SELECT id FROM ids ORDER BY n"):
+            block = rows[begin : begin + len(lengths)]
+            # Row by row the bytes of a batch follow each other, and so do the places that they fill.
+            block[np.arange(longest) < lengths[:, None]] = data
+            begin += len(lengths)
+        return torch.from_numpy(rows)
+
+    def _one(self, query: str) -> int:
+        return int(self._connection.run(query)[0][0])

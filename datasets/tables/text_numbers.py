@@ -1,0 +1,73 @@
+"""Numbers in columns of text, as the rule of dtypes wants them: what is an integer stays exact."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...system.arrays import Array
+from ..numbers import FIELD_BYTES, WIDE, Column, NumberField
+
+# What a text is, as :func:`number_columns` says it.
+_INTEGER = 1
+_FRACTION = 2
+_OTHER = 3
+# An integer beyond 64 bits: a float would round it in silence.
+_TOO_WIDE = 4
+
+
+def integer_columns(column: str) -> str:
+    """An id of text, for SQL: its integer, and whether it is none of 64 bits (0 or 1).
+
+    DuckDB's cast is kinder than an id may be: it takes 1.7 as 2, 1e3 as 1000 and 0x10 as 16. Mostly
+    the integer's own text is the id, which is quicker to compare than to match a pattern.
+    """
+    value = f"try_cast({column} AS BIGINT)"
+    is_integer = (
+        f"CASE WHEN {value}::VARCHAR = {column} THEN 0 "
+        f"WHEN {value} IS NOT NULL AND regexp_full_match({column}, '[ \t]*[+-]?[0-9]{{1,99}}[ \t]*')"
+        f" THEN 0 ELSE 1 END"
+    )
+    return f"coalesce({value}, 0), ({is_integer})::TINYINT"
+
+
+def number_columns(column: str) -> str:
+    """A number of text, for SQL: as an integer, as a float, and what it is; see
+    :func:`numbers_of`."""
+    # Fractions are known by their point, integers by their own text: each is cast once, and of
+    # most columns nothing else is looked at.
+    has_point = f"contains({column}, '.')"
+    integer = f"CASE WHEN {has_point} THEN NULL ELSE try_cast({column} AS BIGINT) END"
+    is_plain = f"({integer})::VARCHAR = {column}"
+    real = f"CASE WHEN {is_plain} THEN ({integer})::DOUBLE ELSE try_cast({column} AS DOUBLE) END"
+    text = f"trim({column}, ' \t')"
+    kind = (
+        f"CASE WHEN {is_plain} THEN {_INTEGER} "
+        f"WHEN ({real}) IS NULL OR strlen({column}) > {FIELD_BYTES} AND strlen({text}) > "
+        f"{FIELD_BYTES} OR contains({column}, '_') THEN {_OTHER} "
+        f"WHEN {has_point} OR NOT regexp_full_match({text}, '[+-]?[0-9]+') THEN {_FRACTION} "
+        f"WHEN ({integer}) IS NULL THEN {_TOO_WIDE} ELSE {_INTEGER} END"
+    )
+    return f"coalesce({integer}, 0), coalesce({real}, 'nan'), ({kind})::TINYINT"
+
+
+def numbers_of(
+    field: NumberField, integers: Array, reals: Array, kinds: Array
+) -> tuple[Column, int]:
+    """The numbers of :func:`number_columns`: int64 where all are integers, else float64.
+
+    Returns:
+        The numbers, and the place of one that is no number, or that no dtype holds beside the
+        others; -1 if there is none.
+    """
+    refused = kinds == _OTHER
+    if field.is_float:
+        return reals, _first(refused)
+    refused |= kinds == _TOO_WIDE
+    if not (kinds == _FRACTION).any():
+        return integers, _first(refused)
+    refused |= (kinds == _INTEGER) & ((integers >= WIDE) | (integers <= -WIDE))
+    return reals, _first(refused)
+
+
+def _first(places: Array) -> int:
+    return int(np.argmax(places)) if places.any() else -1
