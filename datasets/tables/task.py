@@ -211,9 +211,7 @@ def _drawn_sets(count: int, shares: Sequence[float]) -> list[Tensor]:
 # -- features --------------------------------------------------------------------------------------
 
 
-def _set_features(
-    fields: Fields, count: int, scratch: Scratch | None, *, with_ones: bool
-) -> None:
+def _set_features(fields: Fields, count: int, scratch: Scratch | None, *, with_ones: bool) -> None:
     """The field ``feat`` of numbers, shifted and scaled, and of words, a column each."""
     if FEATURES in fields:
         return
