@@ -323,7 +323,7 @@ def read_graph(
             the graph.
     """
     form = source_form(source)
-    options = {"split": split, "num_nodes": num_nodes, "relabel": relabel, "undirected": undirected}
+    options: dict[str, Any] = {"split": split, "num_nodes": num_nodes, "relabel": relabel, "undirected": undirected}
     options |= {"weight": weight, "header": header}
     options |= {"tables": tables, "skip_tables": skip_tables, "skip_columns": skip_columns}
     options |= {"schema": schema, "keys": keys, "times": times, "orphans": orphans}

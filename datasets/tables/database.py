@@ -95,7 +95,7 @@ def _driver_error(
     """An error of ours that says what a driver's does."""
     said = our_error(text)
     if said is not None:
-        return FormatError(said)
+        return FormatError(printable(said))
     said = location.without_secrets(text)
     if location.path is not None:
         kind = FormatError

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ...errors import FormatError
 from ...graph.graph import Graph
 from ...system.budget import work_memory
 from ...system.checks import StrPath
@@ -139,6 +140,11 @@ def _planned(
             times=when,
             missing=missing,
         )
+        if not found.links:
+            raise FormatError(
+                "source must have a table that refers to another, or to itself, got "
+                f"{len(described)} without a foreign key; keys={{'TABLE.COLUMN': 'TABLE'}} names one"
+            )
         asked = None
         if names is not None:
             found, asked = with_label(connection, found, *names)

@@ -97,6 +97,8 @@ def location_of(source: StrPath) -> Location:
         name, _, uri = rest.partition(":")
         if not name or not uri:
             raise ValueError("source must be adbc:DRIVER:URI, got a part of it")
+        if name == "sqlite":
+            return _file(Path(uri.removeprefix("file:")), name)
         return Location(_SERVERS.get(name.lower(), name), uri, f"adbc:{name}")
     return _server(text)
 

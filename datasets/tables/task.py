@@ -13,6 +13,7 @@ from torch import Tensor
 from ...errors import FormatError
 from ...graph.fields import FieldNote, Fields
 from ...graph.graph import Graph
+from ...system.arrays import Array
 from ..column_files import MemoryColumn, Scratch
 from ..paths import PARTS
 from .columns import TIME, family, is_mask
@@ -84,9 +85,8 @@ def with_label(
     field = replace(column, field=LABEL, dtype="int64", sql=f"({column.sql})::BIGINT")
     columns = tuple(field if c is column else _apart(c) for c in vertex.columns)
     found = replace(vertex, columns=columns)
-    notes = _notes(connection, schema, found, label)
+    notes = (*schema.notes, *_notes(connection, schema, found, label))
     vertices = tuple(found if v is vertex else v for v in schema.vertices)
-    notes = (*schema.notes, *notes)
     return replace(schema, vertices=vertices, notes=notes), Asked(table, label, shares)
 
 
@@ -176,7 +176,7 @@ def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
 def _sets_in_time(times: Tensor, shares: Sequence[float]) -> list[Tensor]:
     """Places of the rows of each set: the earliest for training, the latest for testing. Rows of
     one time are in one set, so that sets are about as large as asked for."""
-    different, counts = times.unique(return_counts=True)
+    different, counts = torch.unique(times, return_counts=True)  # type: ignore[no-untyped-call]
     wanted = sum(share > 0 for share in shares)
     if len(different) < wanted:
         raise ValueError(
@@ -245,8 +245,8 @@ class _Part:
     rows: Tensor
     width: int
     num_words: int
-    mean: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-    scale: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    mean: Array
+    scale: Array
 
     @classmethod
     def of(cls, rows: Tensor, note: FieldNote | None) -> _Part:
@@ -267,10 +267,12 @@ class _Part:
         is_flat = deviation <= 1e-9 * np.abs(mean)
         return cls(rows, width, words, mean, np.where(is_flat, np.inf, deviation))
 
-    def read(self, begin: int, end: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    def read(self, begin: int, end: int) -> Array:
         """Some rows; what is missing is 0, the mean."""
         block = self.rows[begin:end].numpy()
         if self.num_words:
-            return (block[:, None] == np.arange(self.num_words)).astype(np.float32)
+            words: Array = (block[:, None] == np.arange(self.num_words)).astype(np.float32)
+            return words
         values = (block.astype(np.float64).reshape(-1, self.width) - self.mean) / self.scale
-        return np.where(np.isfinite(values), values, 0).astype(np.float32)
+        filled: Array = np.where(np.isfinite(values), values, 0).astype(np.float32)
+        return filled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,7 @@ class _Source(click.Path):
         # `Path` makes one slash of several.
         if is_url(value):
             return str(value)
-        path: Path = super().convert(value, param, ctx)
-        return path
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 @click.command(name="import")
