@@ -100,9 +100,9 @@ class _Builder:
         self._vertices = {vertex.name: vertex for vertex in schema.vertices}
         relations = {v.relation for v in schema.vertices} | {k.relation for k in schema.links}
         self._kinds = Kinds.of(connection, relations)
-        # Each edge is looked up, and sorted.
-        work = sum(v.rows for v in schema.vertices) + 2 * sum(k.count for k in schema.links)
-        self._tell = Ticks(progress, work).add
+        # Rows for their fields, and for each key that is looked up and sorted.
+        rows = sum(vertex.rows for vertex in schema.vertices)
+        self._ticks = Ticks(progress, rows + sum(2 * link.count for link in schema.links))
 
     def graph(self) -> Graph:
         """Edges first: a key that points nowhere is found before fields are read."""
@@ -121,6 +121,7 @@ class _Builder:
         for vertex in self._schema.vertices:
             self._set_fields(graph, vertex)
         graph.tables = self._schema
+        self._ticks.finish()
         return graph
 
     def _numbers(self, name: str, to: tuple[str, ...]) -> RowNumbers:
@@ -153,7 +154,7 @@ class _Builder:
                 last = last[keep]
             src.append(first.astype(dtype, copy=False))
             dst.append(last.astype(dtype, copy=False))
-            self._tell(len(keep))
+            self._ticks.add(int(np.count_nonzero(keep)))
         for count, end in zip(lost, (link.source, link.target), strict=True):
             if count and not self._drops:
                 raise self._lost(link, end, count)
@@ -170,6 +171,7 @@ class _Builder:
             backward = self._sorted(edges.turned())
             src.remove()
             dst.remove()
+        self._ticks.add(len(forward.indices))
         return {link.edge_type: forward, link.reverse: backward}
 
     def _ends(self, link: Link, targets: RowNumbers) -> Iterator[tuple[Array, Array]]:
@@ -227,7 +229,7 @@ class _Builder:
             ):
                 for store, numbers in zip(stores, batch, strict=True):
                     store.append(numbers.view(store.dtype))
-                self._tell(len(batch[0]) // max(columns[0].width, 1))
+                self._ticks.add(len(batch[0]) // max(columns[0].width, 1))
         for column, store in zip(columns, stores, strict=True):
             fields[column.field] = _shaped(store, column)
             if column.unit or column.words:

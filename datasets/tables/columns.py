@@ -207,6 +207,8 @@ class Rule:
     def column(self, look: Look, *, is_time: bool) -> Column:
         """What a column becomes."""
         column = Column(look.name, look.kind, TIME if is_time else look.name)
+        if look.kind.strip('"') == "NULL":
+            return replace(column, field="", why="no row has a value")
         if look.family == "other":
             return replace(column, field="", why=f"no field holds {_short(look.kind)}")
         if look.rows and look.missing == look.rows and not is_time:
@@ -349,10 +351,10 @@ class Rule:
         if isinstance(number, Mapping):
             number = number.get(look.table, {}).get(look.name)
         if number is None:
+            others = f" and {look.missing - 1:,} more" if look.missing > 1 else ""
             raise FormatError(
-                f"{look.shown} must have a value in every row, as {_short(look.kind)} has none for "
-                f"a missing one; row {self._first_missing(look)} and {look.missing - 1:,} others "
-                "have none: missing=-1 fills them"
+                f"{look.shown} must have a value in every row, as {_short(look.kind)} has no NaN; "
+                f"row {self._first_missing(look)}{others} has none: missing=-1 fills them"
             )
         if dtype.startswith("float"):
             return f"coalesce({value}, {float(number)!r}::DOUBLE)", dtype, ""

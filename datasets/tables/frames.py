@@ -99,14 +99,42 @@ def _registered(connection: Connection, name: Any, rows: Any, relation: str) -> 
         # An index with a name is a column that the user speaks of; others count rows.
         if any(label is not None for label in rows.index.names):
             rows = rows.reset_index()
+        names = list(rows.columns)
         connection.register(relation, rows)
     elif hasattr(rows, "__arrow_c_stream__"):
+        import nanoarrow
+
+        names = [field.name for field in nanoarrow.c_schema(_schema_of(rows)).children]
         connection.register_stream(relation, rows)
     else:
         raise TypeError(
             f"tables must be DataFrames, Arrow tables or relations, got {type(rows).__name__} for "
             f"{name!r}"[:300]
         )
+    _check_apart(name, names)
     described = connection.run(f"describe {quoted(relation)}")
     columns = {str(row[0]): str(row[1]) for row in described}
     return Table(name, relation, columns, is_ordered=True)
+
+
+def _schema_of(rows: Any) -> Any:
+    """The names and types of a stream, without its rows where it can say them."""
+    import nanoarrow
+
+    schema = getattr(rows, "schema", rows)
+    if hasattr(schema, "__arrow_c_schema__"):
+        return schema
+    return nanoarrow.c_array_stream(rows).get_schema()
+
+
+def _check_apart(table: str, names: list[str]) -> None:
+    """ValueError where two columns have one name in SQL, which would rename one of them."""
+    used: dict[str, str] = {}
+    for name in names:
+        other = used.get(name.lower())
+        used[name.lower()] = name
+        if other is not None:
+            raise ValueError(
+                f"{table}: columns must have different names, whatever their case, got {other!r} "
+                f"and {name!r}"[:300]
+            )

@@ -232,11 +232,14 @@ class _Planning:
             if rank and usable and draft.column(name).family in ("integer", "text"):
                 ranked[rank].append(name)
         for rank in sorted(ranked, reverse=True):
-            found = [
-                name
-                for name in ranked[rank]
-                if not check_keys(self._connection, draft.table.relation, [draft.column(name)])
-            ]
+            found = []
+            for name in ranked[rank]:
+                wrong = check_keys(self._connection, draft.table.relation, [draft.column(name)])
+                if not wrong:
+                    found.append(name)
+                    continue
+                shown = printable(f"{draft.name}.{name}")
+                self._notes.append(f"{shown} is no key of {printable(draft.name)}: {wrong}")
             if len(found) > 1:
                 raise ValueError(
                     f"keys: both {found[0]!r} and {found[1]!r} could be the key of "

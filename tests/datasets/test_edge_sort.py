@@ -60,6 +60,24 @@ def check(edges, room, **options):
     return got
 
 
+@settings(max_examples=80, deadline=None)
+@given(
+    st.data(),
+    st.integers(1, 200),
+    st.integers(1, 200),
+    st.sampled_from([ONE_ROW, 10 * ONE_ROW, LEAST_ROOM]),
+    st.booleans(),
+)
+def test_ends_of_two_types(data, num_src, num_dst, room, numbered):
+    """Also where all edges end at the one vertex of a type, whose edges are divided by sources."""
+    ends = st.tuples(st.integers(0, num_src - 1), st.integers(0, num_dst - 1))
+    pairs = np.array(data.draw(st.lists(ends, max_size=80)), dtype=np.int64).reshape(-1, 2)
+    src, dst = pairs.T.copy()
+    edges = Edges(src, dst, (num_src, num_dst))
+    got = check(edges, room, mirrored=False, simple=False, numbered=numbered)
+    assert (got.num_src, got.num_dst) == (num_src, num_dst)
+
+
 @st.composite
 def edge_lists(draw):
     """Isolated vertices, self-loops and parallel edges; destinations of all vertices, of a few or
