@@ -133,6 +133,7 @@ _FORMS = (
             (".npz",),
         ),
         is_it=lambda path: {EDGE_INDEX, COUNTS} <= _members(path),
+        storer="ogb.store_ogb_arrays",
     ),
     Form(
         *(
@@ -182,6 +183,7 @@ _FOLDERS = (
     Form(
         *("ogb", "a data set of OGB's", "ogb.read_ogb", ("split", "undirected", "progress")),
         is_it=is_ogb,
+        storer="ogb.store_ogb",
     ),
     Form(
         *("graphbolt", "a data set of GraphBolt's", "graphbolt.read_graphbolt"),
