@@ -24,7 +24,7 @@ from .arrays import left_behind, one_column, read_numbers
 from .column_files import Scratch
 from .edge_rows import read_integers
 from .ogb_arrays import EdgeArrays, RawArrays
-from .ogb_graph import InFiles, TableEdges, graph_of, set_masks
+from .ogb_graph import LINKS_LEFT, SETS, InFiles, TableEdges, graph_of, set_masks
 from .paths import OGB_TABLES, PARTS
 from .spooled_rows import SpooledRows
 from .text_blocks import read_blocks
@@ -34,16 +34,12 @@ _EDGES = "edge"
 _TRIPLETS = "triplet-type-list"
 _COUNT = "num-node-list"
 _COUNTS = "num-node-dict"
-_SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
 _SPLIT = "random"  # the split that is written; OGB's own are "time", "sales_ranking" and so on
 _SPLIT_DICT = "split_dict.pt"
 _EDGE_COUNT = "num-edge-list"
 _SPECIES = "species"
 # What a set of links is a dict of, in OGB's data sets of link prediction.
 _LINK_KEYS = {"edge", "edge_neg", "head", "source_node"}
-_NO_VERTICES = (
-    "sets of links, of which masks of vertices hold none; pagraph train --task links draws some"
-)
 # Rows that are formatted at once when a table is written.
 # Of 128 float32 each they take 32 MiB.
 _CHUNK_ROWS = 65536
@@ -203,7 +199,7 @@ def _read(
         for ntype in raw.counts:
             sets = _sets(places.split(one, ""), places.split(one, ntype), ntype)
             set_masks(graph, ntype, sets, files)
-        left_behind(places.split(one, ""), _links(places.split(one, "")), _NO_VERTICES)
+        left_behind(places.split(one, ""), _links(places.split(one, "")), LINKS_LEFT)
     return graph
 
 
@@ -317,7 +313,7 @@ def _sets(split: Path, folder: Path, ntype: str) -> dict[str, tuple[Path, Any]]:
         of_vertices = {} if _is_of_links(saved) else _split_dict(saved)
         sets = {part: _ids_of(saved, ids, ntype) for part, ids in of_vertices.items()}
         return {part: (saved, ids) for part, ids in sets.items() if ids is not None}
-    tables = {part: _table(folder, name) for part, name in _SETS.items()}
+    tables = {part: _table(folder, name) for part, name in SETS.items()}
     return {
         part: (file, read_numbers(file, field=f"{part}_mask"))
         for part, file in tables.items()
@@ -327,7 +323,7 @@ def _sets(split: Path, folder: Path, ntype: str) -> dict[str, tuple[Path, Any]]:
 
 def _links(split: Path) -> list[str]:
     """Names of the files of a split that divide links, as those of OGB's link prediction do."""
-    files = [split / f"{name}.pt" for name in _SETS.values()]
+    files = [split / f"{name}.pt" for name in SETS.values()]
     saved = split / _SPLIT_DICT
     if saved.is_file() and _is_of_links(saved):
         files.append(saved)
@@ -343,9 +339,9 @@ def _split_dict(file: Path) -> dict[str, Any]:
     """What OGB's ``DatasetSaver`` saves in place of tables: ids, or ids by vertex type, by the name
     of the set."""
     content = load_saved(file, arrays=True)
-    if not isinstance(content, dict) or not set(content) <= set(_SETS.values()):
-        raise FormatError(f"{file} must hold a dict of {list(_SETS.values())}")
-    return {part: content[name] for part, name in _SETS.items() if name in content}
+    if not isinstance(content, dict) or not set(content) <= set(SETS.values()):
+        raise FormatError(f"{file} must hold a dict of {list(SETS.values())}")
+    return {part: content[name] for part, name in SETS.items() if name in content}
 
 
 def _ids_of(file: Path, ids: Any, ntype: str) -> Any:
@@ -399,7 +395,7 @@ def _write_edges(graph: Graph, etype: EdgeType, folder: Path) -> None:
 
 
 def _node_tables(graph: Graph, ntype: str, places: _Places) -> Iterator[tuple[Path, Any]]:
-    masks = {f"{part}_mask": name for part, name in _SETS.items()}
+    masks = {f"{part}_mask": name for part, name in SETS.items()}
     for name, values in graph.node_fields(ntype).items():
         if name in masks and values.dtype == torch.bool:
             yield _table(places.split(_SPLIT, ntype), masks[name]), values[:].nonzero()

@@ -23,6 +23,10 @@ from .ogb_arrays import EdgeArrays
 from .paths import PARTS
 from .spooled_rows import SpooledRows
 
+SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
+"""What OGB calls the sets of a split."""
+LINKS_LEFT = "sets of links, of which masks hold none; pagraph train --task links draws some"
+
 # Rows or edges at a time, where not all of them need fit into memory.
 _BLOCK_ROWS = 2**20
 

@@ -72,8 +72,15 @@ def _vertex_clusters() -> Any:
     return vertex_clusters
 
 
+def _ogb_graph() -> Any:
+    from .datasets.ogb_objects import graph_of_dataset
+
+    return graph_of_dataset
+
+
 offer(
     dgl_block=_dgl_block,
+    ogb_graph=_ogb_graph,
     open_graph=_open_graph,
     saved_dgl_graph=_saved_dgl_graph,
     vertex_clusters=_vertex_clusters,
