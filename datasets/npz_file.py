@@ -3,8 +3,10 @@ files."""
 
 from __future__ import annotations
 
+import errno
 import math
 import os
+import shutil
 import struct
 import zipfile
 from pathlib import Path
@@ -15,6 +17,7 @@ import numpy as np
 from ..errors import FormatError
 from ..graph.mapped import MappedFile
 from ..system.arrays import Array
+from ..system.units import bytes_text
 from .arrays import UNREADABLE, array_tensor, member_header, npz_members
 from .column_files import Scratch
 
@@ -42,6 +45,7 @@ def file_arrays(path: Path, scratch: Scratch) -> dict[str, Array]:
             mapping.is_read_once = True
             arrays = {}
             with zipfile.ZipFile(file) as archive:
+                _check_disk(path, archive, scratch)
                 for name, plain in is_plain.items():
                     array = _array(path, archive, name, mapping, scratch) if plain else None
                     if array is not None:
@@ -50,9 +54,23 @@ def file_arrays(path: Path, scratch: Scratch) -> dict[str, Array]:
     except FormatError:
         raise
     except UNREADABLE as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk
+        # Of the disk; a damaged place in the file is one that nothing can be read from (EINVAL).
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         raise FormatError(f"{path} must be an .npz file of arrays: {error}") from error
+
+
+def _check_disk(path: Path, archive: zipfile.ZipFile, scratch: Scratch) -> None:
+    """Raise FormatError where what is packed in a file does not fit on the disk once unpacked."""
+    packed = (m.file_size for m in archive.infolist() if m.compress_type != zipfile.ZIP_STORED)
+    needed = sum(packed)
+    free = shutil.disk_usage(scratch.folder).free
+    # A few bytes may say that they are terabytes.
+    if needed > free:
+        raise FormatError(
+            f"{path} must fit on the disk, got {bytes_text(needed)} of packed arrays for "
+            f"{bytes_text(free)}"
+        )
 
 
 def _array(
