@@ -215,6 +215,12 @@ _NUMPY: dict[str, Any] = {
     "numpy.ndarray": _StandIn,
     "numpy.dtype": _SavedDtype,
 }
+# Bytes as pickle's older protocols have them. None at all are a call without arguments: with a
+# number it would fill memory.
+_BYTES: dict[str, Callable[..., Any]] = {
+    "_codecs.encode": lambda text, code: text.encode(code),
+    "builtins.bytes": lambda: b"",
+}
 
 
 def _with_tensors(content: Any) -> Any:
@@ -294,8 +300,8 @@ class _Trial:
         if self._takes_arrays and name in _NUMPY:
             self.has_arrays = True
             return _NUMPY[name]
-        if self._takes_arrays and name == "_codecs.encode":
-            return _Call(lambda text, code: text.encode(code))
+        if self._takes_arrays and name in _BYTES:
+            return _Call(_BYTES[name])
         if name in _TENSORS:
             return _Call(self._tensor_of_dtype if name.endswith("v3") else self._tensor)
         if name == _WITH_ATTRIBUTES:
