@@ -384,6 +384,20 @@ def write_ogb(graph: Graph, out: StrPath) -> None:
         for ntype in graph.node_types:
             for table, values in _node_tables(graph, ntype, places):
                 _write(table, values)
+        if typed:
+            _write_who_has(graph, places)
+
+
+def _write_who_has(graph: Graph, places: _Places) -> None:
+    """Say which types have labels and which a split: OGB's own data sets look for these tables."""
+    fields = {ntype: graph.node_fields(ntype) for ntype in graph.node_types}
+    for folder, what, field in (
+        (places.raw, "label", "label"),
+        (places.split(_SPLIT, ""), "split", "train_mask"),
+    ):
+        if folder.is_dir():
+            has = ",".join(str(field in of_type) for of_type in fields.values())
+            _write_lines(_table(folder, f"nodetype-has-{what}"), [",".join(fields), has])
 
 
 def _write_edges(graph: Graph, etype: EdgeType, folder: Path) -> None:
