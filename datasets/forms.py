@@ -300,8 +300,8 @@ def import_graph(
 ) -> Graph:
     """Write a graph from elsewhere as a native folder, whole or not at all; opens it.
 
-    The edges of edge lists and of ``.npy`` files are sorted in files beside those of the folder;
-    other forms are read into memory first.
+    The edges of edge lists, ``.npy`` files and OGB's data sets are sorted in files beside those of
+    the folder; other forms are read into memory first.
 
     Args:
         source: What :func:`read_graph` takes.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import struct
 import warnings
 import zipfile
@@ -180,17 +181,26 @@ class _Array(_StandIn):
         self.num_bytes = num_bytes
 
 
+_NUMBER = re.compile(r"b1|[iuf][248]|[iu]1")
+
+
 class _SavedDtype(_StandIn):
     """A dtype of NumPy's: its code, and then the order of its bytes."""
 
     __slots__ = ("code", "order")
 
     def __init__(self, code: str, *options: Any) -> None:
+        if not _NUMBER.fullmatch(code):
+            raise _OtherObjectError("NumPy's values of other things than numbers")
         self.code = code
         self.order: Any = "="
 
     def __setstate__(self, state: Any) -> None:
-        self.order = state[1]
+        _, self.order, *rest = state
+        # The rest are parts of other dtypes, and flags that NumPy believes: with one of them it
+        # would take numbers for addresses of objects.
+        if rest != [None, None, None, -1, -1, 0]:
+            raise ValueError("a dtype with parts or flags")
 
 
 class _SavedArray(_StandIn):
@@ -200,8 +210,8 @@ class _SavedArray(_StandIn):
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, is_fortran, raw = state
-        if not isinstance(dtype, _SavedDtype) or dtype.code[0] not in "biuf":
-            raise _OtherObjectError("an array of other things than numbers")
+        if not isinstance(dtype, _SavedDtype):
+            raise ValueError("an array without a dtype")
         found = np.dtype(dtype.code).newbyteorder(dtype.order)
         rows = np.frombuffer(raw, found).reshape(shape, order="F" if is_fortran else "C")
         self.tensor = torch.from_numpy(rows.astype(found.newbyteorder("="), order="C"))
@@ -312,6 +322,8 @@ class _Trial:
             return vars(torch)[last]
         if name in self._classes:
             self.used.add(name)
+            if name == "numpy.dtype":
+                return _SavedDtype
         elif name not in _PLAIN and name not in _TYPES:
             raise _OtherObjectError(name)
         return _StandIn

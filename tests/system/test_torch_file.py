@@ -388,6 +388,9 @@ def test_what_torch_saved_is_not_packed(tmp_path):
         load_saved(tmp_path / "a.pt")
 
 
+FLAGS = 2 * b"J\xff\xff\xff\xff"  # the sizes of a dtype that has its own, before its flags
+
+
 class TestArraysOfNumPy:
     CONTENT = {
         "a": {"b": np.arange(6, dtype=np.int32).reshape(2, 3), "c": [np.array(0.5), "text", 7]},
@@ -430,10 +433,35 @@ class TestArraysOfNumPy:
 
     @pytest.mark.parametrize(
         ("before", "after"),
-        [(b"i4", b"O8"), (b"i4", b"V4"), (b"K\x02K\x03\x86", b"K\x02K\x09\x86")],
+        [
+            (b"i4", b"O8"),
+            (b"i4", b"V4"),
+            (b"K\x02K\x03\x86", b"K\x02K\x09\x86"),
+            (FLAGS + b"K\x00", FLAGS + b"K\x3f"),
+        ],
     )
     def test_what_does_not_fit(self, before, after, path):
         content = {"b": np.arange(6, dtype=np.int32).reshape(2, 3)}
         with_pickle(path, content, before, after)
         with pytest.raises(FormatError, match=r"a\.pt must (hold|be)"):
             load_saved(path, arrays=True)
+
+
+class TestNumbersOfNumPy:
+    CLASSES = (np.int64(0).__reduce__()[0], np.dtype, type(np.dtype(np.int64)))
+
+    def test_one_is_read_where_its_class_is_given(self, path):
+        if not hasattr(torch.serialization, "safe_globals"):
+            pytest.skip("needs torch 2.5")
+        saved(path, {"n": np.int64(7)})
+        assert load_saved(path, classes=self.CLASSES) == {"n": 7}
+        with pytest.raises(FormatError, match="it holds numpy"):
+            load_saved(path)
+
+    @pytest.mark.parametrize(
+        ("before", "after"), [(b"i8", b"O8"), (b"i8", b"V8"), (FLAGS + b"K\x00", FLAGS + b"K\x3f")]
+    )
+    def test_dtypes_that_numpy_would_believe(self, before, after, path):
+        with_pickle(path, {"n": np.int64(7)}, before, after)
+        with pytest.raises(FormatError, match=r"a\.pt must (hold|be)"):
+            load_saved(path, classes=self.CLASSES)
