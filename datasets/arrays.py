@@ -162,14 +162,7 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{member.filename} must be stored or deflated")
             with archive.open(member) as stream:
-                # Only the header is read here: version 1 has a length of 2 bytes, later ones of 4.
-                version = np.lib.format.read_magic(stream)
-                read = (
-                    np.lib.format.read_array_header_1_0
-                    if version == (1, 0)
-                    else np.lib.format.read_array_header_2_0
-                )
-                shape, _, dtype = read(stream)
+                shape, _, dtype = member_header(stream)
             if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
                 raise ValueError(
                     f"{member.filename} must hold {dtype} of shape {shape}, it has "
@@ -178,6 +171,19 @@ def npz_members(file: IO[bytes]) -> dict[str, bool]:
             members[member.filename.removesuffix(".npy")] = not dtype.hasobject
     file.seek(0)
     return members
+
+
+def member_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether the first index runs fastest, and dtype of an array in an ``.npz`` file."""
+    # Only the header is read: version 1 has a length of 2 bytes, later ones of 4.
+    version = np.lib.format.read_magic(stream)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(stream)
+    return header
 
 
 def check_npz(path: StrPath, file: IO[bytes]) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..graph.mapped import map_npy
+from ..graph.mapped import MappedFile, map_npy
 from ..system.arrays import Array
 from .native import npy_header
 
@@ -209,6 +209,9 @@ class ColumnFile:
         tensor = (
             map_npy(self.path) if self._count else torch.from_numpy(np.empty(0, dtype=self.dtype))
         )
+        mapping = MappedFile.of(tensor)
+        if mapping is not None:
+            mapping.is_read_once = True
         # The mapping keeps the file alive without its name, and no run that is killed leaves it.
         self.remove()
         return tensor

@@ -135,6 +135,7 @@ _FORMS = (
             (".npz",),
         ),
         is_it=lambda path: {EDGE_INDEX, COUNTS} <= _members(path),
+        storer="ogb.store_ogb_arrays",
     ),
     Form(
         *(
@@ -184,6 +185,7 @@ _FOLDERS = (
     Form(
         *("ogb", "a data set of OGB's", "ogb.read_ogb", ("split", "undirected", "progress")),
         is_it=is_ogb,
+        storer="ogb.store_ogb",
     ),
     Form(
         *("graphbolt", "a data set of GraphBolt's", "graphbolt.read_graphbolt"),
@@ -361,8 +363,8 @@ def import_graph(
 ) -> Graph:
     """Write a graph from elsewhere as a native folder, whole or not at all; opens it.
 
-    The edges of edge lists and of ``.npy`` files are sorted in files beside those of the folder;
-    other forms are read into memory first.
+    The edges of edge lists, ``.npy`` files and OGB's data sets are sorted in files beside those of
+    the folder; other forms are read into memory first.
 
     Args:
         source: What :func:`read_graph` takes.

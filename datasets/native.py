@@ -20,7 +20,7 @@ from ..errors import FormatError
 from ..graph.csc import check_range
 from ..graph.fields import FieldNote, FieldValue
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
-from ..graph.mapped import map_npy
+from ..graph.mapped import MappedFile, map_npy
 from ..graph.row_form import WIDE, Decoding
 from ..graph.stored_rows import IndexedRows, NarrowingRows, NarrowRows
 from ..system.atomic import is_unfinished, new_folder
@@ -66,6 +66,7 @@ class ArrayWriter:
     def write(self, label: str, rows: Rows, note: FieldNote | None = None) -> ArrayEntry:
         """Write ``rows`` to a file whose name is made of ``label``, which may hold any
         characters; ``note`` says what they stand for."""
+        values = rows.values if isinstance(rows, NarrowingRows) else rows
         rows, decoding = _as_stored(rows)
         stored = check_storable(label, rows)
         file_name = self._file_name(label)
@@ -73,6 +74,7 @@ class ArrayWriter:
         count = rows.shape[0]
         shape = tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
+        mapping = MappedFile.of(values) if isinstance(values, Tensor) else None
         with open(self._folder / file_name, "wb") as file:
             header = npy_header(stored, shape)
             file.write(header)
@@ -81,6 +83,8 @@ class ArrayWriter:
                 data = _as_bytes(rows[begin : min(begin + step, count)], stored)
                 file.write(data)
                 digest.update(data)
+                if mapping is not None:
+                    mapping.forget_pages()
                 if self._written is not None:
                     self._written(len(data))
             size = file.tell()

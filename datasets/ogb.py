@@ -14,17 +14,18 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
+from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
 from ..system.checks import StrPath
 from ..system.files import check_inside, check_links
 from ..system.progress import Progress
 from ..system.torch_file import load_saved
-from .arrays import one_column, read_numbers
+from .arrays import left_behind, one_column, read_numbers
+from .column_files import Scratch
 from .edge_rows import EdgeRows
 from .edge_text import read_integers
-from .edges import check_size, mirrored
 from .ogb_arrays import EdgeArrays, RawArrays
+from .ogb_graph import LINKS_LEFT, SETS, InFiles, TableEdges, graph_of, set_masks
 from .paths import OGB_TABLES, PARTS
 from .text_blocks import read_blocks
 
@@ -33,9 +34,12 @@ _EDGES = "edge"
 _TRIPLETS = "triplet-type-list"
 _COUNT = "num-node-list"
 _COUNTS = "num-node-dict"
-_SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
 _SPLIT = "random"  # the split that is written; OGB's own are "time", "sales_ranking" and so on
 _SPLIT_DICT = "split_dict.pt"
+_EDGE_COUNT = "num-edge-list"
+_SPECIES = "species"
+# What a set of links is a dict of, in OGB's data sets of link prediction.
+_LINK_KEYS = {"edge", "edge_neg", "head", "source_node"}
 # Rows that are formatted at once when a table is written.
 # Of 128 float32 each they take 32 MiB.
 _CHUNK_ROWS = 65536
@@ -86,29 +90,40 @@ class _RawTables:
     """The tables of ``raw/``, read by type; :class:`~pagraph.datasets.ogb_arrays.RawArrays` is the
     same of arrays."""
 
-    def __init__(self, folder: Path, progress: Progress | None) -> None:
+    def __init__(self, folder: Path, progress: Progress | None, files: InFiles | None) -> None:
         self.is_typed = _table(folder / "raw", _TRIPLETS).is_file()
         self._places = _Places(folder, typed=self.is_typed)
         self._progress = progress
+        self._files = files
+        self._scratch = None if files is None else files.scratch
         if self.is_typed:
             self.counts, self.edge_types = _types(self._places.raw)
         else:
             self.counts = {NODE_TYPE: _single_count(self._places.raw)}
             self.edge_types = [EDGE_TYPE]
 
-    def edges(self, etype: EdgeType) -> EdgeArrays:
+    def edges(self, etype: EdgeType) -> EdgeArrays | TableEdges:
         """The edges of a type, with their fields."""
         folder = self._places.edges(etype)
         table = _table(folder, _EDGES)
         if not table.is_file():
             raise FormatError(f"{table} is missing")
-        rows = EdgeRows(table)
+        fields = _fields(folder, "edge", self._scratch)
+        rows = EdgeRows(table, self._scratch)
         read_integers(table, rows, header=False, progress=self._progress)
-        return EdgeArrays(str(table), rows.src, rows.dst, _fields(folder, "edge"))
+        edges: EdgeArrays | TableEdges
+        if self._files is None:
+            edges = EdgeArrays(str(table), rows.src, rows.dst, fields)
+        else:
+            rows.blocks()  # for its flush: the sort's threads read the files by their path
+            edges = TableEdges(str(table), rows, fields)
+        _check_count(_table(folder, _EDGE_COUNT), table, edges.num_edges)
+        return edges
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
         """The fields of the vertices of a type."""
-        return _fields(self._places.nodes(ntype), "node") | _labels(self._places.labels(ntype))
+        fields = _fields(self._places.nodes(ntype), "node", self._scratch)
+        return fields | _labels(self._places.labels(ntype), self._scratch)
 
 
 def read_ogb(
@@ -141,13 +156,36 @@ def read_ogb(
         ValueError: ``split`` is none of the splits, or not given where there are several;
             ``undirected`` with several types.
     """
-    path = Path(folder)
+    return _read(Path(folder), split, undirected, None, progress)
+
+
+def store_ogb(
+    folder: StrPath,
+    scratch: Scratch,
+    room: int,
+    *,
+    split: str = "",
+    undirected: bool = False,
+    progress: Progress | None = None,
+) -> Graph:
+    """Read a folder as :func:`read_ogb` does, in ``room`` bytes of memory: edges and fields stay in
+    the folder's files and in those of ``scratch``."""
+    files = InFiles(scratch, room, progress)
+    return _read(Path(folder), split, undirected, files, None)
+
+
+def _read(
+    path: Path, split: str, undirected: bool, files: InFiles | None, progress: Progress | None
+) -> Graph:
     # Links of a folder from elsewhere must not lead out of it.
     for part in ("raw", "split"):
         check_inside(path, path / part)
         check_links(path / part)
+    scratch = None if files is None else files.scratch
     raw: _RawTables | RawArrays = (
-        _RawTables(path, progress) if _has_tables(path) else RawArrays.of(path / "raw")
+        _RawTables(path, progress, files)
+        if _has_tables(path)
+        else RawArrays.of(path / "raw", scratch)
     )
     places = _Places(path, typed=raw.is_typed)
     splits = places.splits()
@@ -155,13 +193,12 @@ def read_ogb(
         raise ValueError(f"split must be one of {splits}, got {split!r}")
     if undirected and raw.is_typed:
         raise ValueError(f"undirected=True must not be given for {path}, which has several types")
-    graph = _raw_graph(raw, str(places.raw), undirected=undirected)
+    graph = graph_of(raw, str(places.raw), undirected=undirected, files=files)
     for one in [split] if split else splits:
-        for ntype, count in raw.counts.items():
-            for name, mask in _masks(
-                places.split(one, ""), places.split(one, ntype), ntype, count
-            ).items():
-                graph.set_field(name, mask, node_type=ntype)
+        for ntype in raw.counts:
+            sets = _sets(places.split(one, ""), places.split(one, ntype), ntype)
+            set_masks(graph, ntype, sets, files)
+        left_behind(places.split(one, ""), _links(places.split(one, "")), LINKS_LEFT)
     return graph
 
 
@@ -169,48 +206,22 @@ def read_ogb_arrays(path: StrPath, *, undirected: bool = False) -> Graph:
     """Read OGB's ``raw/data.npz`` alone, with the fields that are in it; labels and splits are in
     other files."""
     file = Path(path)
-    return _raw_graph(RawArrays.of_file(file), str(file), undirected=undirected)
+    return graph_of(RawArrays.of_file(file), str(file), undirected=undirected)
 
 
-def _raw_graph(raw: _RawTables | RawArrays, where: str, *, undirected: bool) -> Graph:
-    for count in raw.counts.values():
-        check_size(where, count)
-    csc = {}
-    edata = {}
-    for etype in raw.edge_types:
-        csc[etype], edata[etype] = _csc(raw.edges(etype), etype, raw.counts, undirected)
-    graph = Graph(csc, raw.counts)
-    for etype in raw.edge_types:
-        for name, values in edata[etype].items():
-            graph.set_field(name, values, edge_type=etype)
-    for ntype in raw.counts:
-        for name, values in raw.node_fields(ntype).items():
-            try:
-                graph.set_field(name, values, node_type=ntype)
-            except ValueError as error:
-                of_type = f" of {ntype}" if raw.is_typed else ""
-                raise FormatError(f"{where}{of_type}: {error}") from None
-    return graph
-
-
-def _csc(
-    edges: EdgeArrays, etype: EdgeType, counts: dict[str, int], undirected: bool
-) -> tuple[CSC, dict[str, Tensor]]:
-    src = edges.src
-    dst = edges.dst
-    fields = edges.fields
-    for name, values in fields.items():
-        if len(values) != len(src):
-            raise FormatError(
-                f"{edges.where}: field {name!r} must have a row per edge ({len(src)}), got "
-                f"{len(values)}"
-            )
-    if undirected:
-        src, dst, fields = mirrored(src, dst, fields)
-    try:
-        return CSC.from_coo(src, dst, (counts[etype[0]], counts[etype[2]])), fields
-    except ValueError as error:
-        raise FormatError(f"{edges.where}: {error}") from None
+def store_ogb_arrays(
+    path: StrPath,
+    scratch: Scratch,
+    room: int,
+    *,
+    undirected: bool = False,
+    progress: Progress | None = None,
+) -> Graph:
+    """Read OGB's ``raw/data.npz`` as :func:`read_ogb_arrays` does, and as :func:`store_ogb`."""
+    file = Path(path)
+    files = InFiles(scratch, room, progress)
+    raw = RawArrays.of_file(file, scratch=scratch)
+    return graph_of(raw, str(file), undirected=undirected, files=files)
 
 
 def _types(raw: Path) -> tuple[dict[str, int], list[EdgeType]]:
@@ -258,72 +269,87 @@ def _single_count(raw: Path) -> int:
     return int(counts[0][0])
 
 
-def _fields(folder: Path, owner: str) -> dict[str, Tensor]:
+def _check_count(counts: Path, table: Path, found: int) -> None:
+    """Raise FormatError where a table of edges was cut: another one says how many there are."""
+    if counts.is_file() and _lines(counts) != [[str(found)]]:
+        stated = " ".join(word for line in _lines(counts)[:3] for word in line)
+        raise FormatError(
+            f"{table} must hold the edges that {counts.name} says, {stated!r}, got {found}"
+        )
+
+
+def _fields(folder: Path, owner: str, scratch: Scratch | None) -> dict[str, Tensor]:
     """The tables of a type's vertices or edges: ``node-feat``, ``node_year``..."""
     fields = {}
     if (table := _table(folder, f"{owner}-feat")).is_file():
-        fields["feat"] = read_numbers(table, field="feat")
-    for table in sorted(folder.glob(f"{owner}_*.csv.gz")):
-        name = table.name[len(owner) + 1 : -len(".csv.gz")]
+        fields["feat"] = read_numbers(table, scratch, field="feat")
+    tables = {
+        file.name[len(owner) + 1 : -len(".csv.gz")]: file
+        for file in sorted(folder.glob(f"{owner}_*.csv.gz"))
+    }
+    # OGB's own reader renames this table of ogbn-proteins when it first sees it.
+    if owner == "node" and _table(folder, _SPECIES).is_file():
+        tables.setdefault(_SPECIES, _table(folder, _SPECIES))
+    for name, table in tables.items():
         if not name.isprintable():
             raise FormatError(f"{folder} must hold tables of printable names, got {table.name!r}")
-        fields[name] = one_column(read_numbers(table, field=name))
+        fields[name] = one_column(read_numbers(table, scratch, field=name))
     return fields
 
 
-def _labels(folder: Path) -> dict[str, Tensor]:
+def _labels(folder: Path, scratch: Scratch | None) -> dict[str, Tensor]:
     table = _table(folder, "node-label")
-    return {"label": one_column(read_numbers(table, field="label"))} if table.is_file() else {}
+    if not table.is_file():
+        return {}
+    return {"label": one_column(read_numbers(table, scratch, field="label"))}
 
 
-def _masks(split: Path, folder: Path, ntype: str, count: int) -> dict[str, Tensor]:
-    """The masks of a vertex type: of its tables in ``folder``, or of ``split_dict.pt`` in that of
-    the whole split."""
+def _sets(split: Path, folder: Path, ntype: str) -> dict[str, tuple[Path, Any]]:
+    """The sets of vertices of a type: of its tables in ``folder``, or of ``split_dict.pt`` in that
+    of the whole split."""
     saved = split / _SPLIT_DICT
     if saved.is_file():
-        sets = {part: _ids_of(saved, ids, ntype) for part, ids in _split_dict(saved).items()}
-        given = {part: (saved, ids) for part, ids in sets.items() if ids is not None}
-    else:
-        tables = {part: _table(folder, name) for part, name in _SETS.items()}
-        given = {
-            part: (file, read_numbers(file, field=f"{part}_mask"))
-            for part, file in tables.items()
-            if file.is_file()
-        }
-    masks = {}
-    for part, (file, rows) in given.items():
-        ids = one_column(rows)
-        if len(ids) and (
-            ids.dtype != torch.int64
-            or ids.dim() != 1
-            or int(ids.min()) < 0
-            or int(ids.max()) >= count
-        ):
-            raise FormatError(
-                f"{file} must hold ids of vertices, one a line and each below {count}"
-            )
-        masks[f"{part}_mask"] = torch.zeros(count, dtype=torch.bool, device="cpu")
-        masks[f"{part}_mask"][ids.long()] = True
-    return masks
+        of_vertices = {} if _is_of_links(saved) else _split_dict(saved)
+        sets = {part: _ids_of(saved, ids, ntype) for part, ids in of_vertices.items()}
+        return {part: (saved, ids) for part, ids in sets.items() if ids is not None}
+    tables = {part: _table(folder, name) for part, name in SETS.items()}
+    return {
+        part: (file, read_numbers(file, field=f"{part}_mask"))
+        for part, file in tables.items()
+        if file.is_file()
+    }
+
+
+def _links(split: Path) -> list[str]:
+    """Names of the files of a split that divide links, as those of OGB's link prediction do."""
+    files = [split / f"{name}.pt" for name in SETS.values()]
+    saved = split / _SPLIT_DICT
+    if saved.is_file() and _is_of_links(saved):
+        files.append(saved)
+    return [file.name for file in files if file.is_file()]
+
+
+def _is_of_links(saved: Path) -> bool:
+    sets = _split_dict(saved).values()
+    return any(isinstance(ids, dict) and not _LINK_KEYS.isdisjoint(ids) for ids in sets)
 
 
 def _split_dict(file: Path) -> dict[str, Any]:
     """What OGB's ``DatasetSaver`` saves in place of tables: ids, or ids by vertex type, by the name
     of the set."""
-    content = load_saved(file)
-    if not isinstance(content, dict) or not set(content) <= set(_SETS.values()):
-        raise FormatError(f"{file} must hold a dict of {list(_SETS.values())}")
-    return {part: content[name] for part, name in _SETS.items() if name in content}
+    content = load_saved(file, arrays=True)
+    if not isinstance(content, dict) or not set(content) <= set(SETS.values()):
+        raise FormatError(f"{file} must hold a dict of {list(SETS.values())}")
+    return {part: content[name] for part, name in SETS.items() if name in content}
 
 
-def _ids_of(file: Path, ids: Any, ntype: str) -> Tensor | None:
+def _ids_of(file: Path, ids: Any, ntype: str) -> Any:
     """Ids of one vertex type in what a file holds; None if there are none."""
-    if ntype != NODE_TYPE and not isinstance(ids, dict):
+    if ntype == NODE_TYPE:
+        return ids
+    if not isinstance(ids, dict):
         raise FormatError(f"{file} must hold ids by vertex type, got a {type(ids).__name__}")
-    found = ids.get(ntype) if ntype != NODE_TYPE else ids
-    if found is not None and not isinstance(found, Tensor):
-        raise FormatError(f"{file} must hold tensors of ids, got a {type(found).__name__}")
-    return found
+    return ids.get(ntype)
 
 
 def write_ogb(graph: Graph, out: StrPath) -> None:
@@ -357,18 +383,32 @@ def write_ogb(graph: Graph, out: StrPath) -> None:
         for ntype in graph.node_types:
             for table, values in _node_tables(graph, ntype, places):
                 _write(table, values)
+        if typed:
+            _write_who_has(graph, places)
+
+
+def _write_who_has(graph: Graph, places: _Places) -> None:
+    """Say which types have labels and which a split: OGB's own data sets look for these tables."""
+    fields = {ntype: graph.node_fields(ntype) for ntype in graph.node_types}
+    for folder, what, field in (
+        (places.raw, "label", "label"),
+        (places.split(_SPLIT, ""), "split", "train_mask"),
+    ):
+        if folder.is_dir():
+            has = ",".join(str(field in of_type) for of_type in fields.values())
+            _write_lines(_table(folder, f"nodetype-has-{what}"), [",".join(fields), has])
 
 
 def _write_edges(graph: Graph, etype: EdgeType, folder: Path) -> None:
     csc = graph.csc_of(etype)
     _write(_table(folder, _EDGES), csc.ends_by_id().T)
-    _write_lines(_table(folder, "num-edge-list"), [str(csc.num_edges)])
+    _write_lines(_table(folder, _EDGE_COUNT), [str(csc.num_edges)])
     for name, values in graph.edge_fields(etype).items():
         _write(_table(folder, "edge-feat" if name == "feat" else f"edge_{name}"), values)
 
 
 def _node_tables(graph: Graph, ntype: str, places: _Places) -> Iterator[tuple[Path, Any]]:
-    masks = {f"{part}_mask": name for part, name in _SETS.items()}
+    masks = {f"{part}_mask": name for part, name in SETS.items()}
     for name, values in graph.node_fields(ntype).items():
         if name in masks and values.dtype == torch.bool:
             yield _table(places.split(_SPLIT, ntype), masks[name]), values[:].nonzero()

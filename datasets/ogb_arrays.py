@@ -9,39 +9,79 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType
+from ..graph.mapped import MappedFile
 from ..system.arrays import Array, Int64Array
 from .arrays import array_tensor, left_behind, load_npz, one_column, unread_npz
+from .column_files import Scratch
+from .npz_file import file_arrays
 from .paths import COUNTS, OGB_ARRAYS
 
 _EDGES = "edge_index"
 _EDGE_COUNTS = "num_edges_list"
+# Ends names of dictionaries by type: OGB saves "node_feat_dict.npz".
+_BY_TYPE = "_dict"
 _DATA = "data.npz"
 _LABELS = "node-label.npz"
 _EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE = (
-    f"{name}_dict.npz" for name in ("edge_index", "num_nodes", "num_edges")
+    f"{name}{_BY_TYPE}.npz" for name in ("edge_index", "num_nodes", "num_edges")
 )
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeArrays:
-    """Edges of one type: where they are, their ends, and their fields."""
+    """Edges of one type: where they are, their ends, of any integers, and their fields.
+
+    Attributes:
+        mapping: The file that the ends are mapped from, where they are.
+    """
 
     where: str
-    src: Int64Array
-    dst: Int64Array
+    src: Array
+    dst: Array
     fields: dict[str, Tensor]
+    mapping: MappedFile | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.src)
+
+    def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
+        """Sources and destinations of some edges."""
+        ends = self.src[begin:end].astype(np.int64), self.dst[begin:end].astype(np.int64)
+        if self.mapping is not None:
+            self.mapping.forget_pages()
+        return ends
 
 
 class RawArrays:
-    """Graph of one or several types, as arrays."""
+    """Graph of one or several types, as arrays.
 
-    def __init__(self, path: Path, arrays: dict[str, dict[Any, Array]], *, is_typed: bool) -> None:
-        """Check the counts in ``arrays``: name, as in OGB's files, to the array of each type."""
+    Args:
+        path: Where they are from, for errors.
+        arrays: Name, as in OGB's files, to the array of each type.
+        is_typed: Whether types have names.
+        in_files: Whether the arrays are those of :func:`file_arrays`.
+
+    Raises:
+        FormatError: The arrays do not count the edges and vertices, or count others.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        arrays: dict[str, dict[Any, Array]],
+        *,
+        is_typed: bool,
+        in_files: bool = False,
+    ) -> None:
         self.is_typed = is_typed
+        self._in_files = in_files
         self._path = path
         self._edges = {etype: self._ends(etype, ends) for etype, ends in arrays.pop(_EDGES).items()}
         self._arrays = arrays
@@ -72,14 +112,14 @@ class RawArrays:
         return any((raw / name).is_file() for name in OGB_ARRAYS)
 
     @classmethod
-    def of(cls, raw: Path) -> RawArrays:
-        """The arrays of a folder, labels included."""
+    def of(cls, raw: Path, scratch: Scratch | None = None) -> RawArrays:
+        """The arrays of a folder, labels included; with ``scratch`` they stay in files."""
         if (raw / _DATA).is_file():
-            return cls.of_file(raw / _DATA, raw / _LABELS)
+            return cls.of_file(raw / _DATA, raw / _LABELS, scratch)
         arrays: dict[str, dict[Any, Array]] = {
-            _EDGES: _read(raw / _EDGES_BY_TYPE, _edge_type),
-            COUNTS: _read(raw / _COUNTS_BY_TYPE, str),
-            _EDGE_COUNTS: _read(raw / _EDGE_COUNTS_BY_TYPE, _edge_type),
+            _EDGES: _read(raw / _EDGES_BY_TYPE, _edge_type, scratch),
+            COUNTS: _read(raw / _COUNTS_BY_TYPE, str, scratch),
+            _EDGE_COUNTS: _read(raw / _EDGE_COUNTS_BY_TYPE, _edge_type, scratch),
         }
         known = {_EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE, _LABELS}
         others = sorted(file for file in raw.glob("*.npz") if file.name not in known)
@@ -88,20 +128,32 @@ class RawArrays:
         left_behind(raw, left, "names that begin neither with node_ nor with edge_")
         for file in others:
             if file.name not in left:
-                arrays[file.stem] = _read(
-                    file, _edge_type if file.name.startswith("edge_") else str
+                name = plain_name(file.stem)
+                if name in arrays:
+                    raise FormatError(f"{raw} must hold {name} once, got {file.name}, too")
+                arrays[name] = _read(
+                    file, _edge_type if file.name.startswith("edge_") else str, scratch
                 )
         if (raw / _LABELS).is_file():
-            arrays["node_label"] = _read(raw / _LABELS, str)
-        return cls(raw, arrays, is_typed=True)
+            arrays["node_label"] = _read(raw / _LABELS, str, scratch)
+        return cls(raw, arrays, is_typed=True, in_files=scratch is not None)
 
     @classmethod
-    def of_file(cls, file: Path, labels: Path | None = None) -> RawArrays:
+    def of_file(
+        cls, file: Path, labels: Path | None = None, scratch: Scratch | None = None
+    ) -> RawArrays:
         """The arrays of ``data.npz``, and of the file of labels if there is one."""
         given: dict[str, Array] = {}
         for path in (file, labels):
             if path is not None and path.is_file():
-                given |= _read(path, str)
+                given |= _read(path, str, scratch)
+        return cls.of_one_graph(file, given, in_files=scratch is not None)
+
+    @classmethod
+    def of_one_graph(
+        cls, file: Path | str, given: dict[str, Array], *, in_files: bool = False
+    ) -> RawArrays:
+        """The arrays of a graph of one type by their names; what is no rows of it is left."""
         for name in (_EDGES, COUNTS):
             if name not in given:
                 raise FormatError(f"{file} must hold {name} of numbers, it holds {sorted(given)}")
@@ -115,14 +167,14 @@ class RawArrays:
             of_edges = name == _EDGE_COUNTS or name.startswith("edge_")
             if name not in left:
                 arrays[name] = {EDGE_TYPE if of_edges else NODE_TYPE: array}
-        return cls(file, arrays, is_typed=False)
+        return cls(file, arrays, is_typed=False, in_files=in_files)
 
     def edges(self, etype: EdgeType) -> EdgeArrays:
         """The edges of a type, with their fields."""
         src, dst = self._edges[etype]
-        return EdgeArrays(
-            f"{self._path}{_of(etype)}", src, dst, self._fields("edge", etype, self.edge_types)
-        )
+        fields = self._fields("edge", etype, self.edge_types)
+        mapping = MappedFile.of(torch.from_numpy(src)) if self._in_files else None
+        return EdgeArrays(f"{self._path}{_of(etype)}", src, dst, fields, mapping)
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
         """The fields of the vertices of a type."""
@@ -137,16 +189,22 @@ class RawArrays:
             if unknown:
                 self._refuse(f"must hold {name} by types among {kinds}", repr(unknown[0]))
             if kind in by_type:
-                rows = array_tensor(self._path, by_type[kind])
+                rows = self._tensor(by_type[kind])
                 ours = name.removeprefix(f"{owner}_")
                 fields[ours] = rows if ours == "feat" else one_column(rows)
         return fields
 
-    def _ends(self, etype: EdgeType, ends: Array) -> tuple[Int64Array, Int64Array]:
+    def _tensor(self, array: Array) -> Tensor:
+        # Of files, rows in Fortran order are put together when they are written.
+        if self._in_files:
+            return torch.from_numpy(array)
+        return array_tensor(self._path, array)
+
+    def _ends(self, etype: EdgeType, ends: Array) -> tuple[Array, Array]:
         if ends.dtype.kind not in "iu" or ends.ndim != 2 or len(ends) != 2:
             got = f"{ends.dtype} of shape {list(ends.shape)}{_of(etype)}"
             self._refuse(f"must hold {_EDGES} of integers and shape [2, edges]", got)
-        src, dst = ends.astype(np.int64)
+        src, dst = ends
         return src, dst
 
     def _count(self, name: str, number: Array) -> int:
@@ -159,11 +217,17 @@ class RawArrays:
         raise FormatError(f"{self._path} {rule}, got {got}")
 
 
-def _read(file: Path, kind: Callable[[str], Any]) -> dict[Any, Array]:
+def plain_name(name: str) -> str:
+    """What OGB's names of arrays have in common: "node_feat" of "node_feat_dict"."""
+    return name.removesuffix(_BY_TYPE)
+
+
+def _read(file: Path, kind: Callable[[str], Any], scratch: Scratch | None) -> dict[Any, Array]:
     """The arrays of numbers of a file, by type or name; others stay behind."""
     if not file.is_file():
         raise FormatError(f"{os.fspath(file)} is missing")
-    arrays = {name: array for name, array in load_npz(file).items() if array.dtype.kind in "biuf"}
+    found = load_npz(file) if scratch is None else file_arrays(file, scratch)
+    arrays = {name: array for name, array in found.items() if array.dtype.kind in "biuf"}
     left_behind(file, unread_npz(file, arrays), "no numbers")
     return {kind(name): array for name, array in arrays.items()}
 

@@ -84,9 +84,16 @@ def _vertex_clusters() -> Any:
     return vertex_clusters
 
 
+def _ogb_graph() -> Any:
+    from .datasets.ogb_objects import graph_of_dataset
+
+    return graph_of_dataset
+
+
 offer(
     dgl_block=_dgl_block,
     graph_from_tables=_graph_from_tables,
+    ogb_graph=_ogb_graph,
     open_graph=_open_graph,
     saved_dgl_graph=_saved_dgl_graph,
     schema_of=_schema_of,

@@ -4,9 +4,11 @@ import functools
 import importlib.util
 import inspect
 import os
+import subprocess
 import sys
 import threading
 import time
+import uuid
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -113,3 +115,36 @@ def cold_file(disk_folder):
         return path
 
     return write
+
+
+_GROUPS = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.fixture
+def in_group():
+    """Runs a command in a control group of so many bytes; returns what it wrote. Skips where none
+    can be made."""
+    group = _GROUPS / f"pagraph-{uuid.uuid4().hex}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(2**20))
+    except OSError as error:
+        pytest.skip(f"needs a memory control group of version 1: {error}")
+
+    def run(limit, *command):
+        (group / "memory.limit_in_bytes").write_text(str(limit))
+        enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
+        done = subprocess.run(
+            ["sh", "-c", enter, "sh", *map(str, command)], capture_output=True, text=True
+        )
+        counts = dict(
+            line.split() for line in (group / "memory.oom_control").read_text().splitlines()
+        )
+        assert done.returncode == 0 and counts["oom_kill"] == "0", (
+            f"{done.returncode}: {done.stderr[-2000:]}"
+        )
+        assert int((group / "memory.max_usage_in_bytes").read_text()) <= limit
+        return done.stdout
+
+    yield run
+    group.rmdir()

@@ -11,10 +11,11 @@ import adbc_driver_manager as adbc
 import nanoarrow
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
+from ...system.units import printable
 from .connection import Connection, quoted
 from .dialects import SQLITE_SEEDS, clashing_column, postgresql_value, sqlite_kind, staged_value
 from .location import Location
-from .schema import ForeignKey, printable
+from .schema import ForeignKey
 from .sources import Rows, Session, SourceColumn, SourceTable, lookup
 
 _VIEWS = ("view", "materialized view", "system view")

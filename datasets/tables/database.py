@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.progress import Progress
-from ...system.units import one_line
+from ...system.units import one_line, printable
 from .choices import Choice
 from .connection import Connection, quoted
 from .dialects import our_error
 from .location import Location
-from .schema import Table, printable
+from .schema import Table
 from .sources import Session, SourceTable
 
 

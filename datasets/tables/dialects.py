@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ...system.units import printable
 from .connection import quoted, text_literal
-from .schema import printable
 from .sources import SourceColumn
 
 SQLITE_SEEDS = {

@@ -14,12 +14,13 @@ from ...errors import FormatError
 from ...graph.fields import FieldNote, Fields
 from ...graph.graph import Graph
 from ...system.arrays import Array
+from ...system.units import printable
 from ..column_files import MemoryColumn, Scratch
 from ..paths import PARTS
 from .columns import TIME, family, is_mask
 from .connection import Connection, quoted
 from .planning import ORIGINAL_ID
-from .schema import Column, Schema, VertexTable, printable
+from .schema import Column, Schema, VertexTable
 
 LABEL = "label"
 FEATURES = "feat"
@@ -176,7 +177,7 @@ def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
 def _sets_in_time(times: Tensor, shares: Sequence[float]) -> list[Tensor]:
     """Places of the rows of each set: the earliest for training, the latest for testing. Rows of
     one time are in one set, so that sets are about as large as asked for."""
-    different, counts = torch.unique(times, return_counts=True)  # type: ignore[no-untyped-call]
+    different, counts = torch.unique(times, return_counts=True)
     wanted = sum(share > 0 for share in shares)
     if len(different) < wanted:
         raise ValueError(

@@ -73,7 +73,8 @@ def command(
     """Train on the graph folder or partition DIR and report accuracy, and where the time of each
     epoch went.
 
-    With several vertex types the one that has masks is trained on, by R-GCN.
+    With several vertex types the one that has masks is trained on, by R-GCN; with --train-fraction
+    the one that has labels.
 
     The test accuracy is that of the epoch with the best validation accuracy, both with all
     neighbours. With --task links some edges are held out, and AUC and mean reciprocal rank measure
@@ -83,6 +84,8 @@ def command(
 
         torchrun --nproc_per_node=K -m pagraph train DIR
     """
+    if split and settings["train_fraction"] is not None:
+        raise click.UsageError("--split and --train-fraction must not be given together")
     if baseline and compare:
         raise click.UsageError("--baseline and --compare must not be given together")
     if baseline and trace_file is not None:

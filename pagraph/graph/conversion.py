@@ -22,6 +22,7 @@ _WAYS = {
     "torch_geometric": "pagraph.Graph.from_pyg(data)",
     "networkx": "pagraph.Graph.from_networkx(graph)",
     "scipy": "pagraph.Graph.from_scipy(matrix)",
+    "ogb": "pagraph.Graph.from_ogb(dataset)",
 }
 """What makes a graph of another library's objects, by the library's name."""
 

@@ -84,6 +84,17 @@ class PyGDataset(Protocol):
         """Number of graphs."""
 
 
+class OGBDataset(Protocol):
+    """A data set of ``ogb.nodeproppred`` or ``ogb.linkproppred``."""
+
+    @property
+    def meta_info(self) -> Any:
+        """What OGB knows of it."""
+
+    def __getitem__(self, idx: Any, /) -> Any:
+        """The graph, and where it has such its labels."""
+
+
 class NetworkxGraph(Protocol):
     """A graph of networkx."""
 

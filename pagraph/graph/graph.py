@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Ids,
         Keys,
         NetworkxGraph,
+        OGBDataset,
         PyGData,
         PyGDataset,
         RelBenchDatabase,
@@ -244,6 +245,28 @@ class Graph:
         if library_of(data) in ("dgl", "networkx", "scipy") or isinstance(data, str | PathLike):
             raise TypeError(f"data must be a Data or HeteroData, got {way_of(data)}")
         graph: Graph = call_late("whole_graph", data)
+        return graph
+
+    @classmethod
+    def from_ogb(cls, dataset: OGBDataset) -> Graph:
+        """Build from a data set that OGB's package has read, with labels and the masks of its
+        split.
+
+        Vertex fields are ``feat``, ``label`` (one column of it 1-D), ``year`` and the like without
+        OGB's prefix, and ``train_mask``, ``val_mask`` and ``test_mask``; an edge field is ``feat``.
+        They are the same from plain arrays, PyG's and DGL's data sets. The sets of links of
+        ``ogb.linkproppred`` stay behind, with a warning. An edge's id is its place in OGB's
+        ``edge_index``.
+
+        Args:
+            dataset: A ``NodePropPredDataset``, ``PygNodePropPredDataset`` or
+                ``DglNodePropPredDataset``, or one of these for links.
+
+        Raises:
+            TypeError: ``dataset`` is something else.
+            FormatError: Ids or rows do not fit the graph, or sets have vertices in common.
+        """
+        graph: Graph = call_late("ogb_graph", dataset)
         return graph
 
     @staticmethod

@@ -37,11 +37,13 @@ class MappedFile(mmap.mmap):
         path: Absolute path of the file.
         address: Where it is mapped.
         checked: When :meth:`check` was called last, by ``time.monotonic``.
+        is_read_once: Whether the file is only copied from, and pages that were copied may go.
     """
 
     path: str
     address: int
     checked: float = 0.0
+    is_read_once: bool = False
     _seen: tuple[int, ...]
 
     @classmethod
@@ -94,6 +96,14 @@ class MappedFile(mmap.mmap):
             raise FormatError(
                 f"{self.path} was shortened while it was open: {size} of {len(self)} bytes are left"
             )
+
+    def forget_pages(self) -> None:
+        """Let go of the pages in memory, where the file :attr:`is_read_once`."""
+        # What was written to a private mapping would be lost: nobody writes to a file that is only
+        # copied from. Without this all of it counts as the process's memory until the system wants
+        # the pages back.
+        if self.is_read_once:
+            self.madvise(mmap.MADV_DONTNEED)
 
     @property
     def tells_pages(self) -> bool:

@@ -255,6 +255,7 @@ class NarrowingRows:
         name: What they are, for errors.
 
     Attributes:
+        values: The values.
         dtype, shape: Of the stored rows.
         decoding: How they become values again.
         chunk: A good number of rows to encode at once.
@@ -272,7 +273,7 @@ class NarrowingRows:
         if not dims or (chosen.head and dims != 2):
             rule = "2" if chosen.head else "1 or more"
             raise ValueError(f"values must have {rule} dimensions, got {dims}")
-        self._values = values
+        self.values: Any = values
         self._of_name = f" of {name}" if name else ""
         self.decoding: Decoding = Decoding(chosen, values.dtype, tuple(values.shape[1:]))
         self.dtype: torch.dtype = chosen.dtype
@@ -286,7 +287,7 @@ class NarrowingRows:
         """Some of the stored rows; ValueError where a value cannot be stored."""
         begin, end, _ = rows.indices(self.shape[0])
         form = self.decoding.form
-        stored, bad, value = encode(form, self._values[begin:end])
+        stored, bad, value = encode(form, self.values[begin:end])
         if bad >= 0:
             row = f"row {begin + bad}{self._of_name}"
             raise form.refusal(f"{form.name} must hold the values of {row}", value)

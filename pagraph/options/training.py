@@ -115,6 +115,11 @@ class TrainOptions:
     eval_every: int = _documented(
         1, "Epochs between evaluations; the last epoch is always evaluated."
     )
+    train_fraction: float | None = _documented(
+        None,
+        "Train on a random share of the labelled vertices, for graphs without masks; half of the "
+        "others validate, half test.",
+    )
     seed: int = _documented(0, "Random seed of weights, dropout, shuffling and sampling.")
     grad_compression: str = _documented(
         "none", "Compression of the gradients that processes exchange.", choices=COMPRESSIONS
@@ -157,6 +162,16 @@ class TrainOptions:
     def _check_numbers(self) -> None:
         for name in ("batch_size", "epochs", "hidden", "heads", "eval_every"):
             as_integer(name, getattr(self, name), least=1)
+        if self.train_fraction is not None:
+            if not 0 < self.train_fraction < 1:
+                raise ValueError(
+                    "train_fraction must be in (0, 1), to leave vertices to validate and to test, "
+                    f"got {self.train_fraction}"
+                )
+            if self.task != "nodes":
+                raise ValueError(
+                    f"train_fraction must be given with task 'nodes', got it with {self.task!r}"
+                )
         if self.model == "gat" and self.hidden % self.heads:
             raise ValueError(
                 f"hidden must be a multiple of heads, {self.heads}, for GAT, got {self.hidden}"

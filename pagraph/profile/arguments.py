@@ -3,7 +3,6 @@ many rows of each vertex type they buy."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from torch import Tensor
 from ..cache.division import Demand, divide_each
 from ..graph.csc import check_range
 from ..graph.fields import materialized, stored_row_bytes
-from ..seeds.keys import derive_key
+from ..seeds.order import drawn_order, share_size
 from ..system.arrays import Int64Array
 from ..system.budget import SLOT_BYTES, Budget, curve_budget
 
@@ -345,11 +344,8 @@ def _drawn(count: int, what: str, fraction: float, seed: int) -> Tensor:
         raise ValueError(f"train_fraction must be in (0, 1], got {fraction}")
     if not count:
         raise ValueError(f"graph must have at least 1 {what}, got 0")
-    # Orders of epochs use the keys (epoch, 1): the drawing has nothing to do with any of them.
-    rng = np.random.Generator(np.random.Philox(key=derive_key(seed, 2)))
-    # 0.29 * 100 is below 29 in floating point; the summand rounds such products up.
-    size = max(1, math.floor(fraction * count + 1e-6))
-    return torch.from_numpy(np.sort(rng.permutation(count)[:size]))
+    drawn = drawn_order(count, seed)[: share_size(count, fraction)]
+    return torch.from_numpy(np.sort(drawn))
 
 
 def _selected(name: str, mask: Any, what: str) -> Tensor:

@@ -371,7 +371,11 @@ def _rows(data: Any, store: Any, name: str, value: Any) -> Tensor | None:
 
 
 # What PyG 2.0 and newer refer to in a saved Data or HeteroData; each only holds what it is given.
-_CLASSES = [
+# A number of NumPy's is what OGB gives as the number of vertices of its binary form.
+_CLASSES: list[Any] = [
+    np.int64(0).__reduce__()[0],
+    np.dtype,
+    type(np.dtype(np.int64)),
     Data,
     HeteroData,
     BaseStorage,

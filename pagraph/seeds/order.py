@@ -3,6 +3,7 @@ from."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..graph.csc import no_ids
+from ..system.arrays import Int64Array
 from ..system.checks import check_batch_size
 from .keys import Ranks, batch_key, check_seed, derive_key, epoch_key, random_key
 
@@ -401,3 +403,17 @@ def _concatenate(seeds: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor |
         for t, ids in enumerate(parts.values())
     ]
     return torch.cat(list(parts.values())), torch.cat(types)
+
+
+def share_size(count: int, fraction: float) -> int:
+    """How many of ``count`` things are a fraction of them, at least one."""
+    # 0.29 * 100 is below 29 in floating point; the summand rounds such products up.
+    return max(1, math.floor(fraction * count + 1e-6))
+
+
+def drawn_order(count: int, seed: int) -> Int64Array:
+    """All numbers below ``count`` in random order, of which the verbs that draw seeds take the
+    first."""
+    # Orders of epochs use the keys (epoch, 1): the drawing has nothing to do with any of them.
+    rng = np.random.Generator(np.random.Philox(key=derive_key(seed, 2)))
+    return rng.permutation(count)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import struct
 import warnings
 import zipfile
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any
 
+import numpy as np
 import torch
 
 from ..errors import FormatError
@@ -51,7 +53,9 @@ _CHECKS_LENGTHS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 not."""
 
 
-def load_saved(path: StrPath, *, classes: Sequence[type] = (), advice: str = "") -> Any:
+def load_saved(
+    path: StrPath, *, classes: Sequence[type] = (), advice: str = "", arrays: bool = False
+) -> Any:
     """Read what ``torch.save`` wrote to a file: tensors, plain values, and objects of these
     classes.
 
@@ -59,6 +63,12 @@ def load_saved(path: StrPath, *, classes: Sequence[type] = (), advice: str = "")
     name that the file refers to must be a known one, every tensor within its array, every array as
     long as is said. Only then torch reads it, from the file that was opened for this. Sparse
     tensors are checked by torch; quantised and nested ones are refused.
+
+    Args:
+        path: The file.
+        classes: The classes.
+        advice: The end of the error about other objects.
+        arrays: Also read NumPy's arrays of numbers, as tensors, in a file that has no tensors.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -69,8 +79,12 @@ def load_saved(path: StrPath, *, classes: Sequence[type] = (), advice: str = "")
     with open_plain(path) as file:
         _check_packing(path, file)
         try:
-            trial = _Trial([f"{kind.__module__}.{kind.__qualname__}" for kind in classes])
-            trial.run(file)
+            names = [f"{kind.__module__}.{kind.__qualname__}" for kind in classes]
+            trial = _Trial(names, arrays=arrays)
+            content = trial.run(file)
+            # Made here from their bytes: torch would let NumPy's own code read the file.
+            if trial.has_arrays:
+                return _with_tensors(content)
             _check_torch(path, trial.used, advice)
             file.seek(0)
             return _load(file, list(classes))
@@ -167,31 +181,97 @@ class _Array(_StandIn):
         self.num_bytes = num_bytes
 
 
+_NUMBER = re.compile(r"b1|[iuf][248]|[iu]1")
+
+
+class _SavedDtype(_StandIn):
+    """A dtype of NumPy's: its code, and then the order of its bytes."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: str, *options: Any) -> None:
+        if not _NUMBER.fullmatch(code):
+            raise _OtherObjectError("NumPy's values of other things than numbers")
+        self.code = code
+        self.order: Any = "="
+
+    def __setstate__(self, state: Any) -> None:
+        _, self.order, *rest = state
+        # The rest are parts of other dtypes, and flags that NumPy believes: with one of them it
+        # would take numbers for addresses of objects.
+        if rest != [None, None, None, -1, -1, 0]:
+            raise ValueError("a dtype with parts or flags")
+
+
+class _SavedArray(_StandIn):
+    """An array of NumPy's, as a tensor once its bytes are known."""
+
+    __slots__ = ("tensor",)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, is_fortran, raw = state
+        if not isinstance(dtype, _SavedDtype):
+            raise ValueError("an array without a dtype")
+        found = np.dtype(dtype.code).newbyteorder(dtype.order)
+        rows = np.frombuffer(raw, found).reshape(shape, order="F" if is_fortran else "C")
+        self.tensor = torch.from_numpy(rows.astype(found.newbyteorder("="), order="C"))
+
+
+# NumPy 1 and 2 call the room of this function differently.
+_NUMPY: dict[str, Any] = {
+    **dict.fromkeys(
+        (f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")), _SavedArray
+    ),
+    "numpy.ndarray": _StandIn,
+    "numpy.dtype": _SavedDtype,
+}
+# Bytes as pickle's older protocols have them. None at all are a call without arguments: with a
+# number it would fill memory.
+_BYTES: dict[str, Callable[..., Any]] = {
+    "_codecs.encode": lambda text, code: text.encode(code),
+    "builtins.bytes": lambda: b"",
+}
+
+
+def _with_tensors(content: Any) -> Any:
+    """Values, lists and dicts with tensors in place of stand-ins for arrays."""
+    if isinstance(content, _SavedArray):
+        return content.tensor
+    if isinstance(content, dict):
+        return {key: _with_tensors(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_with_tensors(value) for value in content]
+    return content
+
+
 class _Trial:
     """What a file would make torch do, done with stand-ins.
 
     Args:
         classes: The names of the classes that it may use.
+        arrays: Whether it may hold NumPy's arrays.
     """
 
-    def __init__(self, classes: Sequence[str]) -> None:
+    def __init__(self, classes: Sequence[str], *, arrays: bool = False) -> None:
         self.used: set[str] = set()
+        self.has_arrays = False
+        self._takes_arrays = arrays
         self._classes = frozenset(classes)
         self._lengths: dict[str, int] = {}
         self._length_of: Callable[[str, int], int] = lambda key, least: 0
 
-    def run(self, file: IO[bytes]) -> None:
-        """Go through a file; any exception means that torch must not read it."""
+    def run(self, file: IO[bytes]) -> Any:
+        """Go through a file, and get what it holds with stand-ins for tensors; any exception means
+        that torch must not read it."""
         start = file.read(len(_BEFORE_1_6))
         file.seek(0)
         if start.startswith(_ZIP):
-            self._run_zip(file)
-        elif start == _BEFORE_1_6:
-            self._run_old(file)
-        else:
-            raise ValueError("neither form of torch.save")
+            return self._run_zip(file)
+        if start == _BEFORE_1_6:
+            return self._run_old(file)
+        raise ValueError("neither form of torch.save")
 
-    def _run_zip(self, file: IO[bytes]) -> None:
+    def _run_zip(self, file: IO[bytes]) -> Any:
         # By torch's own reader: of an archive that is made for it, another one may see other
         # members.
         reader = torch._C.PyTorchFileReader(file)
@@ -205,7 +285,10 @@ class _Trial:
             return least if _CHECKS_LENGTHS else len(reader.get_record(f"data/{key}"))
 
         self._length_of = length_of
-        self._unpickle(io.BytesIO(reader.get_record("data.pkl")))
+        content = self._unpickle(io.BytesIO(reader.get_record("data.pkl")))
+        if self.has_arrays and self._lengths:
+            raise _OtherObjectError("NumPy's arrays beside tensors")
+        return content
 
     def _run_old(self, file: IO[bytes]) -> None:
         size = os.fstat(file.fileno()).st_size
@@ -224,6 +307,11 @@ class _Trial:
         module, _, last = name.rpartition(".")
         if name == "collections.OrderedDict":
             return OrderedDict
+        if self._takes_arrays and name in _NUMPY:
+            self.has_arrays = True
+            return _NUMPY[name]
+        if self._takes_arrays and name in _BYTES:
+            return _Call(_BYTES[name])
         if name in _TENSORS:
             return _Call(self._tensor_of_dtype if name.endswith("v3") else self._tensor)
         if name == _WITH_ATTRIBUTES:
@@ -234,6 +322,8 @@ class _Trial:
             return vars(torch)[last]
         if name in self._classes:
             self.used.add(name)
+            if name == "numpy.dtype":
+                return _SavedDtype
         elif name not in _PLAIN and name not in _TYPES:
             raise _OtherObjectError(name)
         return _StandIn

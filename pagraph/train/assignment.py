@@ -18,7 +18,7 @@ from ..partition import Part, open_partition
 from ..partition.opening import open_manifest
 from ..system.checks import StrPath
 from .distributed import ALONE, World
-from .evaluate import LABELS, Evaluation
+from .evaluate import Evaluation
 from .hetero import hetero_part_task, make_hetero_task, whole_evaluation
 from .links import LinkTask, make_link_task
 from .task import (
@@ -26,6 +26,7 @@ from .task import (
     Task,
     count_classes,
     gcn_norm,
+    labels_of,
     make_task,
     prepare_task,
     split_ids,
@@ -159,6 +160,11 @@ def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assi
             f"{world.size} and {folder}"
         )
     if is_partition(folder):
+        if options.train_fraction is not None:
+            raise ValueError(
+                "train_fraction must be given when a graph is divided (pagraph partition "
+                f"--train-fraction), got {options.train_fraction} for the partition {folder}"
+            )
         if split:
             raise ValueError(
                 f"split must be chosen when a graph is divided, got {split!r} for the partition "
@@ -231,7 +237,7 @@ def _whole_evaluation(part: Part, options: TrainOptions) -> tuple[Evaluation, in
         return whole_evaluation(graph, options, part.train_type)
     val, test = split_ids(graph, options, SETS[1:]).values()
     norm = whole_norm(graph) if options.model == "gcn" else None
-    num_classes = count_classes(graph.ndata[LABELS], torch.cat([val, test]))
+    num_classes = count_classes(labels_of(graph.ndata), torch.cat([val, test]))
     return Evaluation(graph, val, test, norm), num_classes
 
 

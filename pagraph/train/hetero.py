@@ -21,7 +21,7 @@ from .layer_pass import Rows
 from .models import framework_of
 from .preaggregation import FEATURES
 from .relational import VERTICES, RelationalSAGE, Shape
-from .task import SETS, Task, count_classes, labels_of, selected
+from .task import MASKS_COME, SETS, Task, count_classes, drawn_sets, labels_of, selected
 
 if TYPE_CHECKING:
     from ..partition import Part
@@ -180,7 +180,8 @@ class HeteroTask(Task):
 
 
 def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:
-    """The task of a graph of several types: one vertex type has ``label`` and the three masks.
+    """The task of a graph of several types: one vertex type has ``label`` and the three masks, or
+    with ``train_fraction`` ``label`` alone.
 
     Vertex types with the field ``feat`` are read by it, the others that the outputs depend on learn
     an embedding for each vertex.
@@ -190,13 +191,17 @@ def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:
             another model; a type without features has too many vertices.
     """
     _check_options(options)
-    targets = [ntype for ntype in graph.node_types if "train_mask" in graph.node_fields(ntype)]
+    fraction = options.train_fraction
+    field = "train_mask" if fraction is None else LABELS
+    targets = [ntype for ntype in graph.node_types if field in graph.node_fields(ntype)]
     if len(targets) != 1:
+        advice = f": {MASKS_COME}" if fraction is None and not targets else ""
         raise ValueError(
-            "graph must have the field train_mask for one vertex type to be trained on, got "
-            f"{targets}"
+            f"graph must have the field {field} for one vertex type to be trained on, got "
+            f"{targets}{advice}"
         )
-    ids = selected(graph.node_fields(targets[0]), SETS)
+    fields = graph.node_fields(targets[0])
+    ids = selected(fields, SETS) if fraction is None else drawn_sets(fields, fraction)
     return _task(graph, options, targets[0], ids, graph.num_nodes_by_type)
 
 

@@ -17,6 +17,7 @@ from ..graph.fields import mask_of, materialized
 from ..graph.graph import NODE_TYPE, Graph
 from ..options.names import SUMS
 from ..options.training import TrainOptions
+from ..seeds.order import drawn_order, share_size
 from ..system.units import shortened
 from .evaluate import LABELS, Evaluation
 from .models import GAT, GCN, NORM, GraphSAGE, check_matrix
@@ -24,6 +25,9 @@ from .preaggregation import FEATURES, gcn_degrees, preaggregated_for
 
 SETS = ("train", "val", "test")
 """The vertex sets of a task; in a graph the mask of each is a field."""
+
+MASKS_COME = "train_fraction=0.6 draws the sets, pagraph import --train 0.6 stores them"
+"""The end of an error about masks that are missing."""
 
 _MODELS = {"sage": GraphSAGE, "gcn": GCN, "gat": GAT}
 
@@ -122,13 +126,39 @@ def make_task(graph: Graph, options: TrainOptions) -> Task:
 
 
 def split_ids(graph: Graph, options: TrainOptions, sets: Sequence[str] = SETS) -> dict[str, Tensor]:
-    """The ids that a graph's masks select, int64.
+    """The ids that a graph's masks select, or that ``train_fraction`` draws, int64.
 
     Raises:
-        ValueError: As :func:`make_task`, or a mask selects nothing.
+        ValueError: As :func:`make_task`, or a mask selects nothing, or there are too few vertices
+            to draw from.
     """
-    _check(graph, options, sets)
-    return selected(graph.ndata, sets)
+    if options.train_fraction is None:
+        _check(graph, options, sets)
+        return selected(graph.ndata, sets)
+    _check(graph, options)
+    return drawn_sets(graph.ndata, options.train_fraction)
+
+
+def drawn_sets(fields: Mapping[str, Any], fraction: float) -> dict[str, Tensor]:
+    """A share of the labelled vertices to train on, and two halves of the others; the same in every
+    run.
+
+    Raises:
+        ValueError: There are no labels, or fewer than three of them.
+    """
+    known = (labels_of(fields) >= 0).nonzero().squeeze(1)
+    count = len(known)
+    if count < len(SETS):
+        raise ValueError(f"graph must have at least {len(SETS)} labelled vertices, got {count}")
+    # Of one seed, whatever the run's: accuracies of several runs are of the same vertices.
+    order = known[torch.from_numpy(drawn_order(count, seed=0))]
+    size = min(share_size(count, fraction), count - 2)
+    val, test = order[size:].tensor_split(2)
+    return {
+        "train": order[:size].sort().values,
+        "val": val.sort().values,
+        "test": test.sort().values,
+    }
 
 
 def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor]:
@@ -143,7 +173,7 @@ def selected(fields: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Tensor
         if mask is None:
             raise ValueError(
                 f"graph must have the field {name}_mask beside {shortened(', '.join(fields))}, it "
-                "lacks it"
+                f"lacks it: {MASKS_COME}"
             )
         ids[name] = mask.nonzero().squeeze(1)
     for name in sets:
@@ -199,16 +229,29 @@ def sampled_graph(source: Graph, norm: Tensor | None) -> Graph:
 def check_labels(fields: Mapping[str, Any]) -> None:
     """Raise ValueError unless the labels among the fields of a vertex type are integers."""
     labels = fields.get(LABELS)
-    if labels is None or labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
+    if labels is None or labels.dim() != 1 or labels.is_complex() or not _are_classes(labels):
         got = "none" if labels is None else f"{labels.dtype} {tuple(labels.shape)}"
         raise ValueError(f"{LABELS} must be a 1-D field of integers, got {got}")
 
 
+def _are_classes(labels: Any) -> bool:
+    """Whether labels are integers, or floats because some are missing, as OGB has them."""
+    if not labels.is_floating_point():
+        return True
+    values = materialized(labels)
+    missing = values.isnan()
+    return bool(missing.any()) and bool((missing | (values == values.round())).all())
+
+
 def labels_of(fields: Mapping[str, Any]) -> Tensor:
-    """The labels among the fields of a vertex type, int64; ValueError unless they are integers."""
+    """The labels among the fields of a vertex type, int64, -1 for missing ones (NaN); ValueError
+    unless they are integers."""
     check_labels(fields)
+    labels = materialized(fields[LABELS])
+    if labels.is_floating_point():
+        return labels.nan_to_num(nan=-1).long()
     # A copy, which no cache and no writer shares: the loss takes int64, files may be narrower.
-    return materialized(fields[LABELS]).long().clone()
+    return labels.long().clone()
 
 
 def count_classes(labels: Tensor, ids: Tensor) -> int:
@@ -277,10 +320,13 @@ def check_features(graph: Graph, options: TrainOptions, more: Sequence[str] = ()
     wanted = [*features, *more]
     missing = [name for name in wanted if name not in graph.ndata]
     if missing:
+        # What draws masks helps only where nothing else is missing.
+        only_masks = all(name.endswith("_mask") for name in missing)
+        advice = f": {MASKS_COME}" if only_masks else ""
         raise ValueError(
             f"graph must have the fields {', '.join(wanted)} to be trained on, it lacks "
             f"{', '.join(missing)} and has "
-            f"{shortened(', '.join(graph.ndata) or 'none')}"
+            f"{shortened(', '.join(graph.ndata) or 'none')}{advice}"
         )
     width = None
     for name in features:

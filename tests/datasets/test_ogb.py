@@ -62,6 +62,38 @@ def test_edges_named_once(arxiv):
     assert graph.edata["feat"].tolist() == [[1, 2], [3, 4], [5, 6], [7, 8], [1, 2], [3, 4], [7, 8]]
 
 
+def test_labels_are_those_of_ogbs_loaders(arxiv):
+    for rows, dtype, first in (
+        ([[4.0], [3], [2], [1], [0]], torch.int64, [4]),
+        ([["4"], [""], ["2"], ["1"], ["0"]], torch.float32, [4.0]),  # NaN: missing
+        ([[0.5], [3], [2], [1], [0]], torch.float32, [0.5]),
+        ([[4, 1], [3, 1], [2, 1], [1, 1], [0, 0]], torch.int64, [[4, 1]]),
+    ):
+        save(arxiv / "raw" / "node-label.csv.gz", rows)
+        label = read_graph(arxiv).ndata["label"]
+        assert label.dtype == dtype and label[:1].tolist() == first
+
+
+def test_species_of_proteins(arxiv):
+    # OGB's reader renames it to node_species.csv.gz when it first sees it.
+    save(arxiv / "raw" / "species.csv.gz", [[9606 + i] for i in range(5)])
+    assert read_graph(arxiv).ndata["species"].tolist() == [9606 + i for i in range(5)]
+    save(arxiv / "raw" / "node_species.csv.gz", [[i] for i in range(5)])
+    assert read_graph(arxiv).ndata["species"].tolist() == list(range(5))
+
+
+def test_sets_of_links_are_named(arxiv, caplog):
+    split = arxiv / "split" / "time"
+    for name in ("train", "valid", "test"):
+        (split / f"{name}.csv.gz").unlink()
+    links = {"edge": torch.zeros(2, 2, dtype=torch.int64)}
+    torch.save({"train": links, "valid": links, "test": links}, split / "split_dict.pt")
+    assert set(read_graph(arxiv).ndata) == {"feat", "label", "year"}
+    assert (
+        "time: left behind: split_dict.pt (sets of links, of which masks hold none" in caplog.text
+    )
+
+
 def test_splits(arxiv):
     save(arxiv / "split" / "degree" / "train.csv.gz", [3])
     assert read_graph(arxiv, split="degree").ndata["train_mask"].nonzero().tolist() == [[3]]
@@ -112,6 +144,17 @@ def test_several_types(tmp_path):
         ("raw/edge-feat", "1,2\n", r"field 'feat' must have a row per edge \(4\), got 1"),
         ("split/time/train", "7\n", "must hold ids of vertices, one a line and each below 5"),
         ("split/time/train", "0.5\n", "must hold ids of vertices"),
+        (
+            "split/time/test",
+            "4\n1\n2\n",
+            r"test\.csv\.gz must have no vertex in common with .*train\.csv\.gz, got 1, such as 1",
+        ),
+        (
+            "raw/num-edge-list",
+            "3\n",
+            r"edge.csv.gz must hold the edges that num-edge-list.csv.gz says, '3', got 4",
+        ),
+        ("raw/num-edge-list", "4\n9\n", "num-edge-list.csv.gz says, '4 9', got 4"),
     ],
 )
 def test_refuses(table, text, message, arxiv):
@@ -276,8 +319,14 @@ class TestBinary:
             saved,
         )
         assert read_graph(folder).ndata["test_mask"].nonzero().squeeze(1).tolist() == [1, 4]
+        ids = {"train": np.array([3]), "valid": np.array([[0]]), "test": np.array([1, 4], ">i4")}
+        torch.save(ids, saved)  # as OGB's DatasetSaver does
+        assert read_graph(folder).ndata["test_mask"].nonzero().squeeze(1).tolist() == [1, 4]
         for content, message in (
             ({"train": [3]}, "must hold tensors of ids, got a list"),
+            ({"train": torch.tensor([1]), "test": torch.tensor([1])}, "must have no vertex in com"),
+            ({"train": np.array(["a"])}, "must hold .*NumPy's values of other things than n"),
+            ({"train": np.array([0.5])}, "must hold ids of vertices"),
             ({"dev": torch.tensor([3])}, r"must hold a dict of \['train', 'valid', 'test'\]"),
             ({"train": torch.tensor([7])}, "must hold ids of vertices"),
         ):
@@ -343,6 +392,19 @@ class TestBinaryOfSeveralTypes:
     def test_refuses(self, file, arrays, message, mag):
         np.savez(mag / "raw" / f"{file}.npz", **arrays)
         with pytest.raises(FormatError, match=message):
+            read_graph(mag)
+
+    def test_names_that_ogb_gives_dicts(self, mag):
+        raw = mag / "raw"
+        (raw / "node_feat.npz").rename(raw / "node_feat_dict.npz")
+        assert read_graph(mag).node_fields("paper")["feat"].shape == (3, 2)
+        np.savez(raw / "node_feat.npz", paper=np.zeros((3, 1)))
+        with pytest.raises(FormatError, match=r"must hold node_feat once, got node_feat_dict\.npz"):
+            read_graph(mag)
+
+    def test_members_of_other_lengths(self, mag):
+        np.savez(mag / "raw" / "node_feat.npz", paper=np.zeros((4, 1)))
+        with pytest.raises(FormatError, match=r"of paper: field 'feat' must have one row per vert"):
             read_graph(mag)
 
     def test_a_missing_file_and_one_of_no_type(self, mag, caplog):

@@ -4,12 +4,9 @@ would end them."""
 import importlib.util
 import subprocess
 import sys
-import uuid
-from pathlib import Path
 
 import pytest
 
-GROUPS = Path("/sys/fs/cgroup/memory")
 MIB = 1 << 20
 BATCHES = """
 import hashlib, sys
@@ -49,36 +46,6 @@ def folder(tmp_path_factory):
         capture_output=True,
     )
     return out
-
-
-@pytest.fixture
-def in_group():
-    """Runs a command in a control group of so many bytes; returns what it wrote. Skips where none
-    can be made."""
-    group = GROUPS / f"pagraph-{uuid.uuid4().hex}"
-    try:
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(MIB))
-    except OSError as error:
-        pytest.skip(f"needs a memory control group of version 1: {error}")
-
-    def run(limit, *command):
-        (group / "memory.limit_in_bytes").write_text(str(limit))
-        enter = f'echo $$ > {group}/cgroup.procs && exec "$@"'
-        done = subprocess.run(
-            ["sh", "-c", enter, "sh", *map(str, command)], capture_output=True, text=True
-        )
-        counts = dict(
-            line.split() for line in (group / "memory.oom_control").read_text().splitlines()
-        )
-        assert done.returncode == 0 and counts["oom_kill"] == "0", (
-            f"{done.returncode}: {done.stderr[-2000:]}"
-        )
-        assert int((group / "memory.max_usage_in_bytes").read_text()) <= limit
-        return done.stdout
-
-    yield run
-    group.rmdir()
 
 
 @pytest.mark.slow

@@ -386,3 +386,82 @@ def test_what_torch_saved_is_not_packed(tmp_path):
         match=r"a.pt must be a file that torch.save wrote, of no more than its \d+ bytes",
     ):
         load_saved(tmp_path / "a.pt")
+
+
+FLAGS = 2 * b"J\xff\xff\xff\xff"  # the sizes of a dtype that has its own, before its flags
+
+
+class TestArraysOfNumPy:
+    CONTENT = {
+        "a": {"b": np.arange(6, dtype=np.int32).reshape(2, 3), "c": [np.array(0.5), "text", 7]},
+        "d": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "e": np.arange(3, dtype=">i8"),
+        "f": np.zeros((0, 2), dtype=bool),
+    }
+
+    def test_they_become_tensors(self, path):
+        got = load_saved(saved(path, self.CONTENT), arrays=True)
+        assert got["a"]["b"].equal(torch.arange(6, dtype=torch.int32).reshape(2, 3))
+        assert got["a"]["c"] == [torch.tensor(0.5, dtype=torch.float64), "text", 7]
+        assert got["d"].equal(torch.arange(6.0, dtype=torch.float64).reshape(2, 3))
+        assert got["e"].equal(torch.arange(3)) and got["f"].shape == (0, 2)
+        assert got["f"].dtype == torch.bool
+
+    def test_only_where_they_are_asked_for(self, path):
+        with pytest.raises(
+            FormatError, match="must hold tensors and plain values alone, it holds n"
+        ):
+            load_saved(saved(path, self.CONTENT))
+
+    def test_tensors_are_read_as_before(self, path):
+        assert load_saved(saved(path, {"a": torch.ones(2)}), arrays=True)["a"].tolist() == [1, 1]
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            {"a": np.array([{}], dtype=object)},
+            {"a": np.array(["x"])},
+            {"a": np.array([(1, 2)], dtype="i4,i4")},
+            {"a": np.float64(1)},
+            {"a": np.ones(1), "b": torch.ones(1)},
+            {"a": np.ones(1), "b": Evil()},
+        ],
+    )
+    def test_others_are_refused(self, content, path):
+        with pytest.raises(FormatError, match=r"a\.pt must (hold|be)"):
+            load_saved(saved(path, content), arrays=True)
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            (b"i4", b"O8"),
+            (b"i4", b"V4"),
+            (b"K\x02K\x03\x86", b"K\x02K\x09\x86"),
+            (FLAGS + b"K\x00", FLAGS + b"K\x3f"),
+        ],
+    )
+    def test_what_does_not_fit(self, before, after, path):
+        content = {"b": np.arange(6, dtype=np.int32).reshape(2, 3)}
+        with_pickle(path, content, before, after)
+        with pytest.raises(FormatError, match=r"a\.pt must (hold|be)"):
+            load_saved(path, arrays=True)
+
+
+class TestNumbersOfNumPy:
+    CLASSES = (np.int64(0).__reduce__()[0], np.dtype, type(np.dtype(np.int64)))
+
+    def test_one_is_read_where_its_class_is_given(self, path):
+        if not hasattr(torch.serialization, "safe_globals"):
+            pytest.skip("needs torch 2.5")
+        saved(path, {"n": np.int64(7)})
+        assert load_saved(path, classes=self.CLASSES) == {"n": 7}
+        with pytest.raises(FormatError, match="it holds numpy"):
+            load_saved(path)
+
+    @pytest.mark.parametrize(
+        ("before", "after"), [(b"i8", b"O8"), (b"i8", b"V8"), (FLAGS + b"K\x00", FLAGS + b"K\x3f")]
+    )
+    def test_dtypes_that_numpy_would_believe(self, before, after, path):
+        with_pickle(path, {"n": np.int64(7)}, before, after)
+        with pytest.raises(FormatError, match=r"a\.pt must (hold|be)"):
+            load_saved(path, classes=self.CLASSES)
