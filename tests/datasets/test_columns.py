@@ -78,10 +78,10 @@ def test_only_feat_is_rounded():
 
 
 def test_times_are_never_rounded():
-    rows = "select * from (values (0.5::double), (0.25)) t(\"at\")"
+    rows = 'select * from (values (0.5::double), (0.25)) t("at")'
     assert graph_of(rows).ndata["at"].dtype == torch.float32
     assert graph_of(rows, times={"t": "at"}).ndata["time"].dtype == torch.float64
-    assert graph_of("select 5::int as \"at\"", times={"t": "at"}).ndata["time"].dtype == torch.int64
+    assert graph_of('select 5::int as "at"', times={"t": "at"}).ndata["time"].dtype == torch.int64
 
 
 def test_masks():
