@@ -152,7 +152,9 @@ class ColumnFile:
         the file."""
         self.dtype = np.dtype(dtype)
         self._count = count
-        self._file.truncate(_HEADER_BYTES + count * self.dtype.itemsize)
+        self._file.flush()
+        # On a full disk a file with holes would end the process when one is written to.
+        os.posix_fallocate(self._file.fileno(), 0, _HEADER_BYTES + count * self.dtype.itemsize)
         # What is appended next belongs behind them.
         self._file.seek(0, os.SEEK_END)
         if not count:  # nothing cannot be mapped

@@ -102,6 +102,8 @@ def read_integer_lines(
         _add_lines(path, rows, found, block)
         # After each block: a file of terabytes is refused before the system runs out of memory.
         check_fits(path, rows.nbytes, "edges")
+    if not begun:  # no edges, but fields of them
+        rows.restart(columns or [EdgeColumn(field) for field in asked.fields])
 
 
 def _columns(

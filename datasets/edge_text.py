@@ -12,7 +12,6 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,17 @@ from .edge_lines import (
 from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows
 from .tables.connection import Connection, text_literal
 from .tables.numbering import NumberedWords
-from .tables.text import TextLines, ends_alike, file_source, piped_source
+from .tables.text import (
+    OtherLinesError,
+    TextLines,
+    Way,
+    closed_quotes,
+    ends_alike,
+    file_source,
+    piped_source,
+    unix_lines,
+    unpadded,
+)
 from .tables.text_numbers import integer_columns, number_columns, numbers_of
 from .text_blocks import first_line, is_packed, read_blocks, separator_of
 
@@ -45,41 +54,8 @@ _FURTHER_FIELDS = [
     re.compile(rb"^([^,\n]+,[^,\n]+%b),[^\n]*" % third, re.MULTILINE)
     for third in (b"", b",[^,\n]+")
 ]
-# A line in which a quotation mark is left open.
-_OPEN_QUOTE = re.compile(rb'^[^"\n]*"(?:[^"\n]*"[^"\n]*")*[^"\n]*$', re.MULTILINE)
-# A quotation mark between blanks and a separator, where blanks do not separate.
-_LOOSE_QUOTE = {
-    mark: re.compile(
-        rb'(?:^|%b)[%b]+"|"[%b]+(?:%b|$)' % (mark.encode(), blank, blank, mark.encode()), re.M
-    )
-    for mark, blank in ((",", b" \t"), (";", b" \t"), ("\t", b" "))
-}
 
 _NOTHING_ASKED = AskedColumns()
-
-
-class _OtherLinesError(Exception):
-    """The lines are not of the shape that a way reads."""
-
-
-@dataclass(frozen=True)
-class _Way:
-    """A way to read the lines of a file.
-
-    Attributes:
-        lines: Their shape.
-        source: Opens what DuckDB reads.
-        skip: Lines to leave out at its beginning.
-    """
-
-    lines: TextLines
-    source: Callable[[], AbstractContextManager[str]]
-    skip: int = 0
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether DuckDB reads the file itself, and nobody else sees how far it is."""
-        return self.source.func is file_source  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -179,12 +155,12 @@ def _read_quickly(
     for way in _integer_ways(path, head, columns, progress):
         rows.restart(columns)
         query = ", ".join([ends, *values])
-        with contextlib.suppress(_OtherLinesError), _relation(way) as (connection, relation):
+        with contextlib.suppress(OtherLinesError), _relation(way) as (connection, relation):
             done = 0
             for batch in _batches(connection, f"SELECT {query} FROM {relation}"):
                 src, no_source, dst, no_target, *numbers = batch
                 if no_source.any() or no_target.any():
-                    raise _OtherLinesError
+                    raise OtherLinesError
                 rows.add(src, dst)
                 _add_numbers(rows, columns, numbers)
                 check_fits(path, rows.nbytes, "edges")
@@ -197,7 +173,7 @@ def _read_quickly(
 
 def _integer_ways(
     path: StrPath, head: _Head, columns: Sequence[EdgeColumn], progress: Progress | None
-) -> Iterator[_Way]:
+) -> Iterator[Way]:
     needed = max([2, *(column.place + 1 for column in columns)])
     by_name = needed > 3
     separator = (head.separator if by_name else separator_of(head.line)) or " "
@@ -209,21 +185,21 @@ def _integer_ways(
     lines = shape(head.line, separator)
     if lines.width >= needed:
         if not is_packed(path) and ends_alike(head.data):
-            yield _Way(lines, partial(file_source, path), head.skip)
-        yield _Way(lines, partial(piped, _changed(head, _without_comments)))
+            yield Way(lines, partial(file_source, path), head.skip)
+        yield Way(lines, partial(piped, _changed(head, _without_comments)))
     if separator == " ":
         lines = shape(_unpadded(head.line), " ")
         if lines.width >= needed:
-            yield _Way(lines, partial(piped, _changed(head, _unpadded)))
+            yield Way(lines, partial(piped, _changed(head, _unpadded)))
     # What is tidied loses empty fields, and words with blanks in them become several: no columns
     # can be found by their place behind these.
     if by_name:
         return
     lines = shape(_tidied(head.line), ",")
     if lines.width >= needed:
-        yield _Way(lines, partial(piped, _changed(head, _tidied)))
+        yield Way(lines, partial(piped, _changed(head, _tidied)))
     cut_off = _FURTHER_FIELDS[needed - 2]
-    yield _Way(
+    yield Way(
         TextLines(",", needed),
         partial(piped, _changed(head, lambda data: cut_off.sub(rb"\1", _tidied(data)))),
     )
@@ -235,29 +211,24 @@ def _changed(head: _Head, change: Callable[[bytes], bytes]) -> Callable[[bytes, 
 
 def _without_comments(data: bytes) -> bytes:
     """Lines as Unix ends them, without comments."""
-    data = data.replace(b"\r\n", b"\n")
+    data = unix_lines(data)
     return _COMMENT.sub(b"", data) if b"#" in data or b"%" in data else data
 
 
 def _unpadded(data: bytes) -> bytes:
-    """Lines with one space between words, and none around them."""
-    data = _without_comments(data).replace(b"\t", b" ")
-    # Several times as fast as a regular expression.
-    while b"  " in data:
-        data = data.replace(b"  ", b" ")
-    return data.replace(b"\n ", b"\n").replace(b" \n", b"\n").lstrip(b" ")
+    return unpadded(_without_comments(data))
 
 
 def _tidied(data: bytes) -> bytes:
     """Lines with a single comma between fields, without comments. Empty fields stay empty."""
-    data = _unpadded(data.replace(b"\r", b"\n"))
+    data = _unpadded(data)
     for mark in (b",", b";"):
         data = data.replace(b" " + mark, mark).replace(mark + b" ", mark)
     return data.translate(bytes.maketrans(b" ;", b",,"))
 
 
 @contextlib.contextmanager
-def _relation(way: _Way) -> Iterator[tuple[Connection, str]]:
+def _relation(way: Way) -> Iterator[tuple[Connection, str]]:
     # Lines of integers are streamed: the connection needs no room, and never spills.
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -272,7 +243,7 @@ def _batches(connection: Connection, query: str) -> Iterator[list[Column]]:
     try:
         yield from connection.batches(query)
     except FormatError:
-        raise _OtherLinesError from None
+        raise OtherLinesError from None
 
 
 def _add_numbers(rows: EdgeRows, columns: Sequence[EdgeColumn], numbers: Sequence[Column]) -> None:
@@ -284,7 +255,7 @@ def _add_numbers(rows: EdgeRows, columns: Sequence[EdgeColumn], numbers: Sequenc
         if refused < 0:
             rows.add_numbers(place, values)
         elif column.required:
-            raise _OtherLinesError
+            raise OtherLinesError
         else:
             rows.leave(place)
 
@@ -353,7 +324,7 @@ def _number_quickly(
     head = _Head(data, begin, edge, names, separator)
     for way in _word_ways(path, head, progress):
         rows.restart(columns)
-        with contextlib.suppress(_OtherLinesError), _table(rows, way, columns, room) as connection:
+        with contextlib.suppress(OtherLinesError), _table(rows, way, columns, room) as connection:
             found = number_rows(connection, path, rows, room)
             _number_values(connection, rows, columns)
             if unsure and len(rows) > 1 and not found.first_comes_again():
@@ -362,7 +333,7 @@ def _number_quickly(
     return False
 
 
-def _word_ways(path: StrPath, head: _Head, progress: Progress | None) -> Iterator[_Way]:
+def _word_ways(path: StrPath, head: _Head, progress: Progress | None) -> Iterator[Way]:
     piped = partial(piped_source, path, progress=progress)
     separator = head.separator or " "
     quoted = head.separator is not None
@@ -370,24 +341,18 @@ def _word_ways(path: StrPath, head: _Head, progress: Progress | None) -> Iterato
     if width < 2:
         return
     if not is_packed(path) and ends_alike(head.data) and b'"' not in head.data:
-        yield _Way(TextLines(separator, width), partial(file_source, path), head.skip)
+        yield Way(TextLines(separator, width), partial(file_source, path), head.skip)
     change = partial(_closed, separator) if quoted else _unpadded
-    yield _Way(TextLines(separator, width, quoted), partial(piped, _changed(head, change)))
+    yield Way(TextLines(separator, width, quoted), partial(piped, _changed(head, change)))
 
 
 def _closed(separator: str, data: bytes) -> bytes:
-    """Lines without comments, in each of which all quotation marks are closed."""
-    data = _without_comments(data)
-    # A stray one must not swallow the lines behind it. And one with blanks in front of it is a part
-    # of the word, which DuckDB sees otherwise.
-    if b'"' in data and (_OPEN_QUOTE.search(data) or _LOOSE_QUOTE[separator].search(data)):
-        raise _OtherLinesError
-    return data
+    return closed_quotes(separator, _without_comments(data))
 
 
 @contextlib.contextmanager
 def _table(
-    rows: EdgeRows, way: _Way, columns: Sequence[EdgeColumn], room: int
+    rows: EdgeRows, way: Way, columns: Sequence[EdgeColumn], room: int
 ) -> Iterator[Connection]:
     """A connection with the lines as the table ``rows``, as :func:`number_rows` wants it."""
     blanks = text_literal(BLANKS)
@@ -411,10 +376,10 @@ def _table(
                     f"(SELECT {', '.join(chosen)} FROM {relation}) {edges}"
                 )
         except FormatError:
-            raise _OtherLinesError from None
+            raise OtherLinesError from None
         found = connection.run(f"SELECT count(*) FROM rows WHERE {' OR '.join(unusual)}")
         if found[0][0]:
-            raise _OtherLinesError
+            raise OtherLinesError
         yield connection
 
 

@@ -3,7 +3,7 @@ and those of other libraries that it can be written in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +26,8 @@ from .paths import (
     folder_form,
     is_ogb,
 )
+from .tables.choices import Missing, Named, check_choices
+from .tables.location import is_database, location_of
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
@@ -65,7 +67,7 @@ class Form:
         given = {
             n: v
             for n, v in options.items()
-            if v not in (None, "") and (v is not False or n == "header")
+            if v not in (None, "", (), [], {}) and (v is not False or n == "header")
         }
         for name in given:
             if name not in self.options:
@@ -189,6 +191,16 @@ _FOLDERS = (
     ),
     Form("folder", "a graph folder", "opening.open_verified", ("split",)),
 )
+_DATABASE = Form(
+    "database",
+    "a database",
+    "tables.from_database.read_database",
+    (
+        *("tables", "skip_tables", "skip_columns", "schema", "keys", "times"),
+        *("orphans", "missing", "task", "parts", "progress"),
+    ),
+    storer="tables.from_database.store_database",
+)
 _KONECT = Form(
     "konect", "a network of KONECT's", "edge_list.read_konect", ("undirected", "weight", "progress")
 )
@@ -196,6 +208,9 @@ _KONECT = Form(
 
 def source_form(source: StrPath) -> Form:
     """Detect the form of ``source`` by its name, and where several have that, by a look inside."""
+    if is_database(source):
+        location_of(source)  # a path that is none is said before torch is imported
+        return _DATABASE
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"source must exist, got {str(path)!r}")
@@ -219,6 +234,18 @@ def source_form(source: StrPath) -> Form:
     )
 
 
+def database_form(source: StrPath, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check that a source is a database, and its options; those of its reader."""
+    form = source_form(source)
+    if form is not _DATABASE:
+        raise ValueError(f"dry_run=True must come with a database, got {form.what}")
+    others = {name: value for name, value in options.items() if name not in PARTS}
+    given = form.chosen(others)
+    given["parts"] = {part: options.get(part) for part in PARTS}
+    check_choices(given)
+    return given
+
+
 def read_graph(
     source: StrPath,
     *,
@@ -228,6 +255,15 @@ def read_graph(
     undirected: bool = False,
     weight: str | None = None,
     header: bool | None = None,
+    tables: Sequence[str] = (),
+    skip_tables: Sequence[str] = (),
+    skip_columns: Sequence[str] = (),
+    schema: str | None = None,
+    keys: Named = (),
+    times: Named = (),
+    orphans: str | None = None,
+    missing: Missing = None,
+    task: str | None = None,
     features: StrPath | None = None,
     labels: StrPath | None = None,
     train: VertexSet | None = None,
@@ -245,7 +281,8 @@ def read_graph(
             ``out.NAME``; an ``.npz`` of scipy, of a GNN benchmark or with an ``edge_index``; an
             ``edge_index`` in ``.npy`` or ``.pt``; a graph that DGL (``.bin``) or PyG (``.pt``)
             saved; the folder of a data set of OGB's (or its ``data.npz``) or GraphBolt's; or a YAML
-            file that describes tables.
+            file that describes tables; a database, as a file of SQLite's or DuckDB's, or as
+            ``postgresql://USER@HOST/NAME``, ``sqlite:///PATH`` or ``adbc:DRIVER:URI``.
         split: For folders: see :func:`open_graph`; for OGB's, the name of the folder in ``split/``.
         num_nodes: For edge lists and ``edge_index``: number of vertices. Default: the largest id
             plus 1.
@@ -253,6 +290,19 @@ def read_graph(
         undirected: Where each edge is named once: store both directions.
         weight: For edge lists and matrices: name of an edge field for the weights.
         header: For edge lists.
+        tables: For databases, like the next eight: the tables to read, views among them. Default:
+            all tables.
+        skip_tables: Tables that are not read.
+        skip_columns: Columns that are not read, as "table:column".
+        schema: The schema of the tables. Default: "public".
+        keys: As of ``Graph.from_tables``, or texts such as "users:id" and "orders.user_id:users".
+        times: Likewise: "orders:created_at", or "users:" for a table without a time.
+        orphans: "error", or "drop": keys that point nowhere make no edge.
+        missing: What stands for missing integers, dates and booleans.
+        task: "table:label" or "table:label:time". The rows of the table are what a model is asked:
+            they get the field ``label``, and in the order of time the masks of ``train``, ``val``
+            and ``test``, which are then shares (0.6, 0.2 and 0.2). Types without a column ``feat``
+            get one of their numbers and words.
         features: For graphs without such a field, like the next four: a file for the field
             ``feat``; see :func:`~pagraph.datasets.given_fields.add_fields`.
         labels: A file for the field ``label``.
@@ -273,8 +323,21 @@ def read_graph(
             the graph.
     """
     form = source_form(source)
-    options = {"split": split, "num_nodes": num_nodes, "relabel": relabel, "undirected": undirected}
-    given = form.chosen(options | {"weight": weight, "header": header})
+    options: dict[str, Any] = {
+        "split": split,
+        "num_nodes": num_nodes,
+        "relabel": relabel,
+        "undirected": undirected,
+    }
+    options |= {"weight": weight, "header": header}
+    options |= {"tables": tables, "skip_tables": skip_tables, "skip_columns": skip_columns}
+    options |= {"schema": schema, "keys": keys, "times": times, "orphans": orphans}
+    given = form.chosen(options | {"missing": missing, "task": task})
+    if form is _DATABASE:
+        given["parts"] = {"train": train, "val": val, "test": test}
+        check_choices(given)
+        # They are of the task's rows, and set with these.
+        train, val, test = None, None, None
     if "progress" in form.options:
         given["progress"] = progress
     check_files((features, labels, train, val, test))
@@ -320,6 +383,9 @@ def import_graph(
     form = source_form(source)
     fields = {name: options.pop(name, None) for name in ("features", "labels", *PARTS)}
     given = form.chosen(options)
+    if form is _DATABASE:
+        given["parts"] = {part: fields.pop(part) for part in PARTS}
+        check_choices(given)
     check_files(fields.values())
     if form.name == "folder":
         folder_form(source)

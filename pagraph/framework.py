@@ -26,6 +26,8 @@ class Seeds:
         label: Field with the classes of the seeds. None: the seeds are edges, and each batch holds
             a random destination for each of them.
         node_type: Vertex type of the seeds.
+        time: Field of the vertices' times: no vertex of a batch is later than its seed. None: time
+            is not regarded.
     """
 
     graph: Graph
@@ -33,6 +35,7 @@ class Seeds:
     fields: tuple[Field, ...]
     label: str | None
     node_type: str = NODE_TYPE
+    time: str | None = None
 
 
 class Batch(NamedTuple):

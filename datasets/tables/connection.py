@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,8 @@ class Connection:
                 "python_enable_replacements": False,
             }
         )
+        # Times without a zone stay as they stand, wherever this machine is.
+        self.sql.execute("set global TimeZone = 'UTC'")
 
     def __enter__(self) -> Connection:
         return self
@@ -105,6 +109,20 @@ class Connection:
         # Versions 1 read a stream once, and find nothing the second time.
         with self._one_line_errors():
             self.sql.from_arrow(stream).create(quoted(name))
+
+    def limit(self, room: int) -> None:
+        """Let the process take fewer bytes from now on; what is over goes to the folder."""
+        most = max(room - BEYOND_LIMIT, LEAST_LIMIT)
+        self.run(f"set memory_limit = '{most // 2**20}MiB'")
+
+    def load(self, name: str, rows: Any, values: str, rest: str = "") -> None:
+        """Make a table of values of the rows of a stream, in their order; larger than memory it
+        goes to the folder."""
+        with self._cursor() as cursor, self._one_line_errors():
+            cursor.register("pagraph stream", rows)
+            cursor.execute(
+                f'create table {quoted(name)} as select {values} from "pagraph stream" {rest}'
+            )
 
     def texts(self, query: str) -> Iterator[tuple[Array, Array]]:
         """Yield the one column of a query, texts, some rows at a time: the bytes of each, and all
@@ -156,6 +174,9 @@ class _OneLineErrors:
             return
         if issubclass(kind, self._memory_errors):
             raise ValueError(f"memory must be larger for these tables: {one_line(error)}") from None
+        # Of what does not fit into memory; DuckDB keeps no number of the error.
+        if "No space left on device" in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         raise FormatError(one_line(error)) from None
 
 

@@ -65,8 +65,10 @@ def numbers_of(
     refused |= kinds == _TOO_WIDE
     if not (kinds == _FRACTION).any():
         return integers, _first(refused)
-    refused |= (kinds == _INTEGER) & ((integers >= WIDE) | (integers <= -WIDE))
-    return reals, _first(refused)
+    is_integer = kinds == _INTEGER
+    refused |= is_integer & ((integers >= WIDE) | (integers <= -WIDE))
+    # The text "-0" is the integer 0, which has no sign.
+    return np.where(is_integer & (integers == 0), 0.0, reals), _first(refused)
 
 
 def _first(places: Array) -> int:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..datasets.forms import import_graph, read_graph
+from ..datasets.forms import database_form, import_graph, read_graph
+from ..datasets.tables.location import is_url, shown_source
 from ..system.atomic import check_absent
 from .options import memory_option, options_of, store_option
 from .terminal import few_collections, progress_bar, summary_line
 
 
+class _Source(click.Path):
+    """A path, or the URL of a database, which stays as it is."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path | str:
+        # `Path` makes one slash of several.
+        if is_url(value):
+            return str(value)
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
 @click.command(name="import")
-@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("source", metavar="SRC", type=_Source(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path), required=False)
 @options_of(
     read_graph,
     split={"metavar": "PREFIX", "help": "Folders: use another split, such as pub_."},
@@ -33,6 +47,59 @@ from .terminal import few_collections, progress_bar, summary_line
         "flags": ("--header/--no-header",),
         "help": "Edge lists: the first line names the fields.  [default: look]",
     },
+    tables={
+        "flags": ("--table",),
+        "metavar": "NAME",
+        "multiple": True,
+        "help": "Databases: read this table or view, and others so named.  [default: all tables]",
+    },
+    skip_tables={
+        "flags": ("--skip-table",),
+        "metavar": "NAME",
+        "multiple": True,
+        "help": "Databases: a table to leave out.",
+    },
+    skip_columns={
+        "flags": ("--skip-column",),
+        "metavar": "TABLE:COLUMN",
+        "multiple": True,
+        "help": "Databases: a column to leave out.",
+    },
+    schema={
+        "metavar": "NAME",
+        "once": True,
+        "help": "Databases: the schema of the tables.  [default: public]",
+    },
+    keys={
+        "flags": ("--key",),
+        "metavar": "TABLE:COLUMN|TABLE.COLUMN:TABLE",
+        "multiple": True,
+        "help": "Databases: the column that tells rows apart, or the table that a column refers "
+        "to; nothing behind the colon for none.",
+    },
+    times={
+        "flags": ("--time",),
+        "metavar": "TABLE:COLUMN",
+        "multiple": True,
+        "help": "Databases: the column that is the time of a row; nothing behind the colon for "
+        "none.",
+    },
+    orphans={
+        "choices": ("error", "drop"),
+        "help": "Databases: keys that point nowhere are an error, or make no edge.  [default: "
+        "error]",
+    },
+    missing={
+        "metavar": "NUMBER",
+        "type": float,
+        "help": "Databases: what stands for missing integers, dates and booleans.",
+    },
+    task={
+        "metavar": "TABLE:LABEL[:TIME]",
+        "once": True,
+        "help": "Databases: rows of a table become seeds with labels, divided in time into "
+        "--train, --val and --test.",
+    },
     features={
         "metavar": "FILE",
         "once": True,
@@ -47,21 +114,35 @@ from .terminal import few_collections, progress_bar, summary_line
     val={"metavar": "FILE|FRACTION", "once": True, "help": "The same for val_mask."},
     test={"metavar": "FILE|FRACTION", "once": True, "help": "The same for test_mask."},
 )
+@click.option("--dry-run", is_flag=True, help="Databases: show what would come, and write nothing.")
 @store_option
 @memory_option
 def command(
-    source: Path, out: Path, memory: str | None, store: str | None, **settings: Any
+    source: Path | str,
+    out: Path | None,
+    memory: str | None,
+    store: str | None,
+    dry_run: bool,
+    **settings: Any,
 ) -> None:
     """Read the graph SRC and write it as the folder OUT, which must not exist yet.
 
     SRC is an edge list (.txt, .tsv, .csv, also packed, or .parquet), Matrix Market (.mtx), GraphML,
     GML, KONECT's out.NAME, an .npz of scipy or of a GNN benchmark, an edge_index (.npz, .npy, .pt),
-    a graph that DGL (.bin) or PyG (.pt) saved, a folder of PaGraph's, OGB's or GraphBolt's, or a
-    YAML file that describes tables.
+    a graph that DGL (.bin) or PyG (.pt) saved, a folder of PaGraph's, OGB's or GraphBolt's, a
+    YAML file that describes tables, or a database: a file of SQLite's or DuckDB's,
+    postgresql://USER@HOST/NAME, sqlite:///PATH or adbc:DRIVER:URI.
     """
+    if dry_run:
+        _preview(source, memory, settings)
+        return
+    if out is None:
+        raise click.UsageError("Missing argument 'OUT'.")
     check_absent(out, name="OUT")
-    with few_collections(), progress_bar(f"importing {source.name}") as progress:
-        origin = {"source": source.name}
+    # Of a URL without user and password: both lines below are kept.
+    name = shown_source(source)
+    with few_collections(), progress_bar(f"importing {name}") as progress:
+        origin = {"source": name}
         graph = import_graph(
             source, out, **settings, memory=memory, store=store, origin=origin, progress=progress
         )
@@ -72,3 +153,14 @@ def command(
             "note: rows of --features and --labels were taken in the order of the sorted ids",
             err=True,
         )
+
+
+def _preview(source: Path | str, memory: str | None, settings: dict[str, Any]) -> None:
+    """Show what a database would become."""
+    given = database_form(source, settings)
+    with few_collections(), progress_bar(f"reading {shown_source(source)}") as progress:
+        # Late: it imports torch.
+        from ..datasets.tables.from_database import database_schema
+
+        schema = database_schema(source, memory=memory, progress=progress, **given)
+    click.echo(schema.text())

@@ -124,7 +124,10 @@ def as_typed(message: str, command: click.Command) -> str:
         message = re.sub(rf"^{name} (?=must)", f"{option} ", message)
         message = re.sub(rf"\b{name}=True\b", option, message)
         message = re.sub(rf"\b{name}=False\b", off, message)
-        message = re.sub(rf"\b{name}=(?=\w)", f"{option} ", message)
+        message = re.sub(rf"\b{name}=(?=-?\w)", f"{option} ", message)
+        message = re.sub(rf"\b{name}='(\w+)'", rf"{option} \1", message)
+        # What is a mapping in Python is typed entry by entry.
+        message = re.sub(rf"\b{name}={{'([^']+)': '([^']+)'}}", rf"{option} \1:\2", message)
     return message
 
 

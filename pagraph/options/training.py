@@ -64,6 +64,11 @@ class TrainOptions:
         choices=("auto", *FRAMEWORKS),
     )
     loader: str = "pagraph"
+    ignore_time: bool = _documented(
+        False,
+        "Sample without regard to the field time of the seeds; by default nothing of a batch is "
+        "later than its seed.",
+    )
     fanout: tuple[int, ...] = _documented(
         (10, 10),
         "Neighbours sampled per hop; the last serves the seeds, -1 takes all. One layer per hop; "

@@ -153,6 +153,9 @@ class _PyG:
         more["input_nodes"] = seeds.ids
         if isinstance(data, HeteroData):
             more["input_nodes"] = (seeds.node_type, seeds.ids)
+        if seeds.time is not None:
+            more["time_attr"] = seeds.time
+            more["temporal_strategy"] = "last"
         return (_PyGsLoader if own else NeighborLoader)(data, **more)
 
     def batch(self, item: Any, seeds: Seeds, num_hops: int) -> Batch:
@@ -187,6 +190,9 @@ def _data(seeds: Seeds) -> Any:
     fields = list(seeds.fields)
     if seeds.label is not None:
         fields.append((seeds.node_type, seeds.label))
+    if seeds.time is not None:
+        timed = [t for t in graph.node_types if seeds.time in graph.node_fields(t)]
+        fields += [(ntype, seeds.time) for ntype in timed]
     for ntype, name in fields:
         # PyG's data holds tensors: rows stored by reference are gathered, all of them.
         _store(data, ntype)[name] = materialized(graph.node_fields(ntype)[name])

@@ -3,27 +3,31 @@ evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from ..framework import Framework
+from ..framework import Field, Framework, Seeds
 from ..graph.csc import CSC
 from ..graph.graph import Graph
 from ..options.training import TrainOptions
 from .distributed import ALONE, World
 from .evaluate import LABELS, Evaluation, shares_right
 from .layer_pass import Rows
+from .models import framework_of
 from .preaggregation import FEATURES
 from .relational import VERTICES, RelationalSAGE, Shape
 from .task import SETS, Task, count_classes, labels_of, selected
 
 if TYPE_CHECKING:
     from ..partition import Part
+
+TIME = "time"
+"""The field of the times of vertices."""
 
 _MOST_EMBEDDED = 2**18
 """Vertices of a type that may learn embeddings: 64 wide their table, gradient and two moments take
@@ -60,16 +64,93 @@ class HeteroEvaluation(Evaluation):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class TimedEvaluation(Evaluation):
+    """Graph and vertices to evaluate, each as of its own time.
+
+    The outputs of a hidden layer are others for each time, so that none is computed for all
+    vertices: neighbours are sampled, as in training.
+
+    Attributes:
+        seeds: Those of the training, with their fields.
+        options: Of the run: fan-outs, batch size and seed.
+    """
+
+    seeds: Seeds
+    options: TrainOptions
+
+    @torch.no_grad()
+    def metrics(
+        self, model: RelationalSAGE, *, world: World = ALONE, memory: int | str | None = None
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Accuracy on the validation and on the test vertices of all processes."""
+        mine = slice(None) if self.is_part else slice(world.rank, None, world.size)
+        training = model.training
+        model.eval()
+        # The loaders draw their order from torch, whose numbers are the training's.
+        try:
+            with torch.random.fork_rng(devices=[]):
+                right = [self._right(model, ids[mine]) for ids in (self.val, self.test)]
+        finally:
+            model.train(training)
+        of_val = torch.cat([torch.full((len(r),), i == 0) for i, r in enumerate(right)])
+        val, test = shares_right(torch.cat(right), of_val, world)
+        return {"accuracy": val}, {"accuracy": test}
+
+    def _right(self, model: RelationalSAGE, ids: Tensor) -> Tensor:
+        """Whether each of some vertices is classified right, in an order of the loader's."""
+        if not len(ids):
+            return torch.zeros(0, dtype=torch.bool, device="cpu")
+        seeds = replace(self.seeds, ids=ids)
+        device = next(model.parameters()).device
+        run = framework_of(self.options.layers)
+        size = self.options.batch_size
+        # Of one seed, so that epochs are compared on the same neighbours.
+        loader = run.loader(
+            seeds, self.options.fanout, own=False, batch_size=size, seed=0, device=device
+        )
+        found = []
+        for item in loader:
+            batch = run.batch(item, seeds, len(self.options.fanout))
+            (labels,) = batch.answers
+            found.append((model(batch.blocks, *batch.rows).argmax(1) == labels).cpu())
+        return torch.cat(found)
+
+    def least_memory(self, model: RelationalSAGE) -> int:
+        """Bytes that :meth:`metrics` takes: the loader sees to its own."""
+        return 0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class HeteroTask(Task):
     """Classification of the vertices of one type of a graph of several.
 
     Attributes:
         shape: The types that the outputs depend on, and their inputs.
+        options: Of the run, where seeds have times that count; None where time is not regarded.
     """
 
     _evaluation: ClassVar[type[Evaluation]] = HeteroEvaluation
 
     shape: Shape
+    options: TrainOptions | None = None
+
+    def seeds(self, fields: Sequence[Field]) -> Seeds:
+        """What the batches start from: in time, where seeds have one."""
+        seeds = super().seeds(fields)
+        return seeds if self.options is None else replace(seeds, time=TIME)
+
+    def evaluation(self, *, is_part: bool = False) -> Evaluation:
+        """What is evaluated, with its graph."""
+        if self.options is None:
+            return super().evaluation(is_part=is_part)
+        return TimedEvaluation(
+            graph=self.source,
+            val=self.val,
+            test=self.test,
+            is_part=is_part,
+            seeds=self.seeds(self.shape.fields),
+            options=self.options,
+        )
 
     @property
     def inputs(self) -> str:
@@ -95,7 +176,7 @@ class HeteroTask(Task):
         return f"{size}, {self.inputs}, {self.num_outputs} classes"
 
     def _described_seeds(self) -> str:
-        return repr(self.node_type)
+        return repr(self.node_type) + (" in time" if self.options is not None else "")
 
 
 def make_hetero_task(graph: Graph, options: TrainOptions) -> HeteroTask:
@@ -179,6 +260,12 @@ def _task(
             numbers = graph.node_fields(ntype)["global_ids"]
         read.set_field(VERTICES, numbers, node_type=ntype)
     read.set_field(LABELS, labels, node_type=target)
+    is_timed = TIME in graph.node_fields(target) and not options.ignore_time
+    if is_timed:
+        _check_timed(options)
+        for ntype in graph.node_types:
+            if TIME in graph.node_fields(ntype):
+                read.set_field(TIME, graph.node_fields(ntype)[TIME], node_type=ntype)
     every = torch.cat([ids[name] for name in SETS])
     return HeteroTask(
         graph=read,
@@ -190,7 +277,17 @@ def _task(
         num_outputs=count_classes(labels, every),
         node_type=target,
         shape=shape,
+        options=options if is_timed else None,
     )
+
+
+def _check_timed(options: TrainOptions) -> None:
+    """Refuse layers whose loader does not sample in time: it would show the model the future."""
+    if options.layers != "pyg":
+        raise ValueError(
+            f"layers must be 'pyg' for seeds with the field {TIME}, got {options.layers!r}, whose "
+            "loader would show the model what came later; ignore_time=True allows that"
+        )
 
 
 @torch.no_grad()

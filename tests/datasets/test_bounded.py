@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from pagraph import FormatError, Graph
 from pagraph.datasets import (
     arrays,
+    edge_rows,
     edge_sort,
+    edge_text,
     import_graph,
     read_graph,
     rmat,
@@ -39,8 +41,8 @@ def same_folders(one, other):
 def little(monkeypatch):
     monkeypatch.setattr(edge_sort, "FEW_EDGES", -1)
     monkeypatch.setattr(edge_sort, "room_of", lambda memory: LITTLE)
-    monkeypatch.setattr(spooled_rows, "_BLOCK_ROWS", 50)
-    monkeypatch.setattr(spooled_rows, "WORD_BYTES", 10)
+    monkeypatch.setattr(edge_rows, "_BLOCK_ROWS", 50)
+    monkeypatch.setattr(edge_text, "_FEW_BYTES", 0)
     monkeypatch.setattr(spooled_rows, "_ID_BYTES", 10)
 
 
@@ -140,7 +142,7 @@ def test_features_in_files(tmp_path, monkeypatch, ending, dtype):
 def test_words_that_do_not_fit(tmp_path):
     (tmp_path / "a.txt").write_text("".join(f"a{i} b{i}\n" for i in range(1000)))
     with pytest.raises(
-        ValueError, match="memory must be at least .* for words that are numbered anew, 2,000"
+        FormatError, match="must have ids that take at most 6.25 KiB, 2,000 of 4 bytes"
     ):
         import_graph(tmp_path / "a.txt", tmp_path / "g", relabel=True, header=False)
     (tmp_path / "b.txt").write_text("".join(f"{2**50 + i} {i}\n" for i in range(1000)))

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pagraph import FormatError, Graph
-from pagraph.datasets import edge_rows, import_graph, numbers, read_graph, text_blocks, write_graph
+from pagraph.datasets import edge_text, import_graph, numbers, read_graph, text_blocks, write_graph
 from pagraph.datasets._numbers import first_unsure
 from pagraph.datasets.arrays import read_array
 from pagraph.datasets.numbers import float32_holds
@@ -95,14 +95,12 @@ COLUMNS = [
 ]
 
 
-def of_arrow(folder, column, name, monkeypatch):
-    pytest.importorskip("pyarrow")
+def of_duckdb(folder, column, name, monkeypatch):
+    monkeypatch.setattr(edge_text, "_FEW_BYTES", 0)
     return of_lines(folder, column, name, None)
 
 
 def of_lines(folder, column, name, monkeypatch):
-    if monkeypatch is not None:
-        monkeypatch.setattr(edge_rows, "arrow", lambda: None)
     path = folder / "a.csv"
     path.write_text(
         "src,dst,x,w\n" + "".join(f"{i},{i + 1},0,{value}\n" for i, value in enumerate(column))
@@ -145,7 +143,7 @@ def of_konect(folder, column, name, monkeypatch):
     return path, {"weight": name}
 
 
-READERS = [of_arrow, of_lines, of_third_fields, of_words, of_parquet, of_konect]
+READERS = [of_duckdb, of_lines, of_third_fields, of_words, of_parquet, of_konect]
 
 
 @pytest.mark.parametrize("make", READERS)
@@ -166,7 +164,7 @@ def test_weights(make, column, dtype, block_bytes, tmp_path, monkeypatch):
             assert file.read_bytes() == (tmp_path / f"files{both}" / file.name).read_bytes()
 
 
-@pytest.mark.parametrize("make", [of_arrow, of_lines, of_third_fields, of_words, of_konect])
+@pytest.mark.parametrize("make", [of_duckdb, of_lines, of_third_fields, of_words, of_konect])
 @pytest.mark.parametrize("block_bytes", [20, 2**20])
 @pytest.mark.parametrize(
     ("column", "wrong"),
@@ -374,7 +372,7 @@ class TestParquet:
     def test_integers_of_more_bits(self, read):
         import pyarrow as pa
 
-        with pytest.raises(FormatError, match="column 'w' must hold int64: .*9223372036854775808"):
+        with pytest.raises(FormatError, match="9223372036854775808"):
             read([2**63, 1], pa.uint64())
         assert read([2**63, 1], pa.uint64(), "w:float64").tolist() == [2.0**63, 1]
 

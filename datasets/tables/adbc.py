@@ -1,0 +1,365 @@
+"""Databases through ADBC, Arrow's drivers: what they say of their tables, and rows in streams."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import adbc_driver_manager as adbc
+import nanoarrow
+
+from ...errors import FormatError, MissingDependencyError, how_to_install
+from .connection import Connection, quoted
+from .dialects import SQLITE_SEEDS, clashing_column, postgresql_value, sqlite_kind, staged_value
+from .location import Location
+from .schema import ForeignKey, printable
+from .sources import Rows, Session, SourceColumn, SourceTable, lookup
+
+_VIEWS = ("view", "materialized view", "system view")
+_TABLES = ("table", "base table", "partitioned table", "foreign table", "local temporary")
+
+
+def session_of(location: Location, connection: Connection) -> Session:
+    """Open a database and begin a transaction that only reads."""
+    kinds: dict[str, type[_Session]] = {"sqlite": SQLiteSession, "postgresql": PostgreSQLSession}
+    return kinds.get(location.driver, _Session)(location, connection)
+
+
+class _Session:
+    """A database of any ADBC driver; a :class:`~.sources.Session`."""
+
+    def __init__(self, location: Location, connection: Connection) -> None:
+        self._connection = connection
+        self._location = location
+        self._database = adbc.AdbcDatabase(driver=_driver(location.driver), uri=self._uri())
+        try:
+            self._link = adbc.AdbcConnection(self._database)
+        except BaseException:
+            self._database.close()
+            raise
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _uri(self) -> str:
+        return self._location.uri
+
+    def _begin(self) -> None:
+        # One transaction for all tables. What others write meanwhile is in none of them, as far as
+        # the database goes: PostgreSQL and SQLite are told so below.
+        self._link.set_autocommit(False)
+
+    def close(self) -> None:
+        """End the transaction."""
+        self._link.close()
+        self._database.close()
+
+    # -- what the database says --------------------------------------------------------------------
+
+    def tables(self, schema: str | None) -> list[SourceTable]:
+        """Tables and views of a schema, or of all where there is one."""
+        stream = self._link.get_objects(adbc.GetObjectsDepth.ALL, db_schema=schema)
+        found = []
+        for catalog in _rows(stream):
+            for part in catalog["catalog_db_schemas"] or ():
+                name = part["db_schema_name"] or ""
+                if schema is None or name == schema:
+                    found += [(name, table) for table in part["db_schema_tables"] or ()]
+        return [
+            self._described(part, table)
+            for part, table in found
+            if table["table_type"].lower() in (*_TABLES, *_VIEWS)
+        ]
+
+    def _described(self, schema: str, table: Mapping[str, Any]) -> SourceTable:
+        columns = sorted(table["table_columns"] or (), key=lambda c: c["ordinal_position"] or 0)
+        key: tuple[str, ...] = ()
+        links = []
+        for constraint in table["table_constraints"] or ():
+            names = tuple(constraint["constraint_column_names"] or ())
+            if constraint["constraint_type"] == "PRIMARY KEY":
+                key = names
+            elif constraint["constraint_type"] == "FOREIGN KEY":
+                link = _link(names, constraint["constraint_column_usage"] or (), schema)
+                if link not in links:
+                    links.append(link)
+        name = table["table_name"]
+        return SourceTable(
+            name,
+            ".".join(quoted(part) for part in (schema, name) if part),
+            tuple(SourceColumn(c["column_name"], c["xdbc_type_name"] or "") for c in columns),
+            key,
+            tuple(links),
+            is_view=table["table_type"].lower() in _VIEWS,
+        )
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def copy(self, table: SourceTable, relation: str) -> None:
+        """Stream the rows of a table into a relation of our connection."""
+        columns = ", ".join(quoted(column.name) for column in table.columns)
+        self._load(relation, f"select {columns} from {table.place}", "*")
+
+    def _load(self, relation: str, query: str, values: str, rest: str = "") -> None:
+        """Make a relation of ``values`` of the rows of a query of the database."""
+        with adbc.AdbcStatement(self._link) as statement:
+            self._set_options(statement)
+            statement.set_sql_query(query)
+            stream, _ = statement.execute_query()
+            self._connection.load(relation, stream, values, rest)
+
+    def _set_options(self, statement: Any) -> None:
+        """Nothing; drivers differ."""
+
+    def _ask(self, query: str) -> Rows:
+        """The rows of a small result."""
+        with adbc.AdbcStatement(self._link) as statement:
+            statement.set_sql_query(query)
+            stream, _ = statement.execute_query()
+            return _rows(stream)
+
+
+class SQLiteSession(_Session):
+    """A file of SQLite's, where each value has a type of its own, and columns only wish for one."""
+
+    def _uri(self) -> str:
+        # As a URI, so that it is never made nor written; any character may be in a path.
+        return f"file:{quote(self._location.uri)}?mode=ro"
+
+    def _begin(self) -> None:
+        # Functions in views and columns of a file that somebody sent do not run unless harmless.
+        self._ask("pragma trusted_schema = off")
+        # Milliseconds to wait for another program that writes.
+        self._ask("pragma busy_timeout = 10000")
+        self._link.set_autocommit(False)
+        # The lock, and with it the moment that is read, comes with the first row.
+        self._ask("select count(*) from sqlite_schema")
+
+    def tables(self, schema: str | None) -> list[SourceTable]:
+        """Tables and views, with generated columns, and keys by their declared names."""
+        if schema is not None:
+            raise ValueError(f"schema must not be given for SQLite, got {schema!r}")
+        listed = self._ask("select name, type from pragma_table_list where schema = 'main'")
+        # Not those of search indexes, nor SQLite's own.
+        kinds = {
+            row["name"]: row["type"]
+            for row in listed
+            if row["type"] in ("table", "view") and not row["name"].startswith("sqlite_")
+        }
+        found = {t.name: t for t in super().tables(None) if t.name in kinds}
+        return [self._completed(table, found) for table in found.values()]
+
+    def _completed(self, table: SourceTable, tables: Mapping[str, SourceTable]) -> SourceTable:
+        name = table.name.replace("'", "''")
+        # Generated columns are hidden from the driver.
+        listed = self._ask(
+            f"select name, type from pragma_table_xinfo('{name}') where hidden <> 1 order by cid"
+        )
+        columns = tuple(
+            SourceColumn(row["name"], row["type"] or "", sqlite_kind(row["type"] or ""))
+            for row in listed
+        )
+        own = [column.name for column in columns]
+        links = []
+        for link in table.foreign_keys:
+            other = lookup(link.table, list(tables))
+            theirs = [c.name for c in tables[other].columns] if other in tables else []
+            # Of the key where no column is named.
+            to = tuple(lookup(c, theirs) for c in link.to if c)
+            links.append(ForeignKey(tuple(lookup(c, own) for c in link.columns), other, to))
+        rows = 1
+        if not table.is_view:
+            ((count),) = self._ask(f"select count(*) as n from {quoted(table.name)}")
+            rows = max(int(count["n"]), 1)
+        key = tuple(lookup(c, own) for c in table.primary_key)
+        place = quoted(table.name)
+        return SourceTable(
+            table.name, place, columns, key, tuple(links), is_view=table.is_view, rows=rows
+        )
+
+    def copy(self, table: SourceTable, relation: str) -> None:
+        """Stream rows with the types that the columns wish for, or those that the values have."""
+        columns = table.columns
+        # What has no declared type may hold anything: a look first.
+        if any(column.kind == "any" for column in columns):
+            columns = self._looked_at(table, columns)
+        try:
+            self._stream(table, columns, relation)
+        except FormatError as error:
+            clash = clashing_column(str(error))
+            if clash is None:
+                raise
+            self._connection.run(f"drop table if exists {quoted(relation)}")
+            # Rare, and a pass over the table, which is why it comes second.
+            self._stream(table, self._looked_at(table, columns, every=True), relation)
+
+    def _stream(self, table: SourceTable, columns: Sequence[SourceColumn], relation: str) -> None:
+        # The driver takes the types of the first rows for those of all, and of a column that
+        # begins with missing values it knows nothing: a row of ours says what they are.
+        seeds = ", ".join(f"{SQLITE_SEEDS[c.kind]} as {quoted(c.name)}" for c in columns)
+        names = ", ".join(quoted(column.name) for column in columns)
+        query = f"select {seeds} union all select {names} from {table.place}"
+        values = ", ".join(staged_value(table.name, column) for column in columns)
+        self._load(relation, query, values, "offset 1")
+
+    def _looked_at(
+        self, table: SourceTable, columns: Sequence[SourceColumn], *, every: bool = False
+    ) -> tuple[SourceColumn, ...]:
+        """Columns with the kinds of their values; without ``every``, of those without a type."""
+        wanted = [c for c in columns if every or c.kind == "any"]
+        parts = []
+        for place, column in enumerate(wanted):
+            value = quoted(column.name)
+            for kind in ("integer", "real", "text", "blob"):
+                parts.append(f"max(typeof({value}) = '{kind}') as {kind}{place}")
+        (held,) = self._ask(f"select {', '.join(parts)} from {table.place}")
+        found = {}
+        for place, column in enumerate(wanted):
+            kinds = {k for k in ("integer", "real", "text", "blob") if held[f"{k}{place}"]}
+            found[column.name] = _kind_of_values(table, column, kinds)
+        return tuple(SourceColumn(c.name, c.declared, found.get(c.name, c.kind)) for c in columns)
+
+    def _set_options(self, statement: Any) -> None:
+        # Rows of a batch, as the driver's own default: more made streaming a tenth faster, and take
+        # as much more memory where rows are long.
+        statement.set_options(**{"adbc.sqlite.query.batch_rows": "1024"})
+
+
+def _kind_of_values(table: SourceTable, column: SourceColumn, kinds: set[str]) -> str:
+    """The kind of a column whose values have these types."""
+    shown = printable(f"{table.name}.{column.name}")
+    if kinds == {"blob"}:
+        return "blob"
+    if "blob" in kinds:
+        raise FormatError(
+            f"{shown} must hold values of one type, got bytes and {', '.join(kinds - {'blob'})}"
+        )
+    if column.kind == "time":
+        return "time"
+    if "text" in kinds:
+        return "text"
+    if "real" in kinds:
+        return "real"
+    return "integer" if kinds else column.kind.replace("any", "text")
+
+
+class PostgreSQLSession(_Session):
+    """A database of PostgreSQL's."""
+
+    def _begin(self) -> None:
+        self._link.set_autocommit(False)
+        # One snapshot for all tables, whatever others write meanwhile.
+        self._ask("set transaction isolation level repeatable read, read only")
+        # What texts of times and floats look like must not depend on the user's settings.
+        self._ask("set local datestyle = 'ISO'")
+        self._ask("set local extra_float_digits = 1")
+
+    def tables(self, schema: str | None) -> list[SourceTable]:
+        """Tables and views of a schema, with the types as PostgreSQL has them."""
+        wanted = "public" if schema is None else schema
+        literal = "'" + wanted.replace("'", "''") + "'"
+        if not self._ask(f"select 1 from pg_namespace where nspname = {literal}"):
+            raise ValueError(f"schema must be one of the database, got {printable(wanted)!r}")
+        # Parts of a table's rows are rows of the table already.
+        rows = self._ask(
+            "select c.relname as name, greatest(c.reltuples, 1)::float8 as count from pg_class c "
+            f"join pg_namespace n on n.oid = c.relnamespace where n.nspname = {literal} and "
+            "not c.relispartition and c.relkind in ('r', 'p', 'v', 'm', 'f')"
+        )
+        counts = {row["name"]: int(row["count"]) for row in rows}
+        kinds = self._kinds(literal)
+        found = []
+        for table in super().tables(wanted):
+            if table.name not in counts:
+                continue
+            columns = tuple(
+                SourceColumn(c.name, *kinds[table.name, c.name])
+                for c in table.columns
+                if (table.name, c.name) in kinds
+            )
+            found.append(
+                SourceTable(
+                    table.name,
+                    table.place,
+                    columns,
+                    table.primary_key,
+                    table.foreign_keys,
+                    is_view=table.is_view,
+                    rows=counts[table.name],
+                )
+            )
+        return found
+
+    def _kinds(self, schema: str) -> dict[tuple[str, str], tuple[str, str]]:
+        """Of each column the type as declared, and the basic one that a domain stands for."""
+        rows = self._ask(
+            "select c.relname as name, a.attname as col, "
+            "format_type(a.atttypid, a.atttypmod) as declared, "
+            "case when t.typtype = 'e' then 'enum' when t.typtype = 'd' "
+            "then format_type(t.typbasetype, t.typtypmod) "
+            "else format_type(a.atttypid, a.atttypmod) end as kind "
+            "from pg_attribute a join pg_class c on c.oid = a.attrelid "
+            "join pg_namespace n on n.oid = c.relnamespace join pg_type t on t.oid = a.atttypid "
+            f"where n.nspname = {schema} and a.attnum > 0 and not a.attisdropped"
+        )
+        return {(row["name"], row["col"]): (row["declared"], row["kind"]) for row in rows}
+
+    def copy(self, table: SourceTable, relation: str) -> None:
+        """Stream rows; types that Arrow has no like of are cast in the query."""
+        values = ", ".join(
+            f"{postgresql_value(column)} as {quoted(column.name)}" for column in table.columns
+        )
+        kept = ", ".join(staged_value(table.name, column) for column in table.columns)
+        self._load(relation, f"select {values} from {table.place}", kept)
+        for column in table.columns:
+            if column.kind.startswith(("numeric", "money")):
+                self._type_numbers(table, relation, column.name)
+
+    def _type_numbers(self, table: SourceTable, relation: str, name: str) -> None:
+        """Give numbers of any size, which came as texts, the type that holds them."""
+        value = quoted(name)
+        rows = quoted(relation)
+        digits = f"regexp_full_match({value}, '-?[0-9]+')"
+        whole, wrong = self._connection.run(
+            f"select coalesce(bool_and({digits}), true), "
+            f"any_value({value}) filter ({digits} and try_cast({value} as hugeint) is null) "
+            f"from {rows}"
+        )[0]
+        if whole and wrong is not None:
+            raise FormatError(
+                f"{printable(f'{table.name}.{name}')} must hold integers of 64 bits, got {wrong}"
+            )
+        kind = "HUGEINT" if whole else "DOUBLE"
+        self._connection.run(f"alter table {rows} alter {value} type {kind}")
+
+
+def _driver(name: str) -> str:
+    """The library of a driver: of the package of this name, else as the driver manager finds it."""
+    try:
+        package = importlib.import_module(f"adbc_driver_{name}")
+        return str(package._driver_path())
+    except (ImportError, AttributeError):
+        pass
+    if name in ("sqlite", "postgresql"):
+        raise MissingDependencyError(
+            f"databases of this kind need adbc-driver-{name}: {how_to_install('databases')}"
+        )
+    return name
+
+
+def _link(columns: tuple[str, ...], usage: Sequence[Mapping[str, Any]], schema: str) -> ForeignKey:
+    """A foreign key; of a table of another schema, with that in its name."""
+    first = usage[0]
+    other = first["fk_table"]
+    place = first["fk_db_schema"] or ""
+    name = other if place == schema else f"{place}.{other}"
+    return ForeignKey(columns, name, tuple(part["fk_column_name"] or "" for part in usage))
+
+
+def _rows(stream: Any) -> Rows:
+    found: Rows = nanoarrow.ArrayStream(stream).read_all().to_pylist()
+    return found

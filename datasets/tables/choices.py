@@ -1,0 +1,134 @@
+"""What is asked of a database: its tables, keys, times and a task; checked before it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..paths import PARTS, VertexSet, fraction_of
+
+ORPHANS = ("error", "drop")
+SHARES = (0.6, 0.2, 0.2)
+"""Shares of a task's rows for training, validation and testing, in the order of time."""
+
+Named = Mapping[str, str | None] | Sequence[str]
+"""Names by name: a mapping, or texts such as "users:joined", where nothing behind the colon is
+None."""
+
+Missing = float | Mapping[str, Mapping[str, float]] | None
+"""What stands for missing values that no float holds: a number, or one by table and column."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which tables and columns are read.
+
+    Attributes:
+        tables: Their names; views only if they are among these. Default: all tables.
+        skip_tables: Tables that are not read.
+        skip_columns: The same for columns, as "table:column".
+        schema: Of databases that have several. Default: "public", or the only one.
+    """
+
+    tables: tuple[str, ...] = ()
+    skip_tables: tuple[str, ...] = ()
+    skip_columns: tuple[str, ...] = ()
+    schema: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A table whose rows are what a model is asked about.
+
+    Attributes:
+        text: As it was given: "table:label" or "table:label:time".
+        shares: Shares of the rows for training, validation and testing.
+    """
+
+    text: str
+    shares: tuple[float, float, float] = SHARES
+
+    @classmethod
+    def parse(cls, text: str, parts: Mapping[str, VertexSet | None]) -> Task:
+        """Read an option; ``parts`` are shares of the rows by name.
+
+        Raises:
+            ValueError: It is something else, or shares are no fractions of a whole.
+        """
+        if not isinstance(text, str) or not all(text.split(":")) or text.count(":") < 1:
+            raise ValueError(f"task must be TABLE:LABEL or TABLE:LABEL:TIME, got {text!r}")
+        given = {part: value for part, value in parts.items() if value is not None}
+        if not given:
+            return cls(text)
+        shares = {part: fraction_of(value) for part, value in given.items()}
+        for part, share in shares.items():
+            if share is None or not 0 < share <= 1:
+                raise ValueError(
+                    f"{part} must be a share of the task's rows in (0, 1], got {given[part]}"
+                )
+        train, val, test = (shares.get(part) or 0.0 for part in PARTS)
+        if train + val + test > 1 + 1e-9:
+            total = train + val + test
+            raise ValueError(f"train, val and test must add up to at most 1, got {total:g}")
+        return cls(text, (train, val, test))
+
+    def names(self, columns: Mapping[str, Sequence[str]]) -> tuple[str, str, str]:
+        """Table, label and time, which may be empty, among the columns of tables.
+
+        Raises:
+            ValueError: There is no such table, or no such column of it.
+        """
+        for table, rest in cut(self.text):
+            known = columns.get(table, ())
+            if rest in known:
+                return table, rest, ""
+            for label, time in cut(rest):
+                if label in known and time in known:
+                    return table, label, time
+        raise ValueError(
+            f"task must be TABLE:LABEL or TABLE:LABEL:TIME of the tables that are read "
+            f"({', '.join(columns)}), got {self.text!r}"[:500]
+        )
+
+
+def cut(text: str) -> Iterator[tuple[str, str]]:
+    """What is before and behind each colon: names may have some."""
+    for place, letter in enumerate(text):
+        if letter == ":":
+            yield text[:place], text[place + 1 :]
+
+
+def named(argument: str, given: Named, is_known: Callable[[str], bool]) -> dict[str, str | None]:
+    """A mapping of what is given as one, or as texts; the longest name before a colon that
+    ``is_known`` counts."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    found: dict[str, str | None] = {}
+    for text in given:
+        pairs = list(cut(text))
+        fitting = [pair for pair in pairs if is_known(pair[0])] or pairs[:1]
+        if not fitting:
+            raise ValueError(f"{argument} must be NAME:COLUMN, got {text!r}")
+        name, value = fitting[-1]
+        found[name] = value or None
+    return found
+
+
+def check_choices(options: Mapping[str, Any]) -> None:
+    """Refuse options of :func:`~.from_database.read_database` that are wrong by themselves."""
+    orphans = options.get("orphans") or "error"
+    if orphans not in ORPHANS:
+        raise ValueError(f"orphans must be one of {', '.join(ORPHANS)}, got {orphans!r}")
+    for name in ("times", "keys"):
+        given = options.get(name) or ()
+        if isinstance(given, str):
+            raise TypeError(f"{name} must be a mapping or a list of texts, got {given!r}")
+        named(name, given, lambda _name: False)
+    parts = options.get("parts") or {}
+    if options.get("task"):
+        Task.parse(options["task"], parts)
+        return
+    for part, value in parts.items():
+        if value is not None:
+            raise ValueError(f"{part} must come with task for a database, got {value}")

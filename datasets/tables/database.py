@@ -1,0 +1,179 @@
+"""Tables of a database as relations of our own connection: described by the database, and copied in
+one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ...errors import FormatError, MissingDependencyError, how_to_install
+from ...system.progress import Progress
+from ...system.units import one_line
+from .choices import Choice
+from .connection import Connection, quoted
+from .dialects import our_error
+from .location import Location
+from .schema import Table, printable
+from .sources import Session, SourceTable
+
+
+def database_tables(
+    location: Location,
+    connection: Connection,
+    choice: Choice,
+    progress: Progress | None = None,
+) -> list[Table]:
+    """Copy the tables of a database, all as of one moment, into a connection; it spills to disk.
+
+    A file of DuckDB's is attached instead, and read where it is.
+
+    Raises:
+        ConnectionError: A server cannot be reached, refuses, or is lost.
+        FormatError: The database is damaged or has no table, or a column holds what its type does
+            not allow.
+        MissingDependencyError: A driver is not installed.
+        ValueError: ``choice`` names what is not there.
+    """
+    with _open(location, connection) as session:
+        listed = sorted(session.tables(choice.schema), key=lambda table: table.name)
+        chosen = _chosen(listed, choice)
+        total = sum(table.rows for table in chosen)
+        done = 0
+        found = []
+        for place, table in enumerate(chosen):
+            relation = f"pagraph source {place}"
+            session.copy(table, relation)
+            described = connection.run(f"describe {quoted(relation)}")
+            columns = {str(row[0]): str(row[1]) for row in described}
+            found.append(
+                Table(table.name, relation, columns, table.primary_key, table.foreign_keys)
+            )
+            done += table.rows
+            if progress is not None:
+                progress(done, total)
+    return found
+
+
+@contextmanager
+def _open(location: Location, connection: Connection) -> Iterator[Session]:
+    """The database, open; errors of its driver become ours, in one line and without secrets."""
+    if location.driver == "duckdb":
+        # Late, as below: each needs a driver that others do without.
+        from .duckdb_file import DuckDBSession
+
+        session: Session = DuckDBSession(location, connection)
+        try:
+            yield session
+        finally:
+            session.close()
+        return
+    try:
+        import adbc_driver_manager
+
+        from .adbc import session_of
+    except ImportError:
+        raise MissingDependencyError(
+            f"databases need adbc-driver-manager: {how_to_install('databases')}"
+        ) from None
+    try:
+        session = session_of(location, connection)
+        try:
+            yield session
+        finally:
+            session.close()
+    except adbc_driver_manager.Error as error:
+        raise _driver_error(location, str(error)) from None
+    except FormatError as error:
+        # DuckDB read from a driver, and repeats what that said.
+        raise _driver_error(location, str(error), type(error)) from None
+
+
+def _driver_error(
+    location: Location, text: str, kind: type[Exception] = ConnectionError
+) -> Exception:
+    """An error of ours that says what a driver's does."""
+    said = our_error(text)
+    if said is not None:
+        return FormatError(printable(said))
+    said = location.without_secrets(text)
+    if location.path is not None:
+        kind = FormatError
+    elif any(sign in said for sign in _LOST):
+        kind = ConnectionError
+    elif kind is FormatError and not any(sign in said for sign in _RAW):
+        return FormatError(said)
+    return kind(f"{location.shown}: {one_line(Exception(said))}")
+
+
+# What libpq says when the server goes away.
+_LOST = (
+    "server closed the connection",
+    "terminating connection",
+    "no connection to the server",
+    "connection not open",
+    "could not receive data",
+    "SSL connection has been closed",
+)
+# Signs of a driver's own words, which name no source.
+_RAW = ("[SQLite]", "[libpq]", "reading the stream", "arrow_scan")
+
+
+def _chosen(tables: Sequence[SourceTable], choice: Choice) -> list[SourceTable]:
+    """The tables to read, with their columns; ValueError where a name is not there."""
+    known = {table.name: table for table in tables}
+    names = [printable(name) for name in known]
+    for argument, wanted in (("table", choice.tables), ("skip_table", choice.skip_tables)):
+        for name in wanted:
+            if name not in known:
+                raise ValueError(
+                    f"{argument} must be a table of the database ({', '.join(names)}), got "
+                    f"{printable(name)!r}"
+                )
+    found = [t for t in tables if t.name in choice.tables or not (choice.tables or t.is_view)]
+    found = [table for table in found if table.name not in choice.skip_tables]
+    if not found:
+        raise FormatError("source must hold a table to read, got a database without one")
+    skipped = {table.name: _skipped(table, choice) for table in found}
+    for entry in choice.skip_columns:
+        if not any(entry == f"{name}:{c}" for name, columns in skipped.items() for c in columns):
+            raise ValueError(
+                f"skip_column must be TABLE:COLUMN of what is read, got {printable(entry)!r}"
+            )
+    return [_checked(_without(table, skipped[table.name])) for table in found]
+
+
+def _skipped(table: SourceTable, choice: Choice) -> set[str]:
+    return {c.name for c in table.columns if f"{table.name}:{c.name}" in choice.skip_columns}
+
+
+def _without(table: SourceTable, skipped: set[str]) -> SourceTable:
+    """A table without some columns, and without the keys that these are of."""
+    if not skipped:
+        return table
+    columns = tuple(c for c in table.columns if c.name not in skipped)
+    key = () if skipped & {*table.primary_key} else table.primary_key
+    links = tuple(k for k in table.foreign_keys if not skipped & {*k.columns})
+    return replace(table, columns=columns, primary_key=key, foreign_keys=links)
+
+
+def _checked(table: SourceTable) -> SourceTable:
+    """Refuse names that DuckDB cannot have; others are quoted, whatever they are."""
+    if not table.columns:
+        raise FormatError(f"{printable(table.name)} must have a column to read, got none")
+    seen: dict[str, str] = {}
+    for column in table.columns:
+        if not column.name or "\0" in column.name:
+            raise FormatError(
+                f"names of columns must be one character or more, got {column.name!r} in "
+                f"{printable(table.name)}"
+            )
+        # DuckDB does not tell `A` from `a`, PostgreSQL does.
+        folded = column.name.lower()
+        if folded in seen:
+            raise FormatError(
+                f"columns of {printable(table.name)} must differ by more than case, got "
+                f"{printable(seen[folded])} and {printable(column.name)}: skip one of them"
+            )
+        seen[folded] = column.name
+    return table

@@ -1,0 +1,118 @@
+"""What types of databases become: what is asked of the database, and what is made of it here."""
+
+from __future__ import annotations
+
+import re
+
+from .connection import quoted, text_literal
+from .schema import printable
+from .sources import SourceColumn
+
+SQLITE_SEEDS = {
+    "integer": "0",
+    "bool": "0",
+    "number": "0",
+    "real": "0.0",
+    "text": "''",
+    # One that casts to a time: it is cast before it is dropped.
+    "time": "'1970-01-01'",
+    "blob": "x''",
+}
+"""A value of each kind of column, which tells SQLite's driver the type."""
+
+# Seconds since 1970 below this are of years up to 5138; milliseconds are above it from 1973 on.
+_MOST_SECONDS = 10**11
+# Smaller numbers may be years (2024) or days (20240131).
+_LEAST_SECONDS = 10**8
+
+# PostgreSQL's types that arrive as they are, with Arrow's own.
+_ARROW = (
+    *("smallint", "integer", "bigint", "real", "double precision", "boolean", "bytea", "text"),
+    *("character varying", "uuid"),
+)
+_LISTS = tuple(f"{kind}[]" for kind in _ARROW[:6])
+
+
+def sqlite_kind(declared: str) -> str:
+    """The kind that values of a column have, if they are as they were declared.
+
+    It is SQLite's own rule of affinities (https://www.sqlite.org/datatype3.html, section 3.1), with
+    times and booleans, which SQLite has only by name.
+    """
+    word = declared.upper()
+    if re.match(r"(DATE|DATETIME|TIMESTAMP)", word):
+        return "time"
+    if word.startswith("BOOL"):
+        return "bool"
+    if "INT" in word:
+        return "integer"
+    if any(part in word for part in ("CHAR", "CLOB", "TEXT")):
+        return "text"
+    if not word or "BLOB" in word:
+        return "any"
+    if any(part in word for part in ("REAL", "FLOA", "DOUB")):
+        return "real"
+    return "number"
+
+
+def postgresql_value(column: SourceColumn) -> str:
+    """What to ask PostgreSQL for, so that its driver has a type for it."""
+    value = quoted(column.name)
+    kind = re.sub(r"\(.*?\)", "", column.kind)
+    if kind.startswith(("timestamp", "date")):
+        # The driver has no infinity, and would make a date of another year of it.
+        return f"case when isfinite({value}) then {value} end"
+    if kind in _ARROW or kind in _LISTS:
+        return value
+    if kind == "money":
+        return f"{value}::numeric::text"
+    # `numeric`, enumerations, JSON, addresses, ranges: as texts, which say what they are.
+    return f"{value}::text"
+
+
+def staged_value(table: str, column: SourceColumn) -> str:
+    """What becomes of a value that a driver gave, under the column's name."""
+    value = quoted(column.name)
+    return f"{_typed(value, table, column)} as {value}"
+
+
+def _typed(value: str, table: str, column: SourceColumn) -> str:
+    shown = f"{table}.{column.name}"
+    declared = f"as it is declared {column.declared}"
+    if column.kind == "time":
+        # By way of a zone: a plain cast to TIMESTAMP drops the hours of "+02:00" in silence.
+        moment = f"try_cast({value} as timestamptz)"
+        number = f"try_cast({value} as bigint)"
+        wrong = _error(f"{shown} must hold dates or seconds since 1970, {declared}, got ", value)
+        return (
+            f"case when {value} is null then null "
+            f"when regexp_full_match({value}, '-?[0-9]+') then case when {number} <= 0 and "
+            f"{number} > -{_MOST_SECONDS} or {number} between {_LEAST_SECONDS} and {_MOST_SECONDS} "
+            f"then make_timestamp({number} * 1000000) else {wrong} end "
+            f"when {moment} is null then {wrong} else make_timestamp(epoch_us({moment})) end"
+        )
+    if column.kind == "bool":
+        wrong = _error(f"{shown} must hold 0 and 1, {declared}, got ", f"{value}::varchar")
+        return (
+            f"case when {value} is null or {value} in (0, 1) then {value}::boolean else {wrong} end"
+        )
+    return value
+
+
+def _error(text: str, value: str) -> str:
+    """SQL that fails with an error of ours about a value."""
+    return f"error({text_literal(_MARK + printable(text))} || left({value}, 100))"
+
+
+_MARK = "pagraph: "
+
+
+def our_error(text: str) -> str | None:
+    """The error that :func:`staged_value` raises, in a message of DuckDB's; None for others."""
+    return text.split(_MARK, 1)[1] if _MARK in text else None
+
+
+def clashing_column(text: str) -> int | None:
+    """The column whose values are not what its first ones were, in a message of SQLite's driver."""
+    found = re.search(r"Type mismatch in column (\d+)", text)
+    return int(found[1]) if found else None

@@ -1,0 +1,91 @@
+"""Files of DuckDB's own, attached to our connection and read where they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .connection import Connection, quoted, text_literal
+from .location import Location
+from .schema import ForeignKey
+from .sources import SourceColumn, SourceTable
+
+_ALIAS = "pagraph file"
+_SCHEMA = "main"
+
+
+class DuckDBSession:
+    """A file of DuckDB's; a :class:`Session`.
+
+    Nobody else can write to the file while it is attached, so that all tables are of one moment.
+    """
+
+    def __init__(self, location: Location, connection: Connection) -> None:
+        self._connection = connection
+        path = text_literal(location.uri)
+        connection.run(f"attach {path} as {quoted(_ALIAS)} (read_only)")
+        # A view of the file could otherwise read any file of this machine.
+        connection.run("set enable_external_access = false")
+
+    def tables(self, schema: str | None) -> list[SourceTable]:
+        """Tables and views of a schema."""
+        wanted = schema or _SCHEMA
+        of_file = f"database_name = {text_literal(_ALIAS)} and schema_name = {text_literal(wanted)}"
+        named = {
+            str(name): SourceTable(str(name), _place(wanted, str(name)), (), rows=int(rows))
+            for name, rows in self._connection.run(
+                f"select table_name, greatest(estimated_size, 1) from duckdb_tables() "
+                f"where {of_file} and not internal order by table_oid"
+            )
+        }
+        for (name,) in self._connection.run(
+            f"select view_name from duckdb_views() where {of_file} and not internal"
+        ):
+            place = _place(wanted, str(name))
+            named[str(name)] = SourceTable(str(name), place, (), is_view=True)
+        columns: dict[str, list[SourceColumn]] = {name: [] for name in named}
+        for name, column, kind in self._connection.run(
+            f"select table_name, column_name, data_type from duckdb_columns() where {of_file} "
+            "order by table_name, column_index"
+        ):
+            if name in columns:
+                columns[name].append(SourceColumn(str(column), str(kind), str(kind)))
+        keys = self._keys(of_file)
+        return [
+            replace(
+                table,
+                columns=tuple(columns[name]),
+                primary_key=keys.get(name, ((), ()))[0],
+                foreign_keys=keys.get(name, ((), ()))[1],
+            )
+            for name, table in named.items()
+        ]
+
+    def _keys(self, of_file: str) -> dict[str, tuple[tuple[str, ...], tuple[ForeignKey, ...]]]:
+        """Primary and foreign keys by table."""
+        found: dict[str, tuple[tuple[str, ...], tuple[ForeignKey, ...]]] = {}
+        for name, kind, columns, other, to in self._connection.run(
+            "select table_name, constraint_type, constraint_column_names, referenced_table, "
+            f"referenced_column_names from duckdb_constraints() where {of_file} "
+            "and constraint_type in ('PRIMARY KEY', 'FOREIGN KEY') order by constraint_index"
+        ):
+            key, links = found.get(name, ((), ()))
+            if kind == "PRIMARY KEY":
+                key = tuple(columns)
+            else:
+                links += (ForeignKey(tuple(columns), str(other), tuple(to)),)
+            found[str(name)] = (key, links)
+        return found
+
+    def copy(self, table: SourceTable, relation: str) -> None:
+        """Name the rows of a table; nothing is copied."""
+        columns = ", ".join(quoted(column.name) for column in table.columns)
+        self._connection.run(
+            f"create view {quoted(relation)} as select {columns} from {table.place}"
+        )
+
+    def close(self) -> None:
+        """Leave the file attached: its rows are read until the connection is closed."""
+
+
+def _place(schema: str, name: str) -> str:
+    return ".".join(map(quoted, (_ALIAS, schema, name)))

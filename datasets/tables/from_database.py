@@ -1,0 +1,183 @@
+"""Graphs of databases: their tables become vertices, keys edges, columns fields, and a table the
+task."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...errors import FormatError
+from ...graph.graph import Graph
+from ...system.budget import work_memory
+from ...system.checks import StrPath
+from ...system.progress import Progress, part_of
+from ..column_files import Scratch
+from ..edge_sort import LEAST_ROOM
+from ..paths import VertexSet
+from .builder import build
+from .choices import Choice, Missing, Named, Task, check_choices, named
+from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection
+from .database import database_tables
+from .location import location_of
+from .planning import plan
+from .schema import Schema, Table
+from .task import set_task, with_label
+
+_log = logging.getLogger("pagraph.datasets")
+
+LEAST_MEMORY = LEAST_LIMIT + BEYOND_LIMIT + LEAST_ROOM
+"""Fewest bytes beyond what the process holds: for rows in work, and for edges."""
+
+# Of the work: until the rows are ours, and until it is known what they become. By the clock, for
+# 10 million rows of SQLite's in 5 tables.
+_COPIED = 0.5
+_PLANNED = 0.7
+
+
+def read_database(source: StrPath, **options: Any) -> Graph:
+    """Make a graph of a database in memory; the options are those of :func:`store_database`."""
+    room = work_memory(None, LEAST_MEMORY, whom="a database")
+    with tempfile.TemporaryDirectory(prefix="pagraph-") as folder:
+        return _made(source, Path(folder), None, room // 2, **options)
+
+
+def store_database(source: StrPath, scratch: Scratch, room: int, **options: Any) -> Graph:
+    """Make a graph of a database, with columns and edges in files.
+
+    Args:
+        source: A file of SQLite's or DuckDB's, or a URL; see :func:`~.location.location_of`.
+        scratch: For the files.
+        room: Bytes for edges in work; as many again are for rows.
+        options: ``tables``, ``skip_tables``, ``skip_columns`` and ``schema`` of :class:`Choice`;
+            ``keys``, ``times``, ``missing`` and ``orphans`` of ``Graph.from_tables``; ``task`` and
+            its ``parts``, see :class:`Task`; and ``progress``.
+
+    Raises:
+        ConnectionError: A server cannot be reached, refuses, or is lost.
+        FormatError: As of ``Graph.from_tables``; or the database is damaged, or has no table.
+        MissingDependencyError: A driver is not installed.
+        ValueError: An option names what is not there, or two readings are possible.
+    """
+    # In the folder that is being written: what is spilled goes if the process is killed.
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=scratch.folder) as folder:
+        return _made(source, Path(folder), scratch, room, **options)
+
+
+def database_schema(source: StrPath, *, memory: int | str | None = None, **options: Any) -> Schema:
+    """What a database would become; reads all its rows, and writes nothing."""
+    check_choices(options)
+    room = work_memory(memory, LEAST_MEMORY, whom="a database")
+    with (
+        tempfile.TemporaryDirectory(prefix="pagraph-") as folder,
+        _planned(source, Path(folder), room, **options) as (_, schema, _task),
+    ):
+        return schema
+
+
+def _made(
+    source: StrPath,
+    folder: Path,
+    scratch: Scratch | None,
+    room: int,
+    *,
+    orphans: str = "error",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Graph:
+    check_choices({"orphans": orphans, **options})
+    step = part_of(progress, 0, _PLANNED)
+    with _planned(source, folder, 2 * room, progress=step, **options) as (connection, schema, task):
+        for note in schema.notes:
+            _log.warning("%s", note)
+        # What the rows take from here on is what the edges leave.
+        connection.limit(room)
+        step = part_of(progress, _PLANNED, 1)
+        graph = build(connection, schema, scratch, room, orphans=orphans, progress=step)
+        if task is not None:
+            set_task(graph, task, scratch)
+    return graph
+
+
+@contextmanager
+def _planned(
+    source: StrPath,
+    folder: Path,
+    room: int,
+    *,
+    tables: Sequence[str] = (),
+    skip_tables: Sequence[str] = (),
+    skip_columns: Sequence[str] = (),
+    schema: str | None = None,
+    keys: Named = (),
+    times: Named = (),
+    missing: Missing = None,
+    task: str | None = None,
+    parts: Mapping[str, VertexSet | None] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[Connection, Schema, Any]]:
+    """A connection that has the rows, what they become, and the task."""
+    choice = Choice(tuple(tables), tuple(skip_tables), tuple(skip_columns), schema)
+    with Connection(folder, room) as connection:
+        share = _COPIED / _PLANNED
+        step = part_of(progress, 0, share)
+        described = database_tables(location_of(source), connection, choice, step)
+        columns = {table.name: list(table.columns) for table in described}
+        when = named("times", times, columns.__contains__)
+        names = None
+        if task is not None:
+            wanted = Task.parse(task, parts or {})
+            names = (*wanted.names(columns), wanted.shares)
+            when = _with_time(when, names[0], names[2])
+            missing = _label_missing(missing, described, names[0], names[1])
+        found = plan(
+            described,
+            connection,
+            keys=named("keys", keys, _is_key(columns)),
+            times=when,
+            missing=missing,
+        )
+        if not found.links:
+            raise FormatError(
+                "source must have a table that refers to another, or to itself, got "
+                f"{len(described)} without a foreign key; keys={{'TABLE.COLUMN': 'TABLE'}} names one"
+            )
+        asked = None
+        if names is not None:
+            found, asked = with_label(connection, found, *names)
+        if progress is not None:
+            progress(1, 1)
+        yield connection, found, asked
+
+
+def _is_key(columns: Mapping[str, Sequence[str]]) -> Any:
+    """Whether a name is a table's, or that of a column of one."""
+    known = {*columns, *(f"{name}.{c}" for name, of_table in columns.items() for c in of_table)}
+    return known.__contains__
+
+
+def _with_time(times: dict[str, str | None], table: str, time: str) -> dict[str, str | None]:
+    if not time:
+        return times
+    if times.get(table, time) != time:
+        raise ValueError(
+            f"task must have the time that times names for {table}, {times[table]!r}, got {time!r}"
+        )
+    return {**times, table: time}
+
+
+def _label_missing(
+    missing: Missing, tables: Sequence[Table], name: str, label: str
+) -> Mapping[str, Mapping[str, float]]:
+    """What stands for missing values, with -1 for a label: nobody knows that answer yet."""
+    if isinstance(missing, Mapping):
+        every = {table: dict(of_table) for table, of_table in missing.items()}
+    else:
+        every = {
+            t.name: {} if missing is None else dict.fromkeys(t.columns, missing) for t in tables
+        }
+    every.setdefault(name, {})[label] = -1
+    return every

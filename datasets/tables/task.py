@@ -1,0 +1,278 @@
+"""A table as the task of a graph: its rows are seeds with labels, divided in the order of time; and
+features for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import FormatError
+from ...graph.fields import FieldNote, Fields
+from ...graph.graph import Graph
+from ...system.arrays import Array
+from ..column_files import MemoryColumn, Scratch
+from ..paths import PARTS
+from .columns import TIME, family, is_mask
+from .connection import Connection, quoted
+from .planning import ORIGINAL_ID
+from .schema import Column, Schema, VertexTable, printable
+
+LABEL = "label"
+FEATURES = "feat"
+
+# Words of a column of `feat`, one column for each; more of them are better embedded by the model.
+_MOST_WORDS = 32
+# Vertices of a type that `pagraph train` learns an embedding for each of; other types get a column of
+# ones where they have no other feature.
+_MOST_EMBEDDED = 2**18
+_BLOCK_ROWS = 2**16
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A task as it was found in a schema.
+
+    Attributes:
+        table: The vertex type of the seeds.
+        label: The column with their labels.
+        shares: Shares of the seeds for training, validation and testing.
+    """
+
+    table: str
+    label: str
+    shares: tuple[float, float, float]
+
+
+def with_label(
+    connection: Connection,
+    schema: Schema,
+    table: str,
+    label: str,
+    time: str,
+    shares: tuple[float, float, float],
+) -> tuple[Schema, Asked]:
+    """The schema with the field ``label`` for the label's column, and the task.
+
+    Raises:
+        FormatError: A label is no class.
+        ValueError: The column is a key or the time, or its values are no classes.
+    """
+    shown = printable(f"{table}.{label}")
+    vertex = next((v for v in schema.vertices if v.name == table), None)
+    if vertex is None:
+        raise ValueError(
+            f"task must name a table of vertices, got {printable(table)}, whose rows are edges"
+        )
+    column = next((c for c in vertex.columns if c.name == label), None)
+    if column is None or label in (vertex.time, *vertex.key):
+        raise ValueError(f"task must have a label that is no key and no time, got {shown}")
+    if not column.field:
+        raise ValueError(f"task must have a label of classes, got {shown}: {column.why}")
+    if family(column.kind) not in ("integer", "bool", "text"):
+        raise ValueError(
+            f"task must have a label of integers, booleans or words, got {shown} of {column.kind}"
+        )
+    if family(column.kind) == "integer":
+        ((low,),) = connection.run(
+            f"select min({quoted(label)})::BIGINT from {quoted(vertex.relation)}"
+        )
+        if low is not None and low < 0:
+            raise FormatError(f"{shown} must hold classes from 0 on, got {low}")
+    field = replace(column, field=LABEL, dtype="int64", sql=f"({column.sql})::BIGINT")
+    columns = tuple(field if c is column else _apart(c) for c in vertex.columns)
+    found = replace(vertex, columns=columns)
+    notes = (*schema.notes, *_notes(connection, schema, found, label))
+    vertices = tuple(found if v is vertex else v for v in schema.vertices)
+    return replace(schema, vertices=vertices, notes=notes), Asked(table, label, shares)
+
+
+def _apart(column: Column) -> Column:
+    """Another column, which must not have the name of a field of the task."""
+    taken = (LABEL, *(f"{part}_mask" for part in PARTS))
+    return replace(column, field=f"{column.field}_") if column.field in taken else column
+
+
+def _notes(
+    connection: Connection, schema: Schema, vertex: VertexTable, label: str
+) -> Iterator[str]:
+    """What a user has to know about the times of a task."""
+    shown = printable(vertex.name)
+    if not vertex.time:
+        yield (
+            f"task: {shown} has no time: its rows are divided at random, and a model may see what "
+            "was not known yet"
+        )
+        return
+    time = quoted(vertex.time)
+    rows = quoted(vertex.relation)
+    # What was written into a row after its time tells what came of it.
+    for column in vertex.columns:
+        if family(column.kind) != "time" or column.name == vertex.time:
+            continue
+        other = quoted(column.name)
+        ((later,),) = connection.run(f"select count(*) from {rows} where {other} > {time}")
+        if later:
+            yield (
+                f"task: {printable(column.name)} is later than {printable(vertex.time)} in "
+                f"{later:,} rows of {shown}, and was not known then: leave it out by "
+                f"--skip-column {printable(f'{vertex.name}:{column.name}')}"
+            )
+    firsts = [
+        f"select min({quoted(v.time)})::TIMESTAMP as t from {quoted(v.relation)}"
+        for v in schema.vertices
+        if v.time and v.name != vertex.name and family(_kind(v)) == "time"
+    ]
+    if firsts and family(_kind(vertex)) == "time":
+        first = f"(select min(t) from ({' union all '.join(firsts)}))"
+        ((early,),) = connection.run(
+            f"select count(*) from {rows} where {time}::TIMESTAMP < {first}"
+        )
+        if early:
+            yield (
+                f"task: {early:,} rows of {shown} are earlier than all other tables' rows: nothing "
+                "was known then"
+            )
+    yield (
+        f"task: the other columns of {shown} are taken as known at {printable(vertex.time)}; "
+        f"{printable(label)} is the label alone"
+    )
+
+
+def _kind(vertex: VertexTable) -> str:
+    return next((c.kind for c in vertex.columns if c.name == vertex.time), "")
+
+
+def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
+    """Give a graph the masks of a task, and each type features where it has none.
+
+    Raises:
+        ValueError: A set is empty, since too few times differ.
+    """
+    fields = graph.node_fields(task.table)
+    known = (fields[LABEL] >= 0).nonzero().squeeze(1)
+    times = fields[TIME][known] if TIME in fields else None
+    sets = (
+        _drawn_sets(len(known), task.shares) if times is None else _sets_in_time(times, task.shares)
+    )
+    for part, places in zip(PARTS, sets, strict=True):
+        if not len(places):
+            continue
+        mask = torch.zeros(len(fields[LABEL]), dtype=torch.bool, device="cpu")
+        mask[known[places]] = True
+        fields[f"{part}_mask"] = mask
+    # Rows that refer to others are events, of which each comes once: an embedding that is learned
+    # for each says nothing about the next. What is only referred to may learn one.
+    events = {link.source.table for link in graph.tables.links}
+    for ntype in graph.node_types:
+        count = graph.num_nodes_of(ntype)
+        learns = ntype not in events and count <= _MOST_EMBEDDED
+        _set_features(graph.node_fields(ntype), count, scratch, with_ones=not learns)
+
+
+def _sets_in_time(times: Tensor, shares: Sequence[float]) -> list[Tensor]:
+    """Places of the rows of each set: the earliest for training, the latest for testing. Rows of
+    one time are in one set, so that sets are about as large as asked for."""
+    different, counts = torch.unique(times, return_counts=True)  # type: ignore[no-untyped-call]
+    wanted = sum(share > 0 for share in shares)
+    if len(different) < wanted:
+        raise ValueError(
+            f"task must have rows of {wanted} different times at least, to divide them in time, "
+            f"got {len(different)} among {len(times):,} rows with a label"
+        )
+    before = counts.cumsum(0)
+    first = 0
+    total = 0.0
+    sets = []
+    for share in shares:
+        if not share:
+            sets.append(torch.empty(0, dtype=torch.int64, device="cpu"))
+            continue
+        total += share
+        wanted -= 1
+        nearest = int((before - total * len(times)).abs().argmin())
+        # Each set has a time at least, also those that follow.
+        last = min(max(nearest, first), len(different) - 1 - wanted)
+        is_in = (times >= different[first]) & (times <= different[last])
+        sets.append(is_in.nonzero().squeeze(1))
+        first = last + 1
+    return sets
+
+
+def _drawn_sets(count: int, shares: Sequence[float]) -> list[Tensor]:
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu")
+    bounds = [min(round(sum(shares[:n]) * count), count) for n in range(len(shares) + 1)]
+    return [order[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+
+
+# -- features --------------------------------------------------------------------------------------
+
+
+def _set_features(fields: Fields, count: int, scratch: Scratch | None, *, with_ones: bool) -> None:
+    """The field ``feat`` of numbers, shifted and scaled, and of words, a column each."""
+    if FEATURES in fields:
+        return
+    parts = [_Part.of(rows, fields.notes.get(name)) for name, rows in _inputs(fields)]
+    width = sum(part.width for part in parts)
+    if not width and not with_ones:
+        return
+    store = MemoryColumn("float32") if scratch is None else scratch.column("float32")
+    for begin in range(0, count, _BLOCK_ROWS):
+        end = min(begin + _BLOCK_ROWS, count)
+        blocks = [part.read(begin, end) for part in parts]
+        ones = np.ones((end - begin, 1), dtype=np.float32)
+        store.append(np.concatenate(blocks or [ones], axis=1).reshape(-1))
+    fields[FEATURES] = store.mapped().reshape(count, max(width, 1))
+
+
+def _inputs(fields: Fields) -> Iterator[tuple[str, Tensor]]:
+    """The fields that features are made of: no keys, times, labels and masks."""
+    for name, rows in fields.items():
+        note = fields.notes.get(name, FieldNote())
+        if name in (TIME, LABEL, ORIGINAL_ID) or is_mask(name) or note.unit or rows.dim() > 2:
+            continue
+        if len(note.words) <= _MOST_WORDS:
+            yield name, rows
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Columns of the features that one field makes."""
+
+    rows: Tensor
+    width: int
+    num_words: int
+    mean: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, rows: Tensor, note: FieldNote | None) -> _Part:
+        """Measure a field; blocks of its rows are read once."""
+        words = len(note.words) if note else 0
+        width = words or (rows.shape[1] if rows.dim() == 2 else 1)
+        sums = np.zeros((3, width))
+        if not words:
+            for begin in range(0, len(rows), _BLOCK_ROWS):
+                block = rows[begin : begin + _BLOCK_ROWS].double().reshape(-1, width).numpy()
+                is_there = np.isfinite(block)
+                values = np.where(is_there, block, 0)
+                sums += [is_there.sum(0), values.sum(0), np.square(values).sum(0)]
+        count = np.maximum(sums[0], 1)
+        mean = sums[1] / count
+        deviation = np.sqrt(np.maximum(sums[2] / count - np.square(mean), 0))
+        # A column of one value stays 0 everywhere, and rounding makes no noise of it.
+        is_flat = deviation <= 1e-9 * np.abs(mean)
+        return cls(rows, width, words, mean, np.where(is_flat, np.inf, deviation))
+
+    def read(self, begin: int, end: int) -> Array:
+        """Some rows; what is missing is 0, the mean."""
+        block = self.rows[begin:end].numpy()
+        if self.num_words:
+            words: Array = (block[:, None] == np.arange(self.num_words)).astype(np.float32)
+            return words
+        values = (block.astype(np.float64).reshape(-1, self.width) - self.mean) / self.scale
+        filled: Array = np.where(np.isfinite(values), values, 0).astype(np.float32)
+        return filled
