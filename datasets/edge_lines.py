@@ -67,7 +67,7 @@ def header_of(line: bytes, header: bool | None) -> list[str] | None:
 
 def names_in(line: str, separator: str | None) -> list[str]:
     """The names of columns in a line."""
-    return [name.strip(' \t"') for name in line.split(separator)]
+    return [name.strip(' \t"') for name in cut(line, separator)]
 
 
 def read_integer_lines(
@@ -153,8 +153,7 @@ def _add_lines(path: StrPath, rows: EdgeRows, columns: Sequence[EdgeColumn], blo
             if not rows.is_kept(place):
                 continue
             try:
-                value = edge[3] if column.is_third_field else _field(line, column)
-                numbers[place].append(_number(column, value))
+                numbers[place].append(_number(column, _field(line, column, edge[3])))
             except (IndexError, ValueError):
                 if not column.required:
                     rows.leave(place)
@@ -176,8 +175,16 @@ def _number(column: EdgeColumn, text: bytes | str) -> int | float:
     return column.field.number(text if len(text) <= FIELD_BYTES else b"")
 
 
-def _field(line: bytes, column: EdgeColumn) -> bytes:
-    separator = None if column.separator is None else column.separator.encode()
+def _field(line: bytes, column: EdgeColumn, third: bytes) -> bytes | str:
+    """The text of a column; ``third`` is what stands behind the ids, however fields are
+    separated."""
+    separator = (column.separator or "").encode()
+    if column.place == 2 and (not separator or line.count(separator) < 2):
+        return third
+    if not separator:
+        return line.split()[column.place]
+    if b'"' in line:  # a quoted text may hold separators
+        return cut(line.decode("utf-8", "replace"), column.separator)[column.place].strip()
     return line.split(separator)[column.place].strip()
 
 

@@ -38,13 +38,12 @@ def asked_columns(
     weight: str | Sequence[str] | None,
     field: str | Sequence[str] | None,
     time: str | None,
-    *,
-    every: bool,
+    skip_columns: str | Sequence[str],
 ) -> AskedColumns:
-    """The columns that options ask for; all with a name where none does and ``every`` is set.
+    """The columns that options ask for; all with a name but ``skip_columns`` where none does.
 
     Raises:
-        ValueError: Two columns would become one field.
+        ValueError: Two columns would become one field, or one is asked for and skipped.
     """
     fields = [NumberField.of("weight", name) for name in _several(weight)]
     fields += [NumberField.of("field", name) for name in _several(field)]
@@ -57,7 +56,13 @@ def asked_columns(
             raise ValueError(
                 f"weight, field and time must name different fields, got {name!r} twice"
             )
-    return AskedColumns(found, every and not found)
+    skipped = tuple(_several(skip_columns))
+    if found and skipped:
+        raise ValueError(
+            f"skip_columns must not be given with {found[0].option}, got {skipped[0]!r}: only the "
+            "columns that are asked for become fields"
+        )
+    return AskedColumns(found, not found, skipped)
 
 
 def _several(names: str | Sequence[str] | None) -> Sequence[str]:
@@ -75,6 +80,7 @@ def read_edge_list(
     weight: str | Sequence[str] | None = None,
     field: str | Sequence[str] | None = None,
     time: str | None = None,
+    skip_columns: str | Sequence[str] = (),
     header: bool | None = None,
     progress: Progress | None = None,
 ) -> Graph:
@@ -97,6 +103,7 @@ def read_edge_list(
             and rounds floats to it.
         field: More columns to keep, in the same way.
         time: The column that becomes the edge field ``time``; fractions are float64.
+        skip_columns: Where none is asked for: columns that become no fields.
         header: Whether a text's first line names the fields. Default: where it has no numbers; of
             words where both are well-known ("source", "target") or an option names one of the
             others, and an edge where one of them is an id of another line.
@@ -109,7 +116,7 @@ def read_edge_list(
         ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of
             edges, and ``relabel`` is not set.
     """
-    asked = asked_columns(weight, field, time, every=True)
+    asked = asked_columns(weight, field, time, skip_columns)
     rows = EdgeRows(path)
     _read(rows, num_nodes, relabel, header, asked, reading_room() // 2, progress)
     src, dst = rows.src, rows.dst
@@ -147,6 +154,7 @@ def store_edge_list(
     weight: str | Sequence[str] | None = None,
     field: str | Sequence[str] | None = None,
     time: str | None = None,
+    skip_columns: str | Sequence[str] = (),
     header: bool | None = None,
     progress: Progress | None = None,
 ) -> Graph:
@@ -158,7 +166,7 @@ def store_edge_list(
     Raises:
         ValueError: Also where the ids that are numbered anew do not fit into ``room``.
     """
-    asked = asked_columns(weight, field, time, every=True)
+    asked = asked_columns(weight, field, time, skip_columns)
     rows = EdgeRows(path, scratch)
     _read(rows, num_nodes, relabel, header, asked, room, part_of(progress, 0, 0.6))
     ids = None

@@ -66,11 +66,6 @@ class EdgeColumn:
         """The number in words, for errors."""
         return "third" if self.place == 2 else f"{self.place + 1}th"
 
-    @property
-    def is_third_field(self) -> bool:
-        """Whether it is what stands behind the ids, however the fields of a line are separated."""
-        return self.place == 2
-
 
 @dataclass(frozen=True)
 class AskedColumns:
@@ -79,10 +74,12 @@ class AskedColumns:
     Attributes:
         fields: Those that were asked for by name.
         every: All others with a name, as far as they hold numbers.
+        skipped: Names of those that stay behind.
     """
 
     fields: tuple[NumberField, ...] = ()
     every: bool = False
+    skipped: tuple[str, ...] = ()
 
     def found(
         self, path: StrPath, header: Sequence[str] | None, separator: str | None
@@ -95,18 +92,34 @@ class AskedColumns:
             separator: What stands between them.
         """
         if header is None:
-            if len(self.fields) > 1:
+            if len(self.fields) > 1 or self.skipped:
                 names = ", ".join(repr(field.name) for field in self.fields)
-                raise FormatError(
-                    f"{path} must have a line of column names, as {names} are several fields"
-                )
+                why = f"{names} are several fields" if len(self.fields) > 1 else "some are skipped"
+                raise FormatError(f"{path} must have a line of column names, as {why}")
             return [EdgeColumn(field) for field in self.fields]
+        for name in self.skipped:
+            if name not in header[2:]:
+                shown = ", ".join(map(repr, header[2:])) or "no further ones"
+                raise FormatError(
+                    f"{path} must have a column {name!r} to skip after the ids', it has {shown}"
+                )
         columns = [
             EdgeColumn(field, self._place(path, field, header), separator) for field in self.fields
         ]
         if self.every:
-            columns += _all_named(header, separator)
+            columns += self._all_named(header, separator)
         return columns
+
+    def _all_named(self, header: Sequence[str], separator: str | None) -> list[EdgeColumn]:
+        """The columns behind the ids' whose names can be those of fields."""
+        return [
+            EdgeColumn(NumberField(name), place, separator, required=False)
+            for place, name in enumerate(header)
+            if place > 1
+            and name.isprintable()
+            and header.count(name) == 1
+            and name not in ("", *self.skipped)
+        ]
 
     def _place(self, path: StrPath, field: NumberField, header: Sequence[str]) -> int:
         further = list(header[2:])
@@ -125,15 +138,6 @@ class AskedColumns:
             f"{path} must have a column {field.column!r} for the {purpose} after the ids', it has "
             f"{shown}"
         )
-
-
-def _all_named(header: Sequence[str], separator: str | None) -> list[EdgeColumn]:
-    """The columns behind the ids' whose names can be those of fields."""
-    return [
-        EdgeColumn(NumberField(name), place, separator, required=False)
-        for place, name in enumerate(header)
-        if place > 1 and name and name.isprintable() and header.count(name) == 1
-    ]
 
 
 class EdgeRows:

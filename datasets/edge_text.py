@@ -39,6 +39,7 @@ from .tables.text import (
     closed_quotes,
     ends_alike,
     file_source,
+    has_quotes,
     piped_source,
     unix_lines,
     unpadded,
@@ -175,13 +176,19 @@ def _integer_ways(
     path: StrPath, head: _Head, columns: Sequence[EdgeColumn], progress: Progress | None
 ) -> Iterator[Way]:
     needed = max([2, *(column.place + 1 for column in columns)])
-    by_name = needed > 3
+    by_name = needed > 3 or any(column.separator for column in columns)
     separator = (head.separator if by_name else separator_of(head.line)) or " "
     piped = partial(piped_source, path, progress=progress)
 
     def shape(line: bytes, mark: str) -> TextLines:
         return TextLines(mark, line.count(mark.encode()) + 1)
 
+    if by_name and separator != " " and (is_packed(path) or has_quotes(path)):
+        # A quoted text may hold separators: the names say how many columns there are.
+        width = len(head.names) if head.names else shape(head.line, separator).width
+        lines = TextLines(separator, width, quoted=True)
+        yield Way(lines, partial(piped, _changed(head, partial(_closed, separator))))
+        return
     lines = shape(head.line, separator)
     if lines.width >= needed:
         if not is_packed(path) and ends_alike(head.data):
@@ -340,7 +347,7 @@ def _word_ways(path: StrPath, head: _Head, progress: Progress | None) -> Iterato
     width = len(cut(head.line.decode("utf-8", "replace"), head.separator))
     if width < 2:
         return
-    if not is_packed(path) and ends_alike(head.data) and b'"' not in head.data:
+    if not is_packed(path) and ends_alike(head.data) and not has_quotes(path):
         yield Way(TextLines(separator, width), partial(file_source, path), head.skip)
     change = partial(_closed, separator) if quoted else _unpadded
     yield Way(TextLines(separator, width, quoted), partial(piped, _changed(head, change)))

@@ -72,6 +72,15 @@ class Form:
         for name in given:
             if name not in self.options:
                 raise ValueError(f"{name} must not be given for a source of the form {self.name!r}")
+        weight = given.get("weight", "")
+        # Of the forms with weights, edge lists alone may have several.
+        if not isinstance(weight, str) and "field" not in self.options:
+            if len(weight) > 1:
+                names = " and ".join(map(repr, weight))
+                raise ValueError(
+                    f"weight must be given once for a source of the form {self.name!r}, got {names}"
+                )
+            given["weight"] = weight[0]
         return given
 
 
@@ -92,7 +101,10 @@ def _members(path: Path) -> set[str]:
         return set()
 
 
-_EDGES = ("num_nodes", "relabel", "undirected", "weight", "header", "progress")
+_EDGES = (
+    *("num_nodes", "relabel", "undirected", "weight", "field", "time", "skip_columns", "header"),
+    "progress",
+)
 # The first that fits is taken: of the forms that end alike, the one without `is_it` comes last.
 _FORMS = (
     Form(
@@ -255,7 +267,9 @@ def read_graph(
     num_nodes: int | None = None,
     relabel: bool = False,
     undirected: bool = False,
-    weight: str | None = None,
+    weight: str | Sequence[str] | None = None,
+    field: str | Sequence[str] | None = None,
+    time: str | None = None,
     header: bool | None = None,
     tables: Sequence[str] = (),
     skip_tables: Sequence[str] = (),
@@ -290,12 +304,15 @@ def read_graph(
             plus 1.
         relabel: For edge lists, like ``header``: see :func:`read_edge_list`.
         undirected: Where each edge is named once: store both directions.
-        weight: For edge lists and matrices: name of an edge field for the weights.
-        header: For edge lists.
+        weight: For edge lists and matrices: name of an edge field for the weights; for edge lists
+            also several.
+        field: For edge lists, like ``time`` and ``header``.
+        time: The column of the times of edges.
+        header: Whether the first line has names.
         tables: For databases, like the next eight: the tables to read, views among them. Default:
             all tables.
         skip_tables: Tables that are not read.
-        skip_columns: Columns that are not read, as "table:column".
+        skip_columns: Columns that are not read, as "table:column"; for edge lists as "column".
         schema: The schema of the tables. Default: "public".
         keys: As of ``Graph.from_tables``, or texts such as "users:id" and "orders.user_id:users".
         times: Likewise: "orders:created_at", or "users:" for a table without a time.
@@ -331,7 +348,7 @@ def read_graph(
         "relabel": relabel,
         "undirected": undirected,
     }
-    options |= {"weight": weight, "header": header}
+    options |= {"weight": weight, "field": field, "time": time, "header": header}
     options |= {"tables": tables, "skip_tables": skip_tables, "skip_columns": skip_columns}
     options |= {"schema": schema, "keys": keys, "times": times, "orphans": orphans}
     given = form.chosen(options | {"missing": missing, "task": task})

@@ -33,7 +33,9 @@ ALWAYS_INSTALLED = [
     "numba",
     "networkx",
     "click",
+    "duckdb",
     "jinja2",
+    "nanoarrow",
     "rich",
     "pyyaml",
 ]

@@ -40,8 +40,8 @@ def test_the_recipe_has_the_version_and_the_dependencies():
     recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
     assert recipe["context"]["version"] == pagraph.__version__
     project = pyproject()["project"]
-    # conda calls torch by another name, and puts a space before the bound.
-    names = {"torch": "pytorch"}
+    # conda calls these by other names, and puts a space before the bound.
+    names = {"torch": "pytorch", "duckdb": "python-duckdb"}
     wanted = set()
     for each in project["dependencies"]:
         name, bound = re.match(r"([\w-]+)(.*)", each).groups()

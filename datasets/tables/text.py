@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import mmap
 import os
 import re
 import threading
@@ -102,6 +103,12 @@ def file_source(path: StrPath) -> Iterator[str]:
     """
     with open_plain(path) as file:
         yield f"/dev/fd/{file.fileno()}"
+
+
+def has_quotes(path: StrPath) -> bool:
+    """Whether a file that is not packed has a quotation mark; 0.1 s a gigabyte."""
+    with open_plain(path) as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+        return data.find(b'"') >= 0
 
 
 @contextlib.contextmanager

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..datasets.forms import database_form, import_graph, read_graph
-from ..datasets.tables.location import is_url, shown_source
+from ..datasets.tables.location import is_database, is_url, shown_source
 from ..system.atomic import check_absent
 from .options import memory_option, options_of, store_option
-from .terminal import few_collections, progress_bar, summary_line
+from .terminal import few_collections, fields_line, progress_bar, summary_line
 
 
 class _Source(click.Path):
@@ -38,10 +39,15 @@ class _Source(click.Path):
     undirected="Each edge is named once: store both directions.",
     weight={
         "metavar": "NAME[:DTYPE]",
-        "once": True,
+        "multiple": True,
         "help": "Edge lists, matrices: keep the weights as this field, in the dtype that holds "
-        "all, or as "
-        "float32, float64, int32 or int64.",
+        "all, or as float32, float64, int32 or int64. Edge lists may have several.",
+    },
+    field={
+        "metavar": "NAME[:DTYPE]",
+        "multiple": True,
+        "help": "Edge lists: keep this column as a field of its name, and others so named.  "
+        "[default: all with a name that hold numbers]",
     },
     header={
         "flags": ("--header/--no-header",),
@@ -61,9 +67,9 @@ class _Source(click.Path):
     },
     skip_columns={
         "flags": ("--skip-column",),
-        "metavar": "TABLE:COLUMN",
+        "metavar": "[TABLE:]COLUMN",
         "multiple": True,
-        "help": "Databases: a column to leave out.",
+        "help": "Databases: a column to leave out. Edge lists: COLUMN.",
     },
     schema={
         "metavar": "NAME",
@@ -79,10 +85,10 @@ class _Source(click.Path):
     },
     times={
         "flags": ("--time",),
-        "metavar": "TABLE:COLUMN",
+        "metavar": "COLUMN|TABLE:COLUMN",
         "multiple": True,
-        "help": "Databases: the column that is the time of a row; nothing behind the colon for "
-        "none.",
+        "help": "Edge lists: the column that becomes the field time. Databases: the column that is "
+        "the time of a row; nothing behind the colon for none.",
     },
     orphans={
         "choices": ("error", "drop"),
@@ -139,6 +145,8 @@ def command(
     if out is None:
         raise click.UsageError("Missing argument 'OUT'.")
     check_absent(out, name="OUT")
+    if not is_database(source):
+        settings["time"] = _only("--time", settings.pop("times"))
     # Of a URL without user and password: both lines below are kept.
     name = shown_source(source)
     with few_collections(), progress_bar(f"importing {name}") as progress:
@@ -147,12 +155,21 @@ def command(
             source, out, **settings, memory=memory, store=store, origin=origin, progress=progress
         )
     click.echo(summary_line(graph, out))
+    click.echo(fields_line(graph, out))
     # Rows in the file's order would be silently wrong: the user is told once.
     if settings["relabel"] and (settings["features"] or settings["labels"]):
         click.echo(
             "note: rows of --features and --labels were taken in the order of the sorted ids",
             err=True,
         )
+
+
+def _only(option: str, values: Sequence[str]) -> str | None:
+    """The value of an option that databases alone may have several times."""
+    if len(values) > 1:
+        given = " and ".join(map(repr, values))
+        raise click.UsageError(f"{option} must be given once for this source, got {given}")
+    return values[0] if values else None
 
 
 def _preview(source: Path | str, memory: str | None, settings: dict[str, Any]) -> None:

@@ -56,11 +56,12 @@ def test_times_keep_their_digits(tmp_path):
     )
 
 
-@pytest.mark.parametrize("option", ["weight", "features", "labels", "train", "val", "test"])
+@pytest.mark.parametrize("option", ["time", "features", "labels", "train", "val", "test"])
 def test_an_option_that_would_take_the_place_of_another(option, tmp_path):
     (tmp_path / "h.csv").write_text("src,dst,w,t\n0,1,0.5,1\n")
     done = run(tmp_path / "h.csv", tmp_path / "g", f"--{option}", "w", f"--{option}", "t")
-    assert done.exit_code == 2 and f"{option} must be given once, got 'w' and 't'" in done.stderr
+    assert done.exit_code == 2 and f"{option} must be given once" in done.stderr
+    assert "got 'w' and 't'" in done.stderr
     assert not (tmp_path / "g").exists()
 
 

@@ -376,14 +376,101 @@ def test_words_are_numbered_by_duckdb_as_they_are_line_by_line(tmp_path_factory,
     options = {"relabel": True, "weight": data.draw(st.sampled_from([None, "w", "w:float32"]))}
     options["header"] = data.draw(st.sampled_from([None, True, False]))
 
-    def outcome(few_bytes):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(edge_text, "_FEW_BYTES", few_bytes)
-            try:
-                graph = read_edge_list(path, **options)
-            except ValueError as error:
-                return str(error)
-        fields = {name: (str(v.dtype), v.tolist()) for name, v in graph.edata.items()}
-        return repr((ends(graph), graph.ndata["original_id"].tolist(), fields))
+    assert outcome(path, 0, **options) == outcome(path, 2**30, **options)
 
-    assert outcome(0) == outcome(2**30)
+
+def outcome(path, few_bytes, **options):
+    """What a file gives where texts below ``few_bytes`` are read line by line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edge_text, "_FEW_BYTES", few_bytes)
+        try:
+            graph = read_edge_list(path, **options)
+        except ValueError as error:
+            return str(error)
+    fields = {name: (str(v.dtype), v.tolist()) for name, v in graph.edata.items()}
+    kept = {name: v.tolist() for name, v in graph.ndata.items()}
+    return repr((ends(graph), kept, fields))
+
+
+QUOTED = st.sampled_from(['"x"', '"a, 7, b"', '"7"', '"say ""hi"""', "text", '"', 'a"b', "", "7"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_columns_of_integer_edges_are_read_by_duckdb_as_line_by_line(tmp_path_factory, data):
+    separator = data.draw(st.sampled_from([",", ";", "\t", " "]))
+    names = ["source", "target", "note", "w", "u"]
+    lines = [separator.join(names)] if data.draw(st.booleans()) else []
+    for _ in range(data.draw(st.integers(1, 5))):
+        fields = ["1", data.draw(st.sampled_from(["2", "+3", " 4", "007"]))]
+        fields += [data.draw(st.one_of(QUOTED, NUMBERS)), data.draw(NUMBERS), data.draw(NUMBERS)]
+        lines.append(separator.join(fields[: data.draw(st.sampled_from([5, 5, 5, 5, 4, 6]))]))
+        if data.draw(st.integers(0, 9)) == 0:
+            lines.append(data.draw(st.sampled_from(["", "# c", "  ", "% x"])))
+    path = tmp_path_factory.mktemp("columns") / "edges.txt"
+    path.write_bytes(data.draw(st.sampled_from(["\n", "\r\n"])).join(lines).encode())
+    options = data.draw(
+        st.sampled_from([{}, {"weight": "w"}, {"field": ["u", "w:float32"]}, {"time": "u"}])
+    )
+    assert outcome(path, 0, **options) == outcome(path, 2**30, **options)
+
+
+class TestColumns:
+    """All columns with names become fields, or those that are asked for."""
+
+    TEXT = (
+        'src,dst,amount,year,note,w\n0,1,1.5,2019,hi,3\n1,2,2.5,2020,"a, 7, b",4\n'
+        "2,0,0.25,2021,x,5\n"
+    )
+
+    @pytest.fixture(params=[0, 2**30], ids=["DuckDB", "lines"])
+    def read(self, request, write, monkeypatch):
+        monkeypatch.setattr(edge_text, "_FEW_BYTES", request.param)
+        return lambda **options: read_edge_list(write(self.TEXT), **options)
+
+    def test_all_that_hold_numbers(self, read, caplog):
+        fields = read().edata
+        assert {name: str(v.dtype) for name, v in fields.items()} == {
+            "amount": "torch.float32",
+            "year": "torch.int64",
+            "w": "torch.int64",
+        }
+        # A separator in a quoted text separates nothing.
+        assert fields["w"].tolist() == [3, 4, 5]
+        assert "left behind: note (they hold more than numbers)" in caplog.text
+
+    def test_those_that_are_asked_for(self, read):
+        fields = read(weight=["amount", "w:float32"], field="year:int32", time=None).edata
+        assert {name: str(v.dtype) for name, v in fields.items()} == {
+            "amount": "torch.float32",
+            "w": "torch.float32",
+            "year": "torch.int32",
+        }
+
+    def test_the_time(self, read):
+        fields = read(time="year", field="w").edata
+        assert (fields["time"].tolist(), fields["w"].tolist()) == ([2019, 2020, 2021], [3, 4, 5])
+
+    def test_all_but_some(self, read, caplog):
+        assert list(read(skip_columns=["year", "note"]).edata) == ["amount", "w"]
+        assert "left behind" not in caplog.text
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"field": "note"}, "line 2 must have a number"),
+            ({"field": ["w", "w:int32"]}, "must name different fields, got 'w' twice"),
+            ({"weight": "w", "time": "x"}, "must have a column 'x' for the time"),
+            ({"skip_columns": ["x"]}, "must have a column 'x' to skip"),
+            ({"skip_columns": "w", "field": "w"}, "skip_columns must not be given with field"),
+        ],
+    )
+    def test_what_is_refused(self, read, options, message):
+        with pytest.raises(ValueError, match=message):
+            read(**options)
+
+    def test_without_names_there_is_one_column_at_most(self, write):
+        with pytest.raises(ValueError, match="must have a line of column names, as 'a', 'b' are"):
+            read_edge_list(write("0 1 2 3\n"), weight=["a", "b"])
+        with pytest.raises(ValueError, match="as some are skipped"):
+            read_edge_list(write("0 1 2 3\n"), skip_columns="a")

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import FormatError
-from pagraph.datasets import edge_list, edge_rows, edge_text, read_edge_list, text_blocks
+from pagraph.datasets import edge_rows, edge_text, read_edge_list, text_blocks
 from pagraph.datasets.edge_rows import NotIntegersError
+from pagraph.datasets.numbers import NumberField
 from pagraph.datasets.text_blocks import Block, read_blocks
 
 
@@ -110,7 +111,8 @@ READERS = ["duckdb", "lines"]
 
 def rows_of(path, weight=None, header=None):
     rows = edge_rows.EdgeRows(path)
-    asked = edge_list.asked_columns(weight, None, None, every=False)
+    fields = [] if weight is None else [NumberField.of("weight", weight)]
+    asked = edge_rows.AskedColumns(tuple(fields))
     edge_text.read_integers(path, rows, header=header, asked=asked)
     return rows
 
@@ -122,7 +124,7 @@ def columns_of(rows):
 
 @pytest.fixture(params=READERS, scope="module")
 def read(request, tmp_path_factory):
-    """Reads a text with Arrow and line by line; each answer is the sources, destinations and
+    """Reads a text with DuckDB and line by line; each answer is the sources, destinations and
     weights, or the error."""
 
     def read(text, weight=None, header=False):
