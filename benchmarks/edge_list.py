@@ -1,12 +1,15 @@
-"""Edge lists: Arrow reading the file alone, pagraph reading it into arrays, and into a graph; in
-turn, each format.
+"""Edge lists to graph folders: DuckDB reading the file into arrays, pagraph importing it, and
+pagraph at an earlier commit; in turn, each in a process of its own that has read such a file before.
 
-Run: ``python benchmarks/edge_list.py`` (10 million lines: about 3 minutes, 1 GiB in a temporary
-folder). Needs pyarrow.
+Run: ``python benchmarks/edge_list.py --before ../before`` (10 million lines: about 10 minutes, 2 GiB
+in a temporary folder). ``--lines 100_000_000 --nodes 10_000_000 --cases edges.tsv words.csv --memory
+1GiB --repeats 1`` is the case beyond memory: 15 minutes, and 15 GiB.
 """
 
 import argparse
 import gzip
+import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -14,82 +17,114 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-from report import summarise, write
+from report import revision, summarise, write
 
-from pagraph.datasets import read_edge_list
-from pagraph.datasets.edge_list import read_parquet
-from pagraph.datasets.edge_rows import read_integers
-
-FORMATS = ("edges.tsv", "weighted.csv", "edges.tsv.gz", "edges.parquet")
-
-
-def generate(folder, lines, nodes):
-    """The same random edges in every format."""
-    rng = np.random.default_rng(0)
-    src, dst = rng.integers(0, nodes, (2, lines))
-    edges = pa.table({"src": src, "dst": dst})
-    weighted = edges.append_column("weight", pa.array(rng.random(lines, dtype=np.float32).round(3)))
-    for name, table, separator in (("edges.tsv", edges, "\t"), ("weighted.csv", weighted, ",")):
-        options = pa.csv.WriteOptions(include_header=False, delimiter=separator)
-        pa.csv.write_csv(table, folder / name, options)
-    with (
-        open(folder / "edges.tsv", "rb") as text,
-        gzip.open(folder / "edges.tsv.gz", "wb", 1) as zipped,
-    ):
-        shutil.copyfileobj(text, zipped, 2**24)
-    pa.parquet.write_table(edges, folder / "edges.parquet")
+# Columns behind the two ids, and the options that keep them; an earlier commit kept one of them.
+CASES = {
+    "edges.tsv": ((), {}),
+    "edges.tsv.gz": ((), {}),
+    "weighted.csv": (("amount", "year"), {"weight": "amount"}),
+    "weighted.parquet": (("amount", "year"), {"weight": "amount"}),
+    "words.csv": (("amount", "year"), {"weight": "amount", "relabel": True}),
+}
+WARMING_LINES = 20_000
 
 
-def arrow(path):
-    """Arrow's own reader of the whole file, with the columns' types given."""
-    if path.suffix == ".parquet":
-        return pa.parquet.read_table(path)
-    types = {"src": pa.int64(), "dst": pa.int64()} | (
-        {"weight": pa.float64()} if "weighted" in path.name else {}
+def generate(name, path, lines, nodes):
+    """Random edges with an amount and a year, in the form that the name says."""
+    import duckdb
+
+    columns, _ = CASES[name]
+    end = "hash({n}, {i}) % {nodes}"
+    if name.startswith("words"):
+        end = f"'user-' || ({end})"
+    source, target = (end.format(n=n, i="i", nodes=nodes) for n in (1, 2))
+    chosen = [f"{source} AS src", f"{target} AS dst"]
+    if columns:
+        chosen.append("round((hash(3, i) % 1000000) / 1000000, 3) AS amount")
+        chosen.append("(1950 + hash(4, i) % 75)::BIGINT AS year")
+    form = "format parquet"
+    if not name.endswith("parquet"):
+        separator = "\t" if "tsv" in name else ","
+        form = f"format csv, delimiter '{separator}', header {str(bool(columns)).lower()}"
+    target = path.with_suffix("") if name.endswith("gz") else path
+    query = f"SELECT {', '.join(chosen)} FROM range({lines}) t(i)"
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({query}) TO '{target}' ({form})")
+    if name.endswith("gz"):
+        with open(target, "rb") as text, gzip.open(path, "wb", 1) as zipped:
+            shutil.copyfileobj(text, zipped, 2**24)
+
+
+def with_duckdb(path, out, memory):
+    """All columns as arrays of NumPy; ids that are words are numbered in sorted order."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory(dir=out.parent) as spilled:
+        settings = {"temp_directory": spilled}
+        if memory:
+            settings["memory_limit"] = memory
+        connection = duckdb.connect(config=settings)
+        relation = f"read_csv('{path}', auto_detect=true)"
+        if path.suffix == ".parquet":
+            relation = f"read_parquet('{path}')"
+        if "words" not in path.name:
+            return connection.sql(f"SELECT * FROM {relation}").fetchnumpy()
+        connection.sql(f"CREATE TABLE rows AS SELECT * FROM {relation}")
+        connection.sql(
+            "CREATE TABLE ids AS SELECT w, row_number() OVER (ORDER BY w) - 1 AS n FROM "
+            "(SELECT src AS w FROM rows UNION SELECT dst FROM rows)"
+        )
+        return connection.sql(
+            "SELECT a.n, b.n, r.amount, r.year FROM rows r JOIN ids a ON r.src = a.w "
+            "JOIN ids b ON r.dst = b.w ORDER BY r.rowid"
+        ).fetchnumpy()
+
+
+def imported(path, out, memory, before=False):
+    """A graph folder with all columns that this version keeps."""
+    from pagraph.datasets import import_graph
+
+    options = dict(CASES[path.name][1])
+    if not before:  # all columns are kept without an option
+        options.pop("weight", None)
+    import_graph(path, out, memory=memory or None, **options)
+
+
+def worker(way, path, small, memory):
+    """Read a small file, then the large one; prints seconds and the peak in MiB."""
+    work = {
+        "duckdb": with_duckdb,
+        "pagraph": imported,
+        "before": lambda *given: imported(*given, before=True),
+    }[way]
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        work(small, Path(folder) / "small", memory)
+        begin = time.perf_counter()
+        kept = work(path, Path(folder) / "large", memory)
+        seconds = time.perf_counter() - begin
+        del kept
+    own = peak()
+    print(seconds, time.process_time(), own)
+
+
+def peak():
+    """MiB of the process at its peak, mapped pages among them."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def run(way, path, small, options):
+    env = dict(os.environ)
+    if way == "before":
+        env["PYTHONPATH"] = str(options.before)
+    command = [sys.executable, __file__, "--worker", way, path, small, options.memory]
+    done = subprocess.run(
+        list(map(str, command)), env=env, capture_output=True, text=True, check=False
     )
-    return pa.csv.read_csv(
-        path,
-        read_options=pa.csv.ReadOptions(column_names=list(types)),
-        parse_options=pa.csv.ParseOptions(delimiter="," if "csv" in path.name else "\t"),
-        convert_options=pa.csv.ConvertOptions(column_types=types),
-    )
-
-
-def arrays(path):
-    """Sources, destinations and weights."""
-    weight = "weight" if "weighted" in path.name else None
-    if path.suffix == ".parquet":
-        rows = read_parquet(path, weight=weight, relabel=False, progress=None)
-    else:
-        rows = read_integers(path, weight=weight, header=None, progress=None)
-    return rows.src, rows.dst, rows.weight
-
-
-def graph(path):
-    return read_edge_list(path, weight="weight" if "weighted" in path.name else None)
-
-
-def seconds(work, path):
-    begin = time.perf_counter()
-    work(path)
-    return time.perf_counter() - begin
-
-
-def memory(path):
-    """MiB that reading takes at its peak, and of the arrays; alone in its process."""
-
-    def status(name):
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
-
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status("VmRSS")
-    kept = arrays(path)
-    print(status("VmHWM") - before, sum(array.nbytes for array in kept) / 2**20)
+    if done.returncode:
+        print(f"  {way}: {done.stderr.strip().splitlines()[-1][:200]}")
+        return None
+    return tuple(map(float, done.stdout.split()[-3:]))
 
 
 def main():
@@ -97,47 +132,55 @@ def main():
     parser.add_argument("--lines", type=int, default=10_000_000)
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--memory", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--before", type=Path, help="a checkout of an earlier commit")
+    parser.add_argument("--memory", default="", help='such as "1GiB"; also for DuckDB')
+    parser.add_argument("--folder", type=Path, help="for the files; default: a temporary one")
+    parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.memory:
-        return memory(options.memory)
-    result = {
-        "settings": {name: getattr(options, name) for name in ("lines", "nodes", "repeats")},
-        "pyarrow": pa.__version__,
-        "formats": {},
-    }
-    ways = {"arrow": arrow, "arrays": arrays, "graph": graph}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        generate(folder, options.lines, options.nodes)
-        for path in (folder / name for name in FORMATS):
-            runs = {way: [] for way in ways}
-            for _ in range(options.repeats):
-                for way, work in ways.items():
-                    runs[way].append(seconds(work, path))
-            figures = {way: summarise(values) for way, values in runs.items()}
-            ratio = figures["arrays"]["median"] / figures["arrow"]["median"]
-            child = subprocess.run(
-                [sys.executable, __file__, "--memory", path],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            peak, kept = map(float, child.stdout.split())
-            medians = ", ".join(
-                f"{way} {figure['median']:.2f} s" for way, figure in figures.items()
-            )
-            print(
-                f"{path.name}: {medians}; {ratio:.2f} times Arrow's time; {peak:.0f} MiB for "
-                f"arrays of {kept:.0f}"
-            )
-            result["formats"][path.name] = {
-                "bytes": path.stat().st_size,
-                "seconds": figures,
-                "ratio": ratio,
-                "mib": {"peak": peak, "arrays": kept},
-            }
-    write("edge_list", result)
+    if options.worker:
+        way, path, small, memory = options.worker
+        return worker(way, Path(path), Path(small), memory)
+    ways = ["duckdb", "pagraph"] + (["before"] if options.before else [])
+    names = ("lines", "nodes", "repeats", "memory")
+    result = {"settings": {name: getattr(options, name) for name in names}, "cases": {}}
+    if options.before:
+        result["before"] = revision(options.before)
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        for case in options.cases:
+            path = Path(name) / case
+            small = Path(name) / "small" / case
+            small.parent.mkdir(exist_ok=True)
+            generate(case, small, WARMING_LINES, 1000)
+            generate(case, path, options.lines, options.nodes)
+            result["cases"][case] = measured(path, small, ways, options)
+            path.unlink()
+    write("edge_list_large" if options.lines > 50_000_000 else "edge_list", result)
+
+
+def measured(path, small, ways, options):
+    """The figures of each way, which take turns."""
+    runs = {way: [] for way in ways}
+    for _ in range(options.repeats):
+        for way in ways:
+            figures = run(way, path, small, options)
+            if figures is not None:
+                runs[way].append(figures)
+    found = {}
+    for way, figures in runs.items():
+        if not figures:
+            continue
+        seconds, cpu, peaks = zip(*figures, strict=True)
+        found[way] = {
+            "seconds": summarise(list(seconds)),
+            "cpu_seconds_of_the_process": summarise(list(cpu)),
+            "peak_mib": max(peaks),
+        }
+        print(
+            f"{path.name}, {way}: {found[way]['seconds']['median']:.2f} s, {max(peaks):.0f} MiB",
+            flush=True,
+        )
+    return {"bytes": path.stat().st_size, **found}
 
 
 if __name__ == "__main__":
