@@ -54,6 +54,12 @@ def _graph_from_tables() -> Any:
     return graph_from_tables
 
 
+def _typed_rows() -> Any:
+    from .datasets.tables.given_columns import typed_rows
+
+    return typed_rows
+
+
 def _schema_of() -> Any:
     from .datasets.tables.schema import schema_of
 
@@ -97,6 +103,7 @@ offer(
     open_graph=_open_graph,
     saved_dgl_graph=_saved_dgl_graph,
     schema_of=_schema_of,
+    typed_rows=_typed_rows,
     vertex_clusters=_vertex_clusters,
     whole_graph=_whole_graph,
 )

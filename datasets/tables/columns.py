@@ -196,12 +196,20 @@ class Rule:
         connection: What has the tables.
         unit: The unit of all times.
         missing: What stands for missing values.
+        hint: What may be done about missing values, for errors.
     """
 
-    def __init__(self, connection: Connection, unit: str, missing: Missing) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        unit: str,
+        missing: Missing,
+        hint: str = "missing=-1 fills them",
+    ) -> None:
         self._connection = connection
         self._unit = unit
         self._missing = missing
+        self._hint = hint
         self._enums = 0
 
     def column(self, look: Look, *, is_time: bool) -> Column:
@@ -354,7 +362,7 @@ class Rule:
             others = f" and {look.missing - 1:,} more" if look.missing > 1 else ""
             raise FormatError(
                 f"{look.shown} must have a value in every row, as {_short(look.kind)} has no NaN; "
-                f"row {self._first_missing(look)}{others} has none: missing=-1 fills them"
+                f"row {self._first_missing(look)}{others} has none: {self._hint}"
             )
         if dtype.startswith("float"):
             return f"coalesce({value}, {float(number)!r}::DOUBLE)", dtype, ""

@@ -64,7 +64,7 @@ def frame_tables(connection: Connection, tables: Mapping[str, Any]) -> list[Tabl
     if not isinstance(tables, Mapping):
         raise TypeError(f"tables must be a mapping from name to table, got {type(tables).__name__}")
     return [
-        _registered(connection, name, rows, f"pagraph table {place}")
+        registered(connection, name, rows, f"pagraph table {place}")
         for place, (name, rows) in enumerate(tables.items())
     ]
 
@@ -74,7 +74,7 @@ def relbench_tables(connection: Connection, tables: Mapping[str, Any]) -> list[T
     found = []
     keys = {name: table.pkey_col for name, table in tables.items()}
     for place, (name, table) in enumerate(tables.items()):
-        rows = _registered(connection, name, table.df, f"pagraph table {place}")
+        rows = registered(connection, name, table.df, f"pagraph table {place}")
         links = tuple(
             ForeignKey((column,), other, (keys[other],))
             for column, other in table.fkey_col_to_pkey_table.items()
@@ -88,7 +88,8 @@ def _relbench_times(tables: Mapping[str, Any]) -> dict[str, str]:
     return {name: t.time_col for name, t in tables.items() if t.time_col is not None}
 
 
-def _registered(connection: Connection, name: Any, rows: Any, relation: str) -> Table:
+def registered(connection: Connection, name: Any, rows: Any, relation: str) -> Table:
+    """Let a table be read by the name ``relation``, where it is; what it says of its columns."""
     if not isinstance(name, str):
         raise TypeError(f"tables must have names, got {name!r}"[:300])
     module = type(rows).__module__.partition(".")[0]
@@ -100,6 +101,9 @@ def _registered(connection: Connection, name: Any, rows: Any, relation: str) -> 
         if any(label is not None for label in rows.index.names):
             rows = rows.reset_index()
         names = list(rows.columns)
+        connection.register(relation, rows)
+    elif isinstance(rows, dict):  # arrays of NumPy by column
+        names = list(rows)
         connection.register(relation, rows)
     elif hasattr(rows, "__arrow_c_stream__"):
         import nanoarrow

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._late import call_late
 from ..system.units import shortened
 from .csc import writeable
 from .stored_rows import IndexedRows, NarrowRows, StoredRows
@@ -69,6 +70,25 @@ class FieldNote:
     words: tuple[str, ...] = ()
 
 
+# Libraries whose columns have types that NumPy may not know: dates, categories, missing integers.
+_TYPED = ("polars", "pyarrow", "duckdb", "_duckdb")
+
+
+def _is_typed(value: Any) -> bool:
+    """Whether values have types of which their array would lose something."""
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype.kind == "M")
+    module = type(value).__module__.partition(".")[0]
+    if module != "pandas":
+        has_rows = hasattr(value, "__arrow_c_stream__") and not hasattr(value, "__array__")
+        return module in _TYPED or has_rows
+    # Numbers of one dtype of NumPy's are an array already.
+    dtypes = set(value.dtypes) if value.ndim == 2 else {value.dtype}
+    return len(dtypes) != 1 or not all(
+        isinstance(dtype, np.dtype) and dtype.kind in "biufc" for dtype in dtypes
+    )
+
+
 class Named(dict[str, V]):
     """A dictionary by name, of a batch's rows say; KeyError says which names there are."""
 
@@ -106,7 +126,10 @@ class Fields(Named[Any]):
 
     def __setitem__(self, name: str, value: Any) -> None:
         rows = value
-        if not isinstance(value, FieldValue):
+        note = None
+        if _is_typed(value):
+            rows, note = call_late("typed_rows", name, value)
+        elif not isinstance(value, FieldValue):
             rows = self._as_tensor(name, value)
         got = rows.shape[0] if rows.dim() else "a scalar"
         if got != self._rows:
@@ -114,6 +137,8 @@ class Fields(Named[Any]):
             raise ValueError(f"field {shortened(repr(name))} must have {rule}, got {got}")
         super().__setitem__(name, rows)
         self.notes.pop(name, None)
+        if note:
+            self.notes[name] = note
 
     if TYPE_CHECKING:
 
@@ -121,7 +146,7 @@ class Fields(Named[Any]):
 
     @staticmethod
     def _as_tensor(name: str, value: Any) -> Tensor:
-        # Columns of pandas, polars and Arrow, too: torch would read them element by element.
+        # Columns of pandas, too: torch would read them element by element.
         if hasattr(value, "__array__"):
             value = writeable(np.asarray(value))
         try:

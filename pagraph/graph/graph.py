@@ -520,9 +520,14 @@ class Graph:
         """Attach a field: one row per vertex, or per edge if ``edge_type`` is given; a tensor or
         ``IndexedRows``.
 
+        Columns of DataFrames, Arrow arrays and relations of DuckDB may also hold times and words,
+        which become integers, as ``docs/formats.md`` says for typed columns; a table gives one
+        number a column.
+
         Raises:
-            ValueError: The number of rows is not the number of vertices or edges.
-            TypeError: The rows are no numbers.
+            ValueError: The number of rows is not the number of vertices or edges, or integers,
+                times or booleans are missing.
+            TypeError: The rows are no numbers, and nothing that becomes numbers.
             KeyError: The graph has no such type.
         """
         if edge_type is not None:

@@ -179,7 +179,8 @@ def check_time_fields(
 
     Raises:
         TypeError: Some are floats, others integers.
-        ValueError: There is no such field, or ``window`` names an edge type that has no times.
+        ValueError: There is no such field, ``window`` names an edge type that has no times, or
+            some fields are known to be in other units than others.
     """
     of_edges = {etype: field(etype, name) for etype in graph.edge_types}
     of_nodes = {ntype: graph.node_fields(ntype).get(name) for ntype in graph.node_types}
@@ -206,7 +207,18 @@ def check_time_fields(
             )
     dtypes = {owner: values.dtype for owner, values in fields.items() if isinstance(values, Tensor)}
     one_kind(dtypes)
+    _check_units(graph, name)
     return dtypes
+
+
+def _check_units(graph: Graph, name: str) -> None:
+    """Refuse times of which it is known that some are in seconds and others in microseconds."""
+    notes = {t: graph.node_fields(t).notes.get(name) for t in graph.node_types}
+    notes |= {"/".join(t): graph.edge_fields(t).notes.get(name) for t in graph.edge_types}
+    units = {owner: note.unit for owner, note in notes.items() if note is not None and note.unit}
+    if len(set(units.values())) > 1:
+        got = ", ".join(f"{unit} of {owner!r}" for owner, unit in units.items())
+        raise ValueError(f"times must all be in one unit, got {name!r} in {got}")
 
 
 @dataclass(frozen=True, eq=False)

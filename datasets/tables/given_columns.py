@@ -1,0 +1,135 @@
+"""Columns of DataFrames, Arrow arrays and relations that are given as a field of a graph."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import FormatError
+from ...graph.fields import FieldNote
+from ...system.arrays import Array
+from ...system.budget import work_memory
+from ..numbers import first_wide
+from .columns import Look, Rule, graph_unit, list_item, look_at
+from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
+from .frames import registered
+from .schema import Column
+
+# Units of NumPy's times that DuckDB knows; others are coarser than seconds.
+_FINE_UNITS = ("s", "ms", "us", "ns")
+
+
+def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
+    """The rows of a field, and what they stand for, by the rule of typed columns.
+
+    Args:
+        name: The field.
+        value: A column, which gives one number a row, or as many as its lists have; or a table,
+            which gives one number a column. Their floats keep their dtype.
+
+    Raises:
+        FormatError: Values are missing that no float stands for.
+        TypeError: Some values are nothing that a field holds.
+    """
+    column = _as_table(name, value)
+    table = value if column is None else column
+    owner = name if column is None else "field"
+    room = work_memory(None, LEAST_LIMIT + BEYOND_LIMIT, whom="a table")
+    with (
+        tempfile.TemporaryDirectory(prefix="pagraph-") as folder,
+        Connection(Path(folder), room) as connection,
+    ):
+        source = registered(connection, owner, table, "pagraph rows")
+        count, looks = look_at(connection, source, list(source.columns))
+        times = [look for look in looks if look.family == "time"]
+        rule = Rule(connection, graph_unit(times), None, "fill them first")
+        columns = [_checked(name, rule, look) for look in looks]
+        values = _values(connection, source.relation, columns, count)
+    if column is not None:
+        (only,) = columns
+        note = FieldNote(only.unit, only.words) if only.unit or only.words else None
+        return torch.from_numpy(values[0]), note
+    for one in columns:
+        if one.unit or one.words:
+            raise TypeError(
+                f"field {name!r} must have columns of numbers alone, got {one.kind} in {one.name!r}"
+                ": give this column as a field of its own"
+            )
+    return torch.from_numpy(_side_by_side(name, columns, values)), None
+
+
+def _as_table(name: str, value: Any) -> Any:
+    """A table of one column called ``name``; None for what is a table already."""
+    if isinstance(value, np.ndarray):
+        if np.datetime_data(value.dtype)[0] not in _FINE_UNITS:
+            value = value.astype("datetime64[s]")
+        return {name: value}
+    if hasattr(value, "columns"):
+        return None
+    if hasattr(value, "to_frame"):  # a Series of pandas or polars
+        return value.to_frame(name) if hasattr(value, "index") else value.alias(name).to_frame()
+    if hasattr(value, "type"):  # an array of Arrow's, plain or in chunks
+        import pyarrow  # its own, so that it is there
+
+        return pyarrow.table({name: value})
+    return None
+
+
+def _checked(name: str, rule: Rule, look: Look) -> Column:
+    """What a column becomes; TypeError where it would stay behind."""
+    column = rule.column(look, is_time=False)
+    if not column.field:
+        raise TypeError(
+            f"field {name!r} must hold values that a field can, in column {look.name!r} "
+            f"{column.why}"
+        )
+    # What has a dtype of its own keeps it, like an array.
+    if look.kind == "DOUBLE":
+        sql = f"coalesce({quoted(look.name)}, 'nan'::DOUBLE)"
+        return replace(column, dtype="float64", sql=sql)
+    if look.family == "list" and list_item(look.kind) == "DOUBLE":
+        sql = f"{quoted(look.name)}::DOUBLE[]::DOUBLE[{column.width}]"
+        return replace(column, dtype="float64", sql=sql)
+    return column
+
+
+def _values(
+    connection: Connection, relation: str, columns: list[Column], count: int
+) -> list[Array]:
+    made = [
+        np.empty((count, *([column.width] if column.width else [])), dtype=column.dtype)
+        for column in columns
+    ]
+    begin = 0
+    chosen = ", ".join(column.sql for column in columns)
+    for batch in connection.batches(f"select {chosen} from {quoted(relation)}"):
+        rows = len(batch[0]) // max(columns[0].width, 1)
+        for values, numbers in zip(made, batch, strict=True):
+            values[begin : begin + rows] = numbers.view(values.dtype).reshape(
+                rows, *values.shape[1:]
+            )
+        begin += rows
+    return made
+
+
+def _side_by_side(name: str, columns: list[Column], values: list[Array]) -> Array:
+    """One matrix, of the dtype that holds all."""
+    dtype = np.result_type(*values)
+    for column, numbers in zip(columns, values, strict=True):
+        place = -1
+        if dtype.kind == "f" and numbers.dtype.kind == "i":
+            place = first_wide(numbers.reshape(-1).astype(np.int64))
+        if place >= 0:
+            raise FormatError(
+                f"field {name!r} must hold integers below 2**53 beside fractions, got "
+                f"{numbers.reshape(-1)[place]} in column {column.name!r}"
+            )
+    rows = [numbers.reshape(len(numbers), -1).astype(dtype) for numbers in values]
+    joined: Array = np.concatenate(rows, axis=1)
+    return joined
