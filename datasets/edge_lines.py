@@ -172,6 +172,7 @@ def _add_lines(path: StrPath, rows: EdgeRows, columns: Sequence[EdgeColumn], blo
 
 
 def _number(column: EdgeColumn, text: bytes | str) -> int | float:
+    text = text or column.missing
     return column.field.number(text if len(text) <= FIELD_BYTES else b"")
 
 

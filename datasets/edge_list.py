@@ -39,6 +39,7 @@ def asked_columns(
     field: str | Sequence[str] | None,
     time: str | None,
     skip_columns: str | Sequence[str],
+    missing: float | None,
 ) -> AskedColumns:
     """The columns that options ask for; all with a name but ``skip_columns`` where none does.
 
@@ -62,7 +63,16 @@ def asked_columns(
             f"skip_columns must not be given with {found[0].option}, got {skipped[0]!r}: only the "
             "columns that are asked for become fields"
         )
-    return AskedColumns(found, not found, skipped)
+    return AskedColumns(found, not found, skipped, _number_text(missing))
+
+
+def _number_text(number: float | None) -> str:
+    """A number as a file would have it."""
+    if number is None:
+        return ""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(f"missing must be a number for an edge list, got {number!r}")
+    return str(int(number)) if number == int(number or 0) else repr(float(number))
 
 
 def _several(names: str | Sequence[str] | None) -> Sequence[str]:
@@ -81,6 +91,7 @@ def read_edge_list(
     field: str | Sequence[str] | None = None,
     time: str | None = None,
     skip_columns: str | Sequence[str] = (),
+    missing: float | None = None,
     header: bool | None = None,
     progress: Progress | None = None,
 ) -> Graph:
@@ -88,7 +99,8 @@ def read_edge_list(
     the lines.
 
     Empty lines are ignored, and those that begin with ``#`` or ``%``. Where columns have names and
-    none is asked for, all that hold numbers become edge fields of their names. The file is read in
+    none is asked for, all that hold numbers become edge fields of their names; of Parquet also
+    booleans, times, categories and repeating texts, see ``docs/formats.md``. The file is read in
     blocks: besides the edges only a fixed amount is held.
 
     Args:
@@ -104,6 +116,8 @@ def read_edge_list(
         field: More columns to keep, in the same way.
         time: The column that becomes the edge field ``time``; fractions are float64.
         skip_columns: Where none is asked for: columns that become no fields.
+        missing: The number that stands for missing ones, such as -1 or ``float("nan")``. Default:
+            they are errors in a column that is asked for, and others that miss one stay behind.
         header: Whether a text's first line names the fields. Default: where it has no numbers; of
             words where both are well-known ("source", "target") or an option names one of the
             others, and an edge where one of them is an id of another line.
@@ -116,7 +130,7 @@ def read_edge_list(
         ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of
             edges, and ``relabel`` is not set.
     """
-    asked = asked_columns(weight, field, time, skip_columns)
+    asked = asked_columns(weight, field, time, skip_columns, missing)
     rows = EdgeRows(path)
     _read(rows, num_nodes, relabel, header, asked, reading_room() // 2, progress)
     src, dst = rows.src, rows.dst
@@ -140,6 +154,7 @@ def read_edge_list(
     graph = Graph.from_coo(src, dst, num_nodes, ndata=ndata)
     for name, values in fields.items():
         graph.set_field(name, torch.from_numpy(values), edge_type=EDGE_TYPE)
+    graph.edge_fields(EDGE_TYPE).notes.update(rows.notes)
     return graph
 
 
@@ -155,6 +170,7 @@ def store_edge_list(
     field: str | Sequence[str] | None = None,
     time: str | None = None,
     skip_columns: str | Sequence[str] = (),
+    missing: float | None = None,
     header: bool | None = None,
     progress: Progress | None = None,
 ) -> Graph:
@@ -166,7 +182,7 @@ def store_edge_list(
     Raises:
         ValueError: Also where the ids that are numbered anew do not fit into ``room``.
     """
-    asked = asked_columns(weight, field, time, skip_columns)
+    asked = asked_columns(weight, field, time, skip_columns, missing)
     rows = EdgeRows(path, scratch)
     _read(rows, num_nodes, relabel, header, asked, room, part_of(progress, 0, 0.6))
     ids = None
@@ -187,9 +203,10 @@ def store_edge_list(
     csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=step)
     edata = rows.fields(lambda numbers: take_numbers(rows, numbers, mirrored=undirected))
     rows.remove()
-    return Graph(
-        csc, ndata={} if original_id is None else {"original_id": original_id}, edata=edata
-    )
+    ndata = {} if original_id is None else {"original_id": original_id}
+    graph = Graph(csc, ndata=ndata, edata=edata)
+    graph.edge_fields(EDGE_TYPE).notes.update(rows.notes)
+    return graph
 
 
 def _read(

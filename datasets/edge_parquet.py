@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ..errors import FormatError
+from ..graph.fields import FieldNote
+from ..system.arrays import Array
 from ..system.budget import check_fits
 from ..system.checks import StrPath
 from ..system.progress import Progress
-from .edge_rows import SOURCE_WORDS, TARGET_WORDS, AskedColumns, Column, EdgeColumn, EdgeRows
+from .edge_rows import SOURCE_WORDS, TARGET_WORDS, AskedColumns, EdgeColumn, EdgeRows
 from .edge_text import number_rows
 from .numbers import NumberField
+from .tables.columns import Rule, graph_unit, look_at
 from .tables.connection import Connection, quoted
 from .tables.parquet import ParquetColumn, parquet_columns
+from .tables.schema import Column, Table
 from .tables.text import file_source
 
 
@@ -78,14 +84,14 @@ def read_parquet(
         table = _Table(path, relation, _ends_first(columns))
         _check_ids(table, relabel)
         found = asked.found(path, [column.name for column in table.columns], None)
-        kept = [column for column in found if _holds_numbers(table, column)]
-        rows.restart(found)
-        for place, column in enumerate(found):
-            if column not in kept:
+        read = _values(connection, table, found)
+        rows.restart([values.column for values in read])
+        for place, values in enumerate(read):
+            if not values.sql:
                 rows.leave(place)
         if table.has_words:
             _read_words(connection, table, rows, room)
-        _read_numbers(connection, table, rows, found, progress)
+        _read_numbers(connection, table, rows, read, progress)
 
 
 def _ends_first(columns: Sequence[ParquetColumn]) -> list[ParquetColumn]:
@@ -114,15 +120,72 @@ def _check_ids(table: _Table, relabel: bool) -> None:
             raise FormatError(f"{message}; relabel=True takes any words as ids")
 
 
-def _holds_numbers(table: _Table, column: EdgeColumn) -> bool:
-    found = table.columns[column.place]
-    if found.is_number:
-        return True
-    if column.required:
-        raise FormatError(
-            f"{table.path}, column {found.name!r} must hold numbers, got {found.type}"
-        )
-    return False
+@dataclass(frozen=True)
+class _Values:
+    """How a column of the file is read.
+
+    Attributes:
+        column: The field that it becomes.
+        sql: Its numbers for SQL; empty where it stays behind.
+        absent: Whether a row has none, for SQL: 0 or 1.
+    """
+
+    column: EdgeColumn
+    sql: str = ""
+    absent: str = "0::TINYINT"
+
+
+def _values(connection: Connection, table: _Table, columns: Sequence[EdgeColumn]) -> list[_Values]:
+    """How each column is read: numbers as they are, others by the rule of typed columns."""
+    typed = [column for column in columns if not table.columns[column.place].is_number]
+    known = _typed_values(connection, table, typed) if typed else {}
+    read = []
+    for column in columns:
+        values = known.get(column.place)
+        if values is None:
+            of_file = table.columns[column.place]
+            absent = f"({quoted(of_file.name)} IS NULL)::TINYINT"
+            if column.missing:
+                absent = _Values.absent
+            sql = of_file.numbers(column.field, column.missing or "0")
+            values = _Values(column, sql, absent)
+        read.append(values)
+    return read
+
+
+def _typed_values(
+    connection: Connection, table: _Table, columns: Sequence[EdgeColumn]
+) -> dict[int, _Values]:
+    """How columns of times, words and booleans are read, by their place."""
+    connection.run(f"CREATE VIEW typed AS SELECT * FROM {table.relation}")
+    types = {column.name: column.type for column in table.columns}
+    source = Table(str(table.path), "typed", types)
+    _, looks = look_at(connection, source, [table.columns[c.place].name for c in columns])
+    unit = graph_unit([look for look in looks if look.family == "time"])
+    found = {}
+    for column, look in zip(columns, looks, strict=True):
+        missing = float(column.missing) if column.missing else None
+        rule = Rule(connection, unit, missing)
+        try:
+            made = rule.column(look, is_time=column.field.is_time)
+        except ValueError:
+            if column.required:
+                raise
+            made = Column(look.name)
+        found[column.place] = _Values(column)
+        if made.field and not made.width:
+            # What becomes an integer keeps it, and is not looked at as numbers are.
+            dtype = np.dtype(bool if made.dtype == "bool" else np.int64)
+            note = FieldNote(made.unit, made.words) if made.unit or made.words else None
+            field = replace(column.field, dtype=dtype)
+            as_field = replace(column, field=field, note=note)
+            found[column.place] = _Values(as_field, f"({made.sql})::BIGINT")
+        elif column.required:
+            raise FormatError(
+                f"{table.path}, column {look.name!r} must hold numbers, got {look.kind}"
+                + (f": {made.why}" if made.why else "")
+            )
+    return found
 
 
 def _read_words(connection: Connection, table: _Table, rows: EdgeRows, room: int) -> None:
@@ -144,34 +207,29 @@ def _read_numbers(
     connection: Connection,
     table: _Table,
     rows: EdgeRows,
-    columns: Sequence[EdgeColumn],
+    read: Sequence[_Values],
     progress: Progress | None,
 ) -> None:
     """Add the columns of numbers, and the ids where they are integers."""
-    kept = [place for place in range(len(columns)) if rows.is_kept(place)]
-    chosen = [] if table.has_words else list(table.ends)
-    chosen += [table.columns[columns[place].place] for place in kept]
+    kept = [place for place in range(len(read)) if rows.is_kept(place)]
+    ends = [] if table.has_words else table.ends
+    chosen = []
+    for column in ends:
+        chosen += [column.numbers(NumberField("id")), f"({quoted(column.name)} IS NULL)::TINYINT"]
+    for place in kept:
+        chosen += [read[place].sql, read[place].absent]
     if not chosen:
         return
-    fields = [NumberField("id")] * (len(chosen) - len(kept))
-    fields += [columns[place].field for place in kept]
-    # Behind each column, whether a row has no value.
-    query = ", ".join(
-        f"{column.numbers(field)}, ({quoted(column.name)} IS NULL)::TINYINT"
-        for column, field in zip(chosen, fields, strict=True)
-    )
     size = os.path.getsize(table.path)
     total = connection.run(f"SELECT count(*) FROM {table.relation}")[0][0]
     done = 0
-    for batch in connection.batches(f"SELECT {query} FROM {table.relation}"):
+    for batch in connection.batches(f"SELECT {', '.join(chosen)} FROM {table.relation}"):
         values = batch[::2]
-        for place, absent in enumerate(batch[1::2]):
-            _check_present(
-                table, rows, place - len(chosen) + len(kept), kept, columns, absent, done
-            )
-        if not table.has_words:
+        for place, absent in enumerate(batch[1::2], -len(ends)):
+            _check_present(table, rows, place, kept, read, absent, done)
+        if ends:
             rows.add(values[0], values[1])
-        for place, numbers in zip(kept, values[len(values) - len(kept) :], strict=True):
+        for place, numbers in zip(kept, values[len(ends) :], strict=True):
             rows.add_numbers(place, numbers)
         check_fits(table.path, rows.nbytes, "edges")
         done += len(values[0])
@@ -184,8 +242,8 @@ def _check_present(
     rows: EdgeRows,
     place: int,
     kept: Sequence[int],
-    columns: Sequence[EdgeColumn],
-    absent: Column,
+    read: Sequence[_Values],
+    absent: Array,
     done: int,
 ) -> None:
     """FormatError where a row has no id (``place`` below 0), or no number that was asked for."""
@@ -194,7 +252,7 @@ def _check_present(
     if place < 0:
         name = table.ends[2 + place].name
     else:
-        column = columns[kept[place]]
+        column = read[kept[place]].column
         name = table.columns[column.place].name
         if not column.required:
             rows.leave(kept[place])

@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.fields import FieldNote
 from ..system.arrays import Array
 from ..system.checks import StrPath
 from .arrays import left_behind
@@ -53,13 +54,17 @@ class EdgeColumn:
         field: The field.
         place: Number of the column, from 0.
         separator: What stands between the columns of a file with a header; None: blanks.
-        required: Nobody asked for it by name: where it holds no numbers, it stays behind.
+        required: Whether it was asked for by name; others stay behind where they hold no numbers.
+        missing: The text of the number that stands for missing ones; empty: nothing does.
+        note: What the numbers stand for, where they are times or codes.
     """
 
     field: NumberField
     place: int = 2
     separator: str | None = None
     required: bool = True
+    missing: str = ""
+    note: FieldNote | None = None
 
     @property
     def ordinal(self) -> str:
@@ -75,11 +80,13 @@ class AskedColumns:
         fields: Those that were asked for by name.
         every: All others with a name, as far as they hold numbers.
         skipped: Names of those that stay behind.
+        missing: The text of the number that stands for missing ones; empty: nothing does.
     """
 
     fields: tuple[NumberField, ...] = ()
     every: bool = False
     skipped: tuple[str, ...] = ()
+    missing: str = ""
 
     def found(
         self, path: StrPath, header: Sequence[str] | None, separator: str | None
@@ -96,7 +103,7 @@ class AskedColumns:
                 names = ", ".join(repr(field.name) for field in self.fields)
                 why = f"{names} are several fields" if len(self.fields) > 1 else "some are skipped"
                 raise FormatError(f"{path} must have a line of column names, as {why}")
-            return [EdgeColumn(field) for field in self.fields]
+            return [EdgeColumn(field, missing=self.missing) for field in self.fields]
         for name in self.skipped:
             if name not in header[2:]:
                 shown = ", ".join(map(repr, header[2:])) or "no further ones"
@@ -104,7 +111,8 @@ class AskedColumns:
                     f"{path} must have a column {name!r} to skip after the ids', it has {shown}"
                 )
         columns = [
-            EdgeColumn(field, self._place(path, field, header), separator) for field in self.fields
+            EdgeColumn(field, self._place(path, field, header), separator, missing=self.missing)
+            for field in self.fields
         ]
         if self.every:
             columns += self._all_named(header, separator)
@@ -113,7 +121,7 @@ class AskedColumns:
     def _all_named(self, header: Sequence[str], separator: str | None) -> list[EdgeColumn]:
         """The columns behind the ids' whose names can be those of fields."""
         return [
-            EdgeColumn(NumberField(name), place, separator, required=False)
+            EdgeColumn(NumberField(name), place, separator, required=False, missing=self.missing)
             for place, name in enumerate(header)
             if place > 1
             and name.isprintable()
@@ -259,11 +267,20 @@ class EdgeRows:
 
     def fields(self, take: Callable[[NumberColumn], Any]) -> dict[str, Any]:
         """What ``take`` makes of the numbers of each field; says which columns stayed behind."""
-        left_behind(self.path, self._behind, "they hold more than numbers")
+        left_behind(self.path, self._behind, "they do not hold a number in every row")
         return {
             column.field.name: take(numbers)
             for column, numbers in zip(self._columns, self._numbers, strict=True)
             if numbers is not None
+        }
+
+    @property
+    def notes(self) -> dict[str, FieldNote]:
+        """What the numbers of some fields stand for."""
+        return {
+            column.field.name: column.note
+            for place, column in enumerate(self._columns)
+            if column.note is not None and self.is_kept(place)
         }
 
     def arrays(self) -> dict[str, Column]:

@@ -102,8 +102,8 @@ def _members(path: Path) -> set[str]:
 
 
 _EDGES = (
-    *("num_nodes", "relabel", "undirected", "weight", "field", "time", "skip_columns", "header"),
-    "progress",
+    *("num_nodes", "relabel", "undirected", "weight", "field", "time", "skip_columns", "missing"),
+    *("header", "progress"),
 )
 # The first that fits is taken: of the forms that end alike, the one without `is_it` comes last.
 _FORMS = (
@@ -317,7 +317,8 @@ def read_graph(
         keys: As of ``Graph.from_tables``, or texts such as "users:id" and "orders.user_id:users".
         times: Likewise: "orders:created_at", or "users:" for a table without a time.
         orphans: "error", or "drop": keys that point nowhere make no edge.
-        missing: What stands for missing integers, dates and booleans.
+        missing: What stands for missing integers, dates and booleans; for edge lists the number
+            that stands for missing ones.
         task: "table:label" or "table:label:time". The rows of the table are what a model is asked:
             they get the field ``label``, and in the order of time the masks of ``train``, ``val``
             and ``test``, which are then shares (0.6, 0.2 and 0.2). Types without a column ``feat``

@@ -45,12 +45,13 @@ class ParquetColumn:
         """Whether it holds numbers."""
         return self.is_integer or self.type in _FLOATS or self.type.startswith("DECIMAL(")
 
-    def numbers(self, field: NumberField) -> str:
-        """Its numbers for SQL, with 0 in place of a missing one: int64, or float64 for fractions
-        and for a field of floats."""
+    def numbers(self, field: NumberField, missing: str = "0") -> str:
+        """Its numbers for SQL, with ``missing`` in place of a missing one: int64, or float64 for
+        fractions and for a field of floats."""
         whole = self.is_integer or (self.type.startswith("DECIMAL(") and self.type.endswith(",0)"))
+        whole = whole and missing.lstrip("-").isdigit()
         wanted = "BIGINT" if whole and not field.is_float else "DOUBLE"
-        return f"coalesce({quoted(self.name)}::{wanted}, 0)"
+        return f"coalesce({quoted(self.name)}::{wanted}, '{missing}'::{wanted})"
 
 
 def parquet_columns(

@@ -98,7 +98,8 @@ class _Source(click.Path):
     missing={
         "metavar": "NUMBER",
         "type": float,
-        "help": "Databases: what stands for missing integers, dates and booleans.",
+        "help": "Databases: what stands for missing integers, dates and booleans. Edge lists: for "
+        "missing numbers.",
     },
     task={
         "metavar": "TABLE:LABEL[:TIME]",

@@ -6,11 +6,12 @@ import os
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagraph import FormatError
-from pagraph.datasets import edge_rows, edge_text, read_edge_list, text_blocks
+from pagraph import FormatError, Graph
+from pagraph.datasets import edge_rows, edge_text, import_graph, read_edge_list, text_blocks
 from pagraph.datasets.edge_rows import NotIntegersError
 from pagraph.datasets.numbers import NumberField
 from pagraph.datasets.text_blocks import Block, read_blocks
@@ -264,6 +265,8 @@ class TestWeightsOfAHeader:
             'u; v; name; "w"\n1; 2; a b, c; 5\n3; 4; ; 6 ; 7\n',
             "u,v,name,w\n# c\n1,2,a 9,5\n3,4,,6\n",
             "u  v  name  w\n1  2  x  5\n3  4  yy  6\n",
+            "u v name w\n1 2 x 5 7 8\n3 4  yy 6 7\n",
+            "u v name w\n1 2 x 5 7\n3 4 yy\t6 7\n",
         ],
     )
     def test_whatever_stands_in_between(self, read, text):
@@ -410,6 +413,46 @@ class TestParquet:
     def test_refuses(self, write, columns, options, message):
         with pytest.raises(ValueError, match=message):
             read_edge_list(write(columns), **options)
+
+    def test_typed_columns(self, write, caplog, tmp_path):
+        when = np.array(["2024-01-02", "1969-12-31"] * 2, dtype="datetime64[us]")
+        columns = {
+            "src": [0, 1, 2, 2],
+            "dst": [1, 2, 0, 1],
+            "when": when,
+            "kind": ["b", "a", "b", "a"],
+            "new": [True, False, True, False],
+            "note": ["x", "y", "z", "u"],
+            "deep": [[1], [2], [3], [4]],
+        }
+        path = write(columns)
+        for graph in (
+            read_edge_list(path),
+            import_graph(path, tmp_path / "g", memory="1GiB"),
+            Graph.open(tmp_path / "g"),
+        ):
+            fields = graph.edge_fields(("_N", "_E", "_N"))
+            assert fields["when"].tolist() == when.astype("datetime64[s]").astype(int).tolist()
+            assert fields.notes["when"].unit == "seconds"
+            assert fields["kind"].tolist() == [1, 0, 1, 0]
+            assert fields.notes["kind"].words == ("a", "b")
+            assert fields["new"].tolist() == [True, False, True, False]
+            assert sorted(fields) == ["kind", "new", "when"]
+        assert "left behind: note, deep" in caplog.text
+        graph = read_edge_list(path, time="when", undirected=True)
+        assert graph.edata["time"].tolist() == [*fields["when"].tolist()] * 2
+        with pytest.raises(FormatError, match="column 'note' must hold numbers, got VARCHAR: its"):
+            read_edge_list(path, field="note")
+
+    def test_missing_values(self, write):
+        when = np.array(["2024-01-02", "NaT"], dtype="datetime64[us]")
+        path = write({"src": [0, 1], "dst": [1, 2], "w": [None, 7], "when": when})
+        assert not read_edge_list(path).edata
+        fields = read_edge_list(path, missing=-1).edata
+        assert fields["w"].tolist() == [-1, 7] and fields["w"].dtype == torch.int64
+        assert fields["when"].tolist() == [1704153600, -1]
+        with pytest.raises(FormatError, match="when must have a value in every row, .* row 2"):
+            read_edge_list(path, time="when")
 
     @pytest.mark.parametrize("names", [("src", "dst"), ("source", "target"), ("From", "TO")])
     def test_columns_of_well_known_names_wherever_they_are(self, write, names):
