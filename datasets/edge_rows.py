@@ -171,14 +171,12 @@ class EdgeRows:
         self._real = real
         self._columns: list[EdgeColumn] = []
         self._numbers: list[NumberColumn | None] = []
-        self._behind: list[str] = []
         self._ends = self._new_ends()
 
     def restart(self, columns: Sequence[EdgeColumn]) -> None:
         """Forget all edges, to be read in another way, with numbers in these columns."""
         self.remove()
         self._columns = list(columns)
-        self._behind = []
         self.bounds = 0, -1
         self._ends = self._new_ends()
         self._numbers = [
@@ -233,7 +231,6 @@ class EdgeRows:
             return
         numbers.remove()
         self._numbers[place] = None
-        self._behind.append(self._columns[place].field.name)
 
     def is_kept(self, place: int) -> bool:
         """Whether a column has held numbers so far."""
@@ -267,7 +264,12 @@ class EdgeRows:
 
     def fields(self, take: Callable[[NumberColumn], Any]) -> dict[str, Any]:
         """What ``take`` makes of the numbers of each field; says which columns stayed behind."""
-        left_behind(self.path, self._behind, "they do not hold a number in every row")
+        behind = [
+            column.field.name
+            for place, column in enumerate(self._columns)
+            if not self.is_kept(place)
+        ]
+        left_behind(self.path, behind, "they do not hold a number in every row")
         return {
             column.field.name: take(numbers)
             for column, numbers in zip(self._columns, self._numbers, strict=True)
