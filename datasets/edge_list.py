@@ -72,7 +72,7 @@ def _number_text(number: float | None) -> str:
         return ""
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise TypeError(f"missing must be a number for an edge list, got {number!r}")
-    return str(int(number)) if number == int(number or 0) else repr(float(number))
+    return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
 def _several(names: str | Sequence[str] | None) -> Sequence[str]:
