@@ -65,6 +65,46 @@ def test_an_option_that_would_take_the_place_of_another(option, tmp_path):
     assert not (tmp_path / "g").exists()
 
 
+def test_columns_of_an_edge_list(tmp_path, caplog):
+    (tmp_path / "h.csv").write_text(
+        'src,dst,amount,year,note,w\n0,1,1.5,2019,hi,3\n1,2,2.5,2020,"a, b",\n'
+    )
+    done = run(tmp_path / "h.csv", tmp_path / "all")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[1] == "fields: of edges: amount (float32), year (int64)"
+    assert "left behind: note, w" in caplog.text
+    done = run(
+        *(tmp_path / "h.csv", tmp_path / "some", "--weight", "amount", "--weight", "w:float32"),
+        *("--field", "note", "--time", "year", "--missing", "nan"),
+    )
+    assert done.exit_code == 2 and "must have a number" in done.stderr
+    done = run(
+        *(tmp_path / "h.csv", tmp_path / "some", "--weight", "amount", "--field", "w"),
+        *("--time", "year", "--missing", "-1"),
+    )
+    assert done.exit_code == 0 and done.stderr == ""
+    fields = Graph.open(tmp_path / "some", verify=True).edata
+    assert {name: rows.tolist() for name, rows in fields.items()} == {
+        "amount": [1.5, 2.5],
+        "w": [3, -1],
+        "time": [2019, 2020],
+    }
+    done = run(
+        tmp_path / "h.csv", tmp_path / "few", "--skip-column", "year", "--skip-column", "note"
+    )
+    assert done.stdout.splitlines()[1] == "fields: of edges: amount (float32)"
+
+
+def test_matrices_have_one_weight(tmp_path):
+    scipy.sparse.save_npz(tmp_path / "a.npz", scipy.sparse.eye(3, format="csr"))
+    done = run(tmp_path / "a.npz", tmp_path / "g", "--weight", "w", "--weight", "v")
+    assert done.exit_code == 2
+    assert "--weight must be given once for a source of the form 'scipy'" in done.stderr
+    done = run(tmp_path / "a.npz", tmp_path / "g", "--field", "w")
+    assert done.exit_code == 2 and "--field must not be given for a source" in done.stderr
+    assert run(tmp_path / "a.npz", tmp_path / "g", "--weight", "w").exit_code == 0
+
+
 def test_says_whose_rows_were_taken(tmp_path):
     (tmp_path / "a.txt").write_text("user-2 user-10\n")
     np.save(tmp_path / "labels.npy", np.array([10, 2]))
