@@ -8,7 +8,7 @@ import math
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ FieldValue = Tensor | IndexedRows | NarrowRows
 
 
 V = TypeVar("V")
+Default = TypeVar("Default")
 # Of hundreds of fields a repr names the first ones.
 _LONGEST_FIELDS = 300
 
@@ -143,6 +144,14 @@ class Fields(Named[Any]):
     if TYPE_CHECKING:
 
         def __getitem__(self, name: str) -> Tensor: ...
+
+        @overload  # type: ignore[override]  # dict's own takes a default of Any as well
+        def get(self, name: str, /) -> Tensor | None: ...
+
+        @overload
+        def get(self, name: str, default: Default, /) -> Tensor | Default: ...
+
+        def get(self, name: str, default: Any = None, /) -> Any: ...
 
     @staticmethod
     def _as_tensor(name: str, value: Any) -> Tensor:
