@@ -30,7 +30,7 @@ from ..system.units import one_line
 from .column_files import ColumnFile, MemoryColumn, Scratch
 from .numbers import NumberColumn, NumberField, first_wide
 from .paths import TEXTS
-from .text_blocks import arrow, read_columns, require_arrow
+from .tables.number_tables import read_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -221,100 +221,10 @@ def left_behind(path: StrPath, names: Iterable[object], reason: str) -> None:
         _log.warning("%s: left behind: %s (%s)", path, words, reason)
 
 
-def read_numbers(path: StrPath, scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
-    """Read a text table of numbers, 2-D; packed ones are unpacked.
-
-    A first line with a word in it names the columns. Empty fields are NaN. With ``scratch`` the
-    numbers are in a file.
-
-    Args:
-        path: The file.
-        scratch: See :func:`read_array`.
-        field: The field that the table becomes. It gets the dtype that holds all of the numbers;
-            the fractions of "feat" are rounded to float32.
-    """
-    pa = require_arrow("reading text tables")
-    # A table of integers, or of features, is not read as words first, which takes longer.
-    readers = [partial(_plain_rows, np.dtype(np.int64))]
-    if field == "feat":
-        readers.append(partial(_plain_rows, np.dtype(np.float32)))
-    else:
-        readers.append(partial(_exact_rows, field))
-    for read in readers:
-        try:
-            return read(path, scratch)
-        except pa.ArrowInvalid as error:
-            reason = one_line(error)
-    raise FormatError(f"{path} must be a table of numbers, as many in every line: {reason}")
-
-
-def _plain_rows(dtype: np.dtype[Any], path: StrPath, scratch: Scratch | None) -> Tensor:
-    """The numbers of a table as Arrow reads them in ``dtype``."""
-    values: MemoryColumn | ColumnFile = (
-        MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
-    )
-    names: list[str] = []
-    # An integer column has no NaN: a missing number fails here, and floats are tried next.
-    for table in _tables(
-        path, names, arrow().from_numpy_dtype(dtype), [] if dtype.kind == "i" else _MISSING
-    ):
-        rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
-        values.append(rows.astype(dtype, copy=False).reshape(-1))
-        check_fits(path, values.nbytes, "numbers")
-    return values.mapped().reshape(-1, max(len(names), 1))
-
-
-def _exact_rows(name: str, path: StrPath, scratch: Scratch | None) -> Tensor:
-    """The numbers of a table in the dtype that holds them all."""
-    field = NumberField(name)
-    begin = 0
-    names: list[str] = []
-    values = NumberColumn(path, field, scratch)
-    for table in _tables(path, names, arrow().string(), _MISSING):
-        values.width = table.num_columns
-        columns = [
-            field.of_words(arrow().compute.utf8_trim_whitespace(words)) for words in table.columns
-        ]
-        is_real = any(numbers.dtype.kind == "f" for numbers, _ in columns)
-        for words, (numbers, not_held) in zip(table.columns, columns, strict=True):
-            # Integers beside a column of fractions become float64 when they are stacked.
-            place = first_wide(numbers) if is_real and numbers.dtype.kind == "i" else not_held
-            if place >= 0:
-                raise field.not_held(f"{path}, row {begin + place + 1}", words[place].as_py())
-        values.append(np.stack([numbers for numbers, _ in columns], axis=1).reshape(-1))
-        check_fits(path, values.nbytes, "numbers")
-        begin += table.num_rows
-    return values.finish().mapped().reshape(-1, max(len(names), 1))
-
-
-def _tables(path: StrPath, names: list[str], type_: Any, missing: list[str]) -> Iterator[Any]:
-    """The table of each block, all columns of one Arrow type; fills in their ``names``."""
-
-    def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
-        # By their places: a header may have a name twice, which Arrow refuses.
-        names.extend(map(str, range(len(words))))
-        options = {"null_values": missing, "strings_can_be_null": True}
-        return (
-            names,
-            not all(map(_is_number, words)),
-            {"column_types": dict.fromkeys(names, type_), **options},
-        )
-
-    return read_columns(path, plan)
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field or "nan")  # an empty field is a missing number, and no name
-    except ValueError:
-        return False
-    return True
-
-
 def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
     """All columns of a Parquet file side by side; a column of lists, all as long, is a matrix
     already."""
-    pa = require_arrow("reading Parquet")
+    import pyarrow as pa
     import pyarrow.parquet
 
     values: MemoryColumn | ColumnFile | None = None
@@ -378,7 +288,9 @@ def _check_promotion(
 def parquet_values(path: StrPath, name: str, column: Any) -> Array:
     """The numbers of an Arrow column, 2-D for a column of lists; FormatError for others and for
     missing ones."""
-    pa = arrow()
+    import pyarrow as pa
+    import pyarrow.compute
+
     chunk = column
     width = None
     if isinstance(chunk, pa.ChunkedArray):

@@ -6,16 +6,18 @@ import contextlib
 import fcntl
 import os
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from ...system.checks import StrPath
 from ...system.files import open_plain
 from ...system.progress import Progress
 from ..text_blocks import LINE_LIMIT, read_blocks
-from .connection import text_literal
+from .connection import Connection, text_literal
 
 # Linux's number for it; Python names it from 3.10 on, but not on every system.
 _SET_PIPE_SIZE = 1031
@@ -162,6 +164,18 @@ def piped_source(
         os.close(reading)
     if failures:
         raise failures[0]
+
+
+@contextlib.contextmanager
+def streamed(way: Way) -> Iterator[tuple[Connection, str]]:
+    """A connection for lines that are read once, in batches, and the relation of these."""
+    # It needs no room, and never spills.
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Connection(Path(folder), 0) as connection,
+        way.relation() as relation,
+    ):
+        yield connection, relation
 
 
 def ends_alike(data: bytes) -> bool:

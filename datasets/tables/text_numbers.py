@@ -11,6 +11,8 @@ from ..numbers import FIELD_BYTES, WIDE, Column, NumberField
 _INTEGER = 1
 _FRACTION = 2
 _OTHER = 3
+KINDER = ("_", "(", "+-")
+"""Signs of what DuckDB takes for numbers, and nobody else does: 1_000, nan(1) and +-1."""
 # An integer beyond 64 bits: a float would round it in silence.
 _TOO_WIDE = 4
 
@@ -30,9 +32,9 @@ def integer_columns(column: str) -> str:
     return f"coalesce({value}, 0), ({is_integer})::TINYINT"
 
 
-def number_columns(column: str) -> str:
+def number_columns(column: str, *, empty_is_nan: bool = False) -> str:
     """A number of text, for SQL: as an integer, as a float, and what it is; see
-    :func:`numbers_of`."""
+    :func:`numbers_of`. An empty text is none, or NaN."""
     # Fractions are known by their point, integers by their own text: each is cast once, and of
     # most columns nothing else is looked at.
     has_point = f"contains({column}, '.')"
@@ -40,14 +42,24 @@ def number_columns(column: str) -> str:
     is_plain = f"({integer})::VARCHAR = {column}"
     real = f"CASE WHEN {is_plain} THEN ({integer})::DOUBLE ELSE try_cast({column} AS DOUBLE) END"
     text = f"trim({column}, ' \t')"
+    empty = f"WHEN {column} = '' THEN {_FRACTION} " if empty_is_nan else ""
+    kinder = " OR ".join(f"contains({column}, '{sign}')" for sign in KINDER)
     kind = (
-        f"CASE WHEN {is_plain} THEN {_INTEGER} "
+        f"CASE WHEN {is_plain} THEN {_INTEGER} {empty}"
         f"WHEN ({real}) IS NULL OR strlen({column}) > {FIELD_BYTES} AND strlen({text}) > "
-        f"{FIELD_BYTES} OR contains({column}, '_') THEN {_OTHER} "
+        f"{FIELD_BYTES} OR {kinder} THEN {_OTHER} "
         f"WHEN {has_point} OR NOT regexp_full_match({text}, '[+-]?[0-9]+') THEN {_FRACTION} "
         f"WHEN ({integer}) IS NULL THEN {_TOO_WIDE} ELSE {_INTEGER} END"
     )
     return f"coalesce({integer}, 0), coalesce({real}, 'nan'), ({kind})::TINYINT"
+
+
+def real_columns(column: str, *, empty_is_nan: bool = False) -> str:
+    """A fraction of text, for SQL: as a float, and whether it is none (0 or 1); an empty text is
+    none, or NaN. Texts have no sign of :data:`KINDER`."""
+    value = f"try_cast({column} AS DOUBLE)"
+    wrong = f"{value} IS NULL AND {column} <> ''" if empty_is_nan else f"{value} IS NULL"
+    return f"coalesce({value}, 'nan'), ({wrong})::TINYINT"
 
 
 def numbers_of(
