@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...errors import FormatError
@@ -126,7 +127,9 @@ def read_numbers(path: StrPath, scratch: Scratch | None = None, *, field: str = 
             are wider than 64 bits, or than fractions beside them allow.
     """
     blocks = (block for block in read_blocks(path) if block.data.strip(b" #\r\n"))
-    block = next(blocks, Block(b"", 1))
+    block = next(blocks, None)
+    if block is None:
+        return torch.empty((0, 1), dtype=torch.int64, device="cpu")
     head = _head(block.data)
     table = _Table(path, block, head, scratch)
     # Quicker than to look for fractions, and features of integers stay integers.
