@@ -22,10 +22,11 @@ from ...system.budget import check_fits
 from ...system.checks import StrPath
 from ..column_files import Scratch
 from ..numbers import Column, NumberColumn, NumberField
-from ..text_blocks import Block, cut, first_line, is_packed, read_blocks, separator_of
+from ..text_blocks import Block, cut, first_line, is_packed, read_blocks
 from .connection import text_literal
 from .text import (
     OtherLinesError,
+    TableHead,
     TextLines,
     Way,
     ends_alike,
@@ -35,7 +36,15 @@ from .text import (
     unix_lines,
     unpadded,
 )
-from .text_numbers import KINDER, integer_columns, number_columns, numbers_of, real_columns
+from .text_numbers import (
+    KINDER,
+    MOST_CHARACTERS,
+    NoIntegerError,
+    integer_columns,
+    number_columns,
+    numbers_of,
+    real_columns,
+)
 
 # Texts that are read line by line at once: importing DuckDB takes longer.
 _FEW_BYTES = 2**18
@@ -43,19 +52,9 @@ _FEW_BYTES = 2**18
 _GROUP = 2**16
 # Numbers that are added before their room is checked again, which takes a millisecond.
 _CHECKED = 2**20
-# Lines of blanks and of number signs alone, in front of all others.
-_BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
 _LINE = re.compile(r"[^\r\n]+")
 # A character of no table: lines are read whole, and divided behind that.
 _NO_SEPARATOR = "\x01"
-
-
-# More characters are no number: Python takes quadratic time for an integer's digits.
-_MOST_CHARACTERS = 1000
-
-
-class _NoIntegerError(Exception):
-    """Not all numbers are integers of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def read_numbers(path: StrPath, scratch: Scratch | None = None, *, field: str = 
     table = _Table(path, block, head, scratch)
     # Quicker than to look for fractions, and features of integers stay integers.
     if head.starts_whole(block.data):
-        with contextlib.suppress(_NoIntegerError):
+        with contextlib.suppress(NoIntegerError):
             return _read(table, NumberField(field, np.dtype(np.int64)), integer_columns)
     if field == "feat":
         return _read(table, NumberField(field, np.dtype(np.float32)), real_columns)
@@ -142,17 +141,9 @@ def read_numbers(path: StrPath, scratch: Scratch | None = None, *, field: str = 
 
 
 def _head(data: bytes) -> _Head:
-    blank = _BLANK.match(data)
-    begin = blank.end() if blank else 0
-    line = re.split(rb"[\r\n]", data[begin:], maxsplit=1)[0]
-    text = line.decode("utf-8", "replace").lstrip("# ").rstrip("\r ")
-    separator = separator_of(line)
-    if separator is None and " " not in text:
-        separator = ","  # of one column
-    words = [word.strip(' "') for word in cut(text, separator)]
-    if line.lstrip().startswith(b"#") or not all(map(_is_number, words)):
-        begin += len(line)
-    return _Head(begin, max(len(words), 1), separator)
+    head = TableHead.of(data)
+    named = head.is_comment or not all(map(_is_number, head.words))
+    return _Head(head.behind if named else head.begin, max(len(head.words), 1), head.separator)
 
 
 def _is_number(word: str) -> bool:
@@ -164,7 +155,7 @@ def _is_number(word: str) -> bool:
 
 
 def _read(table: _Table, field: NumberField, columns: Callable[..., str]) -> Tensor:
-    """The numbers of a table; _NoIntegerError if they are no integers, where a field of these is
+    """The numbers of a table; NoIntegerError if they are no integers, where a field of these is
     wanted."""
     if len(table.block.data) > _FEW_BYTES:
         for way in _ways(table):
@@ -174,7 +165,7 @@ def _read(table: _Table, field: NumberField, columns: Callable[..., str]) -> Ten
             except OtherLinesError:
                 values.remove()
                 continue
-            except _NoIntegerError:
+            except NoIntegerError:
                 values.remove()
                 raise
             return values.finish().mapped().reshape(-1, table.head.width)
@@ -231,7 +222,8 @@ def _read_quickly(
         values_of = columns("w")
         if columns is not integer_columns:
             # Where blanks separate, a second one is no empty field.
-            values_of = columns("w", empty_is_nan=table.head.separator is not None)
+            is_nan = table.head.separator is not None
+            values_of = columns("w", empty_is_nan=is_nan, longest=MOST_CHARACTERS)
         if columns is real_columns:
             # Line by line, which is quicker than word by word.
             odd = " OR ".join(f"contains(c0, '{sign}')" for sign in KINDER)
@@ -265,7 +257,7 @@ def _numbers(field: NumberField, batch: list[Column]) -> Column:
         return numbers
     numbers, wrong = batch
     if wrong.any():
-        raise OtherLinesError if field.is_float else _NoIntegerError
+        raise OtherLinesError if field.is_float else NoIntegerError
     return numbers
 
 
@@ -307,7 +299,7 @@ def _number(field: NumberField, word: str) -> int | float:
     if not word:
         return float("nan")
     bare = word.strip()
-    if len(bare) > _MOST_CHARACTERS or not bare.isascii():
+    if len(bare) > MOST_CHARACTERS or not bare.isascii():
         raise ValueError(word)
     return field.number(bare)
 
@@ -320,7 +312,7 @@ def _add(table: _Table, values: NumberColumn, group: list[float]) -> None:
     field = values.field
     numbers, not_held = field.of_numbers(group)
     if field.dtype == np.int64 and (not_held >= 0 or numbers.dtype != np.int64):
-        raise _NoIntegerError
+        raise NoIntegerError
     if not_held >= 0:
         raise field.not_held(values.row_of(len(values) + not_held), group[not_held])
     values.append(numbers)

@@ -7,6 +7,9 @@ import numpy as np
 from ...system.arrays import Array
 from ..numbers import FIELD_BYTES, WIDE, Column, NumberField
 
+MOST_CHARACTERS = 1000
+"""Of a number in a table: Python takes quadratic time for an integer's digits."""
+
 # What a text is, as :func:`number_columns` says it.
 _INTEGER = 1
 _FRACTION = 2
@@ -15,6 +18,10 @@ KINDER = ("_", "(", "+-")
 """Signs of what DuckDB takes for numbers, and nobody else does: 1_000, nan(1) and +-1."""
 # An integer beyond 64 bits: a float would round it in silence.
 _TOO_WIDE = 4
+
+
+class NoIntegerError(Exception):
+    """Not all numbers are integers of 64 bits."""
 
 
 def integer_columns(column: str) -> str:
@@ -32,9 +39,9 @@ def integer_columns(column: str) -> str:
     return f"coalesce({value}, 0), ({is_integer})::TINYINT"
 
 
-def number_columns(column: str, *, empty_is_nan: bool = False) -> str:
+def number_columns(column: str, *, empty_is_nan: bool = False, longest: int = FIELD_BYTES) -> str:
     """A number of text, for SQL: as an integer, as a float, and what it is; see
-    :func:`numbers_of`. An empty text is none, or NaN."""
+    :func:`numbers_of`. An empty text is none, or NaN, and one of more characters is none."""
     # Fractions are known by their point, integers by their own text: each is cast once, and of
     # most columns nothing else is looked at.
     has_point = f"contains({column}, '.')"
@@ -46,19 +53,20 @@ def number_columns(column: str, *, empty_is_nan: bool = False) -> str:
     kinder = " OR ".join(f"contains({column}, '{sign}')" for sign in KINDER)
     kind = (
         f"CASE WHEN {is_plain} THEN {_INTEGER} {empty}"
-        f"WHEN ({real}) IS NULL OR strlen({column}) > {FIELD_BYTES} AND strlen({text}) > "
-        f"{FIELD_BYTES} OR {kinder} THEN {_OTHER} "
+        f"WHEN ({real}) IS NULL OR strlen({column}) > {longest} AND strlen({text}) > "
+        f"{longest} OR {kinder} THEN {_OTHER} "
         f"WHEN {has_point} OR NOT regexp_full_match({text}, '[+-]?[0-9]+') THEN {_FRACTION} "
         f"WHEN ({integer}) IS NULL THEN {_TOO_WIDE} ELSE {_INTEGER} END"
     )
     return f"coalesce({integer}, 0), coalesce({real}, 'nan'), ({kind})::TINYINT"
 
 
-def real_columns(column: str, *, empty_is_nan: bool = False) -> str:
-    """A fraction of text, for SQL: as a float, and whether it is none (0 or 1); an empty text is
-    none, or NaN. Texts have no sign of :data:`KINDER`."""
+def real_columns(column: str, *, empty_is_nan: bool = False, longest: int = FIELD_BYTES) -> str:
+    """The same of a fraction: as a float, and whether it is none (0 or 1); texts have no sign of
+    :data:`KINDER`."""
     value = f"try_cast({column} AS DOUBLE)"
     wrong = f"{value} IS NULL AND {column} <> ''" if empty_is_nan else f"{value} IS NULL"
+    wrong += f" OR strlen({column}) > {longest}"
     return f"coalesce({value}, 'nan'), ({wrong})::TINYINT"
 
 
