@@ -153,7 +153,6 @@ def read_ogb(
     Raises:
         FormatError: A table is missing or damaged, does not fit the others, or there are several
             graphs.
-        MissingDependencyError: There are tables of features and no pyarrow.
         ValueError: ``split`` is none of the splits, or not given where there are several;
             ``undirected`` with several types.
     """

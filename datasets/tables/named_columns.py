@@ -42,8 +42,8 @@ def load_text(connection: Connection, relation: str, file: Path, names: list[str
     *quick, last = _ways(file, head, block.data)
     for way in quick:
         with contextlib.suppress(FormatError, OtherLinesError):
-            return _load(connection, relation, way, query)
-    _load(connection, relation, last, query)
+            return _load(connection, relation, way, query, names)
+    _load(connection, relation, last, query, names)
 
 
 def check_columns(file: Path, columns: list[str], names: list[str]) -> None:
@@ -114,8 +114,14 @@ class _Rewritten:
         return words
 
 
-def _load(connection: Connection, relation: str, way: Way, query: str) -> None:
+def _load(connection: Connection, relation: str, way: Way, query: str, names: list[str]) -> None:
     # DuckDB leaves out empty lines, but where they may be an empty column.
     lines = "WHERE c0 IS NOT NULL" if way.lines.width == 1 else ""
     with way.relation() as rows:
         connection.run(f"CREATE OR REPLACE TABLE {relation} AS {query} FROM {rows} {lines}")
+    if way.lines.quoted or not names:
+        return
+    # Of these marks the first lines said nothing.
+    quotes = " OR ".join(f"contains(c{place}, '\"')" for place in range(len(names)))
+    if connection.run(f"SELECT 1 FROM {relation} WHERE {quotes} LIMIT 1"):
+        raise OtherLinesError

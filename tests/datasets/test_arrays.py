@@ -145,7 +145,7 @@ class Evil:
 
 @pytest.fixture
 def pickled_type(tmp_path, monkeypatch):
-    """A Parquet file whose column has a type that pyarrow before 14.0.1 unpickles."""
+    """A Parquet file whose column has a type that some versions of pyarrow unpickle."""
     monkeypatch.chdir(tmp_path)
     kind = {
         "ARROW:extension:name": "arrow.py_extension_type",
