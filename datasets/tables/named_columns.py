@@ -108,8 +108,8 @@ class _Rewritten:
         words = cut(line, self._head.separator)
         if len(words) != len(self._head.words):
             raise FormatError(
-                f"{self._file} cannot be read: row {number} has {len(words)} columns, and the first "
-                f"line {len(self._head.words)}"
+                f"{self._file} cannot be read: row {number} has {len(words)} columns, and the "
+                f"first line {len(self._head.words)}"
             )
         return words
 

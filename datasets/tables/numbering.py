@@ -19,8 +19,8 @@ from .connection import Connection
 class NumberedWords:
     """The rows of a relation with two words each, as edges between numbers.
 
-    The rows are a table of the connection, ``rows``, with the words as ``s`` and ``t``; DuckDB keeps
-    their order, and spills them where they do not fit.
+    The rows are a table of the connection, ``rows``, with the words as ``s`` and ``t``; DuckDB
+    keeps their order, and spills them where they do not fit.
 
     Attributes:
         count: Number of rows.

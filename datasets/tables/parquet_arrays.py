@@ -1,4 +1,4 @@
-"""Reads columns of Parquet as arrays: numbers in their own dtype, and lists, all as long, as rows."""
+"""Reads columns of Parquet as arrays: numbers in their own dtype, lists of one length as rows."""
 
 from __future__ import annotations
 
@@ -149,7 +149,8 @@ def _width(connection: Connection, relation: str, column: ParquetColumn, path: S
     )
     if low != high:
         raise FormatError(
-            f"{path}, column {column.name!r} must hold lists of the same length, got {low} to {high}"
+            f"{path}, column {column.name!r} must hold lists of the same length, got {low} to "
+            f"{high}"
         )
     if holes:
         raise _other(path, column, "missing ones")

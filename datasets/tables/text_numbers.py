@@ -33,8 +33,8 @@ def integer_columns(column: str) -> str:
     value = f"try_cast({column} AS BIGINT)"
     is_integer = (
         f"CASE WHEN {value}::VARCHAR = {column} THEN 0 "
-        f"WHEN {value} IS NOT NULL AND regexp_full_match({column}, '[ \t]*[+-]?[0-9]{{1,99}}[ \t]*')"
-        f" THEN 0 ELSE 1 END"
+        f"WHEN {value} IS NOT NULL AND "
+        f"regexp_full_match({column}, '[ \t]*[+-]?[0-9]{{1,99}}[ \t]*') THEN 0 ELSE 1 END"
     )
     return f"coalesce({value}, 0), ({is_integer})::TINYINT"
 

@@ -1,5 +1,5 @@
-"""Tables of numbers in text, and columns of named tables: by DuckDB and line by line the same, and as
-a plain reading of each word has it."""
+"""Tables of numbers in text, and columns of named tables: by DuckDB and line by line the same, and
+as a plain reading of each word has it."""
 
 import csv
 import gzip
