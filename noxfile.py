@@ -15,8 +15,8 @@ nox.options.default_venv_backend = "venv"
 nox.options.error_on_missing_interpreters = False
 
 PROJECT = nox.project.load_toml("pyproject.toml")["project"]
-EXTRAS = "arrow,dgl,metis,plot,pyg"
-TOOLS = ("build", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist", "setuptools")
+EXTRAS = "dgl,metis,plot,pyg"
+TOOLS = ("build", "hypothesis", "pyarrow", "pytest", "pytest-timeout", "pytest-xdist", "setuptools")
 TORCH = "2.13.0"
 
 

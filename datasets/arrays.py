@@ -9,8 +9,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Container, Iterable, Iterator
-from functools import partial
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,21 +25,12 @@ from ..system.budget import check_fits
 from ..system.checks import StrPath
 from ..system.files import open_plain, read_npy_header
 from ..system.torch_file import load_saved
-from ..system.units import one_line
-from .column_files import ColumnFile, MemoryColumn, Scratch
-from .numbers import NumberColumn, NumberField, first_wide
+from .column_files import Scratch
 from .paths import TEXTS
-from .text_blocks import arrow, read_columns, require_arrow
+from .tables.number_tables import read_numbers
+from .tables.parquet_arrays import read_parquet_array
 
 _log = logging.getLogger(__name__)
-
-# Rows of Parquet at a time: of 128 float32 each they take 32 MiB.
-_BATCH_ROWS = 2**16
-# Spellings of a missing number in a table. Arrow would else also take words such as "NULL" and
-# "n/a", which are more likely a wrong column.
-_MISSING = ["", "nan", "NaN"]
-# Parquet's reader would hold whole columns of a row group otherwise.
-_BUFFER_BYTES = 2**20
 
 # Many, as damage reaches deep: NumPy parses headers as Python source (TokenError) and allocates
 # the shape they claim (OverflowError, MemoryError).
@@ -72,12 +62,11 @@ def read_array(path: StrPath, scratch: Scratch | None = None, *, field: str = "v
     Args:
         path: The file.
         scratch: For the numbers of text and Parquet. Default: they are read into memory.
-        field: See :func:`read_numbers`.
+        field: See :func:`~pagraph.datasets.tables.number_tables.read_numbers`.
 
     Raises:
         FileNotFoundError: There is no such file.
         FormatError: The ending is unknown, or the file does not hold exactly one array.
-        MissingDependencyError: Text or Parquet without pyarrow.
     """
     file = Path(path)
     if not file.is_file():
@@ -95,7 +84,7 @@ def read_array(path: StrPath, scratch: Scratch | None = None, *, field: str = "v
             raise FormatError(f"{file} must hold 1 tensor, it holds a {type(content).__name__}")
         return content
     if has_ending(file, (".parquet",)):
-        return _read_parquet(file, scratch)
+        return read_parquet_array(file, scratch)
     if has_ending(file, TEXTS):
         return read_numbers(file, scratch, field=field)
     raise FormatError(f"{file} must end in one of .npy, .npz, .pt, .parquet, {', '.join(TEXTS)}")
@@ -219,195 +208,3 @@ def left_behind(path: StrPath, names: Iterable[object], reason: str) -> None:
     words = ", ".join(map(str, names))
     if words:
         _log.warning("%s: left behind: %s (%s)", path, words, reason)
-
-
-def read_numbers(path: StrPath, scratch: Scratch | None = None, *, field: str = "values") -> Tensor:
-    """Read a text table of numbers, 2-D; packed ones are unpacked.
-
-    A first line with a word in it names the columns. Empty fields are NaN. With ``scratch`` the
-    numbers are in a file.
-
-    Args:
-        path: The file.
-        scratch: See :func:`read_array`.
-        field: The field that the table becomes. It gets the dtype that holds all of the numbers;
-            the fractions of "feat" are rounded to float32.
-    """
-    pa = require_arrow("reading text tables")
-    # A table of integers, or of features, is not read as words first, which takes longer.
-    readers = [partial(_plain_rows, np.dtype(np.int64))]
-    if field == "feat":
-        readers.append(partial(_plain_rows, np.dtype(np.float32)))
-    else:
-        readers.append(partial(_exact_rows, field))
-    for read in readers:
-        try:
-            return read(path, scratch)
-        except pa.ArrowInvalid as error:
-            reason = one_line(error)
-    raise FormatError(f"{path} must be a table of numbers, as many in every line: {reason}")
-
-
-def _plain_rows(dtype: np.dtype[Any], path: StrPath, scratch: Scratch | None) -> Tensor:
-    """The numbers of a table as Arrow reads them in ``dtype``."""
-    values: MemoryColumn | ColumnFile = (
-        MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
-    )
-    names: list[str] = []
-    # An integer column has no NaN: a missing number fails here, and floats are tried next.
-    for table in _tables(
-        path, names, arrow().from_numpy_dtype(dtype), [] if dtype.kind == "i" else _MISSING
-    ):
-        rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
-        values.append(rows.astype(dtype, copy=False).reshape(-1))
-        check_fits(path, values.nbytes, "numbers")
-    return values.mapped().reshape(-1, max(len(names), 1))
-
-
-def _exact_rows(name: str, path: StrPath, scratch: Scratch | None) -> Tensor:
-    """The numbers of a table in the dtype that holds them all."""
-    field = NumberField(name)
-    begin = 0
-    names: list[str] = []
-    values = NumberColumn(path, field, scratch)
-    for table in _tables(path, names, arrow().string(), _MISSING):
-        values.width = table.num_columns
-        columns = [
-            field.of_words(arrow().compute.utf8_trim_whitespace(words)) for words in table.columns
-        ]
-        is_real = any(numbers.dtype.kind == "f" for numbers, _ in columns)
-        for words, (numbers, not_held) in zip(table.columns, columns, strict=True):
-            # Integers beside a column of fractions become float64 when they are stacked.
-            place = first_wide(numbers) if is_real and numbers.dtype.kind == "i" else not_held
-            if place >= 0:
-                raise field.not_held(f"{path}, row {begin + place + 1}", words[place].as_py())
-        values.append(np.stack([numbers for numbers, _ in columns], axis=1).reshape(-1))
-        check_fits(path, values.nbytes, "numbers")
-        begin += table.num_rows
-    return values.finish().mapped().reshape(-1, max(len(names), 1))
-
-
-def _tables(path: StrPath, names: list[str], type_: Any, missing: list[str]) -> Iterator[Any]:
-    """The table of each block, all columns of one Arrow type; fills in their ``names``."""
-
-    def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
-        # By their places: a header may have a name twice, which Arrow refuses.
-        names.extend(map(str, range(len(words))))
-        options = {"null_values": missing, "strings_can_be_null": True}
-        return (
-            names,
-            not all(map(_is_number, words)),
-            {"column_types": dict.fromkeys(names, type_), **options},
-        )
-
-    return read_columns(path, plan)
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field or "nan")  # an empty field is a missing number, and no name
-    except ValueError:
-        return False
-    return True
-
-
-def _read_parquet(path: Path, scratch: Scratch | None) -> Tensor:
-    """All columns of a Parquet file side by side; a column of lists, all as long, is a matrix
-    already."""
-    pa = require_arrow("reading Parquet")
-    import pyarrow.parquet
-
-    values: MemoryColumn | ColumnFile | None = None
-    shape: tuple[int, ...] = ()
-    try:
-        with pyarrow.parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
-            # Without rows there are no batches, but the columns still say width and dtype.
-            batches = (
-                file.iter_batches(_BATCH_ROWS)
-                if file.metadata.num_rows
-                else [file.schema_arrow.empty_table()]
-            )
-            for batch in batches:
-                columns = [parquet_values(path, name, batch[name]) for name in batch.schema.names]
-                if not columns:
-                    raise FormatError(f"{path} must have at least 1 column, got none")
-                rows = np.concatenate([c if c.ndim == 2 else c[:, None] for c in columns], axis=1)
-                _check_promotion(path, batch.schema.names, columns, rows.dtype)
-                if values is None:
-                    values = (
-                        MemoryColumn(rows.dtype) if scratch is None else scratch.column(rows.dtype)
-                    )
-                    shape = rows.shape
-                if rows.shape[1:] != shape[1:]:
-                    raise FormatError(
-                        f"{path} must hold lists of the same length, got rows of {rows.shape[1]} "
-                        "numbers"
-                    )
-                values.append(rows.reshape(-1))
-                check_fits(path, values.nbytes, "numbers")
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk
-            raise
-        raise FormatError(f"{path} is no whole Parquet file of numbers: {error}") from error
-    assert values is not None
-    return values.mapped().reshape(-1, *shape[1:])
-
-
-def _check_promotion(
-    path: StrPath,
-    names: list[str],
-    columns: list[Array],
-    dtype: np.dtype[Any],
-) -> None:
-    """FormatError where a column's integers are not held by the floats that they become beside
-    other columns."""
-    for name, values in zip(names, columns, strict=True):
-        place = (
-            first_wide(values.reshape(-1))
-            if dtype.kind == "f" and values.dtype.kind in "iu"
-            else -1
-        )
-        if place >= 0:
-            got = values.reshape(-1)[place]
-            raise FormatError(
-                f"{path}, column {name!r} must hold integers below 2**53 beside the others, got "
-                f"{got}"
-            )
-
-
-def parquet_values(path: StrPath, name: str, column: Any) -> Array:
-    """The numbers of an Arrow column, 2-D for a column of lists; FormatError for others and for
-    missing ones."""
-    pa = arrow()
-    chunk = column
-    width = None
-    if isinstance(chunk, pa.ChunkedArray):
-        chunk = chunk.combine_chunks()
-    types = pa.types
-    if (
-        types.is_list(chunk.type)
-        or types.is_large_list(chunk.type)
-        or types.is_fixed_size_list(chunk.type)
-    ):
-        lengths = set(pa.compute.list_value_length(chunk).unique().to_pylist())
-        if len(lengths) > 1:
-            raise FormatError(
-                f"{path}, column {name!r} must hold lists of the same length, got {lengths}"
-            )
-        width = next(iter(lengths), 0) or 0
-        chunk = chunk.flatten()
-    is_number = (
-        types.is_integer(chunk.type)
-        or types.is_floating(chunk.type)
-        or types.is_boolean(chunk.type)
-    )
-    # Flattening leaves out lists that are missing: then there are fewer numbers than the rows say.
-    if (
-        not is_number
-        or chunk.null_count
-        or (width is not None and len(chunk) != width * len(column))
-    ):
-        got = "missing ones" if is_number else chunk.type
-        raise FormatError(f"{path}, column {name!r} must hold numbers, got {got}")
-    values: Array = chunk.to_numpy(zero_copy_only=False)
-    return values if width is None else values.reshape(len(column), width)

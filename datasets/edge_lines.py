@@ -7,7 +7,6 @@ must give the same; what it cannot read is read here, and every error names the 
 from __future__ import annotations
 
 import array
-import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 
@@ -29,12 +28,11 @@ from .edge_rows import (
 )
 from .numbers import FIELD_BYTES
 from .original_ids import word_rows
-from .text_blocks import Block, first_line, read_blocks, separator_of
+from .text_blocks import Block, cut, first_line, read_blocks, separator_of
 
 # Lines of Unix, Windows and old Macs alike.
 _LINE = re.compile(rb"[^\r\n]+")
 _WORD_LINE = re.compile(r"[^\r\n]+")
-_WORD = re.compile(r"[^ \t]+")
 # Spaces, tabs, commas and semicolons separate; several spaces are one separator.
 _FIELD = re.compile(rb"[^ \t,;]+")
 # Two integers at the beginning of a line, and the text behind them. At most 99 digits: Python takes
@@ -323,16 +321,6 @@ def _numbered(text: str, first: int) -> Iterator[tuple[int, str]]:
             line = match[0].strip(BLANKS)
             if line:
                 yield number, line
-
-
-def cut(line: str, delimiter: str | None) -> list[str]:
-    """Split a line into fields; ``None`` splits at blanks, as many as there are."""
-    if delimiter is None:
-        return _WORD.findall(line)
-    if '"' not in line:
-        return line.split(delimiter)
-    # Line by line: a stray quotation mark must not swallow others.
-    return next(csv.reader([line], delimiter=delimiter))
 
 
 def _sorted_words(names: list[str]) -> tuple[Int64Array, Tensor]:

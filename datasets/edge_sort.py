@@ -34,7 +34,7 @@ LEAST_ROOM = 64 * 2**20
 # files on their way to the disk.
 _WORKING_SHARE = 2
 
-# Each worker has a chunk or a bucket in memory: more of them would leave each too little of the room.
+# Each worker has a chunk or a bucket in memory: more of them would leave each too little room.
 _MOST_WORKERS = 8
 # Results that wait for their turn, besides those that are worked on. They come in order, so that one
 # slow bucket would otherwise stop the other workers.

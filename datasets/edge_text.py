@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from ..errors import FormatError
 from ..system.budget import check_fits
@@ -22,7 +20,6 @@ from ..system.checks import StrPath
 from ..system.progress import Progress
 from .edge_lines import (
     BLANKS,
-    cut,
     header_of,
     read_integer_lines,
     read_word_lines,
@@ -41,11 +38,12 @@ from .tables.text import (
     file_source,
     has_quotes,
     piped_source,
+    streamed,
     unix_lines,
     unpadded,
 )
 from .tables.text_numbers import integer_columns, number_columns, numbers_of
-from .text_blocks import first_line, is_packed, read_blocks, separator_of
+from .text_blocks import cut, first_line, is_packed, read_blocks, separator_of
 
 # Texts that are read line by line at once. That takes 25 ms; importing DuckDB takes 200.
 _FEW_BYTES = 2**18
@@ -161,7 +159,7 @@ def _read_quickly(
         is_blank = way.lines.separator == " " and bool(columns)
         checks = [f"({unusual})::TINYINT"] if is_blank else []
         query = ", ".join([ends, *values, *checks])
-        with contextlib.suppress(OtherLinesError), _relation(way) as (connection, relation):
+        with contextlib.suppress(OtherLinesError), streamed(way) as (connection, relation):
             done = 0
             for batch in _batches(connection, f"SELECT {query} FROM {relation}"):
                 src, no_source, dst, no_target, *numbers = batch
@@ -244,17 +242,6 @@ def _text(column: EdgeColumn, value: str) -> str:
     if not column.missing:
         return value
     return f"coalesce(nullif(trim({value}, ' \t'), ''), {text_literal(column.missing)})"
-
-
-@contextlib.contextmanager
-def _relation(way: Way) -> Iterator[tuple[Connection, str]]:
-    # Lines of integers are streamed: the connection needs no room, and never spills.
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Connection(Path(folder), 0) as connection,
-        way.source() as source,
-    ):
-        yield connection, way.lines.of(source, way.skip)
 
 
 def _batches(connection: Connection, query: str) -> Iterator[list[Column]]:

@@ -338,7 +338,7 @@ def read_graph(
         FileNotFoundError: There is nothing at that path.
         FormatError: The form is not known, or the content is corrupt, or more than ``memory`` has
             room for.
-        MissingDependencyError: The form needs PyG or pyarrow, which is not installed.
+        MissingDependencyError: The form needs PyG, which is not installed.
         ValueError: An option does not go with the form, ids are out of range, or fields do not fit
             the graph.
     """

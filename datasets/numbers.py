@@ -15,7 +15,6 @@ from ..errors import FormatError
 from ..system.arrays import Array, Float64Array
 from ..system.checks import StrPath
 from .column_files import ColumnFile, MemoryColumn, Scratch
-from .text_blocks import arrow
 
 Column = Array
 
@@ -28,8 +27,6 @@ WIDE = 2**53
 """From here on float64 skips integers."""
 # Numbers that are looked at or converted at once: 8 MiB.
 _BLOCK_ROWS = 2**20
-# What the first of them are not, all are not: most columns are decided by these.
-_SAMPLE_ROWS = 1000
 _RULE = "an integer of 64 bits, and below 2**53 beside fractions,"
 
 
@@ -101,33 +98,6 @@ class NumberField:
         )
         return np.array(numbers, dtype=np.float64), next(wide, -1)
 
-    def of_words(self, words: Any) -> tuple[Column, int]:
-        """The same of an Arrow column of words, whose missing ones are NaN; ArrowInvalid where one
-        is no number."""
-        pa = arrow()
-        if not self.is_float and not words.null_count:
-            try:
-                # Arrow goes on behind a word that is no integer, and such words take it long: 270
-                # ns each.
-                words.slice(0, _SAMPLE_ROWS).cast(pa.int64())
-                return words.cast(pa.int64()).to_numpy(), -1
-            except pa.ArrowInvalid:
-                pass
-        values: Column = words.cast(pa.float64()).to_numpy()
-        whole = not self.is_float and _are_whole(values[:_SAMPLE_ROWS]) and _are_whole(values)
-        # Arrow reads a plus sign in a float, and in no integer.
-        if whole and pa.compute.starts_with(words, "+").index(True).as_py() >= 0:
-            return self.of_words(pa.compute.utf8_ltrim(words, "+"))
-        # A float this large may have been an integer in the text, which rounding has changed: only
-        # the words still tell, and only those of large numbers are looked at.
-        wide = np.abs(values) >= WIDE
-        if self.is_float or not wide.any():
-            return values, -1
-        places = np.flatnonzero(wide)
-        integers = pa.compute.match_substring_regex(words.take(pa.array(places)), "^[+-]?[0-9]+$")
-        first = integers.index(True).as_py()
-        return values, int(places[first]) if first >= 0 else -1
-
     def not_held(self, where: str, number: Any) -> FormatError:
         """The error for a number that no dtype holds beside the others; ``where`` names the file
         and the line."""
@@ -176,6 +146,9 @@ class NumberColumn:
             MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
         )
 
+    def __len__(self) -> int:
+        return len(self._store)
+
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
@@ -215,7 +188,7 @@ class NumberColumn:
     def _check_held(self, integers: Column, begin: int) -> None:
         place = first_wide(integers)
         if place >= 0:
-            raise self.field.not_held(self._row(begin + place), integers[place])
+            raise self.field.not_held(self.row_of(begin + place), integers[place])
 
     def _as_asked(self, values: Column, dtype: np.dtype[Any]) -> Column:
         """A block in the dtype that was asked for; FormatError where more is lost than digits of
@@ -232,18 +205,15 @@ class NumberColumn:
             lost = ~((asked == values) & (np.abs(values) < WIDE))
         if lost.any():
             place = int(np.argmax(lost))
-            row = self._row(len(self._store) + place)
+            row = self.row_of(len(self._store) + place)
             raise FormatError(
                 f"{row} must hold a number of {dtype} for {self.field.text!r}, got {values[place]}"
             )
         return asked
 
-    def _row(self, row: int) -> str:
-        return f"{self._path}, row {row // self.width + 1}"
-
-
-def _are_whole(values: Column) -> bool:
-    return bool((values == np.rint(values)).all())
+    def row_of(self, place: int) -> str:
+        """The file and the row of a number, for errors."""
+        return f"{self._path}, row {place // self.width + 1}"
 
 
 def first_wide(integers: Column) -> int:

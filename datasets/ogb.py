@@ -20,13 +20,14 @@ from ..system.checks import StrPath
 from ..system.files import check_inside, check_links
 from ..system.progress import Progress
 from ..system.torch_file import load_saved
-from .arrays import left_behind, one_column, read_numbers
+from .arrays import left_behind, one_column
 from .column_files import Scratch
 from .edge_rows import EdgeRows
 from .edge_text import read_integers
 from .ogb_arrays import EdgeArrays, RawArrays
 from .ogb_graph import LINKS_LEFT, SETS, InFiles, TableEdges, graph_of, set_masks
 from .paths import OGB_TABLES, PARTS
+from .tables.number_tables import read_numbers
 from .text_blocks import read_blocks
 
 # OGB's names of its tables, and of the three parts of a split.
@@ -152,7 +153,6 @@ def read_ogb(
     Raises:
         FormatError: A table is missing or damaged, does not fit the others, or there are several
             graphs.
-        MissingDependencyError: There are tables of features and no pyarrow.
         ValueError: ``split`` is none of the splits, or not given where there are several;
             ``undirected`` with several types.
     """

@@ -1,8 +1,9 @@
-"""Text files in blocks of whole lines, packed ones unpacked; and pyarrow, where it is installed."""
+"""Text files in blocks of whole lines, packed ones unpacked."""
 
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import lzma
 import os
@@ -10,10 +11,9 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import IO, Any
 
-from ..errors import FormatError, MissingDependencyError, how_to_install
+from ..errors import FormatError
 from ..system.checks import StrPath
 from ..system.files import open_plain
 from ..system.progress import Progress
@@ -34,7 +34,7 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 # Windows' editors write it in front of UTF-8; it would be a part of the first word.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"[^\r\n]+")
-_BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
+_WORD = re.compile(r"[^ \t]+")
 _HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
 
 
@@ -158,83 +158,14 @@ def separator_of(line: bytes) -> str | None:
     return next((mark for mark in "\t,;" if mark.encode() in line), None)
 
 
-def read_columns(
-    path: StrPath, plan: Callable[[list[str]], tuple[list[str], bool, dict[str, Any]]]
-) -> Iterator[Any]:
-    """Yield the table of each block of a text with columns, as Arrow reads it; needs pyarrow.
-
-    Columns end where the first line's do: at tabs, commas or semicolons, else at any number of
-    spaces. ``plan`` gets the words of that line, and returns the columns' names, whether the words
-    are names, as they always are behind a ``#``, and the arguments of Arrow's ``ConvertOptions``.
-    """
-    pa = arrow()
-    mark = ""
-    options = None
-    names: list[str] = []
-    for block in read_blocks(path):
-        data = block.data
-        if options is None:
-            data = _BLANK.sub(b"", data, 1)
-            line = data.split(b"\n", 1)[0]
-            text = line.decode("utf-8", "replace").lstrip("# ").rstrip("\r ")
-            if not text:  # then the file ends here
-                continue
-            mark = separator_of(line) or (" " if " " in text else ",")
-            words = [word.strip(' "') for word in text.split(None if mark == " " else mark)]
-            names, has_names, arguments = plan(words)
-            options = pa.csv.ConvertOptions(**arguments)
-            if has_names or line.lstrip().startswith(b"#"):
-                data = data[len(line) :]
-        if mark == " ":
-            data = _without_padding(data)
-        if data.strip():
-            # One block for Arrow: it infers nothing, and a row never crosses a block's end.
-            yield pa.csv.read_csv(
-                pa.BufferReader(data),
-                read_options=pa.csv.ReadOptions(
-                    column_names=names, block_size=len(data), use_threads=False
-                ),
-                parse_options=pa.csv.ParseOptions(delimiter=mark),
-                convert_options=options,
-            )
-
-
-def _without_padding(data: bytes) -> bytes:
-    """Lines with one space between words and none around them; several times as fast as a regular
-    expression."""
-    data = data.replace(b"\r\n", b"\n")
-    while b"  " in data:
-        data = data.replace(b"  ", b" ")
-    return data.replace(b"\n ", b"\n").replace(b" \n", b"\n").strip(b" ")
-
-
-def require_arrow(what: str) -> Any:
-    """Import pyarrow, or raise MissingDependencyError saying what needs it."""
-    pa = arrow()
-    if pa is None:
-        raise MissingDependencyError(
-            f"{what} needs pyarrow, which is not installed: {how_to_install('arrow')}"
-        )
-    return pa
-
-
-def arrow() -> Any:
-    """Import pyarrow; None if it is not installed, MissingDependencyError for a version with a
-    known hole."""
+def cut(line: str, delimiter: str | None) -> list[str]:
+    """Split a line into fields; ``None`` splits at blanks, as many as there are."""
+    if delimiter is None:
+        return _WORD.findall(line)
+    if '"' not in line:
+        return line.split(delimiter)
+    # Line by line: a stray quotation mark must not swallow others.
     try:
-        import pyarrow.compute
-        import pyarrow.csv
-    except ImportError:
-        return None
-    _check_version(pyarrow.__version__)
-    return pyarrow
-
-
-@cache
-def _check_version(version: str) -> None:
-    if tuple(map(int, re.findall(r"\d+", version)[:3])) < (14, 0, 1):  # CVE-2023-47248
-        raise MissingDependencyError(
-            f"pyarrow must be at least 14.0.1, got {version}, which runs code that is in a Parquet "
-            "file: "
-            f"{how_to_install('arrow')}"
-        )
+        return next(csv.reader([line], delimiter=delimiter))
+    except csv.Error:  # a field of more than 128 KiB
+        return line.split(delimiter)

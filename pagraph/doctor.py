@@ -36,7 +36,17 @@ _PACKAGES = (
         "torch_sparse",
         "triton",
     ),
-    *("pymetis", "networkx", "pyarrow", "pandas", "matplotlib", "lightning", "click", "rich"),
+    *(
+        "pymetis",
+        "networkx",
+        "duckdb",
+        "nanoarrow",
+        "pandas",
+        "matplotlib",
+        "lightning",
+        "click",
+        "rich",
+    ),
 )
 _VARIABLES = (
     "OMP_NUM_THREADS",

@@ -70,6 +70,8 @@ class Connection:
         )
         # Times without a zone stay as they stand, wherever this machine is.
         self.sql.execute("set global TimeZone = 'UTC'")
+        # Or a row group would be read whole, of wide tables gigabytes.
+        self.sql.execute("set global disable_parquet_prefetching = true")
 
     def __enter__(self) -> Connection:
         return self

@@ -3,6 +3,8 @@ fields."""
 
 from __future__ import annotations
 
+import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,23 @@ from torch import Tensor
 from ...errors import FormatError
 from ...graph.graph import CSC, EdgeType, Graph
 from ...system.arrays import Array
-from ...system.budget import check_fits
+from ...system.budget import check_fits, reading_room
 from ...system.checks import StrPath
-from ...system.units import one_line
-from ..arrays import array_tensor, bool_mask, has_ending, parquet_values, read_array
+from ..arrays import array_tensor, bool_mask, has_ending, read_array
 from ..manifest import take
-from ..numbers import NumberField, tensor_of
-from ..original_ids import id_field
+from ..numbers import WIDE, NumberColumn, NumberField, tensor_of
 from ..paths import TEXTS
-from ..text_blocks import arrow, read_columns, require_arrow
 from ..yaml_file import load_yaml, named_file
+from .columns import family
+from .connection import Connection, quoted
+from .named_columns import check_columns, load_text
+from .numbering import padded_words
+from .parquet import ParquetColumn, parquet_columns
+from .parquet_arrays import columns_side_by_side
+from .text import file_source
+from .text_numbers import MOST_CHARACTERS, NoIntegerError, number_columns, numbers_of
+
+_IS_INTEGER = re.compile(r"[ \t]*[+-]?[0-9]+[ \t]*")
 
 
 def read_tables(path: StrPath) -> Graph:
@@ -51,31 +60,37 @@ def read_tables(path: StrPath) -> Graph:
     Raises:
         FormatError: The description or a table is damaged, an id is repeated or in no table, or a
             field is no numbers.
-        MissingDependencyError: pyarrow is not installed.
     """
-    require_arrow("reading tables")
-    file = Path(path)
-    description, where = load_yaml(file), str(file)
-    nodes, edges = take(description, "nodes", dict, where), take(description, "edges", dict, where)
+    room = reading_room() // 2
+    with tempfile.TemporaryDirectory() as folder, Connection(Path(folder), room) as connection:
+        return _read(connection, Path(path))
+
+
+def _read(connection: Connection, file: Path) -> Graph:
+    description = load_yaml(file)
+    where = str(file)
+    nodes = take(description, "nodes", dict, where)
+    edges = take(description, "edges", dict, where)
     if not edges:
         raise FormatError(f"{where}: edges must name at least 1 edge type, got none")
     types = {}
     # All vertex tables before any edges, whose ids are looked up in them.
-    for ntype, value in nodes.items():
-        types[_printable(ntype, where)] = _NodeTable(
-            _Table(file, value, f"{where}: {ntype}") if value else None
-        )
+    for number, (ntype, value) in enumerate(nodes.items()):
+        table = None
+        if value:
+            table = _Table(connection, f"nodes{number}", file, value, f"{where}: {ntype}")
+        types[_printable(ntype, where)] = _NodeTable(connection, f"ids{number}", table)
     ends = {}
-    for name, value in edges.items():
+    for number, (name, value) in enumerate(edges.items()):
         etype = _edge_type(name, types, where)
-        table = _Table(file, value, f"{where}: {name}")
+        table = _Table(connection, f"edges{number}", file, value, f"{where}: {name}")
         ends[etype] = (
             types[etype[0]].numbers(table, "src"),
             types[etype[2]].numbers(table, "dst"),
             table.fields(),
         )
     # Only now: types without a table grow with the edges that name them.
-    counts = {ntype: len(table.ids) for ntype, table in types.items()}
+    counts = {ntype: table.count for ntype, table in types.items()}
     csc = {
         t: CSC.from_coo(src, dst, (counts[t[0]], counts[t[2]])) for t, (src, dst, _) in ends.items()
     }
@@ -106,50 +121,95 @@ def _edge_type(name: Any, types: Mapping[str, Any], where: str) -> EdgeType:
 
 
 class _NodeTable:
-    """The vertices of one type: their ids as words, in order, and their fields."""
+    """The vertices of one type: their ids as words, in order, and their fields.
 
-    def __init__(self, table: _Table | None) -> None:
+    Attributes:
+        count: How many.
+    """
+
+    def __init__(self, connection: Connection, relation: str, table: _Table | None) -> None:
+        self._connection = connection
+        self._relation = relation
         self._table = table
-        self.ids = arrow().array([], arrow().string())
+        rows = "(SELECT '' AS id, 0::BIGINT AS n WHERE false)"
         if table is not None:
-            self.ids = table.words("id")
-            if len(self.ids.unique()) != len(self.ids):
-                raise FormatError(
-                    f"{table.file}: ids must be given once each, {_repeated(self.ids)!r} is there "
-                    "again"
-                )
+            rows = f"(SELECT {table.words('id')} AS id, rowid AS n FROM {table.relation})"
+        connection.run(f"CREATE TABLE {relation} AS FROM {rows}")
+        self.count = 0 if table is None else table.rows
+        twice = connection.run(
+            f"SELECT id FROM {relation} GROUP BY id HAVING count(*) > 1 ORDER BY min(n) LIMIT 1"
+        )
+        if table is not None and twice:
+            raise FormatError(
+                f"{table.file}: ids must be given once each, {twice[0][0]!r} is there again"
+            )
 
-    def numbers(self, edges: _Table, end: str) -> Any:
+    def numbers(self, edges: _Table, end: str) -> Array:
         """The numbers of the vertices at one end of a table's edges; FormatError for ids that are
         not in our table."""
-        import pyarrow.compute
-
-        words = edges.words(end)
+        rows = f"(SELECT rowid AS row, {edges.words(end)} AS word FROM {edges.relation})"
         if self._table is None:
-            self.ids = arrow().concat_arrays([self.ids, words]).unique()
-        places = pyarrow.compute.index_in(words, value_set=self.ids)
-        if self._table is not None and places.null_count:
-            unknown = words[places.is_null().index(True).as_py()].as_py()
+            self._add(rows)
+        else:
+            self._check_known(rows, edges, end, self._table)
+        numbers = np.empty(edges.rows, dtype=np.int64)
+        check_fits(edges.file, numbers.nbytes, "edges")
+        # Joined rows come in any order.
+        for places, found in self._connection.batches(
+            f"SELECT row, n FROM {rows} JOIN {self._relation} ON id = word"
+        ):
+            numbers[places] = found
+        return numbers
+
+    def _add(self, rows: str) -> None:
+        """Number the words that are new, in the order in which they come."""
+        self._connection.run(
+            f"INSERT INTO {self._relation} SELECT word, {self.count} - 1 + row_number() OVER "
+            f"(ORDER BY first) FROM (SELECT word, min(row) AS first FROM {rows} "
+            f"ANTI JOIN {self._relation} ON id = word GROUP BY word)"
+        )
+        ((self.count,),) = self._connection.run(f"SELECT count(*) FROM {self._relation}")
+
+    def _check_known(self, rows: str, edges: _Table, end: str, table: _Table) -> None:
+        unknown = self._connection.run(
+            f"SELECT word FROM {rows} ANTI JOIN {self._relation} ON id = word ORDER BY row LIMIT 1"
+        )
+        if unknown:
             raise FormatError(
-                f"{edges.file}: {end} must be an id of {self._table.file}, got {unknown!r}"
+                f"{edges.file}: {end} must be an id of {table.file}, got {unknown[0][0]!r}"
             )
-        return places.to_numpy().astype(np.int64)
 
     def fields(self) -> dict[str, Tensor]:
         fields = {} if self._table is None else self._table.fields()
-        kept = id_field(self.ids.to_pylist())
+        kept = self._original_ids()
         return fields if kept is None else {**fields, "original_id": kept}
 
-
-def _repeated(ids: Any) -> str:
-    counts = ids.value_counts()
-    return str(counts.field("values")[int(np.argmax(counts.field("counts").to_numpy()))].as_py())
+    def _original_ids(self) -> Tensor | None:
+        """See :func:`~pagraph.datasets.original_ids.id_field`."""
+        # Written back: "007" and "+7" are words, as their numbers would not find them again.
+        is_plain = "coalesce(try_cast(id AS BIGINT)::VARCHAR, '') = id"
+        ((counts_up, are_numbers, longest),) = self._connection.run(
+            f"SELECT bool_and(id = n::VARCHAR), bool_and({is_plain}), max(strlen(id)) "
+            f"FROM {self._relation}"
+        )
+        if not self.count or counts_up:
+            return None
+        if not are_numbers:
+            check_fits(self._relation, self.count * longest, "ids")
+            query = f"SELECT id FROM {self._relation} ORDER BY n"
+            return padded_words(self._connection, query, self.count, longest)
+        query = f"SELECT id::BIGINT FROM {self._relation} ORDER BY n"
+        return torch.from_numpy(np.concatenate([ids for (ids,) in self._connection.batches(query)]))
 
 
 class _Table:
     """A table as a description has it: the file, and which of its columns are ids and fields."""
 
-    def __init__(self, description: Path, value: Any, where: str) -> None:
+    def __init__(
+        self, connection: Connection, relation: str, description: Path, value: Any, where: str
+    ) -> None:
+        self._connection = connection
+        self.relation = relation
         self._folder = description.parent
         self._value = value
         self._where = where
@@ -173,28 +233,41 @@ class _Table:
             if not isinstance(s, dict)
             for c in (s if s and isinstance(s, list) else [s])
         ]
-        self._columns = _read(
-            self.file, list(dict.fromkeys(_printable(name, where) for name in [*ids, *columns]))
-        )
+        names = list(dict.fromkeys(_printable(name, where) for name in [*ids, *columns]))
+        if has_ending(self.file, (".parquet",)):
+            kinds = _load_parquet(connection, relation, self.file, names)
+        elif has_ending(self.file, TEXTS):
+            load_text(connection, relation, self.file, names)
+            kinds = ["VARCHAR"] * len(names)
+        else:
+            raise FormatError(f"{self.file} must end in .parquet, {', '.join(TEXTS)}")
+        self._columns = {
+            name: (f"c{place}", kind)
+            for place, (name, kind) in enumerate(zip(names, kinds, strict=True))
+        }
+        ((self.rows,),) = connection.run(f"SELECT count(*) FROM {relation}")
 
-    def words(self, key: str) -> Any:
-        """The ids of a column as an Arrow array of words."""
-        column = self._columns[take(self._value, key, str, self._where)].combine_chunks()
-        pa = arrow()
-        try:
-            words = column.cast(pa.string())
-        except pa.ArrowException as error:
+    def words(self, key: str) -> str:
+        """The ids of a column as words, for SQL."""
+        column, kind = self._columns[take(self._value, key, str, self._where)]
+        group = family(kind)
+        if group in ("list", "other"):
             raise FormatError(
-                f"{self.file}: {key} must be a column of integers or words: {error}"
-            ) from error
-        # An empty field of text is an empty word, of Parquet null.
-        missing = words.is_null().index(True).as_py()
-        missing = missing if missing >= 0 else words.index("").as_py()
-        if missing >= 0:
+                f"{self.file}: {key} must be a column of integers or words, got {kind}"
+            )
+        word = f"{column}::VARCHAR"
+        if kind in ("FLOAT", "DOUBLE"):
+            # A column of integers with missing ones is one of floats in pandas.
+            is_whole = f"{column} = round({column}) AND abs({column}) < {WIDE}"
+            word = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {word} END"
+        ((missing,),) = self._connection.run(
+            f"SELECT min(rowid) FROM {self.relation} WHERE {word} IS NULL OR {word} = ''"
+        )
+        if missing is not None:
             raise FormatError(
                 f"{self.file}, row {missing + 1} must have an id in the column of {key}, got none"
             )
-        return words
+        return f"({word})"
 
     def fields(self) -> dict[str, Tensor]:
         """The fields, each with a row per row of the table."""
@@ -203,8 +276,8 @@ class _Table:
             if isinstance(source, dict):
                 file = named_file(self._folder, source.get("file"), f"{self._where}: {name}")
                 found[name] = read_array(file, field=name)
-                if len(found[name]) != self._columns.num_rows:
-                    rule = f"must have a row per row of {self.file} ({self._columns.num_rows})"
+                if len(found[name]) != self.rows:
+                    rule = f"must have a row per row of {self.file} ({self.rows})"
                     raise FormatError(f"{self._where}: {name} {rule}, got {len(found[name])}")
             elif isinstance(source, list):
                 found[name] = self._tensor(name, source)
@@ -231,73 +304,63 @@ class _Table:
 
     def _numbers(self, name: str, source: str) -> Array:
         """The numbers of a column: of text int64, float64, or for features float32."""
-        column = self._columns[source]
-        pa = arrow()
         if has_ending(self.file, (".parquet",)):
-            return parquet_values(self.file, source, column)
-        field = NumberField(name)
+            return self._parquet_numbers(source)
+        if name != "feat":
+            # Fractions stay float64 until all columns of the field are known.
+            return self._text_numbers(NumberField(name, is_time=True), source)
         try:
-            values, not_held = field.of_words(column)
-        except pa.ArrowInvalid as error:
-            reason = one_line(error)
-            raise FormatError(
-                f"{self.file}, column {source!r} must hold numbers: {reason}"
-            ) from None
-        if name == "feat":
-            return values if values.dtype == np.int64 else values.astype(np.float32)
-        if not_held >= 0:
-            raise field.not_held(f"{self.file}, row {not_held + 1}", column[not_held].as_py())
-        return values
+            return self._text_numbers(NumberField(name, np.dtype(np.int64)), source)
+        except NoIntegerError:
+            return self._text_numbers(NumberField(name, np.dtype(np.float32)), source)
+
+    def _parquet_numbers(self, source: str) -> Array:
+        column, kind = self._columns[source]
+        relation = f"(SELECT {column} AS {quoted(source)} FROM {self.relation})"
+        columns = [ParquetColumn(source, kind)]
+        values, width = columns_side_by_side(self._connection, relation, columns, self.file, None)
+        found: Array = values.mapped().numpy()
+        return found.reshape(self.rows, width) if kind.endswith("]") else found
+
+    def _text_numbers(self, field: NumberField, source: str) -> Array:
+        """The numbers of a column of text; NoIntegerError where a field of integers is wanted and
+        some are none."""
+        column, _ = self._columns[source]
+        query = f"SELECT {number_columns(column, longest=MOST_CHARACTERS)} FROM {self.relation}"
+        values = NumberColumn(self.file, field)
+        for batch in self._connection.batches(query):
+            numbers, refused = numbers_of(field, *batch)
+            if field.dtype == np.int64 and (refused >= 0 or numbers.dtype.kind == "f"):
+                raise NoIntegerError
+            if refused >= 0:
+                raise self._refused(field, source, len(values) + refused)
+            values.append(numbers)
+            check_fits(self.file, values.nbytes, "numbers")
+        found: Array = values.finish().mapped().numpy()
+        return found
+
+    def _refused(self, field: NumberField, source: str, row: int) -> FormatError:
+        column, _ = self._columns[source]
+        ((word,),) = self._connection.run(
+            f"SELECT coalesce({column}, '') FROM {self.relation} WHERE rowid = {row}"
+        )
+        where = f"{self.file}, row {row + 1}"
+        if _IS_INTEGER.fullmatch(word):
+            return field.not_held(where, word)
+        return FormatError(
+            f"{self.file}, column {source!r} must hold numbers, got {word[:80]!r} in row {row + 1}"
+        )
 
 
-def _read(file: Path, columns: list[str]) -> Any:
-    """Read these columns as an Arrow table: those of text as words, of Parquet as they are."""
-    pa = arrow()
-    import pyarrow.parquet
-
-    try:
-        if has_ending(file, (".parquet",)):
-            about = pyarrow.parquet.read_metadata(file)
-            _check_columns(file, columns, about.schema.to_arrow_schema().names)
-            groups = (
-                about.row_group(place).total_byte_size for place in range(about.num_row_groups)
-            )
-            # What the file says of itself, and 8 bytes a number where it says too little.
-            check_fits(file, max(sum(groups), 8 * about.num_rows * len(columns)), "columns")
-            return pyarrow.parquet.read_table(file, columns=columns)
-        if has_ending(file, TEXTS):
-            return _read_text(file, columns)
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{file} cannot be read: {one_line(error)}") from error
-    raise FormatError(f"{file} must end in .parquet, {', '.join(TEXTS)}")
-
-
-def _check_columns(file: Path, columns: list[str], names: list[str]) -> None:
-    for name in columns:
-        if names.count(name) != 1:
-            raise FormatError(f"{file} must have one column {name!r}, it has {names}"[:300])
-
-
-def _read_text(file: Path, columns: list[str]) -> Any:
-    pa = arrow()
-    texts = dict.fromkeys(columns, arrow().string())
-    names: list[str] = []
-
-    def plan(words: list[str]) -> tuple[list[str], bool, dict[str, Any]]:
-        names.extend(words)
-        _check_columns(file, columns, names)
-        return names, True, {"include_columns": columns, "column_types": texts, "null_values": []}
-
-    tables = []
-    size = 0
-    for table in read_columns(file, plan):
-        tables.append(table)
-        size += table.nbytes
-        check_fits(file, size, "columns")
-    if not names:
-        raise FormatError(f"{file} must begin with a line of column names, it is empty")
-    return (
-        pa.concat_tables(tables)
-        if tables
-        else pa.table({name: pa.array([], pa.string()) for name in columns})
-    )
+def _load_parquet(connection: Connection, relation: str, file: Path, names: list[str]) -> list[str]:
+    """Make a relation with the columns of a file, ``c0`` and so on; their types."""
+    with file_source(file) as source:
+        rows, columns = parquet_columns(connection, file, source)
+        check_columns(file, names, [column.name for column in columns])
+        chosen = ", ".join(f"{quoted(name)} AS c{place}" for place, name in enumerate(names))
+        try:
+            connection.run(f"CREATE TABLE {relation} AS SELECT {chosen or '0 AS none'} FROM {rows}")
+        except FormatError as error:
+            raise FormatError(f"{file} cannot be read: {error}") from None
+    kinds = {column.name: column.type for column in columns}
+    return [kinds[name] for name in names]

@@ -19,8 +19,8 @@ from .connection import Connection
 class NumberedWords:
     """The rows of a relation with two words each, as edges between numbers.
 
-    The rows are a table of the connection, ``rows``, with the words as ``s`` and ``t``; DuckDB keeps
-    their order, and spills them where they do not fit.
+    The rows are a table of the connection, ``rows``, with the words as ``s`` and ``t``; DuckDB
+    keeps their order, and spills them where they do not fit.
 
     Attributes:
         count: Number of rows.
@@ -71,14 +71,20 @@ class NumberedWords:
                 f"{path} must have ids that take at most {bytes_text(room)}, "
                 f"{self.num_ids:,} of {longest:,} bytes take more"
             )
-        rows = np.zeros((self.num_ids, longest), dtype=np.uint8)
-        begin = 0
-        for lengths, data in self._connection.texts("SELECT id FROM ids ORDER BY n"):
-            block = rows[begin : begin + len(lengths)]
-            # Row by row the bytes of a batch follow each other, and so do the places that they fill.
-            block[np.arange(longest) < lengths[:, None]] = data
-            begin += len(lengths)
-        return torch.from_numpy(rows)
+        query = "SELECT id FROM ids ORDER BY n"
+        return padded_words(self._connection, query, self.num_ids, longest)
 
     def _one(self, query: str) -> int:
         return int(self._connection.run(query)[0][0])
+
+
+def padded_words(connection: Connection, query: str, count: int, longest: int) -> Tensor:
+    """The words of a query as rows of bytes padded with zeros; shape ``(count, longest)``."""
+    rows = np.zeros((count, longest), dtype=np.uint8)
+    begin = 0
+    for lengths, data in connection.texts(query):
+        block = rows[begin : begin + len(lengths)]
+        # Row by row the bytes of a batch follow each other, and so do the places that they fill.
+        block[np.arange(longest) < lengths[:, None]] = data
+        begin += len(lengths)
+    return torch.from_numpy(rows)

@@ -1,4 +1,4 @@
-"""Text with columns as a relation of DuckDB: read from its file, or unpacked and tidied on the way."""
+"""Text with columns as a relation of DuckDB: from its file, or unpacked and tidied on the way."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import fcntl
 import mmap
 import os
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from ...system.checks import StrPath
 from ...system.files import open_plain
 from ...system.progress import Progress
-from ..text_blocks import LINE_LIMIT, read_blocks
-from .connection import text_literal
+from ..text_blocks import LINE_LIMIT, cut, read_blocks, separator_of
+from .connection import Connection, text_literal
 
 # Linux's number for it; Python names it from 3.10 on, but not on every system.
 _SET_PIPE_SIZE = 1031
@@ -24,6 +26,9 @@ _SET_PIPE_SIZE = 1031
 _PIPE_BYTES = 2**20
 
 
+# Lines of blanks and of number signs alone, in front of a table.
+_BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
+_LINE_END = re.compile(rb"[\r\n]")
 # A line in which a quotation mark is left open.
 _OPEN_QUOTE = re.compile(rb'^[^"\n]*"(?:[^"\n]*"[^"\n]*")*[^"\n]*$', re.MULTILINE)
 # A quotation mark between blanks and a separator, where blanks do not separate.
@@ -67,6 +72,38 @@ class TextLines:
             f"delim={text_literal(self.separator)}, quote='{quote}', escape='{quote}', "
             f"max_line_size={LINE_LIMIT}, columns={{{columns}}})"
         )
+
+
+@dataclass(frozen=True)
+class TableHead:
+    """The first line of a table that is not empty.
+
+    Attributes:
+        begin: Where it begins in the file's first lines.
+        behind: Where it ends.
+        words: Its words.
+        separator: What stands between columns; None: blanks, as many as there are.
+        is_comment: Whether it begins with a number sign, as names of columns may.
+    """
+
+    begin: int
+    behind: int
+    words: list[str]
+    separator: str | None
+    is_comment: bool
+
+    @classmethod
+    def of(cls, data: bytes) -> TableHead:
+        """Find it; columns end at tabs, commas or semicolons, else at blanks."""
+        blank = _BLANK.match(data)
+        begin = blank.end() if blank else 0
+        line = _LINE_END.split(data[begin:], maxsplit=1)[0]
+        text = line.decode("utf-8", "replace").lstrip("# ").rstrip("\r ")
+        separator = separator_of(line)
+        if separator is None and " " not in text:
+            separator = ","  # of one column
+        words = [word.strip(' "') for word in cut(text, separator)]
+        return cls(begin, begin + len(line), words, separator, line.lstrip().startswith(b"#"))
 
 
 @dataclass(frozen=True)
@@ -169,6 +206,18 @@ def piped_source(
         os.close(reading)
     if failures:
         raise failures[0]
+
+
+@contextlib.contextmanager
+def streamed(way: Way) -> Iterator[tuple[Connection, str]]:
+    """A connection for lines that are read once, in batches, and the relation of these."""
+    # It needs no room, and never spills.
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Connection(Path(folder), 0) as connection,
+        way.relation() as relation,
+    ):
+        yield connection, relation
 
 
 def ends_alike(data: bytes) -> bool:

@@ -7,12 +7,21 @@ import numpy as np
 from ...system.arrays import Array
 from ..numbers import FIELD_BYTES, WIDE, Column, NumberField
 
+MOST_CHARACTERS = 1000
+"""Of a number in a table: Python takes quadratic time for an integer's digits."""
+
 # What a text is, as :func:`number_columns` says it.
 _INTEGER = 1
 _FRACTION = 2
 _OTHER = 3
+KINDER = ("_", "(", "+-")
+"""Signs of what DuckDB takes for numbers, and nobody else does: 1_000, nan(1) and +-1."""
 # An integer beyond 64 bits: a float would round it in silence.
 _TOO_WIDE = 4
+
+
+class NoIntegerError(Exception):
+    """Not all numbers are integers of 64 bits."""
 
 
 def integer_columns(column: str) -> str:
@@ -24,15 +33,15 @@ def integer_columns(column: str) -> str:
     value = f"try_cast({column} AS BIGINT)"
     is_integer = (
         f"CASE WHEN {value}::VARCHAR = {column} THEN 0 "
-        f"WHEN {value} IS NOT NULL AND regexp_full_match({column}, '[ \t]*[+-]?[0-9]{{1,99}}[ \t]*')"
-        f" THEN 0 ELSE 1 END"
+        f"WHEN {value} IS NOT NULL AND "
+        f"regexp_full_match({column}, '[ \t]*[+-]?[0-9]{{1,99}}[ \t]*') THEN 0 ELSE 1 END"
     )
     return f"coalesce({value}, 0), ({is_integer})::TINYINT"
 
 
-def number_columns(column: str) -> str:
+def number_columns(column: str, *, empty_is_nan: bool = False, longest: int = FIELD_BYTES) -> str:
     """A number of text, for SQL: as an integer, as a float, and what it is; see
-    :func:`numbers_of`."""
+    :func:`numbers_of`. An empty text is none, or NaN, and one of more characters is none."""
     # Fractions are known by their point, integers by their own text: each is cast once, and of
     # most columns nothing else is looked at.
     has_point = f"contains({column}, '.')"
@@ -40,14 +49,25 @@ def number_columns(column: str) -> str:
     is_plain = f"({integer})::VARCHAR = {column}"
     real = f"CASE WHEN {is_plain} THEN ({integer})::DOUBLE ELSE try_cast({column} AS DOUBLE) END"
     text = f"trim({column}, ' \t')"
+    empty = f"WHEN {column} = '' THEN {_FRACTION} " if empty_is_nan else ""
+    kinder = " OR ".join(f"contains({column}, '{sign}')" for sign in KINDER)
     kind = (
-        f"CASE WHEN {is_plain} THEN {_INTEGER} "
-        f"WHEN ({real}) IS NULL OR strlen({column}) > {FIELD_BYTES} AND strlen({text}) > "
-        f"{FIELD_BYTES} OR contains({column}, '_') THEN {_OTHER} "
+        f"CASE WHEN {is_plain} THEN {_INTEGER} {empty}"
+        f"WHEN ({real}) IS NULL OR strlen({column}) > {longest} AND strlen({text}) > "
+        f"{longest} OR {kinder} THEN {_OTHER} "
         f"WHEN {has_point} OR NOT regexp_full_match({text}, '[+-]?[0-9]+') THEN {_FRACTION} "
         f"WHEN ({integer}) IS NULL THEN {_TOO_WIDE} ELSE {_INTEGER} END"
     )
     return f"coalesce({integer}, 0), coalesce({real}, 'nan'), ({kind})::TINYINT"
+
+
+def real_columns(column: str, *, empty_is_nan: bool = False, longest: int = FIELD_BYTES) -> str:
+    """The same of a fraction: as a float, and whether it is none (0 or 1); texts have no sign of
+    :data:`KINDER`."""
+    value = f"try_cast({column} AS DOUBLE)"
+    wrong = f"{value} IS NULL AND {column} <> ''" if empty_is_nan else f"{value} IS NULL"
+    wrong += f" OR strlen({column}) > {longest}"
+    return f"coalesce({value}, 'nan'), ({wrong})::TINYINT"
 
 
 def numbers_of(

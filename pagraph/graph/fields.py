@@ -151,7 +151,8 @@ class Fields(Named[Any]):
         @overload
         def get(self, name: str, default: Default, /) -> Tensor | Default: ...
 
-        def get(self, name: str, default: Any = None, /) -> Any: ...
+        def get(self, name: str, default: Any = None, /) -> Any:
+            """Like ``dict.get``."""
 
     @staticmethod
     def _as_tensor(name: str, value: Any) -> Tensor:

@@ -1,0 +1,127 @@
+"""Loads columns of a text whose first line names them, as texts."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from ...errors import FormatError
+from ..text_blocks import cut, is_packed, read_blocks
+from .connection import Connection
+from .text import (
+    OtherLinesError,
+    TableHead,
+    TextLines,
+    Way,
+    closed_quotes,
+    ends_alike,
+    file_source,
+    piped_source,
+    unix_lines,
+    unpadded,
+)
+
+
+def load_text(connection: Connection, relation: str, file: Path, names: list[str]) -> None:
+    """Make a relation with columns of a file, ``c0`` and so on; empty texts are NULL.
+
+    Raises:
+        FormatError: A column is not there, or a line has more columns or fewer than the first.
+    """
+    block = next(read_blocks(file), None)
+    head = TableHead.of(b"" if block is None else block.data)
+    if block is None or not any(head.words):
+        raise FormatError(f"{file} must begin with a line of column names, it is empty")
+    check_columns(file, names, head.words)
+    chosen = [f"c{head.words.index(name)} AS c{place}" for place, name in enumerate(names)]
+    query = f"SELECT {', '.join(chosen) or '0 AS none'}"
+    *quick, last = _ways(file, head, block.data)
+    for way in quick:
+        with contextlib.suppress(FormatError, OtherLinesError):
+            return _load(connection, relation, way, query, names)
+    _load(connection, relation, last, query, names)
+
+
+def check_columns(file: Path, columns: list[str], names: list[str]) -> None:
+    """FormatError for a column that is not there once."""
+    for name in columns:
+        if names.count(name) != 1:
+            raise FormatError(f"{file} must have one column {name!r}, it has {names}"[:300])
+
+
+def _ways(file: Path, head: TableHead, data: bytes) -> Iterator[Way]:
+    """The ways to read the lines; the last one takes all, and says what is wrong with one."""
+    separator = head.separator or " "
+    width = len(head.words)
+    rest = data[head.behind :]
+    if separator != " " and not is_packed(file) and ends_alike(data) and b'"' not in rest:
+        lead = len(rest) - len(rest.lstrip(b"\r\n"))
+        skip = data.count(b"\n", 0, head.behind + lead)
+        yield Way(TextLines(separator, width), partial(file_source, file), skip)
+    piped = partial(piped_source, file)
+    closed = partial(_closed, head.separator)
+    yield Way(TextLines(separator, width, quoted=True), partial(piped, _behind(head, closed)))
+    rewritten = _Rewritten(file, head)
+    yield Way(TextLines(",", width, quoted=True), partial(piped, _behind(head, rewritten)))
+
+
+def _behind(head: TableHead, change: Callable[[bytes], bytes]) -> Callable[[bytes, bool], bytes]:
+    return lambda data, is_first: change(data[head.behind :] if is_first else data)
+
+
+def _closed(separator: str | None, data: bytes) -> bytes:
+    if separator is not None:
+        return closed_quotes(separator, unix_lines(data))
+    if b'"' in data:
+        raise OtherLinesError
+    return unpadded(data)
+
+
+class _Rewritten:
+    """Lines divided one by one, and written with quotation marks around every column."""
+
+    def __init__(self, file: Path, head: TableHead) -> None:
+        self._file = file
+        self._head = head
+        self._line = 0
+
+    def __call__(self, data: bytes) -> bytes:
+        """The lines of a block, as Unix ends them."""
+        try:
+            lines = unix_lines(data).decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{self._file} must be UTF-8 text: {error}") from None
+        out = io.StringIO()
+        writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+        for number, line in enumerate(lines, self._line):
+            if line:
+                writer.writerow(self._words(number, line))
+        # The last line ends with this block.
+        self._line += len(lines) - 1
+        return out.getvalue().encode()
+
+    def _words(self, number: int, line: str) -> list[str]:
+        words = cut(line, self._head.separator)
+        if len(words) != len(self._head.words):
+            raise FormatError(
+                f"{self._file} cannot be read: row {number} has {len(words)} columns, and the "
+                f"first line {len(self._head.words)}"
+            )
+        return words
+
+
+def _load(connection: Connection, relation: str, way: Way, query: str, names: list[str]) -> None:
+    # DuckDB leaves out empty lines, but where they may be an empty column.
+    lines = "WHERE c0 IS NOT NULL" if way.lines.width == 1 else ""
+    with way.relation() as rows:
+        connection.run(f"CREATE OR REPLACE TABLE {relation} AS {query} FROM {rows} {lines}")
+    if way.lines.quoted or not names:
+        return
+    # Of these marks the first lines said nothing.
+    quotes = " OR ".join(f"contains(c{place}, '\"')" for place in range(len(names)))
+    if connection.run(f"SELECT 1 FROM {relation} WHERE {quotes} LIMIT 1"):
+        raise OtherLinesError
