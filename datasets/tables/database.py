@@ -140,7 +140,15 @@ def _chosen(tables: Sequence[SourceTable], choice: Choice) -> list[SourceTable]:
             raise ValueError(
                 f"skip_column must be TABLE:COLUMN of what is read, got {printable(entry)!r}"
             )
-    return [_checked(_without(table, skipped[table.name])) for table in found]
+    return [_checked(_without(_in_order(table), skipped[table.name])) for table in found]
+
+
+def _in_order(table: SourceTable) -> SourceTable:
+    """A table with its keys in the order of their columns: drivers list them in others, and edges
+    of pairs go from the first to the second."""
+    places = {column.name: place for place, column in enumerate(table.columns)}
+    links = sorted(table.foreign_keys, key=lambda link: [places.get(c, -1) for c in link.columns])
+    return replace(table, foreign_keys=tuple(links))
 
 
 def _skipped(table: SourceTable, choice: Choice) -> set[str]:
