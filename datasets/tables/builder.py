@@ -4,7 +4,7 @@ edges."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -120,7 +120,9 @@ class _Builder:
         graph = Graph(in_order, counts)
         for vertex in self._schema.vertices:
             self._set_fields(graph, vertex)
-        graph.tables = self._schema
+        # Of links: a key that points nowhere may have made no edge.
+        links = tuple(replace(k, count=csc[k.edge_type].num_edges) for k in self._schema.links)
+        graph.tables = replace(self._schema, links=links)
         self._ticks.finish()
         return graph
 
@@ -232,11 +234,13 @@ class _Builder:
                 self._ticks.add(len(batch[0]) // max(columns[0].width, 1))
         for column, store in zip(columns, stores, strict=True):
             fields[column.field] = _shaped(store, column)
+            fields.columns[column.field] = column.name
             if column.unit or column.words:
                 fields.notes[column.field] = FieldNote(column.unit, column.words)
         kept = self._original_ids(vertex)
         if kept is not None:
             fields["original_id"] = kept
+            fields.columns["original_id"] = vertex.key[0]
 
     def _original_ids(self, vertex: VertexTable) -> Tensor | None:
         """The keys of a type's vertices: integers, or words as rows of bytes; None where they are

@@ -184,7 +184,7 @@ def _sets_in_time(times: Tensor, shares: Sequence[float]) -> list[Tensor]:
             f"task must have rows of {wanted} different times at least, to divide them in time, "
             f"got {len(different)} among {len(times):,} rows with a label"
         )
-    before = counts.cumsum(0)
+    before = counts.cumsum(0).double()
     first = 0
     total = 0.0
     sets = []
