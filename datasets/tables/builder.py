@@ -121,8 +121,8 @@ class _Builder:
         for vertex in self._schema.vertices:
             self._set_fields(graph, vertex)
         # Of links: a key that points nowhere may have made no edge.
-        links = tuple(replace(k, count=csc[k.edge_type].num_edges) for k in self._schema.links)
-        graph.tables = replace(self._schema, links=links)
+        kept = tuple(replace(k, count=csc[k.edge_type].num_edges) for k in self._schema.links)
+        graph.tables = replace(self._schema, links=kept)
         self._ticks.finish()
         return graph
 

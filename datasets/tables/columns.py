@@ -282,7 +282,9 @@ class Rule:
             return replace(column, field="", why=why)
         code = f"enum_code({quoted(look.name)}::VARCHAR::{kind})::BIGINT"
         if self._missing.named_for(look.table, look.name) not in (None, -1):
-            raise ValueError(f"missing must be -1 for the words of {look.shown}, as their codes are")
+            raise ValueError(
+                f"missing must be -1 for the words of {look.shown}, as their codes are"
+            )
         note = f"missing: -1 in {look.missing:,} rows" if look.missing else ""
         return replace(
             column, dtype="int64", sql=f"coalesce({code}, -1)", words=tuple(words), why=note

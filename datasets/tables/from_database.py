@@ -149,7 +149,8 @@ def _planned(
         if not found.links:
             raise FormatError(
                 "source must have a table that refers to another, or to itself, got "
-                f"{len(described)} without a foreign key; keys={{'TABLE.COLUMN': 'TABLE'}} names one"
+                f"{len(described)} without a foreign key; "
+                "keys={'TABLE.COLUMN': 'TABLE'} names one"
             )
         asked = None
         if names is not None:
@@ -192,4 +193,3 @@ def _with_time(times: dict[str, str | None], table: str, time: str) -> dict[str,
             f"task must have the time that times names for {table}, {times[table]!r}, got {time!r}"
         )
     return {**times, table: time}
-

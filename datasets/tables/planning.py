@@ -375,8 +375,8 @@ class _Planning:
             if len(found) > 1:
                 unclear.append(
                     f"both {found[0]!r} and {found[1]!r} could be the time of "
-                    f"{printable(draft.name)}; times={{{draft.name!r}: {found[0]!r}}} decides, and "
-                    "None takes neither"
+                    f"{printable(draft.name)}; times={{{draft.name!r}: {found[0]!r}}} decides, "
+                    f"times={{{draft.name!r}: None}} takes neither"
                 )
             elif found:
                 draft.time = found[0]

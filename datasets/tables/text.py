@@ -1,4 +1,4 @@
-"""Text with columns as a relation of DuckDB: read from its file, or unpacked and tidied on the way."""
+"""Text with columns as a relation of DuckDB: read from its file, or unpacked and tidied."""
 
 from __future__ import annotations
 

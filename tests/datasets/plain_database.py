@@ -15,8 +15,7 @@ TABLES = {
         "joined timestamp, name varchar(40)"
     ),
     "products": (
-        "sku varchar(20) primary key, price double precision, "
-        "maker_id integer references users(id)"
+        "sku varchar(20) primary key, price double precision, maker_id integer references users(id)"
     ),
     "orders": (
         "id integer primary key, user_id integer references users(id), "

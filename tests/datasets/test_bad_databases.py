@@ -55,7 +55,9 @@ def edges(graph):
         if not name.startswith("rev_"):
             indptr, indices = graph.csc_of((source, name, target)).arrays
             found[source, name, target] = [
-                (int(u), v) for v in range(len(indptr) - 1) for u in indices[indptr[v] : indptr[v + 1]]
+                (int(u), v)
+                for v in range(len(indptr) - 1)
+                for u in indices[indptr[v] : indptr[v + 1]]
             ]
     return found
 
@@ -239,7 +241,7 @@ def test_times_of_all_kinds(database):
             "a.t must hold dates or seconds since 1970, as a time, got soon",
         ),
         (
-            f"create table a(id integer primary key, x boolean); {ONE} insert into a values (1, 2);",
+            f"create table a(id integer primary key, x boolean); {ONE}insert into a values (1, 2);",
             {},
             "a.x must hold 0 and 1, as it is declared boolean, got 2",
         ),
@@ -290,7 +292,9 @@ ORDERS = (
 
 def test_what_is_said_of_times_of_a_task(database, caplog):
     path = database(
-        ORDERS.replace("x int", "joined timestamp").replace("5", "'2021-01-01'").replace("6", "7")
+        ORDERS.replace("x int", "joined timestamp")
+        .replace("5", "'2021-01-01'")
+        .replace("6", "7")
         .replace("7", "'2021-01-01'")
         + "insert into b values (1, 1, '2020-01-01', '2020-01-02', 0),"
         "(2, 1, '2022-01-01', '2022-01-01', 1), (3, 2, '2022-01-02', '2022-03-01', null),"
@@ -334,7 +338,7 @@ def test_labels_below_0(database, tmp_path):
 
 
 def test_hostile_names(database, tmp_path):
-    name = '"; drop table b; --/../\'%s'
+    name = "\"; drop table b; --/../'%s"
     quoted = name.replace('"', '""')
     path = database(
         f'create table "{quoted}"("i.d:""x" integer primary key, "/etc/y" int);'
@@ -424,8 +428,7 @@ def test_urls_that_are_refused(tmp_path, source, message):
 def test_a_database_that_changes_while_it_is_read(database):
     rows = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 500)"
     path = database(
-        f"pragma journal_mode = wal; {A}{B}"
-        f"insert into b {rows} select i, 1 + i % 2 from n;"
+        f"pragma journal_mode = wal; {A}{B}insert into b {rows} select i, 1 + i % 2 from n;"
     )
     link = sqlite3.connect(path)
 

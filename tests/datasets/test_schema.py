@@ -65,8 +65,8 @@ def test_two_readings_are_an_error_that_names_both():
     days = pd.DatetimeIndex(["2020-01-01", "2020-01-02"])
     refused(
         {"o": pd.DataFrame({"made": days, "sent": days})},
-        "times: both 'made' and 'sent' could be the time of o; times={'o': 'made'} decides, and "
-        "None takes neither",
+        "times: both 'made' and 'sent' could be the time of o; times={'o': 'made'} decides, "
+        "times={'o': None} takes neither",
     )
     refused(
         {"users": pd.DataFrame({"user_id": [1, 2], "users_id": [1, 2]})},
