@@ -3,7 +3,7 @@
 Tables become vertex types, foreign keys edge types, and the rows of `orders` the task: the earliest
 are for training, the latest for testing. A batch holds what was known when its orders were placed.
 Some users return nine orders of ten and others one; it shows in the sizes of what they ordered
-before. No model is right more often than in 90 % of the cases.
+before. No model is right in more than 90 % of the cases.
 
     python examples/database.py [postgresql://USER@HOST/NAME]
 """
@@ -23,34 +23,31 @@ from torch_geometric.nn import HeteroConv, SAGEConv
 from pagraph.datasets import import_graph
 from pagraph.pyg import NeighborLoader, to_pyg
 
-TABLES = {
-    "users": "id integer primary key, country varchar(2), joined timestamp",
-    "products": "sku varchar(9) primary key, price double precision",
-    "orders": "id integer primary key, user_id integer references users(id), placed timestamp, "
-    "size double precision, returned boolean",
-    "lines": "order_id integer references orders(id), sku varchar(9) references products(sku), "
-    "amount integer, primary key (order_id, sku)",
-}
+TABLES = """
+create table users(id integer primary key, country varchar(2), joined timestamp);
+create table products(sku varchar(9) primary key, price double precision);
+create table orders(id integer primary key, user_id integer references users(id),
+    placed timestamp, size double precision, returned boolean);
+create table lines(order_id integer references orders(id),
+    sku varchar(9) references products(sku), primary key (order_id, sku));"""
 
 
-def shop(num_users=200, num_orders=6000):
+def shop():
     """Rows of each table."""
     rng = np.random.default_rng(0)
     start = datetime.datetime(2024, 1, 1)
-    returns = rng.random(num_users) < 0.5
-    minutes = np.sort(rng.integers(0, 500_000, num_orders)).tolist()
-    users = rng.integers(0, num_users, num_orders)
-    sizes = returns[users] + rng.normal(0, 1.5, num_orders)
-    returned = returns[users] ^ (rng.random(num_orders) < 0.1)
-    times = [str(start + datetime.timedelta(minutes=m)) for m in minutes]
-    orders = zip(range(num_orders), users.tolist(), times, sizes.tolist(), returned.tolist())
-    skus = [f"p{n}" for n in range(50)]
-    return {
-        "users": [(n, ["de", "fr"][n % 2], str(start)) for n in range(num_users)],
-        "products": [(sku, float(price)) for sku, price in zip(skus, rng.random(50))],
-        "orders": list(orders),
-        "lines": [(n, skus[s], 1) for n, s in enumerate(rng.integers(0, 50, num_orders))],
-    }
+    does_return = rng.random(200) < 0.5
+    rows = {"users": [(n, ["de", "fr"][n % 2], str(start)) for n in range(200)]}
+    rows["products"] = [(f"p{n}", n / 4) for n in range(50)]
+    rows["orders"], rows["lines"] = [], []
+    for n, minute in enumerate(np.sort(rng.integers(0, 500_000, 6000)).tolist()):
+        user = int(rng.integers(200))
+        placed = str(start + datetime.timedelta(minutes=minute))
+        size = does_return[user] + rng.normal(0, 1.5)
+        returned = bool(does_return[user] ^ (rng.random() < 0.1))
+        rows["orders"].append((n, user, placed, float(size), returned))
+        rows["lines"].append((n, f"p{rng.integers(50)}"))
+    return rows
 
 
 class Model(nn.Module):
@@ -70,24 +67,20 @@ class Model(nn.Module):
 
 
 def fill(path):
-    with sqlite3.connect(path) as link:
-        for name, rows in shop().items():
-            link.execute(f"create table {name} ({TABLES[name]})")
-            marks = ",".join("?" * len(rows[0]))
-            link.executemany(f"insert into {name} values ({marks})", rows)
-    link.close()
+    link = sqlite3.connect(path)
+    link.executescript(TABLES)
+    for name, rows in shop().items():
+        link.executemany(f"insert into {name} values ({','.join('?' * len(rows[0]))})", rows)
+    link.commit()
     return path
 
 
 def learn(data):
     """Train; the share of the latest orders about which the model is right."""
-    train, test = (
-        NeighborLoader(
-            *(data, [8, 32], ("orders", data["orders"][f"{part}_mask"])),
-            **{"time_attr": "time", "batch_size": 256, "shuffle": part == "train", "seed": 0},
-        )
-        for part in ("train", "test")
-    )
+    how = {"time_attr": "time", "batch_size": 256, "seed": 0}
+    fields = data["orders"]
+    train = NeighborLoader(data, [8, 32], ("orders", fields.train_mask), shuffle=True, **how)
+    test = NeighborLoader(data, [8, 32], ("orders", fields.test_mask), **how)
     model = Model(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(3):
