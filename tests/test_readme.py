@@ -30,7 +30,7 @@ INSTALLATIONS = (
     *(
         f'pip install "{source}[{extra}]"'
         for source in (".", WHEEL)
-        for extra in ("dgl", "pyg", "metis", "plot", "arrow")
+        for extra in ("dgl", "pyg", "metis", "plot", "arrow", "databases")
     ),
     "pip wheel --no-deps --wheel-dir dist .",
 )

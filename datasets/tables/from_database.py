@@ -19,7 +19,7 @@ from ...system.progress import Progress, part_of
 from ..column_files import Scratch
 from ..edge_sort import LEAST_ROOM
 from ..paths import VertexSet
-from .builder import build
+from .builder import build, with_counts
 from .choices import Choice, Filling, Missing, Named, Task, check_choices, named
 from .columns import family
 from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
@@ -73,12 +73,13 @@ def store_database(source: StrPath, scratch: Scratch, room: int, **options: Any)
 def database_schema(source: StrPath, *, memory: int | str | None = None, **options: Any) -> Schema:
     """What a database would become; reads all its rows, and writes nothing."""
     check_choices(options)
+    orphans = options.pop("orphans", None) or "error"
     room = work_memory(memory, LEAST_MEMORY, whom="a database")
     with (
         tempfile.TemporaryDirectory(prefix="pagraph-") as folder,
-        _planned(source, Path(folder), room, **options) as (_, schema, _task),
+        _planned(source, Path(folder), room, **options) as (connection, schema, _task),
     ):
-        return schema
+        return with_counts(connection, schema, orphans=orphans)
 
 
 def _made(

@@ -12,6 +12,7 @@ import pytest
 
 from pagraph import FormatError
 from pagraph.datasets import import_graph, open_graph, read_graph
+from pagraph.datasets.tables.from_database import database_schema
 from pagraph.errors import MissingDependencyError
 
 pytest.importorskip("adbc_driver_sqlite", reason="needs adbc-driver-sqlite")
@@ -84,6 +85,29 @@ def test_keys_that_point_nowhere(database, tmp_path):
     graph = read_graph(path, orphans="drop")
     assert edges(graph) == {("b", "a_id", "a"): [(0, 0)]}
     assert "b / a_id / a           1" in str(graph.schema())
+    # A dry run finds the same.
+    assert "b / a_id / a           1" in str(database_schema(path, orphans="drop"))
+    with pytest.raises(FormatError, match="got 8, which is not in id; 2 rows point nowhere"):
+        database_schema(path)
+
+
+@pytest.mark.parametrize("orphans", ["error", "drop"])
+def test_pairs_that_point_nowhere(database, orphans):
+    path = database(
+        "create table a(x int, y text, primary key (x, y)); create table c(id int primary key);"
+        "create table p(x int, y text, c int references c, foreign key (x, y) references a(x, y));"
+        "insert into a values (1, 'q'), (2, 'q'); insert into c values (4), (5);"
+        "insert into p values (1, 'q', 4), (1, 'z', 5), (2, null, 4), (2, 'q', 9), (3, 'r', 8);"
+    )
+    if orphans == "error":
+        for ask in (read_graph, database_schema):
+            with pytest.raises(FormatError, match="p.x, y must hold keys of a, got 1, z, .* 2 row"):
+                ask(path)
+        return
+    graph = read_graph(path, orphans="drop")
+    assert edges(graph) == {("a", "p", "c"): [(0, 0)]}
+    shown = str(database_schema(path, orphans="drop"))
+    assert shown.splitlines()[:7] == str(graph.schema()).splitlines()[:7]
 
 
 @pytest.mark.parametrize(
