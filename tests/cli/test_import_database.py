@@ -3,7 +3,9 @@ time."""
 
 import datetime
 import random
+import re
 import sqlite3
+from pathlib import Path
 
 import pytest
 import torch
@@ -185,3 +187,14 @@ def test_the_verbs_that_follow(folder):
     done = run("train", folder, "--layers", "dgl", "--epochs", "1")
     assert done.exit_code == 2
     assert "whose loader would show the model what came later" in done.stderr
+
+
+def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "howto" / "databases.md"
+    if not page.exists():
+        pytest.skip("needs the checkout, not only its tests")
+    text = page.read_text()
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"^```python\n(.*?)^```$", text, re.M | re.S)[1], {})
+    done = run("import", "shop.db", "--dry-run", *TASK, columns=200)
+    assert re.search(r"^```text\n(.*?)^```$", text, re.M | re.S)[1] == done.stdout
