@@ -6,9 +6,11 @@ of PostgreSQL in a temporary folder). Starts a PostgreSQL server, if there is on
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -78,11 +80,31 @@ def generate(folder, rows):
     link.close()
 
 
+@contextlib.contextmanager
+def in_file(path):
+    yield str(path)
+
+
+@contextlib.contextmanager
+def in_server(folder):
+    from postgres_server import running_server
+
+    with running_server() as server:
+        fill(server, folder)
+        yield server.url()
+
+
 def fill(server, folder):
+    reference = re.compile(r"(\w+) integer (references \w+\(\w+\))")
     for name, columns in TABLES.items():
-        server.run(f"create table {name} ({columns})")
+        # Keys come afterwards: they would be looked up row by row.
+        bare = reference.sub(r"\1 integer", columns)
+        server.run(f"create table {name} ({bare})")
         server.run(f"copy {name} from '{folder / f'{name}.csv'}' csv")
         server.run(f"analyze {name}")
+    for name, columns in TABLES.items():
+        for column, target in reference.findall(columns):
+            server.run(f"alter table {name} add foreign key ({column}) {target}")
 
 
 # -- what is measured, in a process of its own -----------------------------------------------------
@@ -169,6 +191,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="where tables are, or are made and stay")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -177,30 +200,27 @@ def main():
         cpu = sum(os.times()[:2])
         print(json.dumps({"rows": rows, "seconds": seconds, "cpu": cpu, "peak": peak()}))
         return
-    from postgres_server import running_server
     from report import write
 
-    folder = Path(tempfile.mkdtemp())
+    folder = options.folder or Path(tempfile.mkdtemp())
+    folder.mkdir(exist_ok=True)
+    # PostgreSQL's server is another user, and reads the files.
     folder.chmod(0o755)
     settings = {"rows": options.rows, "repeats": options.repeats, "memory": MEMORY}
-    result = {"settings": settings, "cores": len(os.sched_getaffinity(0)), "databases": {}}
+    result = {"settings": settings, "databases": {}}
     try:
-        generate(folder, options.rows)
-        print(f"sqlite, {(folder / 'shop.db').stat().st_size / 2**20:.0f} MiB", flush=True)
-        # Compiles kernels, and brings the file into the page cache.
-        measured("pagraph", str(folder / "shop.db"))
-        result["databases"]["sqlite"] = compare(str(folder / "shop.db"), options.repeats)
-        try:
-            with running_server() as server:
-                fill(server, folder)
-                print("postgresql", flush=True)
-                measured("adbc", server.url())
-                result["databases"]["postgresql"] = compare(server.url(), options.repeats)
-        except LookupError as error:
-            print(f"postgresql: {error}")
+        path = folder / "shop.db"
+        if not path.exists():
+            generate(folder, options.rows)
+        for name, database in (("sqlite", in_file(path)), ("postgresql", in_server(folder))):
+            with database as source:
+                print(name, flush=True)
+                measured("adbc", source)
+                result["databases"][name] = compare(source, options.repeats)
+            write("databases", result)
     finally:
-        shutil.rmtree(folder)
-    write("databases", result)
+        if not options.folder:
+            shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
