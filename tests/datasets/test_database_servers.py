@@ -1,8 +1,10 @@
 """Graphs of PostgreSQL, of a server that these tests start, against a plain reading."""
 
 import datetime
+import runpy
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -13,8 +15,8 @@ from pagraph import FormatError
 from pagraph.cli import main
 from pagraph.datasets import import_graph, open_graph, read_graph
 
-adbc = pytest.importorskip("adbc_driver_manager", reason="needs adbc-driver-manager")
-driver = pytest.importorskip("adbc_driver_postgresql", reason="needs adbc-driver-postgresql")
+pytest.importorskip("adbc_driver_manager", reason="needs adbc-driver-manager")
+pytest.importorskip("adbc_driver_postgresql", reason="needs adbc-driver-postgresql")
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +205,19 @@ def test_one_snapshot(server, database):
 
     graph = read_graph(server.url(database), task="orders:returned", progress=write)
     check(graph, plain_graph(rows, COLUMNS, label=("orders", "returned")), asked="orders")
+
+
+def test_the_example(server, database, monkeypatch, capsys):
+    pytest.importorskip("torch_geometric")
+    path = Path(__file__).parents[2] / "examples" / "database.py"
+    example = runpy.run_path(str(path))
+    statements = [s.strip() for s in example["TABLES"].split(";") if s.strip()]
+    for table, rows in example["shop"]().items():
+        listed = ",".join(f"({','.join(map(literal, row))})" for row in rows)
+        statements.append(f"insert into {table} values {listed}")
+    server.run(";\n".join(statements), database)
+    example["main"](server.url(database))
+    assert "test accuracy 0.8" in capsys.readouterr().out
 
 
 # -- what goes wrong -------------------------------------------------------------------------------
