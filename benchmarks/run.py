@@ -30,6 +30,7 @@ NAMES = [
     "timeline",
     "preaggregation",
     "edge_list",
+    "databases",
 ]
 
 

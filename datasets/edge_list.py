@@ -29,7 +29,7 @@ from .text_blocks import first_line, read_blocks
 LEFT_TO_RIGHT: EdgeType = ("left", "to", "right")
 RIGHT_TO_LEFT: EdgeType = ("right", "rev_to", "left")
 
-# KONECT's head: the kind of network, and perhaps a second line with the numbers of edges, sources and
+# KONECT's head: the kind of network, perhaps a second line with the numbers of edges, sources and
 # targets. At most 19 digits, as of the largest 64-bit integer.
 _HEAD = re.compile(rb"%\s*(sym|asym|bip)\b[^\n]*(?:\n%\s*(\d{1,19})\s+(\d{1,19})\s+(\d{1,19}))?")
 

@@ -17,6 +17,7 @@ from ..system.progress import Progress
 from .edge_rows import SOURCE_WORDS, TARGET_WORDS, AskedColumns, EdgeColumn, EdgeRows
 from .edge_text import number_rows
 from .numbers import NumberField
+from .tables.choices import Filling
 from .tables.columns import Rule, graph_unit, look_at
 from .tables.connection import Connection, quoted
 from .tables.parquet import ParquetColumn, parquet_columns
@@ -164,7 +165,7 @@ def _typed_values(
     unit = graph_unit([look for look in looks if look.family == "time"])
     found = {}
     for column, look in zip(columns, looks, strict=True):
-        missing = float(column.missing) if column.missing else None
+        missing = Filling(float(column.missing)) if column.missing else Filling()
         rule = Rule(connection, unit, missing)
         try:
             made = rule.column(look, is_time=column.field.is_time)

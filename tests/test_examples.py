@@ -103,6 +103,7 @@ PYG = [
         "hetero_links.py", ("--epochs", "4"), "test AUC", 0.66, says="author/feat", spawns=True
     ),
     Example("pyg_relational.py", least=0.81),
+    Example("database.py", says="orders / user_id / users", needs="adbc_driver_sqlite"),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
     Example("lightning_sage.py", least=0.8, needs="lightning"),

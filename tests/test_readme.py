@@ -30,7 +30,7 @@ INSTALLATIONS = (
     *(
         f'pip install "{source}[{extra}]"'
         for source in (".", WHEEL)
-        for extra in ("dgl", "pyg", "metis", "plot")
+        for extra in ("dgl", "pyg", "metis", "plot", "databases")
     ),
     "pip wheel --no-deps --wheel-dir dist .",
 )

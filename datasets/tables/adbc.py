@@ -12,13 +12,16 @@ import nanoarrow
 
 from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.units import printable
-from .connection import Connection, quoted
+from .connection import Connection, quoted, text_literal
 from .dialects import SQLITE_SEEDS, clashing_column, postgresql_value, sqlite_kind, staged_value
 from .location import Location
 from .schema import ForeignKey
 from .sources import Rows, Session, SourceColumn, SourceTable, lookup
 
 _VIEWS = ("view", "materialized view", "system view")
+# Numbers of rows are no more than this; somebody may have given one any.
+_MOST_ROWS = 2**40
+_NOT_LOADED = "[Driver Manager] Could not load"
 _TABLES = ("table", "base table", "partitioned table", "foreign table", "local temporary")
 
 
@@ -34,7 +37,16 @@ class _Session:
     def __init__(self, location: Location, connection: Connection) -> None:
         self._connection = connection
         self._location = location
-        self._database = adbc.AdbcDatabase(driver=_driver(location.driver), uri=self._uri())
+        try:
+            self._database = adbc.AdbcDatabase(driver=_driver(location.driver), uri=self._uri())
+        except adbc.Error as error:
+            if _NOT_LOADED not in str(error):
+                raise
+            raise MissingDependencyError(
+                f"{printable(location.shown)} needs the ADBC driver {printable(location.driver)}, "
+                f"which is not installed: pip install adbc-driver-{printable(location.driver)}, if "
+                "there is one"
+            ) from None
         try:
             self._link = adbc.AdbcConnection(self._database)
         except BaseException:
@@ -144,43 +156,72 @@ class SQLiteSession(_Session):
         """Tables and views, with generated columns, and keys by their declared names."""
         if schema is not None:
             raise ValueError(f"schema must not be given for SQLite, got {schema!r}")
-        listed = self._ask("select name, type from pragma_table_list where schema = 'main'")
-        # Not those of search indexes, nor SQLite's own.
-        kinds = {
-            row["name"]: row["type"]
-            for row in listed
-            if row["type"] in ("table", "view") and not row["name"].startswith("sqlite_")
-        }
-        found = {t.name: t for t in super().tables(None) if t.name in kinds}
-        return [self._completed(table, found) for table in found.values()]
-
-    def _completed(self, table: SourceTable, tables: Mapping[str, SourceTable]) -> SourceTable:
-        name = table.name.replace("'", "''")
-        # Generated columns are hidden from the driver.
+        # Not by the driver: one view that no longer works would hide all tables from it.
+        # Types other than these two are of search indexes.
         listed = self._ask(
-            f"select name, type from pragma_table_xinfo('{name}') where hidden <> 1 order by cid"
+            "select name, type, wr from pragma_table_list where schema = 'main' "
+            "and type in ('table', 'view') and name not like 'sqlite^_%' escape '^'"
         )
-        columns = tuple(
-            SourceColumn(row["name"], row["type"] or "", sqlite_kind(row["type"] or ""))
+        names = [row["name"] for row in listed]
+        return [
+            self._view(row["name"])
+            if row["type"] == "view"
+            else self._table(row["name"], names, is_counted=not row["wr"])
             for row in listed
-        )
-        own = [column.name for column in columns]
+        ]
+
+    def _table(self, name: str, names: Sequence[str], *, is_counted: bool) -> SourceTable:
+        listed = self._columns(name)
+        own = [row["name"] for row in listed]
+        keyed = sorted((row for row in listed if row["pk"]), key=lambda row: row["pk"])
         links = []
-        for link in table.foreign_keys:
-            other = lookup(link.table, list(tables))
-            theirs = [c.name for c in tables[other].columns] if other in tables else []
-            # Of the key where no column is named.
-            to = tuple(lookup(c, theirs) for c in link.to if c)
+        for link in self._links(name):
+            other = lookup(link.table, names)
+            theirs = [row["name"] for row in self._columns(other)]
+            to = tuple(lookup(c, theirs) for c in link.to)
             links.append(ForeignKey(tuple(lookup(c, own) for c in link.columns), other, to))
-        rows = 1
-        if not table.is_view:
-            ((count),) = self._ask(f"select count(*) as n from {quoted(table.name)}")
-            rows = max(int(count["n"]), 1)
-        key = tuple(lookup(c, own) for c in table.primary_key)
-        place = quoted(table.name)
+        last = 1
+        if is_counted:
+            # Rows would be counted one by one.
+            (found,) = self._ask(f"select max(rowid) as last from {quoted(name)}")
+            last = min(found["last"] or 1, _MOST_ROWS)
         return SourceTable(
-            table.name, place, columns, key, tuple(links), is_view=table.is_view, rows=rows
+            name,
+            quoted(name),
+            tuple(_sqlite_column(row) for row in listed),
+            tuple(row["name"] for row in keyed),
+            tuple(links),
+            rows=max(last, 1),
         )
+
+    def _view(self, name: str) -> SourceTable:
+        try:
+            listed = self._columns(name)
+        except adbc.Error:
+            # Of a table that is gone, say: an error only if somebody asks for it.
+            listed = []
+        columns = tuple(_sqlite_column(row) for row in listed)
+        return SourceTable(name, quoted(name), columns, is_view=True)
+
+    def _columns(self, name: str) -> Rows:
+        # Also generated ones, which the driver hides.
+        return self._ask(
+            "select name, type, pk from "
+            f"pragma_table_xinfo({text_literal(name)}) where hidden <> 1 order by cid"
+        )
+
+    def _links(self, name: str) -> list[ForeignKey]:
+        """Foreign keys as they were written; of one that names no columns there, none."""
+        listed = self._ask(
+            'select id, "table" as other, "from" as own, "to" as there '
+            f"from pragma_foreign_key_list({text_literal(name)}) order by id, seq"
+        )
+        found = []
+        for number in dict.fromkeys(row["id"] for row in listed):
+            rows = [row for row in listed if row["id"] == number]
+            there = tuple(row["there"] for row in rows if row["there"])
+            found.append(ForeignKey(tuple(row["own"] for row in rows), rows[0]["other"], there))
+        return found
 
     def copy(self, table: SourceTable, relation: str) -> None:
         """Stream rows with the types that the columns wish for, or those that the values have."""
@@ -230,6 +271,11 @@ class SQLiteSession(_Session):
         statement.set_options(**{"adbc.sqlite.query.batch_rows": "1024"})
 
 
+def _sqlite_column(row: Mapping[str, Any]) -> SourceColumn:
+    declared = row["type"] or ""
+    return SourceColumn(row["name"], declared, sqlite_kind(declared))
+
+
 def _kind_of_values(table: SourceTable, column: SourceColumn, kinds: set[str]) -> str:
     """The kind of a column whose values have these types."""
     shown = printable(f"{table.name}.{column.name}")
@@ -262,7 +308,7 @@ class PostgreSQLSession(_Session):
     def tables(self, schema: str | None) -> list[SourceTable]:
         """Tables and views of a schema, with the types as PostgreSQL has them."""
         wanted = "public" if schema is None else schema
-        literal = "'" + wanted.replace("'", "''") + "'"
+        literal = text_literal(wanted)
         if not self._ask(f"select 1 from pg_namespace where nspname = {literal}"):
             raise ValueError(f"schema must be one of the database, got {printable(wanted)!r}")
         # Parts of a table's rows are rows of the table already.

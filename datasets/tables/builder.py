@@ -4,7 +4,7 @@ edges."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -19,7 +19,7 @@ from ...system.units import printable
 from ..column_files import MemoryColumn, Scratch
 from ..edge_sort import LEAST_ROOM, sort_edges
 from .connection import Connection, quoted
-from .keys import as_key, missing_from
+from .keys import as_key, as_keys, missing_from
 from .row_numbers import LOST, Kinds, RowNumbers, Store
 from .schema import Column, End, Link, Schema, VertexTable
 
@@ -58,6 +58,11 @@ def build(
     if orphans not in ORPHANS:
         raise ValueError(f"orphans must be one of {', '.join(ORPHANS)}, got {orphans!r}")
     return _Builder(connection, schema, scratch, room, orphans == "drop", progress).graph()
+
+
+def with_counts(connection: Connection, schema: Schema, *, orphans: str = "error") -> Schema:
+    """The schema with the edges that :func:`build` would make; its errors are the same."""
+    return _Builder(connection, schema, None, 0, orphans == "drop", None).counted()
 
 
 @dataclass(frozen=True)
@@ -120,9 +125,38 @@ class _Builder:
         graph = Graph(in_order, counts)
         for vertex in self._schema.vertices:
             self._set_fields(graph, vertex)
-        graph.tables = self._schema
+        # Of links: a key that points nowhere may have made no edge.
+        kept = tuple(replace(k, count=csc[k.edge_type].num_edges) for k in self._schema.links)
+        graph.tables = replace(self._schema, links=kept)
         self._ticks.finish()
         return graph
+
+    def counted(self) -> Schema:
+        """Count the edges without making them."""
+        links = [replace(link, count=self._present(link)) for link in self._schema.links]
+        for link, found in zip(self._schema.links, links, strict=True):
+            if found.count == link.count or self._drops:
+                continue
+            for end in (link.source, link.target):
+                count = self._missing(link, end)[0] if end.columns else 0
+                if count:
+                    raise self._lost(link, end, count)
+        return replace(self._schema, links=tuple(links))
+
+    def _present(self, link: Link) -> int:
+        """Rows whose ends are all there."""
+        query = f"select count(*) from {quoted(link.relation)} as a"
+        for place, end in enumerate((link.source, link.target)):
+            if not end.columns:
+                continue
+            other = self._vertices[end.table].relation
+            own = self._kinds.key(link.relation, end.columns)
+            pairs = [as_keys(*p) for p in zip(own, self._kinds.key(other, end.to), strict=True)]
+            keys = ", ".join(f"{key} as k{i}" for i, (_, key) in enumerate(pairs))
+            both = " and ".join(f"{key} = b{place}.k{i}" for i, (key, _) in enumerate(pairs))
+            query += f" semi join (select {keys} from {quoted(other)}) as b{place} on {both}"
+        ((count,),) = self._connection.run(query)
+        return int(count)
 
     def _numbers(self, name: str, to: tuple[str, ...]) -> RowNumbers:
         room = self._room // _NUMBERS_SHARE
@@ -204,17 +238,21 @@ class _Builder:
         return CSC(csc.indptr, csc.indices, csc.num_src)
 
     def _lost(self, link: Link, end: End, count: int) -> FormatError:
-        columns = self._kinds.key(link.relation, end.columns)
-        keys = self._kinds.key(self._vertices[end.table].relation, end.to)
         names = ", ".join(end.columns)
         shown = printable(f"{link.table}.{names}")
-        other = self._vertices[end.table].relation
-        _, example = missing_from(self._connection, link.relation, columns, other, keys)
+        _, example = self._missing(link, end)
         return FormatError(
             f"{shown} must hold keys of {printable(end.table)}, got {printable(example)}, which is "
             f"not in {printable(', '.join(end.to))}; {count:,} rows point nowhere: orphans='drop' "
             "leaves out their edges"
         )
+
+    def _missing(self, link: Link, end: End) -> tuple[int, str]:
+        """How many rows hold no key of one end, and what one of them holds."""
+        other = self._vertices[end.table].relation
+        columns = self._kinds.key(link.relation, end.columns)
+        keys = self._kinds.key(other, end.to)
+        return missing_from(self._connection, link.relation, columns, other, keys)
 
     # -- fields ------------------------------------------------------------------------------------
 
@@ -232,11 +270,13 @@ class _Builder:
                 self._ticks.add(len(batch[0]) // max(columns[0].width, 1))
         for column, store in zip(columns, stores, strict=True):
             fields[column.field] = _shaped(store, column)
+            fields.columns[column.field] = column.name
             if column.unit or column.words:
                 fields.notes[column.field] = FieldNote(column.unit, column.words)
         kept = self._original_ids(vertex)
         if kept is not None:
             fields["original_id"] = kept
+            fields.columns["original_id"] = vertex.key[0]
 
     def _original_ids(self, vertex: VertexTable) -> Tensor | None:
         """The keys of a type's vertices: integers, or words as rows of bytes; None where they are

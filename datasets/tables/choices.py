@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..paths import PARTS, VertexSet, fraction_of
@@ -17,7 +17,51 @@ Named = Mapping[str, str | None] | Sequence[str]
 None."""
 
 Missing = float | Mapping[str, Mapping[str, float]] | None
-"""What stands for missing values that no float holds: a number, or one by table and column."""
+"""What stands for missing values: a number for all that no float holds, or one by table and
+column."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What stands for missing values.
+
+    Attributes:
+        every: For all integers, dates and booleans; None: they are an error.
+        named: By table and column, fractions among them.
+    """
+
+    every: float | None = None
+    named: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, missing: Missing | Filling) -> Filling:
+        """Read an argument."""
+        if isinstance(missing, Filling):
+            return missing
+        return cls(named=missing) if isinstance(missing, Mapping) else cls(missing)
+
+    def check(self, columns: Mapping[str, Iterable[str]]) -> None:
+        """Refuse names that are not among those of columns by table."""
+        for table, of_table in self.named.items():
+            for name in of_table:
+                if name not in columns.get(table, ()):
+                    raise ValueError(
+                        f"missing must name columns that are read, got {f'{table}.{name}'!r}"[:300]
+                    )
+
+    def named_for(self, table: str, column: str) -> float | None:
+        """What was named for this column alone."""
+        return self.named.get(table, {}).get(column)
+
+    def number(self, table: str, column: str) -> float | None:
+        """What stands for missing integers, dates and booleans of a column."""
+        given = self.named_for(table, column)
+        return self.every if given is None else given
+
+    def with_number(self, table: str, column: str, number: float) -> Filling:
+        """The same with another number for one column."""
+        of_table = {**self.named.get(table, {}), column: number}
+        return replace(self, named={**self.named, table: of_table})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ behind."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import FormatError
 from ...system.units import printable
 from ..numbers import float32_holds
+from .choices import Filling
 from .connection import Connection, quoted, text_literal
 from .schema import Column, Table
 
@@ -61,9 +62,6 @@ _SQL_TYPES = {
 _TEXTS = ("VARCHAR", "UUID")
 _UNITS = {"seconds": 1_000_000, "microseconds": 1}
 """Microseconds of each unit; nanoseconds are another function."""
-
-Missing = float | Mapping[str, Mapping[str, float]] | None
-"""What stands for missing values that no float holds: a number, or one by table and column."""
 
 
 def family(kind: str) -> str:
@@ -203,7 +201,7 @@ class Rule:
         self,
         connection: Connection,
         unit: str,
-        missing: Missing,
+        missing: Filling,
         hint: str = "missing=-1 fills them",
     ) -> None:
         self._connection = connection
@@ -229,7 +227,7 @@ class Rule:
         if max(look.high, -look.low - 1) > _INT64:
             wrong = look.high if look.high > _INT64 else look.low
             raise FormatError(
-                f"{look.shown} must hold integers of 64 bits, got {wrong}; fields= leaves it out"
+                f"{look.shown} must hold integers of 64 bits, got {wrong}: leave it out"
             )
         dtype = _INTEGERS.get(look.kind, "int64")
         if column.field in (TIME, "label"):
@@ -246,7 +244,9 @@ class Rule:
         return replace(column, dtype=dtype, sql=_cast(filled, dtype), why=why)
 
     def _fraction(self, column: Column, look: Look) -> Column:
-        value = f"coalesce({quoted(look.name)}::DOUBLE, 'nan'::DOUBLE)"
+        named = self._missing.named_for(look.table, look.name)
+        number = "'nan'" if named is None else repr(float(named))
+        value = f"coalesce({quoted(look.name)}::DOUBLE, {number}::DOUBLE)"
         dtype = "float32"
         if column.field == TIME:
             dtype = "float64"
@@ -254,7 +254,8 @@ class Rule:
                 self._filled(value, look, dtype)
         elif look.kind != "FLOAT" and column.field != "feat" and not self._fits(look, value):
             dtype = "float64"
-        why = f"{look.missing:,} missing ones are NaN" if look.missing else ""
+        shown = "NaN" if named is None else f"{named:g}"
+        why = f"{look.missing:,} missing ones are {shown}" if look.missing else ""
         return replace(column, dtype=dtype, sql=_cast(value, dtype), why=why)
 
     def _fits(self, look: Look, value: str) -> bool:
@@ -288,7 +289,11 @@ class Rule:
         if why:
             return replace(column, field="", why=why)
         code = f"enum_code({quoted(look.name)}::VARCHAR::{kind})::BIGINT"
-        note = f"{look.missing:,} missing ones are -1" if look.missing else ""
+        if self._missing.named_for(look.table, look.name) not in (None, -1):
+            raise ValueError(
+                f"missing must be -1 for the words of {look.shown}, as their codes are"
+            )
+        note = f"missing: -1 in {look.missing:,} rows" if look.missing else ""
         return replace(
             column, dtype="int64", sql=f"coalesce({code}, -1)", words=tuple(words), why=note
         )
@@ -355,9 +360,7 @@ class Rule:
         stands for them."""
         if not look.missing:
             return value, dtype, ""
-        number = self._missing
-        if isinstance(number, Mapping):
-            number = number.get(look.table, {}).get(look.name)
+        number = self._missing.number(look.table, look.name)
         if number is None:
             others = f" and {look.missing - 1:,} more" if look.missing > 1 else ""
             raise FormatError(
@@ -367,7 +370,7 @@ class Rule:
         if dtype.startswith("float"):
             return f"coalesce({value}, {float(number)!r}::DOUBLE)", dtype, ""
         limits = np.iinfo(dtype)
-        if int(number) != number or not limits.min <= number <= limits.max:
+        if not float(number).is_integer() or not limits.min <= number <= limits.max:
             raise ValueError(f"missing must be a number of {dtype} for {look.shown}, got {number}")
         why = f"{look.missing:,} missing ones are {int(number)}"
         return f"coalesce({value}, {int(number)})", dtype, why

@@ -123,11 +123,11 @@ def _chosen(tables: Sequence[SourceTable], choice: Choice) -> list[SourceTable]:
     """The tables to read, with their columns; ValueError where a name is not there."""
     known = {table.name: table for table in tables}
     names = [printable(name) for name in known]
-    for argument, wanted in (("table", choice.tables), ("skip_table", choice.skip_tables)):
+    for argument, wanted in (("tables", choice.tables), ("skip_tables", choice.skip_tables)):
         for name in wanted:
             if name not in known:
                 raise ValueError(
-                    f"{argument} must be a table of the database ({', '.join(names)}), got "
+                    f"{argument} must be of the database ({', '.join(names)}), got "
                     f"{printable(name)!r}"
                 )
     found = [t for t in tables if t.name in choice.tables or not (choice.tables or t.is_view)]
@@ -138,9 +138,17 @@ def _chosen(tables: Sequence[SourceTable], choice: Choice) -> list[SourceTable]:
     for entry in choice.skip_columns:
         if not any(entry == f"{name}:{c}" for name, columns in skipped.items() for c in columns):
             raise ValueError(
-                f"skip_column must be TABLE:COLUMN of what is read, got {printable(entry)!r}"
+                f"skip_columns must be TABLE:COLUMN of what is read, got {printable(entry)!r}"
             )
-    return [_checked(_without(table, skipped[table.name])) for table in found]
+    return [_checked(_without(_in_order(table), skipped[table.name])) for table in found]
+
+
+def _in_order(table: SourceTable) -> SourceTable:
+    """A table with its keys in the order of their columns: drivers list them in others, and edges
+    of pairs go from the first to the second."""
+    places = {column.name: place for place, column in enumerate(table.columns)}
+    links = sorted(table.foreign_keys, key=lambda link: [places.get(c, -1) for c in link.columns])
+    return replace(table, foreign_keys=tuple(links))
 
 
 def _skipped(table: SourceTable, choice: Choice) -> set[str]:

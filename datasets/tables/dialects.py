@@ -76,9 +76,14 @@ def staged_value(table: str, column: SourceColumn) -> str:
     return f"{_typed(value, table, column)} as {value}"
 
 
+def dated_value(table: str, column: str) -> str:
+    """The time that a text says, of a column that is none by its type."""
+    return _typed(quoted(column), table, SourceColumn(column, "", "time"))
+
+
 def _typed(value: str, table: str, column: SourceColumn) -> str:
     shown = f"{table}.{column.name}"
-    declared = f"as it is declared {column.declared}"
+    declared = f"as it is declared {column.declared}" if column.declared else "as a time"
     if column.kind == "time":
         # By way of a zone: a plain cast to TIMESTAMP drops the hours of "+02:00" in silence.
         moment = f"try_cast({value} as timestamptz)"

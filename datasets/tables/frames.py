@@ -12,7 +12,7 @@ from typing import Any
 from ...graph.graph import Graph
 from ...system.budget import work_memory
 from .builder import build
-from .columns import Missing
+from .choices import Missing
 from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
 from .planning import Fields, Keys, Times, plan
 from .schema import ForeignKey, Table

@@ -7,6 +7,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from ...system.progress import Progress, part_of
 from ..column_files import Scratch
 from ..edge_sort import LEAST_ROOM
 from ..paths import VertexSet
-from .builder import build
-from .choices import Choice, Missing, Named, Task, check_choices, named
-from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection
+from .builder import build, with_counts
+from .choices import Choice, Filling, Missing, Named, Task, check_choices, named
+from .columns import family
+from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
 from .database import database_tables
+from .dialects import dated_value, our_error
 from .location import location_of
 from .planning import plan
 from .schema import Schema, Table
@@ -70,12 +73,13 @@ def store_database(source: StrPath, scratch: Scratch, room: int, **options: Any)
 def database_schema(source: StrPath, *, memory: int | str | None = None, **options: Any) -> Schema:
     """What a database would become; reads all its rows, and writes nothing."""
     check_choices(options)
+    orphans = options.pop("orphans", None) or "error"
     room = work_memory(memory, LEAST_MEMORY, whom="a database")
     with (
         tempfile.TemporaryDirectory(prefix="pagraph-") as folder,
-        _planned(source, Path(folder), room, **options) as (_, schema, _task),
+        _planned(source, Path(folder), room, **options) as (connection, schema, _task),
     ):
-        return schema
+        return with_counts(connection, schema, orphans=orphans)
 
 
 def _made(
@@ -128,22 +132,26 @@ def _planned(
         columns = {table.name: list(table.columns) for table in described}
         when = named("times", times, columns.__contains__)
         names = None
+        filling = Filling.of(missing)
         if task is not None:
             wanted = Task.parse(task, parts or {})
             names = (*wanted.names(columns), wanted.shares)
             when = _with_time(when, names[0], names[2])
-            missing = _label_missing(missing, described, names[0], names[1])
+            # Of a label: nobody knows that answer yet.
+            filling = filling.with_number(names[0], names[1], -1)
+        described = [_dated(connection, table, when.get(table.name)) for table in described]
         found = plan(
             described,
             connection,
             keys=named("keys", keys, _is_key(columns)),
             times=when,
-            missing=missing,
+            missing=filling,
         )
         if not found.links:
             raise FormatError(
                 "source must have a table that refers to another, or to itself, got "
-                f"{len(described)} without a foreign key; keys={{'TABLE.COLUMN': 'TABLE'}} names one"
+                f"{len(described)} without a foreign key; "
+                "keys={'TABLE.COLUMN': 'TABLE'} names one"
             )
         asked = None
         if names is not None:
@@ -151,6 +159,25 @@ def _planned(
         if progress is not None:
             progress(1, 1)
         yield connection, found, asked
+
+
+def _dated(connection: Connection, table: Table, time: str | None) -> Table:
+    """A table whose time, where that is a column of texts, is one of times: SQLite has no other."""
+    if not time or family(table.columns.get(time, "")) != "text":
+        return table
+    relation = f"{table.relation} dated"
+    value = dated_value(table.name, time)
+    connection.run(
+        f"create view {quoted(relation)} as "
+        f"select * replace ({value} as {quoted(time)}) from {quoted(table.relation)}"
+    )
+    try:
+        # All of them: a text that is no time is an error here and not later.
+        connection.run(f"select max({quoted(time)}) from {quoted(relation)}")
+    except FormatError as error:
+        said = our_error(str(error))
+        raise FormatError(said or str(error)) from None
+    return replace(table, relation=relation, columns={**table.columns, time: "TIMESTAMP"})
 
 
 def _is_key(columns: Mapping[str, Sequence[str]]) -> Any:
@@ -167,17 +194,3 @@ def _with_time(times: dict[str, str | None], table: str, time: str) -> dict[str,
             f"task must have the time that times names for {table}, {times[table]!r}, got {time!r}"
         )
     return {**times, table: time}
-
-
-def _label_missing(
-    missing: Missing, tables: Sequence[Table], name: str, label: str
-) -> Mapping[str, Mapping[str, float]]:
-    """What stands for missing values, with -1 for a label: nobody knows that answer yet."""
-    if isinstance(missing, Mapping):
-        every = {table: dict(of_table) for table, of_table in missing.items()}
-    else:
-        every = {
-            t.name: {} if missing is None else dict.fromkeys(t.columns, missing) for t in tables
-        }
-    every.setdefault(name, {})[label] = -1
-    return every

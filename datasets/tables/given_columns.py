@@ -16,6 +16,7 @@ from ...graph.fields import FieldNote
 from ...system.arrays import Array
 from ...system.budget import work_memory
 from ..numbers import first_wide
+from .choices import Filling
 from .columns import Look, Rule, graph_unit, list_item, look_at
 from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
 from .frames import registered
@@ -48,7 +49,7 @@ def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
         source = registered(connection, owner, table, "pagraph rows")
         count, looks = look_at(connection, source, list(source.columns))
         times = [look for look in looks if look.family == "time"]
-        rule = Rule(connection, graph_unit(times), None, "fill them first")
+        rule = Rule(connection, graph_unit(times), Filling(), "fill them first")
         columns = [_checked(name, rule, look) for look in looks]
         values = _values(connection, source.relation, columns, count)
     if column is not None:

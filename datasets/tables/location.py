@@ -128,8 +128,8 @@ def _driver_of(text: str) -> str | None:
         return _SERVERS[scheme]
     # Not quoted: what it is a URL of may have a password.
     raise ValueError(
-        f"source must be sqlite:///PATH, duckdb:///PATH, postgresql://HOST/NAME, adbc:DRIVER:URI or "
-        f"a path, got a URL of the form {shortened(scheme)}://"
+        "source must be sqlite:///PATH, duckdb:///PATH, postgresql://HOST/NAME, adbc:DRIVER:URI "
+        f"or a path, got a URL of the form {shortened(scheme)}://"
     )
 
 

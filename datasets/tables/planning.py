@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from ...errors import FormatError
 from ...graph.graph import EdgeType
 from ...system.units import printable
-from .columns import TIME, Missing, Rule, family, graph_unit, look_at
+from .choices import Filling, Missing
+from .columns import TIME, Rule, family, graph_unit, look_at
 from .connection import Connection, quoted
 from .key_names import may_be_key, may_refer, words_of
 from .keys import KeyColumn, as_key, broken_key, check_keys, check_whole, is_ascending, missing_from
@@ -33,7 +34,7 @@ def plan(
     *,
     keys: Keys | None = None,
     times: Times | None = None,
-    missing: Missing = None,
+    missing: Missing | Filling = None,
     fields: Fields | None = None,
     infer: bool = True,
 ) -> Schema:
@@ -50,7 +51,7 @@ def plan(
             tell its rows apart, and "table.column" to the table whose key the column holds; None
             for no key. Columns of a composite key are separated by commas.
         times: A table's name to the column that is the time of its rows; None for no time.
-        missing: What stands for missing integers and dates.
+        missing: What stands for missing integers and dates; of fractions, where it names them.
         fields: A table's name to the columns that become fields. Default: all.
         infer: Whether to infer keys and times that nothing names.
 
@@ -58,15 +59,18 @@ def plan(
         FormatError: A key is missing or there twice, or a column holds what no field can.
         ValueError: Two readings are possible, or an argument names what is not there.
     """
+    filling = Filling.of(missing)
+    filling.check({table.name: table.columns for table in tables})
     planning = _Planning(list(tables), connection, infer)
     planning.take_keys(keys or {})
+    planning.check_links()
     if infer:
         planning.infer_keys()
     planning.check_keys()
     if infer:
         planning.infer_links()
     planning.choose_times(times or {})
-    return planning.schema(missing, fields or {})
+    return planning.schema(filling, fields or {})
 
 
 @dataclass
@@ -253,6 +257,21 @@ class _Planning:
                 return (found[0],)
         return ()
 
+    def check_links(self) -> None:
+        """See that columns that are referred to are there; FormatError where not."""
+        for draft in self._drafts.values():
+            for link in draft.links:
+                target = self._drafts[link.table].table
+                there = [name for name in link.to if name in target.columns]
+                if link.to and len(there) == len(link.columns):
+                    continue
+                name = f"{draft.name}.{','.join(link.columns)}"
+                got = ", ".join(link.to) or "a table without a primary key"
+                raise FormatError(
+                    f"{printable(name)} must refer to columns of {printable(link.table)} that are "
+                    f"read, got {printable(got)}; keys={{{name!r}: None}} makes no edges of it"
+                )
+
     def check_keys(self) -> None:
         """See that keys are there once each; FormatError where not."""
         for draft in self._drafts.values():
@@ -356,8 +375,8 @@ class _Planning:
             if len(found) > 1:
                 unclear.append(
                     f"both {found[0]!r} and {found[1]!r} could be the time of "
-                    f"{printable(draft.name)}; times={{{draft.name!r}: {found[0]!r}}} decides, and "
-                    "None takes neither"
+                    f"{printable(draft.name)}; times={{{draft.name!r}: {found[0]!r}}} decides, "
+                    f"times={{{draft.name!r}: None}} takes neither"
                 )
             elif found:
                 draft.time = found[0]
@@ -371,7 +390,7 @@ class _Planning:
 
     # -- the schema --------------------------------------------------------------------------------
 
-    def schema(self, missing: Missing, fields: Fields) -> Schema:
+    def schema(self, missing: Filling, fields: Fields) -> Schema:
         """The vertex types with their fields, and the edge types."""
         for name in fields:
             if name not in self._drafts:

@@ -4,7 +4,7 @@ fields."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...graph.fields import FieldNote, Fields
 from ...graph.graph import EdgeType, Graph
@@ -233,7 +233,7 @@ def schema_of(graph: Graph) -> Schema:
     of others types, numbers and fields."""
     known: Schema | None = graph.tables
     if known is not None:
-        return known
+        return _schema_now(known, graph)
     vertices = tuple(
         VertexTable(name, "", count, columns=_columns_of(graph.node_fields(name)))
         for name, count in graph.num_nodes_by_type.items()
@@ -243,11 +243,37 @@ def schema_of(graph: Graph) -> Schema:
     return Schema(vertices, edges=edges, edge_columns=columns)
 
 
+def _schema_now(known: Schema, graph: Graph) -> Schema:
+    """What was found in tables, with what became of the fields since."""
+    vertices = tuple(
+        replace(vertex, columns=_columns_now(vertex, graph.node_fields(vertex.name)))
+        for vertex in known.vertices
+    )
+    columns = {t: _columns_of(graph.edge_fields(t)) for t in graph.edge_types}
+    return replace(known, vertices=vertices, edge_columns=columns)
+
+
+def _columns_now(vertex: VertexTable, fields: Fields) -> tuple[Column, ...]:
+    """Columns that stay behind, those whose fields are still theirs, and other fields."""
+    now = {column.field: column for column in _columns_of(fields)}
+    found = []
+    for column in vertex.columns:
+        if column.field and column.field not in fields:
+            continue
+        if column.field and fields.columns.get(column.field) != column.name:
+            # Another field has its name now.
+            column = now[column.field]
+        found.append(column)
+        now.pop(column.field, None)
+    return (*found, *now.values())
+
+
 def _columns_of(fields: Fields) -> tuple[Column, ...]:
     found = []
     for name, rows in fields.items():
         note = fields.notes.get(name, FieldNote())
         dtype = str(rows.dtype).removeprefix("torch.")
         width = rows.shape[1] if rows.dim() == 2 else 0
-        found.append(Column(name, "", name, dtype, "", width, note.unit, note.words))
+        column = fields.columns.get(name, name)
+        found.append(Column(column, "", name, dtype, "", width, note.unit, note.words))
     return tuple(found)

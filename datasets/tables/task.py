@@ -27,7 +27,7 @@ FEATURES = "feat"
 
 # Words of a column of `feat`, one column for each; more of them are better embedded by the model.
 _MOST_WORDS = 32
-# Vertices of a type that `pagraph train` learns an embedding for each of; other types get a column of
+# Vertices of a type that `pagraph train` learns an embedding for each of; others get a column of
 # ones where they have no other feature.
 _MOST_EMBEDDED = 2**18
 _BLOCK_ROWS = 2**16
@@ -184,7 +184,7 @@ def _sets_in_time(times: Tensor, shares: Sequence[float]) -> list[Tensor]:
             f"task must have rows of {wanted} different times at least, to divide them in time, "
             f"got {len(different)} among {len(times):,} rows with a label"
         )
-    before = counts.cumsum(0)
+    before = counts.cumsum(0).double()
     first = 0
     total = 0.0
     sets = []

@@ -128,6 +128,7 @@ def as_typed(message: str, command: click.Command) -> str:
         message = re.sub(rf"\b{name}='(\w+)'", rf"{option} \1", message)
         # What is a mapping in Python is typed entry by entry.
         message = re.sub(rf"\b{name}={{'([^']+)': '([^']+)'}}", rf"{option} \1:\2", message)
+        message = re.sub(rf"\b{name}={{'([^']+)': None}}", rf"{option} \1:", message)
     return message
 
 

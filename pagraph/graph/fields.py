@@ -112,6 +112,7 @@ class Fields(Named[Any]):
 
     Attributes:
         notes: What the numbers of some fields stand for; a field that is put in again has no note.
+        columns: The columns of a table that some fields were read from, in the same way.
 
     Raises:
         ValueError: A field that is put in has another number of rows.
@@ -123,6 +124,7 @@ class Fields(Named[Any]):
         self._owner = owner
         self._rows = rows
         self.notes: dict[str, FieldNote] = {}
+        self.columns: dict[str, str] = {}
         self.update(fields or {})
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -138,6 +140,7 @@ class Fields(Named[Any]):
             raise ValueError(f"field {shortened(repr(name))} must have {rule}, got {got}")
         super().__setitem__(name, rows)
         self.notes.pop(name, None)
+        self.columns.pop(name, None)
         if note:
             self.notes[name] = note
 

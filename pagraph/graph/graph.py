@@ -321,7 +321,8 @@ class Graph:
             times: A table's name to the column that is the time of its rows; None for no time.
             orphans: "error", or "drop": foreign keys that no row has make no edge.
             missing: What stands for missing integers, dates and booleans: a number for all, or one
-                by table and column. Missing fractions are NaN, missing words -1.
+                by table and column, fractions among them. Else missing fractions are NaN, and
+                missing words always -1.
             fields: A table's name to the columns that become fields. Default: all that can.
 
         Raises:

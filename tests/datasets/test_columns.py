@@ -95,9 +95,9 @@ def test_integers_above_64_bits():
     with pytest.raises(FormatError) as raised:
         field_of("UBIGINT", 2**63, 1)
     assert str(raised.value) == (
-        "t.c must hold integers of 64 bits, got 9223372036854775808; fields= leaves it out"
+        "t.c must hold integers of 64 bits, got 9223372036854775808: leave it out"
     )
-    with pytest.raises(FormatError, match=f"got -{2**63 + 1};"):
+    with pytest.raises(FormatError, match=f"got -{2**63 + 1}:"):
         field_of("HUGEINT", -(2**63) - 1, 1)
     assert field_of("UBIGINT", 2**63 - 1).tolist() == [2**63 - 1]
     assert field_of("HUGEINT", -(2**63)).tolist() == [-(2**63)]
@@ -244,14 +244,27 @@ def test_missing_integers():
     assert field_of("INTEGER", 1, "null", missing=-1).tolist() == [1, -1]
     assert field_of("BOOLEAN", "true", "null", missing=-1).dtype == torch.int8
     assert field_of("INTEGER", 1, "null", missing={"t": {"c": 9}}).tolist() == [1, 9]
-    with pytest.raises(FormatError, match="t.c must have a value"):
+    with pytest.raises(ValueError, match="missing must name columns that are read, got 't.d'"):
         field_of("INTEGER", 1, "null", missing={"t": {"d": 9}})
     with pytest.raises(ValueError, match="missing must be a number of int8 for t.c, got 300"):
         field_of("TINYINT", 1, "null", missing=300)
     with pytest.raises(ValueError, match="missing must be a number of int32 for t.c, got 0.5"):
         field_of("INTEGER", 1, "null", missing=0.5)
+
+
+def test_missing_fractions_and_words():
+    # A number for all is for what no float holds; a column that is named is filled.
     got = field_of("DOUBLE", 1, "null", missing=-1)
     assert got.isnan().tolist() == [False, True]
+    assert field_of("DOUBLE", 1, "null", missing={"t": {"c": 0.5}}).tolist() == [1, 0.5]
+    words = ["'b'", "'b'", "'a'", "'a'", "null"]
+    assert field_of("VARCHAR", *words, missing=7).tolist() == [1, 1, 0, 0, -1]
+    rows = ", ".join(f"({word}::VARCHAR)" for word in words)
+    (column,) = graph_of(f"select c from (values {rows}) t(c)").schema().vertices[0].columns
+    assert column.holds == "2 words: a, b; missing: -1 in 1 rows"
+    with pytest.raises(ValueError) as raised:
+        field_of("VARCHAR", *words, missing={"t": {"c": 7}})
+    assert str(raised.value) == "missing must be -1 for the words of t.c, as their codes are"
 
 
 def test_decimals():

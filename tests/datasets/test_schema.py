@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+import torch
 
 from pagraph import Graph
 from pagraph.datasets.tables.connection import Connection
@@ -64,8 +65,8 @@ def test_two_readings_are_an_error_that_names_both():
     days = pd.DatetimeIndex(["2020-01-01", "2020-01-02"])
     refused(
         {"o": pd.DataFrame({"made": days, "sent": days})},
-        "times: both 'made' and 'sent' could be the time of o; times={'o': 'made'} decides, and "
-        "None takes neither",
+        "times: both 'made' and 'sent' could be the time of o; times={'o': 'made'} decides, "
+        "times={'o': None} takes neither",
     )
     refused(
         {"users": pd.DataFrame({"user_id": [1, 2], "users_id": [1, 2]})},
@@ -84,6 +85,30 @@ def test_the_longest_name_wins():
     refers = pd.DataFrame({"order_line_id": [1, 2], "y": [1, 2]})
     graph = Graph.from_tables({"lines": row, "order_lines": row, "o": refers})
     assert graph.edge_types[0] == ("o", "order_line_id", "order_lines")
+
+
+def test_fields_and_edges_as_they_are_now():
+    users = pd.DataFrame({"id": [3, 5], "age": [1.5, None], "size": [1, 2]})
+    orders = pd.DataFrame({"user_id": [3, 9], "x": [1, 2]})
+    keys = {"orders.user_id": "users"}
+    graph = Graph.from_tables({"users": users, "orders": orders}, keys=keys, orphans="drop")
+    edge_type = graph.edge_types[0]
+    graph.set_field("age", torch.zeros(2, 3), node_type="users")
+    graph.set_field("w", torch.ones(1), edge_type=edge_type)
+    del graph.node_fields("users")["size"]
+    shown = str(graph.schema())
+    assert [line.split() for line in shown.splitlines()[4:14]] == [
+        ["edges", "number"],
+        ["orders", "/", "user_id", "/", "users", "1"],
+        ["users", "/", "rev_user_id", "/", "orders", "1"],
+        [],
+        ["field", "of", "dtype", "column", "holds"],
+        ["age", "users", "float32", "x", "3", "age"],
+        ["original_id", "users", "int64", "id"],
+        ["x", "orders", "int64", "x"],
+        ["w", "orders/user_id/users", "float32", "w"],
+        [],
+    ]
 
 
 def test_the_whole_text():
@@ -108,10 +133,11 @@ users / rev_user_id / orders       4
 users / likes / users              2
 users / rev_likes / users          2
 
-field  of      dtype    column  holds
-age    users   float32  age     1 missing ones are NaN
-time   orders  int64    at      seconds; no zone
-kind   orders  int64    kind    2 words: a, b
+field        of      dtype    column  holds
+age          users   float32  age     1 missing ones are NaN
+original_id  users   int64    id
+time         orders  int64    at      seconds; no zone
+kind         orders  int64    kind    2 words: a, b
 
 stays behind  type     why
 users.name    VARCHAR  its texts differ from row to row
