@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
+from ..graph.fields import Fields, mask_of
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.atomic import new_folder
 from ..system.checks import StrPath
@@ -421,6 +422,23 @@ def _node_tables(graph: Graph, ntype: str, places: _Places) -> Iterator[tuple[Pa
             )
 
 
+def _check_apart(owner: str, fields: Fields) -> None:
+    """Refuse sets with vertices in common, which reading would refuse."""
+    taken: dict[str, Tensor] = {}
+    for name in (f"{part}_mask" for part in PARTS):
+        mask = mask_of(fields, name)
+        if mask is None:
+            continue
+        for other, before in taken.items():
+            count = int((mask & before).sum())
+            if count:
+                raise ValueError(
+                    f"{owner}/{name} must have no vertex in common with {other} for OGB's form, "
+                    f"got {count}"
+                )
+        taken[name] = mask
+
+
 def _check(graph: Graph) -> None:
     """Raise ValueError for what the tables cannot hold."""
     words = [*graph.node_types, *(word for etype in graph.edge_types for word in etype)]
@@ -434,6 +452,8 @@ def _check(graph: Graph) -> None:
                 f"{word!r}"
             )
     for owner, fields in owners:
+        if owner.startswith("vertex"):
+            _check_apart(owner, fields)
         for name, values in fields.items():
             if not _PLAIN.fullmatch(name):
                 raise ValueError(

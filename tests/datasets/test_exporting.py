@@ -16,7 +16,7 @@ from pagraph.datasets import export_graph, open_graph, read_graph, write_graph
 from pagraph.graph.graph import CSC
 
 ENDINGS = {"dgl": ".bin", "pyg": ".pt", "ogb": ""}
-NEEDS = {"dgl": "dgl", "pyg": "torch_geometric", "ogb": "pyarrow"}
+NEEDS = {"dgl": "dgl", "pyg": "torch_geometric", "ogb": "torch"}
 FORMS = [
     pytest.param(
         form,
@@ -63,10 +63,9 @@ def graphs(draw, form):
             width = 3 if name == "feat" else draw(st.sampled_from([None, 2]))
             field = values(graph.num_nodes_of(ntype), draw(st.sampled_from(DTYPES[form])), width, 1)
             graph.set_field(name, field, node_type=ntype)
+        part = torch.randint(0, 4, (graph.num_nodes_of(ntype),))
         for name in draw(st.sets(st.sampled_from(MASKS))):
-            graph.set_field(
-                name, values(graph.num_nodes_of(ntype), "bool", None, 2), node_type=ntype
-            )
+            graph.set_field(name, part == MASKS.index(name), node_type=ntype)
     for etype in graph.edge_types:
         for name in draw(st.sets(st.sampled_from(["edge_attr", "edge_time"]))):
             width = draw(st.sampled_from([None, 2]))
@@ -139,6 +138,11 @@ FLAWS = [
         "ogb",
         {"ndata": {"pub_train_mask": rows(3, "bool")}},
         "pub_train_mask must be int64 or float32",
+    ),
+    (
+        "ogb",
+        {"ndata": {"train_mask": [True, True, False], "test_mask": [False, True, False]}},
+        "vertex field _N/test_mask must have no vertex in common with train_mask .*, got 1",
     ),
     ("ogb", {"ndata": {"../y": rows(3)}}, "must have a name of letters"),
     ("ogb", {"edata": {"w": rows(2, "int32")}}, "edge field _N/_E/_N/w must be int64 or float32"),
