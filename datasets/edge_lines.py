@@ -27,8 +27,8 @@ from .edge_rows import (
     NotIntegersError,
 )
 from .numbers import FIELD_BYTES
-from .original_ids import word_rows
-from .text_blocks import Block, cut, first_line, read_blocks, separator_of
+from .original_ids import check_words, word_rows
+from .text_blocks import Block, OpenQuoteError, cut, first_line, read_blocks, separator_of
 
 # Lines of Unix, Windows and old Macs alike.
 _LINE = re.compile(rb"[^\r\n]+")
@@ -65,7 +65,11 @@ def header_of(line: bytes, header: bool | None) -> list[str] | None:
 
 def names_in(line: str, separator: str | None) -> list[str]:
     """The names of columns in a line."""
-    return [name.strip(' \t"') for name in cut(line, separator)]
+    try:
+        words = cut(line, separator)
+    except OpenQuoteError:  # said where the lines are read
+        words = line.split(separator)
+    return [name.strip(' \t"') for name in words]
 
 
 def read_integer_lines(
@@ -87,21 +91,35 @@ def read_integer_lines(
     # A header is looked for in the first line that is neither empty nor a comment, which may come
     # in a later block.
     begun = False
+    separator: str | None = None
     for block in read_blocks(path, progress=progress):
         if not begun:
             begin, line = first_line(block.data)
             begun = bool(line)
+            separator = separator_of(line)
             names = header_of(line, header)
             if names is not None:
                 # As a comment it stays in the block, so that numbers of lines in errors stay right.
                 block = Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line)
             found = _columns(path, names, line, block, asked, columns) if begun else []
             rows.restart(found)
+        if separator is not None:
+            _check_quotes(path, block, separator)
         _add_lines(path, rows, found, block)
         # After each block: a file of terabytes is refused before the system runs out of memory.
         check_fits(path, rows.nbytes, "edges")
     if not begun:  # no edges, but fields of them
         rows.restart(columns or [EdgeColumn(field) for field in asked.fields])
+
+
+def _check_quotes(path: StrPath, block: Block, separator: str) -> None:
+    """Refuse a field that goes on in the next line: what stands there might look like an edge."""
+    if b'"' not in block.data:
+        return
+    for match in _LINE.finditer(block.data):
+        if b'"' in match[0] and match[0].lstrip(b" \t")[:1] not in b"#%":
+            line = match[0].decode("utf-8", "replace")
+            _cut(path, block.line_at(match.start())[0], line, separator)
 
 
 def _columns(
@@ -233,7 +251,7 @@ def read_word_lines(
             begun = True
             first = lines[0][1]
             delimiter = separator_of(first.encode())
-            names = [word.strip(BLANKS) for word in cut(first, delimiter)]
+            names = [word.strip(BLANKS) for word in _cut(path, *lines[0], delimiter)]
             named, unsure = words_are_header(names, header, asked)
             guessed = first if unsure else ""
             columns = asked.found(path, names if named else None, delimiter)
@@ -241,7 +259,7 @@ def read_word_lines(
             lines = lines[1:] if named else lines
         numbers: list[list[float]] = [[] for _ in columns]
         for number, line in lines:
-            fields = [word.strip(BLANKS) for word in cut(line, delimiter)]
+            fields = [word.strip(BLANKS) for word in _cut(path, number, line, delimiter)]
             if len(fields) < 2 or not fields[0] or not fields[1]:
                 raise FormatError(f"{path}, line {number} must hold two ids, got {line[:80]!r}")
             ends += [places.setdefault(word, len(places)) for word in fields[:2]]
@@ -255,6 +273,14 @@ def read_word_lines(
     order, rows.original_id = _sorted_words(list(places))
     both = order[np.array(ends, dtype=np.int64)]
     rows.add(both[::2], both[1::2])
+
+
+def _cut(path: StrPath, number: int, line: str, delimiter: str | None) -> list[str]:
+    """The fields of a line of a file."""
+    try:
+        return cut(line, delimiter)
+    except OpenQuoteError as error:
+        raise error.at(path, number) from None
 
 
 def words_are_header(
@@ -325,6 +351,7 @@ def _numbered(text: str, first: int) -> Iterator[tuple[int, str]]:
 
 def _sorted_words(names: list[str]) -> tuple[Int64Array, Tensor]:
     """The place of each word among the sorted ones, and these as rows of bytes."""
+    check_words(names)
     # Sorted by bytes, which in UTF-8 is the order of the characters' code points.
     encoded = np.array([name.encode() for name in names], dtype=np.bytes_)
     order = np.argsort(encoded, kind="stable")

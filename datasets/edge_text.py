@@ -36,6 +36,7 @@ from .tables.text import (
     closed_quotes,
     ends_alike,
     file_source,
+    has_open_quote,
     has_quotes,
     piped_source,
     streamed,
@@ -186,7 +187,8 @@ def _integer_ways(
     def shape(line: bytes, mark: str) -> TextLines:
         return TextLines(mark, line.count(mark.encode()) + 1)
 
-    if by_name and separator != " " and (is_packed(path) or has_quotes(path)):
+    may_quote = head.separator is not None and (is_packed(path) or has_quotes(path))
+    if by_name and separator != " " and may_quote:
         # A quoted text may hold separators: the names say how many columns there are.
         width = len(head.names) if head.names else shape(head.line, separator).width
         lines = TextLines(separator, width, quoted=True)
@@ -194,7 +196,7 @@ def _integer_ways(
         return
     lines = shape(head.line, separator)
     if lines.width >= needed:
-        if not is_packed(path) and ends_alike(head.data):
+        if not may_quote and not is_packed(path) and ends_alike(head.data):
             yield Way(lines, partial(file_source, path), head.skip)
         yield Way(lines, partial(piped, _changed(head, _without_comments)))
     if separator == " ":
@@ -216,7 +218,14 @@ def _integer_ways(
 
 
 def _changed(head: _Head, change: Callable[[bytes], bytes]) -> Callable[[bytes, bool], bytes]:
-    return lambda data, is_first: change(head.behind(data, is_first))
+    def changed(data: bytes, is_first: bool) -> bytes:
+        lines = head.behind(data, is_first)
+        # Such a field may go on in the next line, which is then none of its own.
+        if head.separator is not None and has_open_quote(lines):
+            raise OtherLinesError
+        return change(lines)
+
+    return changed
 
 
 def _without_comments(data: bytes) -> bytes:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..errors import FormatError
 from ..graph.csc import as_ids
 from ..system.arrays import Array
 
@@ -31,10 +32,23 @@ def id_field(words: Iterable[str]) -> Tensor | None:
         numbers = []
     # Written back: "007" and "+7" are words, as their numbers would not find them again.
     if list(map(str, numbers)) != words or any(abs(number) >= 2**63 for number in numbers):
+        check_words(words)
         return word_rows(np.array([word.encode() for word in words]))
     if numbers == list(range(len(words))):
         return None
     return torch.tensor(numbers, dtype=torch.int64, device="cpu")
+
+
+def check_words(words: Iterable[str]) -> None:
+    """FormatError where a word cannot be kept as a row of bytes."""
+    for word in words:
+        if "\0" in word:
+            raise zero_byte(word)
+
+
+def zero_byte(word: str) -> FormatError:
+    """The error for an id that would be another one when it is padded."""
+    return FormatError(f"ids must have no zero byte in them, got {word[:80]!r}")
 
 
 def word_rows(words: npt.NDArray[np.bytes_]) -> Tensor:

@@ -33,6 +33,7 @@ _PACKED: dict[bytes, Callable[[IO[bytes]], Any]] = {
 """First bytes of packed files, and what unpacks them."""
 # Windows' editors write it in front of UTF-8; it would be a part of the first word.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_OF_16_BITS = (b"\xff\xfe", b"\xfe\xff")
 _LINE = re.compile(rb"[^\r\n]+")
 _WORD = re.compile(r"[^ \t]+")
 _HEAD = re.compile(rb"(?:[ \t]*(?:[#%][^\r\n]*)?(?:[\r\n]|\Z))*")  # comments and empty lines
@@ -78,6 +79,8 @@ def read_blocks(path: StrPath, *, progress: Progress | None = None) -> Iterator[
         first = True
         # `rest` is the begin of a line whose end is in a later block.
         for data in _read(unpack(raw) if unpack else raw, path):
+            if first and data[:2] in _OF_16_BITS:
+                raise FormatError(f"{path} must be UTF-8 text, it begins as UTF-16 does")
             data = data.removeprefix(_BYTE_ORDER_MARK) if first else data
             first = False
             end = data.rfind(b"\n") + 1
@@ -158,14 +161,37 @@ def separator_of(line: bytes) -> str | None:
     return next((mark for mark in "\t,;" if mark.encode() in line), None)
 
 
+class OpenQuoteError(FormatError):
+    """A field in quotation marks goes on behind the end of its line, or is none."""
+
+    def __init__(self) -> None:
+        super().__init__("a line must close the quotation mark that it opens")
+
+    def at(self, path: StrPath, number: int) -> FormatError:
+        """The error for a line of a file."""
+        return FormatError(
+            f"{path}, line {number} must close the quotation mark that it opens: a field must not "
+            "go on in the next line"
+        )
+
+
 def cut(line: str, delimiter: str | None) -> list[str]:
-    """Split a line into fields; ``None`` splits at blanks, as many as there are."""
+    """Split a line into fields; ``None`` splits at blanks, as many as there are.
+
+    Raises:
+        OpenQuoteError: A field in quotation marks does not end in the line.
+    """
     if delimiter is None:
         return _WORD.findall(line)
     if '"' not in line:
         return line.split(delimiter)
     # Line by line: a stray quotation mark must not swallow others.
     try:
-        return next(csv.reader([line], delimiter=delimiter))
+        # Where a field does not end, the reader asks for the second line.
+        reader = csv.reader([line + "\n", ""], delimiter=delimiter)
+        fields = next(reader)
     except csv.Error:  # a field of more than 128 KiB
         return line.split(delimiter)
+    if reader.line_num > 1:
+        raise OpenQuoteError
+    return fields

@@ -14,6 +14,7 @@ from ...errors import FormatError
 from ...system.arrays import Array
 from ...system.threads import usable_cpus
 from ...system.units import one_line
+from ..original_ids import zero_byte
 
 # DuckDB's limit is for its buffers. The process takes 80 to 200 MB more, measured over numbering,
 # joining and reading text with 2 threads.
@@ -127,8 +128,12 @@ class Connection:
             )
 
     def texts(self, query: str) -> Iterator[tuple[Array, Array]]:
-        """Yield the one column of a query, texts, some rows at a time: the bytes of each, and all
-        bytes one after the other."""
+        """Yield the one column of a query, texts that are ids, some rows at a time: the bytes of
+        each, and all bytes one after the other.
+
+        Raises:
+            FormatError: One has a zero byte, which is what ids are padded with.
+        """
         import nanoarrow
 
         with self._cursor() as cursor, self._one_line_errors():
@@ -138,7 +143,13 @@ class Connection:
                 offsets = np.frombuffer(view.buffer(1), dtype=np.int32)
                 offsets = offsets[view.offset : view.offset + view.length + 1]
                 data = np.frombuffer(view.buffer(2), dtype=np.uint8)
-                yield np.diff(offsets), data[offsets[0] : offsets[-1]]
+                data = data[offsets[0] : offsets[-1]]
+                if not data.all():
+                    place = offsets[0] + int(np.argmin(data))
+                    row = int(np.searchsorted(offsets, place, "right")) - 1
+                    found = bytes(data[offsets[row] - offsets[0] : offsets[row + 1] - offsets[0]])
+                    raise zero_byte(found.decode("utf-8", "replace"))
+                yield np.diff(offsets), data
 
     def _cursor(self) -> Any:
         cursor = self.sql.cursor()

@@ -242,6 +242,11 @@ def unpadded(data: bytes) -> bytes:
     return data.replace(b"\n ", b"\n").replace(b" \n", b"\n").lstrip(b" ")
 
 
+def has_open_quote(data: bytes) -> bool:
+    """Whether a line has an odd number of quotation marks: a field may go on in the next one."""
+    return b'"' in data and _OPEN_QUOTE.search(data) is not None
+
+
 def closed_quotes(separator: str, data: bytes) -> bytes:
     """The same lines; OtherLinesError where DuckDB would divide them otherwise than line by line.
 
@@ -250,6 +255,6 @@ def closed_quotes(separator: str, data: bytes) -> bytes:
     """
     if b'"' not in data:
         return data
-    if _OPEN_QUOTE.search(data) or _LOOSE_QUOTE[separator.encode()].search(data):
+    if has_open_quote(data) or _LOOSE_QUOTE[separator.encode()].search(data):
         raise OtherLinesError
     return data
