@@ -18,7 +18,7 @@ from ..stats import Tracer
 from ..system.atomic import write_json
 from ..system.tables import Table
 from ..train import EpochRecord, Reporter, TrainResult
-from ..train.assignment import Assignment, assign, default_fanout
+from ..train.assignment import Assignment, assign, default_fanout, default_layers
 from ..train.checkpoint import check_checkpoint
 from ..train.distributed import (
     LostProcessError,
@@ -99,7 +99,10 @@ def _options(
     # Before the options, whose device may be the current one.
     choose_device(settings["device"], world)
     fanout = settings["fanout"] or default_fanout(folder)
-    options = build(TrainOptions, {**settings, "fanout": fanout})
+    layers = settings["layers"]
+    if layers == "auto" and settings["loader"] == "pagraph" and not settings["ignore_time"]:
+        layers = default_layers(folder)
+    options = build(TrainOptions, {**settings, "fanout": fanout, "layers": layers})
     # Before the graph is opened, which may take minutes.
     if checkpoint is not None:
         check_checkpoint(checkpoint, options)

@@ -59,8 +59,8 @@ class TrainOptions:
     )
     layers: str = _documented(
         "auto",
-        "Framework to take the layers from. auto: that of the loader compared with, else DGL, else "
-        "PyG.",
+        "Framework to take the layers from. auto: that of the loader compared with, PyG for a task "
+        "in time, else DGL, else PyG.",
         choices=("auto", *FRAMEWORKS),
     )
     loader: str = "pagraph"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -10,16 +11,17 @@ import torch
 from torch import Tensor
 
 from ..datasets import open_graph
+from ..datasets.manifest import Manifest
 from ..datasets.paths import folder_form, is_partition
 from ..errors import FormatError
 from ..graph.graph import Graph
-from ..options.training import TrainOptions
+from ..options.training import FRAMEWORKS, TrainOptions
 from ..partition import Part, open_partition
 from ..partition.opening import open_manifest
 from ..system.checks import StrPath
 from .distributed import ALONE, World
 from .evaluate import Evaluation
-from .hetero import hetero_part_task, make_hetero_task, whole_evaluation
+from .hetero import TIME, hetero_part_task, make_hetero_task, whole_evaluation
 from .links import LinkTask, make_link_task
 from .task import (
     SETS,
@@ -111,6 +113,19 @@ def default_fanout(folder: StrPath) -> tuple[int, ...]:
     opened."""
     fanout = TrainOptions().fanout
     return fanout[-open_manifest(folder).hops :] if is_partition(Path(folder)) else fanout
+
+
+def default_layers(folder: StrPath) -> str:
+    """The layers that "auto" takes: PyG's, where they are installed, for seeds with times in a graph
+    of several types, which DGL's loaders do not sample in time; else "auto"."""
+    path = Path(folder)
+    if is_partition(path) or folder_form(path) != "native":
+        return "auto"
+    manifest = Manifest.read(path)
+    in_time = any({TIME, "label"} <= set(node.fields) for node in manifest.node_types)
+    has_types = len(manifest.edge_types) > 1
+    has_pyg = importlib.util.find_spec(FRAMEWORKS["pyg"]) is not None
+    return "pyg" if in_time and has_types and has_pyg else "auto"
 
 
 _OWN = (

@@ -180,7 +180,7 @@ def test_the_verbs_that_follow(folder):
     done = run("partition", folder, parts, "-k", "2", "--method", "hash")
     assert done.exit_code == 0, done.output
     pytest.importorskip("torch_geometric")
-    quick = ("--layers", "pyg", "--epochs", "1", "--hidden", "4", "--fanout", "4,2")
+    quick = ("--epochs", "1", "--hidden", "4", "--fanout", "4,2")
     done = run("train", folder, *quick)
     assert done.exit_code == 0, done.output
     assert "test accuracy" in done.output

@@ -88,7 +88,9 @@ def test_a_line_of_100_megabytes(tmp_path):
 def test_interrupted_nothing_is_left(tmp_path):
     """Ctrl-C in the middle of reading, and of numbering words."""
     with open(tmp_path / "edges.csv", "w") as file:
-        file.writelines(f"user-{i * 7919 % 50021},user-{i * 104729 % 50021}\n" for i in range(10**6))
+        file.writelines(
+            f"user-{i * 7919 % 50021},user-{i * 104729 % 50021}\n" for i in range(10**6)
+        )
     script = (
         "import sys\n"
         "from pagraph.datasets import import_graph\n"
