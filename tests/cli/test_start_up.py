@@ -114,7 +114,7 @@ MISTAKES = {
     "import E OUT --memory 0": "--memory must be",
     "import E OUT --split pub_": "--split must not be given for a source of the form 'edge list'",
     "import E OUT --train nowhere.txt": "file must exist, got 'nowhere.txt'",
-    "import E OUT --weight a --weight b": "weight must be given once, got 'a' and 'b'",
+    "import E OUT --time a --time b": "--time must be given once for this source, got 'a' and",
     "generate rmat OUT --scale 41": "--scale must be in [0, 40], got 41",
     "generate rmat OUT --probabilities 1,1,0,0": "--probabilities must be at least 0 and add up to",
     "generate rmat OUT --noise 2": "--noise must be in [0, ",

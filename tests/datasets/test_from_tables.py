@@ -536,19 +536,6 @@ def test_pyarrow_is_not_needed():
     subprocess.run([sys.executable, "-c", WITHOUT_PYARROW], check=True)
 
 
-def test_columns_of_frames_are_taken_where_arrays_are():
-    source = pd.Series([0, 1, 1], index=[7, 8, 9])
-    graph = Graph.from_coo(source, source + 1, ndata={"x": source / 2})
-    assert graph.edata == {} and graph.ndata["x"].tolist() == [0, 0.5, 0.5]
-    graph.set_field("y", pd.DataFrame({"a": [1.0, 2, 3], "b": [4.0, 5, 6]}))
-    assert graph.ndata["y"].shape == (3, 2)
-    with pytest.raises(TypeError, match="field 'z' must be a tensor or rows of numbers"):
-        graph.set_field("z", pd.Series(["a", "b", "c"]))
-    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
-    graph.set_field("z", pyarrow.array([1, 2, 3]))
-    assert graph.ndata["z"].tolist() == [1, 2, 3]
-
-
 def test_progress_ends_at_the_whole(tmp_path, shop_frames):
     calls = []
     with Connection(tmp_path, 2**29) as connection:
