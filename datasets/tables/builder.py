@@ -296,11 +296,15 @@ class _Builder:
             return None
         store = self._store("uint8")
         width = max(int(width), 1)
-        for lengths, data in self._connection.texts(f"select {key} from {rows}"):
-            words = np.zeros((len(lengths), width), dtype=np.uint8)
-            # A mask is filled row by row, as the texts follow each other.
-            words[np.arange(width) < lengths[:, None]] = data
-            store.append(words.reshape(-1))
+        try:
+            for lengths, data in self._connection.texts(f"select {key} from {rows}"):
+                words = np.zeros((len(lengths), width), dtype=np.uint8)
+                # A mask is filled row by row, as the texts follow each other.
+                words[np.arange(width) < lengths[:, None]] = data
+                store.append(words.reshape(-1))
+        except FormatError as error:
+            shown = printable(f"{vertex.name}.{vertex.key[0]}")
+            raise FormatError(f"{shown} cannot be kept: {error}") from None
         return store.mapped().reshape(vertex.rows, width)
 
     def _integers(self, query: str) -> Tensor | None:
