@@ -237,7 +237,7 @@ def class_labels(labels: Tensor, files: InFiles | None = None) -> Tensor:
 def _converted(values: Tensor, dtype: torch.dtype, files: InFiles | None) -> Tensor:
     if values.dtype == dtype or files is None:
         return values.to(dtype)
-    column = files.scratch.column(torch.empty(0, dtype=dtype).numpy().dtype)
+    column = files.scratch.column(torch.empty(0, dtype=dtype, device="cpu").numpy().dtype)
     for block in _blocks(len(values)):
         column.append(values[block].to(dtype).numpy().reshape(-1))
     return column.mapped().reshape(values.shape)

@@ -95,7 +95,7 @@ def _rename(fields: Fields, prefix: str) -> None:
 def _set_labels(graph: Graph, labels: Any, dataset: Any) -> None:
     by_type = labels if isinstance(labels, Mapping) else {graph.only_node_type: labels}
     for ntype, given in by_type.items():
-        rows = one_column(torch.as_tensor(given))
+        rows = one_column(torch.as_tensor(given, device="cpu"))
         # As OGB's own tensors: only classes are whole, and the numbers of a regression float32.
         is_classes = "classification" in dataset.task_type
         graph.set_field(
@@ -110,5 +110,5 @@ def _set_split(graph: Graph, split: Mapping[str, Any]) -> None:
             found = split.get(name)
             ids = found.get(ntype) if isinstance(found, Mapping) else found
             if ids is not None:
-                sets[part] = (f"{_WHERE}'s split {name!r}", torch.as_tensor(ids))
+                sets[part] = (f"{_WHERE}'s split {name!r}", torch.as_tensor(ids, device="cpu"))
         set_masks(graph, ntype, sets)

@@ -92,7 +92,7 @@ class TimedEvaluation(Evaluation):
                 right = [self._right(model, ids[mine]) for ids in (self.val, self.test)]
         finally:
             model.train(training)
-        of_val = torch.cat([torch.full((len(r),), i == 0) for i, r in enumerate(right)])
+        of_val = torch.cat([torch.full_like(r, i == 0) for i, r in enumerate(right)])
         val, test = shares_right(torch.cat(right), of_val, world)
         return {"accuracy": val}, {"accuracy": test}
 
