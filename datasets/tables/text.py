@@ -29,6 +29,9 @@ _PIPE_BYTES = 2**20
 # Lines of blanks and of number signs alone, in front of a table.
 _BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
 _LINE_END = re.compile(rb"[\r\n]")
+_SCANNED_BYTES = 2**22
+# DuckDB reads any number of leading zeros, which an id may not have.
+_LONG_DIGITS = b"0" * 20
 # A line in which a quotation mark is left open.
 _OPEN_QUOTE = re.compile(rb'^[^"\n]*"(?:[^"\n]*"[^"\n]*")*[^"\n]*$', re.MULTILINE)
 # A quotation mark between blanks and a separator, where blanks do not separate.
@@ -52,11 +55,13 @@ class TextLines:
         separator: One character.
         width: Number of columns; lines with more or fewer are errors.
         quoted: Whether ``"`` around a column lets it hold separators.
+        kind: DuckDB's type of the columns.
     """
 
     separator: str
     width: int
     quoted: bool = False
+    kind: str = "VARCHAR"
 
     def of(self, source: str, skip: int = 0) -> str:
         """The relation, for SQL; nothing is guessed.
@@ -66,7 +71,7 @@ class TextLines:
             skip: Lines to leave out at the beginning.
         """
         quote = '"' if self.quoted else ""
-        columns = ", ".join(f"'c{place}': 'VARCHAR'" for place in range(self.width))
+        columns = ", ".join(f"'c{place}': '{self.kind}'" for place in range(self.width))
         return (
             f"read_csv({text_literal(source)}, auto_detect=false, header=false, skip={skip}, "
             f"delim={text_literal(self.separator)}, quote='{quote}', escape='{quote}', "
@@ -140,6 +145,17 @@ def file_source(path: StrPath) -> Iterator[str]:
     """
     with open_plain(path) as file:
         yield f"/dev/fd/{file.fileno()}"
+
+
+def is_digits(path: StrPath, separator: str) -> bool:
+    """Whether a file that is not packed has digits, minus signs, separators and ends of lines
+    alone, and no number too long for an integer; 0.15 s for 10 million lines of two."""
+    allowed = b"0123456789-\n" + separator.encode()
+    with open_plain(path) as file:
+        while data := file.read(_SCANNED_BYTES):
+            if data.translate(None, allowed) or _LONG_DIGITS in data:
+                return False
+    return True
 
 
 def has_quotes(path: StrPath) -> bool:
