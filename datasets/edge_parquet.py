@@ -163,10 +163,11 @@ def _typed_values(
     source = Table(str(table.path), "typed", types)
     _, looks = look_at(connection, source, [table.columns[c.place].name for c in columns])
     unit = graph_unit([look for look in looks if look.family == "time"])
+    missing = columns[0].missing  # the same for all
+    # One for all: it counts the types of words that it makes in the connection.
+    rule = Rule(connection, unit, Filling(float(missing)) if missing else Filling())
     found = {}
     for column, look in zip(columns, looks, strict=True):
-        missing = Filling(float(column.missing)) if column.missing else Filling()
-        rule = Rule(connection, unit, missing)
         try:
             made = rule.column(look, is_time=column.field.is_time)
         except ValueError:

@@ -444,6 +444,14 @@ class TestParquet:
         with pytest.raises(FormatError, match="column 'note' must hold numbers, got VARCHAR: its"):
             read_edge_list(path, field="note")
 
+    def test_each_column_has_words_of_its_own(self, write):
+        columns = {"src": [0, 1, 2, 2], "dst": [1, 2, 0, 1]}
+        words = {"size": ["s", "m", "s", "m"], "kind": ["m", "a", "m", "a"]}
+        fields = read_edge_list(write(columns | words)).edge_fields(("_N", "_E", "_N"))
+        for name, expected in words.items():
+            known = fields.notes[name].words
+            assert [known[code] for code in fields[name].tolist()] == expected
+
     def test_missing_values(self, write):
         when = np.array(["2024-01-02", "NaT"], dtype="datetime64[us]")
         path = write({"src": [0, 1], "dst": [1, 2], "w": [None, 7], "when": when})
