@@ -196,7 +196,7 @@ def _integer_ways(
         # A quoted text may hold separators: the names say how many columns there are.
         width = len(head.names) if head.names else shape(head.line, separator).width
         lines = TextLines(separator, width, quoted=True)
-        yield Way(lines, partial(piped, _changed(head, partial(_closed, separator))))
+        yield Way(lines, partial(piped, _changed(head, partial(closed_quotes, separator))))
         return
     lines = shape(head.line, separator)
     if lines.width >= needed:
@@ -207,34 +207,40 @@ def _integer_ways(
                 numbers = replace(lines, kind="BIGINT")
                 yield Way(numbers, partial(file_source, path), head.skip)
             yield Way(lines, partial(file_source, path), head.skip)
-        yield Way(lines, partial(piped, _changed(head, _without_comments)))
+        yield Way(lines, partial(piped, _closed(head, bytes)))  # as they are
     if separator == " ":
-        lines = shape(_unpadded(head.line), " ")
+        lines = shape(unpadded(head.line), " ")
         if lines.width >= needed:
-            yield Way(lines, partial(piped, _changed(head, _unpadded)))
+            yield Way(lines, partial(piped, _closed(head, unpadded)))
     # What is tidied loses empty fields, and words with blanks in them become several: no columns
     # can be found by their place behind these.
     if by_name:
         return
     lines = shape(_tidied(head.line), ",")
     if lines.width >= needed:
-        yield Way(lines, partial(piped, _changed(head, _tidied)))
+        yield Way(lines, partial(piped, _closed(head, _tidied)))
     cut_off = _FURTHER_FIELDS[needed - 2]
     yield Way(
         TextLines(",", needed),
-        partial(piped, _changed(head, lambda data: cut_off.sub(rb"\1", _tidied(data)))),
+        partial(piped, _closed(head, lambda data: cut_off.sub(rb"\1", _tidied(data)))),
     )
 
 
 def _changed(head: _Head, change: Callable[[bytes], bytes]) -> Callable[[bytes, bool], bytes]:
-    def changed(data: bytes, is_first: bool) -> bytes:
-        lines = head.behind(data, is_first)
-        # Such a field may go on in the next line, which is then none of its own.
-        if head.separator is not None and has_open_quote(lines):
-            raise OtherLinesError
-        return change(lines)
+    """What makes the lines to be read of a block's: they come to ``change`` without comments."""
+    return lambda data, is_first: change(_without_comments(head.behind(data, is_first)))
 
-    return changed
+
+def _closed(head: _Head, change: Callable[[bytes], bytes]) -> Callable[[bytes, bool], bytes]:
+    """The same for lines whose quotation marks DuckDB does not see."""
+
+    def checked(data: bytes) -> bytes:
+        # Such a field may go on in the next line, which is then none of its own.
+        if head.separator is not None and has_open_quote(data):
+            raise OtherLinesError
+        return change(data)
+
+    return _changed(head, checked)
 
 
 def _without_comments(data: bytes) -> bytes:
@@ -243,13 +249,9 @@ def _without_comments(data: bytes) -> bytes:
     return _COMMENT.sub(b"", data) if b"#" in data or b"%" in data else data
 
 
-def _unpadded(data: bytes) -> bytes:
-    return unpadded(_without_comments(data))
-
-
 def _tidied(data: bytes) -> bytes:
-    """Lines with a single comma between fields, without comments. Empty fields stay empty."""
-    data = _unpadded(data)
+    """Lines with a single comma between fields. Empty fields stay empty."""
+    data = unpadded(data)
     for mark in (b",", b";"):
         data = data.replace(b" " + mark, mark).replace(mark + b" ", mark)
     return data.translate(bytes.maketrans(b" ;", b",,"))
@@ -366,12 +368,8 @@ def _word_ways(path: StrPath, head: _Head, progress: Progress | None) -> Iterato
         return
     if not is_packed(path) and ends_alike(head.data) and not has_quotes(path):
         yield Way(TextLines(separator, width), partial(file_source, path), head.skip)
-    change = partial(_closed, separator) if quoted else _unpadded
+    change = partial(closed_quotes, separator) if quoted else unpadded
     yield Way(TextLines(separator, width, quoted), partial(piped, _changed(head, change)))
-
-
-def _closed(separator: str, data: bytes) -> bytes:
-    return closed_quotes(separator, _without_comments(data))
 
 
 @contextlib.contextmanager
