@@ -20,6 +20,7 @@ from ..column_files import MemoryColumn, Scratch
 from ..edge_sort import LEAST_ROOM, sort_edges
 from .connection import Connection, quoted
 from .keys import as_key, as_keys, missing_from
+from .numbering import padded_blocks
 from .row_numbers import LOST, Kinds, RowNumbers, Store
 from .schema import Column, End, Link, Schema, VertexTable
 
@@ -297,10 +298,7 @@ class _Builder:
         store = self._store("uint8")
         width = max(int(width), 1)
         try:
-            for lengths, data in self._connection.texts(f"select {key} from {rows}"):
-                words = np.zeros((len(lengths), width), dtype=np.uint8)
-                # A mask is filled row by row, as the texts follow each other.
-                words[np.arange(width) < lengths[:, None]] = data
+            for words in padded_blocks(self._connection, f"select {key} from {rows}", width):
                 store.append(words.reshape(-1))
         except FormatError as error:
             shown = printable(f"{vertex.name}.{vertex.key[0]}")
