@@ -159,7 +159,12 @@ BY_IDS = {
         *[array.copy() for array in SCRATCH],
     ),
     "recount": lambda indptr, indices: _halo.recount(
-        indptr, indices, np.zeros((2, COUNT, 2), np.uint8), ALL, np.zeros(COUNT, np.int32)
+        indptr,
+        indices,
+        np.zeros((2, COUNT, 2), np.uint8),
+        ALL,
+        np.zeros(COUNT, np.int32),
+        zeros(2),
     ),
     "place": lambda indptr, indices: _halo.place(
         *(
@@ -171,7 +176,7 @@ BY_IDS = {
             0,
             np.array([COUNT, COUNT]),
         ),
-        *(np.zeros(COUNT, np.int32), *[array.copy() for array in SCRATCH]),
+        *(np.zeros(COUNT, np.int32), zeros(2), 2.0**-10, 1, *[array.copy() for array in SCRATCH]),
     ),
     "grow": lambda indptr, indices: _halo.grow(
         indptr,

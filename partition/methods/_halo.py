@@ -7,9 +7,16 @@ a training vertex brings or frees is found by following only the vertices that c
 hop. Counts stop at 255 and then stay: a vertex that so many need in one part never leaves it.
 
 An item is one training vertex, or several that stay together: ``members[begin[i]:begin[i + 1]]``.
+
+What is made small is the sum over the parts of ``load``, the part's vertices to the power of 1, 2,
+4, ...: a vertex more costs the more, the larger the part is already. Power 1 are the vertices of
+all parts together; the higher the power, the more does the largest part alone count. ``held`` is
+how many vertices each part holds; kernels keep it true. ``unit`` is a power of 2 of about 1 / the
+graph's vertices: powers then do not overflow, and ties of power 1 stay ties.
 """
 
 import heapq
+import math
 
 import numpy as np
 
@@ -91,7 +98,8 @@ def cost(indptr, indices, counts, part, members, limit, frontier, fresh, stamps,
 
 @kernel
 def freed_by_one(indptr, indices, count, v, own):
-    """For one hop: number of vertices that its ``own`` part would hold less without one vertex."""
+    """For one hop: number of vertices that its ``own`` part would hold less without one vertex; one
+    to which several edges lead is needed several times, and stays."""
     freed = np.int64(count[v, own] == 1)
     begin = indptr[v]
     end = indptr[v + 1]
@@ -105,7 +113,8 @@ def freed_by_one(indptr, indices, count, v, own):
 
 @kernel
 def costs_of_one(indptr, indices, count, v, costs):
-    """For one hop: number of vertices that each part would hold more with one vertex."""
+    """For one hop: number of vertices that each part would hold more with one vertex; one to which
+    several edges lead counts several times, which is not worth a search."""
     costs[:] = 0
     begin = indptr[v]
     end = indptr[v + 1]
@@ -124,7 +133,10 @@ def costs_of_one(indptr, indices, count, v, costs):
 
 @kernel
 def change_one(indptr, indices, count, v, part, step):
-    """For one hop: count (``step`` 1) or no longer count (-1) one vertex in a part."""
+    """For one hop: count (``step`` 1) or no longer count (-1) one vertex in a part; returns how
+    many vertices it then holds more or less."""
+    turning = 0 if step > 0 else 1
+    turned = 0
     begin = np.int64(indptr[v])
     end = np.int64(indptr[v + 1])
     check_row(begin, end, len(indices))
@@ -132,14 +144,15 @@ def change_one(indptr, indices, count, v, part, step):
         u = v if e < begin else np.int64(indices[e])
         check_id(u, len(count))
         c = np.int64(count[u, part])
+        turned += c == turning
         if c < _FULL:
             count[u, part] = c + step
+    return turned
 
 
 @kernel
-def recount(indptr, indices, counts, members, parts):
-    """Count from scratch what the parts of all members need; returns how many vertices all parts
-    hold together."""
+def recount(indptr, indices, counts, members, parts, held):
+    """Count from scratch what the parts of all members need, and what each part holds."""
     counts[:] = 0
     for i in range(len(members)):
         change_one(indptr, indices, counts[0], members[i], parts[i], 1)
@@ -148,25 +161,54 @@ def recount(indptr, indices, counts, members, parts):
             for p in range(counts.shape[2]):
                 if counts[level - 1, v, p] > 0:
                     change_one(indptr, indices, counts[level], v, p, 1)
-    return held(counts)
-
-
-@kernel
-def held(counts):
-    """Number of vertices that all parts hold together."""
-    total = np.int64(0)
+    held[:] = 0
     last = counts[len(counts) - 1]
     for v in range(counts.shape[1]):
         for p in range(counts.shape[2]):
-            total += last[v, p] > 0
-    return total
+            held[p] += last[v, p] > 0
+
+
+@kernel
+def load(held, unit, squarings):
+    """What a part that holds ``held`` vertices adds to the sum that is made small."""
+    share = held * unit
+    for _ in range(squarings):
+        share *= share
+    return share
+
+
+@kernel
+def room_below(held, unit, squarings, lowest):
+    """Number of vertices of which one more makes the load of a part grow by more than
+    ``lowest``."""
+    if lowest == np.inf:
+        return np.int64(2**62)
+    share = load(held, unit, squarings) + lowest
+    for _ in range(squarings):
+        share = math.sqrt(share)
+    # One more, so that rounding cannot end a count below what would have been the best.
+    return np.int64(share / unit) - held + 1
 
 
 @allocating_kernel
 def place(
-    indptr, indices, counts, members, order, best, room, parts, frontier, fresh, stamps, clock
+    indptr,
+    indices,
+    counts,
+    members,
+    order,
+    best,
+    room,
+    parts,
+    held,
+    unit,
+    squarings,
+    frontier,
+    fresh,
+    stamps,
+    clock,
 ):
-    """Put single vertices, in ``order``, where they bring least; ties go to the part with more
+    """Put single vertices, in ``order``, where the load grows least; ties go to the part with more
     ``room``, which is used up. ``best`` is the part of the one before; returns that of the last."""
     k = counts.shape[2]
     costs = np.empty(k, np.int64)
@@ -178,35 +220,39 @@ def place(
         before = best
         if single:
             costs_of_one(indptr, indices, counts[0], members[item], costs)
-        lowest = np.int64(2**62)
+        lowest = np.inf
         for j in range(k):
             p = (before + j) % k
             if room[p] == 0 or lowest == 0:
                 continue
             if not single:
+                limit = room_below(held[p], unit, squarings, lowest)
                 one = members[item : item + 1]
                 costs[p] = cost(
-                    indptr, indices, counts, p, one, lowest, frontier, fresh, stamps, clock
+                    indptr, indices, counts, p, one, limit, frontier, fresh, stamps, clock
                 )
-            if costs[p] < lowest or (costs[p] == lowest and room[p] > room[best]):
+            more = load(held[p] + costs[p], unit, squarings)
+            more -= load(held[p], unit, squarings)
+            if more < lowest or (more == lowest and room[p] > room[best]):
                 best = p
-                lowest = costs[p]
+                lowest = more
         parts[item] = best
         room[best] -= 1
         if single:
-            change_one(indptr, indices, counts[0], members[item], best, 1)
+            held[best] += change_one(indptr, indices, counts[0], members[item], best, 1)
         else:
             frontier[0] = members[item]
-            change(indptr, indices, counts, best, frontier, 1, fresh, 1)
+            held[best] += change(indptr, indices, counts, best, frontier, 1, fresh, 1)
     return best
 
 
 @allocating_kernel
-def improve_singles(indptr, indices, count, members, order, least, most, parts, sizes):
-    """One pass over single vertices for one hop: each goes where it brings least, while its part
-    keeps ``least`` and the other has ``most`` at most. Returns what was saved."""
+def improve_singles(
+    indptr, indices, count, members, order, least, most, parts, sizes, held, unit, squarings
+):
+    """One pass over single vertices for one hop: each goes where the load grows least, while its
+    part keeps ``least`` and the other has ``most`` at most."""
     costs = np.empty(count.shape[1], np.int64)
-    saved = np.int64(0)
     for i in range(len(order)):
         item = order[i]
         v, own = members[item], parts[item]
@@ -219,21 +265,24 @@ def improve_singles(indptr, indices, count, members, order, least, most, parts, 
             continue
         costs_of_one(indptr, indices, count, v, costs)
         best = own
-        lowest = np.int64(2**62) if over else freed
+        lowest = np.inf
+        if not over:
+            lowest = load(held[own], unit, squarings)
+            lowest -= load(held[own] - freed, unit, squarings)
         for p in range(len(costs)):
             if p == own or sizes[p] >= most:
                 continue
-            if costs[p] < lowest or (costs[p] == lowest and sizes[p] < sizes[best] - 1):
+            more = load(held[p] + costs[p], unit, squarings)
+            more -= load(held[p], unit, squarings)
+            if more < lowest or (more == lowest and sizes[p] < sizes[best] - 1):
                 best = p
-                lowest = costs[p]
+                lowest = more
         if best != own:
-            change_one(indptr, indices, count, v, own, -1)
-            change_one(indptr, indices, count, v, best, 1)
-            saved += freed - lowest
+            held[own] -= change_one(indptr, indices, count, v, own, -1)
+            held[best] += change_one(indptr, indices, count, v, best, 1)
             sizes[own] -= 1
             sizes[best] += 1
             parts[item] = best
-    return saved
 
 
 @kernel
@@ -248,6 +297,9 @@ def improve(
     most,
     parts,
     sizes,
+    held,
+    unit,
+    squarings,
     frontier,
     fresh,
     stamps,
@@ -256,7 +308,6 @@ def improve(
     """One pass over items, of any number of members and for any number of hops; see
     ``improve_singles``."""
     k = counts.shape[2]
-    saved = np.int64(0)
     for i in range(len(order)):
         item = order[i]
         block = members[begin[item] : begin[item + 1]]
@@ -271,24 +322,28 @@ def improve(
         freed = change(indptr, indices, counts, own, frontier, weight, fresh, -1)
         over = sizes[own] > most
         sizes[own] -= weight
+        held[own] -= freed
         best = own
-        lowest = np.int64(2**62) if over else freed
+        lowest = np.inf
+        if not over:
+            lowest = load(held[own] + freed, unit, squarings)
+            lowest -= load(held[own], unit, squarings)
         if over or freed > 0:
             for p in range(k):
                 if p == own or sizes[p] + weight > most:
                     continue
-                c = cost(indptr, indices, counts, p, block, lowest, frontier, fresh, stamps, clock)
-                if c < lowest or (c == lowest and sizes[p] < sizes[best]):
+                limit = room_below(held[p], unit, squarings, lowest)
+                c = cost(indptr, indices, counts, p, block, limit, frontier, fresh, stamps, clock)
+                more = load(held[p] + c, unit, squarings)
+                more -= load(held[p], unit, squarings)
+                if more < lowest or (more == lowest and sizes[p] < sizes[best]):
                     best = p
-                    lowest = c
-        if best != own:
-            saved += freed - lowest
+                    lowest = more
         parts[item] = best
         sizes[best] += weight
         for m in range(weight):
             frontier[m] = block[m]
-        change(indptr, indices, counts, best, frontier, weight, fresh, 1)
-    return saved
+        held[best] += change(indptr, indices, counts, best, frontier, weight, fresh, 1)
 
 
 @allocating_kernel

@@ -1,5 +1,5 @@
-"""Method ``halo``: training vertices go where they bring the fewest new vertices, and are moved
-until none helps."""
+"""Method ``halo``: training vertices go where they bring the fewest new vertices to the smallest
+parts, and are moved until none helps."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ LEVELS = 3
 """Hops that are counted; farther ones follow, and mostly hold everything anyway."""
 PASSES = 10
 """Number of passes over the training vertices, at most, to move them."""
-_WORTH = 1e-3  # a pass that saves less of the total is the last
+SQUARINGS = 3
+"""How sharply large parts are avoided: ``_halo.load`` is the power 2**3 of a part's size."""
+_WORTH = 1e-3  # a pass that makes the parts smaller by a lower share is the last
 # A pass reports progress up to 64 times, but not for fewer than 4096 vertices.
 _PIECES = 64
 _PIECE = 4096
 
 Tick = Callable[[int], object]
 """Called with a number of training vertices that were gone through."""
-Move = Callable[[Int64Array, Int64Array], int]
-"""Moves some items between parts, whose sizes it changes; returns how many vertices that saved."""
+Move = Callable[[Int64Array, Int64Array], object]
+"""Moves some items between parts, whose sizes (numbers of training vertices) it changes."""
 
 
 def _ignore(_count: int) -> None:
@@ -36,10 +38,11 @@ def _ignore(_count: int) -> None:
 
 
 class HaloSearch:
-    """Parts of training vertices, within 1 % (or one) of the mean size, moved to hold fewer
-    vertices together.
+    """Parts of training vertices, within 1 % (or one) of the mean size, moved so that the largest
+    holds fewer vertices.
 
-    Takes ``num_parts * hops`` bytes a vertex (hops above 3 count as 3), and a few ids a vertex.
+    ``held`` is how many vertices each part holds. Takes ``num_parts * hops`` bytes a vertex (hops
+    above 3 count as 3), and a few ids a vertex.
     """
 
     def __init__(self, csc: CSC, train: Tensor, num_parts: int, hops: int) -> None:
@@ -63,21 +66,27 @@ class HaloSearch:
             np.zeros(1, np.int64),
         ]
         self.parts: Int32Array = np.zeros(len(train), np.int32)
+        self.held: Int64Array = np.zeros(num_parts, np.int64)
+        self._unit = 2.0 ** -vertices.bit_length()
 
     @property
-    def held(self) -> int:
-        """Number of vertices that all parts hold together."""
-        return int(self._kernels.held(self._counts))
+    def score(self) -> tuple[int, int]:
+        """What is to be least: vertices of the largest part, then those of all parts together."""
+        return int(self.held.max()), int(self.held.sum())
 
-    def place(self, order: Int64Array, *, tick: Tick = _ignore) -> None:
-        """Start over: each vertex in turn goes where it brings least, parts fill up evenly."""
+    def place(self, order: Int64Array, *, squarings: int = SQUARINGS, tick: Tick = _ignore) -> None:
+        """Start over: each vertex in turn goes where the load grows least, parts get equally
+        many."""
         self._counts[:] = 0
-        self._place(self._train, order, self.parts, tick)
+        self.held[:] = 0
+        self._place(self._train, order, self.parts, squarings, tick)
 
     def place_others(self, vertices: Tensor) -> Int32Array:
-        """The parts of further vertices, each where it brings least; all parts get equally many."""
+        """The parts of further vertices, each where the load grows least; all parts get equally
+        many."""
         parts = np.zeros(len(vertices), np.int32)
-        self._place(vertices.numpy(), by_in_degree(self._csc, vertices), parts, _ignore)
+        order = by_in_degree(self._csc, vertices)
+        self._place(vertices.numpy(), order, parts, SQUARINGS, _ignore)
         return parts
 
     def _place(
@@ -85,20 +94,20 @@ class HaloSearch:
         members: Int64Array,
         order: Int64Array,
         parts: Int32Array,
+        squarings: int,
         tick: Tick,
     ) -> None:
         room = equal_sizes(len(members), self._counts.shape[2])
         best = 0
         for some in _pieces(order):
-            best = self._kernels.place(
-                *self._edges, self._counts, members, some, best, room, parts, *self._scratch
-            )
+            items = (members, some, best, room, parts, self.held, self._unit, squarings)
+            best = self._kernels.place(*self._edges, self._counts, *items, *self._scratch)
             tick(len(some))
 
     def adopt(self, parts: Int32Array) -> None:
         """Go on from these parts of the training vertices."""
         self.parts = parts.copy()
-        self._kernels.recount(*self._edges, self._counts, self._train, self.parts)
+        self._kernels.recount(*self._edges, self._counts, self._train, self.parts, self.held)
 
     def improve(
         self, rng: np.random.Generator, *, passes: int = PASSES, tick: Tick = _ignore
@@ -110,10 +119,11 @@ class HaloSearch:
             self.improve_groups(np.arange(len(self._train)), rng, passes=passes, tick=tick)
             return
 
-        def move(some: Int64Array, sizes: Int64Array) -> int:
+        def move(some: Int64Array, sizes: Int64Array) -> None:
             limits = (self._least, self._most)
             items = (self._train, some, *limits, self.parts, sizes)
-            return int(self._kernels.improve_singles(*self._edges, self._counts[0], *items))
+            loads = (self.held, self._unit, SQUARINGS)
+            self._kernels.improve_singles(*self._edges, self._counts[0], *items, *loads)
 
         self._go_through(len(self._train), rng, passes, move, tick)
 
@@ -132,9 +142,11 @@ class HaloSearch:
         begin = np.concatenate([[0], np.cumsum(np.bincount(item_of, minlength=len(first)))])
         item_parts = self.parts[first]
 
-        def move(some: Int64Array, sizes: Int64Array) -> int:
-            items = (members, begin, some, self._least, self._most, item_parts, sizes)
-            return int(self._kernels.improve(*self._edges, self._counts, *items, *self._scratch))
+        def move(some: Int64Array, sizes: Int64Array) -> None:
+            limits = (self._least, self._most)
+            items = (members, begin, some, *limits, item_parts, sizes)
+            loads = (self.held, self._unit, SQUARINGS)
+            self._kernels.improve(*self._edges, self._counts, *items, *loads, *self._scratch)
 
         self._go_through(
             len(first), rng, passes, move, lambda count: tick(count * len(members) // len(first))
@@ -147,14 +159,20 @@ class HaloSearch:
         """Move items in random order, pass by pass, until that saves little and no part is too
         large."""
         sizes = np.bincount(self.parts, minlength=self._counts.shape[2])
-        limit = _WORTH * self.held
+        size = self._mean_held()
         for _ in range(passes):
-            saved = 0
             for some in _pieces(rng.permutation(items)):
-                saved += move(some, sizes)
+                move(some, sizes)
                 tick(len(some))
-            if saved <= limit and sizes.max() <= self._most:
+            before = size
+            size = self._mean_held()
+            if before - size <= _WORTH * size and sizes.max() <= self._most:
                 break
+
+    def _mean_held(self) -> float:
+        """Vertices of a part in the mean that the load implies: close to those of the largest."""
+        power = 2**SQUARINGS
+        return float(((self.held * self._unit) ** power).mean() ** (1 / power))
 
 
 def _pieces(order: Int64Array) -> Iterator[Int64Array]:
@@ -185,10 +203,10 @@ def halo_parts(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Fewest vertices over all parts, by one stream and a few passes over the edges.
+    """Fewest vertices in the largest part, by one stream and a few passes over the edges.
 
     The stream is FENNEL's (Tsourakakis et al., WSDM 2014) by falling in-degree, so that parts fill
-    up around hubs one after the other; this order matters more than the score
+    up around hubs, and a vertex costs the more, the larger the part is
     (``benchmarks/NOTES.md``). The moves are those of Kernighan and Lin as simplified by label
     propagation (Meyerhenke, Sanders and Schulz, 2014).
     """
