@@ -14,8 +14,12 @@ from ..options.partitioning import CacheTrial
 from ..system.progress import Progress, Ticks
 from .cache_trial import CacheUse, budget_bytes, measure
 from .extract import extract_structure
-from .partition import Partition, PartVertices
+from .methods.paper import hash_parts
+from .partition import Partition, PartVertices, vertices_within
 from .steps import MemoryUse
+
+_HELPS = 0.9
+"""Share of the graph, and of what a random division needs, above which parts are not worth it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +139,8 @@ class PartitionReport:
         covered: Vertices of the whole graph that are in at least one part. The others are further
             than ``hops`` hops from every training vertex: training never reads them.
         caches: Hit rates of caches; None if not tried.
+        hash_largest: Vertices of the largest part if training and evaluated vertices were divided
+            at random, by ``hash``, and none were dropped.
         lost: Share of the neighbours that training would draw but parts do not hold because of a
             limit on replication; None without a limit.
         seconds: Wall time by step, as of :class:`pagraph.partition.steps.Steps`; ``memory`` is that
@@ -147,6 +153,7 @@ class PartitionReport:
     num_edges: int
     parts: tuple[PartReport, ...]
     covered: int
+    hash_largest: int
     caches: CachesReport | None = None
     lost: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -168,6 +175,41 @@ class PartitionReport:
     def train(self) -> int:
         """Training vertices of all parts, each of which is in one."""
         return sum(part.train for part in self.parts)
+
+    @property
+    def largest(self) -> int:
+        """Vertices of the largest part: what each machine must have room for."""
+        return max(part.vertices for part in self.parts)
+
+    @property
+    def largest_share(self) -> float:
+        """:attr:`largest` / vertices of the whole graph."""
+        return self.largest / self.num_nodes
+
+    @property
+    def largest_over_hash(self) -> float:
+        """:attr:`largest` / that of parts by ``hash``, which ignores the edges."""
+        return self.largest / self.hash_largest
+
+    @property
+    def advice(self) -> str:
+        """What to do instead, where parts do not help; "" where they do."""
+        if self.num_parts == 1:
+            return ""
+        if self.largest_share > _HELPS:
+            return (
+                f"parts save no memory here: the largest holds {self.largest_share:.0%} of the "
+                "graph. Train on the whole graph in each process, with the seeds divided "
+                "(use_ddp=True of the loaders), or take fewer hops"
+            )
+        if self.method != "hash" and self.largest_over_hash > _HELPS:
+            return (
+                f"{self.method} hardly helps here: the largest part holds "
+                f"{self.largest_over_hash:.0%} of what a random division (hash) needs. If the "
+                "whole graph fits each machine, train on it with the seeds divided (use_ddp=True "
+                "of the loaders); else take fewer hops"
+            )
+        return ""
 
     @property
     def replication_factor(self) -> float:
@@ -218,7 +260,10 @@ class PartitionReport:
     def to_json(self) -> dict[str, Any]:
         """JSON object; ``seconds`` is of dividing alone, ``peak_bytes`` the most of all steps."""
         sizes = ("method", "hops", "num_nodes", "num_edges")
-        ratios = ("train_balance", "vertex_balance", "replication_factor", "copies", "edge_factor")
+        ratios = (
+            *("largest_share", "largest_over_hash", "train_balance", "vertex_balance"),
+            *("replication_factor", "copies", "edge_factor"),
+        )
         numbers: dict[str, Any] = {"parts": self.num_parts}
         for name in (*sizes, *ratios):
             numbers[name] = getattr(self, name)
@@ -248,7 +293,7 @@ class PartitionReport:
     def __repr__(self) -> str:
         return (
             f"PartitionReport({self.method}, {self.num_parts} parts, {self.hops} hops, "
-            f"replication factor {self.replication_factor:.4g}, "
+            f"largest part {self.largest_share:.4g} of the graph, replication factor {self.replication_factor:.4g}, "
             f"train balance {self.train_balance:.4g})"
         )
 
@@ -321,10 +366,24 @@ def describe(
         num_edges=graph.num_edges,
         parts=tuple(parts),
         covered=int(covered.sum()),
+        hash_largest=_hash_largest(partition),
         caches=caches,
         lost=partition.lost,
         node_types=graph.num_nodes_by_type,
     )
+
+
+def _hash_largest(partition: Partition) -> int:
+    seeds = partition.train
+    if partition.evaluated is not None:
+        seeds = torch.unique(torch.cat([seeds, partition.evaluated]))
+    seeds = seeds + partition.numbering.begin(partition.train_type)
+    parts = hash_parts(partition.graph, seeds, partition.num_parts, partition.hops)
+    held = 0
+    for part in range(partition.num_parts):
+        vertices = vertices_within(partition.merged, seeds[parts == part], partition.hops)
+        held = max(held, len(vertices.ids))
+    return held
 
 
 def cache_of_whole(

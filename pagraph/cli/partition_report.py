@@ -43,8 +43,8 @@ def print_comparison(
     console = plain_console()
     console.print(_head(reports[0], title), soft_wrap=True)
     print_table(console, _methods(reports))
-    console.print("replication, edges: of all parts / of the graph, * the lowest replication")
-    console.print("train, vertices: largest part / mean")
+    console.print("largest: vertices of the largest part / of the graph, and / of hash's largest")
+    console.print("all parts: their vertices / the graph's (replication factor); edges likewise")
     if any(report.lost for report in reports):
         console.print("lost: of the neighbours that training draws, those that parts had to drop")
     console.print("seconds, memory: of dividing, and what it added to the process")
@@ -135,6 +135,8 @@ def _fact_words(report: PartitionReport) -> dict[str, str]:
         share = percent(away / report.num_nodes)
         replication += f"; {away:,} vertices ({share}) are in no part"
     words = {
+        "largest part": f"{report.largest_share:.3f} of the graph's vertices; "
+        f"{report.largest_over_hash:.3f} of what a random division (hash) needs",
         "replication factor": replication,
         "balance": f"largest part / mean: train vertices {report.train_balance:.3f}, "
         f"vertices {report.vertex_balance:.3f}",
@@ -193,17 +195,18 @@ def _fanout_text(fanout: Sequence[int]) -> str:
 
 def _methods(reports: Sequence[PartitionReport]) -> Table:
     # Rounded as they are shown: two that look equal are both the best.
-    best = min(round(report.replication_factor, 3) for report in reports)
+    best = min(round(report.largest_share, 3) for report in reports)
     limited = any(report.lost for report in reports)
     rows: list[list[str]] = []
     head: list[str] = []
-    for report in reports:
-        mark = BEST if round(report.replication_factor, 3) == best else " "
+    for report in sorted(reports, key=lambda report: (report.largest, report.replication_factor)):
+        mark = BEST if round(report.largest_share, 3) == best else " "
         cells = {
             "method": report.method,
-            "replication": f"{report.replication_factor:.3f}{mark}",
+            "largest": f"{report.largest_share:.3f}{mark}",
+            "/ hash": f"{report.largest_over_hash:.3f}",
+            "all parts": f"{report.replication_factor:.3f}",
             "train": f"{report.train_balance:.3f}",
-            "vertices": f"{report.vertex_balance:.3f}",
             "edges": f"{report.edge_factor:.3f}",
         }
         if limited:

@@ -168,6 +168,8 @@ def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> No
     steps = Steps()
     partition, report = work.report(graph, train, work.options.method, steps)
     work.check_parts(graph, report)
+    if report.advice and not quiet:
+        click.echo(report.advice, err=True)
     with steps("writing"), progress_bar(f"writing {out.name}") as progress:
         _write(partition, out, work, progress)
     report = replace(report, seconds=steps.seconds, memory=steps.memory)
@@ -217,6 +219,9 @@ def compare_methods(
             outputs.json, {**work.source.to_json(), "comparison": comparison, "skipped": skipped}
         )
     if not quiet:
+        best = min(reports, key=lambda report: report.largest)
+        if best.advice:
+            click.echo(best.advice, err=True)
         print_comparison(reports, title=str(work.source.folder), skipped=skipped)
 
 

@@ -37,8 +37,9 @@ class TestDividing:
             "--cache-policy",
             "degree",
         )
-        assert (result.exit_code, result.stderr) == (0, "")
         want = describe(partition_graph(Graph.open(blocks), 3, hops=2, method="hash"), cache=None)
+        assert (result.exit_code, result.stderr) == (0, want.advice + "\n")
+        assert "largest holds 100% of the graph" in want.advice
         report = json.loads(file.read_text())
         assert {"method", "parts", "hops", "seconds", "peak_bytes"} <= set(report)
         assert report["train_per_part"] == [120, 120, 120]
@@ -62,6 +63,7 @@ class TestDividing:
                 text,
                 re.MULTILINE,
             )
+        assert f"largest part        {want.largest_share:.3f} of the graph" in text
         assert f"replication factor  {want.replication_factor:.3f}" in text
         rate = report["cache"]["hit_rate"]
         assert f"{rate:.1%} with a cache of 20% of the rows (3.75 KiB) for each part" in " ".join(

@@ -75,6 +75,8 @@ def test_counts_are_those_of_a_plain_search(partition):
         total_vertices += sum(map(len, hops))
         total_edges += edges
     assert report.covered == len(covered)
+    largest = max(part.vertices for part in report.parts)
+    assert report.largest_share == largest / partition.graph.num_nodes
     assert report.replication_factor == total_vertices / partition.graph.num_nodes
     assert report.copies == total_vertices / len(covered)
     assert report.edge_factor == (
@@ -97,8 +99,36 @@ def test_balance_is_largest_over_mean():
     assert report.replication_factor == 6 / 8  # vertices 6 and 7 are in no part
     assert (report.covered, report.copies) == (6, 1.0)
     assert repr(report).startswith(
-        "PartitionReport(drawn, 2 parts, 1 hops, replication factor 0.75"
+        "PartitionReport(drawn, 2 parts, 1 hops, largest part 0.5 of the graph, replication"
     )
+
+
+def test_where_parts_do_not_help_that_is_said():
+    cases = [
+        # Two hops of a small, dense graph are all of it; fewer parts than two divide nothing.
+        (rmat(9, edge_factor=16, undirected=True, seed=0), 2, "auto", 2, "parts save no memory"),
+        (rmat(9, edge_factor=16, undirected=True, seed=0), 2, "auto", 1, ""),
+        # Every vertex alone, or with neighbours of its own: any division is as good.
+        (Graph.from_coo([], [], 400), 1, "auto", 4, "auto hardly helps here"),
+        (Graph.from_coo([], [], 400), 1, "hash", 4, ""),
+        # Two halves that share nothing.
+        (rings(2, 200), 2, "auto", 2, ""),
+    ]
+    for graph, hops, method, num_parts, advice in cases:
+        train = torch.arange(graph.num_nodes)
+        partition = partition_graph(graph, num_parts, hops=hops, method=method, train=train)
+        report = describe(partition, cache=None)
+        assert report.advice.startswith(advice) and bool(report.advice) == bool(advice)
+        by_hash = partition_graph(graph, num_parts, hops=hops, method="hash", train=train)
+        assert report.hash_largest == describe(by_hash, cache=None).largest
+
+
+def rings(count, size):
+    """Rings in which every vertex has the ten before it."""
+    dst = torch.arange(count * size).repeat_interleave(10)
+    place = dst % size
+    before = (place - torch.arange(1, 11).repeat(count * size)) % size
+    return Graph.from_coo(dst - place + before, dst, count * size)
 
 
 def test_json_has_the_figures():
@@ -111,6 +141,8 @@ def test_json_has_the_figures():
     assert (values["method"], values["parts"], values["hops"]) == ("hash", 3, 1)
     assert values["train_per_part"] == [60, 60, 60]
     assert values["vertices_per_part"] == [part.vertices for part in report.parts]
+    assert values["largest_share"] == max(values["vertices_per_part"]) / 300
+    assert values["largest_over_hash"] == 1
     assert values["replication_factor"] == pytest.approx(sum(values["vertices_per_part"]) / 300)
     assert values["cache"]["budget_bytes"] == 60 * 16
     assert values["cache"]["rows_per_part"] == [60, 60, 60]
