@@ -27,9 +27,9 @@ _EDGES = 2**24
 # Counts of uses, a byte for each vertex, part and level: beyond 4 GiB vertices are placed in a
 # stream alone.
 _COUNT_BYTES = 2**32
-# Of streams: how sharply each avoids large parts. Which is best differs by graph: of 26 cases 2 was
-# it in 9, 4 and 8 in 4 each, METIS in 6; the best of all of them is within 0.1 % of that of 12
-# starts, without METIS within 1 %.
+# Of streams: how sharply each avoids large parts. Which is best differs by graph: of 26 cases power
+# 32 was it in 7, 4 in 6, 2 in 5, 8 in 2, METIS in 6; their best is within 0.1 % of that of 12
+# starts in the mean, without METIS within 1.2 %.
 _SQUARINGS = (1, 2, 3, 5)
 # Over several hops the others cost five times as much: of many parts of about one size, none can be
 # left out early.
