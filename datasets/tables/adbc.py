@@ -123,14 +123,14 @@ class _Session:
         columns = ", ".join(quoted(column.name) for column in table.columns)
         self._load(relation, f"select {columns} from {table.place}", "*")
 
-    def _load(self, relation: str, query: str, values: str, rest: str = "", **options: str) -> None:
+    def _load(self, relation: str, query: str, values: str, **options: str) -> None:
         """Make a relation of ``values`` of the rows of a query of the database; ``options`` are of
         the driver."""
         with adbc.AdbcStatement(self._link) as statement:
             statement.set_options(**options)
             statement.set_sql_query(query)
             stream, _ = statement.execute_query()
-            self._connection.load(relation, stream, values, rest)
+            self._connection.load(relation, stream, values)
 
     def _ask(self, query: str) -> Rows:
         """The rows of a small result."""
@@ -254,7 +254,9 @@ class SQLiteSession(_Session):
         size = os.path.getsize(self._location.uri)
         batch = _MANY_ROWS if size < table.rows * _SHORT_ROW else _FEW_ROWS
         rows = {"adbc.sqlite.query.batch_rows": str(batch)}
-        self._load(relation, query, values, "offset 1", **rows)
+        self._load(relation, query, values, **rows)
+        # Not by `offset`, which would have one thread for the driver and for DuckDB.
+        self._connection.run(f"delete from {quoted(relation)} where rowid = 0")
 
     def _looked_at(
         self, table: SourceTable, columns: Sequence[SourceColumn], *, every: bool = False
