@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from ..graph.mapped import MappedFile, map_npy
 from ..system.arrays import Array
-from .native import npy_header
+from .native import WORK_SUFFIX, npy_header
 
 Column = Array
 
@@ -106,11 +107,11 @@ class Scratch:
 
     def __exit__(self, *error: object) -> None:
         for column in self._columns:
-            column.remove()
+            column._delete()
 
     def column(self, dtype: npt.DTypeLike) -> ColumnFile:
         """An empty column."""
-        column = ColumnFile(self.folder / f"{len(self._columns)}.column", dtype, self)
+        column = ColumnFile(self.folder / f"{len(self._columns)}{WORK_SUFFIX}", dtype, self)
         self._columns.append(column)
         return column
 
@@ -127,6 +128,7 @@ class ColumnFile:
         self.dtype = np.dtype(dtype)
         self._scratch = scratch
         self._count = 0
+        self._is_mapped = False
         self._file = open(self.path, "xb")  # noqa: SIM115 (closed by remove)
         self._file.write(bytes(_HEADER_BYTES))
 
@@ -197,27 +199,33 @@ class ColumnFile:
         self.dtype = other.dtype
 
     def mapped(self) -> Tensor:
-        """Take the numbers as a tensor over the file, which has no name any more and goes with the
-        tensor."""
+        """Take the numbers as a tensor over the file, which goes with the tensor, unless it is
+        moved before."""
         self.flush()
         self._file.seek(0)
         header = npy_header(self.dtype, (self._count,))
         assert len(header) == _HEADER_BYTES
         self._file.write(header)
         self._file.flush()
-        # An empty file cannot be mapped.
-        tensor = (
-            map_npy(self.path) if self._count else torch.from_numpy(np.empty(0, dtype=self.dtype))
-        )
+        if not self._count:  # an empty file cannot be mapped
+            self.remove()
+            return torch.from_numpy(np.empty(0, dtype=self.dtype))
+        self._file.close()
+        tensor = map_npy(self.path)
         mapping = MappedFile.of(tensor)
-        if mapping is not None:
-            mapping.is_read_once = True
-        # The mapping keeps the file alive without its name, and no run that is killed leaves it.
-        self.remove()
+        assert mapping is not None
+        mapping.is_read_once = True
+        # At the end of the process the scratch has deleted it.
+        weakref.finalize(mapping, self._delete).atexit = False
+        self._is_mapped = True
         return tensor
 
     def remove(self) -> None:
-        """Close and delete the file."""
+        """Close and delete the file, which goes with the tensor where it is mapped."""
+        if not self._is_mapped:
+            self._delete()
+
+    def _delete(self) -> None:
         with contextlib.suppress(OSError):  # a full disk: what is not written yet is not wanted
             self._file.close()
         self.path.unlink(missing_ok=True)

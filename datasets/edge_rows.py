@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ TARGET_WORDS = {
 
 # Edges that are read at once: 16 MiB.
 _BLOCK_ROWS = 2**20
+# Edges that are put into order at once: 80 MiB.
+_PLACED_ROWS = 2**22
 
 Column = Array
 
@@ -236,11 +238,32 @@ class EdgeRows:
         """Whether a column has held numbers so far."""
         return self._numbers[place] is not None
 
-    def placed(self, count: int, num_nodes: int) -> tuple[Column, Column]:
-        """Room for both ends of ``count`` edges, which are written by place."""
-        dtype = np.int32 if num_nodes < 2**31 else np.int64
-        src, dst = (end.placed(count, dtype) for end in self._ends)
-        return src, dst
+    def place(self, count: int, num_nodes: int, edges: Iterable[Sequence[Column]]) -> None:
+        """Add ``count`` edges that come in any order, some places, sources and targets at a time."""
+        if self._scratch is None:
+            dtype = np.int32 if num_nodes < 2**31 else np.int64
+            src, dst = (end.placed(count, dtype) for end in self._ends)
+            for places, sources, targets in edges:
+                src[places] = sources
+                dst[places] = targets
+            return
+        # In files first: writing here and there in one that is larger than memory takes most of
+        # the time.
+        files = [self._scratch.column(np.int32) for _ in range(0, count, _PLACED_ROWS)]
+        for places, sources, targets in edges:
+            number = (places // _PLACED_ROWS).astype(np.int16)
+            order = np.argsort(number, kind="stable")
+            rows = np.stack([places, sources, targets], axis=1)[order]
+            bounds = np.searchsorted(number[order], np.arange(len(files) + 1))
+            for file, begin, end in zip(files, bounds, bounds[1:], strict=False):
+                file.append(rows[begin:end].reshape(-1))
+        for file in files:
+            file.flush()
+            rows = file.read(0, len(file)).reshape(-1, 3)
+            ends = np.empty((2, len(rows)), dtype=rows.dtype)
+            ends[:, rows[:, 0] % _PLACED_ROWS] = rows[:, 1:].T
+            self.add(*ends)
+            file.remove()
 
     def ends(self, begin: int, end: int) -> tuple[Column, Column]:
         """Sources and destinations of some edges; any thread may ask, behind :meth:`blocks`."""

@@ -83,7 +83,8 @@ def add_fields(
         graph.set_field(
             "label", one_column(_rows("labels", "label", labels, graph.num_nodes, scratch))
         )
-    for part, ids in _sets({part: given[part] for part in PARTS if part in given}, graph).items():
+    parts = {part: given[part] for part in PARTS if part in given}
+    for part, ids in (_sets(parts, graph) if parts else {}).items():
         mask = torch.zeros(graph.num_nodes, dtype=torch.bool, device="cpu")
         mask[ids] = True
         graph.set_field(f"{part}_mask", mask)

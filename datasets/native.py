@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -31,6 +32,9 @@ from .manifest import ArrayEntry, EdgeEntry, Manifest, NodeEntry, stored_dtype
 
 Written = Callable[[int], None]
 """Called with the number of bytes that have just been written."""
+
+WORK_SUFFIX = ".column"
+"""Of files in an unfinished folder that belong to no array yet."""
 
 # Rows that are read, digested and written at once: large enough for the disk, small beside a graph.
 _CHUNK_BYTES = 16 * 2**20
@@ -75,19 +79,21 @@ class ArrayWriter:
         shape = tuple(rows.shape)
         step = max(1, _CHUNK_BYTES // max(1, math.prod(shape[1:]) * stored.itemsize))
         mapping = MappedFile.of(values) if isinstance(values, Tensor) else None
-        with open(self._folder / file_name, "wb") as file:
-            header = npy_header(stored, shape)
+        header = npy_header(stored, shape)
+        is_there = mapping is not None and self._moved(rows, mapping, header, file_name)
+        with open(self._folder / file_name, "r+b" if is_there else "wb") as file:
             file.write(header)
             digest.update(header)
             for begin in range(0, count, step):
                 data = _as_bytes(rows[begin : min(begin + step, count)], stored)
-                file.write(data)
+                if not is_there:
+                    file.write(data)
                 digest.update(data)
                 if mapping is not None:
                     mapping.forget_pages()
                 if self._written is not None:
                     self._written(len(data))
-            size = file.tell()
+            size = file.seek(0, os.SEEK_END)
         if decoding is None:
             entry = ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
             return entry if note is None else replace(entry, unit=note.unit, words=note.words)
@@ -95,6 +101,23 @@ class ArrayWriter:
         return ArrayEntry(
             file_name, _torch_name(decoding), shape, size, digest.hexdigest(), decoding.form.name
         )
+
+    def _moved(self, rows: Rows, mapping: MappedFile, header: bytes, file_name: str) -> bool:
+        """Give the file that has just these rows another name, where it lies in this folder: then
+        it is one of a graph in work."""
+        path = Path(mapping.path)
+        is_whole = (
+            isinstance(rows, Tensor)
+            and path.parent == self._folder.absolute()
+            and path.suffix == WORK_SUFFIX
+            and rows.is_contiguous()
+            and rows.data_ptr() == mapping.address + len(header)
+            and rows.nbytes + len(header) == len(mapping)
+        )
+        if is_whole:
+            path.rename(self._folder / file_name)
+            mapping.path = str(path.with_name(file_name))
+        return is_whole
 
     def _file_name(self, label: str) -> str:
         """A plain file name for ``label`` that no other array has."""

@@ -223,6 +223,19 @@ def first_wide(integers: Column) -> int:
     return int(np.argmax(wide)) if wide.any() else -1
 
 
+def check_beside(name: str, values: Array, dtype: np.dtype[Any]) -> None:
+    """FormatError where integers are not held by the floats that they become beside others;
+    ``name`` is theirs, for the error."""
+    if dtype.kind != "f" or values.dtype.kind not in "iu":
+        return
+    numbers = values.reshape(-1)
+    place = first_wide(numbers)
+    if place >= 0:
+        raise FormatError(
+            f"{name} must hold integers below 2**53 beside fractions, got {numbers[place]}"
+        )
+
+
 def float32_holds(values: Float64Array) -> bool:
     """Whether float32 gives every number back: it is the number, or prints it, a decimal of at most
     9 digits."""

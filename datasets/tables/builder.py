@@ -3,7 +3,7 @@ edges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -261,16 +261,9 @@ class _Builder:
         columns = [column for column in vertex.columns if column.field]
         stores = [self._store(column.dtype) for column in columns]
         fields = graph.node_fields(vertex.name)
-        if columns:
-            values = ", ".join(column.sql for column in columns)
-            for batch in self._connection.batches(
-                f"select {values} from {quoted(vertex.relation)}"
-            ):
-                for store, numbers in zip(stores, batch, strict=True):
-                    store.append(numbers.view(store.dtype))
-                self._ticks.add(len(batch[0]) // max(columns[0].width, 1))
+        read_columns(self._connection, vertex.relation, columns, stores, self._ticks.add)
         for column, store in zip(columns, stores, strict=True):
-            fields[column.field] = _shaped(store, column)
+            fields[column.field] = shaped(store, column)
             fields.columns[column.field] = column.name
             if column.unit or column.words:
                 fields.notes[column.field] = FieldNote(column.unit, column.words)
@@ -318,6 +311,23 @@ class _Builder:
         return store.mapped()
 
 
-def _shaped(store: Store, column: Column) -> Tensor:
+def read_columns(
+    connection: Connection,
+    relation: str,
+    columns: Sequence[Column],
+    stores: Sequence[Store],
+    added: Callable[[int], None] | None = None,
+) -> None:
+    """Read the fields that columns become into stores; ``added`` is called with numbers of rows."""
+    values = ", ".join(column.sql for column in columns)
+    for batch in connection.batches(f"select {values} from {quoted(relation)}") if columns else ():
+        for store, numbers in zip(stores, batch, strict=True):
+            store.append(numbers.view(store.dtype))
+        if added is not None:
+            added(len(batch[0]) // max(columns[0].width, 1))
+
+
+def shaped(store: Store, column: Column) -> Tensor:
+    """The rows of a field."""
     values = store.mapped()
     return values.reshape(-1, column.width) if column.width else values

@@ -118,14 +118,12 @@ class Connection:
         most = max(room - BEYOND_LIMIT, LEAST_LIMIT)
         self.run(f"set memory_limit = '{most // 2**20}MiB'")
 
-    def load(self, name: str, rows: Any, values: str, rest: str = "") -> None:
+    def load(self, name: str, rows: Any, values: str) -> None:
         """Make a table of values of the rows of a stream, in their order; larger than memory it
         goes to the folder."""
         with self._cursor() as cursor, self._one_line_errors():
             cursor.register("pagraph stream", rows)
-            cursor.execute(
-                f'create table {quoted(name)} as select {values} from "pagraph stream" {rest}'
-            )
+            cursor.execute(f'create table {quoted(name)} as select {values} from "pagraph stream"')
 
     def texts(self, query: str) -> Iterator[tuple[Array, Array]]:
         """Yield the one column of a query, texts that are ids, some rows at a time: the bytes of

@@ -90,11 +90,11 @@ def _typed(value: str, table: str, column: SourceColumn) -> str:
         number = f"try_cast({value} as bigint)"
         wrong = _error(f"{shown} must hold dates or seconds since 1970, {declared}, got ", value)
         return (
-            f"case when {value} is null then null "
+            f"coalesce({_usual_time(value)}, case when {value} is null then null "
             f"when regexp_full_match({value}, '-?[0-9]+') then case when {number} <= 0 and "
             f"{number} > -{_MOST_SECONDS} or {number} between {_LEAST_SECONDS} and {_MOST_SECONDS} "
             f"then make_timestamp({number} * 1000000) else {wrong} end "
-            f"when {moment} is null then {wrong} else make_timestamp(epoch_us({moment})) end"
+            f"when {moment} is null then {wrong} else make_timestamp(epoch_us({moment})) end)"
         )
     if column.kind == "bool":
         wrong = _error(f"{shown} must hold 0 and 1, {declared}, got ", f"{value}::varchar")
@@ -102,6 +102,19 @@ def _typed(value: str, table: str, column: SourceColumn) -> str:
             f"case when {value} is null or {value} in (0, 1) then {value}::boolean else {wrong} end"
         )
     return value
+
+
+def _usual_time(value: str) -> str:
+    """The time of a text as programs write it, without a zone; null for others.
+
+    DuckDB prints the same, so that nothing of the text was passed over. It takes a quarter of the
+    time of a cast by way of a zone.
+    """
+    moment = f"try_cast({value} as timestamp)"
+    is_date = f"length({value}) = 10 and {moment}::varchar = {value} || ' 00:00:00'"
+    # An infinite one is no time.
+    finite = f"make_timestamp(epoch_us({moment}))"
+    return f"case when {moment}::varchar = {value} or {is_date} then {finite} end"
 
 
 def _error(text: str, value: str) -> str:

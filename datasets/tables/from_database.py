@@ -6,10 +6,13 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ...errors import FormatError
 from ...graph.graph import Graph
@@ -18,6 +21,7 @@ from ...system.checks import StrPath
 from ...system.progress import Progress, part_of
 from ..column_files import Scratch
 from ..edge_sort import LEAST_ROOM
+from ..numbers import float32_holds
 from ..paths import VertexSet
 from .builder import build, with_counts
 from .choices import Choice, Filling, Missing, Named, Task, check_choices, named
@@ -94,15 +98,19 @@ def _made(
 ) -> Graph:
     check_choices({"orphans": orphans, **options})
     step = part_of(progress, 0, _PLANNED)
-    with _planned(source, folder, 2 * room, progress=step, **options) as (connection, schema, task):
+    # A quarter is for the kernels, which take 130 MiB, and for pages of files that are written.
+    rows = 2 * room * 3 // 4
+    with _planned(source, folder, rows, progress=step, **options) as (connection, schema, task):
         for note in schema.notes:
             _log.warning("%s", note)
         # What the rows take from here on is what the edges leave.
         connection.limit(room)
+        edges = room // 2
         step = part_of(progress, _PLANNED, 1)
-        graph = build(connection, schema, scratch, room, orphans=orphans, progress=step)
-        if task is not None:
-            set_task(graph, task, scratch)
+        graph = build(connection, schema, scratch, edges, orphans=orphans, progress=step)
+    # Without the rows in memory.
+    if task is not None:
+        set_task(graph, task, scratch)
     return graph
 
 
@@ -128,7 +136,11 @@ def _planned(
     with Connection(folder, room) as connection:
         share = _COPIED / _PLANNED
         step = part_of(progress, 0, share)
-        described = database_tables(location_of(source), connection, choice, step)
+        location = location_of(source)
+        with ThreadPoolExecutor(1) as pool:
+            # The first kernel takes a second, and Python has nothing to do while rows are copied.
+            pool.submit(float32_holds, np.zeros(1))
+            described = database_tables(location, connection, choice, step)
         columns = {table.name: list(table.columns) for table in described}
         when = named("times", times, columns.__contains__)
         names = None

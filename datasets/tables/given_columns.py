@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import FormatError
 from ...graph.fields import FieldNote
 from ...system.arrays import Array
 from ...system.budget import work_memory
-from ..numbers import first_wide
+from ..column_files import MemoryColumn
+from ..numbers import check_beside
+from .builder import read_columns, shaped
 from .choices import Filling
 from .columns import Look, Rule, graph_unit, list_item, look_at
 from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
@@ -47,22 +48,24 @@ def typed_rows(name: str, value: Any) -> tuple[Tensor, FieldNote | None]:
         Connection(Path(folder), room) as connection,
     ):
         source = registered(connection, owner, table, "pagraph rows")
-        count, looks = look_at(connection, source, list(source.columns))
+        _, looks = look_at(connection, source, list(source.columns))
         times = [look for look in looks if look.family == "time"]
         rule = Rule(connection, graph_unit(times), Filling(), "fill them first")
         columns = [_checked(name, rule, look) for look in looks]
-        values = _values(connection, source.relation, columns, count)
+        stores = [MemoryColumn(column.dtype) for column in columns]
+        read_columns(connection, source.relation, columns, stores)
+    values = [shaped(*pair) for pair in zip(stores, columns, strict=True)]
     if column is not None:
         (only,) = columns
         note = FieldNote(only.unit, only.words) if only.unit or only.words else None
-        return torch.from_numpy(values[0]), note
+        return values[0], note
     for one in columns:
         if one.unit or one.words:
             raise TypeError(
                 f"field {name!r} must have columns of numbers alone, got {one.kind} in {one.name!r}"
                 ": give this column as a field of its own"
             )
-    return torch.from_numpy(_side_by_side(name, columns, values)), None
+    return torch.from_numpy(_side_by_side(name, columns, [rows.numpy() for rows in values])), None
 
 
 def _as_table(name: str, value: Any) -> Any:
@@ -100,37 +103,11 @@ def _checked(name: str, rule: Rule, look: Look) -> Column:
     return column
 
 
-def _values(
-    connection: Connection, relation: str, columns: list[Column], count: int
-) -> list[Array]:
-    made = [
-        np.empty((count, *([column.width] if column.width else [])), dtype=column.dtype)
-        for column in columns
-    ]
-    begin = 0
-    chosen = ", ".join(column.sql for column in columns)
-    for batch in connection.batches(f"select {chosen} from {quoted(relation)}"):
-        rows = len(batch[0]) // max(columns[0].width, 1)
-        for values, numbers in zip(made, batch, strict=True):
-            values[begin : begin + rows] = numbers.view(values.dtype).reshape(
-                rows, *values.shape[1:]
-            )
-        begin += rows
-    return made
-
-
 def _side_by_side(name: str, columns: list[Column], values: list[Array]) -> Array:
     """One matrix, of the dtype that holds all."""
     dtype = np.result_type(*values)
     for column, numbers in zip(columns, values, strict=True):
-        place = -1
-        if dtype.kind == "f" and numbers.dtype.kind == "i":
-            place = first_wide(numbers.reshape(-1).astype(np.int64))
-        if place >= 0:
-            raise FormatError(
-                f"field {name!r} must hold integers below 2**53 beside fractions, got "
-                f"{numbers.reshape(-1)[place]} in column {column.name!r}"
-            )
+        check_beside(f"field {name!r}, column {column.name!r}", numbers, dtype)
     rows = [numbers.reshape(len(numbers), -1).astype(dtype) for numbers in values]
     joined: Array = np.concatenate(rows, axis=1)
     return joined

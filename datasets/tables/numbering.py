@@ -37,18 +37,11 @@ class NumberedWords:
         )
         self.num_ids = self._one("SELECT count(*) FROM ids")
 
-    def write_ends(self, src: Array, dst: Array) -> Iterator[int]:
-        """Write both ends of each row to its place; yields how many are done."""
-        # Joined rows come in any order. Sorting them again takes as long as both joins, writing
-        # by place a tenth of it.
-        done = 0
-        for rows, sources, targets in self._connection.batches(
+    def ends(self) -> Iterator[list[Array]]:
+        """Yield numbers of rows and both of their ends, in any order."""
+        return self._connection.batches(
             "SELECT rows.rowid, a.n, b.n FROM rows JOIN ids a ON a.id = s JOIN ids b ON b.id = t"
-        ):
-            src[rows] = sources
-            dst[rows] = targets
-            done += len(rows)
-            yield done
+        )
 
     def first_comes_again(self) -> bool:
         """Whether an id of the first row is one of another's, too."""

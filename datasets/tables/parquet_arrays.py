@@ -16,7 +16,7 @@ from ...system.arrays import Array
 from ...system.budget import check_fits
 from ...system.checks import StrPath
 from ..column_files import ColumnFile, MemoryColumn, Scratch
-from ..numbers import first_wide
+from ..numbers import check_beside
 from .columns import list_item
 from .connection import Connection, quoted
 from .parquet import ParquetColumn, parquet_columns
@@ -113,7 +113,7 @@ def columns_side_by_side(
     for batch in connection.batches(f"SELECT {query} FROM {relation}") if read else ():
         found = [part.rows(numbers) for part, numbers in zip(read, batch, strict=True)]
         for part, numbers in zip(read, found, strict=True):
-            _check_held(path, part, numbers, dtype)
+            check_beside(f"{path}, column {part.name!r}", numbers, dtype)
         values.append(np.concatenate(found, axis=1, dtype=dtype).reshape(-1))
         check_fits(path, values.nbytes, "numbers")
     return values, sum(1 if part.width is None else part.width for part in parts)
@@ -159,16 +159,3 @@ def _width(connection: Connection, relation: str, column: ParquetColumn, path: S
 
 def _other(path: StrPath, column: ParquetColumn, got: str) -> FormatError:
     return FormatError(f"{path}, column {column.name!r} must hold numbers, got {got}")
-
-
-def _check_held(path: StrPath, part: _Part, values: Array, dtype: np.dtype[Any]) -> None:
-    """FormatError where integers are not held by the floats that they become beside others."""
-    if dtype.kind != "f" or part.dtype.kind not in "iu":
-        return
-    numbers = values.reshape(-1)
-    place = first_wide(numbers)
-    if place >= 0:
-        raise FormatError(
-            f"{path}, column {part.name!r} must hold integers below 2**53 beside the others, got "
-            f"{numbers[place]}"
-        )

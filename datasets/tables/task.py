@@ -154,17 +154,14 @@ def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
         ValueError: A set is empty, since too few times differ.
     """
     fields = graph.node_fields(task.table)
-    known = (fields[LABEL] >= 0).nonzero().squeeze(1)
-    times = fields[TIME][known] if TIME in fields else None
-    sets = (
-        _drawn_sets(len(known), task.shares) if times is None else _sets_in_time(times, task.shares)
-    )
-    for part, places in zip(PARTS, sets, strict=True):
-        if not len(places):
-            continue
-        mask = torch.zeros(len(fields[LABEL]), dtype=torch.bool, device="cpu")
-        mask[known[places]] = True
-        fields[f"{part}_mask"] = mask
+    known = fields[LABEL].numpy() >= 0
+    if TIME in fields:
+        masks = _masks_in_time(known, fields[TIME].numpy(), task.shares)
+    else:
+        masks = _drawn_masks(known, task.shares)
+    for part, mask in zip(PARTS, masks, strict=True):
+        if mask.any():
+            fields[f"{part}_mask"] = torch.from_numpy(mask)
     # Rows that refer to others are events, of which each comes once: an embedding that is learned
     # for each says nothing about the next. What is only referred to may learn one.
     events = {link.source.table for link in graph.tables.links}
@@ -174,39 +171,42 @@ def set_task(graph: Graph, task: Asked, scratch: Scratch | None) -> None:
         _set_features(graph.node_fields(ntype), count, scratch, with_ones=not learns)
 
 
-def _sets_in_time(times: Tensor, shares: Sequence[float]) -> list[Tensor]:
-    """Places of the rows of each set: the earliest for training, the latest for testing. Rows of
-    one time are in one set, so that sets are about as large as asked for."""
-    different, counts = torch.unique(times, return_counts=True)
+def _masks_in_time(known: Array, times: Array, shares: Sequence[float]) -> Iterator[Array]:
+    """The rows of each set: the earliest for training, the latest for testing. Rows of one time are
+    in one set, so that sets are about as large as asked for."""
+    ordered = np.sort(times[known])
+    # The number of rows up to each time.
+    before = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], bool(len(ordered)))) + 1
     wanted = sum(share > 0 for share in shares)
-    if len(different) < wanted:
+    if len(before) < wanted:
         raise ValueError(
             f"task must have rows of {wanted} different times at least, to divide them in time, "
-            f"got {len(different)} among {len(times):,} rows with a label"
+            f"got {len(before)} among {len(ordered):,} rows with a label"
         )
-    before = counts.cumsum(0).double()
     first = 0
     total = 0.0
-    sets = []
     for share in shares:
         if not share:
-            sets.append(torch.empty(0, dtype=torch.int64, device="cpu"))
+            yield np.zeros(len(known), dtype=bool)
             continue
         total += share
         wanted -= 1
-        nearest = int((before - total * len(times)).abs().argmin())
+        nearest = int(np.abs(before - total * len(ordered)).argmin())
         # Each set has a time at least, also those that follow.
-        last = min(max(nearest, first), len(different) - 1 - wanted)
-        is_in = (times >= different[first]) & (times <= different[last])
-        sets.append(is_in.nonzero().squeeze(1))
+        last = min(max(nearest, first), len(before) - 1 - wanted)
+        earliest, latest = ordered[before[[first, last]] - 1]
+        yield known & (times >= earliest) & (times <= latest)
         first = last + 1
-    return sets
 
 
-def _drawn_sets(count: int, shares: Sequence[float]) -> list[Tensor]:
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu")
-    bounds = [min(round(sum(shares[:n]) * count), count) for n in range(len(shares) + 1)]
-    return [order[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+def _drawn_masks(known: Array, shares: Sequence[float]) -> Iterator[Array]:
+    rows = np.flatnonzero(known)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0), device="cpu")
+    bounds = [min(round(sum(shares[:n]) * len(rows)), len(rows)) for n in range(len(shares) + 1)]
+    for begin, end in zip(bounds, bounds[1:], strict=False):
+        mask = np.zeros(len(known), dtype=bool)
+        mask[rows[order[begin:end].numpy()]] = True
+        yield mask
 
 
 # -- features --------------------------------------------------------------------------------------
@@ -257,9 +257,10 @@ class _Part:
         sums = np.zeros((3, width))
         if not words:
             for begin in range(0, len(rows), _BLOCK_ROWS):
-                block = rows[begin : begin + _BLOCK_ROWS].double().reshape(-1, width).numpy()
-                is_there = np.isfinite(block)
-                values = np.where(is_there, block, 0)
+                block = rows[begin : begin + _BLOCK_ROWS].numpy().astype(np.float64)
+                values = block.reshape(-1, width)
+                is_there = np.isfinite(values)
+                values[~is_there] = 0
                 sums += [is_there.sum(0), values.sum(0), np.square(values).sum(0)]
         count = np.maximum(sums[0], 1)
         mean = sums[1] / count

@@ -12,7 +12,8 @@ MOST_CHARACTERS = 1000
 
 # What a text is, as :func:`number_columns` says it.
 _INTEGER = 1
-_FRACTION = 2
+FRACTION = 2
+"""What :func:`number_columns` says of a fraction."""
 _OTHER = 3
 KINDER = ("_", "(", "+-")
 """Signs of what DuckDB takes for numbers, and nobody else does: 1_000, nan(1) and +-1."""
@@ -49,13 +50,30 @@ def number_columns(column: str, *, empty_is_nan: bool = False, longest: int = FI
     is_plain = f"({integer})::VARCHAR = {column}"
     real = f"CASE WHEN {is_plain} THEN ({integer})::DOUBLE ELSE try_cast({column} AS DOUBLE) END"
     text = f"trim({column}, ' \t')"
-    empty = f"WHEN {column} = '' THEN {_FRACTION} " if empty_is_nan else ""
+    empty = f"WHEN {column} = '' THEN {FRACTION} " if empty_is_nan else ""
     kinder = " OR ".join(f"contains({column}, '{sign}')" for sign in KINDER)
     kind = (
         f"CASE WHEN {is_plain} THEN {_INTEGER} {empty}"
         f"WHEN ({real}) IS NULL OR strlen({column}) > {longest} AND strlen({text}) > "
         f"{longest} OR {kinder} THEN {_OTHER} "
-        f"WHEN {has_point} OR NOT regexp_full_match({text}, '[+-]?[0-9]+') THEN {_FRACTION} "
+        f"WHEN {has_point} OR NOT regexp_full_match({text}, '[+-]?[0-9]+') THEN {FRACTION} "
+        f"WHEN ({integer}) IS NULL THEN {_TOO_WIDE} ELSE {_INTEGER} END"
+    )
+    return f"coalesce({integer}, 0), coalesce({real}, 'nan'), ({kind})::TINYINT"
+
+
+def plain_columns(column: str, *, is_integer: bool) -> str:
+    """The same in a :class:`~.text.PlainText`, of a column that is an integer, or a text."""
+    if is_integer:
+        value = f"coalesce({column}, 0)"
+        kind = f"CASE WHEN {column} IS NULL THEN {_OTHER} ELSE {_INTEGER} END"
+        return f"{value}, {value}::DOUBLE, ({kind})::TINYINT"
+    has_point = f"contains({column}, '.')"
+    integer = f"CASE WHEN {has_point} THEN NULL ELSE try_cast({column} AS BIGINT) END"
+    real = f"try_cast({column} AS DOUBLE)"
+    kind = (
+        f"CASE WHEN {real} IS NULL OR strlen({column}) > {FIELD_BYTES} THEN {_OTHER} "
+        f"WHEN {has_point} THEN {FRACTION} "
         f"WHEN ({integer}) IS NULL THEN {_TOO_WIDE} ELSE {_INTEGER} END"
     )
     return f"coalesce({integer}, 0), coalesce({real}, 'nan'), ({kind})::TINYINT"
@@ -83,7 +101,7 @@ def numbers_of(
     if field.is_float:
         return reals, _first(refused)
     refused |= kinds == _TOO_WIDE
-    if not (kinds == _FRACTION).any():
+    if not (kinds == FRACTION).any():
         return integers, _first(refused)
     is_integer = kinds == _INTEGER
     refused |= is_integer & ((integers >= WIDE) | (integers <= -WIDE))

@@ -18,7 +18,7 @@ from ..options.names import check_plot_name
 from ..system.atomic import check_writable
 from ..system.progress import Progress
 from ..system.tables import Table
-from ..system.units import bytes_text, printable
+from ..system.units import bytes_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,19 +158,16 @@ def summary_line(graph: Graph, out: Path) -> str:
 
 def fields_line(graph: Graph, out: Path) -> str:
     """Say in one line which fields a written folder has."""
+    from ..graph.fields import rows_text  # late: it imports torch
+
     stores = [("", graph.node_fields(name)) for name in graph.node_types]
     stores += [("of edges: ", graph.edge_fields(name)) for name in graph.edge_types]
     found = [(of, fields) for of, fields in stores if fields]
     if len(stores) > 2:
         count = sum(len(fields) for _, fields in found)
         return f"{count} fields: pagraph info {out} lists them"
-    shown = [of + ", ".join(_field_text(*item) for item in fields.items()) for of, fields in found]
+    shown = [of + rows_text(fields) for of, fields in found]
     return f"fields: {'; '.join(shown) or 'none'}"
-
-
-def _field_text(name: str, rows: Any) -> str:
-    widths = "".join(f" x {size}" for size in rows.shape[1:])
-    return f"{printable(name)} ({str(rows.dtype).removeprefix('torch.')}{widths})"
 
 
 def file_option(flag: str, help_text: str) -> Callable[[_F], _F]:

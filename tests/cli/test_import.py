@@ -71,7 +71,7 @@ def test_columns_of_an_edge_list(tmp_path, caplog):
     )
     done = run(tmp_path / "h.csv", tmp_path / "all")
     assert done.exit_code == 0
-    assert done.stdout.splitlines()[1] == "fields: of edges: amount (float32), year (int64)"
+    assert done.stdout.splitlines()[1] == "fields: of edges: amount: float32 [2], year: int64 [2]"
     assert "left behind: note, w" in caplog.text
     done = run(
         *(tmp_path / "h.csv", tmp_path / "some", "--weight", "amount", "--weight", "w:float32"),
@@ -92,7 +92,7 @@ def test_columns_of_an_edge_list(tmp_path, caplog):
     done = run(
         tmp_path / "h.csv", tmp_path / "few", "--skip-column", "year", "--skip-column", "note"
     )
-    assert done.stdout.splitlines()[1] == "fields: of edges: amount (float32)"
+    assert done.stdout.splitlines()[1] == "fields: of edges: amount: float32 [2]"
 
 
 def test_matrices_have_one_weight(tmp_path):

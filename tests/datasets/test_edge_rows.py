@@ -305,6 +305,45 @@ def test_duckdb_finds_the_named_column_that_is_found_line_by_line(tmp_path_facto
         assert got == outcome()
 
 
+PLAIN = st.sampled_from(["3", "-4", "0", "-0", "1.5", "-0.25", ".5", "7.", "1.0", "2" * 19])
+ODD = st.sampled_from(
+    ["", "-", "1-2", "1.2.3", ".", "00000000000000000000001", "1e3", "3" * 20, "x"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_plain_numbers_are_those_line_by_line(tmp_path_factory, data):
+    separator = data.draw(st.sampled_from([",", ";", "\t", " "]))
+    named = data.draw(st.booleans())
+    odd = data.draw(st.sampled_from([PLAIN, PLAIN, PLAIN | ODD]))
+    ids = st.integers(0, 9).map(str) | data.draw(st.sampled_from([PLAIN, st.just("8")]))
+    lines = [
+        separator.join([data.draw(ids), data.draw(ids), data.draw(PLAIN), data.draw(odd)])
+        for _ in range(data.draw(st.integers(1, 5)))
+    ]
+    text = "\n".join([separator.join(["u", "v", "w", "x"])] * named + lines).encode()
+    path = tmp_path_factory.mktemp("rows") / data.draw(st.sampled_from(["edges", "edges.gz"]))
+    path.write_bytes(gzip.compress(text) if path.suffix else text)
+    asked = edge_rows.AskedColumns(every=named)
+
+    def outcome():
+        rows = edge_rows.EdgeRows(path)
+        try:
+            edge_text.read_integers(path, rows, header=None, asked=asked)
+        except FormatError as error:
+            return str(error)
+        fields = {name: (values.dtype, values.tolist()) for name, values in rows.arrays().items()}
+        return repr((rows.src, rows.dst, fields))
+
+    got = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edge_text, "_LOOK_LINES", 1)  # points may come where none was expected
+        later = outcome()
+        patch.setattr(edge_text, "_FEW_BYTES", 2**30)
+        assert got == later == outcome()
+
+
 def test_lines_with_different_numbers_of_fields_are_read_quickly(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("# c\n1 2 3 4\n 5 6\n7,8;9\n")
     monkeypatch.delattr(edge_text, "read_integer_lines")

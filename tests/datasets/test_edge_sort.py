@@ -48,8 +48,11 @@ def in_memory(edges, mirrored, simple, numbered):
 
 
 def check(edges, room, **options):
-    with tempfile.TemporaryDirectory() as folder, Scratch(pathlib.Path(folder)) as scratch:
-        got = sort_edges(edges, scratch, room=room, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        with Scratch(pathlib.Path(folder)) as scratch:
+            got = sort_edges(edges, scratch, room=room, **options)
+            # The arrays' own files alone.
+            assert len(list(pathlib.Path(folder).iterdir())) <= 3
         assert list(pathlib.Path(folder).iterdir()) == []
         want = in_memory(edges, **options)
         for name in ("indptr", "indices", "edge_ids"):
