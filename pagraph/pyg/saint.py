@@ -335,7 +335,7 @@ def _joined(view: SaintView, output: Any, reading: Reading, rows: Mapping[Name, 
     for name, value in view.data.items():
         if name in ("edge_index", "num_nodes"):
             continue
-        level = level_of(view, name, value)
+        level = level_of(view, name, value, rows)
         if level is not None:
             index = output.node if level == "node" else output.edge
             value = rows_of(rows, name, value, index)

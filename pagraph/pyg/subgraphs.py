@@ -113,13 +113,16 @@ class SubgraphView(View):
         )
 
 
-def level_of(view: SubgraphView, name: str, value: Any) -> str | None:
+def level_of(view: SubgraphView, name: str, value: Any, known: Mapping[Name, Tensor]) -> str | None:
     """Level that PyG's classes select an attribute by, "node" or "edge", from its first dimension;
     None: neither.
 
     Where there are as many vertices as edges, the name says (in PyG every such attribute counts as
     one of vertices).
     """
+    # Arrays are selected from where their rows were read; PyG leaves them whole.
+    if isinstance(value, np.ndarray) and (None, name) in known:
+        return "node"
     has_rows = is_frame(value) or (isinstance(value, Tensor) and value.dim())
     rows = len(value) if has_rows else None
     by_node, by_edge = rows == view.graph.num_nodes, rows == view.graph.num_edges
@@ -279,7 +282,7 @@ def _joined(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Tensor
     for name, value in data:
         if name in ("edge_index", "adj_t", "num_nodes", "batch", "ptr"):
             continue
-        level = level_of(view, name, value)
+        level = level_of(view, name, value, rows)
         if level is not None:
             index = nodes if level == "node" else output.edge
             value = rows_of(rows, name, value, index)
