@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,8 +20,8 @@ from ..sampling.induced import ClusterSampler
 from ..system.atomic import new_file
 from ..system.checks import as_integer
 from ..system.torch_file import load_saved
+from .filtering import rows_of, stacked
 from .package import import_pyg
-from .stand_ins import selected
 from .subgraphs import SubgraphLoader, SubgraphView
 
 import_pyg()
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..typing import LoaderOptions
+    from .joining import Name, Reading
 
 _FORMATS = ("csr", "csc")
 _REMOVE = "remove it to make it again"
@@ -218,9 +220,11 @@ class ClusterLoader(SubgraphLoader, _pyg.ClusterLoader):
         self._load(_joined, kwargs)
 
 
-def _joined(view: SubgraphView, output: Any) -> Any:
+def _joined(view: SubgraphView, output: Any, reading: Reading, rows: Mapping[Name, Tensor]) -> Any:
     """The batch that PyG's loader makes of clusters, with rows of its attributes."""
     batch = copy.copy(view.data)
+    if reading.levels is not None:
+        reading.levels.tell(reading.stores)
     for name, value in view.data.items():
         if name == "num_nodes":
             batch.num_nodes = len(output.node)
@@ -232,6 +236,7 @@ def _joined(view: SubgraphView, output: Any) -> Any:
             index = output.edge
         else:
             continue  # Of the whole graph: the copy has it.
-        batch[name] = selected(value, index, view.data.__cat_dim__(name, value))
-    batch.edge_index = torch.stack([output.row, output.col])
+        dim = view.data.__cat_dim__(name, value)
+        batch[name] = rows_of(rows, name, value, index, dim)
+    batch.edge_index = stacked(output.row, output.col)
     return batch

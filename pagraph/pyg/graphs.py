@@ -25,7 +25,6 @@ from ..system.checks import StrPath
 from ..system.threads import ForkLock
 from ..system.torch_file import load_saved
 from .package import import_pyg
-from .stand_ins import WaitingEdges
 from .stores import (
     check_one_type,
     has_edges,
@@ -35,6 +34,7 @@ from .stores import (
     store_graph,
     typed_data,
 )
+from .waiting_edges import WaitingEdges
 
 import_pyg()
 from torch_geometric.data import Data, Dataset, EdgeAttr, HeteroData, TensorAttr  # noqa: E402

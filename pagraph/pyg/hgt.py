@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..sampling import HGTSampler as CoreSampler
 from ..sampling.hgt import MOST_NEIGHBORS
 from ..system.checks import as_integer
+from .filtering import node_batch
 from .graphs import core_graph, local_dtype
 from .inputs import check_calls, core_workload, node_input
 from .package import import_pyg
@@ -189,7 +190,7 @@ class HGTLoader(Pipelined[HeteroData], _pyg.HGTLoader):
             **others,
         )
         self.input_nodes = input_nodes
-        self._begin(given | options, _pyg.NodeLoader.filter_fn)
+        self._begin(given | options, node_batch)
 
     def _workload(self, order: Any) -> Workload:
         sampler = self.node_sampler

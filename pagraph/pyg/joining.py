@@ -9,10 +9,10 @@ import copy
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE
 from .frames import columns_of, dense_parts, is_frame, part_name, tensors_of, with_rows
 from .package import import_pyg
-from .stand_ins import ends_apart, standing_in
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
@@ -120,6 +119,7 @@ class Levels:
         fields: Vertex attributes that may be read as fields: those with rows along their first
             dimension.
         selected: All others that PyG selects, but not the edges themselves.
+        by_edge: Those among them that are attributes of edges.
         frames: Those among them that are ``TensorFrame``s of vertices, whose dense parts may be
             read as fields.
     """
@@ -128,6 +128,7 @@ class Levels:
     known: dict[Any, Any]
     fields: list[Name]
     selected: list[Name]
+    by_edge: set[Name]
     frames: list[Name]
 
     @classmethod
@@ -143,6 +144,7 @@ class Levels:
         known: dict[Any, Any] = {}
         fields: list[Name] = []
         selected: list[Name] = []
+        edges: set[Name] = set()
         frames: list[Name] = []
         for key, store in stores.items():
             if earlier is not None and (remembered := earlier.known.get(key)) is not None:
@@ -159,11 +161,14 @@ class Levels:
                     fields.append((key, name))
                 elif (by_vertex or by_edge) and name not in ("edge_index", "num_nodes"):
                     selected.append((key, name))
+                    # Edges last, as PyG selects them.
+                    if by_edge:
+                        edges.add((key, name))
                     if by_vertex and is_frame(value):
                         frames.append((key, name))
             # Taken out, since a store forgets there what is set on it.
             known[key] = store.__dict__.pop("_cached_attr", None)
-        return cls(attributes, known, fields, selected, frames)
+        return cls(attributes, known, fields, selected, edges, frames)
 
     def tell(self, stores: Mapping[Any, Any]) -> None:
         """Put PyG's memo into the stores of another copy of the same data."""
@@ -267,18 +272,22 @@ class Reading:
     Attributes:
         data: A copy of the user's data that nobody else has; of a pair of stores the pair.
         stores: The copy's stores by key; none of a pair of stores.
-        levels: Levels of its attributes; None for a pair of stores.
+        levels: Levels of its attributes; None for a pair of stores, or where nothing was read.
         wanted: Those that are read as fields.
         reads: Their reads, in the same order.
         versions: Versions of those that PyG will select; None where a change could not be told.
     """
 
     data: Any
-    stores: Mapping[Any, Any]
-    levels: Levels | None
-    wanted: Sequence[_Wanted]
-    reads: Sequence[Read]
-    versions: dict[Name, Any]
+    stores: Mapping[Any, Any] = field(default_factory=dict)
+    levels: Levels | None = None
+    wanted: Sequence[_Wanted] = ()
+    reads: Sequence[Read] = ()
+    versions: dict[Name, Any] = field(default_factory=dict)
+
+
+Make: TypeAlias = Callable[[Any, Any, "Reading", Mapping[Name, Tensor]], Any]
+"""Makes a batch; see :class:`Joiner`."""
 
 
 class Joiner:
@@ -287,14 +296,19 @@ class Joiner:
     Vertex attributes that are dense tensors on the CPU or NumPy arrays, mapped files too, are read
     through fields; everything else is PyG's to select.
 
-    ``view.data`` is looked at anew for every batch; ``filter_fn`` is PyG's, and gets a copy of the
-    view.
+    ``view.data`` is looked at anew for every batch.
+
+    Args:
+        view: The loader's present ``data`` and inputs.
+        fields: Reads the attributes.
+        make: Makes a batch, as PyG's class does, of a copy of the view, a sampler's output, its
+            :class:`Reading` and the rows by name.
     """
 
-    def __init__(self, view: Any, fields: FieldSet, filter_fn: Any) -> None:
+    def __init__(self, view: Any, fields: FieldSet, make: Make) -> None:
         self._view = view
         self._fields = fields
-        self._filter_fn = filter_fn
+        self._make = make
         self._arrays = Arrays()
         self._labels: dict[Name, str] = {}
         self._parts: set[PartName] = set()
@@ -336,7 +350,7 @@ class Joiner:
         """
         data = self._view.data
         if isinstance(data, tuple):
-            return Reading(data, {}, None, (), (), {})
+            return Reading(data)
         copied = copy.copy(data)
         stores = stores_of(copied)
         levels = self._levels_of(data, copied, stores)
@@ -396,25 +410,22 @@ class Joiner:
     def join(self, output: Any, reading: Reading, rows: Sequence[Tensor]) -> Any:
         """The batch, without the user's transforms, of the rows of the reading; a reading serves
         once."""
-        levels = reading.levels
         # `copy.copy` takes 3 us longer.
         view = object.__new__(type(self._view))
         vars(view).update(
             vars(self._view), data=reading.data, transform=None, transform_sampler_output=None
         )
-        if levels is None:
+        if reading.levels is None:
             with self._one_at_a_time:  # the user's stores need not know of threads
-                return self._filter_fn(view, output)
-        for (name, values, _, _), tensor in zip(reading.wanted, rows, strict=True):
-            mapping = reading.stores[name[0]]._mapping
+                return self._make(view, output, reading, {})
+        known: dict[Name, Tensor] = {}
+        for (name, _, _, _), tensor in zip(reading.wanted, rows, strict=True):
             if len(name) == 3:
+                mapping = reading.stores[name[0]]._mapping
                 mapping[name[1]] = with_rows(mapping[name[1]], name[2], tensor)
-                continue
-            # Not `store[attribute] = ...`, which only takes the attribute out of the memo that
-            # `tell` puts in below.
-            mapping[name[1]] = standing_in(values, tensor)
-        levels.tell(reading.stores)
-        return self._filter_fn(view, ends_apart(output))
+            else:
+                known[name] = tensor
+        return self._make(view, output, reading, known)
 
     def is_current(self, reading: Reading) -> bool:
         """Whether the data still holds the same attributes, with the same values where PyG selects

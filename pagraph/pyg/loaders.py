@@ -14,6 +14,7 @@ from ..graph.graph import NODE_TYPE
 from ..sampling.batches import PairBatches, TimedSeeds
 from ..sampling.times import time_bits
 from ..seeds.keys import check_key
+from .filtering import link_batch, node_batch
 from .inputs import TRANSFORMS, check_calls, check_data, core_workload, foreign_workload, node_input
 from .links import check_are_tensors, check_links, checked_edge_label_index, end_types
 from .package import import_pyg
@@ -213,7 +214,7 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         # What was given, in place of what PyG keeps: Lightning makes the loader again from these.
         self.input_nodes = input_nodes
         self.input_id = input_id
-        self._begin(given, _pyg.NodeLoader.filter_fn)
+        self._begin(given, node_batch)
 
     @overload
     def batch(
@@ -432,7 +433,7 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
             check_links(inputs, None)
         self.edge_label_index = edge_label_index
         self.input_id: Tensor | None = kwargs.get("input_id")
-        self._begin(given, _pyg.LinkLoader.filter_fn)
+        self._begin(given, link_batch)
 
     def _workload(self, order: Any) -> Workload:
         sampler = self.link_sampler

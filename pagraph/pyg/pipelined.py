@@ -26,7 +26,7 @@ from ..system.budget import Budget, memory_budget
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from ..system.threads import near_cores, starting_workers
-from .joining import Joiner
+from .joining import Joiner, Make
 from .package import import_pyg
 from .sampler import KeyedSampler, NeighborSampler
 from .source import Sender, SubgraphSource
@@ -217,7 +217,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         # PyG's, which scripts compare and log; repr() says more.
         return f"{type(self).__name__}()"
 
-    def _begin(self, arguments: Mapping[str, Any], filter_fn: Any) -> None:
+    def _begin(self, arguments: Mapping[str, Any], make: Make) -> None:
         """Make the engine, of PyG's arguments as they were checked and of ours among those
         given."""
         for name, value in arguments.items():
@@ -225,14 +225,14 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
                 vars(self).setdefault(name, value)  # where Lightning looks to make a loader again
         if arguments["use_ddp"]:
             self._ranks = process_ranks(0)
-        self._start_engine({name: arguments[name] for name in OURS}, filter_fn)
+        self._start_engine({name: arguments[name] for name in OURS}, make)
 
-    def _start_engine(self, options: dict[str, Any], filter_fn: Any) -> None:
+    def _start_engine(self, options: dict[str, Any], make: Make) -> None:
         loader: Any = self
         # A method: a loader that refers to itself would wait for the collector.
         vars(self).pop("collate_fn", None)
         self._options = options
-        self._filter_fn = filter_fn
+        self._make_batch = make
         order = order_of(loader, options["seed"], self._ranks)
         self._streams = isinstance(order, StreamOrder)
         self._device = None if options["device"] is None else resolve_device(options["device"])
@@ -247,7 +247,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         )
         accelerator = self._engine.accelerator
         self._sender = None if accelerator is None else Sender(accelerator)
-        self._joiner = Joiner(self._view, self._engine.fields, filter_fn)
+        self._joiner = Joiner(self._view, self._engine.fields, make)
         self._joiner.declare()
         self._engine.use(self._source(self._view))
 
@@ -290,7 +290,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         place = state.pop("_place", None)
         vars(self).update(state)
         self._view = copy.copy(self._view)
-        self._start_engine(self._options, self._filter_fn)
+        self._start_engine(self._options, self._make_batch)
         if place is not None:
             self.load_state_dict(place)
 
@@ -352,7 +352,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             return
         self._ranks = ranks
         try:
-            self._start_engine(self._options, self._filter_fn)
+            self._start_engine(self._options, self._make_batch)
         except TypeError:
             self._ranks = None
             raise

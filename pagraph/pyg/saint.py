@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,12 @@ from ..system.atomic import new_file
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
 from ..system.torch_file import load_saved
+from .filtering import rows_of, stacked
 from .graphs import core_graph
 from .inputs import foreign_workload
+from .joining import Reading
 from .package import import_pyg
 from .pipelined import Viewed
-from .stand_ins import selected
 from .subgraphs import SubgraphLoader, SubgraphView, level_of
 
 import_pyg()
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..typing import CacheOptions
+    from .joining import Name
 
 _NORM = 0x6E6F726D  # "norm": keeps the batches that are counted apart from those of epochs
 
@@ -157,7 +160,8 @@ class GraphSAINTSampler(SubgraphLoader, _pyg.GraphSAINTSampler):
 
     def _collate(self, items: Any) -> Any:
         """A batch, drawn by torch's global generator."""
-        return _joined(self._view, self._view.output(self._subgraph(None)))
+        output = self._view.output(self._subgraph(None))
+        return _joined(self._view, output, Reading(self._view.data), {})
 
     def _subgraph(self, key: int | None, pools: BufferPools | None = None) -> Any:
         """A batch's subgraph; without a key, and where a subclass draws the vertices, by
@@ -323,17 +327,18 @@ def _check(data: Any) -> None:
             raise ValueError(f"data must not have {name!r}, which batches get of the sampler")
 
 
-def _joined(view: SaintView, output: Any) -> Any:
+def _joined(view: SaintView, output: Any, reading: Reading, rows: Mapping[Name, Tensor]) -> Any:
     """The batch that PyG's samplers make of vertices and the edges among them."""
     data = view.data.__class__()
     data.num_nodes = len(output.node)
-    data.edge_index = torch.stack([output.row, output.col])
+    data.edge_index = stacked(output.row, output.col)
     for name, value in view.data.items():
         if name in ("edge_index", "num_nodes"):
             continue
-        level = level_of(view, name, value)
+        level = level_of(view, name, value, rows)
         if level is not None:
-            value = selected(value, output.node if level == "node" else output.edge)
+            index = output.node if level == "node" else output.edge
+            value = rows_of(rows, name, value, index)
         data[name] = value
     if view.node_norm is not None and view.edge_norm is not None:
         data.node_norm = torch.index_select(view.node_norm, 0, output.node)

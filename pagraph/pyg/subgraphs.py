@@ -4,7 +4,7 @@ their own ways; ShaDowKHopSampler, the plainest of them."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,13 @@ from ..sampling import ShaDowSampler
 from ..seeds.keys import random_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
+from .filtering import rows_of, stacked
 from .frames import is_frame
 from .graphs import core_graph, local_dtype
 from .inputs import core_workload, vertex_ids
+from .joining import Reading
 from .package import import_pyg
 from .pipelined import OURS, Pipelined, View
-from .stand_ins import selected
 
 import_pyg()
 from torch_geometric import loader as _pyg  # noqa: E402
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ..ranking.workload import Workload
     from ..sampling.sampler import MiniBatchSampler
     from ..typing import Ids, LoaderOptions
+    from .joining import Make, Name
     from .typing import SubgraphBatch
 
 
@@ -111,13 +113,16 @@ class SubgraphView(View):
         )
 
 
-def level_of(view: SubgraphView, name: str, value: Any) -> str | None:
+def level_of(view: SubgraphView, name: str, value: Any, known: Mapping[Name, Tensor]) -> str | None:
     """Level that PyG's classes select an attribute by, "node" or "edge", from its first dimension;
     None: neither.
 
     Where there are as many vertices as edges, the name says (in PyG every such attribute counts as
     one of vertices).
     """
+    # Arrays are selected from where their rows were read; PyG leaves them whole.
+    if isinstance(value, np.ndarray) and (None, name) in known:
+        return "node"
     has_rows = is_frame(value) or (isinstance(value, Tensor) and value.dim())
     rows = len(value) if has_rows else None
     by_node, by_edge = rows == view.graph.num_nodes, rows == view.graph.num_edges
@@ -145,13 +150,11 @@ class SubgraphLoader(Pipelined[Data]):
 
         def __iter__(self) -> Iterator[SubgraphBatch]: ...
 
-    def _load(self, join: Callable[[Any, Any], Any], arguments: Mapping[str, Any]) -> None:
+    def _load(self, join: Make, arguments: Mapping[str, Any]) -> None:
         """Make torch's loader and the engine.
 
         Args:
-            join: Makes a batch of the view and a sampler's output, as PyG's class does. It is a
-                function of a module; it reads the view's ``data``, whose attributes of vertices
-                ``torch.index_select`` gives by row.
+            join: Makes a batch as PyG's class does. It is a function of a module.
             arguments: Torch's and ours (see ``OURS``).
         """
         options = {name: arguments.get(name, default) for name, default in OURS.items()}
@@ -172,7 +175,7 @@ class SubgraphLoader(Pipelined[Data]):
         output, _ = self._view.sample_ahead(
             torch.as_tensor(items, device="cpu"), random_key(), None
         )
-        return self._filter_fn(self._view, output)
+        return self._make_batch(self._view, output, Reading(self._view.data), {})
 
     @property
     def _makes_batches(self) -> bool:
@@ -257,7 +260,7 @@ class ShaDowKHopSampler(SubgraphLoader, _pyg.ShaDowKHopSampler):
         return super()._collate(n_id)
 
 
-def _joined(view: Any, output: Any) -> Any:
+def _joined(view: Any, output: Any, reading: Reading, rows: Mapping[Name, Tensor]) -> Any:
     """The batch that PyG's class makes; an array of vertices is selected from too, which PyG's
     leaves whole."""
     data = view.data
@@ -273,15 +276,16 @@ def _joined(view: Any, output: Any) -> Any:
     batch = Batch(batch=trees, ptr=ptr)
     batch.root_n_id = root_n_id
     if "edge_index" in data:
-        batch.edge_index = torch.stack([output.row, output.col])
+        batch.edge_index = stacked(output.row, output.col)
     else:
         batch.adj_t = _adjacency(data, output)
     for name, value in data:
         if name in ("edge_index", "adj_t", "num_nodes", "batch", "ptr"):
             continue
-        level = level_of(view, name, value)
+        level = level_of(view, name, value, rows)
         if level is not None:
-            value = selected(value, nodes if level == "node" else output.edge)
+            index = nodes if level == "node" else output.edge
+            value = rows_of(rows, name, value, index)
             value = value[root_n_id] if name == "y" and level == "node" else value
         batch[name] = value
     return batch
@@ -294,8 +298,8 @@ def _adjacency(data: Any, output: Any) -> Any:
         return None
     value = data.adj_t.storage.value()
     return SparseTensor(
-        row=output.col.as_subclass(Tensor),
-        col=output.row.as_subclass(Tensor),
+        row=output.col,
+        col=output.row,
         value=None if value is None else value[output.edge],
         sparse_sizes=(len(output.node), len(output.node)),
         is_sorted=True,
