@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -71,6 +73,19 @@ class _CudaStream(Stream):
         tensor.record_stream(self._stream)
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection in any thread: finalizers wait for the device, which must not happen
+    while work is captured."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class CudaAccelerator(Accelerator):
     """A CUDA device, with an index."""
 
@@ -120,10 +135,15 @@ class CudaAccelerator(Accelerator):
         empties all caches."""
         work()  # compiles and loads kernels, which must not happen while they are captured
         graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            work()
-        finally:
+        with _no_collection():
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                work()
+            except BaseException:
+                # To end an incomplete capture is an error too, which would hide the first one.
+                with contextlib.suppress(RuntimeError):
+                    graph.capture_end()
+                raise
             graph.capture_end()
         replay: Callable[[], object] = graph.replay
         return replay

@@ -93,6 +93,29 @@ def test_recorded_batches_equal_the_cpus(graph, fanouts, replace, dtype, budget,
 
 
 @interpreted
+@pytest.mark.parametrize("at", [0, 1])
+def test_what_cannot_be_recorded_is_launched_kernel_by_kernel(at):
+    class Unrecording(HostAccelerator):
+        recordings = 0
+
+        def recorded(self, work):
+            work()
+            self.recordings += 1
+            if self.recordings > at:
+                # As cudaGraphInstantiate says it; torch's allocator has another class.
+                raise RuntimeError("CUDA error: out of memory")
+            return super().recorded(work)
+
+    graph = random_graph()
+    sampler = NeighborSampler([3, 2])
+    with pytest.warns(RuntimeWarning, match="could not be recorded .CUDA error: out of memory"):
+        on_device = DeviceSampler(graph, sampler, Unrecording(), AUTO, (6, torch.int64))
+    seeds = torch.arange(6)
+    for key in range(2):
+        assert_same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
+
+
+@interpreted
 @pytest.mark.parametrize("fanout", [5, 31, 64, 127, 128])
 @pytest.mark.parametrize("replace", [False, True])
 def test_vertices_with_more_neighbours_than_are_drawn(fanout, replace):

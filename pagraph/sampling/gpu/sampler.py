@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...accelerator import OutOfMemory, StagingRing
+from ...accelerator import StagingRing
 from ...errors import FormatError, MissingDependencyError, PipelineError
 from ...seeds.keys import derive_key
 from ..block_sampler import NeighborSampler
@@ -147,8 +148,15 @@ class DeviceSampler:
             with torch.inference_mode(False):
                 for _ in range(_RECORDED):
                     runs.put(RecordedRun(self._accelerator, topology, self._fanouts, *usual))
-        except OutOfMemory:
+        except RuntimeError as error:
+            # Memory is short, or another capture is in the way: batches are the same without.
             topology.first.zero_()
+            warnings.warn(
+                f"batches on {self._accelerator.device} are sampled kernel by kernel, which takes "
+                f"more of the interpreter's time: they could not be recorded ({error})",
+                RuntimeWarning,
+                stacklevel=4,
+            )
             return None
         return runs
 
