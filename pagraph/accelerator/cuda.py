@@ -42,6 +42,12 @@ class _CudaStream(Stream):
         self._stream = stream
         self._here = here
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _CudaStream) and bool(self._stream == other._stream)
+
+    def __hash__(self) -> int:
+        return hash(self._stream)
+
     @contextmanager
     def use(self) -> Iterator[None]:
         # The thread's device is what Triton launches on. torch.cuda.stream would set it too; but
@@ -93,6 +99,7 @@ class CudaAccelerator(Accelerator):
         self.device = device
         self._lock = threading.Lock()
         self._trying = threading.Lock()
+        self._recording = threading.Lock()  # held while work is captured; nothing waits for it then
         self._runs_kernels: bool | None = None
         self._streams: dict[str, _CudaStream] = {}
         # "stream": the one of ours that the thread uses; asking torch takes 10 us.
@@ -135,7 +142,9 @@ class CudaAccelerator(Accelerator):
         empties all caches."""
         work()  # compiles and loads kernels, which must not happen while they are captured
         graph = torch.cuda.CUDAGraph()
-        with _no_collection():
+        # In a stream of its own: what other threads give to this one meanwhile would be recorded,
+        # too. It may be replayed in any.
+        with self._recording, _no_collection(), self.stream("recording").use():
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 work()

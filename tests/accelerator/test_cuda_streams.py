@@ -74,7 +74,7 @@ class Graph:
         pass
 
 
-def test_an_error_while_work_is_captured_is_not_hidden_by_the_captures_end(monkeypatch):
+def test_an_error_while_work_is_captured_is_not_hidden_by_the_captures_end(monkeypatch, noted):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(Graph, "broken", True)
     calls = []
@@ -89,8 +89,14 @@ def test_an_error_while_work_is_captured_is_not_hidden_by_the_captures_end(monke
     assert len(calls) == 2 and gc.isenabled()
 
 
-def test_nothing_is_collected_while_work_is_captured(monkeypatch):
+def test_work_is_captured_in_a_stream_of_its_own_and_nothing_collected_meanwhile(
+    monkeypatch, noted
+):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    collects = []
-    CudaAccelerator(torch.device("cuda", 0)).recorded(lambda: collects.append(gc.isenabled()))
-    assert collects == [True, False] and gc.isenabled()
+    device = CudaAccelerator(torch.device("cuda", 0))
+    calls = []
+    with device.stream("reading").use():
+        device.recorded(lambda: calls.append((gc.isenabled(), device.current_stream)))
+        assert device.current_stream is device.stream("reading")
+    assert calls == [(True, device.stream("reading")), (False, device.stream("recording"))]
+    assert gc.isenabled()

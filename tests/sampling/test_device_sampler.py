@@ -259,6 +259,28 @@ class TestPlacement:
         assert on_device.placement == "indptr on the device, indices pinned"
 
     @interpreted
+    def test_samplers_of_one_graph_share_it_until_the_last_is_closed(self):
+        accelerator, sampler = HostAccelerator(), NeighborSampler([3, 2])
+        first = DeviceSampler(self.graph, sampler, accelerator, AUTO)
+        free = accelerator.free_bytes()
+        other = DeviceSampler(self.graph, NeighborSampler([2]), accelerator, Budget.parse("964B"))
+        assert accelerator.free_bytes() == free and other.placement == "device"
+        elsewhere = DeviceSampler(self.graph, sampler, HostAccelerator(), None)
+        reversed_edges = NeighborSampler([2], edge_dir="out")
+        turned = DeviceSampler(self.graph, reversed_edges, accelerator, Budget.parse("964B"))
+        assert elsewhere.placement == "pinned" and turned.placement != "device"
+        turned.close()
+        first.close()
+        seeds = torch.arange(7)
+        expected = NeighborSampler([2]).sample(self.graph, seeds, 9)
+        assert_same(other.sample(seeds, 9).batch, expected)
+        other.close()
+        accelerator.release_memory()
+        assert accelerator.free_bytes()[0] == accelerator.free_bytes()[1]
+        again = DeviceSampler(self.graph, sampler, accelerator, None)
+        assert again.placement == "pinned"
+
+    @interpreted
     def test_no_room_for_the_table(self):
         with pytest.raises(OutOfMemory):
             DeviceSampler(self.graph, NeighborSampler([2]), HostAccelerator(400), AUTO)
