@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -345,8 +346,8 @@ class DeviceProgram:
         addresses = [number for read in known for number in read.reach.addresses]
         given[recording.addresses_at : recording.seeds_at] = addresses
         given[recording.seeds_at : recording.seeds_at + len(seeds)] = seeds.numpy()
-        with self._sampler.enqueuing() as is_open:
-            if not is_open:
+        with self._sampler.enqueuing() as topology:
+            if topology is None:
                 return None
             reading = accelerator.current_stream
             # After what the user has written to fields, and what the memory was used for.
@@ -356,9 +357,11 @@ class DeviceProgram:
                 lane.replay()
                 ready = reading.record()
             except BaseException:
-                # Nobody knows whether the device is at it: the lane is not used again.
+                # Nobody knows how far the device is: the lane is not used again, and no vertex stays
+                # known.
                 self._recording = None
                 accelerator.synchronize()
+                topology.first.zero_()
                 raise
         held = [read.held for read in known]
         return Begun(ticket, recording, lane, slab, user, begun, ready, known, held)
@@ -384,8 +387,8 @@ class DeviceProgram:
                 return None
         # Lanes that are still on their way keep the old one.
         self._recording = None
-        with self._sampler.enqueuing() as is_open:
-            if not is_open:
+        with self._sampler.enqueuing() as topology:
+            if topology is None:
                 return None
             try:
                 with torch.inference_mode(False):
@@ -399,10 +402,17 @@ class DeviceProgram:
                         self._count,
                         self._sampler.hops,
                     )
-            except RuntimeError as error:
-                # Memory is short, or another capture is in the way.
+            except Exception as error:  # whatever a compiler may say
+                # Memory is short, say, or another capture is in the way.
+                topology.first.zero_()
                 self.is_possible = False
-                self.reason = f"it could not be recorded ({error})"
+                self.reason = f"they could not be recorded ({error})"
+                warnings.warn(
+                    f"batches on {self._accelerator.device} are made kernel by kernel, which takes "
+                    f"more of the interpreter's time: {self.reason}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
                 return None
         self.reason = ""
         return self._recording

@@ -349,6 +349,26 @@ def test_a_stream_that_fails_in_the_middle_of_a_batch(at, monkeypatch):
     assert_all_same(read(loader, 2), expected)
 
 
+def test_work_that_ends_in_its_middle_leaves_no_vertex_known(monkeypatch):
+    graph = make_graph()
+    loader = make_loader(graph, HostAccelerator(), prefetch=0)
+    read(loader, 3)
+    launches = []
+
+    def fails(*arguments, **constants):
+        launches.append(None)
+        if len(launches) == 4:
+            raise KeyboardInterrupt
+        launch(*arguments, **constants)
+
+    monkeypatch.setattr(run, "launch", fails)
+    with pytest.raises(KeyboardInterrupt):
+        read(loader, 1)
+    monkeypatch.undo()
+    loader.set_epoch(3)
+    assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
+
+
 def test_memory_of_a_batch_is_known_to_the_stream_that_reads_it(monkeypatch):
     graph, device = make_graph(), RecordingAccelerator()
     loader = make_loader(graph, device, prefetch=1)
@@ -490,6 +510,8 @@ def test_what_is_made_the_long_way_and_why(options, reason):
 def test_what_cannot_be_recorded_is_made_the_long_way():
     graph = make_graph()
     loader = make_loader(graph, Unrecording())
-    assert_all_same(read(loader, 3), read(make_loader(graph), 3))
+    with pytest.warns(RuntimeWarning, match="are made kernel by kernel, .* could not be recorded"):
+        batches = read(loader, 3)
+    assert_all_same(batches, read(make_loader(graph), 3))
     assert made_of(loader)[1] == 0
-    assert "it could not be recorded (CUDA error: out of memory)" in loader.sampling_placement
+    assert "they could not be recorded (CUDA error: out of memory)" in loader.sampling_placement

@@ -146,11 +146,10 @@ class DeviceSampler:
         return len(self._fanouts.picks)
 
     @contextmanager
-    def enqueuing(self) -> Iterator[bool]:
-        """Give work to the stream that draws, in the ``with`` body; False: the sampler is
-        closed."""
+    def enqueuing(self) -> Iterator[Topology | None]:
+        """Give work to the stream that draws, in the ``with`` body; None: the sampler is closed."""
         with self._lock, self._stream.use():
-            yield self._topology is not None
+            yield self._topology
 
     @property
     def is_recorded(self) -> bool:
