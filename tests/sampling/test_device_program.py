@@ -75,7 +75,7 @@ def read(loader, epochs):
     return [batch for _ in range(epochs) for batch in loader]
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(
     graph=graphs(),
     fanouts=st.lists(st.sampled_from([1, 2, 7]), min_size=1, max_size=3),
