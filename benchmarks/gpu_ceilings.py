@@ -51,14 +51,13 @@ class Rate:
 
 
 class DeviceTimer:
-    """Times work on a device's stream between two events.
+    """Times work on the stream "reading" of a device between two events.
 
     Every run begins behind a few large copies on the same stream, which are not timed: a kernel
     that takes less time than the CPU needs to launch it would be timed with the gaps before it.
 
     Args:
         accelerator: The device.
-        stream: Name of the stream that the work is given to.
         repeats: Timed runs, after some that are not.
         lead_bytes: Bytes of each of these copies.
 
@@ -70,13 +69,12 @@ class DeviceTimer:
         self,
         accelerator: Accelerator,
         *,
-        stream: str = "reading",
         repeats: int = 7,
         lead_bytes: int = 1 << 28,
     ) -> None:
         self.accelerator = accelerator
         self.repeats = as_integer("repeats", repeats, least=1)
-        self._stream = accelerator.stream(stream)
+        self._stream = accelerator.stream("reading")
         with self._stream.use():
             self._lead = [accelerator.empty((lead_bytes,), torch.uint8) for _ in range(2)]
 

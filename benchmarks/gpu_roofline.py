@@ -162,9 +162,6 @@ def measure_roofline(accelerator: Accelerator, sizes: RooflineSizes | None = Non
     left_out: dict[str, str] = {}
     rates = [*copy_ceilings(timer, sizes.copy_bytes), *_rows(timer, sizes, left_out)]
     if accelerator.runs_kernels:
-        timer = DeviceTimer(
-            accelerator, stream="sampling", repeats=sizes.repeats, lead_bytes=sizes.copy_bytes
-        )
         rates += _sampling_paths(timer, sizes, left_out)
     else:
         left_out |= dict.fromkeys(

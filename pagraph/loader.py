@@ -18,6 +18,7 @@ from .engine import PipelineOptions, parse_lookahead
 from .engine.accelerate import launched
 from .engine.block_source import BlockSource, Column
 from .engine.engine import Engine, LoaderControls
+from .engine.program import DeviceProgram
 from .features.narrow import parse_cache_dtype
 from .graph.conversion import way_of
 from .graph.csc import as_ids, check_range, no_ids
@@ -225,7 +226,12 @@ class Loader(LoaderControls, Generic[S]):
         self._source = BlockSource(
             graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler
         )
-        self._engine.use(self._source)
+        self._program: DeviceProgram | None = None
+        if self._device_sampler is not None:
+            self._program = DeviceProgram(
+                self._device_sampler, of, features, outputs, order.batch_size, options.prefetch
+            )
+        self._engine.use(self._source, program=self._program)
 
     def __len__(self) -> int:
         return len(self._engine.epochs)
@@ -285,8 +291,11 @@ class Loader(LoaderControls, Generic[S]):
 
     @property
     def sampling_placement(self) -> str:
-        """Place of the graph that is sampled, such as "host" or "device"."""
-        return "host" if self._device_sampler is None else self._device_sampler.placement
+        """Place of the graph that is sampled, such as "host" or "device", and on a device how
+        batches are made there."""
+        if self._device_sampler is None or self._program is None:
+            return "host"
+        return f"{self._device_sampler.placement}; {self._program}"
 
     @property
     def transfers(self) -> dict[str, str]:
@@ -301,7 +310,8 @@ class Loader(LoaderControls, Generic[S]):
         device, which other loaders may use too, are freed when nobody has it any more.
         """
         super().close()
-        if self._device_sampler is not None:
+        if self._device_sampler is not None and self._program is not None:
+            self._program.close()
             self._device_sampler.close()
 
 

@@ -6,7 +6,7 @@ is kept in vector clocks: each stream and each thread of the host has one; givin
 orders it after what the thread knows, a stream that waits for an event after what was recorded, and
 a thread that waits for it too. An access is a race if it is not ordered after the last write, or a
 write not after the last reads. Memory that is freed must have been used in the stream that it was
-made in, or be recorded in the others.
+made in, or be recorded in the others, unless who frees it has waited for these.
 """
 
 import threading
@@ -48,7 +48,7 @@ class Memory:
     def __init__(self, made_in):
         self.written: tuple[str, int] | None = None
         self.reads: dict[str, int] = {}
-        self.users: set[str] = set()
+        self.users: dict[str, int] = {}  # with the time of their last use
         self.owners = {made_in}
 
 
@@ -122,6 +122,8 @@ class RaceDetector(HostAccelerator):
         self._memories: dict[int, Memory] = {}
         self._guard = threading.RLock()
         self._wrapped: dict[int, RacingStream] = {}
+        self._freed_in: dict[str, int] = {}  # when each stream used memory last that is free now
+        self._at: dict[int, weakref.ref[Memory]] = {}  # by address, for kernels that are told one
 
     # -- the accelerator
     # ----------------------------------------------------------------------------------
@@ -143,7 +145,11 @@ class RaceDetector(HostAccelerator):
         tensor = super().empty(shape, dtype)
         storage = tensor.untyped_storage()
         with self._guard:
-            self._memories[storage._cdata] = Memory(self.current_stream.name)
+            stream = self.current_stream.name
+            made = self._memories[storage._cdata] = Memory(stream)
+            # It may be memory that was freed in this stream, whose own work is not waited for.
+            made.reads = {stream: self._freed_in.get(stream, 0)}
+            self._at[storage.data_ptr()] = weakref.ref(made)
         weakref.finalize(storage, self._freed, storage._cdata).atexit = False
         return tensor
 
@@ -210,7 +216,7 @@ class RaceDetector(HostAccelerator):
         with self._guard:
             clock = self.give_work(actor)
             for tensor, writes in [*((t, False) for t in read), *((t, True) for t in written)]:
-                memory = self.memory(tensor)
+                memory = tensor if isinstance(tensor, Memory) else self.memory(tensor)
                 if memory is None:
                     continue
                 before = dict([memory.written] if memory.written else [])
@@ -221,26 +227,46 @@ class RaceDetector(HostAccelerator):
                         self.races.append(
                             f"{name} on {actor} {'writes' if writes else 'reads'} what {other} uses"
                         )
-                memory.users.add(actor)
+                memory.users[actor] = clock[actor]
                 if writes:
                     memory.written, memory.reads = (actor, clock[actor]), {}
                 else:
                     memory.reads[actor] = clock[actor]
 
-    def launched(self, kernel, arguments):
+    def launched(self, kernel, arguments, constants=None):
         """A kernel, on the current stream."""
         names, read, written = kernel.arg_names, [], []
         for name, value in zip(names, arguments, strict=False):
             if isinstance(value, torch.Tensor):
                 writes = name in WRITTEN or (name == "out_indptr" and kernel.__name__ == "measure")
                 (written if writes else read).append(value)
-        self.access(kernel.__name__, self.current_stream.name, read, written)
+        if constants and "SLAB" in constants:
+            # It writes to an address that stands in the state, and may read at others.
+            state = arguments[names.index("state")].numpy()
+            written.append(self._memory_at(state[constants["SLAB"]]))
+            if "ADDRESSES" in constants:
+                first = constants["ADDRESSES"]
+                read += [self._memory_at(address) for address in state[first : first + 5]]
+        used = [part for part in read if part is not None]
+        self.access(kernel.__name__, self.current_stream.name, used, written)
+
+    def _memory_at(self, address):
+        """What is known of the memory that begins at an address; None: it is not the device's."""
+        made = self._at.get(int(address))
+        return None if made is None else made()
 
     def _freed(self, key):
         with self._guard:
             memory = self._memories.pop(key, None)
             if memory is not None:
-                for user in memory.users - memory.owners:
+                for stream in memory.owners:
+                    last = memory.users.get(stream, 0)
+                    self._freed_in[stream] = max(last, self._freed_in.get(stream, 0))
+                known = self.clock(this_thread())
+                for user, last in memory.users.items():
+                    # Who frees it may have waited for the user.
+                    if user in memory.owners or known.get(user, 0) >= last:
+                        continue
                     self.races.append(
                         f"memory of {memory.owners} is freed, {user} used it and was not recorded"
                     )

@@ -103,6 +103,15 @@ def batch_that_never_fits(_):
     next(iter(load(device=WithoutTriton(memory=300), cache=0)))
 
 
+def batches_that_cannot_be_recorded(_):
+    class Unrecording(WithTriton):
+        def recorded(self, work):
+            raise RuntimeError("CUDA error: out of memory")
+
+    device = Unrecording()
+    load(device=device, sampling_device=device)
+
+
 def field_elsewhere(_):
     next(iter(load(graph=_with_field_on_meta(), device=HostAccelerator())))
 
@@ -328,6 +337,13 @@ CASES = [
         ValueError,
         r"fanouts must be at most 128 or -1 for sampling on a device, got 200; use "
         r"sampling_device='cpu'",
+    ),
+    Case(
+        "batches that cannot be recorded",
+        batches_that_cannot_be_recorded,
+        RuntimeWarning,
+        r"batches on (cpu|cuda:0) are sampled kernel by kernel, which takes more of the "
+        r"interpreter's time: they could not be recorded \(CUDA error: out of memory\)",
     ),
     Case(
         "weights on the GPU",

@@ -146,7 +146,6 @@ def test_the_detector_sees_a_missing_wait(detector, monkeypatch):
     monkeypatch.setattr(HostAccelerator, "hand_over", only_own)
     train(detector)
     assert any("on user reads what reading uses" in race for race in detector.races)
-    assert any("on user reads what sampling uses" in race for race in detector.races)
 
 
 def test_the_detector_sees_memory_that_is_not_recorded(detector, monkeypatch):

@@ -20,6 +20,17 @@ OutOfMemory: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.Out
 """Raised by torch where a device has not enough memory; its name was another before torch 2.5."""
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that a device's memory is short.
+
+    Only torch's allocator raises :data:`OutOfMemory`. The driver, which makes CUDA graphs and loads
+    kernels, says it in a plain RuntimeError.
+    """
+    if isinstance(error, OutOfMemory):
+        return True
+    return isinstance(error, RuntimeError) and "out of memory" in str(error)
+
+
 def empty_in_any_mode(shape: int | tuple[int, ...], **options: Any) -> Tensor:
     """``torch.empty``, of a tensor that may be written outside of ``torch.inference_mode`` too.
 
@@ -173,8 +184,8 @@ def with_room(
     while True:
         try:
             return work()
-        except OutOfMemory as error:
-            if accelerator is None:
+        except RuntimeError as error:
+            if accelerator is None or not is_out_of_memory(error):
                 raise
             problem = str(error)
         # Outside of the handler: its traceback holds what had been allocated.
@@ -265,11 +276,14 @@ class StagingRing:
         try:
             yield memory
         finally:
-            sent = None
             try:
                 sent = self.accelerator.current_stream.record()
-            finally:
-                self._free.put((memory, sent))
+            except BaseException:
+                # When the copies from it will be done is not known, so that it is never filled
+                # again: the allocator keeps it until they are.
+                self._free.put((None, None))
+                raise
+            self._free.put((memory, sent))
 
     def upload(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Copy contiguous host tensors to the device, into one allocation, on the current stream;

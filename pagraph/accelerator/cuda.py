@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -40,6 +42,12 @@ class _CudaStream(Stream):
         self._stream = stream
         self._here = here
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _CudaStream) and bool(self._stream == other._stream)
+
+    def __hash__(self) -> int:
+        return hash(self._stream)
+
     @contextmanager
     def use(self) -> Iterator[None]:
         # The thread's device is what Triton launches on. torch.cuda.stream would set it too; but
@@ -71,6 +79,19 @@ class _CudaStream(Stream):
         tensor.record_stream(self._stream)
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection in any thread: finalizers wait for the device, which must not happen
+    while work is captured."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class CudaAccelerator(Accelerator):
     """A CUDA device, with an index."""
 
@@ -78,6 +99,7 @@ class CudaAccelerator(Accelerator):
         self.device = device
         self._lock = threading.Lock()
         self._trying = threading.Lock()
+        self._recording = threading.Lock()  # held while work is captured; nothing waits for it then
         self._runs_kernels: bool | None = None
         self._streams: dict[str, _CudaStream] = {}
         # "stream": the one of ours that the thread uses; asking torch takes 10 us.
@@ -120,10 +142,17 @@ class CudaAccelerator(Accelerator):
         empties all caches."""
         work()  # compiles and loads kernels, which must not happen while they are captured
         graph = torch.cuda.CUDAGraph()
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            work()
-        finally:
+        # In a stream of its own: what other threads give to this one meanwhile would be recorded,
+        # too. It may be replayed in any.
+        with self._recording, _no_collection(), self.stream("recording").use():
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                work()
+            except BaseException:
+                # To end an incomplete capture is an error too, which would hide the first one.
+                with contextlib.suppress(RuntimeError):
+                    graph.capture_end()
+                raise
             graph.capture_end()
         replay: Callable[[], object] = graph.replay
         return replay

@@ -134,8 +134,12 @@ class PinnedMemory:
         return region
 
     def _end(self, region: _Region) -> None:
-        if os.getpid() == self._process:
-            self._ended.put(region)
+        if os.getpid() != self._process:
+            return
+        self._ended.put(region)
+        # The collector may run this in the middle of a capture, which waiting for the device would
+        # spoil; the next claim, or the next end of one, takes account of it.
+        if not self._is_capturing():
             self._settle()
 
     def _settle(self) -> None:
@@ -201,6 +205,9 @@ class PinnedMemory:
                 _log.warning(
                     "host memory could not be unpinned: %s", cudart.cudaGetErrorString(error)
                 )
+
+    def _is_capturing(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
 
     def _synchronize(self, devices: Iterable[torch.device]) -> None:
         for device in devices:

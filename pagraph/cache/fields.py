@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,10 +17,11 @@ from ..accelerator import Accelerator, Event, OutOfMemory, accelerator_for, with
 from ..features.feature import DeviceFeature, read_each
 from ..features.field import Field, FieldRows, Read, Reading, ReadPath, Snapshot, host_feature
 from ..features.gpu.link import Link
+from ..features.gpu.reachable import Reach
 from ..features.gpu.transfer import Transfer, check_mode
 from ..features.narrow import stored_as
 from ..features.store import read_counted
-from ..graph.fields import FieldValue
+from ..graph.fields import FieldValue, FieldVersion
 from ..graph.graph import NODE_TYPE
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import FirstEpoch, Share
@@ -33,6 +34,29 @@ from .static import StaticCache
 from .windows import Windows
 
 T = TypeVar("T")
+
+
+class FieldReach(NamedTuple):
+    """A field as a recorded kernel reads it. It holds no cached rows: a cache that gives way would
+    wait for a batch on its way, though the stream's order is enough.
+
+    Attributes:
+        field: The field.
+        version, generation: Of the values that are read, see ``FieldRows``.
+        counted: What does not change from read to read of ``ReadCounters.record``: the tier, the
+            bytes of a row, and whether a cache may serve the field.
+        reach: Addresses and layout.
+        missed: Share of rows that the cache has not, of late.
+        held: Holds the rows that are not cached; to be kept until the kernel is through.
+    """
+
+    field: Field
+    version: FieldVersion
+    generation: int
+    counted: tuple[str, int, bool]
+    reach: Reach
+    missed: float
+    held: object
 
 
 class FieldSet:
@@ -201,6 +225,43 @@ class FieldSet:
         begin = time.perf_counter()
         field = self._fields[key]
         return self._read_here(key, field, field.path(self._resolve), ids, bounds, begin, windows)
+
+    def reach(self, key: Hashable) -> FieldReach | None:
+        """How a recorded kernel reads a field on the accelerator now.
+
+        None: not by such a kernel, or by none before :meth:`read` has decided, counted or cached
+        something.
+        """
+        field = self._fields.get(key)
+        if field is None:
+            return None
+        try:
+            held, values, path = field.path(self._resolve)
+        except (KeyError, RuntimeError):
+            return None
+        if path.cacheable:
+            undecided = path.cache is None and path.declined is None and field.is_due
+            if undecided or self._first_epoch is not None:
+                return None
+        feature = path.accelerated
+        if feature is None and isinstance(path.base, DeviceFeature) and self._link is not None:
+            # Its path is not kept: it would keep the user's tensor alive.
+            feature = self._link.feature(key, path)
+        reached = None if feature is None else feature.reach()
+        if reached is None:
+            return None
+        reach, rows = reached
+        counted = path.tier, path.row_bytes, path.cacheable
+        seen = path.version, path.generation
+        return FieldReach(field, *seen, counted, reach, feature.missed, (held, rows))
+
+    def count(
+        self, read: FieldReach, hits: Sequence[int], bounds: Sequence[int], seconds: float
+    ) -> None:
+        """Count a read that is done; ``bounds`` are the ends of the hops."""
+        tier, row_bytes, cacheable = read.counted
+        counted = bounds[-1], hits, row_bytes, cacheable, seconds, bounds
+        self._counters.record(read.field.label, tier, *counted)
 
     def read_each(
         self, reads: Sequence[Read], after: Event | None = None, windows: Windows | None = None

@@ -4,7 +4,7 @@ do."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -26,6 +26,7 @@ from ..system.threads import ForkLock, run_worker_init
 from ..system.units import shortened
 from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
+from .program import Begun, DeviceProgram
 from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Steps, WindowReader
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Engine(Generic[T]):
         *,
         options: PipelineOptions | None = None,
         worker_init_fn: Any = None,
+        program: DeviceProgram | None = None,
     ) -> None:
         """Make the batches of the epochs that begin from now on by ``source``.
 
@@ -141,14 +143,19 @@ class Engine(Generic[T]):
             source: Makes them.
             options: Threads and depth. Default: as before.
             worker_init_fn: Called with the worker's number in each thread.
+            program: Makes them in one launch each, where it can.
         """
         fields = self.fields
         accelerator = self.accelerator
+        fetch = partial(_fetch, fields, source.build, source.rereads)
+        deliver: Any = partial(_deliver, fields, source)
+        if program is not None:
+            deliver = partial(_deliver_program, program, source.sample, fetch, deliver)
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
             source.sample,
-            partial(_fetch, fields, source.build, source.rereads),
-            partial(_deliver, fields, source),
+            fetch,
+            deliver,
             draw=source.draw,
             is_pure=source.is_pure,
             finish=source.finish,
@@ -163,6 +170,7 @@ class Engine(Generic[T]):
             mark=None if accelerator is None else lambda: accelerator.current_stream.record(),
             settle=None if accelerator is None else fields.settle,
             shrink=None if accelerator is None else fields.shrink,
+            program=program,
         )
 
     def start(self, source: BatchSource[T], **settings: Any) -> EpochIterator[T]:
@@ -277,6 +285,25 @@ def _deliver(
         if known.begun is not None:
             recorder.device_time("reading", known.begun, known.ready)
     return source.deliver(fetched.batch, [known.arrive() for known in rows], recorder)
+
+
+def _deliver_program(
+    program: DeviceProgram,
+    sample: Callable[[Ticket, EpochRecorder], Sampled],
+    fetch: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
+    deliver: Callable[[Fetched, EpochRecorder], Any],
+    prepared: Begun | Fetched,
+    recorder: EpochRecorder,
+) -> Any:
+    """The finished batch of a program, or of the long way, by which the program learns."""
+    if isinstance(prepared, Begun):
+        made = program.finish(prepared, recorder)
+        if made is not None:
+            return made
+        prepared = fetch(sample(prepared.ticket, recorder), recorder, None)
+    batch = deliver(prepared, recorder)
+    program.learn(batch)
+    return batch
 
 
 def _window_reader(

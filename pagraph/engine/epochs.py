@@ -7,7 +7,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Generic, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..options.pipeline import PipelineOptions
 from ..seeds.order import BatchOrder, EpochPlan
@@ -15,9 +16,12 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracing
 from ..system.checks import as_integer
 from .lookahead import LookedAhead
-from .stage import OwnReaderError, SerialStage, Stage
+from .stage import AheadStage, OwnReaderError, Relay, SerialStage, Stage
 from .steps import FailedBatch, Fetched, Finish, Steps
 from .thread_use import ThreadUse
+
+if TYPE_CHECKING:
+    from .program import Begun, DeviceProgram
 
 T = TypeVar("T")
 
@@ -309,7 +313,7 @@ def _timed(recorder: EpochRecorder, work: Iterable[Callable[[], object] | None])
 
 def _start(
     owner: Epochs[T], plan: EpochPlan, begin: int, recorder: EpochRecorder
-) -> Stage[Any, Any] | SerialStage[Any, Any] | LookedAhead:
+) -> Stage[Any, Any] | SerialStage[Any, Any] | AheadStage | Relay | LookedAhead:
     """The stages of one epoch. Nothing here refers to the iterator, whose end must end them."""
     steps = owner.steps
     options = owner.options
@@ -334,23 +338,51 @@ def _start(
         return LookedAhead(
             tickets, steps, recorder, reader, threads=threads, ahead=ahead, finish=finish
         )
-    if not threads:
-        return SerialStage(tickets, work)
-    # What a device computes with the reader's batches is not to wait for his work; and a user's
-    # functions stay in the threads that they were asked for.
-    reader_may_work = (
-        steps.is_pure and steps.mark is None and steps.on_start is None and finish is None
-    )
-    return Stage(
-        tickets,
-        work,
-        workers=threads,
-        ahead=threads + options.prefetch,
-        on_start=steps.on_start,
-        on_change=recorder.trace.depth,
-        use=owner.thread_use if reader_may_work else None,
-        finish=finish,
-    )
+    program = steps.program
+
+    def threaded(tickets: Iterator[Any]) -> Stage[Any, Any] | SerialStage[Any, Any]:
+        if not threads:
+            return SerialStage(tickets, work)
+        # What a device computes with the reader's batches is not to wait for his work; and a user's
+        # functions stay in the threads that they were asked for.
+        reader_may_work = (
+            steps.is_pure and steps.mark is None and steps.on_start is None and finish is None
+        )
+        return Stage(
+            tickets,
+            work,
+            workers=threads,
+            ahead=threads + options.prefetch,
+            on_start=steps.on_start,
+            on_change=recorder.trace.depth,
+            use=owner.thread_use if reader_may_work else None,
+            finish=finish,
+        )
+
+    if program is None or not program.is_possible or steps.on_start is not None:
+        return threaded(tickets)
+
+    def enqueued() -> Stage[Any, Any] | SerialStage[Any, Any] | AheadStage:
+        if not program.is_ready():
+            return threaded(tickets)
+        begin_batch = partial(_begin, program, recorder)
+        return AheadStage(tickets, begin_batch, work, program.abandon, ahead=options.prefetch)
+
+    if program.is_ready():
+        return enqueued()
+    return Relay(threaded(islice(tickets, program.first_long_way)), enqueued)
+
+
+def _begin(program: DeviceProgram, recorder: EpochRecorder, item: tuple[int, Any]) -> Begun | None:
+    """Have a device make a batch; None: not so."""
+    index, ticket = item
+    if recorder.trace.tracing.tracer is None:
+        return program.begin(ticket, recorder)
+    begin = recorder.trace.begin(index)
+    try:
+        return program.begin(ticket, recorder)
+    finally:
+        recorder.trace.end("preparing", begin)
 
 
 def _finish(

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +67,138 @@ class SerialStage(Generic[S, T]):
         self._source = iter(())
 
     stop = close
+
+
+class Relay:
+    """The same contract as :class:`Stage`: the results of one stage, and then those of another.
+
+    Args:
+        first: Its results come first.
+        follow: Makes the other stage, in the thread of the reader who has had them.
+    """
+
+    def __init__(self, first: Iterator[Any], follow: Callable[[], Iterator[Any]]) -> None:
+        self._now: Any = first
+        self._follow: Callable[[], Iterator[Any]] | None = follow
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._follow is not None:
+            try:
+                return next(self._now)
+            except StopIteration:
+                follow = self._follow
+            if follow is None:  # the stage was closed while it was read
+                raise StopIteration
+            self._follow = None
+            self._now = follow()
+        return next(self._now)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next result is there."""
+        return bool(self._now.is_ready)
+
+    def close(self) -> None:
+        """End the stage."""
+        self._follow = None
+        self._now.close()
+
+    stop = close
+
+
+class AheadStage:
+    """The same contract as :class:`Stage` for work that another processor does: the caller's thread
+    begins it, some items ahead of the one that it takes.
+
+    Args:
+        source: Drawn from in order.
+        begin: Has an item's work begun; None where that cannot be.
+        work: Does the work of an item that could not be begun, when its turn has come.
+        abandon: Called with what was begun and will not be taken.
+        ahead: Items that are begun beyond the one that is taken.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        begin: Callable[[Any], Any],
+        work: Callable[[Any], Any],
+        abandon: Callable[[Any], object],
+        *,
+        ahead: int,
+    ) -> None:
+        self._source = source
+        self._begin = begin
+        self._work = work
+        self._ahead = ahead
+        self._pid = os.getpid()
+        self._ended = False
+        # Each with whether it was begun.
+        self._begun: deque[tuple[bool, Any]] = deque()
+        self._abandon_all = partial(_abandon, self._begun, abandon, self._pid)
+        weakref.finalize(self, self._abandon_all).atexit = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._pid != os.getpid():
+            raise PipelineError(
+                "an iterator made before os.fork() must be read in the process that made it"
+            )
+        try:
+            while not self._ended and len(self._begun) <= self._ahead:
+                self._draw()
+            if not self._begun:
+                raise StopIteration
+            is_begun, item = self._begun.popleft()
+            if is_begun:
+                return item
+            if isinstance(item, _Failure):
+                raise item.error
+            return _run(self._work, item)
+        except BaseException:
+            self.close()
+            raise
+
+    def _draw(self) -> None:
+        """Begin the next item."""
+        try:
+            item = next(self._source)
+            begun = self._begin(item)
+        except StopIteration:
+            self._ended = True
+        except Exception as error:
+            # The reader gets it after what was before it.
+            self._ended = True
+            self._begun.append((False, _Failure(error)))
+        else:
+            self._begun.append((False, item) if begun is None else (True, begun))
+
+    @property
+    def is_ready(self) -> bool:
+        """True: no thread is waited for."""
+        return True
+
+    def close(self) -> None:
+        """End the stage; further reading raises StopIteration. Waits for what was begun."""
+        self._ended = True
+        self._abandon_all()
+
+    stop = close
+
+
+def _abandon(
+    begun: deque[tuple[bool, Any]], abandon: Callable[[Any], object], process: int
+) -> None:
+    while begun:
+        is_begun, item = begun.popleft()
+        # A forked child has nothing of the device.
+        if is_begun and os.getpid() == process:
+            abandon(item)
 
 
 class Stage(Generic[S, T]):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..features.field import FieldRows, Read
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
+    from .program import DeviceProgram
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -147,6 +148,8 @@ class Steps(Generic[T]):
         mark: Records an event in the reader's stream, before and after each batch, to tell how long
             a device waited.
         settle: Called when a pass ends, to wait for a device's work and count it.
+        program: Makes batches in the reader's thread, by one launch on a device each; None: threads
+            make them.
         shrink: Gives up half of what is cached on a device; returns whether there was anything.
     """
 
@@ -165,3 +168,4 @@ class Steps(Generic[T]):
     mark: Callable[[], Event] | None = None
     settle: Callable[[], object] | None = None
     shrink: Callable[[], bool] | None = None
+    program: DeviceProgram | None = None

@@ -40,12 +40,13 @@ class EpochStats(Tabled):
         seconds: Seconds by stage (see ``STAGES``).
         counts: Delivered "seeds", "edges" (sampled) and "input_nodes"; with look-ahead the
             "window_rows" that were read from files, each once a group of batches, and their
-            "window_bytes".
+            "window_bytes"; on a device that samples "overflows", batches that were larger than
+            expected and made twice.
         reads: Rows and bytes by tier and seconds, for every field.
         device_seconds: Seconds that a device worked, from events in its streams: for "sampling",
-            "reading" rows and "copying" blocks. "waiting" is how long the reader's stream was idle,
-            from the end of the work given before a batch was asked for until the batch was there.
-            Empty on the CPU.
+            "reading" rows (in batches of one launch sampling, too) and "copying" blocks. "waiting"
+            is how long the reader's stream was idle, from the end of the work given before a batch
+            was asked for until the batch was there. Empty on the CPU.
     """
 
     epoch: int

@@ -19,6 +19,7 @@ class PretendedDriver(PinnedMemory):
         self.registered = {}
         self.calls = []
         self.refuses = None
+        self.captures = False
         self.inside = threading.Event()
         self.may_go_on = threading.Event()
         self.may_go_on.set()
@@ -48,5 +49,9 @@ class PretendedDriver(PinnedMemory):
         del self.registered[begin]
         self.calls.append(("unregister", begin))
 
+    def _is_capturing(self):
+        return self.captures
+
     def _synchronize(self, devices):
+        assert not self.captures, "a capture would fail"
         self.calls.append(("synchronize", *sorted(str(device) for device in devices)))

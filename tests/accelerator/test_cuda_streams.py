@@ -1,11 +1,12 @@
 """How a CUDA device's streams are used, as far as that can be told without one."""
 
+import gc
 from contextlib import contextmanager
 
 import pytest
 import torch
 
-from pagraph.accelerator import CudaAccelerator
+from pagraph.accelerator import CudaAccelerator, OutOfMemory
 
 
 @pytest.fixture
@@ -55,3 +56,47 @@ def test_a_thread_knows_which_of_our_streams_it_uses(noted):
     assert device.current_stream not in (reading, sampling)
     users = "stream the user's of 0"
     assert noted == ["stream cuda:0"] * 3 + [users]
+
+
+class Graph:
+    """As torch's where a capture is broken: to end it is an error too."""
+
+    broken = False
+
+    def capture_begin(self, capture_error_mode):
+        assert capture_error_mode == "thread_local"
+
+    def capture_end(self):
+        if self.broken:
+            raise RuntimeError("CUDA error: operation failed due to a previous error")
+
+    def replay(self):
+        pass
+
+
+def test_an_error_while_work_is_captured_is_not_hidden_by_the_captures_end(monkeypatch, noted):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(Graph, "broken", True)
+    calls = []
+
+    def work():
+        calls.append(None)
+        if len(calls) == 2:
+            raise OutOfMemory("no room for a running sum")
+
+    with pytest.raises(OutOfMemory, match="no room for a running sum"):
+        CudaAccelerator(torch.device("cuda", 0)).recorded(work)
+    assert len(calls) == 2 and gc.isenabled()
+
+
+def test_work_is_captured_in_a_stream_of_its_own_and_nothing_collected_meanwhile(
+    monkeypatch, noted
+):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    device = CudaAccelerator(torch.device("cuda", 0))
+    calls = []
+    with device.stream("reading").use():
+        device.recorded(lambda: calls.append((gc.isenabled(), device.current_stream)))
+        assert device.current_stream is device.stream("reading")
+    assert calls == [(True, device.stream("reading")), (False, device.stream("recording"))]
+    assert gc.isenabled()

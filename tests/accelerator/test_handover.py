@@ -44,6 +44,21 @@ def test_work_is_done_again_until_nothing_can_be_given_up():
     assert device.free_bytes()[0] == 300
 
 
+def test_the_driver_that_is_out_of_memory_says_so_in_words():
+    room = [False]
+
+    def load_kernel():
+        if not room[0]:
+            raise RuntimeError("Triton Error [CUDA]: out of memory")
+        return "loaded"
+
+    def shrink():
+        room[0] = True
+        return True
+
+    assert with_room(load_kernel, HostAccelerator(), shrink) == "loaded"
+
+
 def test_other_errors_and_the_cpu_are_left_alone():
     def fails():
         raise OutOfMemory("no memory")
@@ -55,3 +70,9 @@ def test_other_errors_and_the_cpu_are_left_alone():
         with_room(fails, None, shrink)
     with pytest.raises(ZeroDivisionError):
         with_room(lambda: 1 // 0, HostAccelerator(), shrink)
+
+    def fails_otherwise():
+        raise RuntimeError("CUDA error: invalid argument")
+
+    with pytest.raises(RuntimeError, match="invalid argument"):
+        with_room(fails_otherwise, HostAccelerator(), shrink)

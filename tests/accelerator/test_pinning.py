@@ -58,6 +58,17 @@ def test_a_claim_in_a_cycle_ends_with_the_collector(driver):
     assert not driver.registered
 
 
+def test_a_claim_that_ends_in_a_capture_is_unpinned_after_it(driver):
+    pin, other = driver.pin(_paged(5000), GPU), driver.pin(_paged(5000), GPU)
+    driver.captures = True
+    del pin
+    gc.collect()
+    assert len(driver.registered) == 2
+    driver.captures = False
+    other.release()
+    assert not driver.registered
+
+
 def test_all_devices_that_read_are_waited_for(driver):
     tensor = _paged(5000)
     first, second = driver.pin(tensor, GPU), driver.pin(tensor, OTHER_GPU)

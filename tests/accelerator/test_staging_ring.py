@@ -223,6 +223,23 @@ def test_a_wait_that_fails_loses_no_slot():
         assert len(memory) == 8
 
 
+def test_a_buffer_whose_copies_have_no_event_is_not_filled_again(monkeypatch):
+    ring = StagingRing(HostAccelerator(), slots=1, slot_bytes=8)
+    stream = ring.accelerator.current_stream
+    with ring.slot() as first:
+        pass
+
+    def fails():
+        raise RuntimeError("no event")
+
+    monkeypatch.setattr(stream, "record", fails)
+    with pytest.raises(RuntimeError, match="no event"), ring.slot() as memory:
+        assert memory is first
+    monkeypatch.undo()
+    with ring.slot() as memory:
+        assert memory is not first
+
+
 def test_a_body_that_fails_gives_its_slot_back():
     ring = StagingRing(HostAccelerator(), slots=1, slot_bytes=8)
     for _ in range(3):

@@ -19,7 +19,8 @@ import json, os, subprocess, sys, tempfile
 import triton.backends.nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from pagraph.features.gpu.kernels import gather_rows
+import triton.language as tl
+from pagraph.features.gpu.kernels import gather_placed, gather_rows
 
 POINTERS = dict(ids="*i64", slots="*i32", cached=None, rows=None, table="*i64", out=None, hits="*i64", order="*i64")
 ORDER = "ids count num_rows slots num_cached cached rows table limit out hits order begin".split()
@@ -34,6 +35,20 @@ def compiled(architecture, word, constants, cached=None, far=None, out=None):
     kernel = compile(source, target=GPUTarget("cuda", architecture, 32), options={"num_stages": 1})
     return kernel.asm["ptx"], resources(kernel.asm["cubin"])
 
+def placed(architecture, word, constants, **unused):
+    # The same of addresses in the batch's state, of four parts.
+    words = {8: tl.int64, 4: tl.int32}[word]
+    constants = {name: value for name, value in constants.items() if name not in ("HAS_ORDER", "LEAVE")}
+    constants |= dict(ADDRESSES=20, SLAB=19, COUNT=12, HITS=16, ENDS_STEP=4, PARTS=4, TABLE=tl.int32)
+    constants |= dict(OUT_WORD=words, WORD=words)
+    names = gather_placed.arg_names
+    signature = {name: "*i64" if name in ("ids", "state") else "i32" for name in names}
+    signature |= {name: "constexpr" for name in constants}
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in ("ids", "state")}
+    source = ASTSource(gather_placed, signature=signature, constexprs=constants, attrs=aligned)
+    kernel = compile(source, target=GPUTarget("cuda", architecture, 32), options={"num_stages": 1})
+    return kernel.asm["ptx"], resources(kernel.asm["cubin"])
+
 def resources(cubin):
     tool = os.path.join(os.path.dirname(triton.backends.nvidia.__file__), "bin", "cuobjdump")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -42,7 +57,7 @@ def resources(cubin):
         return subprocess.run([tool, "-res-usage", file.name], check=True, capture_output=True, text=True).stdout
 
 cases = json.loads(sys.stdin.read())
-print(json.dumps([compiled(**case) for case in cases]))
+print(json.dumps([(placed if "FAR_ALIGNED" in case["constants"] else compiled)(**case) for case in cases]))
 """
 
 _DEFAULTS = {
@@ -200,3 +215,24 @@ def test_rows_move_with_16_bytes_an_access_and_nothing_is_spilled(architecture):
     }
     for name, width in widths.items():
         assert f"st.global.{width}" in accesses(kernels[name][0]), name
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_rows_at_addresses_that_stand_in_memory_move_likewise(architecture):
+    both = {"CACHED_ALIGNED": True, "FAR_ALIGNED": True}
+    cases = {
+        "512 bytes": case(architecture, 8, 64, 16, **both),
+        "512 bytes, turned to lines": case(architecture, 8, 64, 16, LINE=16, LEAD=8, **both),
+        "4800 bytes": case(architecture, 8, 600, 4, columns=3, LINE=16, **both),
+        "16 tiles": case(architecture, 8, 64, 16, LINE=16, LEAD=8, STEPS=16, **both),
+        "a cache anywhere": case(architecture, 8, 64, 16, CACHED_ALIGNED=False, FAR_ALIGNED=True),
+    }
+    kernels = dict(zip(cases, compile_all(list(cases.values())), strict=True))
+    for name, (ptx, resources) in kernels.items():
+        assert ".local" not in ptx and "STACK:0" in resources and "LOCAL:0" in resources, name
+        assert int(re.search(r"REG:(\d+)", resources)[1]) <= 64, name
+        made = accesses(ptx)
+        sides = 1 if name == "a cache anywhere" else 2
+        assert (made.count("ld.global.v2.b64"), made.count("st.global.v2.b64")) == (4 * sides, 4), (
+            name
+        )

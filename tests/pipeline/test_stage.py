@@ -11,6 +11,7 @@ import time
 import pytest
 
 from pagraph.engine import SerialStage, Stage
+from pagraph.engine.stage import AheadStage, Relay
 from pagraph.errors import PipelineError
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
@@ -363,3 +364,60 @@ def test_its_own_threads_may_not_read_a_stage():
     ready.set()
     with pytest.raises(PipelineError, match="must not be read by what prepares its batches"):
         next(stages[0])
+
+
+def items(numbers):
+    """The numbers; an error in place of a negative one."""
+    for number in numbers:
+        if number < 0:
+            raise OSError(number)
+        yield number
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 5])
+def test_what_is_begun_ahead_comes_in_order_and_errors_at_their_place(ahead):
+    begun, abandoned = [], []
+
+    def begin(number):
+        if number == 7:
+            raise ZeroDivisionError
+        if number % 3 == 2:
+            return None
+        begun.append(number)
+        return f"begun {number}"
+
+    def made(numbers):
+        return AheadStage(items(numbers), begin, str, abandoned.append, ahead=ahead)
+
+    stage = made(range(4))
+    assert [next(stage), begun] == ["begun 0", [number for number in (0, 1, 3) if number <= ahead]]
+    assert list(stage) == ["begun 1", "2", "begun 3"] and next(stage, None) is None
+    for numbers, error in (((0, 1, -1, 3), OSError), ((0, 1, 7, 3), ZeroDivisionError)):
+        stage = made(numbers)
+        assert [next(stage), next(stage)] == ["begun 0", "begun 1"]
+        with pytest.raises(error):
+            next(stage)
+        assert next(stage, None) is None
+    assert not abandoned
+    stage = made(range(2))
+    next(stage)
+    stage.close()
+    assert abandoned == ["begun 1"][:ahead] and next(stage, None) is None
+
+
+def test_one_stage_follows_another_once_that_one_is_read():
+    source, order = iter(range(6)), []
+
+    def follow():
+        order.append("follows")
+        return SerialStage(source, str)
+
+    relay = Relay(stage(itertools.islice(source, 3), lambda x: -x, workers=2, ahead=3), follow)
+    for result in relay:
+        order.append(result)
+    assert order == [0, -1, -2, "follows", "3", "4", "5"]
+    relay.close()
+    early = Relay(SerialStage(iter([1, 2]), str), follow)
+    assert next(early) == "1" and early.is_ready
+    early.close()
+    assert next(early, None) is None

@@ -93,6 +93,29 @@ def test_recorded_batches_equal_the_cpus(graph, fanouts, replace, dtype, budget,
 
 
 @interpreted
+@pytest.mark.parametrize("at", [0, 1])
+def test_what_cannot_be_recorded_is_launched_kernel_by_kernel(at):
+    class Unrecording(HostAccelerator):
+        recordings = 0
+
+        def recorded(self, work):
+            work()
+            self.recordings += 1
+            if self.recordings > at:
+                # As cudaGraphInstantiate says it; torch's allocator has another class.
+                raise RuntimeError("CUDA error: out of memory")
+            return super().recorded(work)
+
+    graph = random_graph()
+    sampler = NeighborSampler([3, 2])
+    with pytest.warns(RuntimeWarning, match="could not be recorded .CUDA error: out of memory"):
+        on_device = DeviceSampler(graph, sampler, Unrecording(), AUTO, (6, torch.int64))
+    seeds = torch.arange(6)
+    for key in range(2):
+        assert_same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
+
+
+@interpreted
 @pytest.mark.parametrize("fanout", [5, 31, 64, 127, 128])
 @pytest.mark.parametrize("replace", [False, True])
 def test_vertices_with_more_neighbours_than_are_drawn(fanout, replace):
@@ -234,6 +257,28 @@ class TestPlacement:
         budget = Budget.parse("6964B")
         on_device = DeviceSampler(self.graph, NeighborSampler([2]), HostAccelerator(6_970), budget)
         assert on_device.placement == "indptr on the device, indices pinned"
+
+    @interpreted
+    def test_samplers_of_one_graph_share_it_until_the_last_is_closed(self):
+        accelerator, sampler = HostAccelerator(), NeighborSampler([3, 2])
+        first = DeviceSampler(self.graph, sampler, accelerator, AUTO)
+        free = accelerator.free_bytes()
+        other = DeviceSampler(self.graph, NeighborSampler([2]), accelerator, Budget.parse("964B"))
+        assert accelerator.free_bytes() == free and other.placement == "device"
+        elsewhere = DeviceSampler(self.graph, sampler, HostAccelerator(), None)
+        reversed_edges = NeighborSampler([2], edge_dir="out")
+        turned = DeviceSampler(self.graph, reversed_edges, accelerator, Budget.parse("964B"))
+        assert elsewhere.placement == "pinned" and turned.placement != "device"
+        turned.close()
+        first.close()
+        seeds = torch.arange(7)
+        expected = NeighborSampler([2]).sample(self.graph, seeds, 9)
+        assert_same(other.sample(seeds, 9).batch, expected)
+        other.close()
+        accelerator.release_memory()
+        assert accelerator.free_bytes()[0] == accelerator.free_bytes()[1]
+        again = DeviceSampler(self.graph, sampler, accelerator, None)
+        assert again.placement == "pinned"
 
     @interpreted
     def test_no_room_for_the_table(self):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor
 from ...accelerator import Accelerator, Event, StagingRing
 from ...system.buffers import BufferPool
 from ..feature import Array, DeviceFeature, HostFeature, check_ids, id_array, output_for
-from ..narrow import HostRows, StoredFeature, WideFeature, source_of
+from ..narrow import HostRows, NarrowFeature, StoredFeature, WideFeature, source_of
 from ..store import FeatureCache, Hits, check_rows, part_ends, split_ids
-from .reachable import ReachableRows, gather
+from .reachable import Reach, ReachableRows, gather
 from .transfer import Transfer, place_hits, send
 
 
@@ -55,6 +56,8 @@ class AcceleratedFeature(WideFeature):
         self._asked: tuple[int, Hits] | None = None
         # Share of missed rows in the last read whose hits are known.
         self._missed = 1.0
+        # How kernels reach the rows, and the rows of that: weakly, as who holds these pins memory.
+        self._reach: tuple[Reach, Callable[[], ReachableRows | None]] | None = None
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature` and
@@ -108,6 +111,40 @@ class AcceleratedFeature(WideFeature):
             return out, Hits.known([0] * len(ends))
         assert isinstance(self._stored, HostRows)
         return out, self._read_far(self._stored, index, there, ends, out)
+
+    @property
+    def missed(self) -> float:
+        """Share of missed rows in a read of late."""
+        return self._missed
+
+    def reach(self) -> tuple[Reach, object] | None:
+        """How a recorded kernel reads all rows now, and what holds their memory while it does.
+
+        None: rows are staged, or it is not decided yet whether they are; a read decides it.
+        """
+        known = self._reach
+        if known is not None:
+            rows = known[1]()
+            if rows is not None:
+                return known[0], rows
+        if not self._accelerator.runs_kernels:
+            return None
+        stored = self._stored
+        complete = self._cache is not None and len(self._cache) == self.num_rows
+        rows = None
+        if isinstance(stored, DeviceFeature):
+            rows = ReachableRows.of_device(stored.tensor)
+        elif isinstance(stored, HostFeature | NarrowFeature) and not complete:
+            rows = self.transfer.reached(stored)
+        if rows is None and not complete:
+            return None
+        out = torch.empty((0, *self.row_shape), dtype=self.dtype, device=self.device)
+        reach = Reach.of(out, self.num_rows, rows, self._cache, self._decoding)
+        if rows is None:
+            return reach, None
+        if not isinstance(stored, DeviceFeature):
+            self._reach = reach, weakref.ref(rows)
+        return reach, rows
 
     def _check_place(self, ids: Tensor) -> None:
         if ids.dtype not in (torch.int32, torch.int64):

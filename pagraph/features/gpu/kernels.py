@@ -196,3 +196,106 @@ def gather_rows(
                 hits + part, served.to(tl.int64), mask=(served > 0) & (column == 0), sem="relaxed"
             )
             low = high
+
+
+@triton.jit(do_not_specialize=["offset", "capacity", "num_rows"])
+def gather_placed(
+    ids,
+    state,
+    offset,
+    capacity,
+    num_rows,
+    ADDRESSES: tl.constexpr,
+    SLAB: tl.constexpr,
+    COUNT: tl.constexpr,
+    HITS: tl.constexpr,
+    ENDS_STEP: tl.constexpr,
+    OUT_WORD: tl.constexpr,
+    WORD: tl.constexpr,
+    TABLE: tl.constexpr,
+    CACHED_ALIGNED: tl.constexpr,
+    FAR_ALIGNED: tl.constexpr,
+    PARTS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    STRIDE: tl.constexpr,
+    LINE: tl.constexpr,
+    LEAD: tl.constexpr,
+    HEAD: tl.constexpr,
+    HAS_CACHE: tl.constexpr,
+    HAS_ROWS: tl.constexpr,
+    HAS_TABLE: tl.constexpr,
+    BRAIN: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_WORDS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STEPS: tl.constexpr,
+):
+    """``gather_rows`` for a launch that is recorded once: what changes from batch to batch stands
+    in its state.
+
+    Args:
+        ids: int32 or int64.
+        state: int64. From word ``ADDRESSES`` on: the address of ``slots``, ``num_cached``, the
+            addresses of ``cached``, ``rows`` and ``table``, ``limit``.
+        offset: Bytes from the address in word ``SLAB`` to the first row.
+        capacity: Rows that have room there.
+        num_rows: Ids are below it.
+        COUNT: Word of the number of ids.
+        HITS: First word of the hits.
+        ENDS_STEP: Words from the end of one part to that of the next; the first is word 0.
+        OUT_WORD, WORD, TABLE: Types of the words of ``out``, of stored rows, and of ``table``.
+        CACHED_ALIGNED, FAR_ALIGNED: Whether the addresses of ``cached`` and ``rows`` are multiples
+            of 16: else no access of 16 bytes is made.
+    """
+    count = tl.minimum(tl.load(state + COUNT), capacity)
+    slots = tl.load(state + ADDRESSES).to(tl.pointer_type(tl.int32))
+    num_cached = tl.load(state + (ADDRESSES + 1))
+    cached = tl.load(state + (ADDRESSES + 2)).to(tl.pointer_type(WORD))
+    if CACHED_ALIGNED:
+        cached = tl.multiple_of(cached, 16)
+    rows = tl.load(state + (ADDRESSES + 3)).to(tl.pointer_type(WORD))
+    if FAR_ALIGNED:
+        rows = tl.multiple_of(rows, 16)
+    table = tl.load(state + (ADDRESSES + 4)).to(tl.pointer_type(TABLE))
+    limit = tl.load(state + (ADDRESSES + 5))
+    out = tl.multiple_of((tl.load(state + SLAB) + offset).to(tl.pointer_type(OUT_WORD)), 16)
+    # Parts that are not there end where the first one does: nothing counts them.
+    gather_rows(
+        ids,
+        count,
+        num_rows,
+        slots,
+        num_cached,
+        cached,
+        rows,
+        table,
+        limit,
+        out,
+        state + HITS,
+        ids,
+        0,
+        tl.load(state),
+        tl.load(state + (ENDS_STEP if PARTS > 1 else 0)),
+        tl.load(state + (2 * ENDS_STEP if PARTS > 2 else 0)),
+        tl.load(state + (3 * ENDS_STEP if PARTS > 3 else 0)),
+        tl.load(state + (4 * ENDS_STEP if PARTS > 4 else 0)),
+        tl.load(state + (5 * ENDS_STEP if PARTS > 5 else 0)),
+        tl.load(state + (6 * ENDS_STEP if PARTS > 6 else 0)),
+        tl.load(state + (7 * ENDS_STEP if PARTS > 7 else 0)),
+        PARTS,
+        WIDTH,
+        STRIDE,
+        LINE,
+        LEAD,
+        HEAD,
+        HAS_CACHE,
+        HAS_ROWS,
+        HAS_TABLE,
+        False,
+        False,
+        BRAIN,
+        BLOCK_ROWS,
+        BLOCK_WORDS,
+        COLUMNS,
+        STEPS,
+    )

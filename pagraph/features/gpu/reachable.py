@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ _MOST_PARTS = 8  # parts of the ids that one launch counts: arguments end0 to en
 # Rows of a tile: 100 000 labels are 400 programs, enough for all processors of a device.
 _MOST_ROWS = 256
 _WIDEST = 256  # words of a row in one tile
+_VECTOR = 16  # bytes that a lane reads at once, where addresses allow
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +117,7 @@ def gather(
     # The kernel gets a pointer for each argument, though it reads none without its HAS_ flag.
     unused = ids
     slots = near = far = table = unused
-    num_cached = count = stride = 0
+    num_cached = count = 0
     from_host = False
     if cache is not None:
         assert cache.device_slots is not None
@@ -125,29 +127,20 @@ def gather(
     if rows is not None:
         far = _words(rows.memory, word, decoding)
         count = rows.count
-        stride = rows.stride_bytes // word
         from_host = rows.memory.device.type == "cpu"
         if rows.table is not None:
             table = rows.table
     ends, hits = ((), unused) if counting is None else counting
 
-    # Rows wider than a tile are read by several tiles side by side, of a power of 2 words each.
-    columns = -(-width // _WIDEST)
-    block_words = 1 << (-(-width // columns) - 1).bit_length()
-    block_rows = max(1, min(_MOST_ROWS, _TILE // block_words))
-    tiles = -(-len(ids) // block_rows) * columns
-    steps = 1
-    if from_host:
-        # A power of 2: few kernels are compiled.
-        steps = 1 << max(0, -(-tiles // _ON_THE_BUS) - 1).bit_length()
-    line, lead = _turning(rows, (head + width) * word, word)
+    constants = _constants(head, width, word, rows, cache, decoding)
+    programs, steps = _grid(len(ids), constants, from_host=from_host)
     far_bytes = (len(ids) if missed is None else missed) * (head + width) * word
     order = _order(ids, num_rows) if _worth_ordering(rows, far_bytes) else None
     for first in range(0, max(1, len(ends)), _MOST_PARTS):  # once, but for more than seven hops
         parts = ends[first : first + _MOST_PARTS]
         launch(
             kernels.gather_rows,
-            -(-tiles // steps),
+            programs,
             ids,
             len(ids),
             num_rows,
@@ -164,24 +157,195 @@ def gather(
             *parts,
             *[0] * (_MOST_PARTS - len(parts)),
             PARTS=len(parts),
-            WIDTH=width,
-            STRIDE=stride,
-            LINE=line,
-            LEAD=lead + head,
-            HEAD=head,
-            HAS_CACHE=cache is not None,
-            HAS_ROWS=rows is not None,
-            HAS_TABLE=rows is not None and rows.table is not None,
             HAS_ORDER=order is not None,
             LEAVE=leave,
-            BRAIN=decoding is not None and decoding.form.dtype == torch.bfloat16,
-            BLOCK_ROWS=block_rows,
-            BLOCK_WORDS=block_words,
-            COLUMNS=columns,
             STEPS=steps,
+            **constants,
             # The tiles of a program overlap with those of others, not with each other.
             num_stages=1,
         )
+
+
+def _constants(
+    head: int,
+    width: int,
+    word: int,
+    rows: ReachableRows | None,
+    cache: FeatureCache | None,
+    decoding: Decoding | None,
+) -> dict[str, Any]:
+    """What the kernel is compiled for, besides the number of parts and of tiles of a program."""
+    # Rows wider than a tile are read by several tiles side by side, of a power of 2 words each.
+    columns = -(-width // _WIDEST)
+    block_words = 1 << (-(-width // columns) - 1).bit_length()
+    line, lead = _turning(rows, (head + width) * word, word)
+    return {
+        "WIDTH": width,
+        "STRIDE": 0 if rows is None else rows.stride_bytes // word,
+        "LINE": line,
+        "LEAD": lead + head,
+        "HEAD": head,
+        "HAS_CACHE": cache is not None,
+        "HAS_ROWS": rows is not None,
+        "HAS_TABLE": rows is not None and rows.table is not None,
+        "BRAIN": decoding is not None and decoding.form.dtype == torch.bfloat16,
+        "BLOCK_ROWS": max(1, min(_MOST_ROWS, _TILE // block_words)),
+        "BLOCK_WORDS": block_words,
+        "COLUMNS": columns,
+    }
+
+
+def _grid(count: int, constants: dict[str, Any], *, from_host: bool) -> tuple[int, int]:
+    """Programs for ``count`` ids, and tiles of each."""
+    tiles = -(-count // constants["BLOCK_ROWS"]) * constants["COLUMNS"]
+    steps = 1
+    if from_host:
+        # A power of 2: few kernels are compiled.
+        steps = 1 << max(0, -(-tiles // _ON_THE_BUS) - 1).bit_length()
+    return -(-tiles // steps), steps
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """How a kernel that is told addresses reads a field's rows now; numbers alone, which keep no
+    memory alive.
+
+    Attributes:
+        layout: What such a kernel is compiled for: two fields, or two states of one, with equal
+            layouts can be read by one recorded launch.
+        addresses: What may change with each launch, see ``gather_placed``.
+    """
+
+    layout: Layout
+    addresses: tuple[int, int, int, int, int, int]
+
+    @classmethod
+    def of(
+        cls,
+        out: Tensor,
+        num_rows: int,
+        rows: ReachableRows | None,
+        cache: FeatureCache | None,
+        decoding: Decoding | None,
+    ) -> Reach:
+        """How rows such as those of ``out``, an empty tensor, are read; see :func:`gather`."""
+        head, width, word, target = _units(out, rows, cache, decoding)
+        slots = cached = num_cached = far = table = count = 0
+        words = target.dtype
+        wide_table = False
+        if cache is not None:
+            assert cache.device_slots is not None
+            slots = cache.device_slots.data_ptr()
+            near = _words(cache.rows, word, decoding)
+            cached, words, num_cached = near.data_ptr(), near.dtype, len(cache)
+        if rows is not None:
+            memory = _words(rows.memory, word, decoding)
+            far, words, count = memory.data_ptr(), memory.dtype, rows.count
+            if rows.table is not None:
+                table = rows.table.data_ptr()
+                wide_table = rows.table.dtype == torch.int64
+        layout = Layout(
+            num_rows,
+            out.dtype,
+            tuple(out.shape[1:]),
+            target.dtype,
+            words,
+            wide_table,
+            rows is not None and rows.memory.device.type == "cpu",
+            cached % _VECTOR == 0,
+            far % _VECTOR == 0,
+            (head + width) * word,
+            tuple(_constants(head, width, word, rows, cache, decoding).items()),
+        )
+        return cls(layout, (slots, num_cached, cached, far, table, count))
+
+
+class Layout(NamedTuple):
+    """What a recorded launch is compiled for; see :class:`Reach`."""
+
+    num_rows: int
+    dtype: torch.dtype
+    row_shape: tuple[int, ...]
+    out_words: torch.dtype
+    words: torch.dtype
+    wide_table: bool
+    from_host: bool
+    cached_aligned: bool
+    far_aligned: bool
+    stored_bytes: int
+    constants: tuple[tuple[str, Any], ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a delivered row."""
+        return math.prod(self.row_shape) * self.dtype.itemsize
+
+    def worth_ordering(self, missed: float) -> bool:
+        """Whether so many rows are better read in the order of memory, which nothing recorded
+        does."""
+        has_table = dict(self.constants)["HAS_TABLE"]
+        return self.from_host and not has_table and missed * self.stored_bytes >= _WORTH_ORDERING
+
+
+def gather_placed(
+    ids: Tensor,
+    state: Tensor,
+    capacity: int,
+    layout: Layout,
+    *,
+    addresses_at: int,
+    slab_at: int,
+    offset: int,
+    count_at: int,
+    hits_at: int,
+    parts: int,
+    ends_step: int,
+) -> None:
+    """Launch :func:`gather` for addresses that stand in a batch's state when it runs.
+
+    Args:
+        ids: On the device, with room for ``capacity``.
+        state: int64, on the device.
+        capacity: Most ids that are read.
+        layout: Of the field.
+        addresses_at, slab_at, count_at, hits_at: Words of the state: of ``Reach.addresses``, of the
+            address of the memory to write to, of the number of ids, of the hits of each part.
+        offset: Bytes from that address to the first row; a multiple of 16.
+        parts: Parts of the ids; they end at each ``ends_step``-th word of the state, from 0 on.
+    """
+    from . import kernels
+
+    constants = dict(layout.constants)
+    programs, steps = _grid(capacity, constants, from_host=layout.from_host)
+    launch(
+        kernels.gather_placed,
+        programs,
+        ids,
+        state,
+        offset,
+        capacity,
+        layout.num_rows,
+        ADDRESSES=addresses_at,
+        SLAB=slab_at,
+        COUNT=count_at,
+        HITS=hits_at,
+        ENDS_STEP=ends_step,
+        OUT_WORD=_triton_type(layout.out_words),
+        WORD=_triton_type(layout.words),
+        TABLE=_triton_type(torch.int64 if layout.wide_table else torch.int32),
+        CACHED_ALIGNED=layout.cached_aligned,
+        FAR_ALIGNED=layout.far_aligned,
+        PARTS=parts,
+        STEPS=steps,
+        **constants,
+        num_stages=1,
+    )
+
+
+def _triton_type(dtype: torch.dtype) -> Any:
+    import triton.language
+
+    return getattr(triton.language, str(dtype).removeprefix("torch."))
 
 
 def _worth_ordering(rows: ReachableRows | None, nbytes: int) -> bool:

@@ -187,6 +187,13 @@ class Transfer:
         finally:
             self._deciding.release()
 
+    def reached(self, source: HostRows) -> ReachableRows | None:
+        """What :meth:`reach` would return where nothing is left to decide; else None."""
+        reached = self._reached
+        if self.chosen != ZERO_COPY or reached is None or reached[0] != _memory_of(source):
+            return None
+        return reached[1]
+
     def close(self) -> None:
         """Unpin the rows; they are staged from now on. Reads that have begun keep them pinned until
         they are done."""

@@ -285,3 +285,26 @@ def settle(
     if tl.program_id(0) == 0:
         tl.store(state + hop * ROW + 1, tl.load(out_indptr + known).to(tl.int64))
         tl.store(state + (hop + 1) * ROW, known + found)
+
+
+@triton.jit(do_not_specialize=["offset", "capacity"])
+def copy_out(
+    source, state, offset, capacity,
+    SLAB: tl.constexpr, COUNT: tl.constexpr, MORE: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Copy the used part of a buffer into the batch's own memory.
+
+    Args:
+        source: The buffer.
+        state: The batch's state.
+        offset: Bytes from the address in word ``SLAB`` of the state; a multiple of 16.
+        capacity: Numbers that have room there.
+        COUNT, MORE: The word that says how many are used, and what is added to it.
+        WIDE: Whether the copy is of int64; else of int32.
+    """
+    TYPE: tl.constexpr = tl.int64 if WIDE else tl.int32
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < tl.minimum(tl.load(state + COUNT) + MORE, capacity)
+    target = tl.multiple_of((tl.load(state + SLAB) + offset).to(tl.pointer_type(TYPE)), 16)
+    tl.store(target + i, tl.load(source + i, mask=live, other=0).to(TYPE), mask=live)

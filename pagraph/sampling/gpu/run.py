@@ -3,8 +3,11 @@ kernels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,10 +36,14 @@ _PLACEMENTS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+_placing = threading.Lock()  # guards what follows, and the users of each
+_placed: weakref.WeakKeyDictionary[CSC, list[weakref.ref[Topology]]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(eq=False)
 class Topology:
     """A graph's edges for the kernels of one device, and its table of vertices; made by
-    :meth:`place`.
+    :meth:`place`, or for several samplers of one graph by :meth:`shared`.
 
     Attributes:
         indptr: Shape ``(num_nodes + 1,)``, on the device or pinned.
@@ -45,6 +52,10 @@ class Topology:
         placement: "device", "indptr on the device, indices pinned" or "pinned".
         nbytes: Bytes on the device.
         pins: The pins of host memory, released by :meth:`close`.
+        device: That of the arrays.
+        budget: By which they were placed.
+        lock: Held while a batch's work is enqueued: batches share the table of vertices.
+        users: Samplers that have not called :meth:`close`.
     """
 
     indptr: Tensor
@@ -53,6 +64,30 @@ class Topology:
     placement: str
     nbytes: int
     pins: tuple[Pin, ...]
+    device: Accelerator
+    budget: Budget | None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 1
+
+    @classmethod
+    def shared(cls, csc: CSC, accelerator: Accelerator, budget: Budget | None) -> Topology:
+        """:meth:`place`, or what another sampler has placed: all of it, or by an equal budget.
+
+        A training and a validation loader would take the memory twice otherwise, and "auto" of the
+        second half of what the first left.
+        """
+        with _placing:
+            known = _placed.setdefault(csc, [])
+            for topology in [reference() for reference in known]:
+                if topology is None or not topology.users or topology.device is not accelerator:
+                    continue
+                if topology.budget == budget or topology.placement == "device":
+                    topology.users += 1
+                    return topology
+            topology = cls.place(csc, accelerator, budget)
+            known[:] = [reference for reference in known if reference() is not None]
+            known.append(weakref.ref(topology))
+            return topology
 
     @classmethod
     def place(cls, csc: CSC, accelerator: Accelerator, budget: Budget | None) -> Topology:
@@ -90,12 +125,24 @@ class Topology:
                 continue
             pins = _pinned(arrays, placed, first, accelerator, budget)
             return cls(
-                **{**arrays, **placed}, first=first, placement=placement, nbytes=nbytes, pins=pins
+                indptr=placed.get("indptr", arrays["indptr"]),
+                indices=placed.get("indices", arrays["indices"]),
+                first=first,
+                placement=placement,
+                nbytes=nbytes,
+                pins=pins,
+                device=accelerator,
+                budget=budget,
             )
         raise AssertionError("the last placement needs no memory")
 
     def close(self) -> None:
-        """Unpin the host's memory; kernels must not be launched any more."""
+        """Unpin the host's memory once its last sampler is closed, which must launch no kernel any
+        more."""
+        with _placing:
+            self.users -= 1
+            if self.users:
+                return
         for pin in self.pins:
             pin.release()
 
@@ -152,6 +199,16 @@ def _pinned(
     return tuple(pin for pin in pins.values() if pin is not None)
 
 
+class Part(NamedTuple):
+    """An array of a batch: its buffer, its dtype in the batch, the word of the state that says how
+    much is used, and what is added to it."""
+
+    buffer: Tensor
+    dtype: torch.dtype
+    count_at: int
+    more: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class _DeviceHop:
     """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the
@@ -197,9 +254,9 @@ class DeviceRun:
         self._head = fanouts.words
         self._kept: list[Tensor] | None = [] if keeps else None
 
-    def begin(self, state: Tensor, count: int) -> None:
+    def begin(self, state: Tensor, count: int, seeds_at: int | None = None) -> None:
         """Enter ``count`` seeds, which follow the sizes and keys in ``state``, on the device; see
-        ``state_words``."""
+        ``state_words``. ``seeds_at``: the word where they begin, if others are in between."""
         self._state = state
         self._drawn = list[_DeviceHop]()
         self._made = 0
@@ -208,7 +265,8 @@ class DeviceRun:
         self._limit = count + len(first)  # each seed has a place, and each other vertex
         id_dtype = self._dtype if len(first) <= _MOST_PLACES else torch.int64
         self._nodes = self._whole(self._fanouts.most_nodes(0, self._known, self._limit), id_dtype)
-        seeds_to = (self._state, self._head, self._nodes, first)
+        begin = self._head if seeds_at is None else seeds_at
+        seeds_to = (self._state, begin, self._nodes, first)
         launch(self._kernels.enter_seeds, _programs(count), *seeds_to, BLOCK=_BLOCK)
 
     def hop(self, number: int) -> bool:
@@ -275,6 +333,53 @@ class DeviceRun:
             indptr, indices, positions = arrays[3 * hop : 3 * hop + 3]
             blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
         return MiniBatch(nodes[: known[0]], blocks[::-1])
+
+    def parts(self) -> list[Part]:
+        """The arrays of the batch: its vertices, then ``indptr``, ``indices`` and ``positions`` of
+        each hop."""
+        parts = [Part(self._nodes, self._dtype, len(self._drawn) * ROW)]
+        for hop, drawn in enumerate(self._drawn):
+            known = hop * ROW
+            edges = known + 1
+            parts += [
+                Part(drawn.indptr, self._dtype, known, more=1),
+                Part(drawn.indices, self._dtype, edges),
+                Part(drawn.positions, drawn.positions.dtype, edges),
+            ]
+        return parts
+
+    def bounds(self, count: int) -> list[int]:
+        """Most vertices known before each hop and at the end, then most edges of each hop, for
+        batches whose sizes nothing reads before their end."""
+        known = [count]
+        edges = []
+        limit = count + len(self._topology.first)
+        for hop in range(len(self._fanouts.picks)):
+            most = self._fanouts.most_edges(hop, known[-1])
+            assert most is not None
+            edges.append(most)
+            known.append(min(known[-1] + most, limit))
+        return [*known, *edges]
+
+    @property
+    def nodes(self) -> Tensor:
+        """The buffer of the batch's vertices."""
+        return self._nodes
+
+    def copy_out(self, places: Sequence[tuple[int, int]], slab_at: int) -> None:
+        """Copy the arrays of the batch to memory whose address is in word ``slab_at`` of the state:
+        each to its offset in bytes, cut where it has more numbers than have room."""
+        for part, (offset, capacity) in zip(self.parts(), places, strict=True):
+            launch(
+                self._kernels.copy_out,
+                _programs(capacity),
+                *(part.buffer, self._state, offset, capacity),
+                SLAB=slab_at,
+                COUNT=part.count_at,
+                MORE=part.more,
+                WIDE=part.dtype == torch.int64,
+                BLOCK=_BLOCK,
+            )
 
     def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""

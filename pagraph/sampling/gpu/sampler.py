@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import queue
-import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ...accelerator import OutOfMemory, StagingRing
+from ...accelerator import StagingRing
 from ...errors import FormatError, MissingDependencyError, PipelineError
 from ...seeds.keys import derive_key
 from ..block_sampler import NeighborSampler
@@ -91,12 +92,16 @@ class DeviceSampler:
         self._graph = graph
         self._sampler = sampler
         self._accelerator = accelerator
-        self._stream = accelerator.stream("sampling")
-        self._lock = threading.Lock()  # batches share the table of vertices
+        # That of the rows: what uses the table of vertices, or rows while a cache shrinks, is in
+        # order without an event.
+        self._stream = accelerator.stream("reading")
         self._ring = StagingRing(accelerator, slots=8, slot_bytes=_SLOT_BYTES)
         with self._stream.use():
-            topology = Topology.place(graph.adjacency(sampler.edge_dir), accelerator, budget)
-            self._recorded = self._record(topology, usual)
+            topology = Topology.shared(graph.adjacency(sampler.edge_dir), accelerator, budget)
+            self._lock = topology.lock
+            with self._lock:
+                self._recorded = self._record(topology, usual)
+        self._has_lent = False
         self._usual = usual
         self._topology: Topology | None = topology
         self.placement: str = topology.placement
@@ -135,6 +140,31 @@ class DeviceSampler:
                 self._topology = None
                 self._recorded = None
 
+    @property
+    def hops(self) -> int:
+        """Number of hops."""
+        return len(self._fanouts.picks)
+
+    @contextmanager
+    def enqueuing(self) -> Iterator[Topology | None]:
+        """Give work to the stream that draws, in the ``with`` body; None: the sampler is closed."""
+        with self._lock, self._stream.use():
+            yield self._topology
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether batches of the usual size are recorded."""
+        return self._recorded is not None
+
+    def lend(self) -> DeviceRun | None:
+        """The buffers of one of the recorded runs, for work that is recorded otherwise; None where
+        there is none. Waits for a batch that is made in them."""
+        runs = self._recorded
+        if runs is None or self._has_lent:
+            return None
+        self._has_lent = True
+        return runs.get().run
+
     def _record(
         self, topology: Topology, usual: tuple[int, torch.dtype] | None
     ) -> queue.SimpleQueue[RecordedRun] | None:
@@ -147,8 +177,15 @@ class DeviceSampler:
             with torch.inference_mode(False):
                 for _ in range(_RECORDED):
                     runs.put(RecordedRun(self._accelerator, topology, self._fanouts, *usual))
-        except OutOfMemory:
+        except RuntimeError as error:
+            # Memory is short, or another capture is in the way: batches are the same without.
             topology.first.zero_()
+            warnings.warn(
+                f"batches on {self._accelerator.device} are sampled kernel by kernel, which takes "
+                f"more of the interpreter's time: they could not be recorded ({error})",
+                RuntimeWarning,
+                stacklevel=4,
+            )
             return None
         return runs
 
@@ -251,7 +288,7 @@ class RecordedRun:
         self._accelerator = accelerator
         self._fanouts = fanouts
         self._count = count
-        self._run = DeviceRun(accelerator, topology, fanouts, dtype, keeps=True)
+        self.run = DeviceRun(accelerator, topology, fanouts, dtype, keeps=True)
         words = fanouts.words
         self._given = accelerator.host_memory((words + count) * 8).view(torch.int64)
         self._state = accelerator.empty((words + count,), torch.int64)
@@ -276,11 +313,11 @@ class RecordedRun:
 
     def batch(self, sizes: Sizes) -> MiniBatch:
         """The batch, when its sizes are there."""
-        return self._run.batch(sizes)
+        return self.run.batch(sizes)
 
     def _enqueue(self) -> None:
         self._state.copy_(self._given, non_blocking=True)
-        self._run.begin(self._state, self._count)
+        self.run.begin(self._state, self._count)
         for hop in range(len(self._fanouts.picks)):
-            self._run.hop(hop)
+            self.run.hop(hop)
         self._sizes.copy_(self._state[: len(self._sizes)], non_blocking=True)

@@ -1,0 +1,211 @@
+"""What a batch for a device costs its host: Python calls, launches, and the interpreter's lock.
+Needs no GPU.
+
+The CPU stands in for the device (``HostAccelerator``; Triton's interpreter runs the kernels). A
+small random graph, three hops, a field and a label, a cache of a fifth of the rows,
+``transfer="zero-copy"``, which is what a GPU takes. By path:
+
+- calls of pagraph's named functions a batch in the reader's thread, ``prefetch=0``, as
+  ``per_batch.py`` counts them, and kernels that are launched one by one. What is recorded
+  (``Accelerator.recorded``) is one replay on a GPU, so that nothing in it is counted;
+- microseconds a batch for which the interpreter's lock is held: in the reader's thread, CPU time of
+  ``next()`` with ``prefetch=0``, and by the loader's threads with ``prefetch=2``, as
+  ``time_lock`` in ``per_batch_worker.py`` finds it. Replays and launches do nothing then: the
+  interpreter's time says nothing about a GPU. So CUDA's own calls are in no figure.
+
+Run: ``python benchmarks/gpu_host.py`` (about 2 minutes); ``--quick`` only shows that it runs.
+"""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is first imported
+
+import statistics
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import torch
+from contest import arguments
+from per_batch_worker import WARM_UP, forever, time_lock
+from report import summarise, write
+
+import pagraph
+from pagraph.accelerator import HostAccelerator, triton_kernels
+
+FOLDER = os.path.dirname(pagraph.__file__) + os.sep
+LAUNCH = triton_kernels.launch
+LAUNCHES = "triton_kernels.py:launch"
+KERNELS = ("gpu/kernels.py", "_gpu.py")
+QUICK = {"batches": 3, "seconds": 0.1, "rounds": 1}
+SHOWN = 12
+"""Functions that ``--by-function`` lists of each path."""
+
+
+class Counted(HostAccelerator):
+    """Knows when a replay is under way, and can leave replays out.
+
+    Attributes:
+        is_replaying: Whether recorded work is being done again now.
+        skips: Whether replays do nothing.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.is_replaying = False
+        self.skips = False
+
+    def recorded(self, work):
+        again = super().recorded(work)
+
+        def replay():
+            if self.skips:
+                return
+            self.is_replaying = True
+            try:
+                again()
+            finally:
+                self.is_replaying = False
+
+        replay()  # as CUDA does, which compiles the kernels before it captures them
+        return replay
+
+
+def made_graph(vertices=256, edges=2560):
+    rng = np.random.default_rng(0)
+    graph = pagraph.Graph.from_coo(
+        rng.integers(0, vertices, edges), rng.integers(0, vertices, edges), vertices
+    )
+    graph.ndata["feat"] = torch.rand(vertices, 16)
+    graph.ndata["label"] = torch.arange(vertices) % 7
+    return graph
+
+
+def made_loader(graph, path, device, prefetch):
+    there = {
+        "core, device samples": {"device": device, "sampling_device": device},
+        "core, CPU samples": {"device": device},
+        "core on a CPU": {},
+    }[path]
+    if there:
+        there |= {"transfer": "zero-copy", "cache": 0.2, "cache_policy": "degree"}
+    return pagraph.Loader(
+        graph,
+        torch.arange(graph.num_nodes),
+        pagraph.NeighborSampler([4, 3, 2]),
+        fields=["feat"],
+        labels=["label"],
+        batch_size=16,
+        shuffle=True,
+        seed=0,
+        prefetch=prefetch,
+        **there,
+    )
+
+
+PATHS = ("core, device samples", "core, CPU samples", "core on a CPU")
+
+
+def warmed_up(loader):
+    batches = forever(loader)
+    # More than one epoch: the cache is filled, fields have settled.
+    for _ in range(len(loader) + WARM_UP):
+        next(batches)
+    return batches
+
+
+def count(read, device, batches):
+    """Calls a batch by function, and launches: medians of their sums, and one batch's functions."""
+    runs = [_calls_of(lambda: next(read), device) for _ in range(batches)]
+    return {
+        "calls": statistics.median(run.total() for run in runs),
+        "launches": statistics.median(run[LAUNCHES] for run in runs),
+        "by_function": dict(runs[-1].most_common()),
+    }
+
+
+def _calls_of(work, device):
+    counts = Counter()
+
+    def seen(frame, event, argument):
+        code = frame.f_code
+        if event != "call" or device.is_replaying or code.co_name[0] == "<":
+            return
+        file = code.co_filename
+        # The interpreter calls kernels for each of their programs.
+        if file.startswith(FOLDER) and not file.endswith(KERNELS):
+            counts[f"{Path(file).name}:{code.co_name}"] += 1
+
+    sys.setprofile(seen)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counts
+
+
+def skip_launches():
+    """Make every launch do nothing, in all modules that launch."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("pagraph") and getattr(module, "launch", None) is LAUNCH:
+            module.launch = lambda *arguments, **constants: None
+
+
+def time_reader(batches, most, seconds):
+    """Median microseconds of CPU time in ``next()``."""
+    runs = []
+    end = time.perf_counter() + seconds
+    while len(runs) < most and (time.perf_counter() < end or len(runs) < 5):
+        begin = time.thread_time_ns()
+        batch = next(batches)  # freed after the clock is read
+        runs.append((time.thread_time_ns() - begin) * 1e-3)
+        del batch
+    return statistics.median(runs)
+
+
+def main():
+    options = arguments(__doc__, batches=400, seconds=2.0, quick=False, by_function=False)
+    if options.quick:
+        vars(options).update(QUICK)
+    graph = made_graph()
+    result = {}
+    readers = {}
+    for path in PATHS:
+        # On a CPU the reader works for itself where that is faster.
+        for prefetch in (0,) if path == "core on a CPU" else (0, 2):
+            device = Counted()
+            batches = warmed_up(made_loader(graph, path, device, prefetch))
+            if not prefetch:
+                result[path] = count(batches, device, min(options.batches, 11))
+            readers[path, prefetch] = batches
+            device.skips = True
+    skip_launches()
+    microseconds = {key: [] for key in readers}
+    for _ in range(options.rounds):
+        for (path, prefetch), batches in readers.items():
+            if prefetch:
+                found = time_lock(batches, options.batches, options.seconds)["held"] * 1e3
+            else:
+                found = time_reader(batches, options.batches, options.seconds)
+            microseconds[path, prefetch].append(found)
+    print(f"{'':24s} calls  launches   us of next()   us held by threads (prefetch=2)")
+    for path, row in result.items():
+        shown = f"{path:24s} {row['calls']:5.0f} {row['launches']:9.0f}"
+        for who, prefetch in (("reader", 0), ("threads", 2)):
+            if (path, prefetch) in microseconds:
+                summary = row[f"{who}_microseconds"] = summarise(microseconds[path, prefetch])
+                shown += f"{summary['median']:15.0f}"
+        print(shown)
+        if options.by_function:
+            for name, calls in list(row["by_function"].items())[:SHOWN]:
+                print(f"    {calls:4d} {name}")
+    for batches in readers.values():
+        batches.close()
+    if not options.quick:
+        write("gpu_host", {"options": vars(options), "paths": result})
+
+
+if __name__ == "__main__":
+    main()

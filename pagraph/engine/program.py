@@ -1,0 +1,520 @@
+"""DeviceProgram: the whole way of a batch through a device, its neighbours and its rows, in one
+recorded launch."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..accelerator import OutOfMemory
+from ..features.gpu.reachable import gather_placed
+from ..graph.minibatch import Block, MiniBatch
+from ..sampling.gpu.state import ROW
+from ..seeds.keys import derive_key
+from ..system.units import bytes_text
+
+if TYPE_CHECKING:
+    from ..accelerator import Accelerator, Event, Stream
+    from ..cache.fields import FieldReach, FieldSet
+    from ..features.gpu.reachable import Layout
+    from ..sampling.gpu.run import DeviceRun, Part
+    from ..sampling.gpu.sampler import DeviceSampler
+    from ..seeds.order import Ticket
+    from ..stats.stats import EpochRecorder
+
+_LEARNED = 16  # batches, of which the sizes are those of the envelope
+_SETTLING = 4  # batches, after which fields that were cached anew are read through the cache
+_LEAST_MARGIN = 0.02
+_SIGMAS = 4
+_NEARLY = 1.25
+"""A bound of so many envelopes is taken in its place: then nothing can overflow there."""
+_OFTEN = 200  # batches, of which one may overflow on the average
+_ALIGN = 256
+_MOST_PARTS = 8  # of the ids of one launch, see the kernel
+_DAMAGED = 3
+_KEY = 2
+_ADDRESSES = 6  # of a field
+
+
+class _Place(NamedTuple):
+    """Where an array of a batch lies in the slab.
+
+    Attributes:
+        offset: In bytes.
+        capacity: Rows that have room.
+        dtype: Of its numbers.
+        start: The offset in numbers.
+        width: Numbers of a row.
+    """
+
+    offset: int
+    capacity: int
+    dtype: torch.dtype
+    start: int
+    width: int
+
+
+@dataclass(eq=False)
+class _Lane:
+    """What a batch on its way has of its own besides its slab: pinned memory in and out.
+
+    Used again once the sizes of its last batch were read, so after its replay has read the one and
+    written the other.
+    """
+
+    given: Any  # int64, NumPy
+    out: Tensor
+    replay: Callable[[], object]
+
+
+@dataclass(eq=False)
+class Begun:
+    """A batch that the device has been told to make.
+
+    Attributes:
+        ticket: Of the batch.
+        held: Holds the memory that is read.
+    """
+
+    ticket: Ticket
+    recording: _Recording
+    lane: _Lane
+    slab: Tensor
+    made_for: Stream
+    begun: Event
+    ready: Event
+    fields: list[FieldReach]
+    held: list[object]
+
+
+class _Recording:
+    """Lanes for one layout of the fields and one envelope.
+
+    The state, int64 words on the device: sizes and keys as ``state_words`` has them, the hits of
+    each field by hop, the address of the slab, the addresses of each field, the seeds.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        run: DeviceRun,
+        layouts: tuple[Layout, ...],
+        features: int,
+        capacities: Sequence[int],
+        lanes: int,
+        count: int,
+        hops: int,
+    ) -> None:
+        self.layouts = layouts
+        self.capacities = capacities
+        self._features = features
+        self._run = run
+        self._count = count
+        self.hops = hops
+        head = (hops + 1) * ROW
+        self.hits_at = head
+        self.slab_at = head + len(layouts) * (hops + 1)
+        self.addresses_at = self.slab_at + 1
+        self.seeds_at = self.addresses_at + _ADDRESSES * len(layouts)
+        words = self.seeds_at + count
+        self._state = accelerator.empty((words,), torch.int64)
+        # A batch of no seeds: the buffers are there after it.
+        self._state.zero_()
+        self._sample()
+        self.places = list[_Place]()
+        self.nbytes = 0
+        self._lay_out(run.parts(), capacities, layouts)
+        slab = accelerator.empty((self.nbytes,), torch.uint8)
+        self.free = deque[_Lane]()
+        for _ in range(lanes):
+            memory = accelerator.host_memory(words * 8).view(torch.int64)
+            out = accelerator.host_memory(self.slab_at * 8).view(torch.int64)
+            given = memory.numpy()
+            given[:] = 0  # no seeds: nothing is read when the work is done now
+            given[self.slab_at] = slab.data_ptr()
+            replay = accelerator.recorded(partial(self._work, memory, out))
+            self.free.append(_Lane(given, out, replay))
+        # What is done now to record it may write to it.
+        accelerator.current_stream.record().wait()
+
+    def _lay_out(
+        self, parts: Sequence[Part], capacities: Sequence[int], layouts: Sequence[Layout]
+    ) -> None:
+        hops = self.hops
+        known = capacities[: hops + 1]
+        edges = capacities[hops + 1 :]
+        sizes = [known[hops]]
+        for hop in range(hops):
+            sizes += [known[hop] + 1, edges[hop], edges[hop]]
+        for part, size in zip(parts, sizes, strict=True):
+            self._add(size, part.dtype, 1)
+        for number, layout in enumerate(layouts):
+            rows = known[hops] if number < self._features else self._count
+            self._add(rows, layout.dtype, math.prod(layout.row_shape))
+
+    def _add(self, count: int, dtype: torch.dtype, width: int) -> None:
+        size = dtype.itemsize
+        self.places.append(_Place(self.nbytes, count, dtype, self.nbytes // size, width))
+        self.nbytes += -(-count * width * size // _ALIGN) * _ALIGN
+
+    def _sample(self) -> None:
+        self._run.begin(self._state, self._count, self.seeds_at)
+        for hop in range(self.hops):
+            self._run.hop(hop)
+
+    def _work(self, given: Tensor, out: Tensor) -> None:
+        state = self._state
+        state.copy_(given, non_blocking=True)
+        self._sample()
+        arrays = 1 + 3 * self.hops
+        places = [place[:2] for place in self.places]
+        self._run.copy_out(places[:arrays], self.slab_at)
+        for number, layout in enumerate(self.layouts):
+            offset, capacity = places[arrays + number]
+            is_input = number < self._features
+            gather_placed(
+                self._run.nodes,
+                state,
+                capacity,
+                layout,
+                addresses_at=self.addresses_at + _ADDRESSES * number,
+                slab_at=self.slab_at,
+                offset=offset,
+                count_at=self.hops * ROW if is_input else 0,
+                hits_at=self.hits_at + number * (self.hops + 1),
+                parts=self.hops + 1 if is_input else 1,
+                ends_step=ROW,
+            )
+        out.copy_(state[: self.slab_at], non_blocking=True)
+
+    def fits(self, words: Sequence[int]) -> bool:
+        """Whether a batch has room, by its sizes."""
+        return all(
+            size <= most
+            for size, most in zip(sizes_of(words, self.hops), self.capacities, strict=True)
+        )
+
+
+def sizes_of(words: Sequence[int], hops: int) -> list[int]:
+    """Vertices known before each hop and at the end, and edges of each hop."""
+    end = hops * ROW
+    return [*words[: end + 1 : ROW], *words[1:end:ROW]]
+
+
+class DeviceProgram:
+    """Makes the batches of epochs by one recorded launch each, where their rows are read by kernels
+    alone.
+
+    A batch is sampled in buffers that all batches share and copied to memory of its own, fresh from
+    torch's allocator, in which its rows are written too: nothing is ever written under the hands of
+    who keeps a tensor of it. That memory is as large as an *envelope*, learned from the first
+    batches; a batch that does not fit is made the long way, with the same bits.
+
+    One thread at a time: a reader that finds another one at work makes its batch the long way.
+
+    Args:
+        sampler: Samples on the device; lends the buffers.
+        fields: Reads rows the long way, and knows how they lie.
+        features, labels: The columns of ``BlockSource``.
+        count: Seeds of most batches.
+        ahead: Batches that are begun before they are asked for.
+
+    Attributes:
+        is_possible: Whether batches may be made so, now or when more is known.
+        reason: Why batches are made the long way now; empty while they are not.
+    """
+
+    def __init__(
+        self,
+        sampler: DeviceSampler,
+        fields: FieldSet,
+        features: Sequence[tuple[Hashable, str | None, str]],
+        labels: Sequence[tuple[Hashable, str | None, str]],
+        count: int,
+        ahead: int,
+    ) -> None:
+        assert fields.accelerator is not None
+        self._accelerator = fields.accelerator
+        self._sampler = sampler
+        self._fields = fields
+        self._columns = (*features, *labels)
+        self._features = len(features)
+        self._count = count
+        self._lanes = ahead + 1
+        self._lock = threading.Lock()
+        self._run: DeviceRun | None = None  # lent when there is something to record
+        self._recording: _Recording | None = None
+        self._learned: list[list[int]] = []
+        self._made = 0
+        self._overflowed = 0
+        self.is_possible = False
+        self.reason = "the sizes of the first batches are being learned"
+        if sampler.hops + 1 > _MOST_PARTS:
+            self.reason = f"a recorded kernel counts the hits of {_MOST_PARTS - 1} hops at most"
+        elif not self._columns:
+            self.reason = "no field is read"
+        elif not sampler.is_recorded:
+            self.reason = "sampling is not recorded"
+        else:
+            self.is_possible = True
+
+    def __str__(self) -> str:
+        recording = self._recording
+        if recording is None or self.reason:
+            return f"batches are made kernel by kernel: {self.reason}"
+        return f"batches are one launch, each in {bytes_text(recording.nbytes)} of its own"
+
+    @property
+    def first_long_way(self) -> int:
+        """Batches to make the long way before :meth:`is_ready` is worth asking."""
+        return max(_SETTLING, _LEARNED - len(self._learned))
+
+    def is_ready(self) -> bool:
+        """Whether batches can be made now; records their way if they can. In the reader's thread
+        alone: while a device records, others must not draw random numbers on it."""
+        with self._lock:
+            return self._now() is not None
+
+    def close(self) -> None:
+        """Give the device's memory back; every batch is made the long way now."""
+        with self._lock:
+            self.is_possible = False
+            self._run = None
+            self._recording = None
+            self.reason = "the loader is closed"
+
+    def begin(self, ticket: Ticket, recorder: EpochRecorder) -> Begun | None:
+        """Tell the device to make a batch, without a wait; None: it must be made the long way."""
+        if not self.is_possible or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            begin = time.perf_counter_ns()
+            begun = self._begin(ticket)
+            recorder.spent("sampling", begin)
+            return begun
+        except OutOfMemory:  # the long way makes room
+            return None
+        finally:
+            self._lock.release()
+
+    def _now(self) -> tuple[_Recording, list[FieldReach]] | None:
+        """What is recorded for the fields as they are now, and how each is read."""
+        reads = [self._fields.reach(key) for key, _, _ in self._columns]
+        known = [read for read in reads if read is not None]
+        if len(known) < len(reads):
+            self.reason = "a field is not read by kernels alone, or not yet"
+            return None
+        if self._recording is not None:
+            self.reason = ""
+        layouts = tuple([read.reach.layout for read in known])
+        recording = self._recording
+        if recording is None or recording.layouts != layouts:
+            recording = self._record(layouts, known)
+        return None if recording is None else (recording, known)
+
+    def _begin(self, ticket: Ticket) -> Begun | None:
+        now = self._now()
+        if now is None:
+            return None
+        seeds = ticket.seeds
+        recording, known = now
+        if not recording.free or not 0 < len(seeds) <= self._count:
+            return None
+        accelerator = self._accelerator
+        user = accelerator.current_stream
+        # In the reader's stream, by whose order it is used again: after this one has passed.
+        slab = accelerator.empty((recording.nbytes,), torch.uint8)
+        passed = user.record()
+        lane = recording.free.popleft()
+        given = lane.given
+        given[0] = len(seeds)
+        for hop in range(recording.hops):
+            key = derive_key(ticket.key, hop)
+            given[hop * ROW + _KEY] = key - (key >> 63 << 64)  # the same bits, signed
+        given[recording.slab_at] = slab.data_ptr()
+        addresses = [number for read in known for number in read.reach.addresses]
+        given[recording.addresses_at : recording.seeds_at] = addresses
+        given[recording.seeds_at : recording.seeds_at + len(seeds)] = seeds.numpy()
+        with self._sampler.enqueuing() as topology:
+            if topology is None:
+                return None
+            reading = accelerator.current_stream
+            # After what the user has written to fields, and what the memory was used for.
+            reading.wait_for(passed)
+            try:
+                begun = reading.record()
+                lane.replay()
+                ready = reading.record()
+            except BaseException:
+                # Nobody knows how far the device is: the lane is not used again, and no vertex stays
+                # known.
+                self._recording = None
+                accelerator.synchronize()
+                topology.first.zero_()
+                raise
+        held = [read.held for read in known]
+        return Begun(ticket, recording, lane, slab, user, begun, ready, known, held)
+
+    def _record(
+        self, layouts: tuple[Layout, ...], reads: Sequence[FieldReach]
+    ) -> _Recording | None:
+        """Lanes for the layouts of now, once the envelope is known."""
+        if len(self._learned) < _LEARNED or not self.is_possible:
+            return None
+        run = self._run = self._run or self._sampler.lend()
+        if run is None:
+            return None
+        capacities = self._envelope(run)
+        most = capacities[self._sampler.hops]
+        for read in reads[: self._features]:
+            if read.reach.layout.worth_ordering(most * read.missed):
+                self.reason = "so many rows are missed that they are read in the order of memory"
+                return None
+        for layout in layouts:
+            if layout.row_bytes == 0 or layout.num_rows == 0:
+                self.reason = "a field has no bytes"
+                return None
+        # Lanes that are still on their way keep the old one.
+        self._recording = None
+        with self._sampler.enqueuing() as topology:
+            if topology is None:
+                return None
+            try:
+                with torch.inference_mode(False):
+                    self._recording = _Recording(
+                        self._accelerator,
+                        run,
+                        layouts,
+                        self._features,
+                        capacities,
+                        self._lanes,
+                        self._count,
+                        self._sampler.hops,
+                    )
+            except Exception as error:  # whatever a compiler may say
+                # Memory is short, say, or another capture is in the way.
+                topology.first.zero_()
+                self.is_possible = False
+                self.reason = f"they could not be recorded ({error})"
+                warnings.warn(
+                    f"batches on {self._accelerator.device} are made kernel by kernel, which takes "
+                    f"more of the interpreter's time: {self.reason}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                return None
+        self.reason = ""
+        return self._recording
+
+    def _envelope(self, run: DeviceRun) -> list[int]:
+        """Vertices known before each hop and at the end, and edges of each hop, that have room."""
+        learned = np.array(self._learned, dtype=np.float64)
+        margin = np.maximum(
+            _LEAST_MARGIN, _SIGMAS * learned.std(axis=0) / np.maximum(1, learned.mean(axis=0))
+        )
+        wanted = np.ceil(learned.max(axis=0) * (1 + margin)).astype(np.int64).tolist()
+        bounds = run.bounds(self._count)
+        return [
+            bound if bound <= _NEARLY * size else size
+            for size, bound in zip(wanted, bounds, strict=True)
+        ]
+
+    def learn(self, batch: MiniBatch) -> None:
+        """Take account of the sizes of a batch that was made the long way."""
+        if not self.is_possible or len(self._learned) >= _LEARNED:
+            return
+        if batch.output_nodes.shape[0] != self._count:
+            return
+        blocks = batch.blocks[::-1]
+        known = [block.num_dst for block in blocks]
+        edges = [block.indices.shape[0] for block in blocks]
+        self._learned.append([*known, batch.input_nodes.shape[0], *edges])
+
+    def abandon(self, begun: Begun) -> None:
+        """A batch that nobody wants: its memory is not given back before the device has written
+        it."""
+        begun.ready.wait()
+        begun.recording.free.append(begun.lane)
+
+    def finish(self, begun: Begun, recorder: EpochRecorder) -> MiniBatch | None:
+        """The batch, for the stream of the calling thread; None: it did not fit, and must be made
+        the long way."""
+        begun.ready.wait()
+        begin = time.perf_counter_ns()
+        recording = begun.recording
+        words = begun.lane.out.tolist()
+        recording.free.append(begun.lane)
+        recorder.device_time("reading", begun.begun, begun.ready)
+        self._made += 1
+        if words[_DAMAGED]:
+            return None
+        if not recording.fits(words):
+            self._overflow(recorder)
+            return None
+        reader = self._accelerator.current_stream
+        if begun.made_for != reader:
+            reader.owns(begun.slab)
+        batch = self._batch(begun, words)
+        recorder.spent("building", begin)
+        hops = recording.hops
+        edges = sum(words[1 : hops * ROW : ROW])
+        recorder.delivered(seeds=words[0], edges=edges, input_nodes=words[hops * ROW])
+        return batch
+
+    def _overflow(self, recorder: EpochRecorder) -> None:
+        recorder.count(overflows=1)
+        self._overflowed += 1
+        if self._overflowed * _OFTEN > self._made + _OFTEN:
+            # The envelope does not hold any more.
+            self._learned.clear()
+            self._recording = None
+            self._made = self._overflowed = 0
+            self.reason = "the sizes of the batches have grown, and are being learned"
+
+    def _batch(self, begun: Begun, words: Sequence[int]) -> MiniBatch:
+        recording = begun.recording
+        hops = recording.hops
+        known = words[: hops * ROW + 1 : ROW]
+        rows = [known[hops]]
+        for hop in range(hops):
+            edges = words[hop * ROW + 1]
+            rows += [known[hop] + 1, edges, edges]
+        for number in range(len(self._columns)):
+            rows.append(known[hops] if number < self._features else known[0])
+        views = {place.dtype: begun.slab.view(place.dtype) for place in recording.places}
+        parts = [
+            views[place.dtype][place.start : place.start + count * place.width]
+            for place, count in zip(recording.places, rows, strict=True)
+        ]
+        nodes = parts[0]
+        blocks = []
+        for hop in range(hops - 1, -1, -1):
+            indptr, indices, positions = parts[1 + 3 * hop : 4 + 3 * hop]
+            blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
+        batch = MiniBatch(nodes[: known[0]], blocks)
+        seconds = begun.ready.seconds_since(begun.begun) / len(self._columns)
+        for number, ((key, _, name), read) in enumerate(
+            zip(self._columns, begun.fields, strict=True)
+        ):
+            is_input = number < self._features
+            ends = known if is_input else known[:1]
+            count = ends[-1]
+            rows_of = parts[1 + 3 * hops + number].view(count, *recording.layouts[number].row_shape)
+            if not read.field.is_current(read.version, read.generation):
+                again = partial(self._fields.read, key, nodes[:count], ends)
+                rows_of = self._fields.with_room(again).arrive()
+            (batch.features if is_input else batch.labels)[name] = rows_of
+            at = recording.hits_at + number * (hops + 1)
+            self._fields.count(read, words[at : at + len(ends)], ends, seconds)
+        return batch

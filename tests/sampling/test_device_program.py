@@ -1,0 +1,514 @@
+"""Batches of one recorded launch: the CPU's bits, whatever overflows, changes or is dropped on the
+way."""
+
+import gc
+import os
+import time
+
+import numpy as np
+import pytest
+import torch
+from device_batches import assert_equal, assert_same, graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recording_accelerator import RecordingAccelerator
+from stream_races import RaceDetector, RacingEvent, RacingStream, Watch
+from test_calls import calls_of
+
+from pagraph import FormatError, Graph, Loader, NeighborSampler, PipelineError
+from pagraph.accelerator import Event, HostAccelerator
+from pagraph.accelerator.triton_kernels import launch
+from pagraph.cache import plan
+from pagraph.engine import program
+from pagraph.features.gpu import reachable
+from pagraph.sampling.gpu import run
+
+pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.usefixtures("no_threads_left", "soon"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are compiled, not interpreted"),
+]
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Few batches are made the long way first: each takes the interpreter 0.1 s and more."""
+    monkeypatch.setattr(program, "_LEARNED", 2)
+    monkeypatch.setattr(program, "_SETTLING", 2)
+
+
+def make_graph(n=60, m=500, seed=0):
+    rng = np.random.default_rng(seed)
+    graph = Graph.from_coo(rng.integers(0, n, m), rng.integers(0, n, m), n)
+    graph.ndata["x"] = torch.randn(n, 6, generator=torch.Generator().manual_seed(seed))
+    graph.ndata["y"] = torch.arange(n) % 7
+    return graph
+
+
+def make_loader(graph, device="cpu", fanouts=(3, 2), **options):
+    place = {"device": device, "cache": 0}
+    if device != "cpu":
+        place |= {"sampling_device": device, "transfer": "zero-copy", "cache": 0.3}
+        place["cache_policy"] = "degree"
+    defaults = {"fields": ["x"], "labels": ["y"], "batch_size": 8, "shuffle": True, "seed": 5}
+    seeds = options.pop("seeds", torch.arange(0, graph.num_nodes, 2))
+    return Loader(graph, seeds, NeighborSampler(list(fanouts)), **(defaults | place | options))
+
+
+def made_of(loader):
+    """The program, and how many batches it has made."""
+    made = loader._engine.epochs.steps.program
+    return made, made._made
+
+
+def assert_all_same(batches, expected):
+    assert len(batches) == len(expected)
+    for batch, other in zip(batches, expected, strict=True):
+        assert_same(batch, other)
+        for rows, others in ((batch.features, other.features), (batch.labels, other.labels)):
+            assert list(rows) == list(others)
+            for name in rows:
+                assert_equal(rows[name], others[name])
+
+
+def read(loader, epochs):
+    return [batch for _ in range(epochs) for batch in loader]
+
+
+@settings(max_examples=6)
+@given(
+    graph=graphs(),
+    fanouts=st.lists(st.sampled_from([1, 2, 7]), min_size=1, max_size=3),
+    replace=st.booleans(),
+    dtype=st.sampled_from([torch.int32, torch.int64]),
+    cache=st.sampled_from([0, 0.3, 1.0]),
+    prefetch=st.integers(0, 2),
+    room=st.sampled_from([-0.6, 0.0, 0.02]),
+    data=st.data(),
+)
+def test_equals_the_cpu(graph, fanouts, replace, dtype, cache, prefetch, room, data):
+    """All batches are kept: none is changed by those after it. Some do not fit."""
+    n = graph.num_nodes
+    graph.ndata["x"] = torch.randn(n, 3)
+    graph.ndata["y"] = torch.arange(n)
+    ids = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=12))
+    options = {
+        "seeds": torch.tensor(ids, dtype=dtype),
+        "fanouts": fanouts,
+        "batch_size": 3,
+        "prefetch": prefetch,
+    }
+    expected = read(make_loader(graph, **options), 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "_LEAST_MARGIN", room)
+        patch.setattr(program, "_SIGMAS", 0)
+        loader = make_loader(graph, HostAccelerator(), **(options | {"cache": cache}))
+        assert_all_same(read(loader, 4), expected)
+        made, number = made_of(loader)
+        # Where the first batches are whole, those of the third epoch are the program's.
+        assert number or len(ids) < 3 or made.reason
+    loader.close()
+
+
+def fields_of_all_kinds(n):
+    generator = torch.Generator().manual_seed(1)
+    wide = torch.randn(n, 700, generator=generator)
+    return {
+        "half": torch.randn(n, 5, generator=generator).half(),
+        "flags": torch.rand(n, 3, generator=generator) < 0.5,
+        "bytes": torch.randint(0, 255, (n, 7), dtype=torch.uint8, generator=generator),
+        "square": torch.randn(n, 2, 3, dtype=torch.float64, generator=generator),
+        "wide": wide,
+        "part": wide[:, 3:20],
+        "number": torch.arange(n, dtype=torch.int16),
+    }
+
+
+@pytest.mark.parametrize("cache", [0, 0.4])
+def test_fields_of_all_kinds(cache):
+    graph = make_graph()
+    for name, rows in fields_of_all_kinds(60).items():
+        graph.ndata[name] = rows
+    names = [*fields_of_all_kinds(1), "x"]
+    options = {"fields": names, "fanouts": [3], "prefetch": 0}
+    expected = read(make_loader(graph, **options), 3)
+    loader = make_loader(graph, HostAccelerator(), **(options | {"cache": cache}))
+    assert_all_same(read(loader, 3), expected)
+    made, number = made_of(loader)
+    assert made.reason == "" and number >= 4
+    assert loader.sampling_placement.startswith("device; batches are one launch, each in ")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_rows_of_a_complete_cache_are_widened(dtype):
+    graph = make_graph()
+    options = {"cache_dtype": dtype, "prefetch": 0, "transfer": "auto"}
+    expected = read(make_loader(graph, HostAccelerator(), cache=1.0, **options), 1)
+    loader = make_loader(graph, HostAccelerator(), cache=1.0, **options)
+    batches = read(loader, 2)
+    assert_all_same(batches[:4], expected)
+    assert made_of(loader)[1] >= 3
+    for batch in batches:
+        close = 0.05 if dtype == "int8" else 1e-2
+        rows = graph.ndata["x"][batch.input_nodes]
+        assert torch.allclose(batch.features["x"], rows, atol=close)
+
+
+def test_counts_are_those_of_the_long_way(monkeypatch):
+    graph = make_graph()
+
+    def figures():
+        loader = make_loader(graph, HostAccelerator(), prefetch=0, fanouts=[3])
+        read(loader, 3)
+        total = loader.stats.total
+        reads = {
+            name: (f.rows, f.nbytes, f.cacheable, f.asked_by_hop, f.hits_by_hop)
+            for name, f in total.reads.fields.items()
+        }
+        counts = {name: count for name, count in total.counts.items() if name != "overflows"}
+        return made_of(loader)[1], (reads, counts, total.batches)
+
+    made, ours = figures()
+    assert made >= 6
+    monkeypatch.setattr(program, "_LEARNED", 1000)
+    made, expected = figures()
+    assert made == 0 and ours == expected
+
+
+def test_batches_that_do_not_fit_are_counted_and_learned_from(monkeypatch):
+    graph = make_graph()
+    monkeypatch.setattr(program, "_LEAST_MARGIN", -0.5)
+    monkeypatch.setattr(program, "_SIGMAS", 0)
+    monkeypatch.setattr(program, "_OFTEN", 1)
+    expected = read(make_loader(graph), 5)
+    loader = make_loader(graph, HostAccelerator())
+    assert_all_same(read(loader, 5), expected)
+    overflows = loader.stats.total.counts["overflows"]
+    assert 2 <= overflows < 20 - 2
+    assert loader.stats.total.batches == 20
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_fields_that_are_replaced_or_written_are_read_again(prefetch):
+    graph = make_graph()
+    loader = make_loader(graph, HostAccelerator(), prefetch=prefetch, cache=0)
+    read(loader, 3)
+    made, before = made_of(loader)
+    kept = []
+    for number in range(2):
+        for batch in loader:
+            assert torch.equal(batch.features["x"], graph.ndata["x"][batch.input_nodes])
+            assert torch.equal(batch.labels["y"], graph.ndata["y"][batch.output_nodes])
+            kept.append((batch, batch.features["x"].clone()))
+            if number:
+                graph.ndata["x"].add_(1)
+            else:
+                graph.ndata["x"] = graph.ndata["x"] * 2
+    assert made_of(loader)[1] > before
+    assert all(torch.equal(batch.features["x"], rows) for batch, rows in kept)
+
+
+def test_a_cache_that_shrinks_does_not_wait_for_batches_on_their_way(monkeypatch):
+    graph = make_graph()
+    expected = read(make_loader(graph), 4)
+    loader = make_loader(graph, HostAccelerator(), cache=0.6)
+    batches = read(loader, 3)
+    made, _ = made_of(loader)
+    recorded = made._recording
+    reading = iter(loader)
+    batches.append(next(reading))
+    monkeypatch.setattr(plan, "_PATIENCE_SECONDS", 60)  # with who reads the old rows
+    begin = time.perf_counter()
+    assert loader.shrink_cache()
+    assert time.perf_counter() - begin < 20
+    batches += reading
+    assert_all_same(batches, expected)
+    assert made._recording is recorded
+    loader.invalidate_cache()
+    assert_all_same(read(loader, 1), read(make_loader(graph), 5)[-4:])
+
+
+def test_what_is_kept_of_a_batch_stays():
+    graph = make_graph()
+    loader = make_loader(graph, HostAccelerator(), prefetch=1)
+    read(loader, 2)
+    kept = []
+    for batch in loader:
+        rows = batch.features["x"]
+        parts = [rows[1:], rows[:, 2], rows.detach(), batch.input_nodes[:3], batch.labels["y"][-1]]
+        kept.append((parts, [part.clone() for part in parts]))
+        del batch, rows
+    gc.collect()
+    read(loader, 1)
+    for parts, copies in kept:
+        assert all(torch.equal(part, copy) for part, copy in zip(parts, copies, strict=True))
+
+
+class LaterEvent(Event):
+    def __init__(self, device, place):
+        self.device, self.place, self.seconds = device, place, 0.0
+
+    @property
+    def has_happened(self):
+        return self.place <= self.device.done
+
+    def wait(self):
+        self.device.run(self.place)
+
+    def seconds_since(self, earlier):
+        return 0.0
+
+
+class LazyAccelerator(HostAccelerator):
+    """Does recorded work when an event after it is waited for; memory is not what it was before."""
+
+    def __init__(self):
+        super().__init__()
+        self.later, self.done, self.is_lazy = [], 0, False
+
+    def empty(self, shape, dtype):
+        tensor = super().empty(shape, dtype)
+        tensor.view(-1).view(torch.uint8).fill_(255)
+        return tensor
+
+    def recorded(self, work):
+        return lambda: self.later.append(work) if self.is_lazy else work()
+
+    def run(self, place):
+        while self.done < place:
+            work, self.later[self.done] = self.later[self.done], None
+            work()
+            self.done += 1
+
+    @property
+    def current_stream(self):
+        stream = super().current_stream
+        if self.is_lazy:
+            stream.record = lambda: LaterEvent(self, len(self.later))
+        return stream
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_a_device_that_is_late_reads_what_its_batch_was_given(prefetch):
+    graph, device = make_graph(), LazyAccelerator()
+    expected = read(make_loader(graph), 4)
+    loader = make_loader(graph, device, prefetch=prefetch)
+    batches = read(loader, 2)
+    device.is_lazy = True
+    for _ in range(2):
+        reading = iter(loader)
+        for number, batch in enumerate(reading):
+            assert len(device.later) - device.done == min(prefetch, 3 - number)
+            batches.append(batch)
+    assert_all_same(batches, expected)
+    assert made_of(loader)[1] >= 8
+
+
+@pytest.mark.parametrize("end", ["close", "drop", "error"])
+def test_batches_that_nobody_wants_are_waited_for_before_their_memory_goes(end):
+    graph, device = make_graph(), LazyAccelerator()
+    loader = make_loader(graph, device, prefetch=2)
+    read(loader, 2)
+    device.is_lazy = True
+    expected = read(make_loader(graph), 4)[-4:]
+    reading = iter(loader)
+    next(reading)
+    assert len(device.later) > device.done
+    if end == "close":
+        reading.close()
+    elif end == "error":
+        with pytest.raises(ZeroDivisionError):
+            for _ in reading:
+                _ = 1 // 0
+    del reading
+    gc.collect()
+    assert len(device.later) == device.done
+    assert_all_same(read(loader, 1), expected)
+
+
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_a_stream_that_fails_in_the_middle_of_a_batch(at, monkeypatch):
+    graph, device = make_graph(), HostAccelerator()
+    loader = make_loader(graph, device, prefetch=1)
+    read(loader, 3)
+    stream = device.stream("reading")
+    record, calls = stream.record, []
+
+    def fails():
+        calls.append(None)
+        if len(calls) == at:
+            raise RuntimeError("no event")
+        return record()
+
+    monkeypatch.setattr(stream, "record", fails)
+    with pytest.raises(RuntimeError, match="no event"):
+        read(loader, 1)
+    monkeypatch.undo()
+    expected = read(make_loader(graph), 6)[-8:]
+    loader.set_epoch(4)
+    assert_all_same(read(loader, 2), expected)
+
+
+def test_work_that_ends_in_its_middle_leaves_no_vertex_known(monkeypatch):
+    graph = make_graph()
+    loader = make_loader(graph, HostAccelerator(), prefetch=0)
+    read(loader, 3)
+    launches = []
+
+    def fails(*arguments, **constants):
+        launches.append(None)
+        if len(launches) == 4:
+            raise KeyboardInterrupt
+        launch(*arguments, **constants)
+
+    monkeypatch.setattr(run, "launch", fails)
+    with pytest.raises(KeyboardInterrupt):
+        read(loader, 1)
+    monkeypatch.undo()
+    loader.set_epoch(3)
+    assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
+
+
+def test_memory_of_a_batch_is_known_to_the_stream_that_reads_it(monkeypatch):
+    graph, device = make_graph(), RecordingAccelerator()
+    loader = make_loader(graph, device, prefetch=1)
+    expected = read(make_loader(graph), 4)
+    batches = read(loader, 3)
+    mine, owned = device.stream("mine"), []
+    monkeypatch.setattr(mine, "owns", lambda tensor: owned.append(tensor.data_ptr()))
+    reading = iter(loader)
+    batches.append(next(reading))
+    assert not owned
+    with mine.use():
+        batches += [next(reading), next(reading)]
+    # The first of the two was begun for the other stream, the second for this one.
+    assert owned == [batches[-2].input_nodes.data_ptr()]
+    batches += reading
+    assert_all_same(batches, expected)
+
+
+@pytest.mark.parametrize("waits", ["for both", "not for the user", "not for the device"])
+def test_there_are_no_races(monkeypatch, waits):
+    device = RaceDetector()
+
+    def launch_and_tell(kernel, programs, *arguments, **constants):
+        if programs > 0:
+            device.launched(kernel, arguments, constants)
+        launch(kernel, programs, *arguments, **constants)
+
+    for module in (reachable, run):
+        monkeypatch.setattr(module, "launch", launch_and_tell)
+    loader = make_loader(make_graph(), device, prefetch=2)
+    read(loader, 2)
+    # Threads that made batches before handed their buffers on by queues, which it does not know.
+    device.races.clear()
+    if waits == "not for the user":
+        monkeypatch.setattr(RacingStream, "wait_for", lambda stream, event: None)
+    elif waits == "not for the device":
+        monkeypatch.setattr(RacingEvent, "wait", lambda event: None)
+    with Watch(device):
+        for batch in loader:
+            batch.features["x"].sum()
+            batch.features["x"].add_(1)
+            del batch
+    assert made_of(loader)[1] >= 4
+    assert (device.races == []) is (waits == "for both")
+
+
+def test_a_child_process_is_told():
+    loader = make_loader(make_graph(), HostAccelerator(), prefetch=1)
+    read(loader, 2)
+    reading = iter(loader)
+    next(reading)
+    child = os.fork()
+    if not child:
+        try:
+            next(reading)
+        except PipelineError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert len(list(reading)) == 3
+
+
+def test_a_graph_that_is_damaged_is_told_as_by_the_cpu():
+    graph = make_graph()
+    loader = make_loader(graph, HostAccelerator(), prefetch=0, sampling_budget=0)
+    read(loader, 2)
+    graph.csc.indices[::2] = 1000
+    with pytest.raises(FormatError):
+        read(make_loader(graph), 1)
+    with pytest.raises(FormatError):
+        read(loader, 1)
+
+
+def test_several_threads_read_at_once():
+    graph = make_graph()
+    loader = make_loader(graph, HostAccelerator(), prefetch=1)
+    read(loader, 2)
+    expected = read(make_loader(graph), 4)[-8:]
+    one, other = iter(loader), iter(loader)
+    batches = [(next(one), next(other)) for _ in range(4)]
+    assert_all_same([b for b, _ in batches] + [b for _, b in batches], expected)
+
+
+class Skipping(HostAccelerator):
+    """Leaves recorded work out, once it is told to."""
+
+    skips = False
+
+    def recorded(self, work):
+        return lambda: None if self.skips else work()
+
+
+def test_a_batch_makes_few_calls_and_launches_nothing_by_itself():
+    """Calls that its replay makes under Triton's interpreter are left out; see
+    ``benchmarks/gpu_host.py``."""
+    device = Skipping()
+    graph = make_graph()
+    loader = make_loader(graph, device, fanouts=[4, 3, 2], prefetch=0, cache_policy="degree")
+    read(loader, 4)
+    device.skips = True
+    reading = iter(loader)
+    next(reading)
+    counts = calls_of(lambda: next(reading))
+    assert made_of(loader)[1] >= 4 and counts["program.py:begin"] == 1
+    assert counts["triton_kernels.py:launch"] == 0
+    assert counts.total() <= 88, counts.most_common()
+
+
+class Unrecording(HostAccelerator):
+    """Records the sampler's two runs, and no more."""
+
+    recordings = 0
+
+    def recorded(self, work):
+        self.recordings += 1
+        if self.recordings > 2:
+            raise RuntimeError("CUDA error: out of memory")
+        return super().recorded(work)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"transfer": "staging"}, "a field is not read by kernels alone"),
+        ({"fields": [], "labels": []}, "no field is read"),
+        ({"fanouts": [1] * 8}, "a recorded kernel counts the hits of 7 hops at most"),
+        ({"fanouts": [-1]}, "sampling is not recorded"),
+    ],
+)
+def test_what_is_made_the_long_way_and_why(options, reason):
+    loader = make_loader(make_graph(), HostAccelerator(), prefetch=0, **options)
+    iter(loader)
+    assert f"; batches are made kernel by kernel: {reason}" in loader.sampling_placement
+
+
+def test_what_cannot_be_recorded_is_made_the_long_way():
+    graph = make_graph()
+    loader = make_loader(graph, Unrecording())
+    with pytest.warns(RuntimeWarning, match="are made kernel by kernel, .* could not be recorded"):
+        batches = read(loader, 3)
+    assert_all_same(batches, read(make_loader(graph), 3))
+    assert made_of(loader)[1] == 0
+    assert "they could not be recorded (CUDA error: out of memory)" in loader.sampling_placement
