@@ -259,7 +259,7 @@ class CachedFeature(WideFeature):
 
 
 def read_counted(
-    feature: Feature, ids: Tensor, pool: BufferPool | None, bounds: Sequence[int] | None
+    feature: Feature, ids: Tensor, pool: Tensor | BufferPool | None, bounds: Sequence[int] | None
 ) -> tuple[Tensor, tuple[int, ...] | None]:
     """Rows on the CPU, with the cache hits of each part of the ids; None without a cache."""
     if isinstance(feature, CachedFeature):

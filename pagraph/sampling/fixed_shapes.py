@@ -1,0 +1,203 @@
+"""Batches of one size: hop by hop, a sampled batch is filled up with vertices and edges that belong
+to nothing.
+
+The padding of a hop stands behind its own vertices and edges. Padding vertices have the id -1. The
+padding edges of a hop lead from its last padding vertex to the last one of the hop before, so that
+no vertex of the graph is at either end, and destinations still never decrease. Local ids move with
+the begins of the hops; the order of what was sampled stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..graph.minibatch import Block, MiniBatch
+from .labor import LaborSampler
+
+if TYPE_CHECKING:
+    from ..graph.graph import Graph
+    from ..system.buffers import BufferPools
+    from .sampler import HopSampler
+
+
+class Sizes(NamedTuple):
+    """Sizes of a batch of one vertex type and one edge type.
+
+    Attributes:
+        nodes: Vertices that each hop finds, the seeds first.
+        edges: Edges that each hop draws.
+    """
+
+    nodes: tuple[int, ...]
+    edges: tuple[int, ...]
+
+    @classmethod
+    def of(cls, hop_ends: Sequence[int], edges: Sequence[int]) -> Sizes:
+        """Of where the vertices of each hop end, and the edges of each hop."""
+        return cls(tuple(end - begin for begin, end in pairwise([0, *hop_ends])), tuple(edges))
+
+    @property
+    def node_ends(self) -> list[int]:
+        """Where the vertices of each hop end."""
+        return list(accumulate(self.nodes))
+
+    def has_room_for(self, sampled: Sizes) -> bool:
+        """Whether a sampled batch fits, with a padding vertex in each hop for padding edges to
+        join."""
+        return all(n < most for n, most in zip(sampled.nodes, self.nodes, strict=True)) and all(
+            n <= most for n, most in zip(sampled.edges, self.edges, strict=True)
+        )
+
+
+def largest_sizes(sampler: HopSampler, graph: Graph, batch_size: int) -> Sizes:
+    """Room for any batch of so many seeds of a graph with one vertex type and one edge type.
+
+    Each hop's own bound: their sum may be above the vertices of the graph.
+    """
+    csc = graph.adjacency(sampler.edge_dir)
+    num_nodes = graph.num_nodes
+    known = frontier = batch_size
+    nodes = [batch_size + 1]
+    edges = []
+    for hop in range(sampler.num_hops):
+        # LABOR draws so many on average.
+        known_number = sampler.has_fanouts and not isinstance(sampler, LaborSampler)
+        fanout = sampler.fanout(hop, graph.edge_types[0]) if known_number else -1
+        if fanout >= 0:
+            drawn = frontier * fanout
+        else:
+            widest = int(csc.indptr.diff().max()) if num_nodes else 0
+            # Of a seed that is there twice, all edges are, too.
+            drawn = min(frontier * widest, csc.num_edges + batch_size * widest)
+        found = min(drawn, num_nodes)
+        known = min(known + found, batch_size + num_nodes)
+        frontier = found if sampler.expands_once else known
+        nodes.append(found + 1)
+        edges.append(drawn)
+    return Sizes(tuple(nodes), tuple(edges))
+
+
+Empty = Callable[[Any, int, Tensor], Tensor]
+"""Memory for so many elements of the dtype and the place of another tensor; the first argument
+names what it is for."""
+
+
+def empty_of(pools: BufferPools) -> Empty:
+    """Recycled memory on the CPU, fresh memory elsewhere."""
+
+    def empty(kind: Any, count: int, like: Tensor) -> Tensor:
+        if like.is_cpu:
+            return pools(("padded", kind)).take((count,), like.dtype)
+        return torch.empty(count, dtype=like.dtype, device=like.device)
+
+    return empty
+
+
+class HopPart(NamedTuple):
+    """A hop's part of an array: from ``begin`` to ``end`` as sampled; padded from ``first`` on,
+    with padding from ``middle`` to ``stop``."""
+
+    begin: int
+    end: int
+    first: int
+    middle: int
+    stop: int
+
+
+def hop_parts(sampled: Sequence[int], padded: Sequence[int]) -> Iterator[HopPart]:
+    """The part of each hop, of as many elements as it has sampled and padded."""
+    begin = first = 0
+    for count, room in zip(sampled, padded, strict=True):
+        yield HopPart(begin, begin + count, first, first + count, first + room)
+        begin += count
+        first += room
+
+
+def padded_nodes(
+    nodes: Tensor, sampled: Sizes, sizes: Sizes, ids: Tensor, empty: Empty
+) -> tuple[Tensor, Tensor]:
+    """The graph's ids of the vertices with padding, and the padded local id of each sampled one, in
+    the dtype of ``ids``."""
+    padded = empty("nodes", sum(sizes.nodes), nodes)
+    moved = empty("moved", len(nodes), ids)
+    for part in hop_parts(sampled.nodes, sizes.nodes):
+        padded[part.first : part.middle] = nodes[part.begin : part.end]
+        padded[part.middle : part.stop] = -1
+        torch.arange(part.first, part.middle, out=moved[part.begin : part.end])
+    return padded, moved
+
+
+def pad_blocks(batch: MiniBatch, sampled: Sizes, sizes: Sizes, empty: Empty) -> MiniBatch:
+    """The blocks of a batch in ``sizes``, which have room for it; without fields."""
+    ends = sizes.node_ends
+    (*others, outer) = reversed(batch.blocks)
+    nodes, moved = padded_nodes(batch.input_nodes, sampled, sizes, outer.indices, empty)
+    blocks = []
+    for hop, block in enumerate([*others, outer]):
+        room = sizes.edges[hop]
+        count = sampled.edges[hop]
+        num_dst = ends[hop]
+        indptr = empty(("indptr", hop), num_dst + 1, block.indptr)
+        for part in hop_parts(sampled.nodes[: hop + 1], sizes.nodes[: hop + 1]):
+            indptr[part.first : part.middle] = block.indptr[part.begin : part.end]
+            # Padding rows are empty; the last one begins where the sampled edges end.
+            indptr[part.middle : part.stop] = block.indptr[part.end]
+        indptr[num_dst] = room
+        indices = empty(("indices", hop), room, block.indices)
+        torch.index_select(moved, 0, block.indices, out=indices[:count])
+        indices[count:] = ends[hop + 1] - 1
+        positions = _extended(block.positions, room, -1, empty, ("positions", hop))
+        weights = block.weights
+        if weights is not None:
+            # Not 0: a layer that divides by their sum would make NaN of it, and of all gradients.
+            weights = _extended(weights, room, 1, empty, ("weights", hop))
+        blocks.append(Block(indptr, indices, nodes[: ends[hop + 1]], positions, num_dst, weights))
+    return MiniBatch(nodes[: ends[0]], blocks[::-1])
+
+
+def _extended(values: Tensor, room: int, fill: int, empty: Empty, kind: Any) -> Tensor:
+    padded = empty(kind, room, values)
+    padded[: len(values)] = values
+    padded[len(values) :] = fill
+    return padded
+
+
+def pad_edges(
+    edge_index: tuple[Tensor, Tensor],
+    edge_ids: Tensor,
+    moved: Tensor,
+    sampled: Sizes,
+    sizes: Sizes,
+    empty: Empty,
+) -> tuple[Tensor, Tensor]:
+    """The edges of a subgraph, of all hops behind each other, in ``sizes``.
+
+    Args:
+        edge_index: Local sources and destinations.
+        edge_ids: The graph's id of each edge.
+        moved: As :func:`padded_nodes` returns it.
+        sampled, sizes: The subgraph's sizes, and others that have room for it.
+        empty: Gives memory.
+
+    Returns:
+        The padded ``edge_index``, shape ``(2, num_edges)``, and ids, with -1 for padding.
+    """
+    room = sum(sizes.edges)
+    last = [end - 1 for end in sizes.node_ends]
+    padded = empty("edge_index", 2 * room, moved).view(2, room)
+    ids = empty("edge_ids", room, edge_ids)
+    for hop, part in enumerate(hop_parts(sampled.edges, sizes.edges)):
+        for ends, local, padding in zip(
+            padded, edge_index, (last[hop + 1], last[hop]), strict=True
+        ):
+            ids_of_hop = local[part.begin : part.end]
+            torch.index_select(moved, 0, ids_of_hop, out=ends[part.first : part.middle])
+            ends[part.middle : part.stop] = padding
+        ids[part.first : part.middle] = edge_ids[part.begin : part.end]
+        ids[part.middle : part.stop] = -1
+    return padded, ids
