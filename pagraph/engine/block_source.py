@@ -16,7 +16,6 @@ from ..features.field import Padding, Read
 from ..graph.fields import Named
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
 from ..sampling.fixed_shapes import Sizes, empty_of, pad_blocks
-from ..stats.stats import REQUESTS
 from .steps import Sampled
 
 if TYPE_CHECKING:
@@ -218,8 +217,7 @@ class BlockSource:
         if sampled is not None and isinstance(batch, MiniBatch):
             batch.seed_mask = batch.output_nodes >= 0
             assert self._envelope is not None and batch.shape_number is not None
-            if recorder.epoch != REQUESTS:
-                self._envelope.delivered(sampled, batch.shape_number)
+            self._envelope.delivered(sampled, batch.shape_number, recorder)
         recorder.spent("building", begin)
         if sampled is None:
             seeds, edges, input_nodes = _counts(batch)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..sampling.fixed_shapes import Sizes
 from ..seeds.order import SeedOrder, Ticket
+from ..stats.stats import REQUESTS, EpochRecorder
 from ..system.tables import Table, Tabled
 from ..system.threads import ForkLock
 from ..system.units import bytes_text, percent
@@ -135,8 +136,11 @@ class Envelope(Tabled):
             "made; make a new loader"
         )
 
-    def delivered(self, sampled: Sizes, number: int) -> None:
+    def delivered(self, sampled: Sizes, number: int, recorder: EpochRecorder) -> None:
         """Count a batch; called by the reader."""
+        # Requests are in no epoch, and any thread makes them.
+        if recorder.epoch == REQUESTS:
+            return
         self.batches[number] += 1
         for counts, of in ((self._sampled, sampled), (self._padded, self.sizes[number])):
             counts += sum(of.nodes), sum(of.edges)
