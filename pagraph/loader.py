@@ -18,7 +18,7 @@ from .engine import PipelineOptions, parse_lookahead
 from .engine.accelerate import launched
 from .engine.block_source import BlockSource, Column, sizes_of
 from .engine.engine import Engine, LoaderControls
-from .engine.envelope import are_fixed, check_request, trial_tickets
+from .engine.envelope import are_fixed, trial_tickets
 from .features.narrow import parse_cache_dtype
 from .graph.conversion import way_of
 from .graph.csc import as_ids, check_range, no_ids
@@ -290,8 +290,6 @@ class Loader(LoaderControls, Generic[S]):
             [3, 2]
         """
         ids = loader_seeds(self.graph, seeds, self.sampler)
-        if self._engine.envelope is not None:
-            check_request(len(ids), self._engine.epochs.order.batch_size)
         known = self._engine.request_key(check_key(key))
         return self._engine.on_request(self._source, ids, known)
 
@@ -345,7 +343,7 @@ def _check_fixed(graph: Graph, sampler: BlockSampler | EdgeBatches) -> bool:
 
 
 def _trials(
-    graph: Graph, sampler: Any, seeds: Tensor, batch_size: int, shuffle: bool, count: int
+    graph: Graph, sampler: Any, seeds: Any, batch_size: int, shuffle: bool, count: int
 ) -> Iterator[Sizes]:
     """The sizes of trial batches."""
     for ticket in trial_tickets(seeds, batch_size, shuffle, count):

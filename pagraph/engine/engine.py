@@ -163,9 +163,7 @@ class Engine(Generic[T]):
                 _window_reader, fields, self._planner, self.epochs.options, source.looks_ahead
             ),
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
-            before_first_batch=partial(
-                _prepare, self._planner, self.epochs.options, self.envelope
-            ),
+            before_first_batch=partial(_prepare, self._planner, self.epochs.options, self.envelope),
             after_first_step=self._planner.after_first_step,
             fill=fields.after_first_step,
             fills_beside=self._planner.fills_beside,
@@ -187,7 +185,15 @@ class Engine(Generic[T]):
             seeds: As a ticket has them, checked.
             key: Of the random numbers: equal seeds and keys give equal batches, whatever was asked
                 before.
+
+        Raises:
+            ValueError: More seeds than a batch of a fixed size has.
         """
+        most = self.epochs.order.batch_size
+        if self.envelope is not None and most is not None and len(seeds) > most:
+            raise ValueError(
+                f"seeds must be at most batch_size={most} with shapes='fixed', got {len(seeds)}"
+            )
         recorder = self._ready_for_requests()
         ticket = Ticket(recorder.epoch, 0, key, seeds)
         drawn = ticket if source.draw is None else source.draw(ticket, recorder)

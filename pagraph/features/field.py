@@ -530,7 +530,7 @@ def read_padded(
     place: to move the rows of a batch afterwards would take as long as to read them."""
     out = output_for(feature, sum(padding.room), pool)
     value = padding.value(out.dtype)
-    hits = []
+    hits: list[int] = []
     for part in hop_parts(padding.sampled, padding.room):
         rows = out[part.first : part.middle]
         _, found = read_counted(feature, ids[part.begin : part.end], rows, None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import torch
 from torch import Tensor
 
-from ..engine.envelope import check_request, trial_tickets
+from ..engine.envelope import trial_tickets
 from ..graph.graph import NODE_TYPE
 from ..sampling.batches import PairBatches, TimedSeeds
 from ..sampling.fixed_shapes import Sizes, largest_sizes
@@ -261,8 +261,6 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         inputs = self._request(seeds, time)
         view = replace(self._view, input_data=inputs)
         places = torch.arange(len(inputs.node), device="cpu")
-        if self._engine.envelope is not None:
-            check_request(len(places), self.batch_size)
         known = self._engine.request_key(check_key(key))
         return self._engine.on_request(self._source(view), places, known)
 

@@ -54,7 +54,7 @@ def check_fixed(data: Any, sampler: Any, batch_size: int | None) -> None:
 
 
 @dataclass
-class PaddedOutput(SamplerOutput):  # type: ignore[misc]
+class PaddedOutput(SamplerOutput):
     """A sampler's output in one of a loader's sizes.
 
     Attributes:
@@ -107,7 +107,9 @@ class PaddedOutput(SamplerOutput):  # type: ignore[misc]
         other.edge = self.edge.clamp(min=0)
         return other
 
-    def finish(self, batch: Any, used: PaddedOutput, by_vertex: list[str], by_edge: list[str]) -> None:
+    def finish(
+        self, batch: Any, used: PaddedOutput, by_vertex: list[str], by_edge: list[str]
+    ) -> None:
         """Make PyG's batch that of this output.
 
         Args:

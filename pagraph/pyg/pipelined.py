@@ -261,7 +261,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
     def _fix_shapes(self, order: Any) -> None:
         """Have batches be padded; ValueError where they cannot be."""
         raise ValueError(
-            f"shapes='fixed' needs vertices as seeds, got a {type(self).__name__}"
+            "shapes must be 'sampled' for all loaders of PyG's but NeighborLoader, got 'fixed' for "
+            f"a {type(self).__name__}"
         )
 
     def _pipeline_options(self) -> PipelineOptions:
