@@ -6,8 +6,9 @@ neighbours, shuffled, on the CPU. For the core's blocks and PyG's subgraphs of e
 - the seconds that learning the sizes takes, once a loader;
 - padding of two epochs, as ``loader.envelope`` counts it, and the share of batches in the first
   size;
-- seconds of an epoch that only reads batches, with fixed and with sampled shapes in turn; the ratio
-  is the median of the rounds' ratios;
+- seconds of an epoch that only reads batches, with fixed and with sampled shapes in turn, on the
+  clock and of the processors, which others do not disturb as much; ratios are medians of the
+  rounds' ratios;
 - how often ``torch.compile`` compiles GraphSAGE of PyG's layers in so many steps, by default and
   with ``dynamic=False``. The backend only counts and runs the graph that was traced, so that this
   is no measurement of speed.
@@ -58,10 +59,11 @@ FACES = {"core": core, "pyg": pyg}
 
 
 def seconds_of_epoch(loader):
-    begin = time.perf_counter()
+    """Seconds on the clock, and of all threads on processors."""
+    begin = time.perf_counter(), time.process_time()
     for _ in loader:
         pass
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin[0], time.process_time() - begin[1]
 
 
 def measure(face, graph, seeds, rounds):
@@ -78,7 +80,12 @@ def measure(face, graph, seeds, rounds):
                 seconds[shapes].append(taken)
     print(envelope)
     nodes, edges = envelope.padding
-    ratios = [fixed / plain for plain, fixed in zip(*seconds.values(), strict=True)]
+    times = {}
+    for place, clock in enumerate(("seconds", "processor seconds")):
+        of_clock = {shapes: [taken[place] for taken in seconds[shapes]] for shapes in seconds}
+        ratios = [fixed / plain for plain, fixed in zip(*of_clock.values(), strict=True)]
+        times |= {f"{shapes}, {clock}": summarise(runs) for shapes, runs in of_clock.items()}
+        times[f"fixed / sampled, {clock}"] = round(statistics.median(ratios), 3)
     return {
         "batches": len(loaders["fixed"]),
         "seconds to learn": round(learned, 3),
@@ -86,10 +93,7 @@ def measure(face, graph, seeds, rounds):
         "padding edges": round(edges, 4),
         "batches of the last epoch by size": envelope.batches,
         "sizes": [[list(of) for of in sizes] for sizes in envelope.sizes],
-        "sampled": summarise(seconds["sampled"]),
-        "fixed": summarise(seconds["fixed"]),
-        "fixed / sampled": round(statistics.median(ratios), 3),
-    }
+    } | times
 
 
 def compilations(graph, seeds, shapes, dynamic, steps):

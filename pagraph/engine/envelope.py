@@ -35,7 +35,8 @@ _LEAST_MORE = 1.1
 """The second size is larger by this, also where trial batches were all alike."""
 
 _OVER = 0.01
-"""Share of an epoch's batches beyond the first size from which sizes are learned again."""
+"""Share of an epoch's batches beyond the first size from which sizes are learned again, as far as
+chance does not explain it."""
 
 _CLOSE = 1.25
 """Where room for any batch is at most so much more than the first size, it is the only size."""
@@ -59,8 +60,8 @@ class Envelope(Tabled):
     The first size holds nearly all batches: of each hop the mean of 64 trial batches and 3.5
     standard deviations. The second has room for five more. The last one is the most that fan-outs
     and graph allow, so that every batch fits. Trial batches depend on the graph, the seeds and the
-    sampler alone, and so do the sizes. If more than 1 % of an epoch's batches did not fit into the
-    first size, sizes are learned anew before the next epoch, with a larger margin.
+    sampler alone, and so do the sizes. If clearly more than 1 % of an epoch's batches did not fit
+    into the first size, sizes are learned anew before the next epoch, with a larger margin.
 
     Args:
         trials: Samples so many trial batches, and gives their sizes.
@@ -104,8 +105,8 @@ class Envelope(Tabled):
                 # In the middle of an epoch its batches keep their sizes.
                 self._is_resumed = False
                 return
-            total = sum(self.batches)
-            if sum(self.batches[1:]) > max(1, _OVER * total):
+            allowed = _OVER * sum(self.batches)
+            if sum(self.batches[1:]) > allowed + 3 * math.sqrt(allowed):
                 self._margin += _MORE_MARGIN
                 self.sizes = ()
             if not self.sizes:

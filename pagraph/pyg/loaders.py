@@ -266,6 +266,11 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
 
     def _fix_shapes(self, order: Any) -> None:
         sampler = self.node_sampler
+        if not self._makes_batches:
+            raise ValueError(
+                "shapes='fixed' needs a loader without a filter_fn or collate_fn of its own, got "
+                f"{type(self).__name__}"
+            )
         check_fixed(self.data, sampler, order.batch_size)
         count = len(self.input_data.node)
         self._engine.fix_shapes(

@@ -191,13 +191,19 @@ def pad_edges(
     last = [end - 1 for end in sizes.node_ends]
     padded = empty("edge_index", 2 * room, moved).view(2, room)
     ids = empty("edge_ids", room, edge_ids)
-    for hop, part in enumerate(hop_parts(sampled.edges, sizes.edges)):
-        for ends, local, padding in zip(
-            padded, edge_index, (last[hop + 1], last[hop]), strict=True
-        ):
-            ids_of_hop = local[part.begin : part.end]
-            torch.index_select(moved, 0, ids_of_hop, out=ends[part.first : part.middle])
-            ends[part.middle : part.stop] = padding
+    src, dst = padded
+    local_src, local_dst = edge_index
+    # Nothing leads to what the last hop finds.
+    vertices = hop_parts(sampled.nodes[:-1], sizes.nodes[:-1])
+    edges = hop_parts(sampled.edges, sizes.edges)
+    for hop, (part, found) in enumerate(zip(edges, vertices, strict=True)):
+        of_hop = slice(part.begin, part.end)
+        room_of_hop = slice(part.first, part.middle)
+        torch.index_select(moved, 0, local_src[of_hop], out=src[room_of_hop])
+        # All destinations are vertices that the hop before has found, and move together.
+        torch.add(local_dst[of_hop], found.first - found.begin, out=dst[room_of_hop])
+        src[part.middle : part.stop] = last[hop + 1]
+        dst[part.middle : part.stop] = last[hop]
         ids[part.first : part.middle] = edge_ids[part.begin : part.end]
         ids[part.middle : part.stop] = -1
     return padded, ids

@@ -189,6 +189,13 @@ def test_what_cannot_have_fixed_shapes():
         make(data=data.to_heterogeneous(), num_neighbors=(2,), input_nodes="0")
     with pytest.raises(ValueError, match="shapes must be 'sampled' for all loaders of PyG's but"):
         LinkNeighborLoader(data, [2], shapes="fixed")
+
+    class Filtering(NeighborLoader):
+        def filter_fn(self, output):
+            return output
+
+    with pytest.raises(ValueError, match="without a filter_fn or collate_fn of its own, got Filt"):
+        Filtering(data, [2], shapes="fixed")
     loader = make()
     loader.transform_sampler_output = lambda output: output
     with pytest.raises(
@@ -203,3 +210,5 @@ def test_what_cannot_have_fixed_shapes():
 class _Own(BaseSampler):
     def sample_from_nodes(self, inputs):
         raise AssertionError("no batch is asked for")
+
+    sample_from_edges = sample_from_nodes
