@@ -18,19 +18,17 @@ from ..features.feature import DeviceFeature, read_each
 from ..features.field import (
     Field,
     FieldRows,
-    Padding,
     Read,
     Reading,
     ReadPath,
     Snapshot,
     host_feature,
-    padded_rows,
-    read_padded,
 )
 from ..features.gpu.link import Link
 from ..features.gpu.transfer import Transfer, check_mode
 from ..features.narrow import stored_as
-from ..features.store import read_counted
+from ..features.padding import Padding
+from ..features.store import read_counted, read_padded
 from ..graph.fields import FieldValue
 from ..graph.graph import NODE_TYPE
 from ..ranking.policy import Rank, RowType
@@ -226,12 +224,7 @@ class FieldSet:
         needed, in :meth:`current_each`. Rows in memory that no cache serves are copied in one call
         for all fields: for 2,700 rows of each of 5 attributes that took 0.24 ms for 0.32.
         """
-        if (
-            windows is None
-            and len(reads) > 1
-            and self._copies_together
-            and reads[0].padding is None
-        ):
+        if windows is None and len(reads) > 1 and self._copies_together:
             return self._read_together(reads)
         rows: list[FieldRows | None] = []
         for read in reads:
@@ -272,14 +265,15 @@ class FieldSet:
             plain = []
         if plain:
             wanted: Any = [
-                (reading[2].plain, reads[place].ids, field.pool) for place, field, reading in plain
+                (reading[2].plain, reads[place].ids, field.pool, reads[place].padding)
+                for place, field, reading in plain
             ]
             copied = read_each(wanted)
             # The call's time is divided by bytes: each field's own cannot be seen from here.
             nbytes = sum([tensor.nbytes for tensor in copied])
             per_byte = (time.perf_counter() - begin) / max(1, nbytes)
             for (place, field, (_, _, path)), tensor in zip(plain, copied, strict=True):
-                count = tensor.shape[0]
+                count = reads[place].ids.shape[0]
                 width = path.row_bytes
                 seconds = per_byte * width * count
                 counted = count, None, width, False, seconds, reads[place].bounds
@@ -338,7 +332,7 @@ class FieldSet:
         elif found is None:
             found = read_counted(path.feature, ids, field.pool, bounds)
         elif padding is not None:
-            found = padded_rows(found[0], padding), found[1]
+            found = padding.added_to(found[0]), found[1]
         tensor, hits = found
         if tensor.device != self._device:
             tensor = tensor.to(self._device)
@@ -403,7 +397,7 @@ class FieldSet:
             begun = link.stream.record()
             tensor, hits = feature.read_counted(ids, bounds=bounds)
             if padding is not None:
-                tensor = padded_rows(tensor, padding)
+                tensor = padding.added_to(tensor)
             ready = link.stream.record()
             # Only now: ids of the CPU have been checked.
             if path.cacheable and self._first_epoch is not None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from ..accelerator import Event, StagingRing
-from ..features.field import Padding, Read
+from ..features.field import Read
+from ..features.padding import Padding
 from ..graph.fields import Named
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
 from ..sampling.fixed_shapes import Sizes, empty_of, pad_blocks

@@ -4,7 +4,6 @@ at present."""
 from __future__ import annotations
 
 import ctypes
-import math
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
@@ -18,12 +17,12 @@ from torch import Tensor
 from ..accelerator import Accelerator, Event
 from ..graph.fields import FieldValue, FieldVersion, stored_tensor
 from ..graph.stored_rows import StoredRows
-from ..sampling.fixed_shapes import hop_parts
 from ..system.buffers import BufferPool
 from .disk import DiskFeature, on_disk
-from .feature import DeviceFeature, Feature, HostFeature, PlainFeature, output_for
+from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
 from .narrow import NarrowFeature, StoredFeature, WideFeature
-from .store import CachedFeature, FeatureCache, read_counted
+from .padding import Padding
+from .store import CachedFeature, FeatureCache
 
 # Reads of one version before its rows are cached: see Field. The first value keeps a field that is
 # written at every step from being cached at all; the last one still gives one that has settled a
@@ -227,40 +226,6 @@ def can_cache(feature: PlainFeature, accelerator: Accelerator | None, num_nodes:
     if accelerator is not None:
         return True
     return isinstance(feature, DiskFeature) and feature.rows is not None
-
-
-IGNORED_LABEL = -100
-"""Label of padding: what torch's losses leave out (``ignore_index``)."""
-
-
-def _mark_of(dtype: torch.dtype) -> float:
-    """The label of padding in a dtype; ValueError for one that can hold none."""
-    if dtype.is_floating_point or dtype.is_complex:
-        return math.nan
-    if dtype == torch.bool or torch.iinfo(dtype).min > IGNORED_LABEL:
-        raise ValueError(
-            f"labels must be signed integers or floats for shapes='fixed', whose padding has the "
-            f"label {IGNORED_LABEL} or NaN, got {dtype}"
-        )
-    return IGNORED_LABEL
-
-
-class Padding(NamedTuple):
-    """Rows that stand behind those of each hop and belong to no id.
-
-    Attributes:
-        sampled: Rows of each hop, which are read.
-        room: The same with padding.
-        marks: Rows of padding are -100, or NaN, as losses leave them out; else they are zeros.
-    """
-
-    sampled: Sequence[int]
-    room: Sequence[int]
-    marks: bool = False
-
-    def value(self, dtype: torch.dtype) -> float:
-        """What rows of padding hold; ValueError where a dtype cannot."""
-        return _mark_of(dtype) if self.marks else 0
 
 
 class Read(NamedTuple):
@@ -521,31 +486,3 @@ class Field:
         self._version = None
         self._path = None
         self._reads = 0
-
-
-def read_padded(
-    feature: Feature, ids: Tensor, pool: BufferPool | None, padding: Padding
-) -> tuple[Tensor, tuple[int, ...] | None]:
-    """:func:`~pagraph.features.store.read_counted` with rows of padding, each hop read to its
-    place: to move the rows of a batch afterwards would take as long as to read them."""
-    out = output_for(feature, sum(padding.room), pool)
-    value = padding.value(out.dtype)
-    hits: list[int] = []
-    for part in hop_parts(padding.sampled, padding.room):
-        rows = out[part.first : part.middle]
-        _, found = read_counted(feature, ids[part.begin : part.end], rows, None)
-        if found is not None:
-            hits += found
-        out[part.middle : part.stop] = value
-    return out, tuple(hits) or None
-
-
-def padded_rows(rows: Tensor, padding: Padding) -> Tensor:
-    """A copy of rows that were read already, where they are, with rows of padding."""
-    shape = sum(padding.room), *rows.shape[1:]
-    out = torch.empty(shape, dtype=rows.dtype, device=rows.device)
-    value = padding.value(out.dtype)
-    for part in hop_parts(padding.sampled, padding.room):
-        out[part.first : part.middle] = rows[part.begin : part.end]
-        out[part.middle : part.stop] = value
-    return out

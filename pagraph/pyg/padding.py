@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..features.field import Padding
+from ..features.padding import Padding
 from ..sampling.fixed_shapes import Sizes, empty_of, hop_parts, pad_edges, padded_nodes
 from .package import import_pyg
 from .sampler import NeighborSampler
