@@ -20,8 +20,8 @@ class WholeStep(Generic[T]):
 
     A step of a small model is hundreds of launches, which Python makes more slowly than the GPU
     runs them; a replay is one. It needs batches of fixed shapes: those of the first size are copied
-    into the graph's own tensors, which is one launch for each dtype, and the graph is replayed. The
-    first steps, and the rare batches of other sizes, run as they are. On the CPU all do.
+    into the graph's own tensors, and the graph is replayed. The first steps, and the rare batches
+    of other sizes, run as they are. On the CPU all do.
 
     The GPU's part has not been run on a GPU yet.
 

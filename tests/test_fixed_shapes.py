@@ -316,6 +316,7 @@ def test_each_shape_is_compiled_once():
 
 class TestWholeStep:
     def test_runs_each_batch_on_the_cpu(self):
+        pytest.importorskip("torch_geometric")
         model = Layers("SAGEConv")
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -341,6 +342,7 @@ class TestWholeStep:
     @pytest.mark.gpu
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
     def test_replays_train_as_steps_do(self):
+        pytest.importorskip("torch_geometric")
         found = []
         for wrap in (lambda step: step, WholeStep):
             model = Layers("SAGEConv").cuda()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,13 +49,22 @@ class Padding(NamedTuple):
         """Write padding into its places."""
         value = self.value(rows.dtype)
         for part in self.parts():
-            rows[part.middle : part.stop] = value
+            piece = rows[part.middle : part.stop]
+            if value == 0:
+                _plain(piece)[:] = 0
+            else:
+                piece.fill_(value)
 
     def added_to(self, rows: Tensor) -> Tensor:
         """A copy of rows that were read already, where they are, with padding."""
         shape = sum(self.room), *rows.shape[1:]
         padded = torch.empty(shape, dtype=rows.dtype, device=rows.device)
         for part in self.parts():
-            padded[part.first : part.middle] = rows[part.begin : part.end]
+            _plain(padded[part.first : part.middle])[:] = _plain(rows[part.begin : part.end])
         self.fill(padded)
         return padded
+
+
+def _plain(rows: Tensor) -> Any:
+    """Contiguous rows; on the CPU their bytes as an array, as torch would wake its thread pool."""
+    return rows.view(-1).view(torch.uint8).numpy() if rows.is_cpu else rows

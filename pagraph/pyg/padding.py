@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,8 +104,9 @@ class PaddedOutput(SamplerOutput):
     def selectable(self) -> PaddedOutput:
         """The same with vertex 0 and edge 0 for padding, so that PyG can select rows by it."""
         other = copy.copy(self)
-        other.node = self.node.clamp(min=0)
-        other.edge = self.edge.clamp(min=0)
+        # By NumPy: torch would wake its thread pool.
+        other.node = torch.from_numpy(np.maximum(self.node.numpy(), 0))
+        other.edge = torch.from_numpy(np.maximum(self.edge.numpy(), 0))
         return other
 
     def finish(

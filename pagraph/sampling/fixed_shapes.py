@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -98,6 +99,22 @@ def empty_of(pools: BufferPools) -> Empty:
     return empty
 
 
+def _plain(tensor: Tensor) -> Any:
+    """A tensor to write to or read from; on the CPU as an array. Torch would divide such work
+    between the threads of its pool, which wait for each other on busy cores: batches of 7 ms took
+    0.5 s in two of the loader's threads."""
+    return tensor.numpy() if tensor.is_cpu else tensor
+
+
+def _moved(local: Tensor, moved: Tensor, out: Tensor) -> None:
+    """Write the padded local ids of sampled ones."""
+    if out.is_cpu:
+        # Local ids are in range; with "raise" NumPy would write to a copy first.
+        np.take(moved.numpy(), local.numpy(), out=out.numpy(), mode="clip")
+    else:
+        torch.index_select(moved, 0, local, out=out)
+
+
 class HopPart(NamedTuple):
     """A hop's part of an array: from ``begin`` to ``end`` as sampled; padded from ``first`` on,
     with padding from ``middle`` to ``stop``."""
@@ -125,10 +142,15 @@ def padded_nodes(
     the dtype of ``ids``."""
     padded = empty("nodes", sum(sizes.nodes), nodes)
     moved = empty("moved", len(nodes), ids)
+    out = _plain(padded)
+    ids_of_nodes = _plain(nodes)
     for part in hop_parts(sampled.nodes, sizes.nodes):
-        padded[part.first : part.middle] = nodes[part.begin : part.end]
-        padded[part.middle : part.stop] = -1
-        torch.arange(part.first, part.middle, out=moved[part.begin : part.end])
+        out[part.first : part.middle] = ids_of_nodes[part.begin : part.end]
+        out[part.middle : part.stop] = -1
+        if nodes.is_cpu:
+            moved.numpy()[part.begin : part.end] = np.arange(part.first, part.middle)
+        else:
+            torch.arange(part.first, part.middle, out=moved[part.begin : part.end])
     return padded, moved
 
 
@@ -143,14 +165,16 @@ def pad_blocks(batch: MiniBatch, sampled: Sizes, sizes: Sizes, empty: Empty) -> 
         count = sampled.edges[hop]
         num_dst = ends[hop]
         indptr = empty(("indptr", hop), num_dst + 1, block.indptr)
+        begins = _plain(indptr)
+        sampled_begins = _plain(block.indptr)
         for part in hop_parts(sampled.nodes[: hop + 1], sizes.nodes[: hop + 1]):
-            indptr[part.first : part.middle] = block.indptr[part.begin : part.end]
+            begins[part.first : part.middle] = sampled_begins[part.begin : part.end]
             # Padding rows are empty; the last one begins where the sampled edges end.
-            indptr[part.middle : part.stop] = block.indptr[part.end]
-        indptr[num_dst] = room
+            begins[part.middle : part.stop] = sampled_begins[part.end]
+        begins[num_dst] = room
         indices = empty(("indices", hop), room, block.indices)
-        torch.index_select(moved, 0, block.indices, out=indices[:count])
-        indices[count:] = ends[hop + 1] - 1
+        _moved(block.indices, moved, indices[:count])
+        _plain(indices)[count:] = ends[hop + 1] - 1
         positions = _extended(block.positions, room, -1, empty, ("positions", hop))
         weights = block.weights
         if weights is not None:
@@ -162,8 +186,9 @@ def pad_blocks(batch: MiniBatch, sampled: Sizes, sizes: Sizes, empty: Empty) -> 
 
 def _extended(values: Tensor, room: int, fill: int, empty: Empty, kind: Any) -> Tensor:
     padded = empty(kind, room, values)
-    padded[: len(values)] = values
-    padded[len(values) :] = fill
+    out = _plain(padded)
+    out[: len(values)] = _plain(values)
+    out[len(values) :] = fill
     return padded
 
 
@@ -193,17 +218,22 @@ def pad_edges(
     ids = empty("edge_ids", room, edge_ids)
     src, dst = padded
     local_src, local_dst = edge_index
+    sources = _plain(src)
+    destinations = _plain(dst)
+    sampled_destinations = _plain(local_dst)
+    out_ids = _plain(ids)
+    sampled_ids = _plain(edge_ids)
     # Nothing leads to what the last hop finds.
     vertices = hop_parts(sampled.nodes[:-1], sizes.nodes[:-1])
     edges = hop_parts(sampled.edges, sizes.edges)
     for hop, (part, found) in enumerate(zip(edges, vertices, strict=True)):
         of_hop = slice(part.begin, part.end)
         room_of_hop = slice(part.first, part.middle)
-        torch.index_select(moved, 0, local_src[of_hop], out=src[room_of_hop])
+        _moved(local_src[of_hop], moved, src[room_of_hop])
         # All destinations are vertices that the hop before has found, and move together.
-        torch.add(local_dst[of_hop], found.first - found.begin, out=dst[room_of_hop])
-        src[part.middle : part.stop] = last[hop + 1]
-        dst[part.middle : part.stop] = last[hop]
-        ids[part.first : part.middle] = edge_ids[part.begin : part.end]
-        ids[part.middle : part.stop] = -1
+        destinations[room_of_hop] = sampled_destinations[of_hop] + (found.first - found.begin)
+        sources[part.middle : part.stop] = last[hop + 1]
+        destinations[part.middle : part.stop] = last[hop]
+        out_ids[room_of_hop] = sampled_ids[of_hop]
+        out_ids[part.middle : part.stop] = -1
     return padded, ids

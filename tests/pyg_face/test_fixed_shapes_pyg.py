@@ -186,7 +186,7 @@ def test_what_cannot_have_fixed_shapes():
     with pytest.raises(
         ValueError, match="a Data, of one vertex type and one edge type, got Hetero"
     ):
-        make(data=data.to_heterogeneous(), num_neighbors=(2,), input_nodes="0")
+        NeighborLoader(data.to_heterogeneous(), [2], input_nodes="0", shapes="fixed")
     with pytest.raises(ValueError, match="shapes must be 'sampled' for all loaders of PyG's but"):
         LinkNeighborLoader(data, [2], shapes="fixed")
 
