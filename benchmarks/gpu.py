@@ -1,9 +1,10 @@
 """Everything that is promised of a GPU, measured: ``make gpu``.
 
-Sections: the machine's ceilings and how near each way of loading comes to them; sampling on the
-device against the CPU; GraphSAGE trained with batches that are all on the device already, with
-ours, and with other loaders; epochs by size of the cache; by prefetch depth, transfer and sampling
-device; a timeline of five steps. Figures go to ``results/gpu-<card>.json`` after every section,
+Sections: the machine's ceilings and how near each way of loading comes to them; the interpreter's
+time a batch; sampling on the device against the CPU; GraphSAGE trained with batches that are all on
+the device already, with ours, and with other loaders; the whole step as one CUDA graph, and
+compiled; epochs by size of the cache; by prefetch depth, transfer and sampling device; a timeline
+of five steps. Figures go to ``results/gpu-<card>.json`` after every section,
 whatever becomes of the next.
 
 Run: ``python benchmarks/gpu.py`` (begins nothing after 8 minutes; 16 GiB of memory, 32 GiB on the
@@ -23,6 +24,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from gpu_report import AT_LEAST, AT_MOST, Report, card, settings
 from report import RESULTS, summarise
 
@@ -61,32 +63,79 @@ def roofline(work, section):
     section.target("look-up: share of the time of hits", 0.05, AT_MOST, figures.get("lookup"), "%")
 
 
+def host(work, section):
+    """How long the interpreter is busy with a batch: ``next()`` after a pause in which the device
+    has made the batch, so that nothing is waited for."""
+    ways = {
+        "sampled": {"fields": [], "labels": [], "cache": 0},
+        "sampled and read": {},
+        "sampled on the CPU and read": {"sampling_device": "cpu"},
+    }
+    found = {name: section.measure(name, busy, work, options) for name, options in ways.items()}
+    read = found["sampled and read"]
+    milliseconds = read and read["milliseconds"]["median"]
+    section.target("interpreter, ms a batch", 0.2, AT_MOST, milliseconds, "ms")
+
+
+def busy(work, options):
+    """Milliseconds of ``next()``, and of CPU time in it and in the loader's threads."""
+    loader = work.loader(**options)
+    try:
+        for _ in range(2):
+            for _ in loader:
+                pass
+        waits, processor = [], []
+        loader.set_epoch(1)
+        batches = iter(loader)
+        batch = next(batches)
+        while batch is not None:
+            time.sleep(0.01)
+            begin, spent = time.perf_counter(), time.process_time()
+            batch = next(batches, None)
+            waits.append((time.perf_counter() - begin) * 1e3)
+            time.sleep(0.01)  # threads may have begun another
+            processor.append((time.process_time() - spent) * 1e3)
+        placement = loader.sampling_placement
+    finally:
+        loader.close()
+    # The last ends the epoch.
+    return {
+        "milliseconds": summarise(waits[:-1]),
+        "processor": summarise(processor[:-1]),
+        "sampled": placement,
+    }
+
+
 def sampling(work, section):
     """Edges per second through the loader, which reads no field: the CPU with one thread and with
-    all, the device."""
+    more, the device."""
     cores = len(os.sched_getaffinity(0))
     nothing = {"fields": [], "labels": [], "cache": 0}
-    on_cpu = nothing | {"device": "cpu", "sampling_device": "cpu", "prefetch": cores}
-    ways = {
-        "CPU, 1 thread": on_cpu | {"num_workers": 1},
-        f"CPU, {cores} threads": on_cpu | {"num_workers": cores},
-        "device": nothing | {"num_workers": 2, "prefetch": 4},
-        "device, graph in pinned memory": nothing
-        | {"num_workers": 2, "prefetch": 4, "sampling_budget": 0},
-    }
-    found = {
-        name: section.measure(name, edges_per_second, work, options)
-        for name, options in ways.items()
-    }
-    rates = [None if figures is None else figures["edges_per_second"] for figures in found.values()]
-    times = rates[2] / rates[1] if rates[1] and rates[2] else None
-    section.target(f"sampling: times the CPU with {cores} threads", 20, AT_LEAST, times, "x")
+    on_cpu = nothing | {"device": "cpu", "sampling_device": "cpu"}
+    threads = sorted({1, max(1, cores // 4), max(1, cores // 2), cores})
+    on_cpus = [
+        section.measure(
+            f"CPU, {count} threads",
+            edges_per_second,
+            work,
+            on_cpu | {"num_workers": count, "prefetch": count},
+        )
+        for count in threads
+    ]
+    on_device = section.measure("device", edges_per_second, work, nothing | {"prefetch": 4})
+    pinned = nothing | {"prefetch": 4, "sampling_budget": 0}
+    section.measure("device, graph in pinned memory", edges_per_second, work, pinned)
+    best = max((figures["edges_per_second"] for figures in on_cpus if figures), default=None)
+    times = on_device["edges_per_second"] / best if best and on_device else None
+    section.target("sampling: times the best number of CPU threads", 10, AT_LEAST, times, "x")
 
 
 def edges_per_second(work, options):
     """Of epoch 1, the median of the rounds."""
     loader = work.loader(**options)
     try:
+        # A recorded launch is learned from the first batches.
+        work.seconds(lambda: [None for _ in loader])
         runs = []
         for _ in range(1 + work.sizes.rounds):
             loader.set_epoch(1)
@@ -143,6 +192,61 @@ def in_turn(work, options):
         "resident": summarise(list(resident)),
         "times_resident": statistics.median(s / r for r, s in rounds),
     } | figures
+
+
+def whole_step(work, section):
+    """Epochs of fixed shapes, the step as it is and as one CUDA graph, against the step as it is on
+    batches that are on the device already."""
+    from gpu_workload import Trainer
+
+    from pagraph import WholeStep
+
+    rounds = range(max(3, work.sizes.rounds))
+    work.train_resident()
+    resident = section.measure(
+        "batches on the device", lambda: summarise([work.train_resident() for _ in rounds])
+    )
+    fixed = {"shapes": "fixed"}
+    for name, wrapped in (("fixed shapes", lambda step: step), ("recorded", WholeStep)):
+        trainer = Trainer(work.accelerator.device, work.sizes, capturable=True)
+        found = section.measure(name, steps, work, fixed, wrapped(trainer.step), iter)
+    times = found["seconds"]["median"] / resident["median"] if found and resident else None
+    section.target("whole step: times eager, on the device", 0.45, AT_MOST, times, "x")
+
+
+def compiled(work, section):
+    """Epochs with ``torch.compile(dynamic=True)``, a second baseline of the step."""
+    from gpu_workload import Trainer, ours
+
+    trainer = Trainer(work.accelerator.device, work.sizes)
+    trainer.model = torch.compile(trainer.model, dynamic=True)
+    section.measure("ours", steps, work, {}, trainer.step_of, ours)
+    section.measure("batches on the device", steps_resident, work, trainer)
+
+
+def steps_resident(work, trainer):
+    from gpu_workload import ours
+
+    runs = [work.seconds(lambda: trainer.epoch(ours(work.resident))) for _ in range(3)]
+    return summarise([seconds * work.sizes.steps / len(work.resident) for seconds in runs])
+
+
+def steps(work, options, step, batches_of):
+    """Seconds of epoch 1, each batch handed to the step."""
+    loader = work.loader(**options)
+
+    def epoch():
+        loader.set_epoch(1)
+        for batch in batches_of(loader):
+            step(batch)
+
+    try:
+        for _ in range(2):
+            epoch()
+        runs = [work.seconds(epoch) for _ in range(max(3, work.sizes.rounds))]
+        return {"seconds": summarise(runs), "envelope": str(getattr(loader, "envelope", None))}
+    finally:
+        loader.close()
 
 
 def baseline(work, batches):
@@ -231,11 +335,14 @@ def timelines(work, section):
             section.measure(name, timeline, work, prefetch, path)
 
 
-TRAINING = {"training", "caches", "options", "timelines"}
+TRAINING = {"training", "whole_step", "compiled", "caches", "options", "timelines"}
 SECTIONS = {
     "roofline": roofline,
+    "host": host,
     "sampling": sampling,
     "training": training,
+    "whole_step": whole_step,
+    "compiled": compiled,
     "caches": caches,
     "options": options,
     "timelines": timelines,

@@ -158,26 +158,41 @@ class Workload:
 class Trainer:
     """The model and its optimiser."""
 
-    def __init__(self, device, sizes):
+    def __init__(self, device, sizes, *, capturable=False):
         torch.manual_seed(0)
         self.model = SAGE(sizes.dim, len(sizes.fanouts)).to(device)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        # Capturable: the count of steps is on the device, where a CUDA graph can add to it.
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=1e-3, capturable=capturable and device.type == "cuda"
+        )
 
     def epoch(self, batches):
         """Train on an iterable of rows, labels and layers."""
-        for x, y, layers in batches:
-            self.optimizer.zero_grad(set_to_none=True)
-            scores = self.model(x, layers)
-            torch.nn.functional.cross_entropy(scores[: len(y)], y).backward()
-            self.optimizer.step()
+        for inputs in batches:
+            self.step_of(inputs)
+
+    def step(self, batch):
+        """Train on one of our batches."""
+        self.step_of(inputs_of(batch))
+
+    def step_of(self, inputs):
+        """Train on rows, labels and layers."""
+        x, y, layers = inputs
+        self.optimizer.zero_grad(set_to_none=True)
+        scores = self.model(x, layers)
+        torch.nn.functional.cross_entropy(scores[: len(y)], y).backward()
+        self.optimizer.step()
+
+
+def inputs_of(batch):
+    """Rows, labels and layers of one of our batches."""
+    layers = [(block.to_pyg(), block.num_dst) for block in batch.blocks]
+    return batch.features["feat"], batch.labels["label"], layers
 
 
 def ours(batches):
     """Rows, labels and layers of our batches."""
-    return (
-        (b.features["feat"], b.labels["label"], [(x.to_pyg(), x.num_dst) for x in b.blocks])
-        for b in batches
-    )
+    return map(inputs_of, batches)
 
 
 def nbytes_of(batch):

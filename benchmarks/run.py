@@ -21,6 +21,7 @@ NAMES = [
     "memory",
     "partition_memory",
     "per_batch",
+    "fixed_shapes",
     "gather",
     "disk_cache",
     "larger_than_memory",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .partition import open_partition
     from .sampling import NeighborSampler
     from .train.inference import inference
+    from .whole_step import WholeStep
 
 __version__ = "0.1.0"
 
@@ -122,6 +123,7 @@ _HOMES = {
     "NeighborSampler": "sampling",
     "PaGraphError": "errors",
     "PipelineError": "errors",
+    "WholeStep": "whole_step",
     "inference": "train.inference",
     "open_partition": "partition",
 }
@@ -140,6 +142,7 @@ __all__ = [
     "NeighborSampler",
     "PaGraphError",
     "PipelineError",
+    "WholeStep",
     "inference",
     "open_partition",
 ]

@@ -16,8 +16,9 @@ from .accelerator.cuda import resolve_accelerator, samples_on_device
 from .cache.choice import Role
 from .engine import PipelineOptions, parse_lookahead
 from .engine.accelerate import launched
-from .engine.block_source import BlockSource, Column
+from .engine.block_source import BlockSource, Column, sizes_of
 from .engine.engine import Engine, LoaderControls
+from .engine.envelope import are_fixed, trial_tickets
 from .engine.program import DeviceProgram
 from .features.narrow import parse_cache_dtype
 from .graph.conversion import way_of
@@ -29,6 +30,7 @@ from .ranking.policy import RowType, turned
 from .ranking.workload import Sampled, Workload
 from .sampling import BlockSampler, EdgeBatches
 from .sampling.block_sampler import foreign_sampler
+from .sampling.fixed_shapes import Sizes, largest_sizes
 from .seeds.keys import check_key, process_ranks
 from .seeds.order import SeedOrder
 from .system.budget import Budget, memory_budget
@@ -113,6 +115,10 @@ class Loader(LoaderControls, Generic[S]):
         memory: Bytes of host memory for the caches, the graph and the batches together, such as
             ``"4GiB"``; see ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph
             that is all in memory nothing is divided, and a warning says so.
+        shapes: ``"fixed"``: batches are padded to one of at most three sizes, nearly all to the
+            first, so that compiled and recorded steps meet the same shapes again and again; for
+            graphs of one vertex type and one edge type. See ``envelope``. ``"sampled"``: batches
+            are as large as what was sampled.
         seed: Makes order and sampling reproducible. Default: the global generators of NumPy and
             torch.
         use_ddp: Divide the seeds between the processes of ``torch.distributed``, or of Hugging Face
@@ -125,7 +131,7 @@ class Loader(LoaderControls, Generic[S]):
         KeyError, IndexError: A field or a type that the graph does not have; a seed outside it.
         TypeError: Seeds that are no integers; a sampler of another kind, such as one of DGL's.
         ValueError: Seeds or names without types for a graph of several; pairs as seeds whose edges
-            are to be excluded.
+            are to be excluded; fixed shapes of links, or of a graph with several types.
         TypeError, ValueError: See ``SeedOrder``, ``PipelineOptions``, ``Budget`` and
             ``DeviceSampler``; a device that this machine does not have.
         MissingDependencyError: ``sampling_device`` is a GPU, and Triton is not installed.
@@ -161,6 +167,7 @@ class Loader(LoaderControls, Generic[S]):
         prefetch: int = 2,
         lookahead: int | str = "auto",
         memory: MemorySize = "auto",
+        shapes: str = "sampled",
         seed: int | None = None,
         use_ddp: bool | None = None,
     ) -> None:
@@ -186,6 +193,7 @@ class Loader(LoaderControls, Generic[S]):
             as_integer("num_workers", num_workers, least=0), prefetch, parse_lookahead(lookahead)
         )
         ids = loader_seeds(graph, seeds, sampler)
+        fixed = are_fixed(shapes) and _check_fixed(graph, sampler)
         self.use_ddp = use_ddp
         order = SeedOrder(
             ids,
@@ -223,11 +231,25 @@ class Loader(LoaderControls, Generic[S]):
 
             usual = (order.batch_size, ids.dtype) if isinstance(ids, torch.Tensor) else None
             self._device_sampler = DeviceSampler(graph, sampler, accelerator, room, usual)  # type: ignore[arg-type]
+        envelope = None
+        if fixed:
+            size = order.batch_size
+            envelope = self._engine.fix_shapes(
+                partial(_trials, graph, sampler, order.ids, size, order.shuffle),
+                partial(largest_sizes, sampler.hops, graph, size),
+            )
         self._source = BlockSource(
-            graph, sampler, of, features, outputs, self._engine.pools, self._device_sampler
+            graph,
+            sampler,
+            of,
+            features,
+            outputs,
+            self._engine.pools,
+            self._device_sampler,
+            envelope,
         )
         self._program: DeviceProgram | None = None
-        if self._device_sampler is not None:
+        if self._device_sampler is not None and envelope is None:
             self._program = DeviceProgram(
                 self._device_sampler, of, features, outputs, order.batch_size, options.prefetch
             )
@@ -264,7 +286,7 @@ class Loader(LoaderControls, Generic[S]):
 
         Raises:
             TypeError, ValueError, KeyError, IndexError: As the loader's constructor; ``key`` is not
-                an integer from 0 on.
+                an integer from 0 on; more seeds than ``batch_size`` with fixed shapes.
 
         Example:
             >>> from pagraph import Graph, Loader, NeighborSampler
@@ -293,9 +315,10 @@ class Loader(LoaderControls, Generic[S]):
     def sampling_placement(self) -> str:
         """Place of the graph that is sampled, such as "host" or "device", and on a device how
         batches are made there."""
-        if self._device_sampler is None or self._program is None:
+        if self._device_sampler is None:
             return "host"
-        return f"{self._device_sampler.placement}; {self._program}"
+        how = self._program or "batches are made kernel by kernel: fixed shapes are padded there"
+        return f"{self._device_sampler.placement}; {how}"
 
     @property
     def transfers(self) -> dict[str, str]:
@@ -310,9 +333,33 @@ class Loader(LoaderControls, Generic[S]):
         device, which other loaders may use too, are freed when nobody has it any more.
         """
         super().close()
-        if self._device_sampler is not None and self._program is not None:
+        if self._program is not None:
             self._program.close()
+        if self._device_sampler is not None:
             self._device_sampler.close()
+
+
+def _check_fixed(graph: Graph, sampler: BlockSampler | EdgeBatches) -> bool:
+    """Raise ValueError for batches that are never padded."""
+    if not isinstance(sampler, BlockSampler):
+        raise ValueError(
+            "shapes='fixed' needs vertices as seeds, got EdgeBatches: the ends of links differ in "
+            "number from batch to batch"
+        )
+    if not graph.is_homogeneous:
+        raise ValueError(
+            "shapes='fixed' needs a graph with one vertex type and one edge type, got "
+            f"{graph.node_types} and {graph.edge_types}"
+        )
+    return True
+
+
+def _trials(
+    graph: Graph, sampler: Any, seeds: Any, batch_size: int, shuffle: bool, count: int
+) -> Iterator[Sizes]:
+    """The sizes of trial batches."""
+    for ticket in trial_tickets(seeds, batch_size, shuffle, count):
+        yield sizes_of(sampler.sample(graph, ticket.seeds, ticket.key))
 
 
 def _check_divided() -> None:

@@ -106,6 +106,8 @@ PYG = [
     Example("database.py", says="orders / user_id / users", needs="adbc_driver_sqlite"),
     Example("gpu_sage.py", least=0.8, says="the graph is sampled from: "),
     Example("gpu_ddp.py", says="hit rate", spawns=True),
+    Example("gpu_whole_step.py", least=0.8, says="padding so far"),
+    Example("jax_sage.py", least=0.8, says="compilations of the step: 1", needs="jax"),
     Example("lightning_sage.py", least=0.8, needs="lightning"),
 ]
 
@@ -114,8 +116,10 @@ OWN_SCRIPTS = {
     "database.py",
     "gpu_ddp.py",
     "gpu_sage.py",
+    "gpu_whole_step.py",
     "hetero_links.py",
     "hetero_loader.py",
+    "jax_sage.py",
     "pyg_blocks.py",
 }
 

@@ -15,12 +15,21 @@ from torch import Tensor
 
 from ..accelerator import Accelerator, Event, OutOfMemory, accelerator_for, with_room
 from ..features.feature import DeviceFeature, read_each
-from ..features.field import Field, FieldRows, Read, Reading, ReadPath, Snapshot, host_feature
+from ..features.field import (
+    Field,
+    FieldRows,
+    Read,
+    Reading,
+    ReadPath,
+    Snapshot,
+    host_feature,
+)
 from ..features.gpu.link import Link
 from ..features.gpu.reachable import Reach
 from ..features.gpu.transfer import Transfer, check_mode
 from ..features.narrow import stored_as
-from ..features.store import read_counted
+from ..features.padding import Padding
+from ..features.store import read_counted, read_padded
 from ..graph.fields import FieldValue, FieldVersion
 from ..graph.graph import NODE_TYPE
 from ..ranking.policy import Rank, RowType
@@ -194,6 +203,7 @@ class FieldSet:
         key: Hashable,
         ids: Tensor,
         bounds: Sequence[int] | None = None,
+        padding: Padding | None = None,
         after: Event | None = None,
         windows: Windows | None = None,
     ) -> FieldRows:
@@ -204,8 +214,9 @@ class FieldSet:
 
         Args:
             key: The field.
-            ids: See :class:`Read`, like ``bounds``.
+            ids: See :class:`Read`, like ``bounds`` and ``padding``.
             bounds: Ends of the hops.
+            padding: Further rows of the result.
             after: The event that ids on the accelerator wait for, if any.
             windows: Rows on disk that were read for several batches, to be taken from where they
                 have these.
@@ -214,17 +225,19 @@ class FieldSet:
             KeyError: There is no such field now.
             IndexError: An id is out of range.
             RuntimeError: The field requires gradients.
-            ValueError: A value is too large for ``cache_dtype``, or the field is on another device.
+            ValueError: A value is too large for ``cache_dtype``, the field is on another device, or
+                its dtype can hold no label of padding.
             OutOfMemory: The accelerator has no room for the rows.
         """
         fetch = self._storages.get(key)
         if fetch is not None:
             return self._fetched(fetch, ids)
         if self._link is not None:
-            return self._read_on_accelerator(self._link, key, ids, bounds, after)
+            return self._read_on_accelerator(self._link, Read(key, ids, bounds, padding), after)
         begin = time.perf_counter()
         field = self._fields[key]
-        return self._read_here(key, field, field.path(self._resolve), ids, bounds, begin, windows)
+        read = Read(key, ids, bounds, padding)
+        return self._read_here(read, field, field.path(self._resolve), begin, windows)
 
     def reach(self, key: Hashable) -> FieldReach | None:
         """How a recorded kernel reads a field on the accelerator now.
@@ -275,9 +288,9 @@ class FieldSet:
         if windows is None and len(reads) > 1 and self._copies_together:
             return self._read_together(reads)
         rows: list[FieldRows | None] = []
-        for key, ids, bounds in reads:
+        for read in reads:
             try:
-                rows.append(self.read(key, ids, bounds, after, windows))
+                rows.append(self.read(*read, after, windows))
             except OutOfMemory:  # a RuntimeError too; `with_room` handles it
                 raise
             except (KeyError, RuntimeError):
@@ -313,23 +326,23 @@ class FieldSet:
             plain = []
         if plain:
             wanted: Any = [
-                (reading[2].plain, reads[place].ids, field.pool) for place, field, reading in plain
+                (reading[2].plain, reads[place].ids, field.pool, reads[place].padding)
+                for place, field, reading in plain
             ]
             copied = read_each(wanted)
             # The call's time is divided by bytes: each field's own cannot be seen from here.
             nbytes = sum([tensor.nbytes for tensor in copied])
             per_byte = (time.perf_counter() - begin) / max(1, nbytes)
             for (place, field, (_, _, path)), tensor in zip(plain, copied, strict=True):
-                count = tensor.shape[0]
+                count = reads[place].ids.shape[0]
                 width = path.row_bytes
                 seconds = per_byte * width * count
                 counted = count, None, width, False, seconds, reads[place].bounds
                 self._counters.record(field.label, path.tier, *counted)
                 rows[place] = FieldRows(tensor, path.version, path.generation)
         for place, field, reading in others:
-            key, ids, bounds = reads[place]
             begin = time.perf_counter()
-            rows[place] = self._read_here(key, field, reading, ids, bounds, begin, None)
+            rows[place] = self._read_here(reads[place], field, reading, begin, None)
         return rows
 
     def current_each(
@@ -362,22 +375,25 @@ class FieldSet:
 
     def _read_here(
         self,
-        key: Hashable,
+        read: Read,
         field: Field,
         reading: Reading,
-        ids: Tensor,
-        bounds: Sequence[int] | None,
         begin: float,
         windows: Windows | None,
     ) -> FieldRows:
         """:meth:`read` without an accelerator, begun at ``begin``; ``reading`` holds the memory
         that the path reads."""
+        key, ids, bounds, padding = read
         held, values, path = reading
         if path.cacheable and path.cache is None and field.is_due:
             held, values, path = self._filled_late(key, field, (held, values, path))
         found = None if windows is None else windows.read(key, path, ids, field.pool, bounds)
-        if found is None:
+        if found is None and padding is not None:
+            found = read_padded(path.feature, ids, field.pool, padding)
+        elif found is None:
             found = read_counted(path.feature, ids, field.pool, bounds)
+        elif padding is not None:
+            found = padding.added_to(found[0]), found[1]
         tensor, hits = found
         if tensor.device != self._device:
             tensor = tensor.to(self._device)
@@ -417,12 +433,11 @@ class FieldSet:
     def _read_on_accelerator(
         self,
         link: Link,
-        key: Hashable,
-        ids: Tensor,
-        bounds: Sequence[int] | None,
+        read: Read,
         after: Event | None,
     ) -> FieldRows:
         begin = time.perf_counter()
+        key, ids, bounds, padding = read
         field = self._fields[key]
         caller = link.accelerator.current_stream
         with link.stream.use():
@@ -442,6 +457,8 @@ class FieldSet:
             feature = link.feature(key, path)
             begun = link.stream.record()
             tensor, hits = feature.read_counted(ids, bounds=bounds)
+            if padding is not None:
+                tensor = padding.added_to(tensor)
             ready = link.stream.record()
             # Only now: ids of the CPU have been checked.
             if path.cacheable and self._first_epoch is not None:
@@ -450,8 +467,8 @@ class FieldSet:
             () if bounds is None else tuple(end - start for start, end in pairwise((0, *bounds)))
         )
         count = len(ids), hits, path.row_bytes, path.cacheable
-        read = PendingRead(field.label, path.tier, *count, begun, ready, by_hop)
-        self._counters.record_pending(read, time.perf_counter() - begin)
+        counted = PendingRead(field.label, path.tier, *count, begun, ready, by_hop)
+        self._counters.record_pending(counted, time.perf_counter() - begin)
         return FieldRows(tensor, path.version, path.generation, begun, ready, link.accelerator)
 
     def begin_cold(self) -> bool:

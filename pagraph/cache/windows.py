@@ -43,7 +43,7 @@ class Windows:
 
     def add(self, reads: Iterable[Read]) -> None:
         """Add the reads of a batch, by ids on the CPU."""
-        for key, ids, _ in reads:
+        for key, ids, *_ in reads:
             if key not in self._known:
                 self._known[key] = self._begin(key)
             known = self._known[key]

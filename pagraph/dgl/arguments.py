@@ -138,12 +138,19 @@ def check_keywords(keywords: Mapping[str, Any]) -> None:
     others.
 
     TypeError for all others; ValueError for ``sampler`` and ``batch_sampler``, which an order of
-    seeds excludes.
+    seeds excludes, and for ``shapes``, which DGL's blocks have not.
     """
     for name, value in keywords.items():
         if name in ("sampler", "batch_sampler") and value is not None:
             raise ValueError(
                 f"{name} is not supported: the order of the seeds is set by indices and shuffle"
+            )
+        if name == "shapes":
+            raise ValueError(
+                f"shapes is for pagraph.Loader and pagraph.pyg.NeighborLoader, got {value!r}: DGL "
+                "makes objects of each block, whose kernels no compiler traces and whose formats "
+                "it builds anew in every step; block.to_pyg() has the core loader's blocks for "
+                "PyG's layers"
             )
         if name in ("collate_fn", "pin_memory", "dataset") or name not in TORCH_KEYWORDS:
             raise TypeError(f"DataLoader() got an unexpected keyword argument {name!r}")

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from ..accelerator import Event, StagingRing
 from ..features.field import Read
+from ..features.padding import Padding
 from ..graph.fields import Named
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
+from ..sampling.fixed_shapes import Sizes, empty_of, pad_blocks
 from .steps import Sampled
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
     from ..system.buffers import BufferPools
+    from .envelope import Envelope
 
 # Index arrays of a batch are smaller than its rows, and there are several of each batch.
 _BLOCK_SLOT_BYTES = 2 << 20
@@ -47,11 +50,13 @@ class _Prepared(NamedTuple):
         batch: The batch.
         ready: On an accelerator: when its arrays have their values.
         begun: When the copy of its arrays began, where the CPU sampled them.
+        sampled: Its sizes without padding; None: it has none.
     """
 
     batch: _Batch
     ready: Event | None = None
     begun: Event | None = None
+    sampled: Sizes | None = None
 
 
 class BlockSource:
@@ -69,6 +74,7 @@ class BlockSource:
         fields, features, labels: Reads rows; the fields of the input nodes and of the seeds.
         pools: Recycled memory.
         device_sampler: Samples on the device; None: the CPU samples.
+        envelope: The sizes that batches of one type are padded to; None: they keep their own.
     """
 
     draw = None
@@ -85,6 +91,7 @@ class BlockSource:
         labels: Sequence[Column],
         pools: BufferPools,
         device_sampler: DeviceSampler | None = None,
+        envelope: Envelope | None = None,
     ) -> None:
         self._graph = graph
         self._sampler = sampler
@@ -93,6 +100,7 @@ class BlockSource:
         self._features = tuple(features)
         self._labels = tuple(labels)
         self._device_sampler = device_sampler
+        self._envelope = envelope
         # A sampler of links has types in all of its batches.
         self._drops_types = graph.is_homogeneous
         accelerator = fields.accelerator
@@ -129,9 +137,38 @@ class BlockSource:
                 )
                 if self._drops_types and isinstance(batch, HeteroMiniBatch):
                     batch = batch.only()
+            reads = self._reads(batch)
+            prepared = _Prepared(batch, ready)
+            if self._envelope is not None:
+                prepared, reads = self._padded(self._envelope, prepared, reads)
         finally:
             recorder.spent("sampling", begin)
-        return Sampled(_Prepared(batch, ready), self._reads(batch), ready)
+        return Sampled(prepared, reads, prepared.ready)
+
+    def _padded(
+        self, envelope: Envelope, prepared: _Prepared, reads: list[Read]
+    ) -> tuple[_Prepared, list[Read]]:
+        """The batch and its reads in one of the loader's sizes; where its arrays are."""
+        batch = prepared.batch
+        assert isinstance(batch, MiniBatch)
+        sampled = sizes_of(batch)
+        number = envelope.number_of(sampled)
+        sizes = envelope.sizes[number]
+        ready = prepared.ready
+        accelerator = self._fields.accelerator
+        pad = partial(pad_blocks, batch, sampled, sizes, empty_of(self._pools))
+        if ready is None or accelerator is None:
+            padded = pad()
+        else:
+            stream = accelerator.stream("sampling")
+            with stream.use():
+                padded = self._fields.with_room(pad)
+                ready = stream.record()
+        padded.shape_number = number
+        padding = [Padding(sampled.nodes, sizes.nodes)] * len(self._features)
+        padding += [Padding(sampled.nodes[:1], sizes.nodes[:1], marks=True)] * len(self._labels)
+        reads = [read._replace(padding=room) for read, room in zip(reads, padding, strict=True)]
+        return _Prepared(padded, ready, sampled=sampled), reads
 
     def _reads(self, batch: _Batch) -> list[Read]:
         """Features are read for the input nodes, labels for the seeds."""
@@ -157,7 +194,7 @@ class BlockSource:
             begun = stream.record()
             copies = self._ring.upload(arrays_of(prepared.batch))
             batch = with_arrays(prepared.batch, copies)
-            return _Prepared(batch, stream.record(), begun)
+            return _Prepared(batch, stream.record(), begun, prepared.sampled)
 
     def deliver(
         self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
@@ -177,10 +214,23 @@ class BlockSource:
             for _, ntype, name in columns:
                 place = by_name if ntype is None else by_name.setdefault(ntype, Named())
                 place[name] = next(left)
+        sampled = prepared.sampled
+        if sampled is not None and isinstance(batch, MiniBatch):
+            batch.seed_mask = batch.output_nodes >= 0
+            assert self._envelope is not None and batch.shape_number is not None
+            self._envelope.delivered(sampled, batch.shape_number, recorder)
         recorder.spent("building", begin)
-        seeds, edges, input_nodes = _counts(batch)
+        if sampled is None:
+            seeds, edges, input_nodes = _counts(batch)
+        else:
+            seeds, edges, input_nodes = sampled.nodes[0], sum(sampled.edges), sum(sampled.nodes)
         recorder.delivered(seeds=seeds, edges=edges, input_nodes=input_nodes)
         return batch
+
+
+def sizes_of(batch: MiniBatch) -> Sizes:
+    """The sizes of a sampled batch."""
+    return Sizes.of(batch.hop_ends, [block.num_edges for block in reversed(batch.blocks)])
 
 
 def _counts(batch: _Batch) -> tuple[int, int, int]:
@@ -248,7 +298,8 @@ def with_arrays(
                 )
             )
         links = None if batch.links is None else _links(batch.links, left)
-        return MiniBatch(nodes[: len(batch.output_nodes)], blocks, links=links)
+        output_nodes = nodes[: len(batch.output_nodes)]
+        return MiniBatch(output_nodes, blocks, links=links, shape_number=batch.shape_number)
     by_type = {ntype: next(left) for ntype in batch.input_nodes}
     hetero_blocks = []
     for hetero in batch.blocks:

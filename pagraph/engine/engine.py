@@ -4,16 +4,19 @@ do."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
 from ..accelerator import Accelerator, OutOfMemory, accelerator_for
+from ..cache.choice import Role
 from ..cache.fields import FieldSet
 from ..cache.memory_plan import MemoryPlan
 from ..cache.plan import CachePlans
+from ..features.field import row_reader
 from ..options.pipeline import PipelineOptions
 from ..ranking.policies import ranks_all
 from ..seeds.keys import derive_key
@@ -22,8 +25,10 @@ from ..stats.stats import EpochRecorder, LoaderStats
 from ..stats.trace import Tracer
 from ..system.buffers import BufferPools
 from ..system.checks import StrPath
+from ..system.memory import host_available
 from ..system.threads import ForkLock, run_worker_init
 from ..system.units import shortened
+from .envelope import Envelope
 from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
 from .program import Begun, DeviceProgram
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from ..features.field import FieldRows
     from ..ranking.policy import Policy
     from ..ranking.workload import Workload
+    from ..sampling.fixed_shapes import Sizes
     from ..system.budget import Budget
 
 
@@ -107,6 +113,7 @@ class Engine(Generic[T]):
         self.fields.observe(self.epochs.tracing)
         self._planner = Planner(ranker, fields, cache=budget, memory=memory)
         self._budget = budget
+        self.envelope: Envelope | None = None
         # Guards what the first two requests do. Taken before the locks of the planner and of the
         # cache, and by nothing that these call. A fork lock, as a forked worker may ask as well.
         self._request_lock = ForkLock()
@@ -163,7 +170,7 @@ class Engine(Generic[T]):
                 _window_reader, fields, self._planner, self.epochs.options, source.looks_ahead
             ),
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
-            before_first_batch=partial(self._planner.prepare, self.epochs.options),
+            before_first_batch=partial(_prepare, self._planner, self.epochs.options, self.envelope),
             after_first_step=self._planner.after_first_step,
             fill=fields.after_first_step,
             fills_beside=self._planner.fills_beside,
@@ -186,7 +193,15 @@ class Engine(Generic[T]):
             seeds: As a ticket has them, checked.
             key: Of the random numbers: equal seeds and keys give equal batches, whatever was asked
                 before.
+
+        Raises:
+            ValueError: More seeds than a batch of a fixed size has.
         """
+        most = self.epochs.order.batch_size
+        if self.envelope is not None and most is not None and len(seeds) > most:
+            raise ValueError(
+                f"seeds must be at most batch_size={most} with shapes='fixed', got {len(seeds)}"
+            )
         recorder = self._ready_for_requests()
         ticket = Ticket(recorder.epoch, 0, key, seeds)
         drawn = ticket if source.draw is None else source.draw(ticket, recorder)
@@ -217,6 +232,35 @@ class Engine(Generic[T]):
                 self._requests += 1
             return recorder
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state; see ``Epochs.load_state_dict``.
+
+        Raises:
+            ValueError: The sizes of its batches are missing, damaged, or of another graph.
+        """
+        envelope = self.envelope
+        if envelope is None or not isinstance(state, dict):
+            self.epochs.load_state_dict(state)
+            return
+        shapes = envelope.checked(state.get("shapes"))
+        self.epochs.load_state_dict(state)
+        envelope.go_on(shapes, begun=state["key"] is not None)
+
+    def fix_shapes(
+        self, trials: Callable[[int], Iterable[Sizes]], largest: Callable[[], Sizes]
+    ) -> Envelope:
+        """Have batches be padded to a few sizes; the arguments are those of ``Envelope``."""
+        accelerator = self.accelerator
+        self.envelope = Envelope(
+            trials,
+            largest,
+            row_bytes=partial(_row_bytes, self.fields),
+            free_bytes=host_available
+            if accelerator is None
+            else lambda: accelerator.free_bytes()[0],
+        )
+        return self.envelope
+
     def close(self) -> None:
         """End the newest pass, and unpin host memory."""
         self.epochs.close()
@@ -224,6 +268,23 @@ class Engine(Generic[T]):
 
 
 # Functions and not methods: the threads of an epoch have them, and must not keep the loader alive.
+
+
+def _prepare(planner: Planner, options: PipelineOptions, envelope: Envelope | None) -> None:
+    """What precedes the first batch of an epoch."""
+    planner.prepare(options)
+    if envelope is not None:
+        envelope.begin()
+
+
+def _row_bytes(fields: FieldSet) -> int:
+    """Bytes of the rows that a batch has of each vertex that it reads."""
+    total = 0
+    for field, _, role in fields.declared:
+        if Role.INPUT in role:
+            with suppress(KeyError, RuntimeError):  # a field that cannot be read now
+                total += row_reader(field.snapshot().tensor).row_bytes
+    return total
 
 
 def _fetch(
@@ -409,8 +470,19 @@ class LoaderControls:
     def state_dict(self) -> dict[str, Any]:
         """The loader's position; ``load_state_dict`` goes on from it with the batch after the last
         one."""
-        return self._engine.epochs.state_dict()
+        state = self._engine.epochs.state_dict()
+        envelope = self._engine.envelope
+        return state if envelope is None else state | {"shapes": envelope.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict()``, of this loader or of one made with the same arguments."""
-        self._engine.epochs.load_state_dict(state)
+        self._engine.load_state_dict(state)
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """The sizes of batches with ``shapes="fixed"``, and what padding costs; prints as a
+        table."""
+        envelope = self._engine.envelope
+        if envelope is not None:
+            envelope.known()
+        return envelope

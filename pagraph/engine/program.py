@@ -262,8 +262,6 @@ class DeviceProgram:
         self.reason = "the sizes of the first batches are being learned"
         if sampler.hops + 1 > _MOST_PARTS:
             self.reason = f"a recorded kernel counts the hits of {_MOST_PARTS - 1} hops at most"
-        elif not self._columns:
-            self.reason = "no field is read"
         elif not sampler.is_recorded:
             self.reason = "sampling is not recorded"
         else:
@@ -503,7 +501,8 @@ class DeviceProgram:
             indptr, indices, positions = parts[1 + 3 * hop : 4 + 3 * hop]
             blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
         batch = MiniBatch(nodes[: known[0]], blocks)
-        seconds = begun.ready.seconds_since(begun.begun) / len(self._columns)
+        # Of a batch without fields nobody asks.
+        seconds = begun.ready.seconds_since(begun.begun) / max(1, len(self._columns))
         for number, ((key, _, name), read) in enumerate(
             zip(self._columns, begun.fields, strict=True)
         ):

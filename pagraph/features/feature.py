@@ -16,6 +16,8 @@ from ..system.buffers import BufferPool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .padding import Padding
+
 Array = Any  # a NumPy array; its element type is a matter of the kernels
 _BYTES: Array = np.empty(0, dtype=np.uint8)
 _NO_IDS: Array = np.empty(0, dtype=np.int64)
@@ -281,9 +283,11 @@ class HostFeature:
         )
 
 
-def read_each(reads: Sequence[tuple[HostFeature, Tensor, BufferPool | None]]) -> list[Tensor]:
-    """``feature.read(ids, pool)`` of each feature, ids and pool, in one call of a kernel; features
-    must be ``is_plain``, and all ids of one dtype."""
+def read_each(
+    reads: Sequence[tuple[HostFeature, Tensor, BufferPool | None, Padding | None]],
+) -> list[Tensor]:
+    """``feature.read(ids, pool)`` of each feature, ids and pool, with padding if any, in one call
+    of a kernel; features must be ``is_plain``, and all ids of one dtype."""
     from . import _gather
 
     read = []
@@ -291,13 +295,13 @@ def read_each(reads: Sequence[tuple[HostFeature, Tensor, BufferPool | None]]) ->
     ids = None
     index = _NO_IDS
     held = []
-    for feature, own_ids, pool in reads:
+    for feature, own_ids, pool, padding in reads:
         # Most fields share the ids of the one before.
         if own_ids is not ids:
             ids = own_ids
             index = id_array(ids)
             address = index.ctypes.data
-        shape = (len(index), *feature.row_shape)
+        shape = (len(index) if padding is None else sum(padding.room), *feature.row_shape)
         dtype = feature.dtype
         out = (
             torch.empty(shape, dtype=dtype, device="cpu")
@@ -305,13 +309,23 @@ def read_each(reads: Sequence[tuple[HostFeature, Tensor, BufferPool | None]]) ->
             else pool.take(shape, dtype)
         )
         read.append(out)
-        held.append(index)
         # As gather_each in _gather unpacks it.
         source = feature.address, feature.stride_bytes, feature.row_bytes, feature.source_rows
-        fields.append((*source, out.data_ptr(), address, len(index)))
+        begin = out.data_ptr()
+        if padding is None:
+            held.append((feature, index))
+            fields.append((*source, begin, address, len(index)))
+            continue
+        for part in padding.parts():
+            held.append((feature, index[part.begin : part.end]))
+            where = begin + part.first * feature.row_bytes
+            ids_at = address + part.begin * index.itemsize
+            fields.append((*source, where, ids_at, part.end - part.begin))
+        padding.fill(out)
     field, bad = _gather.gather_each(np.array(fields, dtype=np.int64), _BYTES, index[:0])
     if bad >= 0:
-        reads[field][0].raise_bad(held[field], bad)
+        feature, index = held[field]
+        feature.raise_bad(index, bad)
     return read
 
 

@@ -21,6 +21,7 @@ from ..system.buffers import BufferPool
 from .disk import DiskFeature, on_disk
 from .feature import DeviceFeature, Feature, HostFeature, PlainFeature
 from .narrow import NarrowFeature, StoredFeature, WideFeature
+from .padding import Padding
 from .store import CachedFeature, FeatureCache
 
 # Reads of one version before its rows are cached: see Field. The first value keeps a field that is
@@ -235,11 +236,13 @@ class Read(NamedTuple):
         ids: 1-D int32 or int64 tensor, on the CPU or on the accelerator; there they are not
             checked.
         bounds: Ends of the hops in the ids (``MiniBatch.hop_ends``), to count reads by hop.
+        padding: Rows that the result has besides.
     """
 
     key: Hashable
     ids: Tensor
     bounds: Sequence[int] | None = None
+    padding: Padding | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -26,6 +26,7 @@ from .feature import (
     word_view,
 )
 from .narrow import WideFeature, gather_wide, is_direct
+from .padding import Padding
 
 
 def slots_for(ids: Tensor, num_nodes: int) -> Tensor:
@@ -259,12 +260,28 @@ class CachedFeature(WideFeature):
 
 
 def read_counted(
-    feature: Feature, ids: Tensor, pool: BufferPool | None, bounds: Sequence[int] | None
+    feature: Feature, ids: Tensor, pool: Tensor | BufferPool | None, bounds: Sequence[int] | None
 ) -> tuple[Tensor, tuple[int, ...] | None]:
     """Rows on the CPU, with the cache hits of each part of the ids; None without a cache."""
     if isinstance(feature, CachedFeature):
         return feature.read_counted(ids, pool, bounds)
     return feature.read(ids, pool), None
+
+
+def read_padded(
+    feature: Feature, ids: Tensor, pool: BufferPool | None, padding: Padding
+) -> tuple[Tensor, tuple[int, ...] | None]:
+    """:func:`read_counted` with padding, each hop read to its place: to move the rows of a batch
+    afterwards would take as long as to read them."""
+    out = output_for(feature, sum(padding.room), pool)
+    hits: list[int] = []
+    for part in padding.parts():
+        rows = out[part.first : part.middle]
+        _, found = read_counted(feature, ids[part.begin : part.end], rows, None)
+        if found is not None:
+            hits += found
+    padding.fill(out)
+    return out, tuple(hits) or None
 
 
 def check_rows(cache: FeatureCache, source: Feature) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,27 +65,32 @@ class BatchPart:
 
     def to(self, device: torch.device | str) -> Self:
         """The same with all tensors on ``device``; copies to an accelerator are not waited for."""
-        moved: Self = _moved(self, torch.device(device))
-        return moved
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    """A batch, or a part of one, with all tensors in it on ``device``."""
-    if isinstance(value, Tensor):
+        device = torch.device(device)
         # The stream orders a copy to an accelerator before what is computed there. One to the CPU
         # is waited for: the next line may read the values.
-        return value.to(device, non_blocking=device.type != "cpu")
+        return self.apply(partial(Tensor.to, device=device, non_blocking=device.type != "cpu"))
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """The same with ``function`` of each tensor in its place; as PyG's batches have it."""
+        made: Self = _with(self, function)
+        return made
+
+
+def _with(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """A batch, or a part of one, with ``function`` of all tensors in it."""
+    if isinstance(value, Tensor):
+        return function(value)
     if isinstance(value, dict):
         # Rows by name stay such: a plain dictionary's KeyError would not say which there are.
         kind = Named if isinstance(value, Named) else dict
-        return kind((key, _moved(part, device)) for key, part in value.items())
+        return kind((key, _with(part, function)) for key, part in value.items())
     if isinstance(value, list):
-        return [_moved(part, device) for part in value]
+        return [_with(part, function) for part in value]
     if is_dataclass(value):
         # Not vars(value): users may have set attributes of their own on a batch.
         names = [part.name for part in fields(value)]
         made: Any = type(value)
-        return made(**{name: _moved(getattr(value, name), device) for name in names})
+        return made(**{name: _with(getattr(value, name), function) for name in names})
     return value
 
 
@@ -246,6 +253,10 @@ class MiniBatch(BatchPart):
         features: Field name to the rows of ``input_nodes``.
         labels: Field name to the rows of ``output_nodes``.
         links: The pairs that the batch is about, where the seeds were edges or pairs.
+        seed_mask: With ``shapes="fixed"``: which of ``output_nodes`` are seeds, shape ``(batch,)``,
+            bool; the others, and at least the last one, are padding. None: all are.
+        shape_number: With ``shapes="fixed"``: which of the loader's sizes the batch has. None: its
+            own.
     """
 
     output_nodes: Tensor
@@ -253,6 +264,8 @@ class MiniBatch(BatchPart):
     features: dict[str, Tensor] = field(default_factory=Named)
     labels: dict[str, Tensor] = field(default_factory=Named)
     links: Links | None = None
+    seed_mask: Tensor | None = None
+    shape_number: int | None = None
 
     @property
     def input_nodes(self) -> Tensor:
@@ -269,7 +282,8 @@ class MiniBatch(BatchPart):
         counts = f"output={len(self.output_nodes)}, input={len(self.input_nodes)}"
         rows = _rows_text(features=self.features, labels=self.labels)
         links = "" if self.links is None else f", links={self.links}"
-        return f"MiniBatch({counts}, blocks={self.blocks}{rows}{links})"
+        size = "" if self.shape_number is None else f", shape_number={self.shape_number}"
+        return f"MiniBatch({counts}, blocks={self.blocks}{rows}{links}{size})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -24,6 +24,7 @@ from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE
 from .frames import columns_of, dense_parts, is_frame, part_name, tensors_of, with_rows
 from .package import import_pyg
+from .padding import PaddedOutput
 
 import_pyg()
 from torch_geometric.data import Data, HeteroData  # noqa: E402
@@ -373,7 +374,13 @@ class Joiner:
                 continue
             label = self._labels.get(name) or self._add(name)
             wanted.append(_Wanted(name, values, nodes, written))
-            reads.append(Read(label, nodes, bounds))
+            padding = output.padding(attribute) if isinstance(output, PaddedOutput) else None
+            reads.append(Read(label, nodes, bounds, padding))
+        if levels.frames and isinstance(output, PaddedOutput):
+            raise ValueError(
+                "shapes='fixed' needs attributes that are tensors, got the TensorFrame "
+                f"{levels.frames[0][1]!r}"
+            )
         for key, attribute in levels.frames:
             if key not in of_type:
                 of_type[key] = _vertices_of(output, key, hop_ends)
@@ -425,7 +432,21 @@ class Joiner:
                 mapping[name[1]] = with_rows(mapping[name[1]], name[2], tensor)
             else:
                 known[name] = tensor
+        if isinstance(output, PaddedOutput):
+            return self._joined_padded(view, output, reading, known)
         return self._make(view, output, reading, known)
+
+    def _joined_padded(
+        self, view: Any, output: PaddedOutput, reading: Reading, known: Mapping[Name, Tensor]
+    ) -> Any:
+        store = reading.stores[None]
+        selected = [name for _, name in reading.versions]
+        by_edge = [name for name in selected if store.is_edge_attr(name)]
+        by_vertex = [name for name in selected if name not in by_edge]
+        used = output.selectable() if selected else output
+        batch = self._make(view, used, reading, known)
+        output.finish(batch, used, by_vertex, by_edge)
+        return batch
 
     def is_current(self, reading: Reading) -> bool:
         """Whether the data still holds the same attributes, with the same values where PyG selects
@@ -485,6 +506,8 @@ def _vertices_of(
     No vertices where their rows are PyG's to select.
     """
     nodes = getattr(output, "node", None)
+    if isinstance(output, PaddedOutput):
+        nodes = output.sampled_nodes
     if key is not None:
         nodes = nodes.get(key) if isinstance(nodes, Mapping) else None
     if not isinstance(nodes, Tensor) or nodes.device.type != "cpu" or nodes.dim() != 1:

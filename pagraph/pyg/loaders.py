@@ -5,19 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import torch
 from torch import Tensor
 
+from ..engine.envelope import trial_tickets
 from ..graph.graph import NODE_TYPE
 from ..sampling.batches import PairBatches, TimedSeeds
+from ..sampling.fixed_shapes import Sizes, largest_sizes
 from ..sampling.times import time_bits
 from ..seeds.keys import check_key
+from ..system.buffers import BufferPools
 from .filtering import link_batch, node_batch
 from .inputs import TRANSFORMS, check_calls, check_data, core_workload, foreign_workload, node_input
 from .links import check_are_tensors, check_links, checked_edge_label_index, end_types
 from .package import import_pyg
+from .padding import check_fixed, sizes_of
 from .pipelined import D, LinkView, NodeView, Pipelined, Viewed, sampler_of
 from .sampler import NeighborSampler
 from .times import check_times
@@ -119,6 +124,11 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         memory: Bytes of host memory for the caches, the graph and the batches together, such as
             ``"4GiB"``; see ``memory_plan``. ``"auto"``: what is free, less a reserve. Of a graph
             that is all in memory nothing is divided, and a warning says so.
+        shapes: ``"fixed"``: batches of a ``Data`` are padded to one of at most three sizes, nearly
+            all to the first, so that compiled and recorded steps meet the same shapes again and
+            again. ``n_id``, ``e_id`` and ``input_id`` of padding are -1, its ``y`` -100 or NaN, all
+            else of it zeros; ``seed_mask`` says which of the first ``batch_size`` vertices are
+            seeds. See ``envelope``. ``"sampled"``: batches are as large as what was sampled.
         seed: Makes the order and the sampling a function of (seed, epoch); of a sampler of the
             user's own it makes the sampling so. Without it, both follow ``torch.manual_seed``, the
             order as in PyG's loader.
@@ -139,7 +149,7 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
     Raises:
         ValueError: PyG's and torch's; a mask, a time or an ``input_id`` for another number of
             vertices; no vertex type, or an unknown one; a missing time, or a window that is not
-            positive.
+            positive; fixed shapes of anything but directional samples of a ``Data``.
         TypeError: ``input_nodes`` are not integers, a number is not an integer, or what is to be
             called cannot be.
         IndexError: An input node that is not there.
@@ -183,6 +193,7 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         prefetch: int = 2,
         lookahead: int | str = "auto",
         memory: MemorySize = "auto",
+        shapes: str = "sampled",
         seed: int | None = None,
         device: str | torch.device | None = None,
         use_ddp: bool = False,
@@ -254,6 +265,20 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         known = self._engine.request_key(check_key(key))
         return self._engine.on_request(self._source(view), places, known)
 
+    def _fix_shapes(self, order: Any) -> None:
+        sampler = self.node_sampler
+        if not self._makes_batches:
+            raise ValueError(
+                "shapes='fixed' needs a loader without a filter_fn or collate_fn of its own, got "
+                f"{type(self).__name__}"
+            )
+        check_fixed(self.data, sampler, order.batch_size)
+        count = len(self.input_data.node)
+        self._engine.fix_shapes(
+            partial(_trials, self._view, count, order.batch_size, order.shuffle),
+            partial(largest_sizes, sampler.core, sampler.graph, order.batch_size),
+        )
+
     def _request(self, seeds: Nodes, time: Tensor | None) -> NodeSamplerInput:
         """The checked input of a request."""
         check_are_tensors(time=time)
@@ -282,6 +307,16 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
             return core_workload(sampler.graph, order, timed, batches)
         seeds: Any = inputs.node if sampler.graph.is_homogeneous else {ntype: inputs.node}
         return core_workload(sampler.graph, order, seeds, sampler.core)
+
+
+def _trials(
+    view: NodeView, num_inputs: int, batch_size: int, shuffle: bool, count: int
+) -> Iterator[Sizes]:
+    """The sizes of trial batches."""
+    places = torch.arange(num_inputs, device="cpu")
+    for ticket in trial_tickets(places, batch_size, shuffle, count):
+        inputs = view.inputs(ticket.seeds)
+        yield sizes_of(view.sample_ahead(inputs, ticket.key, BufferPools(max_free=0))[0])
 
 
 class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
@@ -334,6 +369,7 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         prefetch: See there.
         lookahead: See there.
         memory: See there.
+        shapes: ``"sampled"``, as the ends of links differ in number.
         seed: See there.
         device: See there.
         batch_dependency: See there. Negatives are drawn anew for each batch.
@@ -400,6 +436,7 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         prefetch: int = 2,
         lookahead: int | str = "auto",
         memory: MemorySize = "auto",
+        shapes: str = "sampled",
         seed: int | None = None,
         device: str | torch.device | None = None,
         use_ddp: bool = False,

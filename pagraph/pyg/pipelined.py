@@ -17,6 +17,7 @@ from ..accelerator.cuda import resolve_device
 from ..engine import PipelineOptions, parse_lookahead
 from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
+from ..engine.envelope import are_fixed
 from ..errors import PipelineError
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
@@ -73,6 +74,7 @@ OURS = {
     "prefetch": 2,
     "lookahead": "auto",
     "memory": "auto",
+    "shapes": "sampled",
     "seed": None,
     "device": None,
     "use_ddp": False,
@@ -245,6 +247,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             cache_dtype=parse_cache_dtype(options["cache_dtype"]),
             memory=memory_budget(options["memory"]),
         )
+        if are_fixed(options["shapes"]):
+            self._fix_shapes(order)
         accelerator = self._engine.accelerator
         self._sender = None if accelerator is None else Sender(accelerator)
         self._joiner = Joiner(self._view, self._engine.fields, make)
@@ -253,6 +257,13 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
 
     def _workload(self, order: Any) -> Workload:
         raise NotImplementedError
+
+    def _fix_shapes(self, order: Any) -> None:
+        """Have batches be padded; ValueError where they cannot be."""
+        raise ValueError(
+            "shapes must be 'sampled' for all loaders of PyG's but NeighborLoader, got 'fixed' for "
+            f"a {type(self).__name__}"
+        )
 
     def _pipeline_options(self) -> PipelineOptions:
         """Options of a pass; user code stays in the reader's thread, on its RNG, unless workers are

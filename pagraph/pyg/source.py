@@ -16,6 +16,7 @@ from ..engine.steps import FailedBatch, Fetched, Finish, Sampled
 from ..system.threads import lock_of
 from . import transforms
 from .joining import Joiner, Reading
+from .padding import PaddedOutput
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -160,6 +161,7 @@ class SubgraphSource:
         self._pins = pins
         self._fields = engine.fields
         self._pools = engine.pools
+        self._envelope = engine.envelope
         self._calls_ahead = calls_ahead
         self._sender = sender
         # Ours is a function of a key, for any number of threads; a user's own sampler is called by
@@ -204,10 +206,9 @@ class SubgraphSource:
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Sampled:
         """Sample, unless a user's own sampler has, and find out what to read."""
         if self._is_ours:
-            inputs = self._view.inputs(drawn.seeds)
             begin = time.perf_counter_ns()
             try:
-                output, hop_ends = self._view.sample_ahead(inputs, drawn.key, self._pools)
+                output, hop_ends = self._sampled(drawn.seeds, drawn.key)
             finally:
                 recorder.spent("sampling", begin)
             ticket = drawn
@@ -362,10 +363,16 @@ class SubgraphSource:
                     batch = self._transformed(view.transform, batch, prepared, recorder)
         except _OwnError as failure:
             return FailedBatch(_cause(failure))
+        output = prepared.output
+        edges: Any = output.row
+        nodes: Any = output.node
+        if isinstance(output, PaddedOutput):
+            assert self._envelope is not None
+            nodes = output.sampled_nodes
+            edges = range(sum(output.sampled.edges))
+            self._envelope.delivered(output.sampled, output.number, recorder)
         recorder.delivered(
-            seeds=len(prepared.ticket.seeds),
-            edges=_total(prepared.output.row),
-            input_nodes=_total(prepared.output.node),
+            seeds=len(prepared.ticket.seeds), edges=_total(edges), input_nodes=_total(nodes)
         )
         return batch
 
@@ -396,10 +403,20 @@ class SubgraphSource:
         if not self._is_ours:
             return prepared._replace(transformed=None)
         ticket = prepared.ticket
-        output, hop_ends = self._view.sample_ahead(
-            self._view.inputs(seeds), ticket.key, self._pools
-        )
-        return _Prepared(ticket, output, hop_ends)
+        return _Prepared(ticket, *self._sampled(seeds, ticket.key))
+
+    def _sampled(self, seeds: Tensor, key: int) -> tuple[Any, dict[str, list[int]]]:
+        """The output of our sampler, padded where that is asked for, and where the vertices of each
+        hop end."""
+        output, hop_ends = self._view.sample_ahead(self._view.inputs(seeds), key, self._pools)
+        if self._envelope is None:
+            return output, hop_ends
+        if self._view.transform_sampler_output is not None:
+            raise ValueError(
+                "transform_sampler_output must be None with shapes='fixed', where padding belongs "
+                "to what was sampled"
+            )
+        return PaddedOutput.of(output, self._envelope, self._pools), hop_ends
 
     def _is_current(self, prepared: _Prepared, rows: Sequence[Tensor] | None) -> bool:
         """Whether the batch was joined, and of what the data holds now."""

@@ -20,6 +20,7 @@ OURS = [
     "prefetch",
     "lookahead",
     "memory",
+    "shapes",
     "seed",
     "device",
     "use_ddp",

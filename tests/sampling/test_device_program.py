@@ -477,6 +477,14 @@ def test_a_batch_makes_few_calls_and_launches_nothing_by_itself():
     assert counts.total() <= 88, counts.most_common()
 
 
+def test_batches_without_fields():
+    options = {"fields": [], "labels": [], "prefetch": 0}
+    graph = make_graph()
+    loader = make_loader(graph, HostAccelerator(), **options)
+    assert_all_same(read(loader, 3), read(make_loader(graph, **options), 3))
+    assert made_of(loader)[1] >= 4
+
+
 class Unrecording(HostAccelerator):
     """Records the sampler's two runs, and no more."""
 
@@ -493,7 +501,6 @@ class Unrecording(HostAccelerator):
     ("options", "reason"),
     [
         ({"transfer": "staging"}, "a field is not read by kernels alone"),
-        ({"fields": [], "labels": []}, "no field is read"),
         ({"fanouts": [1] * 8}, "a recorded kernel counts the hits of 7 hops at most"),
         ({"fanouts": [-1]}, "sampling is not recorded"),
     ],

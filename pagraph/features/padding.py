@@ -1,0 +1,70 @@
+"""Rows that belong to no id, behind those of each hop of a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..sampling.fixed_shapes import HopPart, hop_parts
+
+IGNORED_LABEL = -100
+"""Label of padding: what torch's losses leave out (``ignore_index``)."""
+
+
+class Padding(NamedTuple):
+    """Rows that stand behind those of each hop and belong to no id.
+
+    Attributes:
+        sampled: Rows of each hop, which are read.
+        room: The same with padding.
+        marks: Rows of padding are -100, or NaN, as losses leave them out; else they are zeros.
+    """
+
+    sampled: Sequence[int]
+    room: Sequence[int]
+    marks: bool = False
+
+    def parts(self) -> Iterator[HopPart]:
+        """Where the rows of each hop are, and its padding."""
+        return hop_parts(self.sampled, self.room)
+
+    def value(self, dtype: torch.dtype) -> float:
+        """What rows of padding hold; ValueError where a dtype cannot hold a mark."""
+        if not self.marks:
+            return 0
+        if dtype.is_floating_point or dtype.is_complex:
+            return math.nan
+        if dtype == torch.bool or torch.iinfo(dtype).min > IGNORED_LABEL:
+            raise ValueError(
+                "labels must be signed integers or floats for shapes='fixed', whose padding has "
+                f"the label {IGNORED_LABEL} or NaN, got {dtype}"
+            )
+        return IGNORED_LABEL
+
+    def fill(self, rows: Tensor) -> None:
+        """Write padding into its places."""
+        value = self.value(rows.dtype)
+        for part in self.parts():
+            piece = rows[part.middle : part.stop]
+            if value == 0:
+                _plain(piece)[:] = 0
+            else:
+                piece.fill_(value)
+
+    def added_to(self, rows: Tensor) -> Tensor:
+        """A copy of rows that were read already, where they are, with padding."""
+        shape = sum(self.room), *rows.shape[1:]
+        padded = torch.empty(shape, dtype=rows.dtype, device=rows.device)
+        for part in self.parts():
+            _plain(padded[part.first : part.middle])[:] = _plain(rows[part.begin : part.end])
+        self.fill(padded)
+        return padded
+
+
+def _plain(rows: Tensor) -> Any:
+    """Contiguous rows; on the CPU their bytes as an array, as torch would wake its thread pool."""
+    return rows.view(-1).view(torch.uint8).numpy() if rows.is_cpu else rows

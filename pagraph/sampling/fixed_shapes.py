@@ -1,0 +1,239 @@
+"""Batches of one size: hop by hop, a sampled batch is filled up with vertices and edges that belong
+to nothing.
+
+The padding of a hop stands behind its own vertices and edges. Padding vertices have the id -1. The
+padding edges of a hop lead from its last padding vertex to the last one of the hop before, so that
+no vertex of the graph is at either end, and destinations still never decrease. Local ids move with
+the begins of the hops; the order of what was sampled stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..graph.minibatch import Block, MiniBatch
+from .labor import LaborSampler
+
+if TYPE_CHECKING:
+    from ..graph.graph import Graph
+    from ..system.buffers import BufferPools
+    from .sampler import HopSampler
+
+
+class Sizes(NamedTuple):
+    """Sizes of a batch of one vertex type and one edge type.
+
+    Attributes:
+        nodes: Vertices that each hop finds, the seeds first.
+        edges: Edges that each hop draws.
+    """
+
+    nodes: tuple[int, ...]
+    edges: tuple[int, ...]
+
+    @classmethod
+    def of(cls, hop_ends: Sequence[int], edges: Sequence[int]) -> Sizes:
+        """Of where the vertices of each hop end, and the edges of each hop."""
+        return cls(tuple(end - begin for begin, end in pairwise([0, *hop_ends])), tuple(edges))
+
+    @property
+    def node_ends(self) -> list[int]:
+        """Where the vertices of each hop end."""
+        return list(accumulate(self.nodes))
+
+    def has_room_for(self, sampled: Sizes) -> bool:
+        """Whether a sampled batch fits, with a padding vertex in each hop for padding edges to
+        join."""
+        return all(n < most for n, most in zip(sampled.nodes, self.nodes, strict=True)) and all(
+            n <= most for n, most in zip(sampled.edges, self.edges, strict=True)
+        )
+
+
+def largest_sizes(sampler: HopSampler, graph: Graph, batch_size: int) -> Sizes:
+    """Room for any batch of so many seeds of a graph with one vertex type and one edge type.
+
+    Each hop's own bound: their sum may be above the vertices of the graph.
+    """
+    csc = graph.adjacency(sampler.edge_dir)
+    num_nodes = graph.num_nodes
+    known = frontier = batch_size
+    nodes = [batch_size + 1]
+    edges = []
+    for hop in range(sampler.num_hops):
+        # LABOR draws so many on average.
+        known_number = sampler.has_fanouts and not isinstance(sampler, LaborSampler)
+        fanout = sampler.fanout(hop, graph.edge_types[0]) if known_number else -1
+        if fanout >= 0:
+            drawn = frontier * fanout
+        else:
+            widest = int(csc.indptr.diff().max()) if num_nodes else 0
+            # Of a seed that is there twice, all edges are, too.
+            drawn = min(frontier * widest, csc.num_edges + batch_size * widest)
+        found = min(drawn, num_nodes)
+        known = min(known + found, batch_size + num_nodes)
+        frontier = found if sampler.expands_once else known
+        nodes.append(found + 1)
+        edges.append(drawn)
+    return Sizes(tuple(nodes), tuple(edges))
+
+
+Empty = Callable[[Any, int, Tensor], Tensor]
+"""Memory for so many elements of the dtype and the place of another tensor; the first argument
+names what it is for."""
+
+
+def empty_of(pools: BufferPools) -> Empty:
+    """Recycled memory on the CPU, fresh memory elsewhere."""
+
+    def empty(kind: Any, count: int, like: Tensor) -> Tensor:
+        if like.is_cpu:
+            return pools(("padded", kind)).take((count,), like.dtype)
+        return torch.empty(count, dtype=like.dtype, device=like.device)
+
+    return empty
+
+
+def _plain(tensor: Tensor) -> Any:
+    """A tensor to write to or read from; on the CPU as an array. Torch would divide such work
+    between the threads of its pool, which wait for each other on busy cores: batches of 7 ms took
+    0.5 s in two of the loader's threads."""
+    return tensor.numpy() if tensor.is_cpu else tensor
+
+
+def _moved(local: Tensor, moved: Tensor, out: Tensor) -> None:
+    """Write the padded local ids of sampled ones."""
+    if out.is_cpu:
+        # Local ids are in range; with "raise" NumPy would write to a copy first.
+        np.take(moved.numpy(), local.numpy(), out=out.numpy(), mode="clip")
+    else:
+        torch.index_select(moved, 0, local, out=out)
+
+
+class HopPart(NamedTuple):
+    """A hop's part of an array: from ``begin`` to ``end`` as sampled; padded from ``first`` on,
+    with padding from ``middle`` to ``stop``."""
+
+    begin: int
+    end: int
+    first: int
+    middle: int
+    stop: int
+
+
+def hop_parts(sampled: Sequence[int], padded: Sequence[int]) -> Iterator[HopPart]:
+    """The part of each hop, of as many elements as it has sampled and padded."""
+    begin = first = 0
+    for count, room in zip(sampled, padded, strict=True):
+        yield HopPart(begin, begin + count, first, first + count, first + room)
+        begin += count
+        first += room
+
+
+def padded_nodes(
+    nodes: Tensor, sampled: Sizes, sizes: Sizes, ids: Tensor, empty: Empty
+) -> tuple[Tensor, Tensor]:
+    """The graph's ids of the vertices with padding, and the padded local id of each sampled one, in
+    the dtype of ``ids``."""
+    padded = empty("nodes", sum(sizes.nodes), nodes)
+    moved = empty("moved", len(nodes), ids)
+    out = _plain(padded)
+    ids_of_nodes = _plain(nodes)
+    for part in hop_parts(sampled.nodes, sizes.nodes):
+        out[part.first : part.middle] = ids_of_nodes[part.begin : part.end]
+        out[part.middle : part.stop] = -1
+        if nodes.is_cpu:
+            moved.numpy()[part.begin : part.end] = np.arange(part.first, part.middle)
+        else:
+            torch.arange(part.first, part.middle, out=moved[part.begin : part.end])
+    return padded, moved
+
+
+def pad_blocks(batch: MiniBatch, sampled: Sizes, sizes: Sizes, empty: Empty) -> MiniBatch:
+    """The blocks of a batch in ``sizes``, which have room for it; without fields."""
+    ends = sizes.node_ends
+    (*others, outer) = reversed(batch.blocks)
+    nodes, moved = padded_nodes(batch.input_nodes, sampled, sizes, outer.indices, empty)
+    blocks = []
+    for hop, block in enumerate([*others, outer]):
+        room = sizes.edges[hop]
+        count = sampled.edges[hop]
+        num_dst = ends[hop]
+        indptr = empty(("indptr", hop), num_dst + 1, block.indptr)
+        begins = _plain(indptr)
+        sampled_begins = _plain(block.indptr)
+        for part in hop_parts(sampled.nodes[: hop + 1], sizes.nodes[: hop + 1]):
+            begins[part.first : part.middle] = sampled_begins[part.begin : part.end]
+            # Padding rows are empty; the last one begins where the sampled edges end.
+            begins[part.middle : part.stop] = sampled_begins[part.end]
+        begins[num_dst] = room
+        indices = empty(("indices", hop), room, block.indices)
+        _moved(block.indices, moved, indices[:count])
+        _plain(indices)[count:] = ends[hop + 1] - 1
+        positions = _extended(block.positions, room, -1, empty, ("positions", hop))
+        weights = block.weights
+        if weights is not None:
+            # Not 0: a layer that divides by their sum would make NaN of it, and of all gradients.
+            weights = _extended(weights, room, 1, empty, ("weights", hop))
+        blocks.append(Block(indptr, indices, nodes[: ends[hop + 1]], positions, num_dst, weights))
+    return MiniBatch(nodes[: ends[0]], blocks[::-1])
+
+
+def _extended(values: Tensor, room: int, fill: int, empty: Empty, kind: Any) -> Tensor:
+    padded = empty(kind, room, values)
+    out = _plain(padded)
+    out[: len(values)] = _plain(values)
+    out[len(values) :] = fill
+    return padded
+
+
+def pad_edges(
+    edge_index: tuple[Tensor, Tensor],
+    edge_ids: Tensor,
+    moved: Tensor,
+    sampled: Sizes,
+    sizes: Sizes,
+    empty: Empty,
+) -> tuple[Tensor, Tensor]:
+    """The edges of a subgraph, of all hops behind each other, in ``sizes``.
+
+    Args:
+        edge_index: Local sources and destinations.
+        edge_ids: The graph's id of each edge.
+        moved: As :func:`padded_nodes` returns it.
+        sampled, sizes: The subgraph's sizes, and others that have room for it.
+        empty: Gives memory.
+
+    Returns:
+        The padded ``edge_index``, shape ``(2, num_edges)``, and ids, with -1 for padding.
+    """
+    room = sum(sizes.edges)
+    last = [end - 1 for end in sizes.node_ends]
+    padded = empty("edge_index", 2 * room, moved).view(2, room)
+    ids = empty("edge_ids", room, edge_ids)
+    src, dst = padded
+    local_src, local_dst = edge_index
+    sources = _plain(src)
+    destinations = _plain(dst)
+    sampled_destinations = _plain(local_dst)
+    out_ids = _plain(ids)
+    sampled_ids = _plain(edge_ids)
+    # Nothing leads to what the last hop finds.
+    vertices = hop_parts(sampled.nodes[:-1], sizes.nodes[:-1])
+    edges = hop_parts(sampled.edges, sizes.edges)
+    for hop, (part, found) in enumerate(zip(edges, vertices, strict=True)):
+        of_hop = slice(part.begin, part.end)
+        room_of_hop = slice(part.first, part.middle)
+        _moved(local_src[of_hop], moved, src[room_of_hop])
+        # All destinations are vertices that the hop before has found, and move together.
+        destinations[room_of_hop] = sampled_destinations[of_hop] + (found.first - found.begin)
+        sources[part.middle : part.stop] = last[hop + 1]
+        destinations[part.middle : part.stop] = last[hop]
+        out_ids[room_of_hop] = sampled_ids[of_hop]
+        out_ids[part.middle : part.stop] = -1
+    return padded, ids
