@@ -20,7 +20,7 @@ class Target:
         limit: What it must be at least, or at most.
         rule: ``AT_LEAST`` or ``AT_MOST``.
         measured: None where it was not.
-        unit: "%" for shares, "x" for ratios.
+        unit: "%" for shares, "x" for ratios, or a unit.
         note: Why it was not measured, or against what it was.
     """
 
@@ -48,7 +48,7 @@ class Target:
         ]
 
     def _text(self, value):
-        return f"{value:.1%}" if self.unit == "%" else f"{value:.2f}x"
+        return f"{value:.1%}" if self.unit == "%" else f"{value:.2f} {self.unit}"
 
     def to_json(self):
         rule = "at least" if self.rule is AT_LEAST else "at most"
