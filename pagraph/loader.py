@@ -249,9 +249,10 @@ class Loader(LoaderControls, Generic[S]):
             envelope,
         )
         self._program: DeviceProgram | None = None
-        if self._device_sampler is not None and envelope is None:
+        if self._device_sampler is not None:
+            ahead = options.prefetch
             self._program = DeviceProgram(
-                self._device_sampler, of, features, outputs, order.batch_size, options.prefetch
+                self._device_sampler, of, features, outputs, order.batch_size, ahead, envelope
             )
         self._engine.use(self._source, program=self._program)
 
@@ -317,8 +318,7 @@ class Loader(LoaderControls, Generic[S]):
         batches are made there."""
         if self._device_sampler is None:
             return "host"
-        how = self._program or "batches are made kernel by kernel: fixed shapes are padded there"
-        return f"{self._device_sampler.placement}; {how}"
+        return f"{self._device_sampler.placement}; {self._program}"
 
     @property
     def transfers(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from recording_accelerator import RecordingAccelerator
 from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import HostAccelerator, OutOfMemory
 from pagraph.datasets import rmat
-from pagraph.engine import program
+from pagraph.engine import envelope, program
 from pagraph.errors import FormatError
 from pagraph.sampling import LaborSampler
 
@@ -327,27 +327,33 @@ def test_what_is_made_in_inference_mode_is_used_outside_of_it(make_device, optio
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("margin", [0.02, -0.05], ids=["fits", "overflows"])
+@pytest.mark.parametrize("shapes", ["sampled", "fixed"])
+@pytest.mark.parametrize("fits", [True, False], ids=["fits", "overflows"])
 @pytest.mark.parametrize("fields", [("feat", "label"), ()], ids=["read", "sampled"])
-def test_batches_of_one_launch_are_the_cpu_s_on_a_gpu(fields, margin, monkeypatch):
+def test_batches_of_one_launch_are_the_cpu_s_on_a_gpu(fields, fits, shapes, monkeypatch):
     """All batches are kept, computed with on a stream of the reader's, and compared at the end."""
-    monkeypatch.setattr(program, "_LEAST_MARGIN", margin)
+    monkeypatch.setattr(program, "_LEAST_MARGIN", 0.02 if fits else -0.05)
     monkeypatch.setattr(program, "_SIGMAS", 0)
+    monkeypatch.setattr(envelope, "_MARGIN", 3.5 if fits else -1.0)
+    monkeypatch.setattr(envelope, "_TRIALS", 8)
     graph = rmat(12, edge_factor=8, seed=0)
     generator = torch.Generator().manual_seed(0)
     graph.ndata["feat"] = torch.randn(graph.num_nodes, 20, generator=generator)
     graph.ndata["label"] = torch.arange(graph.num_nodes)
     options = {"fields": fields[:1], "labels": fields[1:], "batch_size": 64, "shuffle": True}
+    options["shapes"] = shapes
     sampler = NeighborSampler([7, 5, 3])
     seeds = torch.arange(0, graph.num_nodes, 3)
-    expected = [*Loader(graph, seeds, sampler, seed=1, **options)]
     place = {"device": "cuda", "sampling_device": "cuda", "transfer": "zero-copy"}
     place |= {"cache": 0.3, "cache_policy": "degree"}
     loader = Loader(graph, seeds, sampler, seed=1, **(options | place))
-    for _ in range(2):
-        for _ in loader:
-            pass
-    loader.set_epoch(0)
+    on_cpu = Loader(graph, seeds, sampler, seed=1, **options)
+    for reader in (loader, on_cpu):
+        for _ in range(2):
+            for _ in reader:
+                pass
+        reader.set_epoch(0)
+    expected = [*on_cpu]
     found, sums = [], []
     with torch.cuda.stream(torch.cuda.Stream()):
         for batch in loader:
@@ -355,7 +361,7 @@ def test_batches_of_one_launch_are_the_cpu_s_on_a_gpu(fields, margin, monkeypatc
             sums.append(batch.input_nodes.sum() + sum(b.indices.sum() for b in batch.blocks))
         torch.cuda.synchronize()
     made = loader._engine.epochs.steps.program
-    assert made._made > (len(found) if margin > 0 else 0)
+    assert made._made > (len(found) if fits else 0)
     for batch, total, other in zip(found, sums, expected, strict=True):
         for block, same in zip(batch.blocks, other.blocks, strict=True):
             for name in ("indptr", "indices", "positions", "src_nodes"):

@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from ..accelerator import OutOfMemory
-from ..features.gpu.reachable import gather_placed
+from ..features.gpu.reachable import gather_placed, mark_padding
+from ..features.padding import Padding
 from ..graph.minibatch import Block, MiniBatch
+from ..sampling.fixed_shapes import Sizes
 from ..sampling.gpu.state import ROW
 from ..seeds.keys import derive_key
 from ..system.units import bytes_text
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from ..sampling.gpu.sampler import DeviceSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
+    from .envelope import Envelope
 
 _LEARNED = 16  # batches, of which the sizes are those of the envelope
 _SETTLING = 4  # batches, after which fields that were cached anew are read through the cache
@@ -99,7 +102,18 @@ class Begun:
 
 
 class _Recording:
-    """Lanes for one layout of the fields and one envelope.
+    """Lanes for one layout of the fields and one envelope, or one size that batches are padded to.
+
+    Args:
+        accelerator, run: The device, and the buffers of a run on it.
+        layouts, features: Of all fields; so many of them are read for the input nodes, the others
+            for the seeds.
+        capacities: Vertices known before each hop and at the end, and edges of each hop, that have
+            room.
+        padded: The size of all batches; None: they keep their own.
+        lanes: How many to make.
+        count: Seeds of most batches.
+        hops: Their number.
 
     The state, int64 words on the device: sizes and keys as ``state_words`` has them, the hits of
     each field by hop, the address of the slab, the addresses of each field, the seeds.
@@ -112,12 +126,14 @@ class _Recording:
         layouts: tuple[Layout, ...],
         features: int,
         capacities: Sequence[int],
+        padded: Sizes | None,
         lanes: int,
         count: int,
         hops: int,
     ) -> None:
         self.layouts = layouts
         self.capacities = capacities
+        self.padded = padded
         self._features = features
         self._run = run
         self._count = count
@@ -128,7 +144,19 @@ class _Recording:
         self.addresses_at = self.slab_at + 1
         self.seeds_at = self.addresses_at + _ADDRESSES * len(layouts)
         words = self.seeds_at + count
+        self._accelerator = accelerator
         self._state = accelerator.empty((words,), torch.int64)
+        # Where the vertices of each hop end in a batch, and how far apart these words are.
+        self._ends = self._state
+        self._ends_step = ROW
+        self._marks = dict[torch.dtype, Tensor]()
+        if padded is not None:
+            self._ends = self._sent(padded.node_ends, torch.int64)
+            self._ends_step = 1
+            of_labels = Padding(padded.nodes[:1], padded.nodes[:1], marks=True)
+            for layout in layouts[features:]:
+                value = of_labels.value(layout.dtype)
+                self._marks[layout.dtype] = self._sent([value], layout.dtype)
         # A batch of no seeds: the buffers are there after it.
         self._state.zero_()
         self._sample()
@@ -160,8 +188,13 @@ class _Recording:
         for part, size in zip(parts, sizes, strict=True):
             self._add(size, part.dtype, 1)
         for number, layout in enumerate(layouts):
-            rows = known[hops] if number < self._features else self._count
+            rows = known[hops] if number < self._features else known[0]
             self._add(rows, layout.dtype, math.prod(layout.row_shape))
+
+    def _sent(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
+        return self._accelerator.empty((len(numbers),), dtype).copy_(
+            torch.tensor(numbers, dtype=dtype, device="cpu")
+        )
 
     def _add(self, count: int, dtype: torch.dtype, width: int) -> None:
         size = dtype.itemsize
@@ -179,7 +212,13 @@ class _Recording:
         self._sample()
         arrays = 1 + 3 * self.hops
         places = [place[:2] for place in self.places]
-        self._run.copy_out(places[:arrays], self.slab_at)
+        padded_ids = None
+        if self.padded is None:
+            self._run.copy_out(places[:arrays], self.slab_at)
+        else:
+            edges = self.padded.edges
+            self._run.pad_out(places[:arrays], self.slab_at, self._ends, edges)
+            padded_ids = places[0][0], self.places[0].dtype
         for number, layout in enumerate(self.layouts):
             offset, capacity = places[arrays + number]
             is_input = number < self._features
@@ -194,16 +233,29 @@ class _Recording:
                 count_at=self.hops * ROW if is_input else 0,
                 hits_at=self.hits_at + number * (self.hops + 1),
                 parts=self.hops + 1 if is_input else 1,
-                ends_step=ROW,
+                ends=self._ends,
+                ends_step=self._ends_step,
+                padded_ids=padded_ids,
             )
+            if self.padded is not None and not is_input:
+                mark = self._marks[layout.dtype]
+                placed = {"slab_at": self.slab_at, "offset": offset}
+                mark_padding(mark, state, capacity, layout, **placed)
         out.copy_(state[: self.slab_at], non_blocking=True)
 
     def fits(self, words: Sequence[int]) -> bool:
         """Whether a batch has room, by its sizes."""
+        if self.padded is not None:
+            return self.padded.has_room_for(self.sampled(words))
         return all(
             size <= most
             for size, most in zip(sizes_of(words, self.hops), self.capacities, strict=True)
         )
+
+    def sampled(self, words: Sequence[int]) -> Sizes:
+        """The sizes of a batch, hop by hop."""
+        end = self.hops * ROW
+        return Sizes.of(words[: end + 1 : ROW], words[1:end:ROW])
 
 
 def sizes_of(words: Sequence[int], hops: int) -> list[int]:
@@ -219,7 +271,8 @@ class DeviceProgram:
     A batch is sampled in buffers that all batches share and copied to memory of its own, fresh from
     torch's allocator, in which its rows are written too: nothing is ever written under the hands of
     who keeps a tensor of it. That memory is as large as an *envelope*, learned from the first
-    batches; a batch that does not fit is made the long way, with the same bits.
+    batches; a batch that does not fit is made the long way, with the same bits. Batches of fixed
+    shapes have room for the first of their loader's sizes, and are padded in the same launch.
 
     One thread at a time: a reader that finds another one at work makes its batch the long way.
 
@@ -229,6 +282,7 @@ class DeviceProgram:
         features, labels: The columns of ``BlockSource``.
         count: Seeds of most batches.
         ahead: Batches that are begun before they are asked for.
+        sizes: The sizes that batches are padded to; None: they keep their own.
 
     Attributes:
         is_possible: Whether batches may be made so, now or when more is known.
@@ -243,6 +297,7 @@ class DeviceProgram:
         labels: Sequence[tuple[Hashable, str | None, str]],
         count: int,
         ahead: int,
+        sizes: Envelope | None = None,
     ) -> None:
         assert fields.accelerator is not None
         self._accelerator = fields.accelerator
@@ -252,6 +307,7 @@ class DeviceProgram:
         self._features = len(features)
         self._count = count
         self._lanes = ahead + 1
+        self._sizes = sizes
         self._lock = threading.Lock()
         self._run: DeviceRun | None = None  # lent when there is something to record
         self._recording: _Recording | None = None
@@ -276,7 +332,7 @@ class DeviceProgram:
     @property
     def first_long_way(self) -> int:
         """Batches to make the long way before :meth:`is_ready` is worth asking."""
-        return max(_SETTLING, _LEARNED - len(self._learned))
+        return max(_SETTLING, 0 if self._sizes else _LEARNED - len(self._learned))
 
     def is_ready(self) -> bool:
         """Whether batches can be made now; records their way if they can. In the reader's thread
@@ -317,7 +373,8 @@ class DeviceProgram:
             self.reason = ""
         layouts = tuple([read.reach.layout for read in known])
         recording = self._recording
-        if recording is None or recording.layouts != layouts:
+        padded = None if self._sizes is None else self._sizes.known()[0]
+        if recording is None or recording.layouts != layouts or recording.padded != padded:
             recording = self._record(layouts, known)
         return None if recording is None else (recording, known)
 
@@ -368,12 +425,17 @@ class DeviceProgram:
         self, layouts: tuple[Layout, ...], reads: Sequence[FieldReach]
     ) -> _Recording | None:
         """Lanes for the layouts of now, once the envelope is known."""
-        if len(self._learned) < _LEARNED or not self.is_possible:
+        if not self.is_possible or (self._sizes is None and len(self._learned) < _LEARNED):
             return None
         run = self._run = self._run or self._sampler.lend()
         if run is None:
             return None
-        capacities = self._envelope(run)
+        padded = None
+        if self._sizes is None:
+            capacities = self._envelope(run)
+        else:
+            padded = self._sizes.known()[0]
+            capacities = [*padded.node_ends, *padded.edges]
         most = capacities[self._sampler.hops]
         for read in reads[: self._features]:
             if read.reach.layout.worth_ordering(most * read.missed):
@@ -382,6 +444,9 @@ class DeviceProgram:
         for layout in layouts:
             if layout.row_bytes == 0 or layout.num_rows == 0:
                 self.reason = "a field has no bytes"
+                return None
+            if padded is not None and layout.dtype.is_complex:
+                self.reason = "no kernel pads complex numbers"
                 return None
         # Lanes that are still on their way keep the old one.
         self._recording = None
@@ -396,6 +461,7 @@ class DeviceProgram:
                         layouts,
                         self._features,
                         capacities,
+                        padded,
                         self._lanes,
                         self._count,
                         self._sampler.hops,
@@ -430,7 +496,7 @@ class DeviceProgram:
 
     def learn(self, batch: MiniBatch) -> None:
         """Take account of the sizes of a batch that was made the long way."""
-        if not self.is_possible or len(self._learned) >= _LEARNED:
+        if not self.is_possible or self._sizes is not None or len(self._learned) >= _LEARNED:
             return
         if batch.output_nodes.shape[0] != self._count:
             return
@@ -464,6 +530,8 @@ class DeviceProgram:
         if begun.made_for != reader:
             reader.owns(begun.slab)
         batch = self._batch(begun, words)
+        if self._sizes is not None:
+            self._sizes.delivered(recording.sampled(words), 0, recorder)
         recorder.spent("building", begin)
         hops = recording.hops
         edges = sum(words[1 : hops * ROW : ROW])
@@ -473,7 +541,8 @@ class DeviceProgram:
     def _overflow(self, recorder: EpochRecorder) -> None:
         recorder.count(overflows=1)
         self._overflowed += 1
-        if self._overflowed * _OFTEN > self._made + _OFTEN:
+        # Who pads learns other sizes by himself, for another epoch.
+        if self._sizes is None and self._overflowed * _OFTEN > self._made + _OFTEN:
             # The envelope does not hold any more.
             self._learned.clear()
             self._recording = None
@@ -483,11 +552,12 @@ class DeviceProgram:
     def _batch(self, begun: Begun, words: Sequence[int]) -> MiniBatch:
         recording = begun.recording
         hops = recording.hops
-        known = words[: hops * ROW + 1 : ROW]
+        padded = recording.padded
+        known = words[: hops * ROW + 1 : ROW] if padded is None else padded.node_ends
+        drawn = words[1 : hops * ROW : ROW] if padded is None else padded.edges
         rows = [known[hops]]
         for hop in range(hops):
-            edges = words[hop * ROW + 1]
-            rows += [known[hop] + 1, edges, edges]
+            rows += [known[hop] + 1, drawn[hop], drawn[hop]]
         for number in range(len(self._columns)):
             rows.append(known[hops] if number < self._features else known[0])
         views = {place.dtype: begun.slab.view(place.dtype) for place in recording.places}
@@ -501,6 +571,9 @@ class DeviceProgram:
             indptr, indices, positions = parts[1 + 3 * hop : 4 + 3 * hop]
             blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
         batch = MiniBatch(nodes[: known[0]], blocks)
+        if padded is not None:
+            batch.seed_mask = batch.output_nodes >= 0
+            batch.shape_number = 0
         # Of a batch without fields nobody asks.
         seconds = begun.ready.seconds_since(begun.begun) / max(1, len(self._columns))
         for number, ((key, _, name), read) in enumerate(
@@ -510,10 +583,18 @@ class DeviceProgram:
             ends = known if is_input else known[:1]
             count = ends[-1]
             rows_of = parts[1 + 3 * hops + number].view(count, *recording.layouts[number].row_shape)
+            sampled = words[: hops * ROW + 1 : ROW] if is_input else words[:1]
             if not read.field.is_current(read.version, read.generation):
-                again = partial(self._fields.read, key, nodes[:count], ends)
+                ids = nodes[:count]
+                padding = None
+                if padded is not None:
+                    of_hops = slice(None if is_input else 1)
+                    sizes = recording.sampled(words)
+                    padding = Padding(sizes.nodes[of_hops], padded.nodes[of_hops], not is_input)
+                    ids = torch.cat([ids[part.first : part.middle] for part in padding.parts()])
+                again = partial(self._fields.read, key, ids, sampled, padding)
                 rows_of = self._fields.with_room(again).arrive()
             (batch.features if is_input else batch.labels)[name] = rows_of
             at = recording.hits_at + number * (hops + 1)
-            self._fields.count(read, words[at : at + len(ends)], ends, seconds)
+            self._fields.count(read, words[at : at + len(sampled)], sampled, seconds)
         return batch

@@ -19,7 +19,7 @@ from pagraph import FormatError, Graph, Loader, NeighborSampler, PipelineError
 from pagraph.accelerator import Event, HostAccelerator
 from pagraph.accelerator.triton_kernels import launch
 from pagraph.cache import plan
-from pagraph.engine import program
+from pagraph.engine import envelope, program
 from pagraph.features.gpu import reachable
 from pagraph.sampling.gpu import run
 
@@ -483,6 +483,79 @@ def test_batches_without_fields():
     loader = make_loader(graph, HostAccelerator(), **options)
     assert_all_same(read(loader, 3), read(make_loader(graph, **options), 3))
     assert made_of(loader)[1] >= 4
+
+
+@settings(max_examples=6)
+@given(
+    graph=graphs(),
+    fanouts=st.lists(st.sampled_from([1, 2, 7]), min_size=1, max_size=3),
+    dtype=st.sampled_from([torch.int32, torch.int64]),
+    label=st.sampled_from([torch.int64, torch.int16, torch.float32, torch.float64]),
+    cache=st.sampled_from([0, 0.3, 1.0]),
+    prefetch=st.integers(0, 2),
+    margin=st.sampled_from([-2.0, 3.5]),
+    data=st.data(),
+)
+def test_fixed_shapes_equal_the_cpu(graph, fanouts, dtype, label, cache, prefetch, margin, data):
+    """The sizes, the padding and its values as well; some batches do not fit the first size."""
+    n = graph.num_nodes
+    graph.ndata["x"] = torch.randn(n, 3)
+    graph.ndata["y"] = torch.arange(n).to(label)
+    graph.ndata["z"] = torch.randn(n, 2, 2).to(torch.float16)
+    ids = data.draw(st.lists(st.integers(0, n - 1), min_size=3, max_size=12))
+    options = {
+        "seeds": torch.tensor(ids, dtype=dtype),
+        "fanouts": fanouts,
+        "batch_size": 3,
+        "prefetch": prefetch,
+        "shapes": "fixed",
+        "fields": ["x", "z"],
+        "labels": ["y", "z"],
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(envelope, "_MARGIN", margin)
+        expected = read(make_loader(graph, **options), 4)
+        loader = make_loader(graph, HostAccelerator(), **(options | {"cache": cache}))
+        found = read(loader, 4)
+    for batch in [*found, *expected]:  # NaN equals nothing
+        for name, rows in batch.labels.items():
+            batch.labels[name] = torch.where(rows != rows, -200, rows)
+    assert_all_same(found, expected)
+    for batch, other in zip(found, expected, strict=True):
+        assert batch.shape_number == other.shape_number
+        assert_equal(batch.seed_mask, other.seed_mask)
+    made, number = made_of(loader)
+    assert number or made.reason
+    loader.close()
+
+
+def test_fixed_shapes_are_one_launch():
+    graph = make_graph()
+    options = {"shapes": "fixed", "prefetch": 0}
+    loader = make_loader(graph, HostAccelerator(), **options)
+    assert_all_same(read(loader, 3), read(make_loader(graph, **options), 3))
+    made, number = made_of(loader)
+    assert number >= 6 and made.reason == ""
+    loader.close()
+
+
+def test_a_field_written_meanwhile_is_padded_again():
+    graph = make_graph()
+    device = HostAccelerator()
+    loader = make_loader(graph, device, shapes="fixed", prefetch=2)
+    read(loader, 3)
+    batches = iter(loader)
+    next(batches)
+    graph.ndata["x"] += 1
+    graph.ndata["y"] += 1
+    batch = next(batches)
+    real = batch.input_nodes >= 0
+    assert torch.equal(batch.features["x"][real], graph.ndata["x"][batch.input_nodes[real]])
+    assert not batch.features["x"][~real].any()
+    seeds = batch.output_nodes[batch.seed_mask]
+    assert torch.equal(batch.labels["y"][batch.seed_mask], graph.ndata["y"][seeds])
+    assert (batch.labels["y"][~batch.seed_mask] == -100).all()
+    batches.close()
 
 
 class Unrecording(HostAccelerator):

@@ -202,6 +202,7 @@ def gather_rows(
 def gather_placed(
     ids,
     state,
+    ends,
     offset,
     capacity,
     num_rows,
@@ -210,6 +211,8 @@ def gather_placed(
     COUNT: tl.constexpr,
     HITS: tl.constexpr,
     ENDS_STEP: tl.constexpr,
+    IDS: tl.constexpr,
+    ID: tl.constexpr,
     OUT_WORD: tl.constexpr,
     WORD: tl.constexpr,
     TABLE: tl.constexpr,
@@ -234,7 +237,8 @@ def gather_placed(
     in its state.
 
     Args:
-        ids: int32 or int64.
+        ids: int32 or int64; without padding.
+        ends: int64: where the parts end, ``ENDS_STEP`` words from one to the next.
         state: int64. From word ``ADDRESSES`` on: the address of ``slots``, ``num_cached``, the
             addresses of ``cached``, ``rows`` and ``table``, ``limit``.
         offset: Bytes from the address in word ``SLAB`` to the first row.
@@ -242,12 +246,17 @@ def gather_placed(
         num_rows: Ids are below it.
         COUNT: Word of the number of ids.
         HITS: First word of the hits.
-        ENDS_STEP: Words from the end of one part to that of the next; the first is word 0.
+        IDS, ID: Bytes from that address to padded ids, all of which are read, and their type; -1:
+            there are none, and the first ``COUNT`` of ``ids`` are read.
         OUT_WORD, WORD, TABLE: Types of the words of ``out``, of stored rows, and of ``table``.
         CACHED_ALIGNED, FAR_ALIGNED: Whether the addresses of ``cached`` and ``rows`` are multiples
             of 16: else no access of 16 bytes is made.
     """
-    count = tl.minimum(tl.load(state + COUNT), capacity)
+    if IDS >= 0:
+        ids = (tl.load(state + SLAB) + IDS).to(tl.pointer_type(ID))
+        count = capacity
+    else:
+        count = tl.minimum(tl.load(state + COUNT), capacity)
     slots = tl.load(state + ADDRESSES).to(tl.pointer_type(tl.int32))
     num_cached = tl.load(state + (ADDRESSES + 1))
     cached = tl.load(state + (ADDRESSES + 2)).to(tl.pointer_type(WORD))
@@ -274,14 +283,14 @@ def gather_placed(
         state + HITS,
         ids,
         0,
-        tl.load(state),
-        tl.load(state + (ENDS_STEP if PARTS > 1 else 0)),
-        tl.load(state + (2 * ENDS_STEP if PARTS > 2 else 0)),
-        tl.load(state + (3 * ENDS_STEP if PARTS > 3 else 0)),
-        tl.load(state + (4 * ENDS_STEP if PARTS > 4 else 0)),
-        tl.load(state + (5 * ENDS_STEP if PARTS > 5 else 0)),
-        tl.load(state + (6 * ENDS_STEP if PARTS > 6 else 0)),
-        tl.load(state + (7 * ENDS_STEP if PARTS > 7 else 0)),
+        tl.load(ends),
+        tl.load(ends + (ENDS_STEP if PARTS > 1 else 0)),
+        tl.load(ends + (2 * ENDS_STEP if PARTS > 2 else 0)),
+        tl.load(ends + (3 * ENDS_STEP if PARTS > 3 else 0)),
+        tl.load(ends + (4 * ENDS_STEP if PARTS > 4 else 0)),
+        tl.load(ends + (5 * ENDS_STEP if PARTS > 5 else 0)),
+        tl.load(ends + (6 * ENDS_STEP if PARTS > 6 else 0)),
+        tl.load(ends + (7 * ENDS_STEP if PARTS > 7 else 0)),
         PARTS,
         WIDTH,
         STRIDE,
@@ -299,3 +308,30 @@ def gather_placed(
         COLUMNS,
         STEPS,
     )
+
+
+@triton.jit(do_not_specialize=["offset", "capacity"])
+def mark_padding(
+    value,
+    state,
+    offset,
+    capacity,
+    SLAB: tl.constexpr,
+    COUNT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Write a value to the rows behind the first ``COUNT``.
+
+    Args:
+        value: One number, in device memory.
+        state: int64.
+        offset: Bytes from the address in word ``SLAB`` to the first row.
+        capacity: Rows that are there.
+        COUNT: Word of the number of rows without padding.
+        WIDTH: Numbers of a row.
+    """
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    rest = (place >= tl.load(state + COUNT) * WIDTH) & (place < capacity * WIDTH)
+    out = (tl.load(state + SLAB) + offset).to(tl.pointer_type(value.dtype.element_ty))
+    tl.store(out + place, tl.load(value), mask=rest)

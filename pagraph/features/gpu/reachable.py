@@ -299,7 +299,9 @@ def gather_placed(
     count_at: int,
     hits_at: int,
     parts: int,
+    ends: Tensor,
     ends_step: int,
+    padded_ids: tuple[int, torch.dtype] | None = None,
 ) -> None:
     """Launch :func:`gather` for addresses that stand in a batch's state when it runs.
 
@@ -311,17 +313,22 @@ def gather_placed(
         addresses_at, slab_at, count_at, hits_at: Words of the state: of ``Reach.addresses``, of the
             address of the memory to write to, of the number of ids, of the hits of each part.
         offset: Bytes from that address to the first row; a multiple of 16.
-        parts: Parts of the ids; they end at each ``ends_step``-th word of the state, from 0 on.
+        parts: Parts of the ids.
+        ends, ends_step: int64, on the device: where they end, so many words from one to the next.
+        padded_ids: Bytes from the address of that memory to ids that are read in place of ``ids``,
+            all of them; and their dtype.
     """
     from . import kernels
 
     constants = dict(layout.constants)
     programs, steps = _grid(capacity, constants, from_host=layout.from_host)
+    ids_at, id_dtype = padded_ids or (-1, ids.dtype)
     launch(
         kernels.gather_placed,
         programs,
         ids,
         state,
+        ends,
         offset,
         capacity,
         layout.num_rows,
@@ -330,6 +337,8 @@ def gather_placed(
         COUNT=count_at,
         HITS=hits_at,
         ENDS_STEP=ends_step,
+        IDS=ids_at,
+        ID=_triton_type(id_dtype),
         OUT_WORD=_triton_type(layout.out_words),
         WORD=_triton_type(layout.words),
         TABLE=_triton_type(torch.int64 if layout.wide_table else torch.int32),
@@ -339,6 +348,25 @@ def gather_placed(
         STEPS=steps,
         **constants,
         num_stages=1,
+    )
+
+
+def mark_padding(
+    value: Tensor, state: Tensor, capacity: int, layout: Layout, *, slab_at: int, offset: int
+) -> None:
+    """Write a number to the rows behind those of the seeds, whose number is word 0 of the state;
+    see :func:`gather_placed`."""
+    from . import kernels
+
+    width = math.prod(layout.row_shape)
+    launch(
+        kernels.mark_padding,
+        -(-capacity * width // _MOST_ROWS),
+        *(value, state, offset, capacity),
+        SLAB=slab_at,
+        COUNT=0,
+        WIDTH=width,
+        BLOCK=_MOST_ROWS,
     )
 
 

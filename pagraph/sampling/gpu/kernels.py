@@ -43,6 +43,11 @@ LAST = tl.constexpr(2**31 - 1)
 # Words of the state for each hop: vertices known, edges drawn, random key; the fourth of hop 0 is
 # the flag below, and those of the others are unused.
 ROW = tl.constexpr(4)
+# Kinds of arrays that are padded; the first two are by vertex.
+NODES = tl.constexpr(0)
+BEGINS = tl.constexpr(1)
+LOCAL = tl.constexpr(2)
+POSITIONS = tl.constexpr(3)
 DAMAGED = tl.constexpr(3)  # the word that is 1 if the graph's arrays lead out of it
 
 # A and B of ``hop.py`` and the multipliers of its ``mix``: the same numbers, or the bits differ.
@@ -308,3 +313,59 @@ def copy_out(
     live = i < tl.minimum(tl.load(state + COUNT) + MORE, capacity)
     target = tl.multiple_of((tl.load(state + SLAB) + offset).to(tl.pointer_type(TYPE)), 16)
     tl.store(target + i, tl.load(source + i, mask=live, other=0).to(TYPE), mask=live)
+
+
+@triton.jit(do_not_specialize=["offset", "capacity", "room"])
+def pad_out(
+    source, state, ends, offset, capacity, room,
+    SLAB: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr, KIND: tl.constexpr,
+    WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """:func:`copy_out` with padding behind what each hop has found, as ``pad_blocks`` writes it.
+
+    Args:
+        source, state, offset, SLAB, WIDE: See there.
+        ends: int64: where the vertices of each hop end, with padding.
+        capacity: Numbers of the padded array.
+        room: Edges of the hop, with padding.
+        EDGES: The word that says how many edges the hop has.
+        PARTS: Hops whose vertices the array is of, or refers to.
+        KIND: What the array is: NODES, BEGINS of rows, LOCAL ids, or POSITIONS.
+    """
+    TYPE: tl.constexpr = tl.int64 if WIDE else tl.int32
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < capacity
+    begin = tl.zeros([1], dtype=tl.int64)
+    first = tl.zeros([1], dtype=tl.int64)
+    if KIND <= BEGINS:
+        at = i
+        inside = i < 0
+        for part in tl.static_range(PARTS):
+            end = tl.load(state + part * ROW)
+            stop = tl.load(ends + part)
+            here = (i >= first) & (i < stop)
+            moved = i - first + begin
+            # Rows of padding are empty: they begin where those of their hop end.
+            at = tl.where(here, tl.minimum(moved, end), at)
+            inside = inside | (here & (moved < end))
+            begin = end
+            first = stop
+        if KIND == NODES:
+            value = tl.load(source + at, mask=live & inside, other=-1).to(tl.int64)
+        else:
+            value = tl.load(source + at, mask=live & (i < first), other=0).to(tl.int64)
+            # But for the last one, to which the padding edges lead.
+            value = tl.where(i == first, room, value)
+    else:
+        drawn = i < tl.load(state + EDGES)
+        value = tl.load(source + i, mask=live & drawn, other=-1).to(tl.int64)
+        if KIND == LOCAL:
+            local = value
+            for part in tl.static_range(PARTS):
+                end = tl.load(state + part * ROW)
+                value = tl.where((local >= begin) & (local < end), local - begin + first, value)
+                begin = end
+                first = tl.load(ends + part)
+            value = tl.where(drawn, value, first - 1)
+    target = tl.multiple_of((tl.load(state + SLAB) + offset).to(tl.pointer_type(TYPE)), 16)
+    tl.store(target + i, value.to(TYPE), mask=live)

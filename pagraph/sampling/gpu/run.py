@@ -381,6 +381,41 @@ class DeviceRun:
                 BLOCK=_BLOCK,
             )
 
+    def pad_out(
+        self, places: Sequence[tuple[int, int]], slab_at: int, ends: Tensor, edges: Sequence[int]
+    ) -> None:
+        """:meth:`copy_out` with padding behind what each hop has found.
+
+        Args:
+            places, slab_at: See there.
+            ends: Where the vertices of each hop end with padding, int64, on the device.
+            edges: Edges of each hop with padding.
+        """
+        hops = len(self._drawn)
+        kernels = self._kernels
+        kinds = [(kernels.NODES, hops + 1, 0, 0)]
+        for hop in range(hops):
+            counted = hop * ROW + 1, edges[hop]
+            kinds += [
+                (kernels.BEGINS, hop + 1, *counted),
+                (kernels.LOCAL, hop + 2, *counted),
+                (kernels.POSITIONS, 0, *counted),
+            ]
+        for part, (offset, capacity), (kind, parts, edges_at, room) in zip(
+            self.parts(), places, kinds, strict=True
+        ):
+            launch(
+                kernels.pad_out,
+                _programs(capacity),
+                *(part.buffer, self._state, ends, offset, capacity, room),
+                SLAB=slab_at,
+                EDGES=edges_at,
+                PARTS=parts,
+                KIND=kind,
+                WIDE=part.dtype == torch.int64,
+                BLOCK=_BLOCK,
+            )
+
     def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
         most = self._known
