@@ -33,6 +33,10 @@ def noted(monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "current_stream", lambda index: Stream(f"the user's of {index}")
     )
+    # Torch for the CPU has no such function.
+    monkeypatch.setattr(
+        torch._C, "_cuda_getCurrentStream", lambda index: (0, index, 1), raising=False
+    )
     monkeypatch.setattr(
         torch.cuda, "set_stream", lambda stream: notes.append(f"stream {stream.device}")
     )
@@ -54,6 +58,7 @@ def test_a_thread_knows_which_of_our_streams_it_uses(noted):
             assert device.current_stream is sampling
         assert device.current_stream is reading
     assert device.current_stream not in (reading, sampling)
+    assert device.current_stream is device.current_stream
     users = "stream the user's of 0"
     assert noted == ["stream cuda:0"] * 3 + [users]
 

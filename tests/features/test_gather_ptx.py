@@ -40,9 +40,9 @@ def placed(architecture, word, constants, **unused):
     words = {8: tl.int64, 4: tl.int32}[word]
     constants = {name: value for name, value in constants.items() if name not in ("HAS_ORDER", "LEAVE")}
     constants |= dict(ADDRESSES=20, SLAB=19, COUNT=12, HITS=16, ENDS_STEP=4, PARTS=4, TABLE=tl.int32)
-    constants |= dict(OUT_WORD=words, WORD=words)
+    constants |= dict(OUT_WORD=words, WORD=words, IDS=constants.get("IDS", -1), ID=tl.int64)
     names = gather_placed.arg_names
-    signature = {name: "*i64" if name in ("ids", "state") else "i32" for name in names}
+    signature = {name: "*i64" if name in ("ids", "state", "ends") else "i32" for name in names}
     signature |= {name: "constexpr" for name in constants}
     aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in ("ids", "state")}
     source = ASTSource(gather_placed, signature=signature, constexprs=constants, attrs=aligned)
@@ -225,6 +225,7 @@ def test_rows_at_addresses_that_stand_in_memory_move_likewise(architecture):
         "512 bytes, turned to lines": case(architecture, 8, 64, 16, LINE=16, LEAD=8, **both),
         "4800 bytes": case(architecture, 8, 600, 4, columns=3, LINE=16, **both),
         "16 tiles": case(architecture, 8, 64, 16, LINE=16, LEAD=8, STEPS=16, **both),
+        "padded": case(architecture, 8, 64, 16, LINE=16, LEAD=8, IDS=512, **both),
         "a cache anywhere": case(architecture, 8, 64, 16, CACHED_ALIGNED=False, FAR_ALIGNED=True),
     }
     kernels = dict(zip(cases, compile_all(list(cases.values())), strict=True))
