@@ -1,10 +1,10 @@
 """Everything that is promised of a GPU, measured: ``make gpu``.
 
 Sections: the machine's ceilings and how near each way of loading comes to them, also with a table
-of 16 GiB; the interpreter's time a batch; sampling on the device against the CPU; GraphSAGE trained with batches that are all on
-the device already, with ours, and with other loaders; the whole step as one CUDA graph, and
-compiled; epochs by size of the cache; by prefetch depth, transfer and sampling device; a timeline
-of five steps. Figures go to ``results/gpu-<card>.json`` after every section,
+of 16 GiB; the interpreter's time a batch; sampling on the device against the CPU; GraphSAGE trained
+with batches that are all on the device already, with ours, and with other loaders; the whole step
+as one CUDA graph, and compiled; epochs by size of the cache; by prefetch depth, transfer and
+sampling device; a timeline of five steps. Figures go to ``results/gpu-<card>.json`` after every section,
 whatever becomes of the next.
 
 Run: ``python benchmarks/gpu.py`` (begins nothing after 8 minutes; 64 GiB of memory, 32 GiB on the
