@@ -4,8 +4,8 @@ Sections: the machine's ceilings and how near each way of loading comes to them,
 of 16 GiB; the interpreter's time a batch; sampling on the device against the CPU; GraphSAGE trained
 with batches that are all on the device already, with ours, and with other loaders; the whole step
 as one CUDA graph, and compiled; epochs by size of the cache; by prefetch depth, transfer and
-sampling device; a timeline of five steps. Figures go to ``results/gpu-<card>.json`` after every section,
-whatever becomes of the next.
+sampling device; a timeline of five steps. Figures go to ``results/gpu-<card>.json`` after every
+section, whatever becomes of the next.
 
 Run: ``python benchmarks/gpu.py`` (begins nothing after 8 minutes; 64 GiB of memory, 32 GiB on the
 GPU), ``--quick`` for a smaller graph. ``--device interpreter`` runs all of it on the CPU, tiny and
@@ -97,8 +97,8 @@ def host(work, section):
 
 
 def busy(work, options):
-    """Milliseconds of CPU time in ``next()``, of its wall time, and of CPU time of all threads in it
-    and in the pauses, these left out."""
+    """Milliseconds of CPU time in ``next()``, of its wall time, and of CPU time of all threads,
+    without the pauses."""
     loader = work.loader(**options)
     try:
         for _ in range(3):

@@ -1,12 +1,11 @@
-"""The whole training step as one CUDA graph: forward, backward and optimizer are one replay a batch.
+"""The whole training step as one CUDA graph: forward, backward and optimizer are one replay.
 
-A step of a small model is hundreds of launches, which Python makes more slowly than a GPU runs them.
-With `shapes="fixed"` all batches of the loader have the same sizes, so that the step can be recorded
-once and replayed: `pagraph.WholeStep` does that. The step must never make the host wait, nor select
+A step of a small model is hundreds of launches, which Python makes more slowly than a GPU runs
+them. With `shapes="fixed"` all batches of the loader have the same sizes, so that the step can be
+recorded once and replayed: `pagraph.WholeStep` does that. The step must never make the host wait, nor select
 by a mask: losses leave padding out by its label, -100.
 
-Without a CUDA device the same script trains on the CPU, each step as it is. The GPU's part has not
-been run on a GPU yet.
+Without a CUDA device the same script trains on the CPU, each step as it is.
 
 Run it on a graph folder, or without arguments on a generated block-model graph:
 

@@ -23,8 +23,6 @@ class WholeStep(Generic[T]):
     into the graph's own tensors, and the graph is replayed. The first steps, and the rare batches
     of other sizes, run as they are. On the CPU all do.
 
-    The GPU's part has not been run on a GPU yet.
-
     Args:
         step: Trains on a batch and returns tensors, such as the detached loss, or None. It must do
             the same work on the GPU for all batches of a size: no ``.item()``, no selection by a

@@ -186,11 +186,12 @@ class TestRun:
         written = json.loads((tmp_path / "gpu-interpreter.json").read_text())
         assert written["failures"] == []
         assert {key: len(figures) for key, figures in written["sections"].items() if key != "training"} == {
-            "roofline": 1, "sampling": 4, "caches": 7, "options": 14, "timelines": 2,
+            "roofline": 1, "large_table": 1, "host": 3, "sampling": 4, "whole_step": 3, "compiled": 2,
+            "caches": 7, "options": 14, "timelines": 2,
         }  # fmt: skip
         rates = [written["sections"]["caches"][name]["hit_rate"] for name in ("0%", "20%", "100%")]
         assert rates[0] == 0 < rates[1] < rates[2] == 1
-        assert len(written["targets"]) == 7
+        assert len(written["targets"]) == 10
         assert "look-up: share of the time of hits" in done.stdout
         for name in ("overlap", "serial"):
             with gzip.open(tmp_path / f"gpu-interpreter-{name}.json.gz", "rt") as file:

@@ -1,4 +1,4 @@
-"""Envelope: the few sizes that all batches of a loader are padded to, learned from trial batches."""
+"""Envelope: the few sizes that a loader's batches are padded to, learned from trial batches."""
 
 from __future__ import annotations
 

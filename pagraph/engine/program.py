@@ -163,6 +163,7 @@ class _Recording:
         self.places = list[_Place]()
         self.nbytes = 0
         self._lay_out(run.parts(), capacities, layouts)
+        self.dtypes = {place.dtype for place in self.places}
         slab = accelerator.empty((self.nbytes,), torch.uint8)
         self.free = deque[_Lane]()
         for _ in range(lanes):
@@ -412,8 +413,8 @@ class DeviceProgram:
                 lane.replay()
                 ready = reading.record()
             except BaseException:
-                # Nobody knows how far the device is: the lane is not used again, and no vertex stays
-                # known.
+                # Nobody knows how far the device is: the lane is not used again, and no vertex
+                # stays known.
                 self._recording = None
                 accelerator.synchronize()
                 topology.first.zero_()
@@ -560,7 +561,7 @@ class DeviceProgram:
             rows += [known[hop] + 1, drawn[hop], drawn[hop]]
         for number in range(len(self._columns)):
             rows.append(known[hops] if number < self._features else known[0])
-        views = {place.dtype: begun.slab.view(place.dtype) for place in recording.places}
+        views = {dtype: begun.slab.view(dtype) for dtype in recording.dtypes}
         parts = [
             views[place.dtype][place.start : place.start + count * place.width]
             for place, count in zip(recording.places, rows, strict=True)

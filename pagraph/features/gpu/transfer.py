@@ -289,8 +289,8 @@ class Transfer:
             for taken in zip(*runs, strict=True)
         ]
         self.reason = f"measured {ZERO_COPY} {speeds[0]:.3g} GB/s, {STAGING} {speeds[1]:.3g} GB/s"
-        # Staging takes a core and the interpreter, too, and on a busy machine one of the two may look
-        # half as fast as it is.
+        # Staging takes a core and the interpreter, too, and on a busy machine one of the two may
+        # look half as fast as it is.
         self.chosen = STAGING if speeds[1] > _CLEARLY * speeds[0] else ZERO_COPY
 
     def _seconds(self, way: Callable[[Tensor, Tensor], None], ids: Tensor, out: Tensor) -> float:
