@@ -577,7 +577,7 @@ class FieldSet:
         )
 
     def close(self) -> None:
-        """Unpin the fields' memory. Reads after that pin it again. Dropping the set unpins it, too."""
+        """Unpin the fields' memory. Reads after that pin it again. Dropping the set does it, too."""
         if self._link is not None:
             self._link.close()
 
