@@ -71,7 +71,8 @@ print(json.dumps({"first batch": time.perf_counter() - begin}))
 
 def run(arguments, checkout, folder, **environment):
     """Seconds and processor seconds of a process, and what it prints."""
-    paths = {"PYTHONPATH": str(checkout), **environment}
+    paths = {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "", **environment}
+    paths["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     begin = time.perf_counter()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
@@ -132,7 +133,8 @@ def main():
         (folder / "E.txt").write_text("0 1\n1 2\n")
         run(["-m", "pagraph", "generate", "sbm", "G", "--nodes", "1000"], HERE, folder)
         for checkout in checkouts.values():
-            run(["-c", FIRST_BATCH], checkout, folder)
+            commands(checkout, folder)
+            faces(checkout, folder)
         for _ in range(options.rounds):
             for name, checkout in checkouts.items():
                 runs[name].append(commands(checkout, folder) | faces(checkout, folder))

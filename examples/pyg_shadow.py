@@ -66,10 +66,10 @@ def main():
 
     data = to_pyg(open_graph(args.folder) if args.folder else sbm(5000, num_features=32))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    shape = {"depth": 2, "num_neighbors": 10, "batch_size": 256}
-    loader = ShaDowKHopSampler(data, node_idx=data.train_mask, shuffle=True, **shape)
+    loader = ShaDowKHopSampler(data, 2, 10, node_idx=data.train_mask, batch_size=256, shuffle=True)
     valid, test = (
-        ShaDowKHopSampler(data, node_idx=mask, **shape) for mask in (data.val_mask, data.test_mask)
+        ShaDowKHopSampler(data, 2, 10, node_idx=mask, batch_size=256)
+        for mask in (data.val_mask, data.test_mask)
     )
     model = GNN(data.num_features, args.hidden, int(data.y.max()) + 1).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

@@ -50,7 +50,8 @@ DeviceLike = str | torch.device | Accelerator
 Pairs = Tensor | NDArray[np.generic] | Sequence[Sequence[int]]
 """A source and a destination each, shape ``(n, 2)``."""
 
-TypedSeeds = Mapping[str, Ids] | Mapping[EdgeType, Ids | Pairs]
+# Any: keys are invariant, and editors infer literals of a constant type.
+TypedSeeds = Mapping[str, Ids] | Mapping[tuple[Any, Any, Any], Ids | Pairs]
 """Seeds of a graph of several types: vertex type to ids, or edge type to ids or pairs."""
 
 Seeds = Ids | Pairs | TypedSeeds

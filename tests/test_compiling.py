@@ -12,10 +12,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba.core.compiler import Flags
 from numba.core.errors import TypingError
 
 from pagraph import MissingDependencyError, PaGraphError, _compiling, warmup
-from pagraph._jit import allocating_kernel, array_at, inlined, kernel, stack_int64
+from pagraph._jit import (
+    _QuickFlags,
+    allocating_kernel,
+    array_at,
+    as_rows,
+    inlined,
+    kernel,
+    stack_int64,
+)
 from pagraph.sampling.kernels.hgt import _in_order
 from pagraph.stats.stats import LoaderStats
 
@@ -184,6 +193,34 @@ def test_arrays_at_addresses(dtype):
     values = np.arange(5).astype(dtype)
     assert _at(values[:0], values.ctypes.data + values.itemsize, 3) == 4
     assert values.tolist() == [0, 2, 3, 4, 4]
+
+
+@kernel
+def _as_rows(values, begin, count, width):
+    rows = as_rows(values[begin:], count, width)
+    for row in range(count):
+        for column in range(width):
+            rows[row, column] = 10 * row + column
+    return rows.shape[0] * 100 + rows.shape[1]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("shape", [(2, 3), (3, 1), (0, 2), (1, 0)])
+def test_an_array_as_rows(dtype, shape):
+    values = np.full(8, -1, dtype)
+    assert _as_rows(values, 1, *shape) == shape[0] * 100 + shape[1]
+    expected = 10 * np.arange(shape[0])[:, None] + np.arange(shape[1])
+    assert values.tolist() == [-1, *expected.ravel().tolist(), *[-1] * (7 - expected.size)]
+
+
+def test_flags_are_numbas():
+    theirs = Flags()
+    theirs.release_gil = True
+    ours = _QuickFlags(theirs)
+    assert ours.values() == theirs.values() and list(ours.values()) == list(theirs.values())
+    assert ours == theirs and hash(ours) == hash(theirs) and type(ours.copy()) is _QuickFlags
+    ours.nrt = not ours.nrt
+    assert ours != theirs
 
 
 def test_arrays_on_the_stack():

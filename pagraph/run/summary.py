@@ -15,6 +15,8 @@ _KEEPS_UP = 0.1
 # Waiting of which more than this share is in first epochs is mostly what happens once.
 _ONCE = 0.6
 _LOW_HIT_RATE = 0.5
+# Seconds below which starting threads and taking memory for the first time outweigh all else.
+_TOO_SHORT = 1.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,6 +148,8 @@ class Summary:
             waits = (
                 f"The loops of {self.readers} processes waited {percent(self.share)} of the time"
             )
+        if self.seconds < _TOO_SHORT:
+            return f"{waits}: too short to tell, so measure more batches or epochs."
         if self.share < _KEEPS_UP:
             return f"{waits}: loading keeps up, so look at the model, not at the loader."
         if self.theirs:
@@ -159,7 +163,7 @@ class Summary:
         if key.ran != OURS:
             return f"most of it for {where}, which stays their own ({key.why})."
         if line.epochs > line.loaders and line.first > _ONCE * line.waited:
-            return f"{line.first:.2f} s of it in first epochs, which fill caches; measure more of them."
+            return f"{line.first:.2f} s of it in first epochs; measure more of them."
         if "own code" in key.why:
             return f"most of it for {where}: {key.why}; --num-workers 1 runs it ahead of the loop."
         if line.rows and line.hits < _LOW_HIT_RATE * line.rows:

@@ -184,6 +184,7 @@ THEIR_KEY = Key("DataLoader", "a.py:5", THEIRS, "torch's loader, no graph's")
         (summary(), "imported PyG, and made no loader"),
         (summary((OUR_KEY, Line(loaders=1))), "No loader was read"),
         (summary((OUR_KEY, Line(1, 3, 9, 0.5, 0.1))), "5.0%): loading keeps up"),
+        (summary((OUR_KEY, Line(1, 3, 9, 0.3, 0.1)), seconds=0.4), "75.0%): too short to tell"),
         (summary((OUR_KEY, Line(1, 3, 9, 7.0, 6.0))), "6.00 s of it in first epochs"),
         (summary((OUR_KEY, Line(1, 3, 9, 7.0, 2.0))), "try --num-workers"),
         (summary((OUR_KEY, Line(1, 3, 9, 7.0, 2.0, 100, 20))), "serves 20.0% of the rows"),

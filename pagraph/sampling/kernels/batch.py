@@ -39,7 +39,7 @@ The arguments that all share:
 
 import numpy as np
 
-from ..._jit import array_at, inlined, kernel
+from ..._jit import array_at, as_rows, inlined, kernel
 from .hop import (
     SCAN_LIMIT,
     clear_places,
@@ -243,10 +243,10 @@ def _report(work, fanouts, of_types):
     num_node_types = len(of_types) - 1
     begin = REPORT
     end = REPORT + (num_hops + 1) * num_node_types
-    counts = work[begin:end].reshape((num_hops + 1, num_node_types))
+    counts = as_rows(work[begin:end], num_hops + 1, num_node_types)
     begin = end
     end = end + num_hops * num_types
-    return counts, work[begin:end].reshape((num_hops, num_types)), work[end:]
+    return counts, as_rows(work[begin:end], num_hops, num_types), work[end:]
 
 
 @kernel

@@ -24,7 +24,7 @@ import math
 
 import numpy as np
 
-from ..._jit import array_at, inlined, kernel, prefetch
+from ..._jit import array_at, as_rows, inlined, kernel, prefetch
 from .batch import (
     _DST,
     _EDGES,
@@ -228,7 +228,7 @@ def _report(report, num_hops, num_node_types, num_edge_types):
     """Parts of ``report``: vertices by hop and type, edges by type, where the parts begin."""
     edges_at = REPORT + (num_hops + 1) * num_node_types
     parts_at = edges_at + num_edge_types
-    counts = report[REPORT:edges_at].reshape((num_hops + 1, num_node_types))
+    counts = as_rows(report[REPORT:edges_at], num_hops + 1, num_node_types)
     return counts, report[edges_at:parts_at], report[parts_at:]
 
 

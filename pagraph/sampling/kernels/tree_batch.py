@@ -37,7 +37,7 @@ The arguments that both share:
 
 import numpy as np
 
-from ..._jit import array_at, inlined, kernel
+from ..._jit import array_at, as_rows, inlined, kernel
 from .batch import (
     _DST,
     _EDGES,
@@ -175,8 +175,8 @@ def _report(report, num_hops, num_types, num_edge_types):
     begin."""
     edges_at = REPORT + (num_hops + 1) * num_types
     parts_at = edges_at + num_hops * num_edge_types
-    counts = report[REPORT:edges_at].reshape((num_hops + 1, num_types))
-    edges = report[edges_at:parts_at].reshape((num_hops, num_edge_types))
+    counts = as_rows(report[REPORT:edges_at], num_hops + 1, num_types)
+    edges = as_rows(report[edges_at:parts_at], num_hops, num_edge_types)
     return counts, edges, report[parts_at:]
 
 
