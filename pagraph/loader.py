@@ -99,7 +99,7 @@ class Loader(LoaderControls, Generic[S]):
             half of what is free.
         transfer: How rows that are not cached reach a CUDA device: ``"zero-copy"`` (a kernel reads
             pinned host memory), ``"staging"`` (the CPU gathers them into pinned buffers), or
-            ``"auto"``: the faster one, as measured.
+            ``"auto"``: zero-copy, unless staging is measured to be twice as fast.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or
             0 for none.
         cache_policy: Ranks the vertices: a name of ``pagraph.ranking.POLICIES`` or a

@@ -130,7 +130,7 @@ class Transfer:
 
     "zero-copy": the device reads host memory, which is pinned in place. "staging": the CPU gathers
     rows into pinned buffers, which are copied. "auto" measures both when rows are first missed, and
-    keeps the faster.
+    keeps zero-copy unless staging is clearly faster.
 
     Staging is always used where host memory cannot be pinned or no kernel can run. It is also used
     for rows that the CPU rounds (``cache_dtype``): a value that is too large must be refused before
