@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from .typing import as_edge_prediction_sampler as as_edge_prediction_sampler
 
 from .convert import core_graph, load_saved_graph, to_dgl
+from .dist_loaders import DistEdgeDataLoader, DistNodeDataLoader
 from .graphbolt import GraphBoltMissingError, import_dgl
 from .loader import DataLoader
 from .samplers import HardNegatives, LayerSampler
 
 __all__ = [
     "DataLoader",
+    "DistEdgeDataLoader",
+    "DistNodeDataLoader",
     "GraphBoltMissingError",
     "HardNegatives",
     "LayerSampler",
