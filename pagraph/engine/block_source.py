@@ -63,10 +63,10 @@ class BlockSource:
     """Samples blocks and reads the fields of their vertices, of one type (``MiniBatch``) or by
     type.
 
-    With an accelerator, preparing gives work to the streams "sampling" and "copying" (blocks that
-    the CPU has sampled) and waits only for the sizes of a batch that the device samples; delivering
-    makes the reader's stream wait. Where the device's memory is too small for a step, the cache
-    gives up half of its rows and the step is done again.
+    With an accelerator, preparing gives work to the stream of the device's sampler, or to "copying"
+    (blocks that the CPU has sampled), and waits only for the sizes of a batch that the device
+    samples; delivering makes the reader's stream wait. Where the device's memory is too small for a
+    step, the cache gives up half of its rows and the step is done again.
 
     Args:
         graph, sampler: The graph and what draws its blocks; batches have types unless it has one of
@@ -155,12 +155,12 @@ class BlockSource:
         number = envelope.number_of(sampled)
         sizes = envelope.sizes[number]
         ready = prepared.ready
-        accelerator = self._fields.accelerator
         pad = partial(pad_blocks, batch, sampled, sizes, empty_of(self._pools))
-        if ready is None or accelerator is None:
+        if self._device_sampler is None:
             padded = pad()
         else:
-            stream = accelerator.stream("sampling")
+            # After the sampling, whose memory is that stream's, too.
+            stream = self._device_sampler.stream
             with stream.use():
                 padded = self._fields.with_room(pad)
                 ready = stream.record()

@@ -32,7 +32,7 @@ _RECORDED = 2  # runs: the device draws a batch while another one's sizes are on
 
 @dataclass(frozen=True, eq=False)
 class SampledBatch:
-    """A mini-batch on its way on the stream "sampling".
+    """A mini-batch on its way on the sampler's stream.
 
     Attributes:
         batch: All tensors on the device, ids in the seeds' dtype; its sizes are known.
@@ -49,8 +49,8 @@ class DeviceSampler:
     """Samples a homogeneous graph on an accelerator, uniformly; the batches are those of
     ``sampler``, bit for bit.
 
-    Safe from any number of threads: their batches follow each other on the stream "sampling". The
-    host waits once for a batch, for all its sizes at the end, and once more in a hop that takes all
+    Safe from any number of threads: their batches follow each other on :attr:`stream`. The host
+    waits once for a batch, for all its sizes at the end, and once more in a hop that takes all
     neighbours or for which the most edges there can be would need large buffers. Batches without
     such hops and of the usual number of seeds are recorded.
 
@@ -66,6 +66,7 @@ class DeviceSampler:
     Attributes:
         placement: Where the graph's arrays are, in words.
         nbytes: Bytes of the device that they and the table of vertices take.
+        stream: In which it draws: that of the rows.
 
     Raises:
         ValueError: The sampler or the graph is of a kind that only the CPU samples; what
@@ -94,9 +95,9 @@ class DeviceSampler:
         self._accelerator = accelerator
         # That of the rows: what uses the table of vertices, or rows while a cache shrinks, is in
         # order without an event.
-        self._stream = accelerator.stream("reading")
+        self.stream = accelerator.stream("reading")
         self._ring = StagingRing(accelerator, slots=8, slot_bytes=_SLOT_BYTES)
-        with self._stream.use():
+        with self.stream.use():
             topology = Topology.shared(graph.adjacency(sampler.edge_dir), accelerator, budget)
             self._lock = topology.lock
             with self._lock:
@@ -148,7 +149,7 @@ class DeviceSampler:
     @contextmanager
     def enqueuing(self) -> Iterator[Topology | None]:
         """Give work to the stream that draws, in the ``with`` body; None: the sampler is closed."""
-        with self._lock, self._stream.use():
+        with self._lock, self.stream.use():
             yield self._topology
 
     @property
@@ -192,10 +193,10 @@ class DeviceSampler:
     def _sampled(self, seeds: Tensor, key: int, recorded: RecordedRun | None) -> SampledBatch:
         run: DeviceRun | RecordedRun
         keys = [derive_key(key, hop) for hop in range(len(self._fanouts.picks))]
-        with self._lock, self._stream.use():
+        with self._lock, self.stream.use():
             if self._topology is None:
                 raise PipelineError("a device sampler must not be used after close()")
-            begun = self._stream.record()
+            begun = self.stream.record()
             if recorded is None:
                 run, sizes = self._enqueue(self._topology, seeds, keys)
             else:
@@ -208,9 +209,9 @@ class DeviceSampler:
             raise FormatError(
                 "the graph's arrays lead out of the graph on the device only: was a file changed?"
             )
-        with self._stream.use():
+        with self.stream.use():
             batch = run.batch(sizes)
-            ready = self._stream.record()
+            ready = self.stream.record()
         return SampledBatch(batch, begun, ready)
 
     def _enqueue(
