@@ -15,15 +15,7 @@ from torch import Tensor
 
 from ..accelerator import Accelerator, Event, OutOfMemory, accelerator_for, with_room
 from ..features.feature import DeviceFeature, read_each
-from ..features.field import (
-    Field,
-    FieldRows,
-    Read,
-    Reading,
-    ReadPath,
-    Snapshot,
-    host_feature,
-)
+from ..features.field import Field, FieldRows, Read, Reading, ReadPath, Snapshot, host_feature
 from ..features.gpu.link import Link
 from ..features.gpu.reachable import Reach
 from ..features.gpu.transfer import Transfer, check_mode

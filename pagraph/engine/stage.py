@@ -145,10 +145,7 @@ class AheadStage:
         return self
 
     def __next__(self) -> Any:
-        if self._pid != os.getpid():
-            raise PipelineError(
-                "an iterator made before os.fork() must be read in the process that made it"
-            )
+        _check_process(self._pid)
         try:
             while not self._ended and len(self._begun) <= self._ahead:
                 self._draw()
@@ -189,6 +186,13 @@ class AheadStage:
         self._abandon_all()
 
     stop = close
+
+
+def _check_process(made_in: int) -> None:
+    if made_in != os.getpid():
+        raise PipelineError(
+            "an iterator made before os.fork() must be read in the process that made it"
+        )
 
 
 def _abandon(
@@ -263,10 +267,7 @@ class Stage(Generic[S, T]):
         return self
 
     def __next__(self) -> T:
-        if self._shared.pid != os.getpid():
-            raise PipelineError(
-                "an iterator made before os.fork() must be read in the process that made it"
-            )
+        _check_process(self._shared.pid)
         if threading.current_thread() in self._shared.threads:
             # It would wait for itself: what comes next is not there before this call returns.
             raise OwnReaderError(
