@@ -115,7 +115,8 @@ class Sender:
             ready = stream.record()
         sent = dict(zip(waiting, copies, strict=True))
         batch.apply(lambda tensor: sent.get(id(tensor), tensor))
-        return Handover([*copies, *others], self._accelerator, ready, begun)
+        # All copies are in one allocation.
+        return Handover([*copies[:1], *others], self._accelerator, ready, begun)
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -173,6 +174,7 @@ class SubgraphSource:
 
     looks_ahead = True
     rereads = True
+    send = None
 
     @property
     def is_pure(self) -> bool:

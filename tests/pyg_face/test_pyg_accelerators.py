@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 from joined_batches import assert_same, edges_of, expected_of, hetero_of, recording
-from recording_accelerator import RecordingAccelerator
+from recording_accelerator import RecordingAccelerator, memory_of
 from torch_geometric.data import Data
 
 from pagraph.accelerator import OutOfMemory, StagingRing
@@ -68,7 +68,7 @@ def test_batches_are_pygs_and_handed_over_in_the_readers_thread(on_accelerator, 
     )
     for batch in loader:
         assert_same(batch, expected_of(loader, batch))
-        assert {x.data_ptr() for x in plain_tensors(batch)} <= device.handed_in("MainThread")
+        assert {memory_of(x) for x in plain_tensors(batch)} <= device.handed_in("MainThread")
     assert {thread for _, thread, _ in device.handed} == {"MainThread"}
     assert loader.stats.total.device_seconds["copying"] > 0
     assert loader.stats.total.device_seconds["reading"] > 0
@@ -124,7 +124,7 @@ def test_links(on_accelerator):
     )
     for batch in loader:
         assert torch.equal(batch.x, data.x[batch.n_id])
-        assert batch.edge_label_index.data_ptr() in device.handed_in("MainThread")
+        assert memory_of(batch.edge_label_index) in device.handed_in("MainThread")
 
 
 def test_what_is_not_a_plain_tensor_is_left_to_pyg():
@@ -150,9 +150,8 @@ def test_what_is_not_a_plain_tensor_is_left_to_pyg():
     assert batch.parts[0] is not before["part"]
     assert torch.equal(batch.parts[0], before["part"])
     assert batch.parts[1]["b"].tolist() == [1, 1]
-    assert {id(x) for x in (batch.x, batch.parts[0], batch.there)} <= {
-        id(x) for x in handover.tensors
-    }
+    handed = {memory_of(x) for x in handover.tensors}
+    assert {memory_of(x) for x in (batch.x, batch.parts[0], batch.there)} <= handed
 
 
 def test_views_arrive_with_their_values():
