@@ -17,6 +17,7 @@ from ...errors import FormatError, MissingDependencyError, PipelineError
 from ...seeds.keys import derive_key
 from ..block_sampler import NeighborSampler
 from ..sampler import seeds_by_type
+from ..subgraph_sampler import SubgraphSampler
 from .run import MOST_PICKS, DeviceRun, Topology
 from .state import Fanouts, Sizes, state_words
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ...accelerator import Accelerator, Event
     from ...graph.graph import Graph
     from ...graph.minibatch import MiniBatch
+    from ...graph.subgraph import Subgraph
     from ...system.budget import Budget
 
 _SLOT_BYTES = 1 << 16  # 8000 seeds
@@ -35,12 +37,13 @@ class SampledBatch:
     """A mini-batch on its way on the sampler's stream.
 
     Attributes:
-        batch: All tensors on the device, ids in the seeds' dtype; its sizes are known.
+        batch: Blocks, or a subgraph: all tensors on the device, ids in the seeds' dtype; its sizes
+            are known.
         begun: Before the batch's first work.
         ready: After its last; whoever reads the tensors elsewhere waits for it.
     """
 
-    batch: MiniBatch
+    batch: Any
     begun: Event
     ready: Event
 
@@ -56,7 +59,7 @@ class DeviceSampler:
 
     Args:
         graph: With one vertex type and one edge type.
-        sampler: With fan-outs up to 128, or -1.
+        sampler: Of blocks, or of subgraphs that are no trees, with fan-outs up to 128, or -1.
         accelerator: The device.
         budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside
             it a batch needs 20 to 32 bytes for each edge that a hop may draw.
@@ -78,7 +81,7 @@ class DeviceSampler:
     def __init__(
         self,
         graph: Graph,
-        sampler: NeighborSampler,
+        sampler: NeighborSampler | SubgraphSampler,
         accelerator: Accelerator,
         budget: Budget | None = None,
         usual: tuple[int, torch.dtype] | None = None,
@@ -98,9 +101,12 @@ class DeviceSampler:
         self.stream = accelerator.stream("reading")
         self._ring = StagingRing(accelerator, slots=8, slot_bytes=_SLOT_BYTES)
         with self.stream.use():
-            topology = Topology.shared(graph.adjacency(sampler.edge_dir), accelerator, budget)
+            csc = graph.adjacency(sampler.edge_dir)
+            topology = Topology.shared(csc, accelerator, budget)
             self._lock = topology.lock
             with self._lock:
+                if self._fanouts.once:
+                    topology.place_edge_ids(csc)
                 self._recorded = self._record(topology, usual)
         self._has_lent = False
         self._usual = usual
@@ -232,10 +238,15 @@ class DeviceSampler:
 def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
     """The picks of a sampler that a device can follow; ValueError if it cannot."""
     instead = "; use sampling_device='cpu'"
-    if type(sampler) is not NeighborSampler:  # a subclass may pick otherwise
+    # A subclass may pick otherwise.
+    if type(sampler) not in (NeighborSampler, SubgraphSampler):
         raise ValueError(
             f"sampling on a device needs a NeighborSampler, got {type(sampler).__name__}{instead}"
         )
+    once = sampler.expands_once
+    for name in ("disjoint", "induced") if once else ():
+        if getattr(sampler, name):
+            raise ValueError(f"{name} must be False for sampling on a device, got True{instead}")
     if sampler.prob is not None:
         raise ValueError(
             f"prob must be None for sampling on a device, got {sampler.prob!r}{instead}"
@@ -251,12 +262,12 @@ def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
             f"{len(graph.node_types)} and {len(graph.edge_types)}{instead}"
         )
     picks = [sampler.fanout(hop, graph.edge_types[0]) for hop in range(sampler.num_hops)]
-    if max(picks) > MOST_PICKS:
+    if max(picks, default=0) > MOST_PICKS:
         raise ValueError(
             f"fanouts must be at most {MOST_PICKS} or -1 for sampling on a device, got "
             f"{max(picks)}{instead}"
         )
-    return Fanouts(picks, sampler.replace)
+    return Fanouts(picks, sampler.replace, once)
 
 
 class RecordedRun:
@@ -312,7 +323,7 @@ class RecordedRun:
         self._repeat()
         return Sizes(self._sizes, self._accelerator.current_stream.record())
 
-    def batch(self, sizes: Sizes) -> MiniBatch:
+    def batch(self, sizes: Sizes) -> MiniBatch | Subgraph:
         """The batch, when its sizes are there."""
         return self.run.batch(sizes)
 
