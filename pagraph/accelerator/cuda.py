@@ -140,8 +140,8 @@ class CudaAccelerator(Accelerator):
         work()  # compiles and loads kernels, which must not happen while they are captured
         graph = torch.cuda.CUDAGraph()
         # In a stream of its own: what other threads give to this one meanwhile would be recorded,
-        # too. It may be replayed in any.
-        # Nor may a finalizer run that waits for the device.
+        # too. It may be replayed in any. Garbage is collected later: a finalizer may wait for the
+        # device, which must not happen while work is captured.
         with self._recording, collection_later(), self.stream("recording").use():
             graph.capture_begin(capture_error_mode="thread_local")
             try:

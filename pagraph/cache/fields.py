@@ -298,6 +298,8 @@ class FieldSet:
         for all fields: for 2,700 rows of each of 5 attributes that took 0.24 ms for 0.32. An
         accelerator gets the ids of all reads in one copy.
         """
+        if not reads:
+            return []
         if self._link is not None and not self._counters.is_traced and not self._storages:
             return self._read_on_accelerator(self._link, reads, after, skips=True)
         if windows is None and len(reads) > 1 and self._copies_together:

@@ -28,6 +28,9 @@ _LOOK_SECONDS = 1.0
 memory for may just end, and nobody would ever notify."""
 
 
+_FORKED = "an iterator made before os.fork() must be read in the process that made it"
+
+
 class OwnReaderError(PipelineError):
     """A stage is read in one of its own threads, whose item fails by it; the stage goes on."""
 
@@ -145,7 +148,8 @@ class AheadStage:
         return self
 
     def __next__(self) -> Any:
-        _check_process(self._pid)
+        if self._pid != os.getpid():
+            raise PipelineError(_FORKED)
         try:
             while not self._ended and len(self._begun) <= self._ahead:
                 self._draw()
@@ -186,13 +190,6 @@ class AheadStage:
         self._abandon_all()
 
     stop = close
-
-
-def _check_process(made_in: int) -> None:
-    if made_in != os.getpid():
-        raise PipelineError(
-            "an iterator made before os.fork() must be read in the process that made it"
-        )
 
 
 def _abandon(
@@ -267,7 +264,8 @@ class Stage(Generic[S, T]):
         return self
 
     def __next__(self) -> T:
-        _check_process(self._shared.pid)
+        if self._shared.pid != os.getpid():
+            raise PipelineError(_FORKED)
         if threading.current_thread() in self._shared.threads:
             # It would wait for itself: what comes next is not there before this call returns.
             raise OwnReaderError(

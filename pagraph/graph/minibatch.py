@@ -276,6 +276,7 @@ class MiniBatch(BatchPart):
     def hop_ends(self) -> list[int]:
         """Ends of the hops, hop 0 being the seeds: hop ``h`` is
         ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``."""
+        # Not `len`, which for tensors is a function of Python's; this is done for every batch.
         return [
             self.output_nodes.shape[0],
             *[block.src_nodes.shape[0] for block in reversed(self.blocks)],

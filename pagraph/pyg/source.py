@@ -151,9 +151,9 @@ def _places_of(batch: Any) -> list[tuple[dict[str, Any], str, Tensor]] | None:
 
     PyG's ``apply`` finds them too, in 0.07 ms for a batch of nine attributes.
     """
-    places = []
     if not stores_of(batch):
         return None
+    places = []
     for store in batch.stores:
         mapping = store._mapping
         for name, value in mapping.items():
