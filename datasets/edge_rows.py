@@ -18,7 +18,7 @@ from ..graph.fields import FieldNote
 from ..system.arrays import Array
 from ..system.checks import StrPath
 from .arrays import left_behind
-from .column_files import ColumnFile, MemoryColumn, Scratch
+from .column_files import Scratch, Store, new_column
 from .numbers import NumberColumn, NumberField
 
 # Column names of published edge lists, such as SNAP's "FromNodeId", "node_1" and "id1".
@@ -36,8 +36,6 @@ TARGET_WORDS = {
     "tonodeid",
 }
 
-# Edges that are read at once: 16 MiB.
-_BLOCK_ROWS = 2**20
 # Edges that are put into order at once: 80 MiB.
 _PLACED_ROWS = 2**22
 
@@ -265,16 +263,12 @@ class EdgeRows:
             self.add(*ends)
             file.remove()
 
-    def ends(self, begin: int, end: int) -> tuple[Column, Column]:
-        """Sources and destinations of some edges; any thread may ask, behind :meth:`blocks`."""
-        return self._ends[0].read(begin, end), self._ends[1].read(begin, end)
-
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Begins and ends that cover all edges."""
+    @property
+    def ends(self) -> tuple[Store, Store]:
+        """The columns of sources and destinations, which any thread may read by now."""
         for column in self._ends:
             column.flush()
-        count = len(self)
-        return ((begin, min(begin + _BLOCK_ROWS, count)) for begin in range(0, count, _BLOCK_ROWS))
+        return self._ends
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[Path]:
@@ -318,7 +312,5 @@ class EdgeRows:
             if column is not None:
                 column.remove()
 
-    def _new_ends(self) -> tuple[MemoryColumn | ColumnFile, MemoryColumn | ColumnFile]:
-        if self._scratch is None:
-            return MemoryColumn(np.int32), MemoryColumn(np.int32)
-        return self._scratch.column(np.int32), self._scratch.column(np.int32)
+    def _new_ends(self) -> tuple[Store, Store]:
+        return new_column(self._scratch, np.int32), new_column(self._scratch, np.int32)

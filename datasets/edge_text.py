@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -36,15 +35,13 @@ from .tables.text import (
     PlainText,
     TextLines,
     Way,
-    closed_quotes,
+    column_ways,
+    direct_way,
     ends_alike,
-    file_source,
-    has_open_quote,
-    has_quotes,
-    piped_source,
+    piped,
     streamed,
     unix_lines,
-    unpadded,
+    whole_lines,
 )
 from .tables.text_numbers import (
     FRACTION,
@@ -53,18 +50,17 @@ from .tables.text_numbers import (
     numbers_of,
     plain_columns,
 )
-from .text_blocks import cut, first_line, is_packed, read_blocks, separator_of
+from .text_blocks import OpenQuoteError, cut, first_line, is_packed, read_blocks, separator_of
 
 # Texts that are read line by line at once. That takes 25 ms; importing DuckDB takes 200.
 _FEW_BYTES = 2**18
 # Lines that say which columns hold integers.
 _LOOK_LINES = 1000
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
-# What follows the second field of a line, or the third.
-_FURTHER_FIELDS = [
-    re.compile(rb"^([^,\n]+,[^,\n]+%b),[^\n]*" % third, re.MULTILINE)
-    for third in (b"", b",[^,\n]+")
-]
+# An edge as the definition knows it: two integers, and the text behind them.
+_BETWEEN = "(?:[ \t]+[,;]?|[,;])[ \t]*"
+_EDGE = f"^[ \t]*([+-]?[0-9]+){_BETWEEN}([+-]?[0-9]+)(?:$|{_BETWEEN}([^ \t,;]*))"
+_NO_EDGE = "^[ \t]*(?:[#%]|$)"
 
 _NOTHING_ASKED = AskedColumns()
 
@@ -86,15 +82,6 @@ class _Head:
     line: bytes
     names: list[str] | None
     separator: str | None
-
-    @property
-    def skip(self) -> int:
-        """Number of lines in front of the first edge."""
-        return self.data.count(b"\n", 0, self.begin)
-
-    def behind(self, data: bytes, is_first: bool) -> bytes:
-        """The lines of a block without what comes in front of the edges."""
-        return data[self.begin :] if is_first else data
 
 
 def read_integers(
@@ -161,26 +148,15 @@ def _read_quickly(
     progress: Progress | None,
 ) -> bool:
     """Read a file in the first way that reads all of its lines; False if none does."""
-    as_texts = ", ".join(integer_columns(column) for column in ("c0", "c1"))
-    # Of numbers that DuckDB parses itself.
-    as_numbers = ", ".join(f"coalesce({c}, 0), ({c} IS NULL)::TINYINT" for c in ("c0", "c1"))
-    as_text = [number_columns(_text(column, f"c{column.place}")) for column in columns]
-    behind = range(2, max([2, *(column.place + 1 for column in columns)]))
-    # Where fields end at blanks, a second one makes an empty field, and a tab none.
-    unusual = " OR ".join(f"c{i} IS NULL OR contains(c{i}, chr(9))" for i in behind)
-    for way in _integer_ways(path, head, columns, progress):
+    for way, query in _integer_ways(path, head, columns, progress):
         rows.restart(columns)
-        ends = as_numbers if way.plain else as_texts
-        values = _plain_values(way.lines, columns) if way.plain else as_text
-        is_blank = way.lines.separator == " " and bool(columns)
-        checks = [f"({unusual})::TINYINT"] if is_blank else []
-        query = ", ".join([ends, *values, *checks])
         with contextlib.suppress(OtherLinesError), streamed(way) as (connection, relation):
             done = 0
             points = 0
-            for batch in _batches(connection, f"SELECT {query} FROM {relation}"):
-                src, no_source, dst, no_target, *numbers = batch
-                if no_source.any() or no_target.any() or (is_blank and numbers.pop().any()):
+            lines = f"WITH lines AS (SELECT * FROM {relation})"
+            for batch in _batches(connection, f"{lines} {query}"):
+                src, no_source, dst, no_target, is_odd, *numbers = batch
+                if no_source.any() or no_target.any() or is_odd.any():
                     raise OtherLinesError
                 rows.add(src, dst)
                 _add_numbers(rows, columns, numbers)
@@ -198,51 +174,85 @@ def _read_quickly(
 
 def _integer_ways(
     path: StrPath, head: _Head, columns: Sequence[EdgeColumn], progress: Progress | None
-) -> Iterator[Way]:
+) -> Iterator[tuple[Way, str]]:
+    """The ways to read a file, each with what is asked of its ``lines``: both ids, and with each
+    whether it is none; whether a line is odd; the numbers of the columns."""
     needed = max([2, *(column.place + 1 for column in columns)])
     by_name = needed > 3 or any(column.separator for column in columns)
-    separator = (head.separator if by_name else separator_of(head.line)) or " "
-    piped = partial(piped_source, path, progress=progress)
-
-    def shape(line: bytes, mark: str) -> TextLines:
-        return TextLines(mark, line.count(mark.encode()) + 1)
-
+    separator = head.separator if by_name else separator_of(head.line)
     # Twice as fast as texts, which are cast and compared.
-    integers = _integer_places(head, separator, columns)
-    if integers is not None and shape(head.line, separator).width >= needed:
-        lines = replace(shape(head.line, separator), integers=integers)
-        plain = PlainText(separator)
+    integers = _integer_places(head, separator or " ", columns)
+    width = head.line.count((separator or " ").encode()) + 1
+    if integers is not None and width >= needed:
+        lines = TextLines(separator or " ", width, integers=integers)
+        plain = PlainText(lines.separator)
+        ends = [f"coalesce({c}, 0), ({c} IS NULL)::TINYINT" for c in ("c0", "c1")]
+        values = [plain_columns(f"c{c.place}", is_integer=c.place in integers) for c in columns]
+        query = f"SELECT {', '.join([*ends, '0::TINYINT', *values])} FROM lines"
         if is_packed(path):
-            yield Way(lines, partial(piped, _closed(head, plain.checked)), plain=plain)
+            source = piped(path, lambda d: plain.checked(_tidied(d)), head.begin, progress)
+            yield Way(lines, source, plain=plain), query
         elif plain.is_in(path, head.begin):
-            yield Way(lines, partial(file_source, path), head.skip, plain)
-    may_quote = head.separator is not None and (is_packed(path) or has_quotes(path))
-    if by_name and separator != " " and may_quote:
-        # A quoted text may hold separators: the names say how many columns there are.
-        width = len(head.names) if head.names else shape(head.line, separator).width
-        lines = TextLines(separator, width, quoted=True)
-        yield Way(lines, partial(piped, _changed(head, partial(closed_quotes, separator))))
-        return
-    lines = shape(head.line, separator)
-    if lines.width >= needed:
-        if not may_quote and not is_packed(path) and ends_alike(head.data):
-            yield Way(lines, partial(file_source, path), head.skip)
-        yield Way(lines, partial(piped, _closed(head, bytes)))  # as they are
-    if separator == " ":
-        lines = shape(unpadded(head.line), " ")
-        if lines.width >= needed:
-            yield Way(lines, partial(piped, _closed(head, unpadded)))
-    # What is tidied loses empty fields, and words with blanks in them become several: no columns
-    # can be found by their place behind these.
+            yield replace(direct_way(path, lines, head.data, head.begin), plain=plain), query
+    for way, query in _column_ways(path, head, separator, columns, progress):
+        # Quotation marks are a part of the text where the columns have no names.
+        if by_name or way.is_direct:
+            yield way, query
     if by_name:
         return
-    lines = shape(_tidied(head.line), ",")
-    if lines.width >= needed:
-        yield Way(lines, partial(piped, _closed(head, _tidied)))
-    cut_off = _FURTHER_FIELDS[needed - 2]
-    yield Way(
-        TextLines(",", needed),
-        partial(piped, _closed(head, lambda data: cut_off.sub(rb"\1", _tidied(data)))),
+    query = _edges_of_lines(head, columns)
+    lines = whole_lines()
+    if ends_alike(head.data) and not is_packed(path):
+        yield direct_way(path, lines, head.data, head.begin), query
+    else:
+        yield Way(lines, piped(path, unix_lines, head.begin, progress)), query
+
+
+def _column_ways(
+    path: StrPath,
+    head: _Head,
+    separator: str | None,
+    columns: Sequence[EdgeColumn],
+    progress: Progress | None,
+) -> Iterator[tuple[Way, str]]:
+    """The same, of columns of texts."""
+    needed = max([2, *(column.place + 1 for column in columns)])
+    try:
+        width = len(cut(head.line.decode("utf-8", "replace"), separator))
+    except OpenQuoteError:  # said where the lines are read
+        return
+    if width < needed:
+        return
+    ends = [integer_columns(column) for column in ("c0", "c1")]
+    values = [number_columns(_text(column, f"c{column.place}")) for column in columns]
+    odd = "false"
+    if separator is None and columns:
+        # Where fields end at blanks, a second one makes an empty field, and a tab none.
+        behind = range(2, needed)
+        odd = " OR ".join(f"c{i} IS NULL OR contains(c{i}, chr(9))" for i in behind)
+    query = f"SELECT {', '.join([*ends, f'({odd})::TINYINT', *values])} FROM lines"
+    for way in column_ways(
+        path, head.data, head.begin, separator, width, tidy=_tidied, progress=progress
+    ):
+        yield way, query
+
+
+def _edges_of_lines(head: _Head, columns: Sequence[EdgeColumn]) -> str:
+    """What is asked of whole lines: the definition's own expression."""
+    ends = []
+    for end in ("e.s", "e.t"):
+        number = f"try_cast({end} AS BIGINT)"
+        ends.append(f"coalesce({number}, 0), ({number} IS NULL)::TINYINT")
+    values = [number_columns(_text(column, "e.w")) for column in columns]
+    odd = "false"
+    if head.separator is not None:
+        # Such a field may go on in the next line, which is then none of its own.
+        odd = "contains(c0, '\"') AND strlen(replace(c0, '\"', '')) % 2 <> strlen(c0) % 2"
+    edge = f"regexp_extract(c0, '{_EDGE}', ['s', 't', 'w'])"
+    return (
+        f"SELECT {', '.join([*ends, f'({odd})::TINYINT', *values])} "
+        f"FROM (SELECT c0, {edge} AS e FROM lines WHERE c0 IS NOT NULL) "
+        f"WHERE e.s <> '' OR NOT regexp_matches(c0, '{_NO_EDGE}')"
     )
 
 
@@ -259,42 +269,10 @@ def _integer_places(
     return frozenset(range(max(map(len, words)))) - points if not points & {0, 1} else None
 
 
-def _plain_values(lines: TextLines, columns: Sequence[EdgeColumn]) -> list[str]:
-    return [
-        plain_columns(f"c{column.place}", is_integer=column.place in lines.integers)
-        for column in columns
-    ]
-
-
-def _changed(head: _Head, change: Callable[[bytes], bytes]) -> Callable[[bytes, bool], bytes]:
-    """What makes the lines to be read of a block's: they come to ``change`` without comments."""
-    return lambda data, is_first: change(_without_comments(head.behind(data, is_first)))
-
-
-def _closed(head: _Head, change: Callable[[bytes], bytes]) -> Callable[[bytes, bool], bytes]:
-    """The same for lines whose quotation marks DuckDB does not see."""
-
-    def checked(data: bytes) -> bytes:
-        # Such a field may go on in the next line, which is then none of its own.
-        if head.separator is not None and has_open_quote(data):
-            raise OtherLinesError
-        return change(data)
-
-    return _changed(head, checked)
-
-
-def _without_comments(data: bytes) -> bytes:
+def _tidied(data: bytes) -> bytes:
     """Lines as Unix ends them, without comments."""
     data = unix_lines(data)
     return _COMMENT.sub(b"", data) if b"#" in data or b"%" in data else data
-
-
-def _tidied(data: bytes) -> bytes:
-    """Lines with a single comma between fields. Empty fields stay empty."""
-    data = unpadded(data)
-    for mark in (b",", b";"):
-        data = data.replace(b" " + mark, mark).replace(mark + b" ", mark)
-    return data.translate(bytes.maketrans(b" ;", b",,"))
 
 
 def _text(column: EdgeColumn, value: str) -> str:
@@ -382,13 +360,16 @@ def _number_quickly(
         columns = asked.found(path, names if named else None, separator)
     except (FormatError, UnicodeDecodeError):  # the definition says in its turn what is wrong
         return False
-    edge = line
     if named:
         begin += len(line)
-        lead, edge = first_line(data[begin:])
+        lead, line = first_line(data[begin:])
         begin += lead
-    head = _Head(data, begin, edge, names, separator)
-    for way in _word_ways(path, head, progress):
+        names = cut(line.decode("utf-8", "replace"), separator)
+    if len(names) < 2:
+        return False
+    for way in column_ways(
+        path, data, begin, separator, len(names), tidy=_tidied, progress=progress
+    ):
         rows.restart(columns)
         with contextlib.suppress(OtherLinesError), _table(rows, way, columns, room) as connection:
             found = number_rows(connection, path, rows, room)
@@ -399,19 +380,6 @@ def _number_quickly(
     return False
 
 
-def _word_ways(path: StrPath, head: _Head, progress: Progress | None) -> Iterator[Way]:
-    piped = partial(piped_source, path, progress=progress)
-    separator = head.separator or " "
-    quoted = head.separator is not None
-    width = len(cut(head.line.decode("utf-8", "replace"), head.separator))
-    if width < 2:
-        return
-    if not is_packed(path) and ends_alike(head.data) and not has_quotes(path):
-        yield Way(TextLines(separator, width), partial(file_source, path), head.skip)
-    change = partial(closed_quotes, separator) if quoted else unpadded
-    yield Way(TextLines(separator, width, quoted), partial(piped, _changed(head, change)))
-
-
 @contextlib.contextmanager
 def _table(
     rows: EdgeRows, way: Way, columns: Sequence[EdgeColumn], room: int
@@ -420,11 +388,9 @@ def _table(
     blanks = text_literal(BLANKS)
     chosen = [f"trim(c0, {blanks}) AS s", f"trim(c1, {blanks}) AS t"]
     chosen += [f"c{column.place} AS v{place}" for place, column in enumerate(columns)]
-    # What the definition reads otherwise: an empty word, a quotation mark of which nothing was
-    # known, and a second blank where fields end at blanks.
+    # What the definition reads otherwise: an empty word, and a second blank where fields end at
+    # blanks.
     unusual = ["s IS NULL", "t IS NULL", "s = ''", "t = ''"]
-    if not way.lines.quoted:
-        unusual += ["contains(s, '\"')", "contains(t, '\"')"] if way.lines.separator != " " else []
     if way.lines.separator == " ":
         unusual += ["contains(s, chr(9))", "contains(t, chr(9))"]
     # Behind a pipe comments are gone, and a quoted word may begin as they do.

@@ -27,14 +27,14 @@ from .connection import text_literal
 from .text import (
     OtherLinesError,
     TableHead,
-    TextLines,
     Way,
+    direct_way,
     ends_alike,
-    file_source,
-    piped_source,
+    piped,
     streamed,
     unix_lines,
     unpadded,
+    whole_lines,
 )
 from .text_numbers import (
     KINDER,
@@ -53,8 +53,6 @@ _GROUP = 2**16
 # Numbers that are added before their room is checked again, which takes a millisecond.
 _CHECKED = 2**20
 _LINE = re.compile(r"[^\r\n]+")
-# A character of no table: lines are read whole, and divided behind that.
-_NO_SEPARATOR = "\x01"
 
 
 @dataclass(frozen=True)
@@ -176,25 +174,16 @@ def _read(table: _Table, field: NumberField, columns: Callable[..., str]) -> Ten
 
 def _ways(table: _Table) -> Iterator[Way]:
     """The ways to read lines whole."""
-    lines = TextLines(_NO_SEPARATOR, 1)
+    lines = whole_lines()
     data = table.block.data
     begin = table.head.begin
     rest = data[begin:]
     if table.block.first_line > 1 or not rest.strip():
         return
     if not is_packed(table.path) and ends_alike(data) and b'"' not in rest:
-        lead = len(rest) - len(rest.lstrip(b"\r\n"))
-        skip = data.count(b"\n", 0, begin + lead)
-        yield Way(lines, partial(file_source, table.path), skip)
+        yield direct_way(table.path, lines, data, begin)
     change = unpadded if table.head.separator is None else partial(_bare, table.head.separator)
-    yield Way(
-        lines,
-        partial(
-            piped_source,
-            table.path,
-            lambda data, is_first: change(data[begin:] if is_first else data),
-        ),
-    )
+    yield Way(lines, piped(table.path, change, begin))
 
 
 def _bare(separator: str, data: bytes) -> bytes:

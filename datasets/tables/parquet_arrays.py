@@ -15,7 +15,7 @@ from ...errors import FormatError
 from ...system.arrays import Array
 from ...system.budget import check_fits
 from ...system.checks import StrPath
-from ..column_files import ColumnFile, MemoryColumn, Scratch
+from ..column_files import Scratch, Store, new_column
 from ..numbers import check_beside
 from .columns import list_item
 from .connection import Connection, quoted
@@ -88,7 +88,7 @@ def columns_side_by_side(
     columns: Sequence[ParquetColumn],
     path: StrPath,
     scratch: Scratch | None,
-) -> tuple[MemoryColumn | ColumnFile, int]:
+) -> tuple[Store, int]:
     """Columns as one array, row after row, and the numbers of a row.
 
     Args:
@@ -106,7 +106,7 @@ def columns_side_by_side(
         raise FormatError(f"{path} must have at least 1 column, got none")
     parts = _parts(connection, relation, columns, path)
     dtype = np.result_type(*(part.dtype for part in parts))
-    values = MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
+    values = new_column(scratch, dtype)
     # A list of none casts to no array.
     read = [part for part in parts if part.width != 0]
     query = ", ".join(part.sql for part in read)

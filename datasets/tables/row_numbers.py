@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...system.arrays import Array
-from ..column_files import ColumnFile, MemoryColumn
+from ..column_files import Store
 from .connection import Connection, quoted
 from .keys import KeyColumn, as_key, as_keys
 from .schema import End, VertexTable
@@ -24,8 +24,6 @@ LOST = -2
 _ANY_RANGE = 2**20
 _MOST_SPARSE = 16
 _BLOCK_ROWS = 2**20
-
-Store = MemoryColumn | ColumnFile
 
 
 @dataclass(frozen=True)
