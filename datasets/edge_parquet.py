@@ -19,7 +19,7 @@ from .edge_text import number_rows
 from .numbers import NumberField
 from .tables.choices import Filling
 from .tables.columns import Rule, graph_unit, look_at
-from .tables.connection import Connection, quoted
+from .tables.connection import Connection, quoted, room_of_rows
 from .tables.parquet import ParquetColumn, parquet_columns
 from .tables.schema import Column, Table
 from .tables.text import file_source
@@ -78,7 +78,7 @@ def read_parquet(
     """
     with (
         rows.folder() as folder,
-        Connection(folder, room) as connection,
+        Connection(folder, room_of_rows(room)) as connection,
         file_source(path) as source,
     ):
         relation, columns = parquet_columns(connection, path, source)

@@ -236,31 +236,38 @@ class EdgeRows:
         """Whether a column has held numbers so far."""
         return self._numbers[place] is not None
 
-    def place(self, count: int, num_nodes: int, edges: Iterable[Sequence[Column]]) -> None:
-        """Add ``count`` edges that come in any order, some places, sources and targets at a time."""
-        if self._scratch is None:
-            dtype = np.int32 if num_nodes < 2**31 else np.int64
-            src, dst = (end.placed(count, dtype) for end in self._ends)
-            for places, sources, targets in edges:
-                src[places] = sources
-                dst[places] = targets
-            return
-        # In files first: writing here and there in one that is larger than memory takes most of
-        # the time.
-        files = [self._scratch.column(np.int32) for _ in range(0, count, _PLACED_ROWS)]
-        for places, sources, targets in edges:
-            number = (places // _PLACED_ROWS).astype(np.int16)
-            order = np.argsort(number, kind="stable")
-            rows = np.stack([places, sources, targets], axis=1)[order]
-            bounds = np.searchsorted(number[order], np.arange(len(files) + 1))
+    def place(self, count: int, num_nodes: int, ends: Sequence[Iterable[Sequence[Column]]]) -> None:
+        """Add ``count`` edges between vertices below ``num_nodes``: of the sources and then of the
+        targets some places and numbers at a time, in any order."""
+        self.bounds = 0, num_nodes - 1
+        dtype = np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
+        for column, found in zip(self._ends, ends, strict=True):
+            if self._scratch is None:
+                values = column.placed(count, dtype)
+                for places, numbers in found:
+                    values[places] = numbers
+            else:
+                self._place_in_file(self._scratch, column, count, found)
+
+    def _place_in_file(
+        self, scratch: Scratch, column: Store, count: int, found: Iterable[Sequence[Column]]
+    ) -> None:
+        # In files of a range of places first: writing here and there in one that is larger than
+        # memory takes most of the time.
+        files = [scratch.column(np.int32) for _ in range(0, count, _PLACED_ROWS)]
+        for places, numbers in found:
+            part = (places // _PLACED_ROWS).astype(np.int16)
+            order = np.argsort(part, kind="stable")
+            rows = np.stack([places, numbers], axis=1)[order]
+            bounds = np.searchsorted(part[order], np.arange(len(files) + 1))
             for file, begin, end in zip(files, bounds, bounds[1:], strict=False):
                 file.append(rows[begin:end].reshape(-1))
         for file in files:
             file.flush()
-            rows = file.read(0, len(file)).reshape(-1, 3)
-            ends = np.empty((2, len(rows)), dtype=rows.dtype)
-            ends[:, rows[:, 0] % _PLACED_ROWS] = rows[:, 1:].T
-            self.add(*ends)
+            rows = file.read(0, len(file)).reshape(-1, 2)
+            values = np.empty(len(rows), dtype=rows.dtype)
+            values[rows[:, 0] % _PLACED_ROWS] = rows[:, 1]
+            column.append(values)
             file.remove()
 
     @property

@@ -28,7 +28,7 @@ from .edge_lines import (
     words_are_header,
 )
 from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows
-from .tables.connection import Connection, text_literal
+from .tables.connection import Connection, room_of_rows, text_literal
 from .tables.numbering import NumberedWords
 from .tables.text import (
     OtherLinesError,
@@ -385,8 +385,7 @@ def _table(
     rows: EdgeRows, way: Way, columns: Sequence[EdgeColumn], room: int
 ) -> Iterator[Connection]:
     """A connection with the lines as the table ``rows``, as :func:`number_rows` wants it."""
-    blanks = text_literal(BLANKS)
-    chosen = [f"trim(c0, {blanks}) AS s", f"trim(c1, {blanks}) AS t"]
+    chosen = [f"{_bare('c0')} AS s", f"{_bare('c1')} AS t"]
     chosen += [f"c{column.place} AS v{place}" for place, column in enumerate(columns)]
     # What the definition reads otherwise: an empty word, and a second blank where fields end at
     # blanks.
@@ -394,8 +393,9 @@ def _table(
     if way.lines.separator == " ":
         unusual += ["contains(s, chr(9))", "contains(t, chr(9))"]
     # Behind a pipe comments are gone, and a quoted word may begin as they do.
-    edges = "WHERE coalesce(left(s, 1), '') NOT IN ('#', '%')" if way.is_direct else ""
-    with rows.folder() as folder, Connection(folder, room) as connection:
+    comment = "coalesce(starts_with(s, '#') OR starts_with(s, '%'), false)"
+    edges = f"WHERE NOT {comment}" if way.is_direct else ""
+    with rows.folder() as folder, Connection(folder, room_of_rows(room)) as connection:
         try:
             with way.source() as source:
                 relation = way.lines.of(source, way.skip)
@@ -409,6 +409,16 @@ def _table(
         if found[0][0]:
             raise OtherLinesError
         yield connection
+
+
+def _bare(word: str) -> str:
+    """A word without blanks at its ends, for SQL."""
+    blanks = text_literal(BLANKS)
+    ends = [f"ends_with({word}, {text_literal(blank)})" for blank in BLANKS]
+    # Looking at its ends takes a tenth of the time that `trim` takes. All that is below "!" begins
+    # with a blank, or with a control character.
+    padded = " OR ".join([f"{word} < '!'", *ends])
+    return f"CASE WHEN {padded} THEN trim({word}, {blanks}) ELSE {word} END"
 
 
 def _number_values(connection: Connection, rows: EdgeRows, columns: Sequence[EdgeColumn]) -> None:
@@ -427,6 +437,8 @@ def number_rows(connection: Connection, path: StrPath, rows: EdgeRows, room: int
     found = NumberedWords(connection)
     check_fits(path, (4 if found.num_ids < 2**31 else 8) * 2 * found.count, "edges")
     # Sorting them by DuckDB takes as long as both joins, putting them to their places a tenth.
-    rows.place(found.count, found.num_ids, found.ends())
+    rows.place(found.count, found.num_ids, [found.numbers("s"), found.numbers("t")])
+    # The words come on top of what the rows took.
+    connection.limit(room)
     rows.original_id = found.words(path, room)
     return found
