@@ -18,6 +18,7 @@ from ..graph.graph import CSC, EDGE_TYPE, EdgeType, Graph
 from ..system.arrays import Int64Array
 from ..system.budget import reading_room
 from ..system.checks import StrPath
+from ..system.memory import return_freed
 from ..system.progress import Progress, part_of
 from ..system.units import bytes_text
 from .edge_parquet import read_parquet
@@ -182,6 +183,8 @@ def edge_list_graph(
         files = replace(files, progress=part_of(files.progress, 0.6, 1))
     rows = EdgeRows(path, None if files is None else files.scratch)
     _read(rows, num_nodes, relabel, header, asked, room, progress)
+    # What reading took is for the sort now.
+    return_freed()
     ids = None
     original_id = rows.original_id
     if original_id is None and relabel:

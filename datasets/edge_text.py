@@ -19,6 +19,7 @@ from ..errors import FormatError
 from ..system.budget import check_fits
 from ..system.checks import StrPath
 from ..system.progress import Progress
+from ..system.units import bytes_text
 from .edge_lines import (
     BLANKS,
     header_of,
@@ -28,7 +29,7 @@ from .edge_lines import (
     words_are_header,
 )
 from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows
-from .tables.connection import Connection, room_of_rows, text_literal
+from .tables.connection import LEAST_ROOM, Connection, room_of_rows, text_literal
 from .tables.numbering import NumberedWords
 from .tables.text import (
     OtherLinesError,
@@ -56,6 +57,8 @@ from .text_blocks import OpenQuoteError, cut, first_line, is_packed, read_blocks
 _FEW_BYTES = 2**18
 # Lines that say which columns hold integers.
 _LOOK_LINES = 1000
+# Of two words and their places, in tables and in the indexes of a join.
+_ROW_BYTES = 64
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*", re.MULTILINE)
 # An edge as the definition knows it: two integers, and the text behind them.
 _BETWEEN = "(?:[ \t]+[,;]?|[,;])[ \t]*"
@@ -433,7 +436,18 @@ def _number_values(connection: Connection, rows: EdgeRows, columns: Sequence[Edg
 
 def number_rows(connection: Connection, path: StrPath, rows: EdgeRows, room: int) -> NumberedWords:
     """Add the edges of the table ``rows`` of a connection, whose ids are the words ``s`` and
-    ``t``; the words are in ``rows.original_id`` afterwards."""
+    ``t``; the words are in ``rows.original_id`` afterwards.
+
+    Raises:
+        ValueError: They do not fit into ``room``, and it is too little for work on disk.
+    """
+    left = room_of_rows(room)
+    ((count,),) = connection.run("SELECT count(*) FROM rows")
+    if left < LEAST_ROOM and count * _ROW_BYTES > left:
+        raise ValueError(
+            f"memory must leave at least {bytes_text(LEAST_ROOM)} for {count:,} rows with words as "
+            f"ids, got {bytes_text(left)} beside what the process holds"
+        )
     found = NumberedWords(connection)
     check_fits(path, (4 if found.num_ids < 2**31 else 8) * 2 * found.count, "edges")
     # Sorting them by DuckDB takes as long as both joins, putting them to their places a tenth.

@@ -73,10 +73,10 @@ def sqlite(folder):
 @pytest.mark.parametrize(
     ("source", "edges", "mebibytes"),
     [
-        (words_as_ids, EDGES, 640),
-        (packed, EDGES, 320),
-        (parquet, EDGES, 512),
-        (sqlite, EDGES // 3 * 2, 640),
+        (words_as_ids, EDGES, 320),
+        (packed, EDGES, 256),
+        (parquet, EDGES, 256),
+        (sqlite, EDGES // 3 * 2, 320),
     ],
 )
 def test_an_import_keeps_to_a_quarter_more_than_memory(
@@ -87,3 +87,14 @@ def test_an_import_keeps_to_a_quarter_more_than_memory(
     in_group(mebibytes * MIB * 5 // 4, *command, "--memory", f"{mebibytes}MiB")
     graph = Graph.open(tmp_path / "graph")
     assert sum(graph.csc_of(t).num_edges for t in graph.edge_types) == edges
+
+
+def test_too_little_memory_for_words_is_refused(tmp_path):
+    path, options = words_as_ids(tmp_path)
+    command = [sys.executable, "-m", "pagraph", "import", path, tmp_path / "graph", *options]
+    done = subprocess.run([*command, "--memory", "260MiB"], capture_output=True, text=True)
+    assert done.returncode == 2
+    # What the process holds by itself decides which of both is said.
+    said = " ".join(done.stderr.split())
+    assert "144 MiB for 12,000,000 rows with words as ids" in said or "edges sorted in" in said
+    assert [file.name for file in tmp_path.iterdir()] == ["words.csv"]
