@@ -97,6 +97,10 @@ class Connection:
         with self._cursor() as cursor, self._one_line_errors():
             return list(cursor.execute(statement, list(values)).fetchall())
 
+    def columns(self, relation: str) -> dict[str, str]:
+        """The type of each column of a table or view, in order."""
+        return {str(row[0]): str(row[1]) for row in self.run(f"describe {quoted(relation)}")}
+
     def batches(self, query: str) -> Iterator[list[Array]]:
         """Yield the columns of some rows at a time, in order; all are numbers, or arrays of as many
         numbers in each row, which come flat; none is missing."""

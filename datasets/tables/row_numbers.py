@@ -35,11 +35,7 @@ class Kinds:
     @classmethod
     def of(cls, connection: Connection, relations: set[str]) -> Kinds:
         """Ask for them."""
-        found = {}
-        for relation in relations:
-            rows = connection.run(f"describe {quoted(relation)}")
-            found[relation] = {str(row[0]): str(row[1]) for row in rows}
-        return cls(found)
+        return cls({relation: connection.columns(relation) for relation in relations})
 
     def key(self, relation: str, names: tuple[str, ...]) -> list[KeyColumn]:
         """Columns of a relation as those of a key."""
