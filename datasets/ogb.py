@@ -172,10 +172,7 @@ def read_ogb(
         raise ValueError(f"undirected=True must not be given for {path}, which has several types")
     graph = graph_of(raw, str(places.raw), undirected=undirected, files=files)
     for one in [split] if split else splits:
-        for ntype in raw.counts:
-            sets = _sets(places.split(one, ""), places.split(one, ntype), ntype)
-            set_masks(graph, ntype, sets, files)
-        left_behind(places.split(one, ""), _links(places.split(one, "")), LINKS_LEFT)
+        _set_split(graph, places, one, files)
     return graph
 
 
@@ -259,34 +256,33 @@ def _labels(folder: Path, scratch: Scratch | None) -> dict[str, Tensor]:
     return {"label": one_column(read_numbers(table, scratch, field="label"))}
 
 
-def _sets(split: Path, folder: Path, ntype: str) -> dict[str, tuple[Path, Any]]:
-    """The sets of vertices of a type: of its tables in ``folder``, or of ``split_dict.pt`` in that
-    of the whole split."""
-    saved = split / _SPLIT_DICT
-    if saved.is_file():
-        of_vertices = {} if _is_of_links(saved) else _split_dict(saved)
-        sets = {part: _ids_of(saved, ids, ntype) for part, ids in of_vertices.items()}
-        return {part: (saved, ids) for part, ids in sets.items() if ids is not None}
-    tables = {part: _table(folder, name) for part, name in SETS.items()}
-    return {
-        part: (file, read_numbers(file, field=f"{part}_mask"))
-        for part, file in tables.items()
-        if file.is_file()
-    }
+def _set_split(graph: Graph, places: _Places, name: str, files: InFiles | None) -> None:
+    """Set the masks of a split: of its tables, or of ``split_dict.pt``. Sets of links, as those of
+    OGB's link prediction, stay behind."""
+    folder = places.split(name, "")
+    left = [f"{part}.pt" for part in SETS.values() if (folder / f"{part}.pt").is_file()]
+    saved = folder / _SPLIT_DICT
+    known = _split_dict(saved) if saved.is_file() else None
+    if known is not None and any(map(_is_of_links, known.values())):
+        left.append(saved.name)
+        known = {}
+    for ntype in graph.node_types:
+        sets: dict[str, tuple[Path, Any]] = {}
+        if known is None:
+            tables = {part: _table(places.split(name, ntype), word) for part, word in SETS.items()}
+            for part, file in tables.items():
+                if file.is_file():
+                    sets[part] = (file, read_numbers(file, field=f"{part}_mask"))
+        for part, given in (known or {}).items():
+            ids = _ids_of(saved, given, ntype)
+            if ids is not None:
+                sets[part] = (saved, ids)
+        set_masks(graph, ntype, sets, files)
+    left_behind(folder, left, LINKS_LEFT)
 
 
-def _links(split: Path) -> list[str]:
-    """Names of the files of a split that divide links, as those of OGB's link prediction do."""
-    files = [split / f"{name}.pt" for name in SETS.values()]
-    saved = split / _SPLIT_DICT
-    if saved.is_file() and _is_of_links(saved):
-        files.append(saved)
-    return [file.name for file in files if file.is_file()]
-
-
-def _is_of_links(saved: Path) -> bool:
-    sets = _split_dict(saved).values()
-    return any(isinstance(ids, dict) and not _LINK_KEYS.isdisjoint(ids) for ids in sets)
+def _is_of_links(ids: Any) -> bool:
+    return isinstance(ids, dict) and not _LINK_KEYS.isdisjoint(ids)
 
 
 def _split_dict(file: Path) -> dict[str, Any]:
