@@ -22,7 +22,7 @@ from ..system.memory import return_freed
 from ..system.progress import Progress, part_of
 from ..system.units import bytes_text
 from .edge_parquet import read_parquet
-from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows, NotIntegersError
+from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows, NotIntegersError, Reading
 from .edge_sort import EdgeColumns, InFiles, append_reverse, sort_edges
 from .edge_text import read_integers, read_words
 from .edges import ANY_ID, build_graph, check_count, check_size, count_nodes
@@ -182,7 +182,7 @@ def edge_list_graph(
         progress = part_of(files.progress, 0, 0.6)
         files = replace(files, progress=part_of(files.progress, 0.6, 1))
     rows = EdgeRows(path, None if files is None else files.scratch)
-    _read(rows, num_nodes, relabel, header, asked, room, progress)
+    _read(Reading(rows, header, asked, None, room, progress), num_nodes, relabel)
     # What reading took is for the sort now.
     return_freed()
     ids = None
@@ -239,27 +239,22 @@ def _check_room(room: int, count: int) -> None:
         )
 
 
-def _read(
-    rows: EdgeRows,
-    num_nodes: int | None,
-    relabel: bool,
-    header: bool | None,
-    asked: AskedColumns,
-    room: int,
-    progress: Progress | None,
-) -> None:
+def _read(reading: Reading, num_nodes: int | None, relabel: bool) -> None:
     """Read a file by its format; falls back from integers to words if ``relabel`` is set."""
-    path = rows.path
+    path = reading.path
+    rows = reading.rows
     if relabel and num_nodes is not None:
         raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
     is_text = Path(path).suffix.lower() != ".parquet"
-    if header is not None and not is_text:
-        raise ValueError(f"header must be None for Parquet, whose columns have names, got {header}")
+    if reading.header is not None and not is_text:
+        raise ValueError(
+            f"header must be None for Parquet, whose columns have names, got {reading.header}"
+        )
     if not is_text:
-        read_parquet(path, rows, relabel=relabel, asked=asked, room=room, progress=progress)
+        read_parquet(reading, relabel=relabel)
     else:
         try:
-            read_integers(path, rows, header=header, asked=asked, progress=progress)
+            read_integers(reading)
             # A file without an edge of integers may hold one of words, behind what was taken for a
             # header.
             has_words = relabel and len(rows) == 0
@@ -268,7 +263,7 @@ def _read(
                 raise FormatError(f"{error}; relabel=True takes any words as ids") from None
             has_words = True
         if has_words:
-            read_words(path, rows, header=header, asked=asked, room=room, progress=progress)
+            read_words(reading)
     if len(rows) == 0 and num_nodes is None:
         raise FormatError(f"{path} must hold at least 1 edge, got none")
 
@@ -328,7 +323,7 @@ def read_konect(
     if width > 3:
         # Tabs alone separate, where there are only these: a text between two may hold blanks.
         columns.append(EdgeColumn(NumberField("time", is_time=True), 3, separator))
-    read_integers(path, rows, header=False, columns=columns, progress=progress)
+    read_integers(Reading(rows, header=False, columns=columns, progress=progress))
     edata = {name: torch.from_numpy(values) for name, values in rows.arrays().items()}
     src, dst = rows.src, rows.dst
     for ends in (src, dst):

@@ -11,14 +11,12 @@ import numpy as np
 from ..errors import FormatError
 from ..graph.fields import FieldNote
 from ..system.budget import check_fits
-from ..system.checks import StrPath
-from ..system.progress import Progress
-from .edge_rows import SOURCE_WORDS, TARGET_WORDS, AskedColumns, EdgeColumn, EdgeRows
+from .edge_rows import SOURCE_WORDS, TARGET_WORDS, EdgeColumn, Reading
 from .edge_text import number_rows
 from .numbers import NumberField
 from .tables.choices import Filling
 from .tables.columns import Rule, family, graph_unit, is_integer, look_at
-from .tables.connection import Connection, quoted, room_of_rows
+from .tables.connection import Connection, quoted
 from .tables.parquet import number_value, parquet_table
 from .tables.schema import Column, Table
 from .tables.text import file_source
@@ -62,49 +60,34 @@ class _Edges:
         )
 
 
-def read_parquet(
-    path: StrPath,
-    rows: EdgeRows,
-    *,
-    relabel: bool,
-    asked: AskedColumns,
-    room: int,
-    progress: Progress | None = None,
-) -> None:
-    """Read a Parquet file into ``rows``: ids are integers, or words with ``relabel``.
+def read_parquet(reading: Reading, *, relabel: bool) -> None:
+    """Read a Parquet file: ids are integers, or words with ``relabel``.
 
     The ends of the edges are the columns of well-known names ("source", "target"), or else the
     first two.
-
-    Args:
-        path: The file.
-        rows: Get the edges in the order of the file's rows.
-        relabel: Ids may be words.
-        asked: Columns that become fields.
-        room: Bytes that words may take.
-        progress: Called with the bytes read and the file's size.
 
     Raises:
         FormatError: It is no whole Parquet file, a column is missing or of another type, or a row
             has no value.
     """
+    rows = reading.rows
     with (
         rows.folder() as folder,
-        Connection(folder, room_of_rows(room)) as connection,
-        file_source(path) as source,
+        Connection(folder, reading.room_of_rows) as connection,
+        file_source(rows.path) as source,
     ):
-        table = parquet_table(connection, path, source)
+        table = parquet_table(connection, rows.path, source)
         edges = _Edges(table, _ends_first(list(table.columns)))
         _check_ids(edges, relabel)
-        found = asked.found(path, edges.names, None)
+        found = reading.asked.found(rows.path, edges.names, None)
         read = _values(connection, edges, found)
         rows.restart([values.column for values in read])
         for place, values in enumerate(read):
             if not values.sql:
                 rows.leave(place)
         if edges.has_words:
-            _read_words(connection, edges, rows, room)
-        _read_numbers(connection, edges, rows, read, progress)
+            _read_words(connection, edges, reading)
+        _read_numbers(connection, edges, reading, read)
 
 
 def _ends_first(names: list[str]) -> list[str]:
@@ -199,7 +182,7 @@ def _typed_values(
     return found
 
 
-def _read_words(connection: Connection, edges: _Edges, rows: EdgeRows, room: int) -> None:
+def _read_words(connection: Connection, edges: _Edges, reading: Reading) -> None:
     source, target = (f"{quoted(name)}::VARCHAR" for name in edges.ends)
     connection.run(f"CREATE TABLE rows AS SELECT {source} AS s, {target} AS t FROM {edges.rows}")
     for name, end in zip(edges.ends, "st", strict=True):
@@ -207,17 +190,14 @@ def _read_words(connection: Connection, edges: _Edges, rows: EdgeRows, room: int
         ((missing,),) = connection.run(f"SELECT min(rowid) FROM rows WHERE {is_missing}")
         if missing is not None:
             raise edges.no_value(missing, name)
-    number_rows(connection, edges.table.name, rows, room)
+    number_rows(connection, reading)
 
 
 def _read_numbers(
-    connection: Connection,
-    edges: _Edges,
-    rows: EdgeRows,
-    read: Sequence[_Values],
-    progress: Progress | None,
+    connection: Connection, edges: _Edges, reading: Reading, read: Sequence[_Values]
 ) -> None:
     """Add the columns of numbers, and the ids where they are integers."""
+    rows = reading.rows
     kept = [place for place in range(len(read)) if rows.is_kept(place)]
     ends = [] if edges.has_words else edges.ends
     chosen = []
@@ -249,5 +229,5 @@ def _read_numbers(
             rows.add_numbers(place, numbers)
         check_fits(edges.table.name, rows.nbytes, "edges")
         done += len(values[0])
-        if progress is not None:
-            progress(size * done // total, size)
+        if reading.progress is not None:
+            reading.progress(size * done // total, size)

@@ -17,6 +17,7 @@ from ..errors import FormatError
 from ..graph.fields import FieldNote
 from ..system.arrays import Array
 from ..system.checks import StrPath
+from ..system.progress import Progress
 from .arrays import left_behind
 from .column_files import Scratch, Store, new_column
 from .numbers import NumberColumn, NumberField
@@ -321,3 +322,36 @@ class EdgeRows:
 
     def _new_ends(self) -> tuple[Store, Store]:
         return new_column(self._scratch, np.int32), new_column(self._scratch, np.int32)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How an edge list is read.
+
+    Attributes:
+        rows: Get the edges in the order of the lines or rows, and the words where these are ids.
+        header: Whether the first line names the columns; None: where it has no numbers, see
+            :func:`~pagraph.datasets.edge_lines.words_are_header` for words.
+        asked: Columns that become fields, by their names.
+        columns: The same by place, whatever their names. Default: those of ``asked``.
+        room: Bytes that words may take; what does not fit is on the disk meanwhile.
+        progress: Called with the bytes read and the file's size.
+    """
+
+    rows: EdgeRows
+    header: bool | None = None
+    asked: AskedColumns = AskedColumns()
+    columns: Sequence[EdgeColumn] | None = None
+    room: int = 0
+    progress: Progress | None = None
+
+    @property
+    def path(self) -> StrPath:
+        """The file, plain or packed."""
+        return self.rows.path
+
+    @property
+    def room_of_rows(self) -> int:
+        """Bytes for rows before their edges are sorted, which get ``room``, half of the memory: the
+        rest is for kernels, and for what DuckDB takes beyond its limit while it numbers words."""
+        return self.room * 5 // 4

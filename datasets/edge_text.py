@@ -28,8 +28,8 @@ from .edge_lines import (
     unsure_header,
     words_are_header,
 )
-from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows
-from .tables.connection import LEAST_ROOM, Connection, room_of_rows, text_literal
+from .edge_rows import Column, EdgeColumn, EdgeRows, Reading
+from .tables.connection import LEAST_ROOM, Connection, text_literal
 from .tables.numbering import NumberedWords
 from .tables.text import (
     OtherLinesError,
@@ -65,8 +65,6 @@ _BETWEEN = "(?:[ \t]+[,;]?|[,;])[ \t]*"
 _EDGE = f"^[ \t]*([+-]?[0-9]+){_BETWEEN}([+-]?[0-9]+)(?:$|{_BETWEEN}([^ \t,;]*))"
 _NO_EDGE = "^[ \t]*(?:[#%]|$)"
 
-_NOTHING_ASKED = AskedColumns()
-
 
 @dataclass(frozen=True)
 class _Head:
@@ -87,40 +85,22 @@ class _Head:
     separator: str | None
 
 
-def read_integers(
-    path: StrPath,
-    rows: EdgeRows,
-    *,
-    header: bool | None,
-    asked: AskedColumns = _NOTHING_ASKED,
-    columns: Sequence[EdgeColumn] | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """Read a text file whose ids are integers into ``rows``.
-
-    Args:
-        path: The file, plain or packed.
-        rows: Get the edges in the order of the lines.
-        header: Whether the first line names the columns; None: where it has no numbers.
-        asked: Columns that become fields, by their names.
-        columns: The same by place, whatever their names. Default: those of ``asked``.
-        progress: Called with the bytes read and the file's size.
+def read_integers(reading: Reading) -> None:
+    """Read a text file whose ids are integers.
 
     Raises:
         NotIntegersError: A line does not begin with two integers.
         FormatError: The file is damaged, a column that was asked for is missing or holds something
             else than numbers, or the edges do not fit into the memory for reading.
     """
-    head = _integer_head(path, header)
-    found = columns
+    head = _integer_head(reading.path, reading.header)
+    found = reading.columns
     if head is not None and found is None:
         # What is wrong with the names, the definition says in its turn.
         with contextlib.suppress(FormatError):
-            found = asked.found(path, head.names, head.separator)
-    if head is None or found is None or not _read_quickly(path, rows, head, found, progress):
-        read_integer_lines(
-            path, rows, header=header, asked=asked, columns=columns, progress=progress
-        )
+            found = reading.asked.found(reading.path, head.names, head.separator)
+    if head is None or found is None or not _read_quickly(reading, head, found):
+        read_integer_lines(reading)
 
 
 def _integer_head(path: StrPath, header: bool | None) -> _Head | None:
@@ -143,15 +123,10 @@ def _large_block(path: StrPath) -> bytes:
     return block.data
 
 
-def _read_quickly(
-    path: StrPath,
-    rows: EdgeRows,
-    head: _Head,
-    columns: Sequence[EdgeColumn],
-    progress: Progress | None,
-) -> bool:
+def _read_quickly(reading: Reading, head: _Head, columns: Sequence[EdgeColumn]) -> bool:
     """Read a file in the first way that reads all of its lines; False if none does."""
-    for way, query in _integer_ways(path, head, columns, progress):
+    rows = reading.rows
+    for way, query in _integer_ways(reading, head, columns):
         rows.restart(columns)
         with contextlib.suppress(OtherLinesError), streamed(way) as (connection, relation):
             done = 0
@@ -164,10 +139,10 @@ def _read_quickly(
                 rows.add(src, dst)
                 _add_numbers(rows, columns, numbers)
                 points += sum(np.count_nonzero(kinds == FRACTION) for kinds in numbers[2::3])
-                check_fits(path, rows.nbytes, "edges")
+                check_fits(rows.path, rows.nbytes, "edges")
                 done += len(src)
-                if progress is not None and way.is_direct:
-                    _say(progress, path, head, done)
+                if reading.progress is not None and way.is_direct:
+                    _say(reading.progress, rows.path, head, done)
             # Another one is in an integer.
             if way.plain and way.plain.points != points:
                 raise OtherLinesError
@@ -176,10 +151,12 @@ def _read_quickly(
 
 
 def _integer_ways(
-    path: StrPath, head: _Head, columns: Sequence[EdgeColumn], progress: Progress | None
+    reading: Reading, head: _Head, columns: Sequence[EdgeColumn]
 ) -> Iterator[tuple[Way, str]]:
     """The ways to read a file, each with what is asked of its ``lines``: both ids, and with each
     whether it is none; whether a line is odd; the numbers of the columns."""
+    path = reading.path
+    progress = reading.progress
     needed = max([2, *(column.place + 1 for column in columns)])
     by_name = needed > 3 or any(column.separator for column in columns)
     separator = head.separator if by_name else separator_of(head.line)
@@ -197,7 +174,7 @@ def _integer_ways(
             yield Way(lines, source, plain=plain), query
         elif plain.is_in(path, head.begin):
             yield replace(direct_way(path, lines, head.data, head.begin), plain=plain), query
-    for way, query in _column_ways(path, head, separator, columns, progress):
+    for way, query in _column_ways(reading, head, separator, columns):
         # Quotation marks are a part of the text where the columns have no names.
         if by_name or way.is_direct:
             yield way, query
@@ -212,11 +189,7 @@ def _integer_ways(
 
 
 def _column_ways(
-    path: StrPath,
-    head: _Head,
-    separator: str | None,
-    columns: Sequence[EdgeColumn],
-    progress: Progress | None,
+    reading: Reading, head: _Head, separator: str | None, columns: Sequence[EdgeColumn]
 ) -> Iterator[tuple[Way, str]]:
     """The same, of columns of texts."""
     needed = max([2, *(column.place + 1 for column in columns)])
@@ -234,10 +207,16 @@ def _column_ways(
         behind = range(2, needed)
         odd = " OR ".join(f"c{i} IS NULL OR contains(c{i}, chr(9))" for i in behind)
     query = f"SELECT {', '.join([*ends, f'({odd})::TINYINT', *values])} FROM lines"
-    for way in column_ways(
-        path, head.data, head.begin, separator, width, tidy=_tidied, progress=progress
-    ):
-        yield way, query
+    found = column_ways(
+        reading.path,
+        head.data,
+        head.begin,
+        separator,
+        width,
+        tidy=_tidied,
+        progress=reading.progress,
+    )
+    yield from ((way, query) for way in found)
 
 
 def _edges_of_lines(head: _Head, columns: Sequence[EdgeColumn]) -> str:
@@ -314,53 +293,29 @@ def _say(progress: Progress, path: StrPath, head: _Head, rows: int) -> None:
     progress(min(int(rows * per_line), size), size)
 
 
-def read_words(
-    path: StrPath,
-    rows: EdgeRows,
-    *,
-    header: bool | None,
-    asked: AskedColumns,
-    room: int,
-    progress: Progress | None = None,
-) -> None:
-    """Read a text file whose ids are any words into ``rows``; vertices are numbered in the order of
-    their words' bytes.
-
-    Args:
-        path: The file, UTF-8, plain or packed.
-        rows: Get the edges in the order of the lines, and the words.
-        header: Whether the first line names the columns; None: see
-            :func:`~pagraph.datasets.edge_lines.words_are_header`.
-        asked: Columns that become fields.
-        room: Bytes that the words may take; what does not fit is on the disk meanwhile.
-        progress: Called with the bytes read and the file's size.
+def read_words(reading: Reading) -> None:
+    """Read a text file whose ids are any words; vertices are numbered in the order of their words'
+    bytes.
 
     Raises:
         FormatError: As :func:`~pagraph.datasets.edge_lines.read_word_lines`, and where the words do
-            not fit into ``room``.
+            not fit into the room.
     """
-    data = _large_block(path)
-    if not data or not _number_quickly(path, rows, data, header, asked, room, progress):
-        read_word_lines(path, rows, header=header, asked=asked, progress=progress)
+    data = _large_block(reading.path)
+    if not data or not _number_quickly(reading, data):
+        read_word_lines(reading)
 
 
-def _number_quickly(
-    path: StrPath,
-    rows: EdgeRows,
-    data: bytes,
-    header: bool | None,
-    asked: AskedColumns,
-    room: int,
-    progress: Progress | None,
-) -> bool:
+def _number_quickly(reading: Reading, data: bytes) -> bool:
     """Read and number a file's words in the first way that reads all lines; False if none does."""
+    rows = reading.rows
     begin, line = first_line(data)
     try:
         first = line.decode("utf-8").strip(BLANKS)
         separator = separator_of(first.encode())
         names = [word.strip(BLANKS) for word in cut(first, separator)]
-        named, unsure = words_are_header(names, header, asked)
-        columns = asked.found(path, names if named else None, separator)
+        named, unsure = words_are_header(names, reading)
+        columns = reading.asked.found(rows.path, names if named else None, separator)
     except (FormatError, UnicodeDecodeError):  # the definition says in its turn what is wrong
         return False
     if named:
@@ -371,22 +326,20 @@ def _number_quickly(
     if len(names) < 2:
         return False
     for way in column_ways(
-        path, data, begin, separator, len(names), tidy=_tidied, progress=progress
+        rows.path, data, begin, separator, len(names), tidy=_tidied, progress=reading.progress
     ):
         rows.restart(columns)
-        with contextlib.suppress(OtherLinesError), _table(rows, way, columns, room) as connection:
-            found = number_rows(connection, path, rows, room)
+        with contextlib.suppress(OtherLinesError), _table(reading, way, columns) as connection:
+            found = number_rows(connection, reading)
             _number_values(connection, rows, columns)
             if unsure and len(rows) > 1 and not found.first_comes_again():
-                raise unsure_header(path, first)
+                raise unsure_header(rows.path, first)
             return True
     return False
 
 
 @contextlib.contextmanager
-def _table(
-    rows: EdgeRows, way: Way, columns: Sequence[EdgeColumn], room: int
-) -> Iterator[Connection]:
+def _table(reading: Reading, way: Way, columns: Sequence[EdgeColumn]) -> Iterator[Connection]:
     """A connection with the lines as the table ``rows``, as :func:`number_rows` wants it."""
     chosen = [f"{_bare('c0')} AS s", f"{_bare('c1')} AS t"]
     chosen += [f"c{column.place} AS v{place}" for place, column in enumerate(columns)]
@@ -398,7 +351,8 @@ def _table(
     # Behind a pipe comments are gone, and a quoted word may begin as they do.
     comment = "coalesce(starts_with(s, '#') OR starts_with(s, '%'), false)"
     edges = f"WHERE NOT {comment}" if way.is_direct else ""
-    with rows.folder() as folder, Connection(folder, room_of_rows(room)) as connection:
+    room = reading.room_of_rows
+    with reading.rows.folder() as folder, Connection(folder, room) as connection:
         try:
             with way.source() as source:
                 relation = way.lines.of(source, way.skip)
@@ -434,25 +388,26 @@ def _number_values(connection: Connection, rows: EdgeRows, columns: Sequence[Edg
         check_fits(rows.path, rows.nbytes, "edges")
 
 
-def number_rows(connection: Connection, path: StrPath, rows: EdgeRows, room: int) -> NumberedWords:
+def number_rows(connection: Connection, reading: Reading) -> NumberedWords:
     """Add the edges of the table ``rows`` of a connection, whose ids are the words ``s`` and
     ``t``; the words are in ``rows.original_id`` afterwards.
 
     Raises:
-        ValueError: They do not fit into ``room``, and it is too little for work on disk.
+        ValueError: They do not fit into the room, and it is too little for work on disk.
     """
-    left = room_of_rows(room)
+    rows = reading.rows
+    left = 2 * reading.room
     ((count,),) = connection.run("SELECT count(*) FROM rows")
-    if left < LEAST_ROOM and count * _ROW_BYTES > left:
+    if left < LEAST_ROOM < count * _ROW_BYTES:
         raise ValueError(
             f"memory must leave at least {bytes_text(LEAST_ROOM)} for {count:,} rows with words as "
             f"ids, got {bytes_text(left)} beside what the process holds"
         )
     found = NumberedWords(connection)
-    check_fits(path, (4 if found.num_ids < 2**31 else 8) * 2 * found.count, "edges")
+    check_fits(rows.path, (4 if found.num_ids < 2**31 else 8) * 2 * found.count, "edges")
     # Sorting them by DuckDB takes as long as both joins, putting them to their places a tenth.
     rows.place(found.count, found.num_ids, [found.numbers("s"), found.numbers("t")])
     # The words come on top of what the rows took.
-    connection.limit(room)
-    rows.original_id = found.words(path, room)
+    connection.limit(reading.room)
+    rows.original_id = found.words(rows.path, reading.room)
     return found

@@ -23,7 +23,7 @@ from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import left_behind, one_column
 from .column_files import Scratch
-from .edge_rows import EdgeRows
+from .edge_rows import EdgeRows, Reading
 from .edge_sort import EdgeColumns, InFiles
 from .edge_text import read_integers
 from .ogb_arrays import RawArrays, RawEdges
@@ -108,7 +108,7 @@ class _RawTables:
             raise FormatError(f"{table} is missing")
         fields = _fields(folder, "edge", self._scratch)
         rows = EdgeRows(table, self._scratch)
-        read_integers(table, rows, header=False, progress=self._progress)
+        read_integers(Reading(rows, header=False, progress=self._progress))
         _check_count(_table(folder, _EDGE_COUNT), table, len(rows))
         counts = self.counts[etype[0]], self.counts[etype[2]]
         return RawEdges(str(table), EdgeColumns(counts, *rows.ends), fields)

@@ -23,8 +23,8 @@ LEAST_LIMIT = 200 * 2**20
 """What is enough where rows are read once and nothing is kept."""
 # With less it spills more, and in the end says that it has too little.
 _SMALLEST_LIMIT = 64 * 2**20
-LEAST_ROOM = _SMALLEST_LIMIT + 80 * 2**20
-"""Fewest bytes for tables that do not fit into them."""
+LEAST_ROOM = 3 * _SMALLEST_LIMIT
+"""Fewest bytes for tables that do not fit into them, with what DuckDB takes beyond its limit."""
 # A thread's own buffers are beyond the limit, too.
 _THREAD_BYTES = 96 * 2**20
 # More threads take more buffers at once, and our sort is what takes the time.
@@ -43,12 +43,6 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "f": np.dtype(np.float32),
     "g": np.dtype(np.float64),
 }
-
-
-def room_of_rows(room: int) -> int:
-    """Bytes for rows before their edges are sorted, which gets ``room``, half of the memory: a
-    quarter of all is for the kernels, which take 130 MiB, and for pages of files that are written."""
-    return room * 3 // 2
 
 
 class Connection:

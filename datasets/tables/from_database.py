@@ -25,7 +25,7 @@ from ..paths import VertexSet
 from .builder import build, with_counts
 from .choices import Choice, Filling, Missing, Named, Task, check_choices, named
 from .columns import family
-from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted, room_of_rows
+from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
 from .database import database_tables
 from .dialects import dated_value, our_error
 from .location import location_of
@@ -83,7 +83,8 @@ def read_database(
         inside = scratch.folder
     with tempfile.TemporaryDirectory(prefix="pagraph-", dir=inside) as folder:
         step = part_of(progress, 0, _PLANNED)
-        rows = room_of_rows(room)
+        # A quarter is for the kernels, which take 130 MiB, and for pages of files that are written.
+        rows = 2 * room * 3 // 4
         with _planned(source, Path(folder), rows, progress=step, **options) as planned:
             connection, schema, task = planned
             for note in schema.notes:

@@ -96,5 +96,5 @@ def test_too_little_memory_for_words_is_refused(tmp_path):
     assert done.returncode == 2
     # What the process holds by itself decides which of both is said.
     said = " ".join(done.stderr.split())
-    assert "144 MiB for 12,000,000 rows with words as ids" in said or "edges sorted in" in said
+    assert "192 MiB for 12,000,000 rows with words as ids" in said or "edges sorted in" in said
     assert [file.name for file in tmp_path.iterdir()] == ["words.csv"]
