@@ -16,10 +16,10 @@ from ...graph.graph import Graph
 from ...system.arrays import Array
 from ...system.units import printable
 from ..column_files import Scratch, new_column
+from ..original_ids import ORIGINAL_ID
 from ..paths import PARTS
 from .columns import TIME, family, is_mask
 from .connection import Connection, quoted
-from .planning import ORIGINAL_ID
 from .schema import Column, Schema, VertexTable
 
 LABEL = "label"
