@@ -326,6 +326,12 @@ class Joiner:
         asked."""
         return isinstance(self._view.data, tuple)
 
+    @property
+    def selects(self) -> bool:
+        """Whether PyG selects anything of the vertices or edges of a batch, as was seen last."""
+        levels = self._levels
+        return self.is_remote or levels is None or bool(levels.selected)
+
     def declare(self) -> None:
         """Declare the attributes that will be read, so that one cache is planned for all of
         them."""
@@ -365,7 +371,7 @@ class Joiner:
         for name in levels.fields:
             key, attribute = name
             if key not in of_type:
-                of_type[key] = _vertices_of(output, key, hop_ends)
+                of_type[key] = self._vertices_of(output, key, hop_ends)
             nodes, written, bounds = of_type[key]
             value = stores[key]._mapping[attribute]
             values = plain_rows(name, value, self._arrays)
@@ -383,7 +389,7 @@ class Joiner:
             )
         for key, attribute in levels.frames:
             if key not in of_type:
-                of_type[key] = _vertices_of(output, key, hop_ends)
+                of_type[key] = self._vertices_of(output, key, hop_ends)
             nodes, written, bounds = of_type[key]
             if nodes is None:
                 continue
@@ -471,6 +477,30 @@ class Joiner:
             self._arrays.keep(levels.fields)
         return levels
 
+    def _vertices_of(
+        self, output: Any, key: Any, hop_ends: Mapping[str, list[int]]
+    ) -> tuple[Tensor | None, Any, Sequence[int] | None]:
+        """The vertices that a type's attributes are wanted for, their version, and where those of each
+        hop end.
+
+        No vertices where their rows are PyG's to select.
+        """
+        nodes = getattr(output, "node", None)
+        if isinstance(output, PaddedOutput):
+            nodes = output.sampled_nodes
+        if key is not None:
+            nodes = nodes.get(key) if isinstance(nodes, Mapping) else None
+        if not isinstance(nodes, Tensor) or nodes.dim() != 1:
+            return None, None, None
+        accelerator = self._fields.accelerator
+        if not nodes.is_cpu and (accelerator is None or nodes.device != accelerator.device):
+            return None, None, None
+        ends = hop_ends.get(key or NODE_TYPE)
+        bounds = ends if ends and ends[-1] == nodes.shape[0] else None
+        # Of the same tensor its writes and its memory say enough, where a FieldVersion is three calls.
+        written = None if nodes.is_inference() else (nodes._version, nodes.data_ptr())
+        return nodes, written, bounds
+
     def _add(self, name: Name) -> str:
         """Make the attribute a field; its key."""
         label = _label(name)
@@ -494,28 +524,6 @@ class Joiner:
 def _label(name: Name) -> str:
     """Name of an attribute in the statistics: ``x``, ``paper/x``."""
     return name[1] if name[0] is None else f"{name[0]}/{name[1]}"
-
-
-def _vertices_of(
-    output: Any, key: Any, hop_ends: Mapping[str, list[int]]
-) -> tuple[Tensor | None, Any, Sequence[int] | None]:
-    """The vertices that a type's attributes are wanted for, their version, and where those of each
-    hop end.
-
-    No vertices where their rows are PyG's to select.
-    """
-    nodes = getattr(output, "node", None)
-    if isinstance(output, PaddedOutput):
-        nodes = output.sampled_nodes
-    if key is not None:
-        nodes = nodes.get(key) if isinstance(nodes, Mapping) else None
-    if not isinstance(nodes, Tensor) or nodes.device.type != "cpu" or nodes.dim() != 1:
-        return None, None, None
-    ends = hop_ends.get(key or NODE_TYPE)
-    bounds = ends if ends and ends[-1] == nodes.shape[0] else None
-    # Of the same tensor its writes and its memory say enough, where a FieldVersion is three calls.
-    written = None if nodes.is_inference() else (nodes._version, nodes.data_ptr())
-    return nodes, written, bounds
 
 
 def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:

@@ -328,7 +328,7 @@ def settle(
 
 @triton.jit(do_not_specialize=["hop"])
 def put_edges(
-    indices, positions, edge_ids, out_indptr, state, hop, ends, numbers,
+    indices, positions, edge_ids, out_indptr, state, hop, edge_index, numbers,
     HOPS: tl.constexpr, HAS_IDS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the edges of a hop of a subgraph, once all hops are drawn, as ``put_subgraph`` of the
@@ -337,7 +337,7 @@ def put_edges(
     Args:
         indices, positions, out_indptr: Of the hop.
         edge_ids: The user's id of each position, if there are any.
-        ends: The local ids of the sources of all hops' edges, and behind them of the destinations.
+        edge_index: The local ids of the sources of all hops' edges, and behind them of the destinations.
         numbers: The ids of all hops' edges, int64.
         STEPS: See :func:`pick_all`.
     """
@@ -351,8 +351,8 @@ def put_edges(
         place += tl.where(hop > h, drawn, 0)
         total += drawn
     row, _ = _row_of(out_indptr, e, live, drawing, STEPS)
-    tl.store(ends + place, tl.load(indices + e, mask=live, other=0), mask=live)
-    tl.store(ends + total + place, first + row, mask=live)
+    tl.store(edge_index + place, tl.load(indices + e, mask=live, other=0), mask=live)
+    tl.store(edge_index + total + place, first + row, mask=live)
     number = tl.load(positions + e, mask=live, other=0).to(tl.int64)
     if HAS_IDS:
         number = tl.load(edge_ids + number, mask=live, other=0).to(tl.int64)

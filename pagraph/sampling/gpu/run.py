@@ -145,7 +145,7 @@ class Topology:
         """Have the ids of edges in reach, for samplers that return them; call where a stream is in
         use.
 
-        They come last: on the device where it has all else and twice their bytes are free, pinned
+        They come last: on the device where it has all else and the budget has room for them, pinned
         in other cases.
 
         Raises:
@@ -154,7 +154,7 @@ class Topology:
         if csc.edge_ids is None or self.edge_ids is not None:
             return
         ids = csc.edge_ids.contiguous()
-        if self.placement == "device" and 2 * ids.nbytes <= self.device.free_bytes()[0]:
+        if self.placement == "device" and ids.nbytes <= self._room(ids.nbytes):
             (self.edge_ids,) = StagingRing(self.device).upload([ids])
             self.nbytes += ids.nbytes
             return
@@ -166,6 +166,18 @@ class Topology:
             )
         self.edge_ids = ids
         self.pins = (*self.pins, pin)
+
+    def _room(self, more: int) -> int:
+        """Bytes that the budget leaves, of which arrays of ``more`` bytes are a part; "auto": half
+        of what is free now."""
+        if self.budget is None:
+            return 0
+        free, _ = self.device.free_bytes()
+        arrays = self.indptr.nbytes + self.indices.nbytes
+        limit = self.budget.nbytes([(1, arrays + more)], free=lambda: free // 2 + self.nbytes)
+        if not self.budget.pays_tables:
+            limit += self.first.nbytes
+        return min(free, limit - self.nbytes)
 
     def close(self) -> None:
         """Unpin the host's memory once its last sampler is closed, which must launch no kernel any
@@ -368,7 +380,10 @@ class DeviceRun:
         total = edge_ends[-1]
         used = [(self._nodes, known[-1], self._dtype)]
         if self._drawn:
-            used += [(self._ends, 2 * total, self._dtype), (self._numbers, total, torch.int64)]
+            used += [
+                (self._edge_index, 2 * total, self._dtype),
+                (self._numbers, total, torch.int64),
+            ]
         nodes, *arrays = self._arrays_of(used)
         if not arrays:
             arrays = [self._empty(0, self._dtype), self._empty(0, torch.int64)]
@@ -565,7 +580,7 @@ class DeviceRun:
         """The edges of all hops of a subgraph, by both ends, and their ids."""
         edge_ids = self._topology.edge_ids
         rooms = [len(drawn.indices) for drawn in self._drawn]
-        self._ends = self._whole(2 * sum(rooms), self._dtype)
+        self._edge_index = self._whole(2 * sum(rooms), self._dtype)
         self._numbers = self._whole(sum(rooms), torch.int64)
         for hop, drawn in enumerate(self._drawn):
             launch(
@@ -577,7 +592,7 @@ class DeviceRun:
                 drawn.indptr,
                 self._state,
                 hop,
-                self._ends,
+                self._edge_index,
                 self._numbers,
                 HOPS=len(self._drawn),
                 HAS_IDS=edge_ids is not None,
