@@ -250,9 +250,15 @@ class Loader(LoaderControls, Generic[S]):
         )
         self._program: DeviceProgram | None = None
         if self._device_sampler is not None:
-            ahead = options.prefetch
             self._program = DeviceProgram(
-                self._device_sampler, of, features, outputs, order.batch_size, ahead, envelope
+                self._device_sampler,
+                of,
+                self._source,
+                [column.key for column in features],
+                [column.key for column in outputs],
+                order.batch_size,
+                options.prefetch,
+                envelope,
             )
         self._engine.use(self._source, program=self._program)
 

@@ -84,6 +84,7 @@ class BlockSource:
     rereads = False
     build = None
     finish = None
+    begin = None
 
     def __init__(
         self,
@@ -210,6 +211,31 @@ class BlockSource:
                 there = nodes if ntype is None else nodes[ntype]
                 reads.append(read._replace(there=there[: read.ids.shape[0]]))
         return Sampled(_Prepared(batch, ready, begun, prepared.sampled, copies[0]), reads)
+
+    def made(
+        self,
+        ticket: Ticket,
+        sampled: Any,
+        beside: Tensor | None,
+        rows: Sequence[Tensor],
+        recorder: EpochRecorder,
+    ) -> _Batch:
+        """See ``ProgramSource``: a batch of one vertex type with its fields."""
+        batch: MiniBatch = sampled
+        if self._envelope is not None:
+            batch.seed_mask = batch.output_nodes >= 0
+            batch.shape_number = 0
+        left = iter(rows)
+        for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):
+            for _, _, name in columns:
+                places[name] = next(left)
+        return batch
+
+    def sizes(self, prepared: _Prepared) -> tuple[Sequence[int], Sequence[int]]:
+        """See ``ProgramSource``."""
+        batch = prepared.batch
+        assert isinstance(batch, MiniBatch)
+        return batch.hop_ends, [block.num_edges for block in reversed(batch.blocks)]
 
     def deliver(
         self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder

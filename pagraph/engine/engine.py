@@ -158,7 +158,7 @@ class Engine(Generic[T]):
         fetch = partial(_fetch, fields, source.send, source.build, source.rereads)
         deliver: Any = partial(_deliver, fields, source)
         if program is not None:
-            deliver = partial(_deliver_program, program, source.sample, fetch, deliver)
+            deliver = partial(_deliver_program, program, fetch, deliver)
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
             source.sample,
@@ -363,7 +363,6 @@ def _deliver(
 
 def _deliver_program(
     program: DeviceProgram,
-    sample: Callable[[Ticket, EpochRecorder], Sampled],
     fetch: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
     deliver: Callable[[Fetched, EpochRecorder], Any],
     prepared: Begun | Fetched,
@@ -374,10 +373,10 @@ def _deliver_program(
         made = program.finish(prepared, recorder)
         if made is not None:
             return made
-        prepared = fetch(sample(prepared.ticket, recorder), recorder, None)
-    batch = deliver(prepared, recorder)
-    program.learn(batch)
-    return batch
+        prepared = fetch(program.source.sample(prepared.ticket, recorder), recorder, None)
+    if program.learns:
+        program.learn(*program.source.sizes(prepared.batch))
+    return deliver(prepared, recorder)
 
 
 def _window_reader(

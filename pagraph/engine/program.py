@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from ..accelerator import OutOfMemory
-from ..features.gpu.reachable import gather_placed, mark_padding
+from ..features.gpu.reachable import MOST_PARTS, gather_placed, mark_padding
 from ..features.padding import Padding
-from ..graph.minibatch import Block, MiniBatch
 from ..sampling.fixed_shapes import Sizes
-from ..sampling.gpu.state import ROW
+from ..sampling.gpu.run import Part, lengths
+from ..sampling.gpu.state import DAMAGED, KEY, ROW
 from ..seeds.keys import derive_key
 from ..system.units import bytes_text
 
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from ..accelerator import Accelerator, Event, Stream
     from ..cache.fields import FieldReach, FieldSet
     from ..features.gpu.reachable import Layout
-    from ..sampling.gpu.run import DeviceRun, Part
+    from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
     from .envelope import Envelope
+    from .steps import ProgramSource
 
 _LEARNED = 16  # batches, of which the sizes are those of the envelope
 _SETTLING = 4  # batches, after which fields that were cached anew are read through the cache
@@ -44,9 +45,6 @@ _NEARLY = 1.25
 """A bound of so many envelopes is taken in its place: then nothing can overflow there."""
 _OFTEN = 200  # batches, of which one may overflow on the average
 _ALIGN = 256
-_MOST_PARTS = 8  # of the ids of one launch, see the kernel
-_DAMAGED = 3
-_KEY = 2
 _ADDRESSES = 6  # of a field
 
 
@@ -114,9 +112,11 @@ class _Recording:
         lanes: How many to make.
         count: Seeds of most batches.
         hops: Their number.
+        has_more: Whether a number is sent beside each seed.
 
     The state, int64 words on the device: sizes and keys as ``state_words`` has them, the hits of
-    each field by hop, the address of the slab, the addresses of each field, the seeds.
+    each field by hop, the address of the slab, the addresses of each field, the seeds, the numbers
+    beside them.
     """
 
     def __init__(
@@ -130,12 +130,13 @@ class _Recording:
         lanes: int,
         count: int,
         hops: int,
+        has_more: bool,
     ) -> None:
         self.layouts = layouts
         self.capacities = capacities
         self.padded = padded
         self._features = features
-        self._run = run
+        self.run = run
         self._count = count
         self.hops = hops
         head = (hops + 1) * ROW
@@ -143,7 +144,8 @@ class _Recording:
         self.slab_at = head + len(layouts) * (hops + 1)
         self.addresses_at = self.slab_at + 1
         self.seeds_at = self.addresses_at + _ADDRESSES * len(layouts)
-        words = self.seeds_at + count
+        self.more_at = self.seeds_at + count
+        words = self.more_at + (count if has_more else 0)
         self._accelerator = accelerator
         self._state = accelerator.empty((words,), torch.int64)
         # Where the vertices of each hop end in a batch, and how far apart these words are.
@@ -160,9 +162,13 @@ class _Recording:
         # A batch of no seeds: the buffers are there after it.
         self._state.zero_()
         self._sample()
+        self.parts = run.parts()
+        if has_more:
+            self.parts.append(Part(self._state[self.more_at :], torch.int64, count_at=0))
+        self.padded_words = None if padded is None else _words_of(padded.node_ends, padded.edges)
         self.places = list[_Place]()
         self.nbytes = 0
-        self._lay_out(run.parts(), capacities, layouts)
+        self._lay_out(capacities, layouts)
         self.dtypes = {place.dtype for place in self.places}
         slab = accelerator.empty((self.nbytes,), torch.uint8)
         self.free = deque[_Lane]()
@@ -177,19 +183,13 @@ class _Recording:
         # What is done now to record it may write to it.
         accelerator.current_stream.record().wait()
 
-    def _lay_out(
-        self, parts: Sequence[Part], capacities: Sequence[int], layouts: Sequence[Layout]
-    ) -> None:
-        hops = self.hops
-        known = capacities[: hops + 1]
-        edges = capacities[hops + 1 :]
-        sizes = [known[hops]]
-        for hop in range(hops):
-            sizes += [known[hop] + 1, edges[hop], edges[hop]]
-        for part, size in zip(parts, sizes, strict=True):
+    def _lay_out(self, capacities: Sequence[int], layouts: Sequence[Layout]) -> None:
+        known = capacities[: self.hops + 1]
+        words = _words_of(known, capacities[self.hops + 1 :])
+        for part, size in zip(self.parts, lengths(self.parts, words), strict=True):
             self._add(size, part.dtype, 1)
         for number, layout in enumerate(layouts):
-            rows = known[hops] if number < self._features else known[0]
+            rows = known[-1] if number < self._features else known[0]
             self._add(rows, layout.dtype, math.prod(layout.row_shape))
 
     def _sent(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
@@ -203,28 +203,28 @@ class _Recording:
         self.nbytes += -(-count * width * size // _ALIGN) * _ALIGN
 
     def _sample(self) -> None:
-        self._run.begin(self._state, self._count, self.seeds_at)
+        self.run.begin(self._state, self._count, self.seeds_at)
         for hop in range(self.hops):
-            self._run.hop(hop)
+            self.run.hop(hop)
 
     def _work(self, given: Tensor, out: Tensor) -> None:
         state = self._state
         state.copy_(given, non_blocking=True)
         self._sample()
-        arrays = 1 + 3 * self.hops
+        arrays = len(self.parts)
         places = [place[:2] for place in self.places]
         padded_ids = None
         if self.padded is None:
-            self._run.copy_out(places[:arrays], self.slab_at)
+            self.run.copy_out(self.parts, places[:arrays], self.slab_at)
         else:
             edges = self.padded.edges
-            self._run.pad_out(places[:arrays], self.slab_at, self._ends, edges)
+            self.run.pad_out(places[:arrays], self.slab_at, self._ends, edges)
             padded_ids = places[0][0], self.places[0].dtype
         for number, layout in enumerate(self.layouts):
             offset, capacity = places[arrays + number]
             is_input = number < self._features
             gather_placed(
-                self._run.nodes,
+                self.run.nodes,
                 state,
                 capacity,
                 layout,
@@ -244,14 +244,36 @@ class _Recording:
                 mark_padding(mark, state, capacity, layout, **placed)
         out.copy_(state[: self.slab_at], non_blocking=True)
 
+    def tell(
+        self,
+        lane: _Lane,
+        key: int,
+        seeds: Tensor,
+        more: Tensor | None,
+        slab: Tensor,
+        fields: Sequence[FieldReach],
+    ) -> None:
+        """Write down what a replay is to read."""
+        given = lane.given
+        count = len(seeds)
+        given[0] = count
+        for hop in range(self.hops):
+            of_hop = derive_key(key, hop)
+            given[hop * ROW + KEY] = of_hop - (of_hop >> 63 << 64)  # the same bits, signed
+        given[self.slab_at] = slab.data_ptr()
+        addresses = [number for read in fields for number in read.reach.addresses]
+        given[self.addresses_at : self.seeds_at] = addresses
+        given[self.seeds_at : self.seeds_at + count] = seeds.numpy()
+        if more is not None:
+            given[self.more_at : self.more_at + count] = more.numpy()
+
     def fits(self, words: Sequence[int]) -> bool:
         """Whether a batch has room, by its sizes."""
         if self.padded is not None:
             return self.padded.has_room_for(self.sampled(words))
-        return all(
-            size <= most
-            for size, most in zip(sizes_of(words, self.hops), self.capacities, strict=True)
-        )
+        end = self.hops * ROW
+        sizes = [*words[: end + 1 : ROW], *words[1:end:ROW]]
+        return all(size <= most for size, most in zip(sizes, self.capacities, strict=True))
 
     def sampled(self, words: Sequence[int]) -> Sizes:
         """The sizes of a batch, hop by hop."""
@@ -259,10 +281,13 @@ class _Recording:
         return Sizes.of(words[: end + 1 : ROW], words[1:end:ROW])
 
 
-def sizes_of(words: Sequence[int], hops: int) -> list[int]:
-    """Vertices known before each hop and at the end, and edges of each hop."""
-    end = hops * ROW
-    return [*words[: end + 1 : ROW], *words[1:end:ROW]]
+def _words_of(known: Sequence[int], edges: Sequence[int]) -> list[int]:
+    """Words of a batch's state that say its sizes: vertices known before each hop and at the end,
+    edges of each hop."""
+    words = [0] * (len(known) * ROW)
+    words[::ROW] = known
+    words[1 : len(edges) * ROW : ROW] = edges
+    return words
 
 
 class DeviceProgram:
@@ -280,7 +305,9 @@ class DeviceProgram:
     Args:
         sampler: Samples on the device; lends the buffers.
         fields: Reads rows the long way, and knows how they lie.
-        features, labels: The columns of ``BlockSource``.
+        source: Says what batches begin with, and makes them of what the device has.
+        inputs, outputs: Keys of the fields of the input nodes and of the seeds.
+        has_more: Whether the source has numbers beside the seeds.
         count: Seeds of most batches.
         ahead: Batches that are begun before they are asked for.
         sizes: The sizes that batches are padded to; None: they keep their own.
@@ -294,18 +321,23 @@ class DeviceProgram:
         self,
         sampler: DeviceSampler,
         fields: FieldSet,
-        features: Sequence[tuple[Hashable, str | None, str]],
-        labels: Sequence[tuple[Hashable, str | None, str]],
+        source: ProgramSource[Any],
+        inputs: Sequence[Hashable],
+        outputs: Sequence[Hashable],
         count: int,
         ahead: int,
         sizes: Envelope | None = None,
+        *,
+        has_more: bool = False,
     ) -> None:
         assert fields.accelerator is not None
         self._accelerator = fields.accelerator
         self._sampler = sampler
         self._fields = fields
-        self._columns = (*features, *labels)
-        self._features = len(features)
+        self.source = source
+        self._keys = (*inputs, *outputs)
+        self._features = len(inputs)
+        self._has_more = has_more
         self._count = count
         self._lanes = ahead + 1
         self._sizes = sizes
@@ -317,8 +349,8 @@ class DeviceProgram:
         self._overflowed = 0
         self.is_possible = False
         self.reason = "the sizes of the first batches are being learned"
-        if sampler.hops + 1 > _MOST_PARTS:
-            self.reason = f"a recorded kernel counts the hits of {_MOST_PARTS - 1} hops at most"
+        if sampler.hops + 1 > MOST_PARTS:
+            self.reason = f"a recorded kernel counts the hits of {MOST_PARTS - 1} hops at most"
         elif not sampler.is_recorded:
             self.reason = "sampling is not recorded"
         else:
@@ -353,19 +385,51 @@ class DeviceProgram:
         """Tell the device to make a batch, without a wait; None: it must be made the long way."""
         if not self.is_possible or not self._lock.acquire(blocking=False):
             return None
+        begin = time.perf_counter_ns()
+        accelerator = self._accelerator
         try:
-            begin = time.perf_counter_ns()
-            begun = self._begin(ticket)
-            recorder.spent("sampling", begin)
-            return begun
+            now = self._now()
+            if now is None:
+                return None
+            recording, fields = now
+            begins = self.source.begin
+            seeds, more = (ticket.seeds, None) if begins is None else begins(ticket)
+            if not recording.free or not 0 < len(seeds) <= self._count:
+                return None
+            user = accelerator.current_stream
+            # In the reader's stream, by whose order it is used again: after this one has passed.
+            slab = accelerator.empty((recording.nbytes,), torch.uint8)
+            passed = user.record()
+            lane = recording.free.popleft()
+            recording.tell(lane, ticket.key, seeds, more, slab, fields)
+            with self._sampler.enqueuing() as topology:
+                if topology is None:
+                    return None
+                reading = self._sampler.stream
+                # After what the user has written to fields, and what the memory was used for.
+                reading.wait_for(passed)
+                try:
+                    begun = reading.record()
+                    lane.replay()
+                    ready = reading.record()
+                except BaseException:
+                    # Nobody knows how far the device is: the lane is not used again, and no vertex
+                    # stays known.
+                    self._recording = None
+                    accelerator.synchronize()
+                    topology.first.zero_()
+                    raise
+            held = [read.held for read in fields]
+            return Begun(ticket, recording, lane, slab, user, begun, ready, fields, held)
         except OutOfMemory:  # the long way makes room
             return None
         finally:
             self._lock.release()
+            recorder.spent("sampling", begin)
 
     def _now(self) -> tuple[_Recording, list[FieldReach]] | None:
         """What is recorded for the fields as they are now, and how each is read."""
-        reads = [self._fields.reach(key) for key, _, _ in self._columns]
+        reads = [self._fields.reach(key) for key in self._keys]
         known = [read for read in reads if read is not None]
         if len(known) < len(reads):
             self.reason = "a field is not read by kernels alone, or not yet"
@@ -378,49 +442,6 @@ class DeviceProgram:
         if recording is None or recording.layouts != layouts or recording.padded != padded:
             recording = self._record(layouts, known)
         return None if recording is None else (recording, known)
-
-    def _begin(self, ticket: Ticket) -> Begun | None:
-        now = self._now()
-        if now is None:
-            return None
-        seeds = ticket.seeds
-        recording, known = now
-        if not recording.free or not 0 < len(seeds) <= self._count:
-            return None
-        accelerator = self._accelerator
-        user = accelerator.current_stream
-        # In the reader's stream, by whose order it is used again: after this one has passed.
-        slab = accelerator.empty((recording.nbytes,), torch.uint8)
-        passed = user.record()
-        lane = recording.free.popleft()
-        given = lane.given
-        given[0] = len(seeds)
-        for hop in range(recording.hops):
-            key = derive_key(ticket.key, hop)
-            given[hop * ROW + _KEY] = key - (key >> 63 << 64)  # the same bits, signed
-        given[recording.slab_at] = slab.data_ptr()
-        addresses = [number for read in known for number in read.reach.addresses]
-        given[recording.addresses_at : recording.seeds_at] = addresses
-        given[recording.seeds_at : recording.seeds_at + len(seeds)] = seeds.numpy()
-        with self._sampler.enqueuing() as topology:
-            if topology is None:
-                return None
-            reading = accelerator.current_stream
-            # After what the user has written to fields, and what the memory was used for.
-            reading.wait_for(passed)
-            try:
-                begun = reading.record()
-                lane.replay()
-                ready = reading.record()
-            except BaseException:
-                # Nobody knows how far the device is: the lane is not used again, and no vertex
-                # stays known.
-                self._recording = None
-                accelerator.synchronize()
-                topology.first.zero_()
-                raise
-        held = [read.held for read in known]
-        return Begun(ticket, recording, lane, slab, user, begun, ready, known, held)
 
     def _record(
         self, layouts: tuple[Layout, ...], reads: Sequence[FieldReach]
@@ -466,6 +487,7 @@ class DeviceProgram:
                         self._lanes,
                         self._count,
                         self._sampler.hops,
+                        self._has_more,
                     )
             except Exception as error:  # whatever a compiler may say
                 # Memory is short, say, or another capture is in the way.
@@ -495,16 +517,16 @@ class DeviceProgram:
             for size, bound in zip(wanted, bounds, strict=True)
         ]
 
-    def learn(self, batch: MiniBatch) -> None:
-        """Take account of the sizes of a batch that was made the long way."""
-        if not self.is_possible or self._sizes is not None or len(self._learned) >= _LEARNED:
-            return
-        if batch.output_nodes.shape[0] != self._count:
-            return
-        blocks = batch.blocks[::-1]
-        known = [block.num_dst for block in blocks]
-        edges = [block.indices.shape[0] for block in blocks]
-        self._learned.append([*known, batch.input_nodes.shape[0], *edges])
+    def learn(self, known: Sequence[int], edges: Sequence[int]) -> None:
+        """Take account of the sizes of a batch that was made the long way: vertices known before
+        each hop and at the end, edges of each hop."""
+        if self.learns and known[0] == self._count:
+            self._learned.append([*known, *edges])
+
+    @property
+    def learns(self) -> bool:
+        """Whether :meth:`learn` would take account of anything."""
+        return self.is_possible and self._sizes is None and len(self._learned) < _LEARNED
 
     def abandon(self, begun: Begun) -> None:
         """A batch that nobody wants: its memory is not given back before the device has written
@@ -512,7 +534,7 @@ class DeviceProgram:
         begun.ready.wait()
         begun.recording.free.append(begun.lane)
 
-    def finish(self, begun: Begun, recorder: EpochRecorder) -> MiniBatch | None:
+    def finish(self, begun: Begun, recorder: EpochRecorder) -> Any:
         """The batch, for the stream of the calling thread; None: it did not fit, and must be made
         the long way."""
         begun.ready.wait()
@@ -522,7 +544,7 @@ class DeviceProgram:
         recording.free.append(begun.lane)
         recorder.device_time("reading", begun.begun, begun.ready)
         self._made += 1
-        if words[_DAMAGED]:
+        if words[DAMAGED]:
             return None
         if not recording.fits(words):
             self._overflow(recorder)
@@ -530,13 +552,19 @@ class DeviceProgram:
         reader = self._accelerator.current_stream
         if begun.made_for != reader:
             reader.owns(begun.slab)
-        batch = self._batch(begun, words)
+        arrays, rows, known, edges = self._arrays(begun, words)
+        sampled = recording.run.assembled(arrays, known, edges)
+        more = arrays[-1] if self._has_more else None
+        batch = self.source.made(begun.ticket, sampled, more, rows, recorder)
+        recorder.spent("building", begin)
+        if batch is None:
+            self.is_possible = False
+            self.reason = "other attributes are read now"
+            return None
         if self._sizes is not None:
             self._sizes.delivered(recording.sampled(words), 0, recorder)
-        recorder.spent("building", begin)
-        hops = recording.hops
-        edges = sum(words[1 : hops * ROW : ROW])
-        recorder.delivered(seeds=words[0], edges=edges, input_nodes=words[hops * ROW])
+        end = recording.hops * ROW
+        recorder.delivered(seeds=words[0], edges=sum(words[1:end:ROW]), input_nodes=words[end])
         return batch
 
     def _overflow(self, recorder: EpochRecorder) -> None:
@@ -550,52 +578,55 @@ class DeviceProgram:
             self._made = self._overflowed = 0
             self.reason = "the sizes of the batches have grown, and are being learned"
 
-    def _batch(self, begun: Begun, words: Sequence[int]) -> MiniBatch:
+    def _arrays(
+        self, begun: Begun, words: Sequence[int]
+    ) -> tuple[list[Tensor], list[Tensor], list[int], list[int]]:
+        """The arrays of a batch, its rows, and its sizes with padding: vertices known before each
+        hop and at the end, edges of each hop."""
         recording = begun.recording
-        hops = recording.hops
-        padded = recording.padded
-        known = words[: hops * ROW + 1 : ROW] if padded is None else padded.node_ends
-        drawn = words[1 : hops * ROW : ROW] if padded is None else padded.edges
-        rows = [known[hops]]
-        for hop in range(hops):
-            rows += [known[hop] + 1, drawn[hop], drawn[hop]]
-        for number in range(len(self._columns)):
-            rows.append(known[hops] if number < self._features else known[0])
+        end = recording.hops * ROW
+        sized = recording.padded_words or words
+        known = list(sized[: end + 1 : ROW])
+        counts = lengths(recording.parts, sized)
+        for number in range(len(self._keys)):
+            counts.append(known[-1] if number < self._features else known[0])
         views = {dtype: begun.slab.view(dtype) for dtype in recording.dtypes}
         parts = [
             views[place.dtype][place.start : place.start + count * place.width]
-            for place, count in zip(recording.places, rows, strict=True)
+            for place, count in zip(recording.places, counts, strict=True)
         ]
-        nodes = parts[0]
-        blocks = []
-        for hop in range(hops - 1, -1, -1):
-            indptr, indices, positions = parts[1 + 3 * hop : 4 + 3 * hop]
-            blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
-        batch = MiniBatch(nodes[: known[0]], blocks)
-        if padded is not None:
-            batch.seed_mask = batch.output_nodes >= 0
-            batch.shape_number = 0
+        arrays = parts[: len(recording.parts)]
         # Of a batch without fields nobody asks.
-        seconds = begun.ready.seconds_since(begun.begun) / max(1, len(self._columns))
-        for number, ((key, _, name), read) in enumerate(
-            zip(self._columns, begun.fields, strict=True)
-        ):
+        seconds = begun.ready.seconds_since(begun.begun) / max(1, len(self._keys))
+        rows = []
+        for number, read in enumerate(begun.fields):
             is_input = number < self._features
-            ends = known if is_input else known[:1]
-            count = ends[-1]
-            rows_of = parts[1 + 3 * hops + number].view(count, *recording.layouts[number].row_shape)
-            sampled = words[: hops * ROW + 1 : ROW] if is_input else words[:1]
-            if not read.field.is_current(read.version, read.generation):
-                ids = nodes[:count]
-                padding = None
-                if padded is not None:
-                    of_hops = slice(None if is_input else 1)
-                    sizes = recording.sampled(words)
-                    padding = Padding(sizes.nodes[of_hops], padded.nodes[of_hops], not is_input)
-                    ids = torch.cat([ids[part.first : part.middle] for part in padding.parts()])
-                again = partial(self._fields.read, key, ids, sampled, padding)
-                rows_of = self._fields.with_room(again).arrive()
-            (batch.features if is_input else batch.labels)[name] = rows_of
-            at = recording.hits_at + number * (hops + 1)
+            sampled = words[: end + 1 : ROW] if is_input else words[:1]
+            if read.field.is_current(read.version, read.generation):
+                part = parts[len(arrays) + number]
+                rows.append(part.view(-1, *recording.layouts[number].row_shape))
+            else:
+                rows.append(
+                    self._read_again(
+                        begun, words, number, arrays[0][: counts[len(arrays) + number]]
+                    )
+                )
+            at = recording.hits_at + number * (recording.hops + 1)
             self._fields.count(read, words[at : at + len(sampled)], sampled, seconds)
-        return batch
+        return arrays, rows, known, list(sized[1:end:ROW])
+
+    def _read_again(self, begun: Begun, words: Sequence[int], number: int, nodes: Tensor) -> Tensor:
+        """Rows of a field that has other values since the batch was begun, for the stream of the
+        calling thread."""
+        recording = begun.recording
+        is_input = number < self._features
+        sizes = recording.sampled(words)
+        of_hops = slice(None if is_input else 1)
+        ends = words[: recording.hops * ROW + 1 : ROW][of_hops]
+        padding = None
+        if recording.padded is not None:
+            room = recording.padded.nodes[of_hops]
+            padding = Padding(sizes.nodes[of_hops], room, marks=not is_input)
+            nodes = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
+        again = partial(self._fields.read, self._keys[number], nodes, ends, padding)
+        return self._fields.with_room(again).arrive()

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -243,13 +244,29 @@ def _pinned(
 
 
 class Part(NamedTuple):
-    """An array of a batch: its buffer, its dtype in the batch, the word of the state that says how
-    much is used, and what is added to it."""
+    """An array of a batch.
+
+    Attributes:
+        buffer: What is made in.
+        dtype: Of its numbers in the batch.
+        count_at, hops, times, more: How many numbers it has: the sum of this word of the state and
+            of the same of the hops after it, times ``times``, and ``more``.
+    """
 
     buffer: Tensor
     dtype: torch.dtype
     count_at: int
+    hops: int = 1
+    times: int = 1
     more: int = 0
+
+
+def lengths(parts: Sequence[Part], words: Sequence[int]) -> list[int]:
+    """How many numbers each array has, by the state of a batch."""
+    return [
+        sum(words[part.count_at : part.count_at + part.hops * ROW : ROW]) * part.times + part.more
+        for part in parts
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,6 +328,10 @@ class DeviceRun:
         id_dtype = self._dtype if len(first) <= _MOST_PLACES else torch.int64
         room = self._fanouts.most_nodes(0, count, count, self._limit)
         self._nodes = self._whole(room, id_dtype)
+        if self._fanouts.once and not self._fanouts.picks:
+            # No last hop makes them.
+            self._edge_index = self._whole(0, self._dtype)
+            self._numbers = self._whole(0, torch.int64)
         begin = self._head if seeds_at is None else seeds_at
         seeds_to = (self._state, begin, self._nodes, first)
         launch(self._kernels.enter_seeds, _programs(count), *seeds_to, BLOCK=_BLOCK)
@@ -370,49 +391,27 @@ class DeviceRun:
 
     def batch(self, sizes: Sizes) -> MiniBatch | Subgraph:
         """The batch, when its sizes are there."""
-        return self._subgraph(sizes) if self._fanouts.once else self._blocks(sizes)
-
-    def _subgraph(self, sizes: Sizes) -> Subgraph:
-        known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
-        edge_ends = [0]
-        for hop in range(len(self._drawn)):
-            edge_ends.append(edge_ends[-1] + sizes.edges(hop))
-        total = edge_ends[-1]
-        used = [(self._nodes, known[-1], self._dtype)]
-        if self._drawn:
-            used += [
-                (self._edge_index, 2 * total, self._dtype),
-                (self._numbers, total, torch.int64),
-            ]
-        nodes, *arrays = self._arrays_of(used)
-        if not arrays:
-            arrays = [self._empty(0, self._dtype), self._empty(0, torch.int64)]
-        edges = SampledEdges(arrays[0].view(2, total), arrays[1], edge_ends)
-        seeds = {NODE_TYPE: nodes[: known[0]]}
-        return Subgraph(seeds, {NODE_TYPE: nodes}, {EDGE_TYPE: edges}, {NODE_TYPE: known})
-
-    def _blocks(self, sizes: Sizes) -> MiniBatch:
-        known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
-        used = [(self._nodes, known[-1], self._dtype)]
-        for hop, drawn in enumerate(self._drawn):
-            edges = sizes.edges(hop)
-            dtype = drawn.positions.dtype
-            used += [
-                (drawn.indptr, known[hop] + 1, self._dtype),
-                (drawn.indices, edges, self._dtype),
-            ]
-            used += [(drawn.positions, edges, dtype)]
-        nodes, *arrays = self._arrays_of(used)
-        blocks = []
-        for hop in range(len(self._drawn)):
-            indptr, indices, positions = arrays[3 * hop : 3 * hop + 3]
-            blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
-        return MiniBatch(nodes[: known[0]], blocks[::-1])
+        words = sizes.words
+        parts = self.parts()
+        buffers = [
+            (part.buffer, length, part.dtype)
+            for part, length in zip(parts, lengths(parts, words), strict=True)
+        ]
+        end = len(self._drawn) * ROW
+        return self.assembled(self._arrays_of(buffers), words[: end + 1 : ROW], words[1:end:ROW])
 
     def parts(self) -> list[Part]:
-        """The arrays of the batch: its vertices, then ``indptr``, ``indices`` and ``positions`` of
-        each hop."""
-        parts = [Part(self._nodes, self._dtype, len(self._drawn) * ROW)]
+        """The arrays of the batch: its vertices, then of each hop ``indptr``, ``indices`` and
+        ``positions``, or of a subgraph the ends of all edges and their ids."""
+        hops = len(self._drawn)
+        parts = [Part(self._nodes, self._dtype, hops * ROW)]
+        if self._fanouts.once:
+            of_edges = {"count_at": 1, "hops": hops}
+            return [
+                *parts,
+                Part(self._edge_index, self._dtype, **of_edges, times=2),
+                Part(self._numbers, torch.int64, **of_edges),
+            ]
         for hop, drawn in enumerate(self._drawn):
             known = hop * ROW
             edges = known + 1
@@ -422,6 +421,25 @@ class DeviceRun:
                 Part(drawn.positions, drawn.positions.dtype, edges),
             ]
         return parts
+
+    def assembled(
+        self, arrays: Sequence[Tensor], known: list[int], edges: Sequence[int]
+    ) -> MiniBatch | Subgraph:
+        """The batch of :meth:`parts`, with the vertices known before each hop and at the end, and
+        the edges of each hop."""
+        nodes = arrays[0]
+        seeds = nodes[: known[0]]
+        if self._fanouts.once:
+            ends = [0, *accumulate(edges)]
+            sampled = SampledEdges(arrays[1].view(2, ends[-1]), arrays[2], ends)
+            return Subgraph(
+                {NODE_TYPE: seeds}, {NODE_TYPE: nodes}, {EDGE_TYPE: sampled}, {NODE_TYPE: known}
+            )
+        blocks = []
+        for hop in range(len(edges) - 1, -1, -1):
+            indptr, indices, positions = arrays[1 + 3 * hop : 4 + 3 * hop]
+            blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
+        return MiniBatch(seeds, blocks)
 
     def bounds(self, count: int) -> list[int]:
         """Most vertices known before each hop and at the end, then most edges of each hop, for
@@ -443,16 +461,20 @@ class DeviceRun:
         """The buffer of the batch's vertices."""
         return self._nodes
 
-    def copy_out(self, places: Sequence[tuple[int, int]], slab_at: int) -> None:
-        """Copy the arrays of the batch to memory whose address is in word ``slab_at`` of the state:
+    def copy_out(
+        self, parts: Sequence[Part], places: Sequence[tuple[int, int]], slab_at: int
+    ) -> None:
+        """Copy arrays of the batch to memory whose address is in word ``slab_at`` of the state:
         each to its offset in bytes, cut where it has more numbers than have room."""
-        for part, (offset, capacity) in zip(self.parts(), places, strict=True):
+        for part, (offset, capacity) in zip(parts, places, strict=True):
             launch(
                 self._kernels.copy_out,
                 _programs(capacity),
                 *(part.buffer, self._state, offset, capacity),
                 SLAB=slab_at,
                 COUNT=part.count_at,
+                HOPS=part.hops,
+                TIMES=part.times,
                 MORE=part.more,
                 WIDE=part.dtype == torch.int64,
                 BLOCK=_BLOCK,

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 ROW = 4
 """Words of the state for each hop, see kernels.py."""
-_DAMAGED = 3
+KEY = 2
+"""The word of a hop that holds its key."""
+DAMAGED = 3
+"""The word that is set where the graph's arrays lead out of the graph."""
 # Edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal.
 _SIZE_FIRST = 1 << 22
 
@@ -74,33 +77,36 @@ def state_words(fanouts: Fanouts, seeds: Tensor, keys: Sequence[int]) -> Tensor:
     head = [0] * fanouts.words
     head[0] = len(seeds)
     for hop, key in enumerate(keys):
-        head[hop * ROW + 2] = key - (key >> 63 << 64)  # the same bits, signed
+        head[hop * ROW + KEY] = key - (key >> 63 << 64)  # the same bits, signed
     return torch.cat([torch.tensor(head, device="cpu"), seeds.long()])
 
 
 class Sizes:
-    """Sizes of a batch (state without seeds) on their way to the host, there after ``event``;
-    :meth:`wait` first."""
+    """Sizes of a batch on their way to the host, there after ``event``; :meth:`wait` first.
 
-    def __init__(self, words: Tensor, event: Event) -> None:
-        self._words = words
+    Attributes:
+        words: The state without seeds.
+    """
+
+    def __init__(self, sent: Tensor, event: Event) -> None:
+        self._sent = sent
         self._event = event
-        self._values: list[int] = []
+        self.words: list[int] = []
 
     def wait(self) -> None:
         """Block the calling thread until they are there."""
         self._event.wait()
-        self._values = self._words.tolist()
+        self.words = self._sent.tolist()
 
     @property
     def damaged(self) -> bool:
         """Whether the graph's arrays were found to lead out of the graph."""
-        return bool(self._values[_DAMAGED])
+        return bool(self.words[DAMAGED])
 
     def known(self, hop: int) -> int:
         """Vertices known when a hop begins."""
-        return self._values[hop * ROW]
+        return self.words[hop * ROW]
 
     def edges(self, hop: int) -> int:
         """Edges that a hop drew."""
-        return self._values[hop * ROW + 1]
+        return self.words[hop * ROW + 1]
