@@ -253,9 +253,6 @@ class Loader(LoaderControls, Generic[S]):
             self._program = DeviceProgram(
                 self._device_sampler,
                 of,
-                self._source,
-                [column.key for column in features],
-                [column.key for column in outputs],
                 order.batch_size,
                 options.prefetch,
                 envelope,

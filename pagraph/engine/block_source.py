@@ -103,6 +103,9 @@ class BlockSource:
         self._pools = pools
         self._features = tuple(features)
         self._labels = tuple(labels)
+        # See ``ProgramSource``.
+        self.inputs = [column.key for column in features]
+        self.outputs = [column.key for column in labels]
         self._device_sampler = device_sampler
         self._envelope = envelope
         # A sampler of links has types in all of its batches.
@@ -217,7 +220,7 @@ class BlockSource:
         ticket: Ticket,
         sampled: Any,
         beside: Tensor | None,
-        rows: Sequence[Tensor],
+        rows: Sequence[tuple[Hashable, Tensor]],
         recorder: EpochRecorder,
     ) -> _Batch:
         """See ``ProgramSource``: a batch of one vertex type with its fields."""
@@ -228,7 +231,7 @@ class BlockSource:
         left = iter(rows)
         for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):
             for _, _, name in columns:
-                places[name] = next(left)
+                _, places[name] = next(left)
         return batch
 
     def sizes(self, prepared: _Prepared) -> tuple[Sequence[int], Sequence[int]]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import torch
 
@@ -31,7 +31,7 @@ from ..system.units import shortened
 from .envelope import Envelope
 from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
-from .program import Begun, DeviceProgram
+from .program import Begun, DeviceProgram, ProgramSource
 from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Send, Steps, WindowReader
 
 if TYPE_CHECKING:
@@ -158,6 +158,7 @@ class Engine(Generic[T]):
         fetch = partial(_fetch, fields, source.send, source.build, source.rereads)
         deliver: Any = partial(_deliver, fields, source)
         if program is not None:
+            program.source = cast(ProgramSource, source)  # which only some are
             deliver = partial(_deliver_program, program, fetch, deliver)
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
@@ -372,7 +373,10 @@ def _deliver_program(
     if isinstance(prepared, Begun):
         made = program.finish(prepared, recorder)
         if made is not None:
-            return made
+            batch, counts = made
+            if not isinstance(batch, FailedBatch):
+                recorder.delivered(**counts)
+            return batch
         prepared = fetch(program.source.sample(prepared.ticket, recorder), recorder, None)
     if program.learns:
         program.learn(*program.source.sizes(prepared.batch))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from ..accelerator import Accelerator, Event, Stream
     from ..cache.fields import FieldReach, FieldSet
     from ..features.gpu.reachable import Layout
+    from ..graph.minibatch import MiniBatch
+    from ..graph.subgraph import Subgraph
     from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
     from .envelope import Envelope
-    from .steps import ProgramSource
 
 _LEARNED = 16  # batches, of which the sizes are those of the envelope
 _SETTLING = 4  # batches, after which fields that were cached anew are read through the cache
@@ -104,8 +105,8 @@ class _Recording:
 
     Args:
         accelerator, run: The device, and the buffers of a run on it.
-        layouts, features: Of all fields; so many of them are read for the input nodes, the others
-            for the seeds.
+        keys, inputs, layouts: Of all fields; so many of them are read for the input nodes, the
+            others for the seeds.
         capacities: Vertices known before each hop and at the end, and edges of each hop, that have
             room.
         padded: The size of all batches; None: they keep their own.
@@ -123,8 +124,9 @@ class _Recording:
         self,
         accelerator: Accelerator,
         run: DeviceRun,
+        keys: tuple[Hashable, ...],
+        inputs: int,
         layouts: tuple[Layout, ...],
-        features: int,
         capacities: Sequence[int],
         padded: Sizes | None,
         lanes: int,
@@ -135,7 +137,8 @@ class _Recording:
         self.layouts = layouts
         self.capacities = capacities
         self.padded = padded
-        self._features = features
+        self.keys = keys
+        self.inputs = inputs
         self.run = run
         self._count = count
         self.hops = hops
@@ -156,7 +159,7 @@ class _Recording:
             self._ends = self._sent(padded.node_ends, torch.int64)
             self._ends_step = 1
             of_labels = Padding(padded.nodes[:1], padded.nodes[:1], marks=True)
-            for layout in layouts[features:]:
+            for layout in layouts[inputs:]:
                 value = of_labels.value(layout.dtype)
                 self._marks[layout.dtype] = self._sent([value], layout.dtype)
         # A batch of no seeds: the buffers are there after it.
@@ -189,7 +192,7 @@ class _Recording:
         for part, size in zip(self.parts, lengths(self.parts, words), strict=True):
             self._add(size, part.dtype, 1)
         for number, layout in enumerate(layouts):
-            rows = known[-1] if number < self._features else known[0]
+            rows = known[-1] if number < self.inputs else known[0]
             self._add(rows, layout.dtype, math.prod(layout.row_shape))
 
     def _sent(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
@@ -222,7 +225,7 @@ class _Recording:
             padded_ids = places[0][0], self.places[0].dtype
         for number, layout in enumerate(self.layouts):
             offset, capacity = places[arrays + number]
-            is_input = number < self._features
+            is_input = number < self.inputs
             gather_placed(
                 self.run.nodes,
                 state,
@@ -290,6 +293,57 @@ def _words_of(known: Sequence[int], edges: Sequence[int]) -> list[int]:
     return words
 
 
+class ProgramSource(Protocol):
+    """A ``BatchSource`` whose batches a device may make in one recorded launch.
+
+    Attributes:
+        inputs, outputs: Keys of the fields that are read now, for the input nodes and for the
+            seeds.
+    """
+
+    @property
+    def inputs(self) -> Sequence[Hashable]:
+        """See above."""
+
+    @property
+    def outputs(self) -> Sequence[Hashable]:
+        """See above."""
+
+    @property
+    def begin(self) -> Callable[[Ticket], tuple[Tensor, Tensor | None] | None] | None:
+        """The vertices that a batch begins with, and numbers that it is to have on the device, as
+        many, int64; both on the CPU. None for one that is made the long way.
+
+        Itself None: the ticket's seeds, and no numbers.
+        """
+
+    def sample(self, drawn: Any, recorder: EpochRecorder) -> Any:
+        """See ``BatchSource``: how the long way begins."""
+
+    def made(
+        self,
+        ticket: Ticket,
+        sampled: MiniBatch | Subgraph,
+        beside: Tensor | None,
+        rows: Sequence[tuple[Hashable, Tensor]],
+        recorder: EpochRecorder,
+    ) -> Any:
+        """The finished batch, of what the device has made; None: other fields are read for it
+        now.
+
+        Args:
+            ticket: As ``begin`` got it.
+            sampled: What was sampled.
+            beside: The numbers of ``begin``, on the device.
+            rows: The keys of the fields when it was begun, and their rows.
+            recorder: Of the epoch.
+        """
+
+    def sizes(self, batch: Any) -> tuple[Sequence[int], Sequence[int]]:
+        """Vertices known before each hop and at the end, and edges of each hop, of what ``deliver``
+        gets."""
+
+
 class DeviceProgram:
     """Makes the batches of epochs by one recorded launch each, where their rows are read by kernels
     alone.
@@ -305,25 +359,24 @@ class DeviceProgram:
     Args:
         sampler: Samples on the device; lends the buffers.
         fields: Reads rows the long way, and knows how they lie.
-        source: Says what batches begin with, and makes them of what the device has.
-        inputs, outputs: Keys of the fields of the input nodes and of the seeds.
-        has_more: Whether the source has numbers beside the seeds.
         count: Seeds of most batches.
         ahead: Batches that are begun before they are asked for.
         sizes: The sizes that batches are padded to; None: they keep their own.
+        has_more: Whether the source has numbers beside the seeds.
 
     Attributes:
+        source: Says what batches begin with, and makes them of what the device has; set before an
+            epoch begins.
         is_possible: Whether batches may be made so, now or when more is known.
         reason: Why batches are made the long way now; empty while they are not.
     """
+
+    source: ProgramSource
 
     def __init__(
         self,
         sampler: DeviceSampler,
         fields: FieldSet,
-        source: ProgramSource[Any],
-        inputs: Sequence[Hashable],
-        outputs: Sequence[Hashable],
         count: int,
         ahead: int,
         sizes: Envelope | None = None,
@@ -334,9 +387,6 @@ class DeviceProgram:
         self._accelerator = fields.accelerator
         self._sampler = sampler
         self._fields = fields
-        self.source = source
-        self._keys = (*inputs, *outputs)
-        self._features = len(inputs)
         self._has_more = has_more
         self._count = count
         self._lanes = ahead + 1
@@ -393,8 +443,11 @@ class DeviceProgram:
                 return None
             recording, fields = now
             begins = self.source.begin
-            seeds, more = (ticket.seeds, None) if begins is None else begins(ticket)
-            if not recording.free or not 0 < len(seeds) <= self._count:
+            wanted = (ticket.seeds, None) if begins is None else begins(ticket)
+            if wanted is None or not recording.free:
+                return None
+            seeds, more = wanted
+            if not 0 < len(seeds) <= self._count:
                 return None
             user = accelerator.current_stream
             # In the reader's stream, by whose order it is used again: after this one has passed.
@@ -429,7 +482,9 @@ class DeviceProgram:
 
     def _now(self) -> tuple[_Recording, list[FieldReach]] | None:
         """What is recorded for the fields as they are now, and how each is read."""
-        reads = [self._fields.reach(key) for key in self._keys]
+        inputs = self.source.inputs
+        keys = (*inputs, *self.source.outputs)
+        reads = [self._fields.reach(key) for key in keys]
         known = [read for read in reads if read is not None]
         if len(known) < len(reads):
             self.reason = "a field is not read by kernels alone, or not yet"
@@ -439,12 +494,21 @@ class DeviceProgram:
         layouts = tuple([read.reach.layout for read in known])
         recording = self._recording
         padded = None if self._sizes is None else self._sizes.known()[0]
-        if recording is None or recording.layouts != layouts or recording.padded != padded:
-            recording = self._record(layouts, known)
+        if (
+            recording is None
+            or recording.keys != keys
+            or recording.layouts != layouts
+            or recording.padded != padded
+        ):
+            recording = self._record(keys, len(inputs), layouts, known)
         return None if recording is None else (recording, known)
 
     def _record(
-        self, layouts: tuple[Layout, ...], reads: Sequence[FieldReach]
+        self,
+        keys: tuple[Hashable, ...],
+        inputs: int,
+        layouts: tuple[Layout, ...],
+        reads: Sequence[FieldReach],
     ) -> _Recording | None:
         """Lanes for the layouts of now, once the envelope is known."""
         if not self.is_possible or (self._sizes is None and len(self._learned) < _LEARNED):
@@ -459,7 +523,7 @@ class DeviceProgram:
             padded = self._sizes.known()[0]
             capacities = [*padded.node_ends, *padded.edges]
         most = capacities[self._sampler.hops]
-        for read in reads[: self._features]:
+        for read in reads[:inputs]:
             if read.reach.layout.worth_ordering(most * read.missed):
                 self.reason = "so many rows are missed that they are read in the order of memory"
                 return None
@@ -480,8 +544,9 @@ class DeviceProgram:
                     self._recording = _Recording(
                         self._accelerator,
                         run,
+                        keys,
+                        inputs,
                         layouts,
-                        self._features,
                         capacities,
                         padded,
                         self._lanes,
@@ -534,9 +599,9 @@ class DeviceProgram:
         begun.ready.wait()
         begun.recording.free.append(begun.lane)
 
-    def finish(self, begun: Begun, recorder: EpochRecorder) -> Any:
-        """The batch, for the stream of the calling thread; None: it did not fit, and must be made
-        the long way."""
+    def finish(self, begun: Begun, recorder: EpochRecorder) -> tuple[Any, dict[str, int]] | None:
+        """The batch, for the stream of the calling thread, and what it counts in statistics; None:
+        it did not fit, and must be made the long way."""
         begun.ready.wait()
         begin = time.perf_counter_ns()
         recording = begun.recording
@@ -555,17 +620,15 @@ class DeviceProgram:
         arrays, rows, known, edges = self._arrays(begun, words)
         sampled = recording.run.assembled(arrays, known, edges)
         more = arrays[-1] if self._has_more else None
-        batch = self.source.made(begun.ticket, sampled, more, rows, recorder)
         recorder.spent("building", begin)
+        batch = self.source.made(begun.ticket, sampled, more, rows, recorder)
         if batch is None:
-            self.is_possible = False
-            self.reason = "other attributes are read now"
             return None
         if self._sizes is not None:
             self._sizes.delivered(recording.sampled(words), 0, recorder)
         end = recording.hops * ROW
-        recorder.delivered(seeds=words[0], edges=sum(words[1:end:ROW]), input_nodes=words[end])
-        return batch
+        drawn = sum(words[1:end:ROW])
+        return batch, {"seeds": words[0], "edges": drawn, "input_nodes": words[end]}
 
     def _overflow(self, recorder: EpochRecorder) -> None:
         recorder.count(overflows=1)
@@ -580,16 +643,16 @@ class DeviceProgram:
 
     def _arrays(
         self, begun: Begun, words: Sequence[int]
-    ) -> tuple[list[Tensor], list[Tensor], list[int], list[int]]:
-        """The arrays of a batch, its rows, and its sizes with padding: vertices known before each
+    ) -> tuple[list[Tensor], list[tuple[Hashable, Tensor]], list[int], list[int]]:
+        """The arrays of a batch, its rows by key, and its sizes with padding: vertices known before each
         hop and at the end, edges of each hop."""
         recording = begun.recording
         end = recording.hops * ROW
         sized = recording.padded_words or words
         known = list(sized[: end + 1 : ROW])
         counts = lengths(recording.parts, sized)
-        for number in range(len(self._keys)):
-            counts.append(known[-1] if number < self._features else known[0])
+        for number in range(len(begun.fields)):
+            counts.append(known[-1] if number < recording.inputs else known[0])
         views = {dtype: begun.slab.view(dtype) for dtype in recording.dtypes}
         parts = [
             views[place.dtype][place.start : place.start + count * place.width]
@@ -597,20 +660,19 @@ class DeviceProgram:
         ]
         arrays = parts[: len(recording.parts)]
         # Of a batch without fields nobody asks.
-        seconds = begun.ready.seconds_since(begun.begun) / max(1, len(self._keys))
+        seconds = begun.ready.seconds_since(begun.begun) / max(1, len(begun.fields))
         rows = []
-        for number, read in enumerate(begun.fields):
-            is_input = number < self._features
+        for number, (key, read) in enumerate(zip(recording.keys, begun.fields, strict=True)):
+            is_input = number < recording.inputs
             sampled = words[: end + 1 : ROW] if is_input else words[:1]
+            place = len(arrays) + number
             if read.field.is_current(read.version, read.generation):
-                part = parts[len(arrays) + number]
-                rows.append(part.view(-1, *recording.layouts[number].row_shape))
+                # The number of rows is said: of none, or of rows of no numbers, it does not follow.
+                count = known[-1] if is_input else known[0]
+                of_field = parts[place].view(count, *recording.layouts[number].row_shape)
             else:
-                rows.append(
-                    self._read_again(
-                        begun, words, number, arrays[0][: counts[len(arrays) + number]]
-                    )
-                )
+                of_field = self._read_again(begun, words, number, arrays[0][: counts[place]])
+            rows.append((key, of_field))
             at = recording.hits_at + number * (recording.hops + 1)
             self._fields.count(read, words[at : at + len(sampled)], sampled, seconds)
         return arrays, rows, known, list(sized[1:end:ROW])
@@ -619,7 +681,7 @@ class DeviceProgram:
         """Rows of a field that has other values since the batch was begun, for the stream of the
         calling thread."""
         recording = begun.recording
-        is_input = number < self._features
+        is_input = number < recording.inputs
         sizes = recording.sampled(words)
         of_hops = slice(None if is_input else 1)
         ends = words[: recording.hops * ROW + 1 : ROW][of_hops]
@@ -628,5 +690,5 @@ class DeviceProgram:
             room = recording.padded.nodes[of_hops]
             padding = Padding(sizes.nodes[of_hops], room, marks=not is_input)
             nodes = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
-        again = partial(self._fields.read, self._keys[number], nodes, ends, padding)
+        again = partial(self._fields.read, recording.keys[number], nodes, ends, padding)
         return self._fields.with_room(again).arrive()

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ..accelerator import Event
     from ..cache.windows import Windows
     from ..features.field import FieldRows, Read
-    from ..graph.minibatch import MiniBatch
-    from ..graph.subgraph import Subgraph
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
     from .program import DeviceProgram
@@ -124,37 +122,6 @@ class BatchSource(Protocol[T_co]):
         ``rows`` are those of its reads as the fields are now; None with :attr:`rereads` where one
         failed.
         """
-
-
-class ProgramSource(BatchSource[T_co], Protocol):
-    """A source whose batches a device may make in one recorded launch."""
-
-    @property
-    def begin(self) -> Callable[[Ticket], tuple[Tensor, Tensor | None]] | None:
-        """The vertices that a batch begins with, and numbers that it is to have on the device, as
-        many, int64; both on the CPU. None: the ticket's seeds, and no numbers."""
-
-    def made(
-        self,
-        ticket: Ticket,
-        sampled: MiniBatch | Subgraph,
-        beside: Tensor | None,
-        rows: Sequence[Tensor],
-        recorder: EpochRecorder,
-    ) -> T_co | FailedBatch | None:
-        """The finished batch, of what the device has made; None: the program's fields are no
-        longer all that is read for it.
-
-        Args:
-            ticket, beside: Of :meth:`begin`; the numbers on the device.
-            sampled: What was sampled.
-            rows: Of the program's fields, in order.
-            recorder: Of the epoch.
-        """
-
-    def sizes(self, batch: Any) -> tuple[Sequence[int], Sequence[int]]:
-        """Vertices known before each hop and at the end, and edges of each hop, of what ``deliver``
-        gets."""
 
 
 @dataclass(frozen=True)

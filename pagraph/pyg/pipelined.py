@@ -19,6 +19,7 @@ from ..engine import PipelineOptions, parse_lookahead
 from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
 from ..engine.envelope import are_fixed
+from ..engine.program import DeviceProgram
 from ..errors import MissingDependencyError, PipelineError
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
@@ -211,8 +212,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
     _view: Any
     _ranks: Ranks | None = None
     _device_sampler: DeviceSampler | None = None
-    sampling_placement: str = "host"
-    """Where the graph is that is sampled; where a device could sample and does not, why."""
+    _program: DeviceProgram | None = None
+    _placement: str = "host"
     if TYPE_CHECKING:
         data: D
         input_data: Any
@@ -264,8 +265,23 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         self._sender = None if accelerator is None else Sender(accelerator)
         self._joiner = Joiner(self._view, self._engine.fields, make)
         self._joiner.declare()
-        self._device_sampler, self.sampling_placement = self._placed(options["sampling_device"])
-        self._engine.use(self._source(self._view))
+        self._device_sampler, self._placement = self._placed(options["sampling_device"])
+        size = order.batch_size
+        if self._device_sampler is not None and isinstance(self._view, NodeView) and size:
+            self._program = DeviceProgram(
+                self._device_sampler,
+                self._engine.fields,
+                size,
+                options["prefetch"],
+                has_more=True,
+            )
+        self._engine.use(self._source(self._view), program=self._program)
+
+    @property
+    def sampling_placement(self) -> str:
+        """Where the graph is that is sampled, and on a device how batches are made there; where a
+        device could sample and does not, why."""
+        return self._placement if self._program is None else f"{self._placement}; {self._program}"
 
     def _placed(self, wanted: Any) -> tuple[DeviceSampler | None, str]:
         """What samples on the batches' device, if that is wanted and can be, and where the graph
@@ -313,13 +329,16 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         return DeviceSampler(sampler.graph, sampler.core, accelerator, room, usual)
 
     def close(self) -> None:
-        """See ``LoaderControls.close``; frees the graph on a device, too. Passes that begin after it
-        sample on the CPU."""
+        """See ``LoaderControls.close``; frees the graph on a device, too. Passes that begin after
+        it sample on the CPU."""
         super().close()
+        if self._program is not None:
+            self._program.close()
+            self._program = None
         if self._device_sampler is not None:
             self._device_sampler.close()
             self._device_sampler = None
-            self.sampling_placement = "host: the loader was closed"
+            self._placement = "host: the loader was closed"
 
     def _workload(self, order: Any) -> Workload:
         raise NotImplementedError
@@ -356,7 +375,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_engine", "_joiner", "_sender", "_device_sampler", "collate_fn")
+        made = ("_engine", "_joiner", "_sender", "_device_sampler", "_program", "collate_fn")
         state = {name: value for name, value in vars(self).items() if name not in made}
         try:
             return state | {"_place": self.state_dict()}
@@ -418,6 +437,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             self._source(self._view),
             options=self._pipeline_options(),
             worker_init_fn=worker_init_fn,
+            program=self._program,
         )
         return self._told(batches)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,10 +13,13 @@ from torch import Tensor
 
 from ..accelerator import Accelerator, Handover, OutOfMemory, StagingRing
 from ..engine.steps import FailedBatch, Fetched, Finish, Sampled
+from ..graph.graph import NODE_TYPE
+from ..sampling.sampler import seeds_by_type
 from ..system.threads import lock_of
 from . import transforms
-from .joining import Joiner, Reading, stores_of
+from .joining import Joiner, Levels, Reading, stores_of
 from .padding import PaddedOutput
+from .sampler import output_of
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -236,6 +239,7 @@ class SubgraphSource:
         self._calls_ahead = calls_ahead
         self._sender = sender
         self._device_sampler = device_sampler
+        self._whole: tuple[Levels, bool] | None = None
         # Whether the CPU samples all the same. Threads may find that out at once.
         self._declines = view.transform_sampler_output is not None
         # Ours is a function of a key, for any number of threads; a user's own sampler is called by
@@ -247,6 +251,12 @@ class SubgraphSource:
 
     rereads = True
     send = None
+    outputs = ()
+
+    @property
+    def inputs(self) -> Sequence[Hashable]:
+        """See ``ProgramSource``: all attributes are read for all vertices."""
+        return self._joiner.keys
 
     @property
     def looks_ahead(self) -> bool:
@@ -336,8 +346,66 @@ class SubgraphSource:
             # Of attributes that came later; the CPU samples from here on.
             self._declines = True
             return None
+        self._joiner.keys = [read.key for read in reading.reads]
         prepared = _Prepared(ticket, output, hop_ends, reading, ready=ready)
         return Sampled(prepared, reading.reads, ready)
+
+    def begin(self, ticket: Ticket) -> tuple[Tensor, Tensor] | None:
+        """See ``ProgramSource``: the inputs' vertices, and beside them their ``input_id``."""
+        view = self._view
+        if self._declines or view.transform_sampler_output is not None:
+            return None
+        inputs = view.inputs(ticket.seeds)
+        try:
+            # No kernel looks.
+            seeds_by_type(view.sampler.graph, inputs.node)
+        except IndexError:
+            return None  # The long way raises it in the batch's turn.
+        return inputs.node, inputs.input_id
+
+    def made(
+        self,
+        ticket: Ticket,
+        sampled: Subgraph,
+        beside: Tensor | None,
+        rows: Sequence[tuple[Hashable, Tensor]],
+        recorder: EpochRecorder,
+    ) -> Any:
+        """See ``ProgramSource``: a batch joined of what a device has made."""
+        view = self._view
+        if view.transform_sampler_output is not None:
+            return None
+        output = output_of(sampled, hetero=False)
+        output.metadata = beside, None
+        reading = self._joiner.plan(output, sampled.hop_ends)
+        levels = reading.levels
+        if levels is None or reading.versions:
+            return None
+        keys = [read.key for read in reading.reads]
+        if keys != [key for key, _ in rows]:
+            # Attributes came or went, as the batch will find that is now made the long way.
+            return None
+        batch = self._joiner.join(output, reading, [tensor for _, tensor in rows])
+        if self._whole is None or self._whole[0] is not levels:
+            # Attributes of neither vertices nor edges may lie elsewhere.
+            places = _places_of(batch)
+            here = output.node.device
+            is_whole = places is not None and all(place[2].device == here for place in places)
+            self._whole = levels, is_whole
+        if not self._whole[1]:
+            batch = batch.to(self._device, non_blocking=True)
+        if view.transform is None:
+            return batch
+        try:
+            return self._transformed(
+                view.transform, batch, _Prepared(ticket, output, sampled.hop_ends), recorder
+            )
+        except _OwnError as failure:
+            return FailedBatch(_cause(failure))
+
+    def sizes(self, prepared: _Prepared) -> tuple[Sequence[int], Sequence[int]]:
+        """See ``ProgramSource``."""
+        return prepared.hop_ends[NODE_TYPE], prepared.output.num_sampled_edges
 
     def build(self, prepared: _Prepared, rows: Sequence[FieldRows | None]) -> _Prepared:
         """Join the batch ahead, unless a transform of the sampler's output comes first."""

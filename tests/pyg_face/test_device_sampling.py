@@ -3,9 +3,12 @@
 import copy
 import pickle
 import threading
+from functools import partial
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from recording_accelerator import RecordingAccelerator, memory_of
 from stream_races import RaceDetector, Watch
 from torch_geometric.data import Data, HeteroData
@@ -15,17 +18,26 @@ import pagraph.features.gpu.reachable
 import pagraph.sampling.gpu.run
 from pagraph.accelerator import HostAccelerator
 from pagraph.accelerator.triton_kernels import launch
+from pagraph.engine import program
 from pagraph.errors import MissingDependencyError
+from pagraph.features.gpu.link import Link
 from pagraph.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler
 
 pytest.importorskip("triton")
 pytestmark = [
-    pytest.mark.usefixtures("no_threads_left"),
+    pytest.mark.usefixtures("no_threads_left", "soon"),
     pytest.mark.skipif(
         torch.cuda.is_available(), reason="kernels are compiled here, not interpreted"
     ),
 ]
 N, E = 60, 500
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Few batches are made the long way first: each takes the interpreter 0.1 s and more."""
+    monkeypatch.setattr(program, "_LEARNED", 2)
+    monkeypatch.setattr(program, "_SETTLING", 2)
 
 
 @pytest.fixture
@@ -36,6 +48,9 @@ def device(monkeypatch):
 
 def use(monkeypatch, accelerator):
     monkeypatch.setattr("pagraph.engine.engine.accelerator_for", lambda device: accelerator)
+    # What a GPU takes; "auto" measures that the interpreter is slower than a copy.
+    link = partial(Link, mode="zero-copy")
+    monkeypatch.setattr("pagraph.cache.fields.Link", lambda device, mode: link(device))
     return accelerator
 
 
@@ -69,9 +84,16 @@ def assert_same(batch, expected):
 
 
 def assert_all_same(loader, others, epochs=2):
-    for _ in range(epochs):
-        for batch, expected in zip(loader, others, strict=True):
-            assert_same(batch, expected)
+    """All batches are kept: none is changed by those after it."""
+    found = [batch for _ in range(epochs) for batch in loader]
+    expected = [batch for _ in range(epochs) for batch in others]
+    for batch, other in zip(found, expected, strict=True):
+        assert_same(batch, other)
+
+
+def made_in_one_launch(loader):
+    """How many batches were."""
+    return loader._engine.epochs.steps.program._made
 
 
 @pytest.mark.parametrize("num_neighbors", [(3, 2), (-1, 2), (4, -1, 1), (20,)])
@@ -82,14 +104,48 @@ def test_batches_are_those_of_the_cpu(device, num_neighbors, replace, dtype, wor
     data = data_of(dtype)
     options = {"replace": replace, "num_workers": workers, "cache": 0.3}
     there = made(data, num_neighbors, **options)
-    assert there.sampling_placement == "device"
+    assert there.sampling_placement.startswith("device")
     assert_all_same(there, made(data, num_neighbors, "cpu", **options))
+    assert made_in_one_launch(there) >= 6 or -1 in num_neighbors
     there.close()
+
+
+@settings(max_examples=8)
+@given(
+    edges=st.integers(1, 12).flatmap(
+        lambda n: st.tuples(
+            st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)))
+        )
+    ),
+    fanouts=st.lists(st.sampled_from([0, 1, 2, 7]), max_size=3),
+    replace=st.booleans(),
+    dtype=st.sampled_from([torch.int32, torch.int64]),
+    cache=st.sampled_from([0, 0.3, 1.0]),
+    prefetch=st.integers(0, 2),
+    room=st.sampled_from([-0.6, 0.0, 0.02]),
+    data=st.data(),
+)
+def test_any_graph(edges, fanouts, replace, dtype, cache, prefetch, room, data):
+    """Isolated vertices, self-loops and parallel edges; some batches do not fit what was learned."""
+    n, pairs = edges
+    edge_index = torch.tensor(pairs, dtype=dtype).reshape(-1, 2).T.contiguous()
+    whole = Data(edge_index=edge_index, x=torch.randn(n, 3), y=torch.arange(n), num_nodes=n)
+    ids = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=12))
+    options = {"input_nodes": torch.tensor(ids), "batch_size": 3, "replace": replace}
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, HostAccelerator())
+        patch.setattr(program, "_LEAST_MARGIN", room)
+        patch.setattr(program, "_SIGMAS", 0)
+        there = made(whole, fanouts, cache=cache, prefetch=prefetch, **options)
+        assert_all_same(there, made(whole, fanouts, "cpu", **options), epochs=4)
+        there.close()
 
 
 def test_without_fields(device):
     data = data_of(fields=False)
-    assert_all_same(made(data), made(data, sampling_device="cpu"))
+    there = made(data)
+    assert_all_same(there, made(data, sampling_device="cpu"))
+    assert made_in_one_launch(there) >= 10
 
 
 @pytest.mark.parametrize("negatives", [None, "binary", NegativeSampling("triplet", 2)])
@@ -98,12 +154,14 @@ def test_links(device, negatives, workers):
     data = data_of()
     options = {"cls": LinkNeighborLoader, "neg_sampling": negatives, "num_workers": workers}
     there = made(data, **options)
-    assert there.sampling_placement == "device"
+    assert there.sampling_placement.startswith("device")
     assert_all_same(there, made(data, sampling_device="cpu", **options), epochs=1)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches_are_handed_over_in_the_readers_thread(device, workers):
+def test_batches_are_handed_over_in_the_readers_thread(device, workers, monkeypatch):
+    """Those of one launch are in memory that is the reader's own."""
+    monkeypatch.setattr(program, "_LEARNED", 1000)
     for batch in made(data_of(), num_workers=workers):
         handed = device.handed_in(threading.current_thread().name)
         tensors = [value for value in batch.to_dict().values() if isinstance(value, torch.Tensor)]
@@ -191,13 +249,37 @@ def test_attributes_that_are_replaced_written_or_added(device, workers):
         lambda data: setattr(data, "edge_attr", torch.arange(E)),
         lambda data: delattr(data, "edge_attr"),
     ]
-    for change in changes:
-        for loader in loaders:
-            change(loader.data)
-        first, second = (next(those) for those in batches)
-        assert_same(first, second)
+    for _ in range(4):
+        for first, second in zip(*batches, strict=True):
+            assert_same(first, second)
+        batches = [iter(loader) for loader in loaders]
+        for change in changes:
+            for loader in loaders:
+                change(loader.data)
+            first, second = (next(those) for those in batches)
+            assert_same(first, second)
+        assert made_in_one_launch(loaders[0])
     for loader in loaders:
         loader.close()
+
+
+def test_attributes_that_come_and_go(device):
+    data = data_of()
+    loaders = [made(copy.copy(data), sampling_device=where) for where in ("auto", "cpu")]
+    assert_all_same(*loaders)
+    assert made_in_one_launch(loaders[0])
+    for loader in loaders:
+        loader.data.z = torch.arange(N) * 2
+        loader.data.x = loader.data.x + 1
+    before = made_in_one_launch(loaders[0])
+    # The new one is counted first, for the cache.
+    assert_all_same(*loaders, epochs=4)
+    assert made_in_one_launch(loaders[0]) >= before + 16
+    for loader in loaders:
+        del loader.data.y
+    before = made_in_one_launch(loaders[0])
+    assert_all_same(*loaders, epochs=4)
+    assert made_in_one_launch(loaders[0]) >= before + 16
 
 
 def test_transforms(device):
@@ -216,6 +298,67 @@ def test_transforms(device):
     loader = made(data, transform_sampler_output=of_output)
     assert_all_same(loader, made(data, sampling_device="cpu"), epochs=1)
     assert len(seen) == len(loader)
+
+
+def test_a_transform_that_fails(device):
+    data = data_of()
+    loaders = [made(data, sampling_device=where) for where in ("auto", "cpu")]
+    assert_all_same(*loaders)
+    before = made_in_one_launch(loaders[0])
+
+    def fails(batch):
+        if 7 in batch.input_id:
+            raise ArithmeticError("seven")
+        return batch
+
+    counts = []
+    found = []
+    for loader in loaders:
+        loader.transform = fails
+        batches = []
+        reading = iter(loader)
+        for _ in range(len(loader)):
+            try:
+                batches.append(next(reading))
+            except ArithmeticError:
+                batches.append(None)
+        assert batches.count(None) == 1
+        counts.append(loader.stats.total.counts["seeds"])
+        found.append(batches)
+    assert counts[0] == counts[1] < 3 * N
+    for batch, other in zip(*found, strict=True):
+        assert batch is other or assert_same(batch, other) is None
+    assert made_in_one_launch(loaders[0]) == before + len(loaders[0])
+
+
+def test_inputs_are_a_part_of_the_vertices_and_may_be_wrong(device):
+    data = data_of()
+    inputs = torch.arange(0, N, 2).flip(0)
+    loaders = []
+    for where in ("auto", "cpu"):
+        options = {"input_nodes": inputs.clone(), "input_id": torch.arange(100, 130)}
+        loaders.append(made(data, sampling_device=where, shuffle=False, **options))
+    assert_all_same(*loaders, epochs=3)
+    assert made_in_one_launch(loaders[0]) >= 6
+    for loader in loaders:
+        loader.input_data.node[9] = N
+        reading = iter(loader)
+        next(reading)
+        with pytest.raises(IndexError, match=f"got {N}"):
+            next(reading)
+        loader.input_data.node[9] = 0
+    assert_all_same(*loaders)
+
+
+def test_a_transform_of_the_samples_that_comes_later(device):
+    data = data_of()
+    loader = made(data)
+    other = made(data, sampling_device="cpu")
+    assert_all_same(loader, other)
+    seen = []
+    loader.transform_sampler_output = lambda output: seen.append(output) or output
+    assert_all_same(loader, other)
+    assert len(seen) == 16
 
 
 def test_requests(device):
@@ -240,7 +383,7 @@ def test_a_closed_loader_samples_on_the_cpu(device):
 def test_pickled_loaders_sample_there_too(device):
     loader = made(data_of())
     again = pickle.loads(pickle.dumps(loader))
-    assert again.sampling_placement == "device"
+    assert again.sampling_placement.startswith("device")
     assert_all_same(again, loader, epochs=1)
 
 
@@ -251,14 +394,14 @@ def test_there_are_no_races(monkeypatch, workers, cls):
 
     def launch_and_tell(kernel, programs, *arguments, **constants):
         if programs > 0:
-            device.launched(kernel, arguments)
+            device.launched(kernel, arguments, constants)
         launch(kernel, programs, *arguments, **constants)
 
     for module in (pagraph.features.gpu.reachable, pagraph.sampling.gpu.run):
         monkeypatch.setattr(module, "launch", launch_and_tell)
     loader = made(data_of(), (4, -1, 3), cls=cls, num_workers=workers, cache=0.3)
-    assert loader.sampling_placement == "device"
-    for _ in range(2):
+    assert loader.sampling_placement.startswith("device")
+    for _ in range(3):
         for batch in loader:
             with Watch(device):
                 total = batch.x.sum() + batch.y.sum() + batch.edge_index.sum()

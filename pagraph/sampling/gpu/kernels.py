@@ -337,7 +337,8 @@ def put_edges(
     Args:
         indices, positions, out_indptr: Of the hop.
         edge_ids: The user's id of each position, if there are any.
-        edge_index: The local ids of the sources of all hops' edges, and behind them of the destinations.
+        edge_index: The local ids of the sources of all hops' edges, and behind them of the
+            destinations.
         numbers: The ids of all hops' edges, int64.
         STEPS: See :func:`pick_all`.
     """
