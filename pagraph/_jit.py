@@ -3,17 +3,14 @@ prefetch."""
 
 import atexit
 import contextlib
-import gc
 import hashlib
 import os
 import shutil
-import signal
 import stat
 import sys
 import tempfile
-import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +26,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from ._compiling import compiling
+from ._postponed import collection_later, signals_later
 
 
 def _kernel_digest() -> str:
@@ -183,7 +181,9 @@ def _compiled(function: Callable[..., Any], *, allocates: bool) -> Callable[...,
     load = compiled.compile
 
     def load_whole(signature: Any) -> Any:
-        with signals_later(), _without_gc():
+        # Compiling makes so many objects that their collection took 15 % of the time, more in a
+        # process with many objects of its own.
+        with signals_later(), collection_later():
             try:
                 return load(signature)
             except OSError:  # a full disk, or a folder that is gone: costs the cache, not the run
@@ -271,49 +271,6 @@ class _NoSymbols:
     @staticmethod
     def set_env(name: str, environment: Any) -> None:
         """Nothing: it would be written next to the machine code, and kernels use no Python."""
-
-
-@contextlib.contextmanager
-def _without_gc() -> Iterator[None]:
-    """No garbage collection: compiling makes so many objects that it took 15 % of the time, more
-    in a process with many objects of its own."""
-    # Of the process: where two threads compile at once, the first to end switches it on again for
-    # both, which costs the other some time and no more.
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def signals_later() -> Iterator[None]:
-    """Let Ctrl-C, and all other signals whose handlers are Python's, wait for the end of the block.
-
-    numba and llvmlite do not stand an exception in the middle of the loading of a kernel: where
-    loads were interrupted at random, 8 of 40 processes ended in a segmentation fault, and others
-    lost the interrupt.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers run in the main thread only
-        return
-    handlers: dict[int, Any] = {
-        number: signal.getsignal(number) for number in signal.valid_signals()
-    }
-    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
-    waiting: dict[int, Any] = {}
-    with contextlib.ExitStack() as late:  # runs them all, whichever of them raises
-        for number in handlers:
-            signal.signal(number, lambda *event: waiting.setdefault(event[0], event))
-        try:
-            yield
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            for number, event in reversed(waiting.items()):
-                late.callback(handlers[number], *event)
 
 
 def _prefetched(context: Any, builder: Any, signature: Any, args: Any, locality: int) -> Any:

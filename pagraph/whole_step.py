@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from ._postponed import collection_later
 from .system.checks import as_integer
 
 T = TypeVar("T")
@@ -95,16 +95,11 @@ class WholeStep(Generic[T]):
         """Record the step on a copy of the batch; this does not run it."""
         own = copy.copy(batch).apply(torch.clone)
         graph = torch.cuda.CUDAGraph()
+        # The loader's threads allocate and ask for events meanwhile.
+        recorded = torch.cuda.graph(graph, capture_error_mode="thread_local")
         # A finalizer that waits for the device would spoil what is recorded.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            # The loader's threads allocate and ask for events meanwhile.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self._result = self._step(own)
-        finally:
-            if collects:
-                gc.enable()
+        with collection_later(), recorded:
+            self._result = self._step(own)
         self._own = _tensors_of(own)
         self._graph = graph
 

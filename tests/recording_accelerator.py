@@ -11,8 +11,9 @@ from pagraph.accelerator import Event, HostAccelerator, Pin
 class RecordingAccelerator(HostAccelerator):
     """Attributes tell what happened.
 
-    ``handed`` has (address, thread, event) of every tensor that was handed over, ``made_in`` the
-    (thread, stream) pairs that memory was made in.
+    ``handed`` has (address of its memory, thread, event) of every tensor that was handed over,
+    which stands for all tensors in that memory; ``made_in`` the (thread, stream) pairs that memory
+    was made in.
     """
 
     def __init__(self, **options):
@@ -28,7 +29,7 @@ class RecordingAccelerator(HostAccelerator):
     def hand_over(self, tensors, ready):
         tensors = list(tensors)
         thread = threading.current_thread().name
-        self.handed += [(t.data_ptr(), thread, ready) for t in tensors]
+        self.handed += [(memory_of(t), thread, ready) for t in tensors]
         super().hand_over(tensors, ready)
 
     def pin(self, tensor: torch.Tensor) -> Pin | None:
@@ -42,5 +43,10 @@ class RecordingAccelerator(HostAccelerator):
         self.pinned -= 1
 
     def handed_in(self, thread: str) -> set[int]:
-        """Addresses of the tensors that were handed over in a thread."""
+        """Addresses of the memory that was handed over in a thread."""
         return {address for address, where, _ in self.handed if where == thread}
+
+
+def memory_of(tensor):
+    """Address of the allocation that a tensor lies in."""
+    return tensor.untyped_storage().data_ptr()

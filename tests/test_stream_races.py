@@ -14,6 +14,7 @@ from pagraph.accelerator import HostAccelerator, StagingRing
 from pagraph.accelerator.triton_kernels import launch
 from pagraph.features.gpu.link import Link
 from pagraph.graph.fields import FieldVersion
+from pagraph.sampling import fixed_shapes
 
 pytest.importorskip("triton")
 
@@ -76,6 +77,20 @@ def train(device, **options):
 @pytest.mark.parametrize("transfer", ["zero-copy", "staging"])
 def test_a_loader_has_no_races(detector, transfer, there):
     train(detector, transfer=transfer, there=there)
+    assert detector.races == []
+
+
+@pytest.mark.parametrize("transfer", ["zero-copy", "staging"])
+def test_padding_has_no_races(detector, transfer, monkeypatch):
+    """Of batches that the device samples kernel by kernel."""
+    # As on a GPU, by torch: the detector does not see what NumPy does.
+    monkeypatch.setattr(fixed_shapes, "_plain", lambda tensor: tensor)
+    monkeypatch.setattr(
+        fixed_shapes,
+        "_moved",
+        lambda local, moved, out: torch.index_select(moved, 0, local, out=out),
+    )
+    train(detector, transfer=transfer, there=True, shapes="fixed")
     assert detector.races == []
 
 

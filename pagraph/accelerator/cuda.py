@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from .._postponed import collection_later
 from .accelerator import Accelerator, Event, OutOfMemory, Stream, empty_in_any_mode
 from .pinning import Pin, PinnedMemory
 from .triton_kernels import has_triton, interprets, launch
@@ -79,19 +79,6 @@ class _CudaStream(Stream):
         tensor.record_stream(self._stream)
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection in any thread: finalizers wait for the device, which must not happen
-    while work is captured."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 class CudaAccelerator(Accelerator):
     """A CUDA device, with an index."""
 
@@ -153,8 +140,9 @@ class CudaAccelerator(Accelerator):
         work()  # compiles and loads kernels, which must not happen while they are captured
         graph = torch.cuda.CUDAGraph()
         # In a stream of its own: what other threads give to this one meanwhile would be recorded,
-        # too. It may be replayed in any.
-        with self._recording, _no_collection(), self.stream("recording").use():
+        # too. It may be replayed in any. Garbage is collected later: a finalizer may wait for the
+        # device, which must not happen while work is captured.
+        with self._recording, collection_later(), self.stream("recording").use():
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 work()

@@ -97,6 +97,7 @@ class NativeSource:
     is_pure = True
     looks_ahead = True
     rereads = False
+    send = None
     finish = None
     build = None
 

@@ -79,6 +79,7 @@ class ForeignSource:
     is_pure = False
     looks_ahead = True
     rereads = False
+    send = None
     finish = None
 
     def __init__(
@@ -216,6 +217,7 @@ class EdgeSource:
     is_pure = False
     looks_ahead = True
     rereads = False
+    send = None
     finish = None
     build = None
 

@@ -4,7 +4,7 @@ computation."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +17,7 @@ from ..features.padding import Padding
 from ..graph.fields import Named
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
 from ..sampling.fixed_shapes import Sizes, empty_of, pad_blocks
-from .steps import Sampled
+from .steps import Sampled, Send
 
 if TYPE_CHECKING:
     from ..cache.fields import FieldSet
@@ -51,22 +51,24 @@ class _Prepared(NamedTuple):
         ready: On an accelerator: when its arrays have their values.
         begun: When the copy of its arrays began, where the CPU sampled them.
         sampled: Its sizes without padding; None: it has none.
+        copied: One of the arrays that were copied, in memory that is all of theirs.
     """
 
     batch: _Batch
     ready: Event | None = None
     begun: Event | None = None
     sampled: Sizes | None = None
+    copied: Tensor | None = None
 
 
 class BlockSource:
     """Samples blocks and reads the fields of their vertices, of one type (``MiniBatch``) or by
     type.
 
-    With an accelerator, preparing gives work to the streams "sampling" and "copying" (blocks that
-    the CPU has sampled) and waits only for the sizes of a batch that the device samples; delivering
-    makes the reader's stream wait. Where the device's memory is too small for a step, the cache
-    gives up half of its rows and the step is done again.
+    With an accelerator, preparing gives work to the stream "reading", and waits only for the sizes
+    of a batch that the device samples; delivering makes the reader's stream wait. Where the
+    device's memory is too small for a step, the cache gives up half of its rows and the step is
+    done again.
 
     Args:
         graph, sampler: The graph and what draws its blocks; batches have types unless it has one of
@@ -80,6 +82,7 @@ class BlockSource:
     draw = None
     is_pure = True
     rereads = False
+    build = None
     finish = None
 
     def __init__(
@@ -115,9 +118,9 @@ class BlockSource:
         return self._device_sampler is None
 
     @property
-    def build(self) -> Callable[[_Prepared, Any], _Prepared] | None:
-        """Upload of the blocks that the CPU has sampled for an accelerator."""
-        return None if self._ring is None or self._device_sampler is not None else self._upload
+    def send(self) -> Send | None:
+        """Copies blocks that the CPU has sampled to an accelerator."""
+        return None if self._ring is None or self._device_sampler is not None else self._send
 
     def sample(self, ticket: Ticket, recorder: EpochRecorder) -> Sampled:
         """The blocks, on the CPU or by the device."""
@@ -155,12 +158,12 @@ class BlockSource:
         number = envelope.number_of(sampled)
         sizes = envelope.sizes[number]
         ready = prepared.ready
-        accelerator = self._fields.accelerator
         pad = partial(pad_blocks, batch, sampled, sizes, empty_of(self._pools))
-        if ready is None or accelerator is None:
+        if self._device_sampler is None:
             padded = pad()
         else:
-            stream = accelerator.stream("sampling")
+            # After the sampling, whose memory is that stream's, too.
+            stream = self._device_sampler.stream
             with stream.use():
                 padded = self._fields.with_room(pad)
                 ready = stream.record()
@@ -186,15 +189,27 @@ class BlockSource:
             reads.append(Read(key, of_type[: ends[0]], ends[:1]))
         return reads
 
-    def _upload(self, prepared: _Prepared, rows: object) -> _Prepared:
+    def _send(self, sampled: Sampled) -> Sampled:
         """The batch on the device, in one copy for all of its arrays."""
         assert self._ring is not None
-        stream = self._ring.accelerator.stream("copying")
+        prepared: _Prepared = sampled.batch
+        # That of the rows, whose kernels read the ids: they are in order without an event.
+        stream = self._ring.accelerator.stream("reading")
         with stream.use():
             begun = stream.record()
             copies = self._ring.upload(arrays_of(prepared.batch))
             batch = with_arrays(prepared.batch, copies)
-            return _Prepared(batch, stream.record(), begun, prepared.sampled)
+            ready = stream.record()
+        reads = sampled.reads
+        # Padded arrays are no ids; those are sent with the rows.
+        if prepared.sampled is None:
+            reads = []
+            nodes: Any = batch.input_nodes
+            columns = chain(self._features, self._labels)
+            for (_, ntype, _), read in zip(columns, sampled.reads, strict=True):
+                there = nodes if ntype is None else nodes[ntype]
+                reads.append(read._replace(there=there[: read.ids.shape[0]]))
+        return Sampled(_Prepared(batch, ready, begun, prepared.sampled, copies[0]), reads)
 
     def deliver(
         self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder
@@ -206,7 +221,9 @@ class BlockSource:
         if accelerator is not None and prepared.ready is not None:
             if prepared.begun is not None:
                 recorder.device_time("copying", prepared.begun, prepared.ready)
-            accelerator.hand_over(tensors_of(batch), prepared.ready)
+            copied = prepared.copied
+            arrays = tensors_of(batch) if copied is None else [copied]
+            accelerator.hand_over(arrays, prepared.ready)
         assert rows is not None
         left = iter(rows)
         for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):

@@ -32,9 +32,10 @@ from .envelope import Envelope
 from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
 from .program import Begun, DeviceProgram
-from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Steps, WindowReader
+from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Send, Steps, WindowReader
 
 if TYPE_CHECKING:
+    from ..accelerator import Event
     from ..cache.windows import Windows
     from ..features.field import FieldRows
     from ..ranking.policy import Policy
@@ -154,7 +155,7 @@ class Engine(Generic[T]):
         """
         fields = self.fields
         accelerator = self.accelerator
-        fetch = partial(_fetch, fields, source.build, source.rereads)
+        fetch = partial(_fetch, fields, source.send, source.build, source.rereads)
         deliver: Any = partial(_deliver, fields, source)
         if program is not None:
             deliver = partial(_deliver_program, program, source.sample, fetch, deliver)
@@ -206,7 +207,8 @@ class Engine(Generic[T]):
         ticket = Ticket(recorder.epoch, 0, key, seeds)
         drawn = ticket if source.draw is None else source.draw(ticket, recorder)
         sampled = source.sample(drawn, recorder)
-        fetched = _fetch(self.fields, source.build, source.rereads, sampled, recorder, None)
+        ways = source.send, source.build, source.rereads
+        fetched = _fetch(self.fields, *ways, sampled, recorder, None)
         batch = _deliver(self.fields, source, fetched, recorder)
         if isinstance(batch, FailedBatch):
             raise batch.error
@@ -289,6 +291,7 @@ def _row_bytes(fields: FieldSet) -> int:
 
 def _fetch(
     fields: FieldSet,
+    send: Send | None,
     build: Build | None,
     rereads: bool,
     sampled: Sampled,
@@ -299,20 +302,23 @@ def _fetch(
     begin = time.perf_counter_ns()
     try:
         if fields.accelerator is None:
-            return _fetched(fields, build, rereads, sampled, windows)
-        return fields.with_room(partial(_fetched, fields, build, rereads, sampled, windows))
+            return _fetched(fields, send, build, rereads, sampled, windows)
+        return fields.with_room(partial(_fetched, fields, send, build, rereads, sampled, windows))
     finally:
         recorder.spent("fetching", begin)
 
 
 def _fetched(
     fields: FieldSet,
+    send: Send | None,
     build: Build | None,
     rereads: bool,
     sampled: Sampled,
     windows: Windows | None,
 ) -> Fetched:
     rows: Sequence[FieldRows | None]
+    if send is not None:
+        sampled = send(sampled)
     batch, reads, after = sampled
     try:
         rows = fields.read_each(reads, after, windows)
@@ -340,12 +346,19 @@ def _deliver(
         if not source.rereads:
             raise
         return source.deliver(fetched.batch, None, recorder)
+    tensors = [known.tensor for known in rows]
     if fields.accelerator is None:
-        return source.deliver(fetched.batch, [known.tensor for known in rows], recorder)
+        return source.deliver(fetched.batch, tensors, recorder)
+    # Rows that were read together are waited for once.
+    arriving: dict[Event, list[FieldRows]] = {}
     for known in rows:
-        if known.begun is not None:
-            recorder.device_time("reading", known.begun, known.ready)
-    return source.deliver(fetched.batch, [known.arrive() for known in rows], recorder)
+        if known.ready is not None:
+            arriving.setdefault(known.ready, []).append(known)
+    for ready, together in arriving.items():
+        if together[0].begun is not None:
+            recorder.device_time("reading", together[0].begun, ready)
+        fields.accelerator.hand_over([known.tensor for known in together], ready)
+    return source.deliver(fetched.batch, tensors, recorder)
 
 
 def _deliver_program(

@@ -28,6 +28,9 @@ _LOOK_SECONDS = 1.0
 memory for may just end, and nobody would ever notify."""
 
 
+_FORKED = "an iterator made before os.fork() must be read in the process that made it"
+
+
 class OwnReaderError(PipelineError):
     """A stage is read in one of its own threads, whose item fails by it; the stage goes on."""
 
@@ -146,9 +149,7 @@ class AheadStage:
 
     def __next__(self) -> Any:
         if self._pid != os.getpid():
-            raise PipelineError(
-                "an iterator made before os.fork() must be read in the process that made it"
-            )
+            raise PipelineError(_FORKED)
         try:
             while not self._ended and len(self._begun) <= self._ahead:
                 self._draw()
@@ -264,9 +265,7 @@ class Stage(Generic[S, T]):
 
     def __next__(self) -> T:
         if self._shared.pid != os.getpid():
-            raise PipelineError(
-                "an iterator made before os.fork() must be read in the process that made it"
-            )
+            raise PipelineError(_FORKED)
         if threading.current_thread() in self._shared.threads:
             # It would wait for itself: what comes next is not there before this call returns.
             raise OwnReaderError(

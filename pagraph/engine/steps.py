@@ -56,6 +56,9 @@ class FailedBatch(NamedTuple):
     error: Exception
 
 
+Send = Callable[[Sampled], Sampled]
+"""Copies a sampled batch to an accelerator; see ``BatchSource.send``."""
+
 Finish = Callable[[Fetched, "EpochRecorder"], Fetched]
 """Makes of a batch and its rows what is delivered, as a user's functions say; see
 ``BatchSource.finish``."""
@@ -83,6 +86,14 @@ class BatchSource(Protocol[T_co]):
     def rereads(self) -> bool:
         """Whether ``deliver`` finds out anew what to read where a read fails; else that is an
         error."""
+
+    @property
+    def send(self) -> Send | None:
+        """Copies a batch that the CPU has sampled to an accelerator, in any thread before its rows
+        are read: these find their ids there. None: there is nothing to copy, or it follows later.
+
+        It may be repeated, where an accelerator's memory was short.
+        """
 
     @property
     def build(self) -> Build | None:

@@ -237,12 +237,14 @@ class Read(NamedTuple):
             checked.
         bounds: Ends of the hops in the ids (``MiniBatch.hop_ends``), to count reads by hop.
         padding: Rows that the result has besides.
+        there: The same ids on the accelerator, where they are there as well.
     """
 
     key: Hashable
     ids: Tensor
     bounds: Sequence[int] | None = None
     padding: Padding | None = None
+    there: Tensor | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -125,12 +125,12 @@ class Block(BatchPart):
     @property
     def num_src(self) -> int:
         """Number of source vertices."""
-        return len(self.src_nodes)
+        return self.src_nodes.shape[0]
 
     @property
     def num_edges(self) -> int:
         """Number of edges."""
-        return len(self.indices)
+        return self.indices.shape[0]
 
     def to_pyg(self) -> Tensor:
         """The edges as an ``edge_index`` for PyG's layers, on the block's device; PyG itself is not
@@ -276,7 +276,11 @@ class MiniBatch(BatchPart):
     def hop_ends(self) -> list[int]:
         """Ends of the hops, hop 0 being the seeds: hop ``h`` is
         ``input_nodes[hop_ends[h - 1]:hop_ends[h]]``."""
-        return [len(self.output_nodes), *(block.num_src for block in reversed(self.blocks))]
+        # Not `len`, which for tensors is a function of Python's; this is done for every batch.
+        return [
+            self.output_nodes.shape[0],
+            *[block.src_nodes.shape[0] for block in reversed(self.blocks)],
+        ]
 
     def __repr__(self) -> str:
         counts = f"output={len(self.output_nodes)}, input={len(self.input_nodes)}"
@@ -305,7 +309,7 @@ class Relation(BatchPart):
     @property
     def num_edges(self) -> int:
         """Number of edges."""
-        return len(self.indices)
+        return self.indices.shape[0]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -439,11 +439,10 @@ class Joiner:
     def _joined_padded(
         self, view: Any, output: PaddedOutput, reading: Reading, known: Mapping[Name, Tensor]
     ) -> Any:
-        store = reading.stores[None]
-        selected = [name for _, name in reading.versions]
-        by_edge = [name for name in selected if store.is_edge_attr(name)]
-        by_vertex = [name for name in selected if name not in by_edge]
-        used = output.selectable() if selected else output
+        assert reading.levels is not None
+        by_edge = [name for key, name in reading.versions if (key, name) in reading.levels.by_edge]
+        by_vertex = [name for _, name in reading.versions if name not in by_edge]
+        used = output.selectable() if reading.versions else output
         batch = self._make(view, used, reading, known)
         output.finish(batch, used, by_vertex, by_edge)
         return batch

@@ -229,11 +229,11 @@ class PendingRead:
     """A read that an accelerator may not have finished: its time and hits become known later.
 
     Attributes:
-        key, tier, asked, row_bytes, cacheable: As for :meth:`ReadCounters.record`.
-        hits: Rows that the cache served, by hop if ``asked_by_hop`` is not empty.
+        key, tier, asked, row_bytes, cacheable, bounds: As for :meth:`ReadCounters.record`.
+        hits: Rows that the cache served, by hop if there are ``bounds``.
         begun: When the accelerator began.
         ready: When it had done everything, counting included.
-        asked_by_hop: ``asked``, by hop, where that is known.
+        share: Of the time between them that is this read's.
     """
 
     key: Hashable
@@ -244,7 +244,8 @@ class PendingRead:
     cacheable: bool
     begun: Event
     ready: Event
-    asked_by_hop: tuple[int, ...] = ()
+    bounds: Sequence[int] | None = None
+    share: float = 1.0
 
     @property
     def is_done(self) -> bool:
@@ -257,23 +258,9 @@ class PendingRead:
         self.hits.wait()
 
     @property
-    def stats(self) -> FieldStats:
-        """The counts of a read that is done."""
-        by_hop = self.hits.wait()
-        hits = sum(by_hop)
-        rows = {self.tier: self.asked - hits}
-        if hits:  # as `record` does: without hits no column of the cache in the tables
-            rows[CACHE_TIER] = hits
-        if not self.asked_by_hop:  # then `hits` is one sum, of no hop
-            by_hop = ()
-        return FieldStats(
-            rows,
-            {tier: count * self.row_bytes for tier, count in rows.items()},
-            self.cacheable,
-            self.ready.seconds_since(self.begun),
-            self.asked_by_hop,
-            by_hop,
-        )
+    def seconds(self) -> float:
+        """Time that a read took which is done."""
+        return self.share * self.ready.seconds_since(self.begun)
 
 
 class _Count:
@@ -299,16 +286,6 @@ class _Count:
             tuple(self.asked_by_hop),
             tuple(self.hits_by_hop),
         )
-
-    def add(self, read: FieldStats) -> None:
-        """Add the counts of a read."""
-        total = self.stats() + read
-        self.rows = dict(total.rows)
-        self.nbytes = dict(total.nbytes)
-        self.cacheable = total.cacheable
-        self.seconds = total.seconds
-        self.asked_by_hop = list(total.asked_by_hop)
-        self.hits_by_hop = list(total.hits_by_hop)
 
 
 class ReadCounters:
@@ -345,6 +322,8 @@ class ReadCounters:
         cacheable: bool,
         seconds: float = 0.0,
         bounds: Sequence[int] | None = None,
+        *,
+        observed: bool = False,
     ) -> None:
         """Add one read.
 
@@ -358,6 +337,7 @@ class ReadCounters:
             cacheable: Whether a cache may serve the field.
             seconds: Time taken.
             bounds: Where the ids of each hop end.
+            observed: Whether the observer knows of it already.
         """
         served = sum(hits) if hits else 0
         with self._lock:
@@ -367,13 +347,12 @@ class ReadCounters:
             rows, nbytes = count.rows, count.nbytes
             rows[tier] = rows.get(tier, 0) + asked - served
             nbytes[tier] = nbytes.get(tier, 0) + (asked - served) * row_bytes
-            if served:
+            if served:  # without hits no column of the cache in the tables
                 rows[CACHE_TIER] = rows.get(CACHE_TIER, 0) + served
                 nbytes[CACHE_TIER] = nbytes.get(CACHE_TIER, 0) + served * row_bytes
             count.cacheable = count.cacheable or cacheable
             count.seconds += seconds
             if bounds is not None:
-                # In place: this is on the path of every batch, `_Count.add` would copy it all.
                 missing = len(bounds) - len(count.asked_by_hop)
                 if missing > 0:
                     count.asked_by_hop += [0] * missing
@@ -386,20 +365,22 @@ class ReadCounters:
                     begin = end
         # Its own look at the tracer decides: tracing may stop between here and there.
         observer = self.observer
-        if observer is not None and observer.tracer is not None:
+        if observer is not None and observer.tracer is not None and not observed:
             observer.read(key, tier, asked, served, row_bytes, cacheable, seconds)
 
-    def record_pending(self, read: PendingRead, seconds: float) -> None:
-        """Add one read once it is done; does not wait.
+    def record_pending(self, reads: Sequence[PendingRead], seconds: float) -> None:
+        """Add reads once they are done; does not wait.
 
-        ``seconds`` is the calling thread's time, for the trace: the statistics count the device's.
+        ``seconds`` is the calling thread's time for all of them, for the trace: the statistics
+        count the device's.
         """
-        tell = None
-        if self.observer is not None and self.observer.tracer is not None:
-            tell = self.observer.read(
-                read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable, seconds
-            )
-        self._pending.append((read, tell))
+        observer = self.observer
+        for read in reads:
+            tell = None
+            if observer is not None and observer.tracer is not None:
+                known = read.key, read.tier, read.asked, None, read.row_bytes, read.cacheable
+                tell = observer.read(*known, seconds * read.share)
+            self._pending.append((read, tell))
         self._add_what_is_done()
 
     def settle(self) -> None:
@@ -428,10 +409,11 @@ class ReadCounters:
                 # In order: an undone read holds up the ones after it, but costs one look.
                 while self._pending and self._pending[0][0].is_done:
                     read, tell = self._pending.popleft()
-                    stats = read.stats
-                    self._fields.setdefault(read.key, _Count()).add(stats)
+                    served = read.hits.wait()
+                    counted = read.tier, read.asked, served, read.row_bytes, read.cacheable
+                    self.record(read.key, *counted, read.seconds, read.bounds, observed=True)
                     if tell is not None:
-                        told.append((tell, stats.hits))
+                        told.append((tell, sum(served)))
             finally:
                 self._counting = False
         # Without the lock: an observer may take its own, and ask for a snapshot.

@@ -210,18 +210,16 @@ class Moment(Event):
         return self.seconds - earlier.seconds
 
 
-def pending(hits=(1, 2), asked_by_hop=(4, 6), ready=None, key="feat"):
+def pending(hits=(1, 2), bounds=(4, 10), ready=None, key="feat"):
     """A read of ten rows that took 0.5 s once ``ready`` has happened."""
     ready = ready or Moment(1.5)
     counted = Hits(torch.tensor(hits), ready)
-    return PendingRead(
-        key, "host", 10, counted, 8, True, Moment(1.0, happened=True), ready, asked_by_hop
-    )
+    return PendingRead(key, "host", 10, counted, 8, True, Moment(1.0, happened=True), ready, bounds)
 
 
 def test_a_pending_read_is_counted_when_it_is_done():
     counters, read = ReadCounters(), pending()
-    counters.record_pending(read, 9.0)
+    counters.record_pending([read], 9.0)
     assert counters.snapshot().fields == {}
     read.ready.happened.set()
     feat = counters.snapshot().fields["feat"]
@@ -235,9 +233,9 @@ def test_pending_reads_add_to_those_that_are_known():
     counters = ReadCounters()
     record(counters)
     for hits in ((0,), (5,)):
-        read = pending(hits, ())
+        read = pending(hits, None)
         read.ready.happened.set()
-        counters.record_pending(read, 0.0)
+        counters.record_pending([read], 0.0)
     feat = counters.snapshot().fields["feat"]
     assert (feat.asked, feat.hits, feat.asked_by_hop, feat.hits_by_hop) == (30, 9, (), ())
 
@@ -246,7 +244,7 @@ def test_settling_waits_for_all():
     counters = ReadCounters()
     reads = [pending(key=key) for key in "abc"]
     for read in reads:
-        counters.record_pending(read, 0.0)
+        counters.record_pending([read], 0.0)
     timers = [threading.Timer(0.01 * i, read.ready.happened.set) for i, read in enumerate(reads)]
     for timer in timers:
         timer.start()
@@ -265,7 +263,7 @@ def test_what_is_known_is_not_kept():
     for _ in range(50):
         read = pending()
         read.ready.happened.set()
-        counters.record_pending(read, 0.0)
+        counters.record_pending([read], 0.0)
         assert len(counters._pending) == 0
     assert counters.snapshot().fields["feat"].asked == 500
 
@@ -282,7 +280,7 @@ def test_who_watches_is_told_of_pending_reads_later():
 
     counters.observer = Watching()
     read = pending()
-    counters.record_pending(read, 0.25)
+    counters.record_pending([read], 0.25)
     assert seen == [("feat", "host", 10, None, 8, True, 0.25)] and told == []
     read.ready.happened.set()
     assert counters.snapshot().total.hits == 3 and told == [3]
@@ -303,7 +301,7 @@ def test_counts_may_be_asked_for_in_the_middle_of_counting():
 
     for _ in range(3):
         read = pending(ready=Interrupted(1.5, happened=True))
-        counters.record_pending(read, 0.0)
+        counters.record_pending([read], 0.0)
     assert counters.snapshot().fields["feat"].asked == 30
 
 
@@ -315,7 +313,7 @@ def test_threads_count_every_pending_read_once():
         started.wait()
         for i in range(200):
             read = pending()
-            counters.record_pending(read, 0.0)
+            counters.record_pending([read], 0.0)
             read.ready.happened.set()
             if i % 7 == 0:
                 counters.snapshot()

@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 from cases import FIELD_DTYPES, bits, dgl, make_graph, ours, random_field
-from recording_accelerator import RecordingAccelerator
+from recording_accelerator import RecordingAccelerator, memory_of
 
 from pagraph.accelerator import OutOfMemory
 from pagraph.features.gpu.transfer import Transfer
@@ -65,7 +65,7 @@ def test_batches_are_the_same_and_handed_over_in_the_readers_thread(on_accelerat
         assert bits(batch) == bits(expected)
         for rows, wanted in zip(rows_of(batch[2]), rows_of(expected[2]), strict=True):
             assert torch.equal(rows, wanted)
-            assert rows.data_ptr() in device.handed_in("MainThread")
+            assert memory_of(rows) in device.handed_in("MainThread")
     assert loader.stats.total.reads.fields["feat"].rows
     if cache != "auto":  # then the first step must be over, and workers may be done before
         assert (loader.stats.total.hit_rate > 0) == (cache == "50%")
@@ -107,7 +107,7 @@ def test_edge_batches(on_accelerator):
     device = on_accelerator(Accelerator())
     for input_nodes, pairs, _, blocks in ours(graph, torch.arange(90), sampler, batch_size=40):
         assert torch.equal(pairs.edata["w"], graph.edata["w"][pairs.edata[dgl.EID]])
-        assert pairs.edata["w"].data_ptr() in device.handed_in("MainThread")
+        assert memory_of(pairs.edata["w"]) in device.handed_in("MainThread")
         assert torch.equal(blocks[0].srcdata["feat"], graph.ndata["feat"][input_nodes])
 
 
@@ -129,7 +129,7 @@ def test_foreign_samplers(on_accelerator, workers):
     for indices, part, leaf in loader:
         assert torch.equal(leaf, outside[indices])
         assert torch.equal(part.ndata["own"], graph.ndata["feat"][part.ndata[dgl.NID]])
-        assert {leaf.data_ptr(), part.ndata["own"].data_ptr()} <= device.handed_in("MainThread")
+        assert {memory_of(leaf), memory_of(part.ndata["own"])} <= device.handed_in("MainThread")
 
 
 def test_columns_that_are_replaced_or_written_are_current(on_accelerator):

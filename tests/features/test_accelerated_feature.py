@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pagraph.accelerator import HostAccelerator, StagingRing, accelerator_for
 from pagraph.features.feature import DeviceFeature, HostFeature
-from pagraph.features.gpu.accelerated import AcceleratedFeature
+from pagraph.features.gpu.accelerated import AcceleratedFeature, ReadGroup
 from pagraph.features.gpu.transfer import Transfer
 from pagraph.features.narrow import NarrowFeature, WideFeature
 from pagraph.features.store import CachedFeature, FeatureCache, slots_for
@@ -72,6 +72,14 @@ def feature_of(source, cache=None, way="zero-copy", slot_bytes=2048):
         else "staging"
     )
     return AcceleratedFeature(source, cache, accelerator, ring, Transfer(accelerator, mode))
+
+
+def read_there(feature, source, ids, ends, out):
+    """Read rows of ids that are on the device alone."""
+    group = ReadGroup(feature._accelerator, feature._ring, [(ids, ids)], len(ends))
+    counted = feature._read_far(source, group, 0, None, torch.tensor(ends).numpy(), out)
+    group.end()
+    return feature.finish(group, 0, counted)
 
 
 @st.composite
@@ -234,7 +242,7 @@ def test_ids_from_the_device(way):
         torch.tensor([9, 1, 4, 9, 19], dtype=torch.int32),
         torch.empty(5, 3, dtype=torch.int64),
     )
-    hits = feature._read_far(source, None, ids, torch.tensor([1, 5]).numpy(), out)
+    hits = read_there(feature, source, ids, [1, 5], out)
     assert same_bits(out, rows[ids.long()]) and hits.wait() == (1, 2)
 
 
@@ -244,7 +252,7 @@ def test_ids_of_a_device_that_are_out_of_range_read_nothing():
     source = HostFeature(rows)
     feature = feature_of(source, cache_of(source, torch.tensor([4, 9]), 20))
     ids, out = torch.tensor([-1, 20, 9, 2**40]), torch.full((4, 3), 7)
-    hits = feature._read_far(source, None, ids, torch.tensor([4]).numpy(), out)
+    hits = read_there(feature, source, ids, [4], out)
     assert hits.wait() == (1,)
     assert torch.equal(
         out, torch.where(torch.tensor([[False], [False], [True], [False]]), rows[9], 0)

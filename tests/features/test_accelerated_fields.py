@@ -207,7 +207,7 @@ def test_a_read_begins_after_its_ids_and_is_handed_over():
     accelerator.run()
     fields = set_of({"a": tensor}, N, None, accelerator, transfer="staging")
     ids, after = some_ids(), accelerator.stream("sampling").record()
-    rows = fields.read("a", ids, after=after)
+    rows = fields.read("a", ids, there=ids, after=after)
     assert accelerator.waited == [after] and ids.data_ptr() in accelerator.owned
     assert rows.begun.has_happened and rows.ready.seconds_since(rows.begun) >= 0
     assert torch.equal(rows.arrive(), tensor[ids])

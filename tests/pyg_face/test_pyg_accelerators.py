@@ -1,13 +1,14 @@
 """PyG's batches made on an accelerator, here the CPU: the same batches, handed over in the reader's
 thread."""
 
+import copy
 import gc
 
 import pytest
 import torch
 from joined_batches import assert_same, edges_of, expected_of, hetero_of, recording
-from recording_accelerator import RecordingAccelerator
-from torch_geometric.data import Data
+from recording_accelerator import RecordingAccelerator, memory_of
+from torch_geometric.data import Data, HeteroData
 
 from pagraph.accelerator import OutOfMemory, StagingRing
 from pagraph.features.gpu.transfer import Transfer
@@ -68,7 +69,7 @@ def test_batches_are_pygs_and_handed_over_in_the_readers_thread(on_accelerator, 
     )
     for batch in loader:
         assert_same(batch, expected_of(loader, batch))
-        assert {x.data_ptr() for x in plain_tensors(batch)} <= device.handed_in("MainThread")
+        assert {memory_of(x) for x in plain_tensors(batch)} <= device.handed_in("MainThread")
     assert {thread for _, thread, _ in device.handed} == {"MainThread"}
     assert loader.stats.total.device_seconds["copying"] > 0
     assert loader.stats.total.device_seconds["reading"] > 0
@@ -124,7 +125,7 @@ def test_links(on_accelerator):
     )
     for batch in loader:
         assert torch.equal(batch.x, data.x[batch.n_id])
-        assert batch.edge_label_index.data_ptr() in device.handed_in("MainThread")
+        assert memory_of(batch.edge_label_index) in device.handed_in("MainThread")
 
 
 def test_what_is_not_a_plain_tensor_is_left_to_pyg():
@@ -139,7 +140,8 @@ def test_what_is_not_a_plain_tensor_is_left_to_pyg():
     before = {"x": batch.x, "sparse": batch.sparse, "needs": batch.needs, "part": batch.parts[0]}
     there = torch.arange(7)
     batch.there = there
-    handover = Sender(Accelerator()).send(batch, [there])
+    handover, is_whole = Sender(Accelerator()).send(batch, [there])
+    assert not is_whole
     assert batch.there is there
     assert batch.sparse is before["sparse"]
     assert batch.needs is before["needs"]
@@ -150,9 +152,8 @@ def test_what_is_not_a_plain_tensor_is_left_to_pyg():
     assert batch.parts[0] is not before["part"]
     assert torch.equal(batch.parts[0], before["part"])
     assert batch.parts[1]["b"].tolist() == [1, 1]
-    assert {id(x) for x in (batch.x, batch.parts[0], batch.there)} <= {
-        id(x) for x in handover.tensors
-    }
+    handed = {memory_of(x) for x in handover.tensors}
+    assert {memory_of(batch.x), memory_of(batch.parts[0])} <= handed
 
 
 def test_views_arrive_with_their_values():
@@ -165,6 +166,50 @@ def test_views_arrive_with_their_values():
     expected = {name: batch[name].clone() for name in "abcd"}
     Sender(Accelerator()).send(batch, [])
     assert all(torch.equal(batch[name], value) for name, value in expected.items())
+
+
+def of_one_type():
+    return Data(
+        x=torch.randn(4, 3),
+        edge_index=torch.tensor([[0, 1], [2, 3]]),
+        num_sampled_nodes=[2, 2],
+        name="graph",
+        batch_size=2,
+        e_id=None,
+    )
+
+
+def of_two_types():
+    batch = HeteroData()
+    batch["a"].x = torch.randn(4, 3)
+    batch["a"].num_sampled_nodes = [1, 3]
+    batch["a", "to", "b"].edge_index = torch.tensor([[0, 1], [2, 3]])
+    batch.of_all = torch.arange(3)
+    return batch
+
+
+@pytest.mark.parametrize("make", [of_one_type, of_two_types])
+@pytest.mark.parametrize("deep", [False, True])
+def test_all_tensors_of_a_batch_are_sent(make, deep):
+    batch = make()
+    if deep:
+        batch.deep = {"list": [torch.arange(2)]}
+    before = tensors_of(copy.copy(batch))
+    handover, is_whole = Sender(Accelerator()).send(batch, before[:1])
+    after = tensors_of(batch)
+    assert is_whole == (not deep)
+    assert after[0] is before[0]
+    handed = {memory_of(tensor) for tensor in handover.tensors}
+    for now, then in zip(after[1:], before[1:], strict=True):
+        assert now is not then
+        assert memory_of(now) in handed
+        assert torch.equal(now, then)
+
+
+def tensors_of(batch):
+    found = []
+    batch.apply(lambda value: found.append(value) or value)
+    return [value for value in found if isinstance(value, torch.Tensor)]
 
 
 @pytest.mark.parametrize("end", ["close", "drop"])

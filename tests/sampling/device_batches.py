@@ -33,6 +33,22 @@ def assert_same(batch, expected):
             assert_equal(getattr(block, name), getattr(other, name))
 
 
+def assert_same_subgraph(batch, expected):
+    """The same of subgraphs."""
+    assert batch.hop_ends == expected.hop_ends
+    assert batch.trees is expected.trees is None
+    for name in ("output_nodes", "input_nodes"):
+        (nodes,) = getattr(batch, name).values()
+        (others,) = getattr(expected, name).values()
+        assert_equal(nodes, others)
+    (edges,) = batch.edges.values()
+    (others,) = expected.edges.values()
+    assert edges.hop_ends == others.hop_ends
+    assert_equal(edges.edge_index, others.edge_index)
+    assert_equal(edges.edge_ids, others.edge_ids)
+    assert edges.edge_index.is_contiguous()
+
+
 def assert_equal(tensor, expected):
     assert tensor.dtype == expected.dtype
     assert tensor.shape == expected.shape

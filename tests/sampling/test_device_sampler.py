@@ -8,14 +8,14 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from device_batches import assert_same, graphs
+from device_batches import assert_same, assert_same_subgraph, graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagraph import CSC, FormatError, Graph, NeighborSampler
 from pagraph.accelerator import HostAccelerator, OutOfMemory, accelerator_for
 from pagraph.errors import MissingDependencyError, PipelineError
-from pagraph.sampling import LaborSampler
+from pagraph.sampling import LaborSampler, SubgraphSampler
 from pagraph.sampling.gpu import run, state
 from pagraph.sampling.gpu.sampler import DeviceSampler
 from pagraph.system.budget import Budget
@@ -25,6 +25,7 @@ interpreted = pytest.mark.skipif(
     torch.cuda.is_available(), reason="kernels are compiled here, not interpreted"
 )
 AUTO = Budget.parse("auto")
+kinds = st.sampled_from([(NeighborSampler, assert_same), (SubgraphSampler, assert_same_subgraph)])
 
 
 def random_graph(n=120, m=1500, seed=0):
@@ -43,9 +44,10 @@ def read_only(tensor, folder):
 
 
 @interpreted
-@settings(max_examples=40)
+@settings(max_examples=80)
 @given(
     graph=graphs(),
+    kind=kinds,
     fanouts=st.lists(st.sampled_from([-1, 1, 2, 3, 7, 16, 33]), min_size=1, max_size=3),
     replace=st.booleans(),
     edge_dir=st.sampled_from(["in", "out"]),
@@ -55,8 +57,11 @@ def read_only(tensor, folder):
     budget=st.sampled_from([None, AUTO]),
     data=st.data(),
 )
-def test_equals_the_cpu(graph, fanouts, replace, edge_dir, keys, dtype, size_first, budget, data):
-    sampler = NeighborSampler(fanouts, replace=replace, edge_dir=edge_dir)
+def test_equals_the_cpu(
+    graph, kind, fanouts, replace, edge_dir, keys, dtype, size_first, budget, data
+):
+    sampler_of, same = kind
+    sampler = sampler_of(fanouts, replace=replace, edge_dir=edge_dir)
     on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "_SIZE_FIRST", size_first)
@@ -64,14 +69,15 @@ def test_equals_the_cpu(graph, fanouts, replace, edge_dir, keys, dtype, size_fir
             # Repeated ones too.
             seeds = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), max_size=12))
             seeds = torch.tensor(seeds, dtype=dtype)
-            assert_same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
+            same(on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key))
     on_device.close()
 
 
 @interpreted
-@settings(max_examples=20)
+@settings(max_examples=40)
 @given(
     graph=graphs(),
+    kind=kinds,
     fanouts=st.lists(st.sampled_from([1, 2, 7, 16]), min_size=1, max_size=3),
     replace=st.booleans(),
     dtype=st.sampled_from([torch.int32, torch.int64]),
@@ -79,9 +85,10 @@ def test_equals_the_cpu(graph, fanouts, replace, edge_dir, keys, dtype, size_fir
     count=st.integers(0, 9),
     data=st.data(),
 )
-def test_recorded_batches_equal_the_cpus(graph, fanouts, replace, dtype, budget, count, data):
+def test_recorded_batches_equal_the_cpus(graph, kind, fanouts, replace, dtype, budget, count, data):
     """Batches of the usual size share buffers: one must not be changed by those after it."""
-    sampler = NeighborSampler(fanouts, replace=replace)
+    sampler_of, same = kind
+    sampler = sampler_of(fanouts, replace=replace)
     on_device = DeviceSampler(graph, sampler, HostAccelerator(), budget, (count, dtype))
     batches = []
     for key, number in enumerate([count, count, count + 1, count, count]):
@@ -89,7 +96,7 @@ def test_recorded_batches_equal_the_cpus(graph, fanouts, replace, dtype, budget,
         seeds = torch.tensor(data.draw(ids), dtype=dtype)
         batches.append((on_device.sample(seeds, key).batch, sampler.sample(graph, seeds, key)))
     for batch, expected in batches:
-        assert_same(batch, expected)
+        same(batch, expected)
 
 
 @interpreted
@@ -181,6 +188,47 @@ def test_a_fan_out_of_no_edges():
     batch = DeviceSampler(graph, sampler, HostAccelerator(), AUTO).sample(seeds, 1).batch
     assert batch.blocks[1].num_edges == 0
     assert_same(batch, sampler.sample(graph, seeds, 1))
+
+
+@interpreted
+@pytest.mark.parametrize("fanouts", [[], [0], [3, 0], [0, 2]])
+def test_subgraphs_of_no_edges(fanouts):
+    graph = random_graph()
+    sampler = SubgraphSampler(fanouts)
+    for usual in (None, (10, torch.int64)):
+        on_device = DeviceSampler(graph, sampler, HostAccelerator(), AUTO, usual)
+        seeds = torch.arange(10)
+        batch = on_device.sample(seeds, 1).batch
+        assert_same_subgraph(batch, sampler.sample(graph, seeds, 1))
+
+
+@interpreted
+def test_edge_ids_are_placed_once():
+    graph = random_graph()
+    seeds = torch.arange(10)
+    expected = SubgraphSampler([3]).sample(graph, seeds, 1)
+    for budget, more in ((AUTO, graph.csc.edge_ids.nbytes), (None, 0)):
+        accelerator = HostAccelerator()
+        blocks = DeviceSampler(graph, NeighborSampler([3]), accelerator, budget)
+        assert blocks._topology.edge_ids is None
+        before = blocks.nbytes
+        samplers = [
+            DeviceSampler(graph, SubgraphSampler([3]), accelerator, budget) for _ in range(2)
+        ]
+        assert [sampler.nbytes - before for sampler in samplers] == [more, more]
+        for sampler in samplers:
+            assert_same_subgraph(sampler.sample(seeds, 1).batch, expected)
+            sampler.close()
+        blocks.close()
+
+
+@interpreted
+def test_edge_ids_that_cannot_be_pinned(tmp_path):
+    csc = random_graph().csc
+    ids = read_only(csc.edge_ids, tmp_path)
+    graph = Graph(CSC(csc.indptr, csc.indices, csc.num_src, ids))
+    with pytest.raises(ValueError, match="memory of the edges' ids cannot be pinned"):
+        DeviceSampler(graph, SubgraphSampler([3]), HostAccelerator(), None)
 
 
 @interpreted
@@ -360,8 +408,9 @@ class TestDamage:
         ],
     )
     @pytest.mark.parametrize("fanouts", [[20], [-1], [3, 20], [3, -1], [-1, -1], [2, 20, 20]])
-    def test_the_cpus_error(self, where, fanouts):
-        graph, sampler = self.damaged(where), NeighborSampler(fanouts)
+    @pytest.mark.parametrize("sampler_of", [NeighborSampler, SubgraphSampler])
+    def test_the_cpus_error(self, where, fanouts, sampler_of):
+        graph, sampler = self.damaged(where), sampler_of(fanouts)
         on_device = DeviceSampler(graph, sampler, HostAccelerator(), None)
         for seeds in ([20], [3, 20, 21], list(range(60))):
             with pytest.raises(FormatError) as expected:
@@ -408,6 +457,11 @@ class TestRefusals:
             (LaborSampler([3]), "needs a NeighborSampler, got LaborSampler"),
             (NeighborSampler([3], prob="w"), "prob must be None"),
             (NeighborSampler([3], batch_dependency=2), "batch_dependency must be 1 for .* got 2"),
+            (SubgraphSampler([3], prob="w"), "prob must be None"),
+            (SubgraphSampler([3], batch_dependency=2), "batch_dependency must be 1 for .* got 2"),
+            (SubgraphSampler([3], disjoint=True), "disjoint must be False"),
+            (SubgraphSampler([3], time="year"), "disjoint must be False"),
+            (SubgraphSampler([3], induced=True), "induced must be False"),
             (NeighborSampler([3, 129]), "fanouts must be at most 128 or -1 .* got 129"),
         ],
     )

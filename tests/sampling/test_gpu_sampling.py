@@ -376,11 +376,14 @@ def test_int32_ids_of_a_batch_are_cut_as_the_cpus_are():
 
 def test_bounds_of_a_batch():
     fanouts = Fanouts([5, 10, 15], False)
-    assert fanouts.most_nodes(0, 1000, 10**9) == 1000 * 6 * 11 * 16
-    assert fanouts.most_nodes(0, 1000, 50_000) == 50_000
-    assert fanouts.most_nodes(2, 10**6, 10**9) == 10**6
-    assert Fanouts([5, -1, 5], False).most_nodes(0, 1000, 10**9) == 6000
+    assert fanouts.most_nodes(0, 1000, 1000, 10**9) == 1000 * 6 * 11 * 16
+    assert fanouts.most_nodes(0, 1000, 1000, 50_000) == 50_000
+    assert fanouts.most_nodes(2, 10**6, 10**6, 10**9) == 10**6
+    assert Fanouts([5, -1, 5], False).most_nodes(0, 1000, 1000, 10**9) == 6000
     assert fanouts.most_edges(0, 1000) == 5000
+    # What draws in a hop of a subgraph was found by the hop before.
+    once = Fanouts([5, 10, 15], False, once=True)
+    assert once.most_nodes(0, 1000, 1000, 10**9) == 1000 * (1 + 5 + 50 + 750)
     assert fanouts.most_edges(0, 10**6) is None
     assert Fanouts([-1], False).most_edges(0, 0) is None
     assert Fanouts([0], True).most_edges(0, 10) == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import torch
@@ -16,6 +16,144 @@ from ..narrow import HostRows, NarrowFeature, StoredFeature, WideFeature, source
 from ..store import FeatureCache, Hits, check_rows, part_ends, split_ids
 from .reachable import Reach, ReachableRows, gather
 from .transfer import Transfer, place_hits, send
+
+
+class ReadGroup:
+    """What reads that are begun one after the other share: one copy of their ids to the device, and
+    one of their hits back. Belongs to one thread, and to the stream that it uses.
+
+    Args:
+        accelerator: Where rows are delivered.
+        ring: Pinned buffers.
+        asked: The ids of each read, 1-D int32 or int64, on the CPU or on the device; and the same
+            ids on the device, where they are there as well. What is on the device may have been
+            made on another stream, which this one waits for.
+        parts: Parts of the ids of all reads, whose hits are counted.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        ring: StagingRing,
+        asked: Sequence[tuple[Tensor, Tensor | None]],
+        parts: int,
+    ) -> None:
+        self._accelerator = accelerator
+        self._ring = ring
+        self._asked = asked
+        self._parts = parts
+        for place in range(len(asked)):
+            given = self._given(place)
+            if given is not None:
+                # The caller may free them before the stream has read them.
+                accelerator.current_stream.owns(given)
+        self._checked = dict[tuple[int, torch.dtype, int], int]()
+        self._sent: list[Tensor | None] | None = None
+        # Made when a read counts its hits on the device.
+        self._counters: Tensor | None = None
+        self._used = 0
+        self._counts: Tensor | None = None
+        self._ready: Event | None = None
+
+    def count(self, place: int) -> int:
+        """Number of ids of a read."""
+        return int(self._asked[place][0].shape[0])
+
+    def index(self, place: int, num_rows: int) -> Array | None:
+        """The ids of a read on the CPU, checked; None: they are on the device alone, and to look at
+        them would wait for it.
+
+        Raises:
+            IndexError: An id is outside ``[0, num_rows)``.
+            TypeError, ValueError: They are no 1-D tensor of int32 or int64, or on another device.
+        """
+        ids = self._asked[place][0]
+        if isinstance(ids, Tensor) and ids.device.type != "cpu":
+            self._check_place(ids)
+            return None
+        index = id_array(ids)
+        # The ids of the seeds are the first ones of a batch's.
+        same = ids.data_ptr(), ids.dtype, num_rows
+        if not ids.is_contiguous() or self._checked.get(same, -1) < len(index):
+            check_ids(index, num_rows)
+            if ids.is_contiguous():
+                self._checked[same] = len(index)
+        return index
+
+    def there(self, place: int) -> Tensor:
+        """The ids of a read on the device, contiguous."""
+        given = self._given(place)
+        if given is not None:
+            return given.contiguous()
+        if self._sent is None:
+            self._sent = self._send()
+        sent = self._sent[place]
+        assert sent is not None
+        return sent
+
+    def counters(self, parts: int) -> slice:
+        """Counters for the hits of a read, which are zero: their places in :attr:`counted`."""
+        if self._counters is None:
+            self._counters = self._accelerator.empty((self._parts,), torch.int64).zero_()
+        self._used += parts
+        return slice(self._used - parts, self._used)
+
+    @property
+    def counted(self) -> Tensor:
+        """The counters of all reads, int64, on the device."""
+        assert self._counters is not None
+        return self._counters
+
+    def end(self) -> Event:
+        """Begin to fetch the hits; the event after which all reads are done, and that too."""
+        if self._counters is not None:
+            self._counts = self._accelerator.host_memory(8 * self._parts).view(torch.int64)
+            self._counts.copy_(self._counters, non_blocking=True)
+        self._ready = self._accelerator.current_stream.record()
+        return self._ready
+
+    def hits(self, counted: slice) -> Hits:
+        """What counters have counted, after :meth:`end`."""
+        assert self._counts is not None
+        return Hits(self._counts[counted], self._ready)
+
+    def _given(self, place: int) -> Tensor | None:
+        """The ids of a read that are on the device already."""
+        ids, there = self._asked[place]
+        if there is None and isinstance(ids, Tensor) and ids.device.type != "cpu":
+            return ids
+        return there
+
+    def _check_place(self, ids: Tensor) -> None:
+        if ids.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"ids must be an int32 or int64 tensor, got {ids.dtype}")
+        device = self._accelerator.device
+        if ids.dim() != 1 or ids.device != device:
+            raise ValueError(
+                f"ids must be 1-D and on the CPU or {device}, got shape {tuple(ids.shape)} on "
+                f"{ids.device}"
+            )
+
+    def _send(self) -> list[Tensor | None]:
+        """Copies of the ids that are on the CPU alone. Those that are the first part of others, as
+        the seeds of a batch are of its vertices, are not sent again."""
+        longest = dict[Hashable, Tensor]()
+        keys: list[Hashable] = []
+        for place, (ids, _) in enumerate(self._asked):
+            if self._given(place) is not None:
+                keys.append(None)
+                continue
+            plain = ids.is_contiguous()
+            key: Hashable = (ids.data_ptr(), ids.dtype) if plain else place
+            keys.append(key)
+            known = longest.get(key)
+            if known is None or known.shape[0] < ids.shape[0]:
+                longest[key] = ids if plain else ids.detach().contiguous()
+        copies = dict(zip(longest, self._ring.upload(longest.values()), strict=True))
+        sent: list[Tensor | None] = []
+        for key, (ids, _) in zip(keys, self._asked, strict=True):
+            sent.append(None if key is None else copies[key][: ids.shape[0]])
+        return sent
 
 
 class AcceleratedFeature(WideFeature):
@@ -71,46 +209,61 @@ class AcceleratedFeature(WideFeature):
         bounds: Sequence[int] | None = None,
     ) -> tuple[Tensor, Hits]:
         """The rows of ``ids``, with the number of rows that the cache served, of each part of the
-        ids.
+        ids; :meth:`begin` alone."""
+        parts = 1 if bounds is None else len(bounds)
+        group = ReadGroup(self._accelerator, self._ring, [(ids, None)], parts)
+        rows, counted = self.begin(group, 0, out, bounds)
+        group.end()
+        return rows, self.finish(group, 0, counted)
+
+    def begin(
+        self,
+        group: ReadGroup,
+        place: int,
+        out: Tensor | BufferPool | None = None,
+        bounds: Sequence[int] | None = None,
+    ) -> tuple[Tensor, Hits | slice]:
+        """Begin a read, with others.
 
         Args:
-            ids: 1-D int32 or int64, on the CPU, or on the device. Ids on the device are not checked
-                before their rows are read: those out of range become zeros, or raise IndexError
-                where rows are staged.
-            out: A contiguous tensor on the device to write to and return.
+            group: The reads; ids of the CPU are checked. Ids on the device alone are not: rows of
+                those out of range become zeros, or raise IndexError where rows are staged.
+            place: Of this one in it.
+            out: A contiguous tensor on the device to write to and return; a pool is not used.
             bounds: The ends of the parts, such as ``MiniBatch.hop_ends``; see ``part_ends``.
+
+        Returns:
+            The rows, and their hits, or where the group counts these.
 
         Raises:
             IndexError: An id is outside ``[0, num_rows)``.
-            TypeError: ``ids`` is not an int32 or int64 tensor.
+            TypeError: Ids are not an int32 or int64 tensor.
             ValueError: ``ids``, ``out`` or ``bounds`` do not fit, or a value is too large for the
                 cache's dtype.
             OutOfMemory: There is not enough memory on the device.
         """
-        index: Array | None = None
-        if not isinstance(ids, Tensor) or ids.device.type == "cpu":
-            index = id_array(ids)
-            check_ids(index, self.num_rows)
-        else:
-            # Their values are not looked at: that would wait for the device.
-            self._check_place(ids)
-        ends = part_ends(bounds, len(ids))
+        index = group.index(place, self.num_rows)
+        count = group.count(place)
+        ends = part_ends(bounds, count)
         if not isinstance(out, Tensor):
-            out = self._accelerator.empty((len(ids), *self.row_shape), self.dtype)
+            out = self._accelerator.empty((count, *self.row_shape), self.dtype)
         else:
-            output_for(self, len(ids), out)
+            output_for(self, count, out)
         if out.numel() == 0:
             return out, Hits.known([0] * len(ends))
-        there = None
-        if index is None:
-            # The caller may free the ids before the stream has read them.
-            self._accelerator.current_stream.owns(ids)
-            there = ids.contiguous()
         if isinstance(self._stored, DeviceFeature):
-            self._read_near(self._stored.tensor, index, there, out)
+            self._read_near(self._stored.tensor, group.there(place), out)
             return out, Hits.known([0] * len(ends))
         assert isinstance(self._stored, HostRows)
-        return out, self._read_far(self._stored, index, there, ends, out)
+        return out, self._read_far(self._stored, group, place, index, ends, out)
+
+    def finish(self, group: ReadGroup, place: int, counted: Hits | slice) -> Hits:
+        """The hits of a read that :meth:`begin` began, once the group has ended."""
+        if isinstance(counted, Hits):
+            return counted
+        hits = group.hits(counted)
+        self._learn(group.count(place), hits)
+        return hits
 
     @property
     def missed(self) -> float:
@@ -146,21 +299,9 @@ class AcceleratedFeature(WideFeature):
             self._reach = reach, weakref.ref(rows)
         return reach, rows
 
-    def _check_place(self, ids: Tensor) -> None:
-        if ids.dtype not in (torch.int32, torch.int64):
-            raise TypeError(f"ids must be an int32 or int64 tensor, got {ids.dtype}")
-        if ids.dim() != 1 or ids.device != self.device:
-            raise ValueError(
-                f"ids must be 1-D and on the CPU or {self.device}, got shape {tuple(ids.shape)} on "
-                f"{ids.device}"
-            )
-
-    def _read_near(
-        self, tensor: Tensor, index: Array | None, there: Tensor | None, out: Tensor
-    ) -> None:
+    def _read_near(self, tensor: Tensor, there: Tensor, out: Tensor) -> None:
         """Read rows of a tensor on the device."""
         self._accelerator.current_stream.owns(tensor)
-        there = self._sent(index) if there is None else there
         rows = ReachableRows.of_device(tensor) if self._accelerator.runs_kernels else None
         if rows is None:
             out.copy_(tensor.index_select(0, there))
@@ -168,33 +309,39 @@ class AcceleratedFeature(WideFeature):
             gather(self._accelerator, there, out, num_rows=self.num_rows, rows=rows, cache=None)
 
     def _read_far(
-        self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor
-    ) -> Hits:
-        """Read host and cached rows; one of ``index`` and ``there``, the ids on the device, is
-        given."""
+        self,
+        source: HostRows,
+        group: ReadGroup,
+        place: int,
+        index: Array | None,
+        ends: Array,
+        out: Tensor,
+    ) -> Hits | slice:
+        """Read host and cached rows."""
         # A complete cache needs no host memory: it is not pinned, and no way to it is measured.
         complete = self._cache is not None and len(self._cache) == self.num_rows
         rows = None if complete else self.transfer.reach(source, self._ring)
         if rows is not None or (complete and self._accelerator.runs_kernels):
-            return self._gather(index, there, ends, out, rows)
-        return self._stage(source, index, there, ends, out)
+            return self._gather(group, place, ends, out, rows)
+        return self._stage(source, group, place, index, ends, out)
 
     def _gather(
         self,
-        index: Array | None,
-        there: Tensor | None,
+        group: ReadGroup,
+        place: int,
         ends: Array,
         out: Tensor,
         rows: ReachableRows | None,
-    ) -> Hits:
+    ) -> Hits | slice:
         """Read all rows by one kernel, which counts the hits."""
-        if there is None:
-            assert index is not None
-            there = self._sent(index)
+        there = group.there(place)
         counting = None
-        if self._cache is not None:
-            counted = self._accelerator.empty((len(ends),), torch.int64).zero_()
-            counting = ends.tolist(), counted
+        counted: Hits | slice
+        if self._cache is None:
+            counted = Hits.known([0] * len(ends))
+        else:
+            counted = group.counters(len(ends))
+            counting = ends.tolist(), group.counted[counted]
         gather(
             self._accelerator,
             there,
@@ -204,13 +351,9 @@ class AcceleratedFeature(WideFeature):
             counting=counting,
             num_rows=self.num_rows,
             decoding=self._decoding,
-            missed=int(len(there) * self._missed),
+            missed=int(there.shape[0] * self._missed),
         )
-        if counting is None:
-            return Hits.known([0] * len(ends))
-        hits = Hits(*self._fetch(counting[1]))
-        self._learn(len(there), hits)
-        return hits
+        return counted
 
     def _learn(self, count: int, hits: Hits) -> None:
         """Estimate the share of misses from one read at a time, once its hits are known.
@@ -228,19 +371,24 @@ class AcceleratedFeature(WideFeature):
             self._asked = None
 
     def _stage(
-        self, source: HostRows, index: Array | None, there: Tensor | None, ends: Array, out: Tensor
+        self,
+        source: HostRows,
+        group: ReadGroup,
+        place: int,
+        index: Array | None,
+        ends: Array,
+        out: Tensor,
     ) -> Hits:
         """Copy the hits on the device, and send the misses meanwhile; the CPU counts the hits."""
         cache = self._cache
         kernels = self._accelerator.runs_kernels
         # The ids begin their way to the CPU before the hits are read, and are waited for
         # afterwards.
-        fetched = None if there is None else self._fetch(there)
+        fetched = None if index is not None else self._fetch(group.there(place))
         if cache is not None and kernels:
-            there = self._sent(index) if there is None else there
             gather(
                 self._accelerator,
-                there,
+                group.there(place),
                 out,
                 rows=None,
                 cache=cache,
@@ -266,10 +414,6 @@ class AcceleratedFeature(WideFeature):
             where = missed_places if len(slots) else None
             send(source, missed, where, out, self._ring, self._decoding)
         return Hits.known(np.diff(np.searchsorted(places, ends), prepend=0).tolist())
-
-    def _sent(self, index: Array | None) -> Tensor:
-        """Ids of the CPU on the device."""
-        return self._ring.upload([torch.from_numpy(index)])[0]
 
     def _fetch(self, tensor: Tensor) -> tuple[Tensor, Event]:
         """A copy on the CPU of a tensor of the device, and when it is complete; waits for

@@ -133,8 +133,9 @@ def gather(
     ends, hits = ((), unused) if counting is None else counting
 
     constants = _constants(head, width, word, rows, cache, decoding)
-    programs, steps = _grid(len(ids), constants, from_host=from_host)
-    far_bytes = (len(ids) if missed is None else missed) * (head + width) * word
+    asked = ids.shape[0]
+    programs, steps = _grid(asked, constants, from_host=from_host)
+    far_bytes = (asked if missed is None else missed) * (head + width) * word
     order = _order(ids, num_rows) if _worth_ordering(rows, far_bytes) else None
     for first in range(0, max(1, len(ends)), _MOST_PARTS):  # once, but for more than seven hops
         parts = ends[first : first + _MOST_PARTS]
@@ -142,7 +143,7 @@ def gather(
             kernels.gather_rows,
             programs,
             ids,
-            len(ids),
+            asked,
             num_rows,
             slots,
             num_cached,

@@ -14,6 +14,9 @@ while a hop is relabelled, edge ``e`` offers ``LAST - (known + e)`` for its sour
 number is the earliest place, whatever the order in which edges come. Edges that won are numbered by
 a running sum, which is the order of first occurrence.
 
+The vertices that draw in a hop are all known ones, or with ``ONCE``, for subgraphs, what the hop
+before found. Rows, counts and running sums are of those that draw.
+
 What a hop costs, for ``V`` vertices that draw, ``E`` edges drawn and ``N`` vertices found, with ids
 of ``g`` bytes in the graph and of ``s`` bytes in the batch (4 or 8):
 
@@ -88,16 +91,29 @@ def enter_seeds(state, begin, nodes, first, BLOCK: tl.constexpr):
     tl.atomic_max(first + v, _entry(i), mask=live, sem="relaxed")
 
 
+@triton.jit
+def _frontier(state, hop, ONCE: tl.constexpr):
+    """The local id of the first vertex that draws in a hop, and the number of those that do."""
+    known = tl.load(state + hop * ROW)
+    first = known * 0
+    if ONCE:
+        first = tl.load(state + (hop - 1) * ROW, mask=hop > 0, other=0)
+    return first, known - first
+
+
 @triton.jit(do_not_specialize=["num_edges", "hop"])
 def measure(
     indptr, num_edges, nodes, state, hop, starts, degrees, counts, out_indptr,
-    FANOUT: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr,
+    FANOUT: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
-    """Begin and length of each known vertex's row, and how many to draw; 0 where there is no
-    vertex."""
+    """Begin and length of the row of each vertex that draws, and how many to draw; 0 where there is
+    no vertex."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < tl.load(state + hop * ROW)
-    v = tl.load(nodes + i).to(tl.int64)
+    begin, drawing = _frontier(state, hop, ONCE)
+    live = i < drawing
+    # Behind the first vertex of a hop the buffer does not end with a whole program.
+    v = tl.load(nodes + begin + i, mask=live, other=0) if ONCE else tl.load(nodes + i)
+    v = v.to(tl.int64)
     start = tl.load(indptr + v, mask=live, other=0).to(tl.int64)
     degree = tl.load(indptr + v + 1, mask=live, other=0).to(tl.int64) - start
     damaged = (start < 0) | (degree < 0) | (start + degree > num_edges)
@@ -114,14 +130,17 @@ def measure(
 
 
 @triton.jit
-def _drawing(nodes, starts, degrees, out_indptr, state, hop, BLOCK: tl.constexpr):
-    """``BLOCK`` vertices that draw: how many are known, which of these are, their random streams,
+def _drawing(
+    nodes, starts, degrees, out_indptr, state, hop, BLOCK: tl.constexpr, ONCE: tl.constexpr
+):
+    """``BLOCK`` vertices that draw: how many are known, which of these draw, their random streams,
     rows and offsets."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    known = tl.load(state + hop * ROW)
-    live = i < known
+    begin, drawing = _frontier(state, hop, ONCE)
+    known = begin + drawing
+    live = i < drawing
     key = tl.load(state + hop * ROW + 2).to(tl.uint64, bitcast=True)
-    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
+    v = tl.load(nodes + begin + i, mask=live, other=0).to(tl.int64)
     start = tl.load(starts + i, mask=live, other=0).to(tl.int64)
     degree = tl.load(degrees + i, mask=live, other=0).to(tl.int64)
     offset = tl.load(out_indptr + i, mask=live, other=0).to(tl.int64)
@@ -142,12 +161,12 @@ def _offer(indices, num_nodes, position, e, known, live, state, positions, neigh
 @triton.jit(do_not_specialize=["num_nodes", "hop"])
 def pick_distinct(
     indices, num_nodes, nodes, starts, degrees, out_indptr, state, hop, positions, neighbors, first,
-    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Floyd's picks for ``BLOCK`` vertices at once, a row of registers each; ``K`` is a power of
     two >= ``FANOUT``."""
     known, live, counter, start, degree, offset = _drawing(
-        nodes, starts, degrees, out_indptr, state, hop, BLOCK
+        nodes, starts, degrees, out_indptr, state, hop, BLOCK, ONCE
     )
     column = tl.arange(0, K).to(tl.int64)
     chosen = tl.full((BLOCK, K), -1, tl.int64)
@@ -182,12 +201,12 @@ def pick_distinct(
 @triton.jit(do_not_specialize=["num_nodes", "hop"])
 def pick_repeated(
     indices, num_nodes, nodes, starts, degrees, out_indptr, state, hop, positions, neighbors, first,
-    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr,
+    FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Picks with replacement for ``BLOCK`` vertices at once; ``K`` is a power of two >=
     ``FANOUT``."""
     known, live, counter, start, degree, offset = _drawing(
-        nodes, starts, degrees, out_indptr, state, hop, BLOCK
+        nodes, starts, degrees, out_indptr, state, hop, BLOCK, ONCE
     )
     column = tl.arange(0, K).to(tl.int64)
     counter = counter[:, None] + (column.to(tl.uint64) * _B)[None, :]
@@ -208,10 +227,23 @@ def pick_repeated(
     )
 
 
+@triton.jit
+def _row_of(out_indptr, e, live, count, STEPS: tl.constexpr):
+    """The row that each edge is of, and where that row begins."""
+    low = tl.zeros_like(e)
+    high = low + count
+    for _ in range(STEPS):  # out_indptr[low] <= e < out_indptr[high]
+        middle = (low + high) // 2
+        before = tl.load(out_indptr + middle, mask=live, other=0).to(tl.int64) <= e
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle)
+    return low, tl.load(out_indptr + low, mask=live, other=0).to(tl.int64)
+
+
 @triton.jit(do_not_specialize=["num_nodes", "hop"])
 def pick_all(
     indices, num_nodes, starts, out_indptr, state, hop, positions, neighbors, first,
-    STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    STEPS: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Every in-edge. Programs divide the edges, not the vertices: rows may be of very different
     lengths.
@@ -219,43 +251,43 @@ def pick_all(
     ``STEPS`` halve the number of vertices to 1, or are more.
     """
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    known = tl.load(state + hop * ROW)
-    live = e < tl.load(out_indptr + known)
-    low = tl.zeros_like(e)
-    high = low + known
-    for _ in range(STEPS):  # out_indptr[low] <= e < out_indptr[high]
-        middle = (low + high) // 2
-        before = tl.load(out_indptr + middle, mask=live, other=0).to(tl.int64) <= e
-        low = tl.where(before, middle, low)
-        high = tl.where(before, high, middle)
-    begin = tl.load(out_indptr + low, mask=live, other=0).to(tl.int64)
-    position = tl.load(starts + low, mask=live, other=0).to(tl.int64) + e - begin
+    before, drawing = _frontier(state, hop, ONCE)
+    known = before + drawing
+    live = e < tl.load(out_indptr + drawing)
+    row, begin = _row_of(out_indptr, e, live, drawing, STEPS)
+    position = tl.load(starts + row, mask=live, other=0).to(tl.int64) + e - begin
     _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first)
 
 
 @triton.jit(do_not_specialize=["num_nodes", "hop"])
 def find_places(
-    neighbors, num_nodes, out_indptr, state, hop, first, places, flags, BLOCK: tl.constexpr,
+    neighbors, num_nodes, out_indptr, state, hop, first, places, flags,
+    BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """The first place of each edge's source, with a flag if it is the edge itself; 0 where there is
     no edge."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    known = tl.load(state + hop * ROW)
+    before, drawing = _frontier(state, hop, ONCE)
+    known = before + drawing
     v = tl.load(neighbors + e).to(tl.int64)
-    live = (e < tl.load(out_indptr + known)) & (v >= 0) & (v < num_nodes)
+    live = (e < tl.load(out_indptr + drawing)) & (v >= 0) & (v < num_nodes)
     place = -tl.load(first + v, mask=live, other=LAST).to(tl.int64) + LAST
     tl.store(places + e, place)
     tl.store(flags + e, (live & (place == known + e)).to(tl.int32))
 
 
 @triton.jit(do_not_specialize=["hop"])
-def relabel(neighbors, out_indptr, state, hop, ranks, local_ids, nodes, BLOCK: tl.constexpr):
+def relabel(
+    neighbors, out_indptr, state, hop, ranks, local_ids, nodes,
+    BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
+):  # fmt: skip
     """Places, in ``local_ids``, become local ids; new vertices are appended. ``ranks`` are the
     flags' running sums."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    known = tl.load(state + hop * ROW)
+    before, drawing = _frontier(state, hop, ONCE)
+    known = before + drawing
     place = tl.load(local_ids + e).to(tl.int64)
-    new = (e < tl.load(out_indptr + known)) & (place >= known)
+    new = (e < tl.load(out_indptr + drawing)) & (place >= known)
     rank = tl.load(ranks + (place - known), mask=new, other=1).to(tl.int64)
     local = tl.where(new, known + rank - 1, place)
     tl.store(local_ids + e, local)
@@ -266,7 +298,8 @@ def relabel(neighbors, out_indptr, state, hop, ranks, local_ids, nodes, BLOCK: t
 
 @triton.jit(do_not_specialize=["hop", "capacity"])
 def settle(
-    nodes, out_indptr, ranks, capacity, state, hop, first, CLEAR: tl.constexpr, BLOCK: tl.constexpr,
+    nodes, out_indptr, ranks, capacity, state, hop, first,
+    CLEAR: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Write down the hop's sizes. New vertices are known by their local ids from now on, or after
     the last hop none is.
@@ -275,7 +308,8 @@ def settle(
         capacity: Length of ``ranks``, the running sums whose last is the number of new vertices.
         CLEAR: Forget all vertices.
     """
-    known = tl.load(state + hop * ROW)
+    before, drawing = _frontier(state, hop, ONCE)
+    known = before + drawing
     found = tl.load(ranks + capacity - 1).to(tl.int64)
     # To clear goes through all vertices, else only through those that the hop found.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -288,8 +322,41 @@ def settle(
     else:
         tl.store(first + v, _entry(i), mask=live)
     if tl.program_id(0) == 0:
-        tl.store(state + hop * ROW + 1, tl.load(out_indptr + known).to(tl.int64))
+        tl.store(state + hop * ROW + 1, tl.load(out_indptr + drawing).to(tl.int64))
         tl.store(state + (hop + 1) * ROW, known + found)
+
+
+@triton.jit(do_not_specialize=["hop"])
+def put_edges(
+    indices, positions, edge_ids, out_indptr, state, hop, ends, numbers,
+    HOPS: tl.constexpr, HAS_IDS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Write the edges of a hop of a subgraph, once all hops are drawn, as ``put_subgraph`` of the
+    CPU does.
+
+    Args:
+        indices, positions, out_indptr: Of the hop.
+        edge_ids: The user's id of each position, if there are any.
+        ends: The local ids of the sources of all hops' edges, and behind them of the destinations.
+        numbers: The ids of all hops' edges, int64.
+        STEPS: See :func:`pick_all`.
+    """
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    first, drawing = _frontier(state, hop, True)
+    live = e < tl.load(out_indptr + drawing)
+    place = e
+    total = drawing * 0
+    for h in tl.static_range(HOPS):
+        drawn = tl.load(state + h * ROW + 1)
+        place += tl.where(hop > h, drawn, 0)
+        total += drawn
+    row, _ = _row_of(out_indptr, e, live, drawing, STEPS)
+    tl.store(ends + place, tl.load(indices + e, mask=live, other=0), mask=live)
+    tl.store(ends + total + place, first + row, mask=live)
+    number = tl.load(positions + e, mask=live, other=0).to(tl.int64)
+    if HAS_IDS:
+        number = tl.load(edge_ids + number, mask=live, other=0).to(tl.int64)
+    tl.store(numbers + place, number, mask=live)
 
 
 @triton.jit(do_not_specialize=["offset", "capacity"])

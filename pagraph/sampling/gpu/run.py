@@ -14,7 +14,9 @@ from torch import Tensor
 
 from ...accelerator import OutOfMemory, StagingRing
 from ...accelerator.triton_kernels import launch
+from ...graph.graph import EDGE_TYPE, NODE_TYPE
 from ...graph.minibatch import Block, MiniBatch
+from ...graph.subgraph import SampledEdges, Subgraph
 from .state import ROW, Fanouts, Sizes
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class Topology:
         pins: The pins of host memory, released by :meth:`close`.
         device: That of the arrays.
         budget: By which they were placed.
+        edge_ids: Shape ``(num_edges,)``: the user's id of each edge, on the device or pinned; None:
+            its position, or they were not asked for.
         lock: Held while a batch's work is enqueued: batches share the table of vertices.
         users: Samplers that have not called :meth:`close`.
     """
@@ -66,6 +70,7 @@ class Topology:
     pins: tuple[Pin, ...]
     device: Accelerator
     budget: Budget | None
+    edge_ids: Tensor | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 1
 
@@ -135,6 +140,32 @@ class Topology:
                 budget=budget,
             )
         raise AssertionError("the last placement needs no memory")
+
+    def place_edge_ids(self, csc: CSC) -> None:
+        """Have the ids of edges in reach, for samplers that return them; call where a stream is in
+        use.
+
+        They come last: on the device where it has all else and twice their bytes are free, pinned
+        in other cases.
+
+        Raises:
+            ValueError: The host's memory cannot be pinned.
+        """
+        if csc.edge_ids is None or self.edge_ids is not None:
+            return
+        ids = csc.edge_ids.contiguous()
+        if self.placement == "device" and 2 * ids.nbytes <= self.device.free_bytes()[0]:
+            (self.edge_ids,) = StagingRing(self.device).upload([ids])
+            self.nbytes += ids.nbytes
+            return
+        pin = self.device.pin(ids)
+        if pin is None:
+            raise ValueError(
+                f"the memory of the edges' ids cannot be pinned on {self.device.device}: "
+                "sampling_device='cpu' needs none"
+            )
+        self.edge_ids = ids
+        self.pins = (*self.pins, pin)
 
     def close(self) -> None:
         """Unpin the host's memory once its last sampler is closed, which must launch no kernel any
@@ -212,12 +243,13 @@ class Part(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class _DeviceHop:
     """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the
-    sources."""
+    sources, and at most so many vertices draw."""
 
     indptr: Tensor
     indices: Tensor
     positions: Tensor
     neighbors: Tensor
+    drawing: int
 
 
 class DeviceRun:
@@ -262,9 +294,11 @@ class DeviceRun:
         self._made = 0
         first = self._topology.first
         self._known = count  # at most so many
+        self._drawing = count
         self._limit = count + len(first)  # each seed has a place, and each other vertex
         id_dtype = self._dtype if len(first) <= _MOST_PLACES else torch.int64
-        self._nodes = self._whole(self._fanouts.most_nodes(0, self._known, self._limit), id_dtype)
+        room = self._fanouts.most_nodes(0, count, count, self._limit)
+        self._nodes = self._whole(room, id_dtype)
         begin = self._head if seeds_at is None else seeds_at
         seeds_to = (self._state, begin, self._nodes, first)
         launch(self._kernels.enter_seeds, _programs(count), *seeds_to, BLOCK=_BLOCK)
@@ -280,8 +314,10 @@ class DeviceRun:
             ValueError: Vertices and edges are more than places can tell apart.
         """
         known = self._known
+        drawing = self._drawing
+        fanouts = self._fanouts
         counts, indptr, starts, degrees = self._measure(number)
-        most = self._fanouts.most_edges(number, known)
+        most = fanouts.most_edges(number, drawing)
         if most is None:
             torch.sum(counts, 0, out=self._state[number * ROW + 1])
             sizes = self.ask()
@@ -289,6 +325,7 @@ class DeviceRun:
             if sizes.damaged:
                 return False
             known = sizes.known(number)
+            drawing = known - (sizes.known(number - 1) if fanouts.once and number else 0)
             most = sizes.edges(number)
             if known + most > _MOST_PLACES:
                 raise ValueError(
@@ -296,15 +333,21 @@ class DeviceRun:
                     f"and {most}: use "
                     "smaller batches or sampling_device='cpu'"
                 )
-            self._make_room(number + 1, known, min(known + most, self._limit))
+            self._make_room(number + 1, known, *fanouts.grown(known, most, self._limit))
         ids = self._topology.indices.dtype
         drawn = _DeviceHop(
-            indptr, self._whole(most, self._dtype), self._whole(most, ids), self._whole(most, ids)
+            indptr,
+            self._whole(most, self._dtype),
+            self._whole(most, ids),
+            self._whole(most, ids),
+            drawing,
         )
-        self._pick(number, known, drawn, starts, degrees)
-        self._known = min(known + most, self._limit)
+        self._pick(number, drawn, starts, degrees)
+        self._known, self._drawing = fanouts.grown(known, most, self._limit)
         self._relabel(number, drawn)
         self._drawn.append(drawn)
+        if fanouts.once and number + 1 == len(fanouts.picks):
+            self._put_edges()
         return True
 
     def ask(self) -> Sizes:
@@ -313,8 +356,27 @@ class DeviceRun:
         words.copy_(self._state[: self._head], non_blocking=True)
         return Sizes(words, self._accelerator.current_stream.record())
 
-    def batch(self, sizes: Sizes) -> MiniBatch:
+    def batch(self, sizes: Sizes) -> MiniBatch | Subgraph:
         """The batch, when its sizes are there."""
+        return self._subgraph(sizes) if self._fanouts.once else self._blocks(sizes)
+
+    def _subgraph(self, sizes: Sizes) -> Subgraph:
+        known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
+        edge_ends = [0]
+        for hop in range(len(self._drawn)):
+            edge_ends.append(edge_ends[-1] + sizes.edges(hop))
+        total = edge_ends[-1]
+        used = [(self._nodes, known[-1], self._dtype)]
+        if self._drawn:
+            used += [(self._ends, 2 * total, self._dtype), (self._numbers, total, torch.int64)]
+        nodes, *arrays = self._arrays_of(used)
+        if not arrays:
+            arrays = [self._empty(0, self._dtype), self._empty(0, torch.int64)]
+        edges = SampledEdges(arrays[0].view(2, total), arrays[1], edge_ends)
+        seeds = {NODE_TYPE: nodes[: known[0]]}
+        return Subgraph(seeds, {NODE_TYPE: nodes}, {EDGE_TYPE: edges}, {NODE_TYPE: known})
+
+    def _blocks(self, sizes: Sizes) -> MiniBatch:
         known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
         used = [(self._nodes, known[-1], self._dtype)]
         for hop, drawn in enumerate(self._drawn):
@@ -325,9 +387,7 @@ class DeviceRun:
                 (drawn.indices, edges, self._dtype),
             ]
             used += [(drawn.positions, edges, dtype)]
-        nodes, *arrays = (
-            [self._cut(*buffer) for buffer in used] if self._kept is None else self._copies(used)
-        )
+        nodes, *arrays = self._arrays_of(used)
         blocks = []
         for hop in range(len(self._drawn)):
             indptr, indices, positions = arrays[3 * hop : 3 * hop + 3]
@@ -354,11 +414,13 @@ class DeviceRun:
         known = [count]
         edges = []
         limit = count + len(self._topology.first)
+        drawing = count
         for hop in range(len(self._fanouts.picks)):
-            most = self._fanouts.most_edges(hop, known[-1])
+            most = self._fanouts.most_edges(hop, drawing)
             assert most is not None
             edges.append(most)
-            known.append(min(known[-1] + most, limit))
+            after, drawing = self._fanouts.grown(known[-1], most, limit)
+            known.append(after)
         return [*known, *edges]
 
     @property
@@ -418,7 +480,7 @@ class DeviceRun:
 
     def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
-        most = self._known
+        most = self._drawing
         topology = self._topology
         counts = self._whole(most, self._dtype)
         indptr = self._empty(len(counts) + 1, self._dtype)
@@ -431,13 +493,12 @@ class DeviceRun:
             FANOUT=self._fanouts.picks[number],
             REPLACE=self._fanouts.replace,
             BLOCK=_BLOCK,
+            ONCE=self._fanouts.once,
         )
         torch.cumsum(counts, 0, dtype=self._dtype, out=indptr[1:])
         return counts, indptr, starts, degrees
 
-    def _pick(
-        self, number: int, known: int, drawn: _DeviceHop, starts: Tensor, degrees: Tensor
-    ) -> None:
+    def _pick(self, number: int, drawn: _DeviceHop, starts: Tensor, degrees: Tensor) -> None:
         """Choose edges, read their sources, and offer them places."""
         topology = self._topology
         picks = self._fanouts.picks[number]
@@ -448,9 +509,9 @@ class DeviceRun:
                 self._kernels.pick_all,
                 _programs(len(drawn.indices)),
                 *(*graph, starts, drawn.indptr, self._state, number, *out),
-                # The kernel is compiled 4 times at most, not 32 times.
-                STEPS=known.bit_length() // 8 * 8 + 8,
+                STEPS=_steps(drawn.drawing),
                 BLOCK=_BLOCK,
+                ONCE=self._fanouts.once,
             )
         elif picks > 0:
             width = 1 << (picks - 1).bit_length()
@@ -459,11 +520,12 @@ class DeviceRun:
                 self._kernels.pick_repeated
                 if self._fanouts.replace
                 else self._kernels.pick_distinct,
-                _programs(known, block),
+                _programs(drawn.drawing, block),
                 *(*graph, self._nodes, starts, degrees, drawn.indptr, self._state, number, *out),
                 FANOUT=picks,
                 K=width,
                 BLOCK=block,
+                ONCE=self._fanouts.once,
             )
 
     def _relabel(self, number: int, drawn: _DeviceHop) -> None:
@@ -478,6 +540,7 @@ class DeviceRun:
             _programs(most),
             *(drawn.neighbors, len(first), *hop, first, drawn.indices, flags),
             BLOCK=_BLOCK,
+            ONCE=self._fanouts.once,
         )
         torch.cumsum(flags, 0, dtype=torch.int32, out=ranks)
         launch(
@@ -485,6 +548,7 @@ class DeviceRun:
             _programs(most),
             *(drawn.neighbors, *hop, ranks, drawn.indices, self._nodes),
             BLOCK=_BLOCK,
+            ONCE=self._fanouts.once,
         )
         last = number + 1 == len(self._fanouts.picks)
         launch(
@@ -494,16 +558,47 @@ class DeviceRun:
             *(self._nodes, drawn.indptr, ranks, most, self._state, number, first),
             CLEAR=last,
             BLOCK=_BLOCK,
+            ONCE=self._fanouts.once,
         )
 
-    def _make_room(self, hop: int, known: int, most: int) -> None:
+    def _put_edges(self) -> None:
+        """The edges of all hops of a subgraph, by both ends, and their ids."""
+        edge_ids = self._topology.edge_ids
+        rooms = [len(drawn.indices) for drawn in self._drawn]
+        self._ends = self._whole(2 * sum(rooms), self._dtype)
+        self._numbers = self._whole(sum(rooms), torch.int64)
+        for hop, drawn in enumerate(self._drawn):
+            launch(
+                self._kernels.put_edges,
+                _programs(len(drawn.indices)),
+                drawn.indices,
+                drawn.positions,
+                drawn.positions if edge_ids is None else edge_ids,
+                drawn.indptr,
+                self._state,
+                hop,
+                self._ends,
+                self._numbers,
+                HOPS=len(self._drawn),
+                HAS_IDS=edge_ids is not None,
+                STEPS=_steps(drawn.drawing),
+                BLOCK=_BLOCK,
+            )
+
+    def _make_room(self, hop: int, known: int, most: int, drawing: int) -> None:
         """Room for the vertices that may be found until a size is read again, at most ``most`` of
-        them by ``hop``."""
-        most = self._fanouts.most_nodes(hop, most, self._limit)
+        them by ``hop``, of which ``drawing`` draw in it."""
+        most = self._fanouts.most_nodes(hop, most, drawing, self._limit)
         if most > len(self._nodes):
             grown = self._whole(most, self._nodes.dtype)
             grown[:known].copy_(self._nodes[:known])
             self._nodes = grown
+
+    def _arrays_of(self, used: list[tuple[Tensor, int, torch.dtype]]) -> list[Tensor]:
+        """The used parts of buffers, in the dtypes asked for."""
+        if self._kept is None:
+            return [self._cut(*buffer) for buffer in used]
+        return self._copies(used)
 
     def _copies(self, used: list[tuple[Tensor, int, torch.dtype]]) -> list[Tensor]:
         """Copies of the beginnings of buffers, in the dtypes asked for: one allocation and one
@@ -538,6 +633,11 @@ class DeviceRun:
             self._kept.append(self._accelerator.empty((length,), dtype))
         self._made += 1
         return self._kept[self._made - 1]
+
+
+def _steps(count: int) -> int:
+    """Halvings of so many rows to one; few different ones, each of which is compiled."""
+    return count.bit_length() // 8 * 8 + 8
 
 
 def _programs(count: int, block: int = _BLOCK) -> int:

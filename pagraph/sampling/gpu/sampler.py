@@ -17,6 +17,7 @@ from ...errors import FormatError, MissingDependencyError, PipelineError
 from ...seeds.keys import derive_key
 from ..block_sampler import NeighborSampler
 from ..sampler import seeds_by_type
+from ..subgraph_sampler import SubgraphSampler
 from .run import MOST_PICKS, DeviceRun, Topology
 from .state import Fanouts, Sizes, state_words
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ...accelerator import Accelerator, Event
     from ...graph.graph import Graph
     from ...graph.minibatch import MiniBatch
+    from ...graph.subgraph import Subgraph
     from ...system.budget import Budget
 
 _SLOT_BYTES = 1 << 16  # 8000 seeds
@@ -32,15 +34,16 @@ _RECORDED = 2  # runs: the device draws a batch while another one's sizes are on
 
 @dataclass(frozen=True, eq=False)
 class SampledBatch:
-    """A mini-batch on its way on the stream "sampling".
+    """A mini-batch on its way on the sampler's stream.
 
     Attributes:
-        batch: All tensors on the device, ids in the seeds' dtype; its sizes are known.
+        batch: Blocks, or a subgraph: all tensors on the device, ids in the seeds' dtype; its sizes
+            are known.
         begun: Before the batch's first work.
         ready: After its last; whoever reads the tensors elsewhere waits for it.
     """
 
-    batch: MiniBatch
+    batch: Any
     begun: Event
     ready: Event
 
@@ -49,14 +52,14 @@ class DeviceSampler:
     """Samples a homogeneous graph on an accelerator, uniformly; the batches are those of
     ``sampler``, bit for bit.
 
-    Safe from any number of threads: their batches follow each other on the stream "sampling". The
-    host waits once for a batch, for all its sizes at the end, and once more in a hop that takes all
+    Safe from any number of threads: their batches follow each other on :attr:`stream`. The host
+    waits once for a batch, for all its sizes at the end, and once more in a hop that takes all
     neighbours or for which the most edges there can be would need large buffers. Batches without
     such hops and of the usual number of seeds are recorded.
 
     Args:
         graph: With one vertex type and one edge type.
-        sampler: With fan-outs up to 128, or -1.
+        sampler: Of blocks, or of subgraphs that are no trees, with fan-outs up to 128, or -1.
         accelerator: The device.
         budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside
             it a batch needs 20 to 32 bytes for each edge that a hop may draw.
@@ -66,6 +69,7 @@ class DeviceSampler:
     Attributes:
         placement: Where the graph's arrays are, in words.
         nbytes: Bytes of the device that they and the table of vertices take.
+        stream: In which it draws: that of the rows.
 
     Raises:
         ValueError: The sampler or the graph is of a kind that only the CPU samples; what
@@ -77,7 +81,7 @@ class DeviceSampler:
     def __init__(
         self,
         graph: Graph,
-        sampler: NeighborSampler,
+        sampler: NeighborSampler | SubgraphSampler,
         accelerator: Accelerator,
         budget: Budget | None = None,
         usual: tuple[int, torch.dtype] | None = None,
@@ -94,12 +98,15 @@ class DeviceSampler:
         self._accelerator = accelerator
         # That of the rows: what uses the table of vertices, or rows while a cache shrinks, is in
         # order without an event.
-        self._stream = accelerator.stream("reading")
+        self.stream = accelerator.stream("reading")
         self._ring = StagingRing(accelerator, slots=8, slot_bytes=_SLOT_BYTES)
-        with self._stream.use():
-            topology = Topology.shared(graph.adjacency(sampler.edge_dir), accelerator, budget)
+        with self.stream.use():
+            csc = graph.adjacency(sampler.edge_dir)
+            topology = Topology.shared(csc, accelerator, budget)
             self._lock = topology.lock
             with self._lock:
+                if self._fanouts.once:
+                    topology.place_edge_ids(csc)
                 self._recorded = self._record(topology, usual)
         self._has_lent = False
         self._usual = usual
@@ -148,7 +155,7 @@ class DeviceSampler:
     @contextmanager
     def enqueuing(self) -> Iterator[Topology | None]:
         """Give work to the stream that draws, in the ``with`` body; None: the sampler is closed."""
-        with self._lock, self._stream.use():
+        with self._lock, self.stream.use():
             yield self._topology
 
     @property
@@ -192,10 +199,10 @@ class DeviceSampler:
     def _sampled(self, seeds: Tensor, key: int, recorded: RecordedRun | None) -> SampledBatch:
         run: DeviceRun | RecordedRun
         keys = [derive_key(key, hop) for hop in range(len(self._fanouts.picks))]
-        with self._lock, self._stream.use():
+        with self._lock, self.stream.use():
             if self._topology is None:
                 raise PipelineError("a device sampler must not be used after close()")
-            begun = self._stream.record()
+            begun = self.stream.record()
             if recorded is None:
                 run, sizes = self._enqueue(self._topology, seeds, keys)
             else:
@@ -208,9 +215,9 @@ class DeviceSampler:
             raise FormatError(
                 "the graph's arrays lead out of the graph on the device only: was a file changed?"
             )
-        with self._stream.use():
+        with self.stream.use():
             batch = run.batch(sizes)
-            ready = self._stream.record()
+            ready = self.stream.record()
         return SampledBatch(batch, begun, ready)
 
     def _enqueue(
@@ -231,10 +238,15 @@ class DeviceSampler:
 def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
     """The picks of a sampler that a device can follow; ValueError if it cannot."""
     instead = "; use sampling_device='cpu'"
-    if type(sampler) is not NeighborSampler:  # a subclass may pick otherwise
+    # A subclass may pick otherwise.
+    if type(sampler) not in (NeighborSampler, SubgraphSampler):
         raise ValueError(
             f"sampling on a device needs a NeighborSampler, got {type(sampler).__name__}{instead}"
         )
+    once = sampler.expands_once
+    for name in ("disjoint", "induced") if once else ():
+        if getattr(sampler, name):
+            raise ValueError(f"{name} must be False for sampling on a device, got True{instead}")
     if sampler.prob is not None:
         raise ValueError(
             f"prob must be None for sampling on a device, got {sampler.prob!r}{instead}"
@@ -250,12 +262,12 @@ def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
             f"{len(graph.node_types)} and {len(graph.edge_types)}{instead}"
         )
     picks = [sampler.fanout(hop, graph.edge_types[0]) for hop in range(sampler.num_hops)]
-    if max(picks) > MOST_PICKS:
+    if max(picks, default=0) > MOST_PICKS:
         raise ValueError(
             f"fanouts must be at most {MOST_PICKS} or -1 for sampling on a device, got "
             f"{max(picks)}{instead}"
         )
-    return Fanouts(picks, sampler.replace)
+    return Fanouts(picks, sampler.replace, once)
 
 
 class RecordedRun:
@@ -311,7 +323,7 @@ class RecordedRun:
         self._repeat()
         return Sizes(self._sizes, self._accelerator.current_stream.record())
 
-    def batch(self, sizes: Sizes) -> MiniBatch:
+    def batch(self, sizes: Sizes) -> MiniBatch | Subgraph:
         """The batch, when its sizes are there."""
         return self.run.batch(sizes)
 

@@ -21,15 +21,21 @@ _SIZE_FIRST = 1 << 22
 
 @dataclass(frozen=True)
 class Fanouts:
-    """Picks per vertex in each hop, that of the seeds first; -1 takes all, 0 none."""
+    """Picks per vertex in each hop, that of the seeds first; -1 takes all, 0 none.
+
+    Attributes:
+        picks, replace: How many, and whether with replacement.
+        once: Whether a hop draws for what the hop before found; else for all known vertices.
+    """
 
     picks: Sequence[int]
     replace: bool
+    once: bool = False
 
-    def most_edges(self, hop: int, known: int) -> int | None:
-        """Edges that ``known`` vertices may draw, if buffers are to be made for so many; None: the
+    def most_edges(self, hop: int, drawing: int) -> int | None:
+        """Edges that so many vertices may draw, if buffers are to be made for so many; None: the
         size is read."""
-        most = known * self.picks[hop]
+        most = drawing * self.picks[hop]
         return most if self.picks[hop] >= 0 and most <= _SIZE_FIRST else None
 
     @property
@@ -37,22 +43,28 @@ class Fanouts:
         """Words of a batch's state before its seeds."""
         return (len(self.picks) + 1) * ROW
 
-    def most_nodes(self, hop: int, known: int, limit: int) -> int:
-        """Vertices that may be known when a size is read next, with ``known`` before ``hop`` and
-        ``limit`` in all."""
-        return self._until_read(hop, known, limit)[1]
+    def grown(self, known: int, edges: int, limit: int) -> tuple[int, int]:
+        """Most vertices known after a hop with so many edges, of ``limit`` in all, and most that
+        draw in the next."""
+        after = min(known + edges, limit)
+        return after, min(edges, limit) if self.once else after
 
-    def reads_no_size(self, known: int, limit: int) -> bool:
-        """Whether no hop of a batch of ``known`` seeds has a size that the host must read first."""
-        return self._until_read(0, known, limit)[0] == len(self.picks)
+    def most_nodes(self, hop: int, known: int, drawing: int, limit: int) -> int:
+        """Vertices that may be known when a size is read next, with ``known`` before ``hop`` of
+        which so many draw, and ``limit`` in all."""
+        return self._until_read(hop, known, drawing, limit)[1]
 
-    def _until_read(self, hop: int, known: int, limit: int) -> tuple[int, int]:
+    def reads_no_size(self, count: int, limit: int) -> bool:
+        """Whether no hop of a batch of so many seeds has a size that the host must read first."""
+        return self._until_read(0, count, count, limit)[0] == len(self.picks)
+
+    def _until_read(self, hop: int, known: int, drawing: int, limit: int) -> tuple[int, int]:
         """The next hop whose size is read, and the vertices that may be known before it."""
         for number in range(hop, len(self.picks)):
-            edges = self.most_edges(number, known)
+            edges = self.most_edges(number, drawing)
             if edges is None:
                 return number, known
-            known = min(known + edges, limit)
+            known, drawing = self.grown(known, edges, limit)
         return len(self.picks), known
 
 

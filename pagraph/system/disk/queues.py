@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ..._postponed import signals_later
 from ..threads import THREAD_NAME
 
 Array = Any  # a NumPy array; its element type is a matter of the kernels
@@ -164,7 +165,6 @@ class Threads(Queue):
     def read(self, requests: Requests) -> None:
         """Read, see :meth:`Queue.read`; a system that allows no more threads gets by with those
         that it allowed."""
-        from ..._jit import signals_later
         from . import _reads
 
         address, slot_bytes, most = self.slots(requests)
