@@ -17,6 +17,8 @@ from ..features.padding import Padding
 from ..graph.fields import Named
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
 from ..sampling.fixed_shapes import Sizes, empty_of, pad_blocks
+from ..sampling.gpu.state import blocks_of
+from .program import Arrays
 from .steps import Sampled, Send
 
 if TYPE_CHECKING:
@@ -215,16 +217,32 @@ class BlockSource:
                 reads.append(read._replace(there=there[: read.ids.shape[0]]))
         return Sampled(_Prepared(batch, ready, begun, prepared.sampled, copies[0]), reads)
 
+    def arrays(self, sampled: Sampled) -> Arrays | None:
+        """See ``ProgramSource``: of blocks of one vertex type, without weights, links or
+        padding."""
+        prepared: _Prepared = sampled.batch
+        batch = prepared.batch
+        if not isinstance(batch, MiniBatch) or batch.links is not None or prepared.sampled:
+            return None
+        blocks = batch.blocks[::-1]
+        arrays = [batch.input_nodes]
+        for block in blocks:
+            if block.weights is not None:
+                return None
+            arrays += [block.indptr, block.indices, block.positions]
+        return Arrays(arrays, batch.hop_ends, [block.indices.shape[0] for block in blocks])
+
     def made(
         self,
-        ticket: Ticket,
-        sampled: Any,
-        beside: Tensor | None,
+        origin: Any,
+        arrays: Sequence[Tensor],
+        known: list[int],
+        edges: list[int],
         rows: Sequence[tuple[Hashable, Tensor]],
         recorder: EpochRecorder,
     ) -> _Batch:
         """See ``ProgramSource``: a batch of one vertex type with its fields."""
-        batch: MiniBatch = sampled
+        batch = blocks_of(arrays, known, edges)
         if self._envelope is not None:
             batch.seed_mask = batch.output_nodes >= 0
             batch.shape_number = 0

@@ -155,11 +155,13 @@ class Engine(Generic[T]):
         """
         fields = self.fields
         accelerator = self.accelerator
-        fetch = partial(_fetch, fields, source.send, source.build, source.rereads)
+        fetch: Any = partial(_fetch, fields, source.send, source.build, source.rereads)
         deliver: Any = partial(_deliver, fields, source)
         if program is not None:
             program.source = cast(ProgramSource, source)  # which only some are
             deliver = partial(_deliver_program, program, fetch, deliver)
+            if not program.samples:
+                fetch = partial(_fetch_by_program, program, fetch)
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
             source.sample,
@@ -362,9 +364,26 @@ def _deliver(
     return source.deliver(fetched.batch, tensors, recorder)
 
 
+def _fetch_by_program(
+    program: DeviceProgram,
+    long_way: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
+    sampled: Sampled,
+    recorder: EpochRecorder,
+    windows: Windows | None,
+) -> Begun | Fetched:
+    """A batch that the CPU has sampled, on its way through the device in one launch, or read the
+    long way."""
+    begin = time.perf_counter_ns()
+    begun = None if windows is not None else program.send(sampled, recorder)
+    if begun is None:
+        return long_way(sampled, recorder, windows)
+    recorder.spent("fetching", begin)
+    return begun
+
+
 def _deliver_program(
     program: DeviceProgram,
-    fetch: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
+    long_way: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
     deliver: Callable[[Fetched, EpochRecorder], Any],
     prepared: Begun | Fetched,
     recorder: EpochRecorder,
@@ -377,8 +396,11 @@ def _deliver_program(
             if not isinstance(batch, FailedBatch):
                 recorder.delivered(**counts)
             return batch
-        prepared = fetch(program.source.sample(prepared.ticket, recorder), recorder, None)
-    if program.learns:
+        sampled = prepared.origin
+        if program.samples:
+            sampled = program.source.sample(sampled, recorder)
+        prepared = long_way(sampled, recorder, None)
+    if program.samples and program.learns:
         program.learn(*program.source.sizes(prepared.batch))
     return deliver(prepared, recorder)
 

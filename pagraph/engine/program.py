@@ -1,14 +1,14 @@
-"""DeviceProgram: the whole way of a batch through a device, its neighbours and its rows, in one
-recorded launch."""
+"""DeviceProgram: makes batches by one recorded launch each, of seeds that a device samples from or
+of arrays that the CPU has sampled."""
 
 from __future__ import annotations
 
-import math
+import os
 import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -18,20 +18,16 @@ import torch
 from torch import Tensor
 
 from ..accelerator import OutOfMemory
-from ..features.gpu.reachable import MOST_PARTS, gather_placed, mark_padding
+from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
-from ..sampling.fixed_shapes import Sizes
-from ..sampling.gpu.run import Part, lengths
-from ..sampling.gpu.state import DAMAGED, KEY, ROW
-from ..seeds.keys import derive_key
+from ..sampling.gpu.state import DAMAGED, ROW, lengths, words_of
 from ..system.units import bytes_text
+from .recording import Drawn, Front, Given, Lane, Recording
 
 if TYPE_CHECKING:
-    from ..accelerator import Accelerator, Event, Stream
+    from ..accelerator import Event, Stream
     from ..cache.fields import FieldReach, FieldSet
     from ..features.gpu.reachable import Layout
-    from ..graph.minibatch import MiniBatch
-    from ..graph.subgraph import Subgraph
     from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
     from ..seeds.order import Ticket
@@ -45,39 +41,9 @@ _SIGMAS = 4
 _NEARLY = 1.25
 """A bound of so many envelopes is taken in its place: then nothing can overflow there."""
 _OFTEN = 200  # batches, of which one may overflow on the average
-_ALIGN = 256
-_ADDRESSES = 6  # of a field
-
-
-class _Place(NamedTuple):
-    """Where an array of a batch lies in the slab.
-
-    Attributes:
-        offset: In bytes.
-        capacity: Rows that have room.
-        dtype: Of its numbers.
-        start: The offset in numbers.
-        width: Numbers of a row.
-    """
-
-    offset: int
-    capacity: int
-    dtype: torch.dtype
-    start: int
-    width: int
-
-
-@dataclass(eq=False)
-class _Lane:
-    """What a batch on its way has of its own besides its slab: pinned memory in and out.
-
-    Used again once the sizes of its last batch were read, so after its replay has read the one and
-    written the other.
-    """
-
-    given: Any  # int64, NumPy
-    out: Tensor
-    replay: Callable[[], object]
+_MOST_PINNED = 64 << 20
+"""Bytes of pinned memory that all batches on their way may take. A batch of 1024 seeds with fan-out
+15,10,5 of RMAT 22 has 8 MB of arrays, and with 2 threads and prefetch=2 there are 5."""
 
 
 @dataclass(eq=False)
@@ -85,212 +51,50 @@ class Begun:
     """A batch that the device has been told to make.
 
     Attributes:
-        ticket: Of the batch.
+        origin: The ticket of a batch that the device samples, or the ``Sampled`` of the CPU.
         held: Holds the memory that is read.
     """
 
-    ticket: Ticket
-    recording: _Recording
-    lane: _Lane
+    origin: Any
+    recording: Recording
+    lane: Lane
     slab: Tensor
     made_for: Stream
     begun: Event
     ready: Event
     fields: list[FieldReach]
     held: list[object]
+    is_open: bool = True
+
+    def close(self) -> None:
+        """Give the lane back once the device is through; safe to call twice."""
+        if self.is_open:
+            self.is_open = False
+            self.ready.wait()
+            self.recording.free.append(self.lane)
 
 
-class _Recording:
-    """Lanes for one layout of the fields and one envelope, or one size that batches are padded to.
+class Sent(Begun):
+    """A batch of the CPU's: no thread is told of one that is not wanted any more when an epoch ends
+    early."""
 
-    Args:
-        accelerator, run: The device, and the buffers of a run on it.
-        keys, inputs, layouts: Of all fields; so many of them are read for the input nodes, the
-            others for the seeds.
-        capacities: Vertices known before each hop and at the end, and edges of each hop, that have
-            room.
-        padded: The size of all batches; None: they keep their own.
-        lanes: How many to make.
-        count: Seeds of most batches.
-        hops: Their number.
-        has_more: Whether a number is sent beside each seed.
+    def __del__(self) -> None:
+        if self.recording.pid == os.getpid():  # A child has no device.
+            self.close()
 
-    The state, int64 words on the device: sizes and keys as ``state_words`` has them, the hits of
-    each field by hop, the address of the slab, the addresses of each field, the seeds, the numbers
-    beside them.
+
+class Arrays(NamedTuple):
+    """A batch of one vertex type that the CPU has sampled.
+
+    Attributes:
+        arrays: As ``parts_of`` lists them, and the numbers beside the seeds if there are any;
+            contiguous, 1-D, int32 or int64.
+        known, edges: Vertices known before each hop and at the end, and edges of each hop.
     """
 
-    def __init__(
-        self,
-        accelerator: Accelerator,
-        run: DeviceRun,
-        keys: tuple[Hashable, ...],
-        inputs: int,
-        layouts: tuple[Layout, ...],
-        capacities: Sequence[int],
-        padded: Sizes | None,
-        lanes: int,
-        count: int,
-        hops: int,
-        has_more: bool,
-    ) -> None:
-        self.layouts = layouts
-        self.capacities = capacities
-        self.padded = padded
-        self.keys = keys
-        self.inputs = inputs
-        self.run = run
-        self._count = count
-        self.hops = hops
-        head = (hops + 1) * ROW
-        self.hits_at = head
-        self.slab_at = head + len(layouts) * (hops + 1)
-        self.addresses_at = self.slab_at + 1
-        self.seeds_at = self.addresses_at + _ADDRESSES * len(layouts)
-        self.more_at = self.seeds_at + count
-        words = self.more_at + (count if has_more else 0)
-        self._accelerator = accelerator
-        self._state = accelerator.empty((words,), torch.int64)
-        # Where the vertices of each hop end in a batch, and how far apart these words are.
-        self._ends = self._state
-        self._ends_step = ROW
-        self._marks = dict[torch.dtype, Tensor]()
-        if padded is not None:
-            self._ends = self._sent(padded.node_ends, torch.int64)
-            self._ends_step = 1
-            of_labels = Padding(padded.nodes[:1], padded.nodes[:1], marks=True)
-            for layout in layouts[inputs:]:
-                value = of_labels.value(layout.dtype)
-                self._marks[layout.dtype] = self._sent([value], layout.dtype)
-        # A batch of no seeds: the buffers are there after it.
-        self._state.zero_()
-        self._sample()
-        self.parts = run.parts()
-        if has_more:
-            self.parts.append(Part(self._state[self.more_at :], torch.int64, count_at=0))
-        self.padded_words = None if padded is None else _words_of(padded.node_ends, padded.edges)
-        self.places = list[_Place]()
-        self.nbytes = 0
-        self._lay_out(capacities, layouts)
-        self.dtypes = {place.dtype for place in self.places}
-        slab = accelerator.empty((self.nbytes,), torch.uint8)
-        self.free = deque[_Lane]()
-        for _ in range(lanes):
-            memory = accelerator.host_memory(words * 8).view(torch.int64)
-            out = accelerator.host_memory(self.slab_at * 8).view(torch.int64)
-            given = memory.numpy()
-            given[:] = 0  # no seeds: nothing is read when the work is done now
-            given[self.slab_at] = slab.data_ptr()
-            replay = accelerator.recorded(partial(self._work, memory, out))
-            self.free.append(_Lane(given, out, replay))
-        # What is done now to record it may write to it.
-        accelerator.current_stream.record().wait()
-
-    def _lay_out(self, capacities: Sequence[int], layouts: Sequence[Layout]) -> None:
-        known = capacities[: self.hops + 1]
-        words = _words_of(known, capacities[self.hops + 1 :])
-        for part, size in zip(self.parts, lengths(self.parts, words), strict=True):
-            self._add(size, part.dtype, 1)
-        for number, layout in enumerate(layouts):
-            rows = known[-1] if number < self.inputs else known[0]
-            self._add(rows, layout.dtype, math.prod(layout.row_shape))
-
-    def _sent(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
-        return self._accelerator.empty((len(numbers),), dtype).copy_(
-            torch.tensor(numbers, dtype=dtype, device="cpu")
-        )
-
-    def _add(self, count: int, dtype: torch.dtype, width: int) -> None:
-        size = dtype.itemsize
-        self.places.append(_Place(self.nbytes, count, dtype, self.nbytes // size, width))
-        self.nbytes += -(-count * width * size // _ALIGN) * _ALIGN
-
-    def _sample(self) -> None:
-        self.run.begin(self._state, self._count, self.seeds_at)
-        for hop in range(self.hops):
-            self.run.hop(hop)
-
-    def _work(self, given: Tensor, out: Tensor) -> None:
-        state = self._state
-        state.copy_(given, non_blocking=True)
-        self._sample()
-        arrays = len(self.parts)
-        places = [place[:2] for place in self.places]
-        padded_ids = None
-        if self.padded is None:
-            self.run.copy_out(self.parts, places[:arrays], self.slab_at)
-        else:
-            edges = self.padded.edges
-            self.run.pad_out(places[:arrays], self.slab_at, self._ends, edges)
-            padded_ids = places[0][0], self.places[0].dtype
-        for number, layout in enumerate(self.layouts):
-            offset, capacity = places[arrays + number]
-            is_input = number < self.inputs
-            gather_placed(
-                self.run.nodes,
-                state,
-                capacity,
-                layout,
-                addresses_at=self.addresses_at + _ADDRESSES * number,
-                slab_at=self.slab_at,
-                offset=offset,
-                count_at=self.hops * ROW if is_input else 0,
-                hits_at=self.hits_at + number * (self.hops + 1),
-                parts=self.hops + 1 if is_input else 1,
-                ends=self._ends,
-                ends_step=self._ends_step,
-                padded_ids=padded_ids,
-            )
-            if self.padded is not None and not is_input:
-                mark = self._marks[layout.dtype]
-                placed = {"slab_at": self.slab_at, "offset": offset}
-                mark_padding(mark, state, capacity, layout, **placed)
-        out.copy_(state[: self.slab_at], non_blocking=True)
-
-    def tell(
-        self,
-        lane: _Lane,
-        key: int,
-        seeds: Tensor,
-        more: Tensor | None,
-        slab: Tensor,
-        fields: Sequence[FieldReach],
-    ) -> None:
-        """Write down what a replay is to read."""
-        given = lane.given
-        count = len(seeds)
-        given[0] = count
-        for hop in range(self.hops):
-            of_hop = derive_key(key, hop)
-            given[hop * ROW + KEY] = of_hop - (of_hop >> 63 << 64)  # the same bits, signed
-        given[self.slab_at] = slab.data_ptr()
-        addresses = [number for read in fields for number in read.reach.addresses]
-        given[self.addresses_at : self.seeds_at] = addresses
-        given[self.seeds_at : self.seeds_at + count] = seeds.numpy()
-        if more is not None:
-            given[self.more_at : self.more_at + count] = more.numpy()
-
-    def fits(self, words: Sequence[int]) -> bool:
-        """Whether a batch has room, by its sizes."""
-        if self.padded is not None:
-            return self.padded.has_room_for(self.sampled(words))
-        end = self.hops * ROW
-        sizes = [*words[: end + 1 : ROW], *words[1:end:ROW]]
-        return all(size <= most for size, most in zip(sizes, self.capacities, strict=True))
-
-    def sampled(self, words: Sequence[int]) -> Sizes:
-        """The sizes of a batch, hop by hop."""
-        end = self.hops * ROW
-        return Sizes.of(words[: end + 1 : ROW], words[1:end:ROW])
-
-
-def _words_of(known: Sequence[int], edges: Sequence[int]) -> list[int]:
-    """Words of a batch's state that say its sizes: vertices known before each hop and at the end,
-    edges of each hop."""
-    words = [0] * (len(known) * ROW)
-    words[::ROW] = known
-    words[1 : len(edges) * ROW : ROW] = edges
-    return words
+    arrays: list[Tensor]
+    known: Sequence[int]
+    edges: Sequence[int]
 
 
 class ProgramSource(Protocol):
@@ -311,37 +115,41 @@ class ProgramSource(Protocol):
 
     @property
     def begin(self) -> Callable[[Ticket], tuple[Tensor, Tensor | None] | None] | None:
-        """The vertices that a batch begins with, and numbers that it is to have on the device, as
-        many, int64; both on the CPU. None for one that is made the long way.
+        """The vertices that a batch begins with where the device samples, and numbers that it is to
+        have there, as many, int64; both on the CPU. None for one that is made the long way.
 
         Itself None: the ticket's seeds, and no numbers.
         """
+
+    def arrays(self, sampled: Any) -> Arrays | None:
+        """The arrays of a ``Sampled`` batch of the CPU's; None where it must be made the long
+        way."""
 
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Any:
         """See ``BatchSource``: how the long way begins."""
 
     def made(
         self,
-        ticket: Ticket,
-        sampled: MiniBatch | Subgraph,
-        beside: Tensor | None,
+        origin: Any,
+        arrays: Sequence[Tensor],
+        known: list[int],
+        edges: list[int],
         rows: Sequence[tuple[Hashable, Tensor]],
         recorder: EpochRecorder,
     ) -> Any:
-        """The finished batch, of what the device has made; None: other fields are read for it
-        now.
+        """The finished batch, of what the device has made; None: other fields are read for it now.
 
         Args:
-            ticket: As ``begin`` got it.
-            sampled: What was sampled.
-            beside: The numbers of ``begin``, on the device.
+            origin: Of ``Begun``.
+            arrays: The batch's (``parts_of``), and the numbers beside the seeds.
+            known, edges: See :class:`Arrays`, with padding.
             rows: The keys of the fields when it was begun, and their rows.
             recorder: Of the epoch.
         """
 
     def sizes(self, batch: Any) -> tuple[Sequence[int], Sequence[int]]:
         """Vertices known before each hop and at the end, and edges of each hop, of what ``deliver``
-        gets."""
+        gets where the device samples."""
 
 
 class DeviceProgram:
@@ -354,17 +162,21 @@ class DeviceProgram:
     batches; a batch that does not fit is made the long way, with the same bits. Batches of fixed
     shapes have room for the first of their loader's sizes, and are padded in the same launch.
 
-    One thread at a time: a reader that finds another one at work makes its batch the long way.
+    Where the device samples, one thread at a time begins a batch: a reader that finds another one
+    at work makes its batch the long way. What the CPU has sampled any thread may send.
 
     Args:
-        sampler: Samples on the device; lends the buffers.
+        sampler: Samples on the device; lends the buffers. None: the CPU samples.
+        hops: Of every batch.
         fields: Reads rows the long way, and knows how they lie.
         count: Seeds of most batches.
         ahead: Batches that are begun before they are asked for.
         sizes: The sizes that batches are padded to; None: they keep their own.
+        once: Whether batches are subgraphs, else blocks.
         has_more: Whether the source has numbers beside the seeds.
 
     Attributes:
+        samples: Whether the device samples.
         source: Says what batches begin with, and makes them of what the device has; set before an
             epoch begins.
         is_possible: Whether batches may be made so, now or when more is known.
@@ -375,34 +187,46 @@ class DeviceProgram:
 
     def __init__(
         self,
-        sampler: DeviceSampler,
+        sampler: DeviceSampler | None,
+        hops: int,
         fields: FieldSet,
         count: int,
         ahead: int,
         sizes: Envelope | None = None,
         *,
+        once: bool = False,
         has_more: bool = False,
     ) -> None:
         assert fields.accelerator is not None
         self._accelerator = fields.accelerator
         self._sampler = sampler
+        self.samples = sampler is not None
+        self._hops = hops
         self._fields = fields
+        self._once = once
         self._has_more = has_more
         self._count = count
         self._lanes = ahead + 1
         self._sizes = sizes
+        # Guards what follows. Its holder may wait for a stream, and takes the sampler's lock.
         self._lock = threading.Lock()
+        # Held while a batch of the CPU's is enqueued: all batches share the recording's state. Its
+        # holder takes no other lock of ours.
+        self._enqueuing = threading.Lock()
         self._run: DeviceRun | None = None  # lent when there is something to record
-        self._recording: _Recording | None = None
+        self._recording: Recording | None = None
+        self._dtypes: list[torch.dtype] | None = None  # of the arrays of the CPU's batches
         self._learned: list[list[int]] = []
         self._made = 0
         self._overflowed = 0
         self.is_possible = False
         self.reason = "the sizes of the first batches are being learned"
-        if sampler.hops + 1 > MOST_PARTS:
+        if hops + 1 > MOST_PARTS:
             self.reason = f"a recorded kernel counts the hits of {MOST_PARTS - 1} hops at most"
-        elif not sampler.is_recorded:
+        elif sampler is not None and not sampler.is_recorded:
             self.reason = "sampling is not recorded"
+        elif not self._accelerator.runs_kernels:
+            self.reason = "Triton is missing"
         else:
             self.is_possible = True
 
@@ -449,12 +273,14 @@ class DeviceProgram:
             seeds, more = wanted
             if not 0 < len(seeds) <= self._count:
                 return None
+            front = recording.front
+            assert isinstance(front, Drawn) and self._sampler is not None
             user = accelerator.current_stream
             # In the reader's stream, by whose order it is used again: after this one has passed.
             slab = accelerator.empty((recording.nbytes,), torch.uint8)
             passed = user.record()
             lane = recording.free.popleft()
-            recording.tell(lane, ticket.key, seeds, more, slab, fields)
+            recording.tell(lane, slab, fields, *front.given(ticket.key, seeds, more))
             with self._sampler.enqueuing() as topology:
                 if topology is None:
                     return None
@@ -480,7 +306,62 @@ class DeviceProgram:
             self._lock.release()
             recorder.spent("sampling", begin)
 
-    def _now(self) -> tuple[_Recording, list[FieldReach]] | None:
+    def send(self, sampled: Any, recorder: EpochRecorder) -> Sent | None:
+        """Tell the device to make a batch that the CPU has sampled; None: it must be made the long
+        way. Safe from any thread; a recorder counts what does not fit."""
+        if not self.is_possible:
+            return None
+        found = self.source.arrays(sampled)
+        if found is None or len(found.edges) != self._hops:
+            return None
+        dtypes = [array.dtype for array in found.arrays]
+        with self._lock:
+            recording = self._recording
+            if recording is None:
+                self._dtypes = dtypes
+                self.learn(found.known, found.edges)
+                return None
+        words = words_of(found.known, found.edges)
+        front = recording.front
+        if not isinstance(front, Given) or front.dtypes != dtypes:
+            return None
+        if [read.key for read in sampled.reads] != list(recording.keys):
+            return None
+        if not recording.fits(words):
+            with self._lock:
+                self._made += 1
+                self._overflow(recorder)
+            return None
+        fields = [self._fields.reach(key) for key in recording.keys]
+        known = [field for field in fields if field is not None]
+        if tuple([field.reach.layout for field in known]) != recording.layouts:
+            return None
+        try:
+            lane = recording.free.popleft()
+        except IndexError:
+            return None
+        stream = self._accelerator.stream("reading")
+        sent = False
+        try:
+            with stream.use():
+                # Of that stream: nobody has to wait for the user's.
+                slab = self._accelerator.empty((recording.nbytes,), torch.uint8)
+                given = front.given(found.arrays, recording.places)
+                recording.tell(lane, slab, known, words, given)
+                with self._enqueuing:
+                    sent = True
+                    begun = stream.record()
+                    lane.replay()
+                    ready = stream.record()
+        except OutOfMemory:  # the long way makes room
+            return None
+        finally:
+            if not sent:
+                recording.free.append(lane)
+        held = [field.held for field in known]
+        return Sent(sampled, recording, lane, slab, stream, begun, ready, known, held)
+
+    def _now(self) -> tuple[Recording, list[FieldReach]] | None:
         """What is recorded for the fields as they are now, and how each is read."""
         inputs = self.source.inputs
         keys = (*inputs, *self.source.outputs)
@@ -509,74 +390,112 @@ class DeviceProgram:
         inputs: int,
         layouts: tuple[Layout, ...],
         reads: Sequence[FieldReach],
-    ) -> _Recording | None:
+    ) -> Recording | None:
         """Lanes for the layouts of now, once the envelope is known."""
-        if not self.is_possible or (self._sizes is None and len(self._learned) < _LEARNED):
-            return None
-        run = self._run = self._run or self._sampler.lend()
-        if run is None:
+        if not self.is_possible or self.learns:
             return None
         padded = None
-        if self._sizes is None:
-            capacities = self._envelope(run)
-        else:
+        if self._sizes is not None:
             padded = self._sizes.known()[0]
-            capacities = [*padded.node_ends, *padded.edges]
-        most = capacities[self._sampler.hops]
-        for read in reads[:inputs]:
-            if read.reach.layout.worth_ordering(most * read.missed):
-                self.reason = "so many rows are missed that they are read in the order of memory"
-                return None
-        for layout in layouts:
-            if layout.row_bytes == 0 or layout.num_rows == 0:
-                self.reason = "a field has no bytes"
-                return None
-            if padded is not None and layout.dtype.is_complex:
-                self.reason = "no kernel pads complex numbers"
-                return None
+        front = self._front()
+        if front is None:
+            return None
+        capacities = self._envelope() if padded is None else [*padded.node_ends, *padded.edges]
+        self.reason = self._obstacle(front, reads, inputs, capacities)
+        if self.reason:
+            return None
         # Lanes that are still on their way keep the old one.
         self._recording = None
-        with self._sampler.enqueuing() as topology:
-            if topology is None:
-                return None
-            try:
+        try:
+            with self._recorded_in() as is_open:
+                if not is_open:
+                    return None
                 with torch.inference_mode(False):
-                    self._recording = _Recording(
+                    self._recording = Recording(
                         self._accelerator,
-                        run,
+                        front,
                         keys,
                         inputs,
                         layouts,
                         capacities,
                         padded,
                         self._lanes,
-                        self._count,
-                        self._sampler.hops,
-                        self._has_more,
+                        self._hops,
                     )
-            except Exception as error:  # whatever a compiler may say
-                # Memory is short, say, or another capture is in the way.
-                topology.first.zero_()
-                self.is_possible = False
-                self.reason = f"they could not be recorded ({error})"
-                warnings.warn(
-                    f"batches on {self._accelerator.device} are made kernel by kernel, which takes "
-                    f"more of the interpreter's time: {self.reason}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-                return None
-        self.reason = ""
+        except Exception as error:  # whatever a compiler may say
+            # Memory is short, say, or another capture is in the way.
+            self.is_possible = False
+            self.reason = f"they could not be recorded ({error})"
+            warnings.warn(
+                f"batches on {self._accelerator.device} are made kernel by kernel, which takes "
+                f"more of the interpreter's time: {self.reason}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
         return self._recording
 
-    def _envelope(self, run: DeviceRun) -> list[int]:
+    @contextmanager
+    def _recorded_in(self) -> Iterator[bool]:
+        """Have the stream in use, and nobody else enqueue anything, in the ``with`` body; whether
+        the sampler is open."""
+        if self._sampler is None:
+            with self._enqueuing, self._accelerator.stream("reading").use():
+                yield True
+            return
+        with self._sampler.enqueuing() as topology:
+            try:
+                yield topology is not None
+            except BaseException:
+                if topology is not None:
+                    topology.first.zero_()
+                raise
+
+    def _obstacle(
+        self, front: Front, reads: Sequence[FieldReach], inputs: int, capacities: Sequence[int]
+    ) -> str:
+        """Why batches with such fields and of such sizes cannot be recorded; empty if they can."""
+        hops = self._hops
+        for number, read in enumerate(reads):
+            layout = read.reach.layout
+            if layout.row_bytes == 0 or layout.num_rows == 0:
+                return "a field has no bytes"
+            if self._sizes is not None and layout.dtype.is_complex:
+                return "no kernel pads complex numbers"
+            if number < inputs and layout.worth_ordering(capacities[hops] * read.missed):
+                return "so many rows are missed that they are read in the order of memory"
+            if not self.samples and read.counted[0] == "device":
+                return "a field on the device is read after what was written there"
+        if self.samples:
+            return ""
+        counts = lengths(front.parts, words_of(capacities[: hops + 1], capacities[hops + 1 :]))
+        sizes = [part.dtype.itemsize for part in front.parts]
+        nbytes = sum(count * size for count, size in zip(counts, sizes, strict=True))
+        if self._lanes * nbytes > _MOST_PINNED:
+            return f"{self._lanes} batches on their way are more than {bytes_text(_MOST_PINNED)}"
+        return ""
+
+    def _front(self) -> Front | None:
+        """What makes the arrays; None: not now."""
+        if self._sampler is None:
+            if self._dtypes is None:
+                return None
+            return Given(self._dtypes, self._hops, once=self._once, has_more=self._has_more)
+        self._run = self._run or self._sampler.lend()
+        if self._run is None:
+            return None
+        return Drawn(self._run, self._count, self._hops, has_more=self._has_more)
+
+    def _envelope(self) -> list[int]:
         """Vertices known before each hop and at the end, and edges of each hop, that have room."""
         learned = np.array(self._learned, dtype=np.float64)
         margin = np.maximum(
             _LEAST_MARGIN, _SIGMAS * learned.std(axis=0) / np.maximum(1, learned.mean(axis=0))
         )
         wanted = np.ceil(learned.max(axis=0) * (1 + margin)).astype(np.int64).tolist()
-        bounds = run.bounds(self._count)
+        if self._run is None:
+            return list(wanted)
+        bounds = self._run.bounds(self._count)
         return [
             bound if bound <= _NEARLY * size else size
             for size, bound in zip(wanted, bounds, strict=True)
@@ -596,8 +515,7 @@ class DeviceProgram:
     def abandon(self, begun: Begun) -> None:
         """A batch that nobody wants: its memory is not given back before the device has written
         it."""
-        begun.ready.wait()
-        begun.recording.free.append(begun.lane)
+        begun.close()
 
     def finish(self, begun: Begun, recorder: EpochRecorder) -> tuple[Any, dict[str, int]] | None:
         """The batch, for the stream of the calling thread, and what it counts in statistics; None:
@@ -606,6 +524,7 @@ class DeviceProgram:
         begin = time.perf_counter_ns()
         recording = begun.recording
         words = begun.lane.out.tolist()
+        begun.is_open = False
         recording.free.append(begun.lane)
         recorder.device_time("reading", begun.begun, begun.ready)
         self._made += 1
@@ -617,11 +536,9 @@ class DeviceProgram:
         reader = self._accelerator.current_stream
         if begun.made_for != reader:
             reader.owns(begun.slab)
-        arrays, rows, known, edges = self._arrays(begun, words)
-        sampled = recording.run.assembled(arrays, known, edges)
-        more = arrays[-1] if self._has_more else None
+        made = self._arrays(begun, words)
         recorder.spent("building", begin)
-        batch = self.source.made(begun.ticket, sampled, more, rows, recorder)
+        batch = self.source.made(begun.origin, *made, recorder)
         if batch is None:
             return None
         if self._sizes is not None:
@@ -643,14 +560,14 @@ class DeviceProgram:
 
     def _arrays(
         self, begun: Begun, words: Sequence[int]
-    ) -> tuple[list[Tensor], list[tuple[Hashable, Tensor]], list[int], list[int]]:
-        """The arrays of a batch, its rows by key, and its sizes with padding: vertices known before each
-        hop and at the end, edges of each hop."""
+    ) -> tuple[list[Tensor], list[int], list[int], list[tuple[Hashable, Tensor]]]:
+        """The arrays of a batch, its sizes with padding (vertices known before each hop and at the
+        end, edges of each hop), and its rows by key."""
         recording = begun.recording
         end = recording.hops * ROW
         sized = recording.padded_words or words
         known = list(sized[: end + 1 : ROW])
-        counts = lengths(recording.parts, sized)
+        counts = lengths(recording.front.parts, sized)
         for number in range(len(begun.fields)):
             counts.append(known[-1] if number < recording.inputs else known[0])
         views = {dtype: begun.slab.view(dtype) for dtype in recording.dtypes}
@@ -658,7 +575,7 @@ class DeviceProgram:
             views[place.dtype][place.start : place.start + count * place.width]
             for place, count in zip(recording.places, counts, strict=True)
         ]
-        arrays = parts[: len(recording.parts)]
+        arrays = parts[: len(recording.front.parts)]
         # Of a batch without fields nobody asks.
         seconds = begun.ready.seconds_since(begun.begun) / max(1, len(begun.fields))
         rows = []
@@ -675,7 +592,7 @@ class DeviceProgram:
             rows.append((key, of_field))
             at = recording.hits_at + number * (recording.hops + 1)
             self._fields.count(read, words[at : at + len(sampled)], sampled, seconds)
-        return arrays, rows, known, list(sized[1:end:ROW])
+        return arrays, known, list(sized[1:end:ROW]), rows
 
     def _read_again(self, begun: Begun, words: Sequence[int], number: int, nodes: Tensor) -> Tensor:
         """Rows of a field that has other values since the batch was begun, for the stream of the

@@ -266,16 +266,26 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         self._joiner = Joiner(self._view, self._engine.fields, make)
         self._joiner.declare()
         self._device_sampler, self._placement = self._placed(options["sampling_device"])
-        size = order.batch_size
-        if self._device_sampler is not None and isinstance(self._view, NodeView) and size:
-            self._program = DeviceProgram(
-                self._device_sampler,
-                self._engine.fields,
-                size,
-                options["prefetch"],
-                has_more=True,
-            )
+        self._program = None if accelerator is None else self._device_program(order.batch_size)
         self._engine.use(self._source(self._view), program=self._program)
+
+    def _device_program(self, count: int | None) -> DeviceProgram | None:
+        """What makes batches of so many seeds in one launch each; None for batches that never
+        are."""
+        sampler = self._view.sampler
+        if (
+            not count
+            or not isinstance(self._view, NodeView)
+            or type(sampler) is not NeighborSampler
+        ):
+            return None
+        if sampler.is_hetero or are_fixed(self._options["shapes"]):
+            return None
+        options = self._engine.epochs.options
+        ahead = options.threads + options.prefetch
+        hops = sampler.core.num_hops
+        of = self._engine.fields
+        return DeviceProgram(self._device_sampler, hops, of, count, ahead, once=True, has_more=True)
 
     @property
     def sampling_placement(self) -> str:

@@ -12,14 +12,21 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Handover, OutOfMemory, StagingRing
+from ..engine.program import Arrays
 from ..engine.steps import FailedBatch, Fetched, Finish, Sampled
 from ..graph.graph import NODE_TYPE
+from ..sampling.gpu.state import subgraph_of
 from ..sampling.sampler import seeds_by_type
 from ..system.threads import lock_of
 from . import transforms
+from .filtering import stacked
 from .joining import Joiner, Levels, Reading, stores_of
+from .package import import_pyg
 from .padding import PaddedOutput
 from .sampler import output_of
+
+import_pyg()
+from torch_geometric.sampler import SamplerOutput  # noqa: E402
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -363,21 +370,45 @@ class SubgraphSource:
             return None  # The long way raises it in the batch's turn.
         return inputs.node, inputs.input_id
 
+    def arrays(self, sampled: Sampled) -> Arrays | None:
+        """See ``ProgramSource``: of a subgraph of one type without trees or times, where no more is
+        selected than fields have."""
+        prepared: _Prepared = sampled.batch
+        reading = prepared.reading
+        output = prepared.output
+        if self._view.transform_sampler_output is not None or type(output) is not SamplerOutput:
+            return None
+        if reading is None or reading.levels is None or reading.versions:
+            return None
+        input_id, seed_time, *_ = output.metadata
+        is_plain = output.batch is None and output.edge is not None and seed_time is None
+        if not is_plain or output.num_sampled_edges is None:
+            return None
+        self._joiner.keys = [read.key for read in sampled.reads]
+        ends = stacked(output.row, output.col).view(-1)
+        arrays = [output.node, ends, output.edge, input_id]
+        if not all(array.dtype in (torch.int32, torch.int64) for array in arrays):
+            return None
+        return Arrays(arrays, *self.sizes(prepared))
+
     def made(
         self,
-        ticket: Ticket,
-        sampled: Subgraph,
-        beside: Tensor | None,
+        origin: Any,
+        arrays: Sequence[Tensor],
+        known: list[int],
+        edges: list[int],
         rows: Sequence[tuple[Hashable, Tensor]],
         recorder: EpochRecorder,
     ) -> Any:
         """See ``ProgramSource``: a batch joined of what a device has made."""
         view = self._view
+        ticket = origin.batch.ticket if isinstance(origin, Sampled) else origin
         if view.transform_sampler_output is not None:
             return None
-        output = output_of(sampled, hetero=False)
-        output.metadata = beside, None
-        reading = self._joiner.plan(output, sampled.hop_ends)
+        subgraph = subgraph_of(arrays, known, edges)
+        output = output_of(subgraph, hetero=False)
+        output.metadata = arrays[-1], None
+        reading = self._joiner.plan(output, subgraph.hop_ends)
         levels = reading.levels
         if levels is None or reading.versions:
             return None
@@ -398,7 +429,7 @@ class SubgraphSource:
             return batch
         try:
             return self._transformed(
-                view.transform, batch, _Prepared(ticket, output, sampled.hop_ends), recorder
+                view.transform, batch, _Prepared(ticket, output, subgraph.hop_ends), recorder
             )
         except _OwnError as failure:
             return FailedBatch(_cause(failure))

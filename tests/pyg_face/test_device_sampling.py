@@ -141,6 +141,28 @@ def test_any_graph(edges, fanouts, replace, dtype, cache, prefetch, room, data):
         there.close()
 
 
+@pytest.mark.parametrize("num_neighbors", [(3, 2), (-1, 2), ()])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_the_cpu_samples_is_one_launch_too(device, num_neighbors, workers):
+    data = data_of()
+    data.number = torch.tensor(3.5)
+    options = {"num_workers": workers, "cache": 0.3}
+    loader = made(data, num_neighbors, "cpu", **options)
+    assert_all_same(loader, made(data, num_neighbors, "cpu", **(options | {"device": None})), 3)
+    assert made_in_one_launch(loader) >= 14
+    assert loader.sampling_placement.startswith("host; batches are one launch")
+    loader.close()
+
+
+@pytest.mark.parametrize("options", [{"disjoint": True}, {"subgraph_type": "induced"}])
+def test_what_is_sampled_otherwise_goes_the_long_way(device, options):
+    data = data_of()
+    data.edge_attr = torch.rand(E)
+    loader = made(data, **options)
+    assert_all_same(loader, made(data, **(options | {"device": None})), epochs=3)
+    assert not made_in_one_launch(loader)
+
+
 def test_without_fields(device):
     data = data_of(fields=False)
     there = made(data)

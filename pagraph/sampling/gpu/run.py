@@ -7,22 +7,20 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...accelerator import OutOfMemory, StagingRing
 from ...accelerator.triton_kernels import launch
-from ...graph.graph import EDGE_TYPE, NODE_TYPE
-from ...graph.minibatch import Block, MiniBatch
-from ...graph.subgraph import SampledEdges, Subgraph
-from .state import ROW, Fanouts, Sizes
+from .state import ROW, Fanouts, Part, Sizes, blocks_of, lengths, parts_of, subgraph_of
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator, Pin
     from ...graph.csc import CSC
+    from ...graph.minibatch import MiniBatch
+    from ...graph.subgraph import Subgraph
     from ...system.budget import Budget
 
 MOST_PICKS = 128  # of one vertex: they are a row of registers
@@ -243,32 +241,6 @@ def _pinned(
     return tuple(pin for pin in pins.values() if pin is not None)
 
 
-class Part(NamedTuple):
-    """An array of a batch.
-
-    Attributes:
-        buffer: What is made in.
-        dtype: Of its numbers in the batch.
-        count_at, hops, times, more: How many numbers it has: the sum of this word of the state and
-            of the same of the hops after it, times ``times``, and ``more``.
-    """
-
-    buffer: Tensor
-    dtype: torch.dtype
-    count_at: int
-    hops: int = 1
-    times: int = 1
-    more: int = 0
-
-
-def lengths(parts: Sequence[Part], words: Sequence[int]) -> list[int]:
-    """How many numbers each array has, by the state of a batch."""
-    return [
-        sum(words[part.count_at : part.count_at + part.hops * ROW : ROW]) * part.times + part.more
-        for part in parts
-    ]
-
-
 @dataclass(frozen=True, eq=False)
 class _DeviceHop:
     """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the
@@ -393,53 +365,31 @@ class DeviceRun:
         """The batch, when its sizes are there."""
         words = sizes.words
         parts = self.parts()
-        buffers = [
-            (part.buffer, length, part.dtype)
-            for part, length in zip(parts, lengths(parts, words), strict=True)
-        ]
+        counts = lengths(parts, words)
+        dtypes = [part.dtype for part in parts]
+        arrays = self._arrays_of(list(zip(self.buffers(), counts, dtypes, strict=True)))
         end = len(self._drawn) * ROW
-        return self.assembled(self._arrays_of(buffers), words[: end + 1 : ROW], words[1:end:ROW])
+        assemble = subgraph_of if self._fanouts.once else blocks_of
+        return assemble(arrays, words[: end + 1 : ROW], words[1:end:ROW])
 
     def parts(self) -> list[Part]:
-        """The arrays of the batch: its vertices, then of each hop ``indptr``, ``indices`` and
-        ``positions``, or of a subgraph the ends of all edges and their ids."""
-        hops = len(self._drawn)
-        parts = [Part(self._nodes, self._dtype, hops * ROW)]
+        """The arrays of a batch; see ``parts_of``."""
+        hops = len(self._fanouts.picks)
+        dtypes = [self._dtype]
         if self._fanouts.once:
-            of_edges = {"count_at": 1, "hops": hops}
-            return [
-                *parts,
-                Part(self._edge_index, self._dtype, **of_edges, times=2),
-                Part(self._numbers, torch.int64, **of_edges),
-            ]
-        for hop, drawn in enumerate(self._drawn):
-            known = hop * ROW
-            edges = known + 1
-            parts += [
-                Part(drawn.indptr, self._dtype, known, more=1),
-                Part(drawn.indices, self._dtype, edges),
-                Part(drawn.positions, drawn.positions.dtype, edges),
-            ]
-        return parts
+            dtypes += [self._dtype, torch.int64]
+        else:
+            dtypes += [self._dtype, self._dtype, self._topology.indices.dtype] * hops
+        return parts_of(dtypes, hops, once=self._fanouts.once)
 
-    def assembled(
-        self, arrays: Sequence[Tensor], known: list[int], edges: Sequence[int]
-    ) -> MiniBatch | Subgraph:
-        """The batch of :meth:`parts`, with the vertices known before each hop and at the end, and
-        the edges of each hop."""
-        nodes = arrays[0]
-        seeds = nodes[: known[0]]
+    def buffers(self) -> list[Tensor]:
+        """Where :meth:`parts` are when all hops are drawn; some in wider numbers."""
         if self._fanouts.once:
-            ends = [0, *accumulate(edges)]
-            sampled = SampledEdges(arrays[1].view(2, ends[-1]), arrays[2], ends)
-            return Subgraph(
-                {NODE_TYPE: seeds}, {NODE_TYPE: nodes}, {EDGE_TYPE: sampled}, {NODE_TYPE: known}
-            )
-        blocks = []
-        for hop in range(len(edges) - 1, -1, -1):
-            indptr, indices, positions = arrays[1 + 3 * hop : 4 + 3 * hop]
-            blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
-        return MiniBatch(seeds, blocks)
+            return [self._nodes, self._edge_index, self._numbers]
+        buffers = [self._nodes]
+        for drawn in self._drawn:
+            buffers += [drawn.indptr, drawn.indices, drawn.positions]
+        return buffers
 
     def bounds(self, count: int) -> list[int]:
         """Most vertices known before each hop and at the end, then most edges of each hop, for
@@ -455,65 +405,6 @@ class DeviceRun:
             after, drawing = self._fanouts.grown(known[-1], most, limit)
             known.append(after)
         return [*known, *edges]
-
-    @property
-    def nodes(self) -> Tensor:
-        """The buffer of the batch's vertices."""
-        return self._nodes
-
-    def copy_out(
-        self, parts: Sequence[Part], places: Sequence[tuple[int, int]], slab_at: int
-    ) -> None:
-        """Copy arrays of the batch to memory whose address is in word ``slab_at`` of the state:
-        each to its offset in bytes, cut where it has more numbers than have room."""
-        for part, (offset, capacity) in zip(parts, places, strict=True):
-            launch(
-                self._kernels.copy_out,
-                _programs(capacity),
-                *(part.buffer, self._state, offset, capacity),
-                SLAB=slab_at,
-                COUNT=part.count_at,
-                HOPS=part.hops,
-                TIMES=part.times,
-                MORE=part.more,
-                WIDE=part.dtype == torch.int64,
-                BLOCK=_BLOCK,
-            )
-
-    def pad_out(
-        self, places: Sequence[tuple[int, int]], slab_at: int, ends: Tensor, edges: Sequence[int]
-    ) -> None:
-        """:meth:`copy_out` with padding behind what each hop has found.
-
-        Args:
-            places, slab_at: See there.
-            ends: Where the vertices of each hop end with padding, int64, on the device.
-            edges: Edges of each hop with padding.
-        """
-        hops = len(self._drawn)
-        kernels = self._kernels
-        kinds = [(kernels.NODES, hops + 1, 0, 0)]
-        for hop in range(hops):
-            counted = hop * ROW + 1, edges[hop]
-            kinds += [
-                (kernels.BEGINS, hop + 1, *counted),
-                (kernels.LOCAL, hop + 2, *counted),
-                (kernels.POSITIONS, 0, *counted),
-            ]
-        for part, (offset, capacity), (kind, parts, edges_at, room) in zip(
-            self.parts(), places, kinds, strict=True
-        ):
-            launch(
-                kernels.pad_out,
-                _programs(capacity),
-                *(part.buffer, self._state, ends, offset, capacity, room),
-                SLAB=slab_at,
-                EDGES=edges_at,
-                PARTS=parts,
-                KIND=kind,
-                WIDE=part.dtype == torch.int64,
-                BLOCK=_BLOCK,
-            )
 
     def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
@@ -670,6 +561,75 @@ class DeviceRun:
             self._kept.append(self._accelerator.empty((length,), dtype))
         self._made += 1
         return self._kept[self._made - 1]
+
+
+def copy_out(
+    parts: Sequence[Part],
+    buffers: Sequence[Tensor],
+    state: Tensor,
+    places: Sequence[tuple[int, int]],
+    slab_at: int,
+) -> None:
+    """Copy arrays of a batch to memory whose address is in word ``slab_at`` of its state: each to
+    its offset in bytes, cut where it has more numbers than have room."""
+    from . import kernels
+
+    for part, buffer, (offset, capacity) in zip(parts, buffers, places, strict=True):
+        launch(
+            kernels.copy_out,
+            _programs(capacity),
+            *(buffer, state, offset, capacity),
+            SLAB=slab_at,
+            COUNT=part.count_at,
+            HOPS=part.hops,
+            TIMES=part.times,
+            MORE=part.more,
+            WIDE=part.dtype == torch.int64,
+            BLOCK=_BLOCK,
+        )
+
+
+def pad_out(
+    parts: Sequence[Part],
+    buffers: Sequence[Tensor],
+    state: Tensor,
+    places: Sequence[tuple[int, int]],
+    slab_at: int,
+    ends: Tensor,
+    edges: Sequence[int],
+) -> None:
+    """:func:`copy_out` of blocks with padding behind what each hop has found.
+
+    Args:
+        parts, buffers, state, places, slab_at: See there.
+        ends: Where the vertices of each hop end with padding, int64, on the device.
+        edges: Edges of each hop with padding.
+    """
+    from . import kernels
+
+    hops = len(edges)
+    kinds = [(kernels.NODES, hops + 1, 0, 0)]
+    for hop in range(hops):
+        counted = hop * ROW + 1, edges[hop]
+        kinds += [
+            (kernels.BEGINS, hop + 1, *counted),
+            (kernels.LOCAL, hop + 2, *counted),
+            (kernels.POSITIONS, 0, *counted),
+        ]
+    for part, buffer, (offset, capacity), (kind, count, edges_at, room) in zip(
+        parts, buffers, places, kinds, strict=True
+    ):
+        launch(
+            kernels.pad_out,
+            _programs(capacity),
+            *(buffer, state, ends, offset, capacity, room),
+            SLAB=slab_at,
+            EDGES=edges_at,
+            PARTS=count,
+            KIND=kind,
+            WIDE=part.dtype == torch.int64,
+            BLOCK=_BLOCK,
+        )
 
 
 def _steps(count: int) -> int:
