@@ -43,6 +43,7 @@ def run(
     *,
     names: Sequence[str],
     split: str,
+    source: Path | None,
     json_file: Path | None,
     trace_file: Path | None,
     checkpoint: Path | None,
@@ -52,7 +53,7 @@ def run(
     with joined_world(device=settings["device"], timeout=timeout) as world, _one_voice(world):
         # Together: a process that fails alone would leave the others waiting for its gradients.
         options = world.together(lambda: _options(folder, settings, json_file, checkpoint, world))
-        work = assign(folder, options, split=split, world=world)
+        work = assign(folder, options, split=split, source=source, world=world)
         if world.is_first:
             click.echo("\n".join(assignment_lines(folder, work)))
         results = {}
@@ -275,14 +276,24 @@ def assignment_lines(folder: Path, work: Assignment) -> list[str]:
     # Some validation and test vertices may be in no part: the source has them.
     val = sum(manifest.val_per_part) + manifest.outside["val"]
     test = sum(manifest.test_per_part) + manifest.outside["test"]
-    where = "on the whole graph" if manifest.evaluation == "source" else "on the parts"
+    where = "on the whole graph" if work.evaluated_on == "source" else "on the parts"
     graph = part.graph
-    return [
+    lines = [
         f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; "
         f"{val:,} to validate and {test:,} to test, evaluated {where}",
         f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, "
         f"{task.inputs}, {task.num_outputs} classes; {len(task.train):,} vertices to train on",
     ]
+    if work.sourceless:
+        ranks = ", ".join(map(str, work.sourceless))
+        outside = manifest.outside["val"] + manifest.outside["test"]
+        lines.append(
+            f"rank {ranks} does not have the graph that was divided: each part evaluates its own "
+            f"vertices with the neighbours that it holds, and nobody the {outside:,} vertices that "
+            "no part holds. --source names the graph; pagraph partition --evaluation parts has "
+            "parts hold all that is needed"
+        )
+    return lines
 
 
 def json_report(result: TrainResult, folder: Path, split: str, work: Assignment) -> dict[str, Any]:
@@ -300,7 +311,7 @@ def json_report(result: TrainResult, folder: Path, split: str, work: Assignment)
             "method": manifest.method,
             "parts": manifest.num_parts,
             "hops": manifest.hops,
-            "evaluation": manifest.evaluation,
+            "evaluation": work.evaluated_on,
         }
     return report
 
