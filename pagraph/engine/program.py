@@ -79,7 +79,7 @@ class Sent(Begun):
     early."""
 
     def __del__(self) -> None:
-        if self.recording.pid == os.getpid():  # A child has no device.
+        if self.is_open and self.recording.pid == os.getpid():  # A child has no device.
             self.close()
 
 

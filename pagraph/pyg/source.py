@@ -112,7 +112,7 @@ class Sender:
         self._accelerator = accelerator
         self._ring = StagingRing(accelerator)
 
-    def send(self, batch: Any, rows: Collection[Tensor], sampled: Collection[Tensor]) -> Sent:
+    def send(self, batch: Any, rows: Collection[Tensor], sampled: Collection[Tensor] = ()) -> Sent:
         """Replace a batch's plain tensors in host memory by copies on the accelerator.
 
         Other tensors (sparse ones, PyG's ``EdgeIndex``) are left to ``batch.to(device)``.

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recording_accelerator import RecordingAccelerator, memory_of
 from stream_races import RaceDetector, Watch
+from test_calls import calls_of
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 
@@ -152,6 +153,34 @@ def test_what_the_cpu_samples_is_one_launch_too(device, num_neighbors, workers):
     assert made_in_one_launch(loader) >= 14
     assert loader.sampling_placement.startswith("host; batches are one launch")
     loader.close()
+
+
+class Skipping(RecordingAccelerator):
+    """Leaves recorded work out, once it is told to."""
+
+    skips = False
+
+    def recorded(self, work):
+        return lambda: None if self.skips else work()
+
+
+@pytest.mark.parametrize(("sampling_device", "most"), [("auto", 130), ("cpu", 151)])
+def test_a_batch_makes_few_calls_and_launches_nothing_by_itself(monkeypatch, sampling_device, most):
+    """See ``benchmarks/gpu_host.py``."""
+    device = use(monkeypatch, Skipping())
+    loader = made(
+        data_of(), (4, 3, 2), sampling_device, prefetch=0, cache=0.3, cache_policy="degree"
+    )
+    for _ in range(4):
+        list(loader)
+    device.skips = True
+    reading = iter(loader)
+    next(reading)
+    before = made_in_one_launch(loader)
+    counts = calls_of(lambda: next(reading))
+    assert made_in_one_launch(loader) == before + 1
+    assert counts["triton_kernels.py:launch"] == 0
+    assert counts.total() <= most, counts.most_common()
 
 
 @pytest.mark.parametrize("options", [{"disjoint": True}, {"subgraph_type": "induced"}])

@@ -241,7 +241,7 @@ def test_a_batch_makes_few_calls_and_launches_nothing_by_itself():
     counts = calls_of(lambda: next(reading))
     assert made_of(loader)[1] >= 4 and counts["program.py:send"] == 1
     assert counts["triton_kernels.py:launch"] == 0
-    assert counts.total() <= 113, counts.most_common()
+    assert counts.total() <= 112, counts.most_common()
 
 
 def test_where_it_cannot_be(monkeypatch):
