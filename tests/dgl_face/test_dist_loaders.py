@@ -50,8 +50,8 @@ def test_the_cache_serves_other_machines_rows(trainers):
         assert seen["plain"]["rates"] == [0.0] and set(seen["plain"]["rows"]) == {"remote"}
         assert seen["degree"]["rates"][0] > 0.2
         first, second, third = seen["auto"]["rates"]
-        # All neighbours are read: passes are alike, and those that it read most are the best ones.
-        assert third >= second - 0.05 and second > first
+        # Vertices of this graph are read alike: those that were read most are hardly better.
+        assert second > first - 0.01 and third > second - 0.01
         assert "400 rows of feat cached" in seen["auto"]["text"]
         # 20 KiB less the table of 2,000 rows, in rows of 32 bytes.
         assert f"{(20 * 1024 - 4 * 2000) // 32} rows of feat cached" in seen["bytes"]["text"]
