@@ -318,7 +318,8 @@ class _ReadAhead:
     def __next__(self) -> Any:
         if self._pass is None:
             iter(self)
-        return next(self._pass)  # type: ignore[call-overload]
+        assert self._pass is not None
+        return next(self._pass)
 
     def __repr__(self) -> str:
         fields = ", ".join(field.label for field in self._reads.fields) or "none"
@@ -344,7 +345,7 @@ class _ReadAhead:
             running.close()
 
 
-class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):
+class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):  # type: ignore[name-defined]
     """Drop-in for ``dgl.dataloading.DistNodeDataLoader``: DGL samples, in its servers and sampler
     processes, and serves the rows; a thread reads those of the next batches ahead of the loop.
 
@@ -390,7 +391,7 @@ class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):
         super().__init__(g, nids, graph_sampler, device, **kwargs)
 
 
-class DistEdgeDataLoader(_ReadAhead, _home.DistEdgeDataLoader):
+class DistEdgeDataLoader(_ReadAhead, _home.DistEdgeDataLoader):  # type: ignore[name-defined]
     """Drop-in for ``dgl.dataloading.DistEdgeDataLoader``; see :class:`DistNodeDataLoader`.
 
     Args:

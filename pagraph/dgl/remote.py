@@ -66,7 +66,8 @@ class DistFeature:
     def are_remote(self, ids: Tensor) -> Tensor:
         """Which of the ids are other machines' rows, bool, shape ``(len(ids),)``."""
         policy = self._tensor.part_policy
-        return torch.as_tensor(policy.to_partid(ids.long())) != policy.part_id
+        owners = torch.as_tensor(policy.to_partid(ids.long()))
+        return owners.ne(policy.part_id)
 
 
 class RemoteField:

@@ -15,11 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .graphbolt import import_dgl
-
-dgl = import_dgl()
-from dgl.distributed import dist_context, kvstore, rpc, standalone_kvstore  # noqa: E402
-
 
 class Turns:
     """Lets threads have the connection in turn, first come, first served.
@@ -114,6 +109,9 @@ def install(refuse: Refuse) -> None:
     if _installed:
         return
     _installed = True
+    # Imported here: they are DGL's own parts, which no one else needs.
+    from dgl.distributed import dist_context, kvstore, rpc, standalone_kvstore
+
     # All of DGL's client code sends and receives by these four, looked up in their module.
     begin_question = rpc.incr_msg_seq
     send = rpc.send_rpc_message
