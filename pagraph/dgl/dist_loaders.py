@@ -152,7 +152,8 @@ def _tensor(graph: Any, argument: str, frame: str, row_type: Any, name: str) -> 
     columns = view[row_type].data
     if name not in columns:
         raise ValueError(
-            f"{argument} must name fields of {row_type!r}, which has {sorted(columns)}; got {name!r}"
+            f"{argument} must name fields of {row_type!r}, which has {sorted(columns)}; got "
+            f"{name!r}"
         )
     return columns[name]
 
@@ -264,8 +265,8 @@ class _ReadAhead:
     ) -> None:
         if not isinstance(g, dgl.distributed.DistGraph):
             raise TypeError(
-                f"g must be a DistGraph, got {type(g).__name__}: pagraph.dgl.DataLoader takes graphs "
-                "that one machine holds"
+                f"g must be a DistGraph, got {type(g).__name__}: pagraph.dgl.DataLoader takes "
+                "graphs that one machine holds"
             )
         install(refuse_writes)
         self._prefetch = as_integer("prefetch", prefetch, least=0)
@@ -387,8 +388,20 @@ class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):  # type: ignore[
 
     _kind = _home.DistNodeDataLoader
 
-    def __init__(self, g: Any, nids: Any, graph_sampler: Any, device: Any = None, **kwargs: Any):
-        super().__init__(g, nids, graph_sampler, device, **kwargs)
+    def __init__(
+        self,
+        g: Any,
+        nids: Any,
+        graph_sampler: Any,
+        device: Any = None,
+        *,
+        prefetch: int = 2,
+        cache: CacheSize = 0,
+        cache_policy: str = "auto",
+        **kwargs: Any,
+    ) -> None:
+        ours: dict[str, Any] = {"prefetch": prefetch, "cache": cache, "cache_policy": cache_policy}
+        super().__init__(g, nids, graph_sampler, device, **ours, **kwargs)
 
 
 class DistEdgeDataLoader(_ReadAhead, _home.DistEdgeDataLoader):  # type: ignore[name-defined]
