@@ -227,7 +227,8 @@ def _connect(store: Store, rank: int, size: int, timeout: float) -> None:
     if size == 1:
         return
     limit = timedelta(seconds=min(_LONGEST_CONNECT, timeout / _CONNECT_SHARE))
-    dist.ProcessGroupGloo(PrefixStore("trial", store), rank, size, limit)
-    # Others may fail where this one did not.
+    group = dist.ProcessGroupGloo(PrefixStore("trial", store), rank, size, limit)
+    # Others may fail where this one did not. Who hangs up before they are through lets them wait.
     store.set(f"reached/{rank}", "")
     store.wait([f"reached/{each}" for each in range(size)], 5 * limit)
+    del group
