@@ -135,6 +135,7 @@ class World:
             result = make()
         except Exception as caught:
             error = caught
+        # With the reason: on another machine nobody sees what the one that failed prints.
         failures = self.gather(None if error is None else str(error) or type(error).__name__)
         failed = [rank for rank, failure in enumerate(failures) if failure is not None]
         if not failed:

@@ -133,10 +133,12 @@ def _wait_for_answer(rank: int, place: _Place, deadline: float) -> None:
     """Wait until the store's port answers; torch's own attempts print stacks of calls."""
     while True:
         try:
+            # At least one attempt, however late it is.
             left = max(_PAUSE, deadline - time.monotonic())
             socket.create_connection((place.host, place.port), timeout=left).close()
             return
         except OSError as error:
+            # A name may be known later, as those of a cluster are that is being started.
             if time.monotonic() < deadline:
                 time.sleep(_PAUSE)
                 continue
@@ -164,6 +166,7 @@ def _join_store(rank: int, place: _Place, deadline: float) -> Store:
         except RuntimeError as error:
             made.append(error)
 
+    # The process may end with it: torch holds no lock of Python's while it waits.
     thread = threading.Thread(target=join, daemon=True)
     thread.start()
     thread.join(left)
@@ -181,17 +184,20 @@ def _agree(
 ) -> Store:
     """Wait until each process has seen the same names of all; their part of the store."""
     store = PrefixStore("pagraph", opened)
+    # Builds of one release for several devices work together.
     release = torch.__version__.split("+")[0]
     own = json.dumps({"name": uuid.uuid4().hex, "pagraph": __version__, "torch": release})
     store.set(f"come/{rank}", own)
     names = [f"come/{each}" for each in range(size)]
     seen = ""
     while True:
+        # Of two processes the later one has overwritten the name.
         if store.get(names[rank]).decode() != own:
             raise LostProcessError(f"rank {rank}: another process came to {place} as this rank")
         missing = [each for each, name in enumerate(names) if not store.check([name])]
         if not missing:
             come = [store.get(name).decode() for name in names]
+            # One whose process was started again changes, and with it all that follows.
             group = hashlib.sha256("".join(come).encode()).hexdigest()[:16]
             if group != seen:
                 store.set(f"{group}/seen/{rank}", "")
@@ -210,6 +216,7 @@ def _agree(
 
 
 def _check_versions(come: list[dict[str, str]]) -> None:
+    # Of torch, too: others may make other bits of the same weights, or other messages.
     for package in ("pagraph", "torch"):
         versions = [each.get(package) for each in come]
         if len(set(versions)) > 1:
