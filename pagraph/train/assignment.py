@@ -24,6 +24,7 @@ from .distributed import ALONE, World
 from .evaluate import Evaluation
 from .hetero import TIME, hetero_part_task, make_hetero_task, whole_evaluation
 from .links import LinkTask, make_link_task
+from .meeting import DifferentProcessesError
 from .task import (
     SETS,
     Task,
@@ -100,21 +101,17 @@ def assign(
         world: The processes that train together, one for each part.
 
     Raises:
-        ValueError: The number of processes or of layers does not go with the folder, a field does
-            not fit, or processes were given different options.
+        ValueError: The number of processes or of layers does not go with the folder, or a field
+            does not fit.
+        DifferentProcessesError: Processes were given different options or partitions.
         FormatError, OSError: The folder cannot be opened.
         OtherProcessError: Another process failed.
     """
     place = None if source is None else Path(source)
     views_of_source = world.gather(_is_sourceless(Path(folder), place))
     sourceless = tuple(rank for rank, missing in enumerate(views_of_source) if missing)
-    asked = world.gather(options)
-
-    def open_own() -> Assignment:
-        _check_same(asked)
-        return _open(Path(folder), options, split, place, world, sourceless)
-
-    own = world.together(open_own)
+    _check_same(world.gather(options))
+    own = world.together(lambda: _open(Path(folder), options, split, place, world, sourceless))
     if isinstance(own.task, LinkTask):  # one process, which _open has made sure of
         return own
     digests: tuple[str, ...] = ()
@@ -123,6 +120,7 @@ def assign(
     evaluation = own.evaluation
     view = _View(digests, own.task.num_outputs, len(evaluation.val), len(evaluation.test))
     views = world.gather(view)
+    _check_same_partition(views)
     num_classes = world.together(lambda: _agreed_classes(views))
     return replace(own, task=replace(own.task, num_outputs=num_classes))
 
@@ -162,7 +160,7 @@ _OWN = (
 
 
 def _check_same(asked: Sequence[TrainOptions]) -> None:
-    """Raise ValueError where the processes were given different options.
+    """Raise DifferentProcessesError where the processes were given different options.
 
     Each machine is started by a command of its own. With other numbers of steps or of parameters
     some processes would wait for collectives that the others never call.
@@ -170,16 +168,24 @@ def _check_same(asked: Sequence[TrainOptions]) -> None:
     for name in (f.name for f in fields(TrainOptions) if f.name not in _OWN):
         values = [getattr(each, name) for each in asked]
         if any(value != values[0] for value in values):
-            raise ValueError(f"{name} must be the same in all processes, got {values} by rank")
+            raise DifferentProcessesError(
+                f"{name} must be the same in all processes, got {values} by rank"
+            )
+
+
+def _check_same_partition(views: Sequence[_View]) -> None:
+    """Raise DifferentProcessesError where machines have parts of several partitions."""
+    others = [rank for rank, view in enumerate(views) if view.digests != views[0].digests]
+    if others:
+        ranks = ", ".join(map(str, others))
+        raise DifferentProcessesError(
+            "processes must open parts of the same partition, got another one than rank 0's on "
+            f"rank {ranks}: copy the whole folder again"
+        )
 
 
 def _agreed_classes(views: Sequence[_View]) -> int:
     """The number of classes in what all processes see."""
-    if len({view.digests for view in views}) > 1:
-        raise ValueError(
-            "processes must open parts of the same partition, got different ones on several "
-            "machines"
-        )
     for name in ("val", "test"):
         # A part may have none. All parts together must: accuracies divide by their number.
         if sum(getattr(view, name) for view in views) == 0:

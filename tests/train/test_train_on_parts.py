@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from community import community_graph
-from processes import several, torchrun
+from processes import machines, several, torchrun
 from timelines import checked, spans
 
 from pagraph import FormatError, Graph
 from pagraph.cli.train_run import assignment_lines
 from pagraph.datasets import write_graph
-from pagraph.partition import Partition, open_partition, write_partition
+from pagraph.partition import Partition, open_partition, partition_graph, write_partition
 from pagraph.train import TrainOptions
 from pagraph.train.assignment import assign
 from pagraph.train.distributed import OtherProcessError, World
@@ -414,6 +414,57 @@ class TestTheCommand:
         ]
         assert re.search(r"exitcode *: 2 ", done.stderr)
         assert done.stdout == ""
+        # torchrun's table, below its own traceback, ends with the line.
+        *_, last, border = done.stderr.rstrip().splitlines()
+        assert last.strip().startswith("traceback : Error: ")
+        assert last.endswith(errors[0].removeprefix("Error: "))
+        assert set(border) == {"="}
+
+    def test_machines_that_differ_say_so_on_each(self, folder):
+        parts = folder / "uneven"
+        more = ("--timeout", "30", "--batch-size")
+        for _, errors, code in machines(
+            (parts, *self.QUICK, *more, "20"), (parts, *self.QUICK, *more, "40")
+        ):
+            assert errors.splitlines() == [
+                "Error: batch_size must be the same in all processes, got [20, 40] by rank"
+            ]
+            assert code == 2
+
+    def test_machines_with_other_parts_say_so_on_each(self, folder, tmp_path):
+        graph = Graph.open(folder / "graph")
+        other = partition_graph(graph, 2, hops=2, method="pagraph")
+        write_partition(other, tmp_path / "other", source=folder / "graph")
+        for _, errors, code in machines(
+            (folder / "uneven", *self.QUICK), (tmp_path / "other", *self.QUICK)
+        ):
+            assert errors.splitlines() == [
+                "Error: processes must open parts of the same partition, got another one than rank "
+                "0's on rank 1: copy the whole folder again"
+            ]
+            assert code == 2
+
+    def test_one_machine_hears_what_failed_on_another(self, folder):
+        four = folder / "four"
+        (_, here, _), (_, there, _) = machines(
+            (folder / "uneven", *self.QUICK), (four, *self.QUICK)
+        )
+        reason = (
+            f"processes must be as many as the parts of {four}, 4, got 2: torchrun "
+            f"--nproc_per_node=4 -m pagraph train {four}\n"
+        )
+        assert there == f"Error: {reason}"
+        assert here == f"Error: rank 0: rank 1 failed: {reason}"
+
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_a_process_that_is_killed_is_started_again(self, folder, tmp_path, rank):
+        """At the first attempt: torchrun's store still has what the processes before wrote."""
+        settings = json.dumps({"rank": rank})
+        done = torchrun(
+            2, "killed_once", folder / "uneven", tmp_path / "saved", settings, restarts=1
+        )
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(r"(rank \d goes on after \d\n)+", done.stdout)
 
     def test_a_process_that_is_killed_ends_the_others(self, folder):
         (said, errors, code), (_, _, killed) = several(2, "die", folder / "uneven", "-")
