@@ -71,7 +71,7 @@ def epoch(loader, graph, step, is_dgls):
     return waited, time.perf_counter() - begin, received() - before
 
 
-def train(folder, epochs):
+def train(folder, epochs, hidden):
     import pagraph.dgl  # before dgl
 
     # isort: split
@@ -84,7 +84,7 @@ def train(folder, epochs):
     dgl.distributed.initialize(os.environ["IP_CONFIG"])
     graph = dgl.distributed.DistGraph("graph")
     seeds = dgl.distributed.node_split(graph.ndata["train_mask"], graph.get_partition_book())
-    layers = torch.nn.ModuleList([SAGEConv(WIDTH, 64, "mean"), SAGEConv(64, 16, "mean")])
+    layers = torch.nn.ModuleList([SAGEConv(WIDTH, hidden, "mean"), SAGEConv(hidden, 16, "mean")])
     optimizer = torch.optim.Adam(layers.parameters())
 
     def step(blocks, rows, labels):
@@ -115,7 +115,7 @@ def main():
     from contest import arguments
     from report import summarise, write
 
-    options = arguments(__doc__, scale=17, epochs=4, quick=False)
+    options = arguments(__doc__, scale=17, epochs=4, hidden=64, quick=False)
     if options.quick:
         vars(options).update(scale=14, epochs=1)
     import torch
@@ -133,7 +133,8 @@ def main():
         write_dgl(placed, Path(folder) / "parts")
         command = [sys.executable, HERE.with_name("machines.py"), "--rate", "1000"]
         command += ["--delay", "0.5", "--timeout", "1500"]
-        command += [Path(folder) / "parts" / "graph.json", HERE, folder, options.epochs]
+        command += [Path(folder) / "parts" / "graph.json", HERE, folder]
+        command += [options.epochs, options.hidden]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr[-2000:] or done.returncode)
@@ -154,11 +155,14 @@ def main():
             f" {nbytes['median'] / 1e6:13.1f} {rate:>10s} {share:12.2f}"
         )
     if not options.quick:
-        write("dist_loaders", {"options": vars(options), "link": link, "loaders": result})
+        write(
+            f"dist_loaders_{options.hidden}",
+            {"options": vars(options), "link": link, "loaders": result},
+        )
 
 
 if __name__ == "__main__":
     if "DGL_ROLE" in os.environ:
-        train(sys.argv[1], int(sys.argv[2]))
+        train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
     else:
         main()

@@ -313,6 +313,10 @@ class DeviceProgram:
             return None
         found = self.source.arrays(sampled)
         if found is None or len(found.edges) != self._hops:
+            if not self._learned:
+                # Nor will others be: an epoch need not begin with a few batches of its own.
+                self.is_possible = False
+                self.reason = "they are not of one type, or have more than vertices and edges"
             return None
         dtypes = [array.dtype for array in found.arrays]
         with self._lock:

@@ -124,6 +124,8 @@ def test_weights_go_the_long_way():
     options = {"sampler": NeighborSampler([3, 2], prob="w")}
     loader = make_loader(graph, HostAccelerator(), **options)
     assert_all_same(read(loader, 3), read(make_loader(graph, **options), 3))
+    assert not made_of(loader)[0].is_possible
+    assert "they are not of one type, or have more than" in loader.sampling_placement
 
 
 def test_counts_are_those_of_the_long_way(monkeypatch):
