@@ -24,16 +24,21 @@ import statistics
 import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from contest import arguments
 from per_batch_worker import WARM_UP, forever, time_lock
 from report import summarise, write
+from torch_geometric.data import Data
 
 import pagraph
 from pagraph.accelerator import HostAccelerator, triton_kernels
+from pagraph.features.gpu.link import Link
+from pagraph.pyg import NeighborLoader
 
 FOLDER = os.path.dirname(pagraph.__file__) + os.sep
 LAUNCH = triton_kernels.launch
@@ -73,17 +78,23 @@ class Counted(HostAccelerator):
         return replay
 
 
-def made_graph(vertices=256, edges=2560):
+def made_data(vertices=256, edges=2560):
     rng = np.random.default_rng(0)
-    graph = pagraph.Graph.from_coo(
-        rng.integers(0, vertices, edges), rng.integers(0, vertices, edges), vertices
-    )
-    graph.ndata["feat"] = torch.rand(vertices, 16)
-    graph.ndata["label"] = torch.arange(vertices) % 7
+    edge_index = torch.from_numpy(rng.integers(0, vertices, (2, edges)))
+    return Data(x=torch.rand(vertices, 16), y=torch.arange(vertices) % 7, edge_index=edge_index)
+
+
+def made_graph(data):
+    graph = pagraph.Graph.from_coo(*data.edge_index, data.num_nodes)
+    graph.ndata["feat"] = data.x
+    graph.ndata["label"] = data.y
     return graph
 
 
-def made_loader(graph, path, device, prefetch):
+def made_loader(data, path, device, prefetch):
+    if path.startswith("PyG"):
+        return made_pyg_loader(data, path, device, prefetch)
+    graph = made_graph(data)
     there = {
         "core, device samples": {"device": device, "sampling_device": device},
         "core, CPU samples": {"device": device},
@@ -105,7 +116,39 @@ def made_loader(graph, path, device, prefetch):
     )
 
 
-PATHS = ("core, device samples", "core, CPU samples", "core on a CPU")
+def made_pyg_loader(data, path, device, prefetch):
+    there = {}
+    if path != "PyG on a CPU":
+        there = {"device": "cpu", "cache": 0.2, "cache_policy": "degree"}
+    with ExitStack() as patches:
+        if there:
+            # Its `device` is torch's, and it has no `transfer`.
+            patches.enter_context(patch("pagraph.engine.engine.accelerator_for", lambda of: device))
+            patches.enter_context(patch("pagraph.cache.fields.Link", zero_copy_link))
+        return NeighborLoader(
+            data,
+            [4, 3, 2],
+            batch_size=16,
+            shuffle=True,
+            seed=0,
+            prefetch=prefetch,
+            sampling_device="auto" if path == "PyG, device samples" else "cpu",
+            **there,
+        )
+
+
+def zero_copy_link(accelerator, mode):
+    return Link(accelerator, "zero-copy")
+
+
+PATHS = (
+    "core, device samples",
+    "core, CPU samples",
+    "core on a CPU",
+    "PyG, device samples",
+    "PyG, CPU samples",
+    "PyG on a CPU",
+)
 
 
 def warmed_up(loader):
@@ -169,14 +212,14 @@ def main():
     options = arguments(__doc__, batches=400, seconds=2.0, quick=False, by_function=False)
     if options.quick:
         vars(options).update(QUICK)
-    graph = made_graph()
+    data = made_data()
     result = {}
     readers = {}
     for path in PATHS:
         # On a CPU the reader works for itself where that is faster.
-        for prefetch in (0,) if path == "core on a CPU" else (0, 2):
+        for prefetch in (0,) if path.endswith("on a CPU") else (0, 2):
             device = Counted()
-            batches = warmed_up(made_loader(graph, path, device, prefetch))
+            batches = warmed_up(made_loader(data, path, device, prefetch))
             if not prefetch:
                 result[path] = count(batches, device, min(options.batches, 11))
             readers[path, prefetch] = batches

@@ -36,6 +36,13 @@ class MemoryColumn:
     def __len__(self) -> int:
         return len(self._values)
 
+    @classmethod
+    def of(cls, values: Column) -> MemoryColumn:
+        """A column of numbers that are there already, and only read."""
+        column = cls(values.dtype)
+        column._values = values
+        return column
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """That of the numbers."""
@@ -229,3 +236,11 @@ class ColumnFile:
         with contextlib.suppress(OSError):  # a full disk: what is not written yet is not wanted
             self._file.close()
         self.path.unlink(missing_ok=True)
+
+
+Store = MemoryColumn | ColumnFile
+
+
+def new_column(scratch: Scratch | None, dtype: npt.DTypeLike) -> Store:
+    """An empty column in a file, or in memory where there is no place for files."""
+    return MemoryColumn(dtype) if scratch is None else scratch.column(dtype)

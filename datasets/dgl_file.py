@@ -24,6 +24,7 @@ from .edges import check_size
 
 # What a file, and each kind of object in it, begins with.
 _FILE = 0xDD2E4FF046B4A13F
+_TENSORS = 0xDD5A9FBE3FA2443F
 _HETEROGRAPH = 0xDD589FBE35224ABF
 _IMMUTABLE = 0xDD3C5FFE20046ABF
 _RELATION = 0xDD2E60F0F6B4A127
@@ -87,6 +88,20 @@ def load_saved_graph(path: StrPath, index: int = 0) -> Graph:
         raise FormatError(f"{path} must hold a sound graph of DGL's: {error}") from error
 
 
+def load_saved_tensors(path: StrPath) -> Named:
+    """Read a file of ``dgl.data.utils.save_tensors``: its tensors by name.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        FormatError: The file is not DGL's, or is damaged.
+    """
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"file must exist, got {path}")
+    with open(path, "rb") as file:
+        return _Reader(path, file).tensors()
+
+
 @dataclass(frozen=True)
 class _Matrix:
     """Edges as a file has them: both ends of each (COO), or rows of other ends (CSR)."""
@@ -144,6 +159,16 @@ class _Reader:
             read()
         self._skips = False
         return read()
+
+    def tensors(self) -> Named:
+        """The tensors of a file that has nothing else."""
+        if self._size < 8 or self._number() != _TENSORS:
+            raise self._wrong("it does not begin like a file of tensors")
+        count = self._number()
+        found = self._named()  # it says again how many there are
+        if len(found) != count or self._left():
+            raise self._wrong(f"{len(found)} tensors where {count} are announced")
+        return found
 
     def _after_header(self, version: int) -> int:
         """The number of graphs; the file is then at the first of them."""
@@ -299,7 +324,7 @@ class _Reader:
         return self._size - self._file.tell()
 
     def _wrong(self, why: str) -> FormatError:
-        return FormatError(f"{self._path} must be a file that dgl.save_graphs wrote: {why}")
+        return FormatError(f"{self._path} must be a file that DGL wrote: {why}")
 
 
 def _graph(path: str, saved: _Saved) -> Graph:

@@ -17,14 +17,13 @@ from ..errors import FormatError
 from ..system.arrays import Int64Array
 from ..system.budget import check_fits
 from ..system.checks import StrPath
-from ..system.progress import Progress
 from .edge_rows import (
     SOURCE_WORDS,
     TARGET_WORDS,
-    AskedColumns,
     EdgeColumn,
     EdgeRows,
     NotIntegersError,
+    Reading,
 )
 from .numbers import FIELD_BYTES
 from .original_ids import check_words, word_rows
@@ -72,44 +71,36 @@ def names_in(line: str, separator: str | None) -> list[str]:
     return [name.strip(' \t"') for name in words]
 
 
-def read_integer_lines(
-    path: StrPath,
-    rows: EdgeRows,
-    *,
-    header: bool | None,
-    asked: AskedColumns,
-    columns: Sequence[EdgeColumn] | None,
-    progress: Progress | None,
-) -> None:
-    """Read a text whose ids are integers into ``rows``; see
-    :func:`~pagraph.datasets.edge_text.read_integers`.
+def read_integer_lines(reading: Reading) -> None:
+    """Read a text whose ids are integers; see :func:`~pagraph.datasets.edge_text.read_integers`.
 
     Raises:
         NotIntegersError: A line does not begin with two integers.
         FormatError: A number that was asked for is none.
     """
+    rows = reading.rows
     # A header is looked for in the first line that is neither empty nor a comment, which may come
     # in a later block.
     begun = False
     separator: str | None = None
-    for block in read_blocks(path, progress=progress):
+    for block in read_blocks(rows.path, progress=reading.progress):
         if not begun:
             begin, line = first_line(block.data)
             begun = bool(line)
             separator = separator_of(line)
-            names = header_of(line, header)
+            names = header_of(line, reading.header)
             if names is not None:
                 # As a comment it stays in the block, so that numbers of lines in errors stay right.
                 block = Block(block.data[:begin] + b"#" + block.data[begin:], block.first_line)
-            found = _columns(path, names, line, block, asked, columns) if begun else []
+            found = _columns(reading, names, line, block) if begun else []
             rows.restart(found)
         if separator is not None:
-            _check_quotes(path, block, separator)
-        _add_lines(path, rows, found, block)
+            _check_quotes(rows.path, block, separator)
+        _add_lines(rows, found, block)
         # After each block: a file of terabytes is refused before the system runs out of memory.
-        check_fits(path, rows.nbytes, "edges")
+        check_fits(rows.path, rows.nbytes, "edges")
     if not begun:  # no edges, but fields of them
-        rows.restart(columns or [EdgeColumn(field) for field in asked.fields])
+        rows.restart(reading.columns or [EdgeColumn(field) for field in reading.asked.fields])
 
 
 def _check_quotes(path: StrPath, block: Block, separator: str) -> None:
@@ -123,25 +114,21 @@ def _check_quotes(path: StrPath, block: Block, separator: str) -> None:
 
 
 def _columns(
-    path: StrPath,
-    names: list[str] | None,
-    line: bytes,
-    block: Block,
-    asked: AskedColumns,
-    columns: Sequence[EdgeColumn] | None,
+    reading: Reading, names: list[str] | None, line: bytes, block: Block
 ) -> Sequence[EdgeColumn]:
-    if columns is not None:
-        return columns
+    if reading.columns is not None:
+        return reading.columns
     try:
-        return asked.found(path, names, separator_of(line))
+        return reading.asked.found(reading.path, names, separator_of(line))
     except FormatError:
         # In a file of words the first line need not be a header: NotIntegersError comes first, by
         # which the caller falls back to words.
-        _add_lines(path, EdgeRows(path), [], block)
+        _add_lines(EdgeRows(reading.path), [], block)
         raise
 
 
-def _add_lines(path: StrPath, rows: EdgeRows, columns: Sequence[EdgeColumn], block: Block) -> None:
+def _add_lines(rows: EdgeRows, columns: Sequence[EdgeColumn], block: Block) -> None:
+    path = rows.path
     # Typed arrays grow at 8 bytes a number; a list of integers would take 36.
     src = array.array("q")
     dst = array.array("q")
@@ -224,37 +211,32 @@ def _add_numbers(
             rows.leave(place)
 
 
-def read_word_lines(
-    path: StrPath,
-    rows: EdgeRows,
-    *,
-    header: bool | None,
-    asked: AskedColumns,
-    progress: Progress | None,
-) -> None:
-    """Read a text (UTF-8) whose ids are any words into ``rows``; vertices are numbered in the
-    order of their words' bytes.
+def read_word_lines(reading: Reading) -> None:
+    """Read a text (UTF-8) whose ids are any words; vertices are numbered in the order of their
+    words' bytes.
 
     Raises:
         FormatError: A line has no two ids, or no number that was asked for; it is no UTF-8; the
             first line may be a header or an edge.
     """
+    rows = reading.rows
+    path = rows.path
     places: dict[str, int] = {}
     ends: list[int] = []
     columns: list[EdgeColumn] = []
     delimiter: str | None = None
     begun = False
     guessed = ""  # the first line, where nothing says whether it is a header
-    for block in read_blocks(path, progress=progress):
+    for block in read_blocks(path, progress=reading.progress):
         lines = _text_lines(path, block)
         if not begun and lines:
             begun = True
             first = lines[0][1]
             delimiter = separator_of(first.encode())
             names = [word.strip(BLANKS) for word in _cut(path, *lines[0], delimiter)]
-            named, unsure = words_are_header(names, header, asked)
+            named, unsure = words_are_header(names, reading)
             guessed = first if unsure else ""
-            columns = asked.found(path, names if named else None, delimiter)
+            columns = reading.asked.found(path, names if named else None, delimiter)
             rows.restart(columns)
             lines = lines[1:] if named else lines
         numbers: list[list[float]] = [[] for _ in columns]
@@ -283,18 +265,16 @@ def _cut(path: StrPath, number: int, line: str, delimiter: str | None) -> list[s
         raise error.at(path, number) from None
 
 
-def words_are_header(
-    names: Sequence[str], header: bool | None, asked: AskedColumns
-) -> tuple[bool, bool]:
+def words_are_header(names: Sequence[str], reading: Reading) -> tuple[bool, bool]:
     """Whether a first line of words is a header, and whether that is unsure.
 
     It is one if the user says so, if both ids' columns have well-known names, or if an option
     names one of the columns behind them.
     """
-    if header is not None:
-        return header, False
+    if reading.header is not None:
+        return reading.header, False
     known = {word.lower() for word in names[:2]} <= _HEADER_WORDS
-    if known or any(field.column in names[2:] for field in asked.fields):
+    if known or any(field.column in names[2:] for field in reading.asked.fields):
         return True, False
     return False, not any(word.lstrip("+-").isdigit() for word in names[:2])
 

@@ -5,25 +5,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, EdgeType, Graph
+from ..system.arrays import Int64Array
 from ..system.budget import reading_room
 from ..system.checks import StrPath
+from ..system.memory import return_freed
 from ..system.progress import Progress, part_of
-from .column_files import Scratch
+from ..system.units import bytes_text
 from .edge_parquet import read_parquet
-from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows, NotIntegersError
-from .edge_sort import sort_edges
+from .edge_rows import AskedColumns, Column, EdgeColumn, EdgeRows, NotIntegersError, Reading
+from .edge_sort import EdgeColumns, InFiles, append_reverse, sort_edges
 from .edge_text import read_integers, read_words
-from .edges import ANY_ID, build_graph, check_count, check_size, count_nodes, mirror
-from .numbers import NumberField
-from .spooled_rows import SpooledEdges, distinct_ids, take_numbers
+from .edges import ANY_ID, build_graph, check_count, check_size, count_nodes
+from .numbers import NumberColumn, NumberField
 from .text_blocks import first_line, read_blocks
 
 LEFT_TO_RIGHT: EdgeType = ("left", "to", "right")
@@ -34,12 +37,20 @@ RIGHT_TO_LEFT: EdgeType = ("right", "rev_to", "left")
 _HEAD = re.compile(rb"%\s*(sym|asym|bip)\b[^\n]*(?:\n%\s*(\d{1,19})\s+(\d{1,19})\s+(\d{1,19}))?")
 
 
+# Edges whose ids are looked at together: 16 MiB.
+_BLOCK_ROWS = 2**20
+# For an id while others are merged into the sorted ids: 8 bytes in these, in the concatenation, in
+# its sorted copy, and in the result.
+_ID_BYTES = 32
+
+
 def asked_columns(
-    weight: str | Sequence[str] | None,
-    field: str | Sequence[str] | None,
-    time: str | None,
-    skip_columns: str | Sequence[str],
-    missing: float | None,
+    *,
+    weight: str | Sequence[str] | None = None,
+    field: str | Sequence[str] | None = None,
+    time: str | None = None,
+    skip_columns: str | Sequence[str] = (),
+    missing: float | None = None,
 ) -> AskedColumns:
     """The columns that options ask for; all with a name but ``skip_columns`` where none does.
 
@@ -130,78 +141,73 @@ def read_edge_list(
         ValueError: An id is negative, not below ``num_nodes``, or much larger than the number of
             edges, and ``relabel`` is not set.
     """
-    asked = asked_columns(weight, field, time, skip_columns, missing)
-    rows = EdgeRows(path)
-    _read(rows, num_nodes, relabel, header, asked, reading_room() // 2, progress)
-    src, dst = rows.src, rows.dst
-    ndata = {}
-    if rows.original_id is not None:
-        ndata["original_id"] = rows.original_id
-        num_nodes = len(rows.original_id)
-    elif relabel:
-        # In sorted order, not in that of the file: the same graph gets the same numbers however its
-        # lines are ordered.
-        ids, places = np.unique(np.concatenate([src, dst]), return_inverse=True)
-        src, dst = places[: len(src)], places[len(src) :]
-        num_nodes, ndata["original_id"] = len(ids), torch.from_numpy(ids.astype(np.int64))
-    elif len(src):
-        _check_sizes(path, *rows.bounds, len(src), num_nodes)
-    fields = rows.arrays()
-    if undirected:
-        # Both directions of an edge have its numbers.
-        src, dst, origin = mirror(src, dst)
-        fields = {name: values[origin] for name, values in fields.items()}
-    graph = Graph.from_coo(src, dst, num_nodes, ndata=ndata)
-    for name, values in fields.items():
-        graph.set_field(name, torch.from_numpy(values), edge_type=EDGE_TYPE)
-    graph.edge_fields(EDGE_TYPE).notes.update(rows.notes)
-    return graph
+    return edge_list_graph(
+        path,
+        num_nodes=num_nodes,
+        relabel=relabel,
+        undirected=undirected,
+        header=header,
+        progress=progress,
+        weight=weight,
+        field=field,
+        time=time,
+        skip_columns=skip_columns,
+        missing=missing,
+    )
 
 
-def store_edge_list(
+def edge_list_graph(
     path: StrPath,
-    scratch: Scratch,
-    room: int,
     *,
+    files: InFiles | None = None,
     num_nodes: int | None = None,
     relabel: bool = False,
     undirected: bool = False,
-    weight: str | Sequence[str] | None = None,
-    field: str | Sequence[str] | None = None,
-    time: str | None = None,
-    skip_columns: str | Sequence[str] = (),
-    missing: float | None = None,
     header: bool | None = None,
     progress: Progress | None = None,
+    **columns: Any,
 ) -> Graph:
-    """Read an edge list as :func:`read_edge_list` does, with edges in files instead of memory.
+    """Read an edge list as :func:`read_edge_list` does, perhaps with edges in files.
 
-    With ``relabel`` the sorted ids are in memory, 8 bytes a vertex, or the words'; ``room`` is what
-    they, and later the edges in work, may take.
+    Args:
+        files: For edges that need not fit into memory, with a progress of their own. Of vertices
+            that are numbered anew the sorted ids are in memory, 8 bytes a vertex, or the words'.
 
     Raises:
-        ValueError: Also where the ids that are numbered anew do not fit into ``room``.
+        ValueError: Also where the ids that are numbered anew do not fit into memory.
     """
-    asked = asked_columns(weight, field, time, skip_columns, missing)
-    rows = EdgeRows(path, scratch)
-    _read(rows, num_nodes, relabel, header, asked, room, part_of(progress, 0, 0.6))
+    asked = asked_columns(**columns)
+    room = reading_room() // 2 if files is None else files.room
+    if files is not None:
+        progress = part_of(files.progress, 0, 0.6)
+        files = replace(files, progress=part_of(files.progress, 0.6, 1))
+    rows = EdgeRows(path, None if files is None else files.scratch)
+    _read(Reading(rows, header, asked, None, room, progress), num_nodes, relabel)
+    # What reading took is for the sort now.
+    return_freed()
     ids = None
     original_id = rows.original_id
+    if original_id is None and relabel:
+        # In sorted order, not in that of the file: the same graph gets the same numbers however its
+        # lines are ordered.
+        ids = _distinct_ids(rows, room)
+        original_id = torch.from_numpy(ids)
+    elif original_id is None and len(rows):
+        _check_sizes(path, *rows.bounds, len(rows), num_nodes)
     if original_id is not None:
         num_nodes = len(original_id)
-    elif relabel:
-        ids = distinct_ids(rows, room)
-        num_nodes = len(ids)
-        original_id = torch.from_numpy(ids)
-    else:
-        low, high = rows.bounds
-        if len(rows):
-            _check_sizes(path, low, high, len(rows), num_nodes)
-        num_nodes = high + 1 if num_nodes is None else num_nodes
-    edges = SpooledEdges(rows, num_nodes, ids)
-    step = part_of(progress, 0.6, 1)
-    csc = sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=step)
-    edata = rows.fields(lambda numbers: take_numbers(rows, numbers, mirrored=undirected))
+    elif num_nodes is None:
+        num_nodes = rows.bounds[1] + 1
+    edges = EdgeColumns(num_nodes, *rows.ends, ids)
+    csc = sort_edges(edges, files, mirrored=undirected, numbered=True)
+
+    def numbers(column: NumberColumn) -> Tensor:
+        values = column.finish()
+        if undirected:
+            append_reverse(edges, values)
+        return values.mapped()
+
+    edata = rows.fields(numbers)
     rows.remove()
     ndata = {} if original_id is None else {"original_id": original_id}
     graph = Graph(csc, ndata=ndata, edata=edata)
@@ -209,27 +215,46 @@ def store_edge_list(
     return graph
 
 
-def _read(
-    rows: EdgeRows,
-    num_nodes: int | None,
-    relabel: bool,
-    header: bool | None,
-    asked: AskedColumns,
-    room: int,
-    progress: Progress | None,
-) -> None:
+def _distinct_ids(rows: EdgeRows, room: int) -> Int64Array:
+    """All ids of the edges, sorted; ValueError where they do not fit into ``room``."""
+    found: Int64Array = np.empty(0, dtype=np.int64)
+    waiting: list[Column] = []
+    for begin in range(0, len(rows), _BLOCK_ROWS):
+        end = min(begin + _BLOCK_ROWS, len(rows))
+        waiting.append(np.unique(np.concatenate([ids.read(begin, end) for ids in rows.ends])))
+        # Merged only when as many wait as were found, so that each id is copied a logarithmic
+        # number of times and not once for each block.
+        if sum(map(len, waiting)) > len(found) or end == len(rows):
+            found = np.unique(np.concatenate([found, *waiting])).astype(np.int64)
+            waiting = []
+            _check_room(room, len(found))
+    return found
+
+
+def _check_room(room: int, count: int) -> None:
+    if count * _ID_BYTES > room:
+        raise ValueError(
+            f"memory must be at least {bytes_text(2 * count * _ID_BYTES)} for ids that are "
+            f"numbered anew, {count:,} so far"
+        )
+
+
+def _read(reading: Reading, num_nodes: int | None, relabel: bool) -> None:
     """Read a file by its format; falls back from integers to words if ``relabel`` is set."""
-    path = rows.path
+    path = reading.path
+    rows = reading.rows
     if relabel and num_nodes is not None:
         raise ValueError(f"num_nodes must be None with relabel=True, got {num_nodes}")
     is_text = Path(path).suffix.lower() != ".parquet"
-    if header is not None and not is_text:
-        raise ValueError(f"header must be None for Parquet, whose columns have names, got {header}")
+    if reading.header is not None and not is_text:
+        raise ValueError(
+            f"header must be None for Parquet, whose columns have names, got {reading.header}"
+        )
     if not is_text:
-        read_parquet(path, rows, relabel=relabel, asked=asked, room=room, progress=progress)
+        read_parquet(reading, relabel=relabel)
     else:
         try:
-            read_integers(path, rows, header=header, asked=asked, progress=progress)
+            read_integers(reading)
             # A file without an edge of integers may hold one of words, behind what was taken for a
             # header.
             has_words = relabel and len(rows) == 0
@@ -238,7 +263,7 @@ def _read(
                 raise FormatError(f"{error}; relabel=True takes any words as ids") from None
             has_words = True
         if has_words:
-            read_words(path, rows, header=header, asked=asked, room=room, progress=progress)
+            read_words(reading)
     if len(rows) == 0 and num_nodes is None:
         raise FormatError(f"{path} must hold at least 1 edge, got none")
 
@@ -298,7 +323,7 @@ def read_konect(
     if width > 3:
         # Tabs alone separate, where there are only these: a text between two may hold blanks.
         columns.append(EdgeColumn(NumberField("time", is_time=True), 3, separator))
-    read_integers(path, rows, header=False, columns=columns, progress=progress)
+    read_integers(Reading(rows, header=False, columns=columns, progress=progress))
     edata = {name: torch.from_numpy(values) for name, values in rows.arrays().items()}
     src, dst = rows.src, rows.dst
     for ends in (src, dst):

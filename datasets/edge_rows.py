@@ -17,8 +17,9 @@ from ..errors import FormatError
 from ..graph.fields import FieldNote
 from ..system.arrays import Array
 from ..system.checks import StrPath
+from ..system.progress import Progress
 from .arrays import left_behind
-from .column_files import ColumnFile, MemoryColumn, Scratch
+from .column_files import Scratch, Store, new_column
 from .numbers import NumberColumn, NumberField
 
 # Column names of published edge lists, such as SNAP's "FromNodeId", "node_1" and "id1".
@@ -36,8 +37,6 @@ TARGET_WORDS = {
     "tonodeid",
 }
 
-# Edges that are read at once: 16 MiB.
-_BLOCK_ROWS = 2**20
 # Edges that are put into order at once: 80 MiB.
 _PLACED_ROWS = 2**22
 
@@ -238,43 +237,46 @@ class EdgeRows:
         """Whether a column has held numbers so far."""
         return self._numbers[place] is not None
 
-    def place(self, count: int, num_nodes: int, edges: Iterable[Sequence[Column]]) -> None:
-        """Add ``count`` edges that come in any order, some places, sources and targets at a time."""
-        if self._scratch is None:
-            dtype = np.int32 if num_nodes < 2**31 else np.int64
-            src, dst = (end.placed(count, dtype) for end in self._ends)
-            for places, sources, targets in edges:
-                src[places] = sources
-                dst[places] = targets
-            return
-        # In files first: writing here and there in one that is larger than memory takes most of
-        # the time.
-        files = [self._scratch.column(np.int32) for _ in range(0, count, _PLACED_ROWS)]
-        for places, sources, targets in edges:
-            number = (places // _PLACED_ROWS).astype(np.int16)
-            order = np.argsort(number, kind="stable")
-            rows = np.stack([places, sources, targets], axis=1)[order]
-            bounds = np.searchsorted(number[order], np.arange(len(files) + 1))
+    def place(self, count: int, num_nodes: int, ends: Sequence[Iterable[Sequence[Column]]]) -> None:
+        """Add ``count`` edges between vertices below ``num_nodes``: of the sources and then of the
+        targets some places and numbers at a time, in any order."""
+        self.bounds = 0, num_nodes - 1
+        dtype = np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
+        for column, found in zip(self._ends, ends, strict=True):
+            if self._scratch is None:
+                values = column.placed(count, dtype)
+                for places, numbers in found:
+                    values[places] = numbers
+            else:
+                self._place_in_file(self._scratch, column, count, found)
+
+    def _place_in_file(
+        self, scratch: Scratch, column: Store, count: int, found: Iterable[Sequence[Column]]
+    ) -> None:
+        # In files of a range of places first: writing here and there in one that is larger than
+        # memory takes most of the time.
+        files = [scratch.column(np.int32) for _ in range(0, count, _PLACED_ROWS)]
+        for places, numbers in found:
+            part = (places // _PLACED_ROWS).astype(np.int16)
+            order = np.argsort(part, kind="stable")
+            rows = np.stack([places, numbers], axis=1)[order]
+            bounds = np.searchsorted(part[order], np.arange(len(files) + 1))
             for file, begin, end in zip(files, bounds, bounds[1:], strict=False):
                 file.append(rows[begin:end].reshape(-1))
         for file in files:
             file.flush()
-            rows = file.read(0, len(file)).reshape(-1, 3)
-            ends = np.empty((2, len(rows)), dtype=rows.dtype)
-            ends[:, rows[:, 0] % _PLACED_ROWS] = rows[:, 1:].T
-            self.add(*ends)
+            rows = file.read(0, len(file)).reshape(-1, 2)
+            values = np.empty(len(rows), dtype=rows.dtype)
+            values[rows[:, 0] % _PLACED_ROWS] = rows[:, 1]
+            column.append(values)
             file.remove()
 
-    def ends(self, begin: int, end: int) -> tuple[Column, Column]:
-        """Sources and destinations of some edges; any thread may ask, behind :meth:`blocks`."""
-        return self._ends[0].read(begin, end), self._ends[1].read(begin, end)
-
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """Begins and ends that cover all edges."""
+    @property
+    def ends(self) -> tuple[Store, Store]:
+        """The columns of sources and destinations, which any thread may read by now."""
         for column in self._ends:
             column.flush()
-        count = len(self)
-        return ((begin, min(begin + _BLOCK_ROWS, count)) for begin in range(0, count, _BLOCK_ROWS))
+        return self._ends
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[Path]:
@@ -318,7 +320,38 @@ class EdgeRows:
             if column is not None:
                 column.remove()
 
-    def _new_ends(self) -> tuple[MemoryColumn | ColumnFile, MemoryColumn | ColumnFile]:
-        if self._scratch is None:
-            return MemoryColumn(np.int32), MemoryColumn(np.int32)
-        return self._scratch.column(np.int32), self._scratch.column(np.int32)
+    def _new_ends(self) -> tuple[Store, Store]:
+        return new_column(self._scratch, np.int32), new_column(self._scratch, np.int32)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How an edge list is read.
+
+    Attributes:
+        rows: Get the edges in the order of the lines or rows, and the words where these are ids.
+        header: Whether the first line names the columns; None: where it has no numbers, see
+            :func:`~pagraph.datasets.edge_lines.words_are_header` for words.
+        asked: Columns that become fields, by their names.
+        columns: The same by place, whatever their names. Default: those of ``asked``.
+        room: Bytes that words may take; what does not fit is on the disk meanwhile.
+        progress: Called with the bytes read and the file's size.
+    """
+
+    rows: EdgeRows
+    header: bool | None = None
+    asked: AskedColumns = AskedColumns()
+    columns: Sequence[EdgeColumn] | None = None
+    room: int = 0
+    progress: Progress | None = None
+
+    @property
+    def path(self) -> StrPath:
+        """The file, plain or packed."""
+        return self.rows.path
+
+    @property
+    def room_of_rows(self) -> int:
+        """Bytes for rows before their edges are sorted, which get ``room``, half of the memory: the
+        rest is for kernels, and for what DuckDB takes beyond its limit while it numbers words."""
+        return self.room * 5 // 4

@@ -11,15 +11,17 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..errors import FormatError
 from ..graph.csc import CSC, FEW_EDGES, id_dtype
 from ..graph.graph import Graph
+from ..graph.mapped import MappedFile
 from ..system.arrays import Array
 from ..system.atomic import new_folder
 from ..system.budget import work_memory
 from ..system.checks import StrPath
 from ..system.progress import Progress, Ticks, part_of
 from ..system.threads import usable_cpus
-from .column_files import ColumnFile, Scratch
+from .column_files import ColumnFile, Scratch, Store
 from .edges import csc_of_pairs, mirror
 from .native import Rows, write_into
 
@@ -65,42 +67,129 @@ class EdgeStream(Protocol):
         """Sources and destinations of some edges."""
 
 
+@dataclass(frozen=True)
+class InFiles:
+    """Where edges and fields go that need not fit into memory.
+
+    Attributes:
+        scratch: Makes the files.
+        room: Bytes for edges in work.
+        progress: Called with the work done and all of it, in edges moved while they are sorted.
+    """
+
+    scratch: Scratch
+    room: int
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeColumns:
+    """Edges whose ends are columns of ids, checked already; an :class:`EdgeStream`.
+
+    Attributes:
+        num_nodes: See :class:`EdgeStream`.
+        src: Sources.
+        dst: Destinations.
+        ids: Sorted ids, whose places replace them. Default: ids are numbers of vertices.
+        mapping: The file that both columns are mapped from, where they are.
+    """
+
+    num_nodes: int | tuple[int, int]
+    src: Store
+    dst: Store
+    ids: Ids | None = None
+    mapping: MappedFile | None = None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.dst)
+
+    def read(self, begin: int, end: int) -> tuple[Ids, Ids]:
+        """Sources and destinations of some edges."""
+        ends = self._vertices(self.src.read(begin, end)), self._vertices(self.dst.read(begin, end))
+        if self.mapping is not None:
+            self.mapping.forget_pages()
+        return ends
+
+    def _vertices(self, ids: Ids) -> Ids:
+        if self.ids is not None:
+            return np.searchsorted(self.ids, ids)
+        if self.mapping is None and ids.dtype == np.int32:
+            return ids
+        # Of a file a copy, whose pages go.
+        return ids.astype(np.int64, copy=self.mapping is not None)
+
+
+def check_ends(edges: EdgeStream, where: object) -> None:
+    """FormatError where an id is out of range; ``where`` holds the edges."""
+    bounds = [[0, -1], [0, -1]]
+    for begin in range(0, edges.num_edges, _CHUNK_EDGES):
+        ends = edges.read(begin, min(begin + _CHUNK_EDGES, edges.num_edges))
+        for known, ids in zip(bounds, ends, strict=True):
+            known[:] = min(known[0], int(ids.min())), max(known[1], int(ids.max()))
+    for name, (low, high), count in zip(("src", "dst"), bounds, _ends(edges), strict=True):
+        if low < 0 or high >= count:
+            got = low if low < 0 else high
+            raise FormatError(f"{where}: {name} must be in [0, {count}), got {got}")
+
+
+def append_reverse(edges: EdgeStream, values: Store, width: int = 1) -> int:
+    """Put rows for the other direction of every edge but self-loops behind the rows of all edges,
+    in the order in which :func:`sort_edges` numbers them; the number of all rows.
+
+    Args:
+        edges: The edges.
+        values: A row for each.
+        width: Numbers in a row.
+    """
+    values.flush()
+    count = edges.num_edges
+    for begin in range(0, edges.num_edges, _CHUNK_EDGES):
+        end = min(begin + _CHUNK_EDGES, edges.num_edges)
+        src, dst = edges.read(begin, end)
+        rows = values.read(begin * width, end * width).reshape(end - begin, width)[src != dst]
+        values.append(rows.reshape(-1))
+        count += len(rows)
+    return count
+
+
 def sort_edges(
     edges: EdgeStream,
-    scratch: Scratch,
+    files: InFiles | None,
     *,
-    room: int,
     mirrored: bool = False,
     simple: bool = False,
     numbered: bool = False,
-    progress: Progress | None = None,
 ) -> CSC:
-    """Compress edges by destination with at most ``room`` bytes of memory, whatever their number.
+    """Compress edges by destination, whatever their number.
 
-    The result is that of ``CSC.from_coo`` of all edges, in files that have no name any more.
+    The result is that of ``CSC.from_coo`` of all edges, perhaps in files that have no name any
+    more.
 
     Args:
         edges: The edges; their ids are checked already. They are read once.
-        scratch: For files of 8 to 24 bytes an edge in each direction.
-        room: Bytes, at least :data:`LEAST_ROOM`.
+        files: For 8 to 24 bytes an edge in each direction, with a room of :data:`LEAST_ROOM` at
+            least. None: all is in memory.
         mirrored: Add the other direction of every edge but self-loops, behind all edges; both ends
             are of one type.
         simple: Drop self-loops and repeated edges, and order the sources of each vertex.
         numbered: Keep the place of each edge as its id, where the order changes.
-        progress: Called with the work done and all of it, in edges moved.
 
     Raises:
         OSError: The disk is full.
     """
-    if edges.num_edges <= FEW_EDGES:
+    if files is None or edges.num_edges <= FEW_EDGES:
+        progress = None if files is None else files.progress
         return _in_memory(edges, mirrored, simple, numbered and not simple, progress)
-    return _Sort(edges, scratch, room, mirrored, simple, numbered and not simple, progress).csc()
+    return _Sort(edges, files, mirrored, simple, numbered and not simple).csc()
 
 
 def _in_memory(
     edges: EdgeStream, mirrored: bool, simple: bool, numbered: bool, progress: Progress | None
 ) -> CSC:
-    """The CSC of a few edges: files, threads and kernels would take longer to begin than these."""
+    """The CSC of edges in memory. For a few, files, threads and kernels would take longer to
+    begin."""
     num_src, num_dst = _ends(edges)
     src, dst = edges.read(0, edges.num_edges)
     if mirrored:
@@ -122,7 +211,7 @@ def _ends(edges: EdgeStream) -> tuple[int, int]:
 
 
 def write_bounded(
-    make: Callable[[Scratch, int, Progress | None], Graph],
+    make: Callable[[InFiles], Graph],
     folder: StrPath,
     *,
     memory: int | str | None = None,
@@ -134,7 +223,7 @@ def write_bounded(
     """Write a graph whose edges are sorted in files as a folder, whole or not at all; opens it.
 
     Args:
-        make: Makes the graph, in files, with bytes for edges in work, and its own progress.
+        make: Makes the graph in these files.
         folder: Must not exist yet.
         memory: Bytes that this may take; see :func:`room_of`.
         computed: More vertex fields, like ``store`` and ``origin``: see :func:`write_graph`.
@@ -144,7 +233,7 @@ def write_bounded(
     room = room_of(memory)
     # Scratch files lie in the unfinished folder, which goes if the process is killed.
     with new_folder(folder) as part, Scratch(part) as scratch:
-        graph = make(scratch, room, part_of(progress, 0, 0.6))
+        graph = make(InFiles(scratch, room, part_of(progress, 0, 0.6)))
         step = part_of(progress, 0.6, 1)
         write_into(part, graph, origin=origin, computed=computed, store=store, progress=step)
     return Graph.open(folder)
@@ -243,22 +332,20 @@ class _Sort:
     def __init__(
         self,
         edges: EdgeStream,
-        scratch: Scratch,
-        room: int,
+        files: InFiles,
         mirrored: bool,
         simple: bool,
         numbered: bool,
-        progress: Progress | None,
     ) -> None:
         self._edges = edges
-        self._scratch = scratch
+        self._scratch = files.scratch
         self._mirrored = mirrored
         self._simple = simple
         # Columns of a row: destination, source, and the edge's number where ids are kept.
         self._width = 3 if numbered else 2
         self._workers = min(usable_cpus(), _MOST_WORKERS)
         # Equal shares for what is worked on, what waits, and what is being written.
-        share = room // (self._workers + _AHEAD + 1)
+        share = files.room // (self._workers + _AHEAD + 1)
         self._chunk = max(1, min(_CHUNK_EDGES, share // _CHUNK_EDGE_BYTES))
         self._most = max(1, share // _SORT_ROW_BYTES)
         most_rows = edges.num_edges * (2 if mirrored else 1)
@@ -266,7 +353,7 @@ class _Sort:
         # Of the most edges there can be: how many are dropped shows only in the end.
         self._dtype = _id_dtype(max(_ends(edges)), most_rows)
         # Every edge is moved twice: into its bucket, and to its place.
-        self._tell = Ticks(progress, edges.num_edges + most_rows).add
+        self._tell = Ticks(files.progress, edges.num_edges + most_rows).add
 
     def csc(self) -> CSC:
         """Fill the buckets, sort each of them and concatenate the results."""

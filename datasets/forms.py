@@ -31,7 +31,7 @@ from .tables.location import is_database, location_of
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
-    from .column_files import Scratch
+    from .edge_sort import InFiles
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Form:
         options: Those of :func:`read_graph` that the reader takes.
         endings: What names of files of this form end in.
         is_it: Whether a folder, or a file with such an ending, has this form. Default: every one.
-        storer: Its reader in bounded memory, which takes files for edges, the bytes that it may
-            work in, and the same options. Default: none.
+        is_bounded: Whether the reader takes ``files``, see :class:`~.edge_sort.InFiles`, for what
+            need not fit into memory.
     """
 
     name: str
@@ -55,11 +55,14 @@ class Form:
     options: tuple[str, ...] = ()
     endings: tuple[str, ...] = ()
     is_it: Callable[[Path], bool] = Path.exists
-    storer: str = ""
+    is_bounded: bool = False
 
     def read(self, source: StrPath, **options: Any) -> Graph:
         """Call the reader."""
-        return _called(self.reader, source, **options)
+        module, name = self.reader.rsplit(".", 1)
+        reader = getattr(import_module(f".{module}", __package__), name)
+        graph: Graph = reader(source, **options)
+        return graph
 
     def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the ``options`` that are set, or ValueError where one is not of this form."""
@@ -84,12 +87,6 @@ class Form:
         return given
 
 
-def _called(function: str, *args: Any, **options: Any) -> Graph:
-    module, name = function.rsplit(".", 1)
-    graph: Graph = getattr(import_module(f".{module}", __package__), name)(*args, **options)
-    return graph
-
-
 def _members(path: Path) -> set[str]:
     """Names of the arrays in an ``.npz`` file; none in a damaged one."""
     from .arrays import UNREADABLE, npz_members
@@ -110,54 +107,46 @@ _FORMS = (
     Form(
         "edge list",
         "an edge list",
-        "edge_list.read_edge_list",
+        "edge_list.edge_list_graph",
         _EDGES,
         (*TEXTS, ".parquet"),
-        storer="edge_list.store_edge_list",
+        is_bounded=True,
     ),
     Form(
-        *(
-            "matrix market",
-            "a Matrix Market file",
-            "matrices.read_matrix_market",
-            ("undirected", "weight", "progress"),
-        ),
-        endings=(".mtx", ".mtx.gz", ".mtx.xz", ".mtx.bz2"),
+        "matrix market",
+        "a Matrix Market file",
+        "matrices.read_matrix_market",
+        ("undirected", "weight", "progress"),
+        (".mtx", ".mtx.gz", ".mtx.xz", ".mtx.bz2"),
     ),
     Form(
         "graphml", "a GraphML file", "networkx_files.read_graphml", (), (".graphml", ".graphml.gz")
     ),
     Form("gml", "a GML file", "networkx_files.read_gml", (), (".gml", ".gml.gz")),
     Form(
-        *(
-            "benchmark",
-            "a benchmark's graph",
-            "matrices.read_benchmark",
-            ("undirected", "weight"),
-            (".npz",),
-        ),
-        is_it=lambda path: "adj_data" in _members(path),
+        "benchmark",
+        "a benchmark's graph",
+        "matrices.read_benchmark",
+        ("undirected", "weight"),
+        (".npz",),
+        lambda path: "adj_data" in _members(path),
     ),
     Form(
-        *(
-            "ogb",
-            "arrays of a data set of OGB's",
-            "ogb.read_ogb_arrays",
-            ("undirected",),
-            (".npz",),
-        ),
-        is_it=lambda path: {EDGE_INDEX, COUNTS} <= _members(path),
-        storer="ogb.store_ogb_arrays",
+        "ogb",
+        "arrays of a data set of OGB's",
+        "ogb.read_ogb",
+        ("undirected",),
+        (".npz",),
+        lambda path: {EDGE_INDEX, COUNTS} <= _members(path),
+        is_bounded=True,
     ),
     Form(
-        *(
-            "edge index",
-            "an edge_index",
-            "tensors.read_edge_index",
-            ("num_nodes", "undirected"),
-            (".npz",),
-        ),
-        is_it=lambda path: EDGE_INDEX in _members(path),
+        "edge index",
+        "an edge_index",
+        "tensors.read_edge_index",
+        ("num_nodes", "undirected"),
+        (".npz",),
+        lambda path: EDGE_INDEX in _members(path),
     ),
     Form(
         "scipy",
@@ -167,26 +156,22 @@ _FORMS = (
         (".npz",),
     ),
     Form(
-        *(
-            "edge index",
-            "an edge_index",
-            "tensors.read_edge_index",
-            ("num_nodes", "undirected"),
-            (".npy",),
-        ),
-        storer="tensors.store_edge_index",
+        "edge index",
+        "an edge_index",
+        "tensors.read_edge_index",
+        ("num_nodes", "undirected"),
+        (".npy",),
+        is_bounded=True,
     ),
     Form("dgl", "a graph that DGL saved", "dgl_file.read_dgl", (), (".bin",)),
     Form("pyg", "a graph that torch saved", "tensors.read_pyg", (), (".pt",)),
     Form(
-        *(
-            "graphbolt",
-            "the description of a data set of GraphBolt's",
-            "graphbolt.read_graphbolt",
-            (),
-            (".yaml",),
-        ),
-        is_it=lambda path: path.name == METADATA,
+        "graphbolt",
+        "the description of a data set of GraphBolt's",
+        "graphbolt.read_graphbolt",
+        (),
+        (".yaml",),
+        lambda path: path.name == METADATA,
     ),
     Form(
         "tables", "the description of tables", "tables.described.read_tables", (), (".yaml", ".yml")
@@ -195,12 +180,17 @@ _FORMS = (
 # Any other folder is opened as a graph folder, whose errors say what is wrong with it.
 _FOLDERS = (
     Form(
-        *("ogb", "a data set of OGB's", "ogb.read_ogb", ("split", "undirected", "progress")),
+        "ogb",
+        "a data set of OGB's",
+        "ogb.read_ogb",
+        ("split", "undirected", "progress"),
         is_it=is_ogb,
-        storer="ogb.store_ogb",
+        is_bounded=True,
     ),
     Form(
-        *("graphbolt", "a data set of GraphBolt's", "graphbolt.read_graphbolt"),
+        "graphbolt",
+        "a data set of GraphBolt's",
+        "graphbolt.read_graphbolt",
         is_it=lambda path: (path / METADATA).is_file(),
     ),
     Form("folder", "a graph folder", "opening.open_verified", ("split",)),
@@ -213,7 +203,7 @@ _DATABASE = Form(
         *("tables", "skip_tables", "skip_columns", "schema", "keys", "times"),
         *("orphans", "missing", "task", "parts", "progress"),
     ),
-    storer="tables.from_database.store_database",
+    is_bounded=True,
 )
 _KONECT = Form(
     "konect", "a network of KONECT's", "edge_list.read_konect", ("undirected", "weight", "progress")
@@ -417,17 +407,17 @@ def import_graph(
     from .given_fields import add_fields
     from .native import write_graph
 
-    if not form.storer:
+    if not form.is_bounded:
         graph = read_graph(
             source, **options, **fields, memory=memory, progress=part_of(progress, 0, 0.6)
         )
         write_graph(graph, out, origin=origin, store=store, progress=part_of(progress, 0.6, 1))
         return Graph.open(out)
 
-    def stored(scratch: Scratch, room: int, step: Progress | None) -> Graph:
+    def stored(files: InFiles) -> Graph:
         with in_memory(memory):
-            graph = _called(form.storer, source, scratch, room, **given, progress=step)
-            add_fields(graph, **fields, scratch=scratch)
+            graph = form.read(source, files=files, **given)
+            add_fields(graph, **fields, scratch=files.scratch)
         return graph
 
     return write_bounded(stored, out, memory=memory, store=store, origin=origin, progress=progress)

@@ -13,7 +13,7 @@ from ..errors import FormatError
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..system.checks import StrPath
 from .arrays import map_or_read, read_array
-from .edge_rows import EdgeRows
+from .edge_rows import EdgeRows, Reading
 from .edge_text import read_integers
 from .edges import check_size
 from .manifest import take, take_count, take_name, take_optional
@@ -119,7 +119,7 @@ class _Reader:
         # Text has a line for each edge; arrays have the sources in one row, the targets in another.
         if value.get("format") == "csv":
             rows = EdgeRows(path)
-            read_integers(path, rows, header=None)
+            read_integers(Reading(rows))
             return rows.src, rows.dst
         ends = self._array(value)
         if ends.dim() != 2 or len(ends) != 2:

@@ -27,7 +27,7 @@ from .arrays import (
     one_column,
     unread_npz,
 )
-from .edge_rows import EdgeColumn, EdgeRows
+from .edge_rows import EdgeColumn, EdgeRows, Reading
 from .edge_text import read_integers
 from .edges import build_graph, check_count, check_size
 from .numbers import NumberField, number_array
@@ -182,7 +182,7 @@ def read_matrix_market(
     lines = EdgeRows(path, real=kind == b"real")
     kept = [] if weights is None else [EdgeColumn(weights)]
     # The sizes are in the place of a header.
-    read_integers(path, lines, header=True, columns=kept, progress=progress)
+    read_integers(Reading(lines, header=True, columns=kept, progress=progress))
     if len(lines) != entries:
         raise FormatError(f"{path} must hold {entries} entries as its head says, got {len(lines)}")
     values = lines.arrays()

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import FormatError
 from ..system.arrays import Array, Float64Array
 from ..system.checks import StrPath
-from .column_files import ColumnFile, MemoryColumn, Scratch
+from .column_files import Scratch, Store, new_column
 
 Column = Array
 
@@ -142,9 +142,7 @@ class NumberColumn:
         self.width = 1
         self._path = path
         dtype = field.dtype or np.dtype(np.float64 if real else np.int64)
-        self._store: MemoryColumn | ColumnFile = (
-            MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
-        )
+        self._store = new_column(scratch, dtype)
 
     def __len__(self) -> int:
         return len(self._store)
@@ -168,7 +166,7 @@ class NumberColumn:
             self._store.cast(np.float64)
         self._store.append(values)
 
-    def finish(self) -> MemoryColumn | ColumnFile:
+    def finish(self) -> Store:
         """The numbers in their dtype; nothing may be added any more."""
         is_open = self.field.dtype is None and not self.field.is_time
         is_open = is_open and self._store.dtype == np.float64

@@ -23,10 +23,11 @@ from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import left_behind, one_column
 from .column_files import Scratch
-from .edge_rows import EdgeRows
+from .edge_rows import EdgeRows, Reading
+from .edge_sort import EdgeColumns, InFiles
 from .edge_text import read_integers
-from .ogb_arrays import EdgeArrays, RawArrays
-from .ogb_graph import LINKS_LEFT, SETS, InFiles, TableEdges, graph_of, set_masks
+from .ogb_arrays import RawArrays, RawEdges
+from .ogb_graph import LINKS_LEFT, SETS, graph_of, set_masks
 from .paths import OGB_TABLES, PARTS
 from .tables.number_tables import read_numbers
 from .text_blocks import read_blocks
@@ -49,10 +50,6 @@ _CHUNK_ROWS = 65536
 _PLAIN = re.compile(r"[A-Za-z0-9_.+-]*[A-Za-z0-9_+-]")
 # All digits, and a point by which floats are known.
 _FORMATS = {torch.int64: "%d", torch.float32: "%.8e"}
-
-
-def _has_tables(folder: Path) -> bool:
-    return any((folder / "raw" / name).is_file() for name in OGB_TABLES)
 
 
 def _table(folder: Path, name: str) -> Path:
@@ -92,19 +89,18 @@ class _RawTables:
     """The tables of ``raw/``, read by type; :class:`~pagraph.datasets.ogb_arrays.RawArrays` is the
     same of arrays."""
 
-    def __init__(self, folder: Path, progress: Progress | None, files: InFiles | None) -> None:
+    def __init__(self, folder: Path, progress: Progress | None, scratch: Scratch | None) -> None:
         self.is_typed = _table(folder / "raw", _TRIPLETS).is_file()
         self._places = _Places(folder, typed=self.is_typed)
         self._progress = progress
-        self._files = files
-        self._scratch = None if files is None else files.scratch
+        self._scratch = scratch
         if self.is_typed:
             self.counts, self.edge_types = _types(self._places.raw)
         else:
             self.counts = {NODE_TYPE: _single_count(self._places.raw)}
             self.edge_types = [EDGE_TYPE]
 
-    def edges(self, etype: EdgeType) -> EdgeArrays | TableEdges:
+    def edges(self, etype: EdgeType) -> RawEdges:
         """The edges of a type, with their fields."""
         folder = self._places.edges(etype)
         table = _table(folder, _EDGES)
@@ -112,15 +108,10 @@ class _RawTables:
             raise FormatError(f"{table} is missing")
         fields = _fields(folder, "edge", self._scratch)
         rows = EdgeRows(table, self._scratch)
-        read_integers(table, rows, header=False, progress=self._progress)
-        edges: EdgeArrays | TableEdges
-        if self._files is None:
-            edges = EdgeArrays(str(table), rows.src, rows.dst, fields)
-        else:
-            rows.blocks()  # for its flush: the sort's threads read the files by their path
-            edges = TableEdges(str(table), rows, fields)
-        _check_count(_table(folder, _EDGE_COUNT), table, edges.num_edges)
-        return edges
+        read_integers(Reading(rows, header=False, progress=self._progress))
+        _check_count(_table(folder, _EDGE_COUNT), table, len(rows))
+        counts = self.counts[etype[0]], self.counts[etype[2]]
+        return RawEdges(str(table), EdgeColumns(counts, *rows.ends), fields)
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
         """The fields of the vertices of a type."""
@@ -129,14 +120,15 @@ class _RawTables:
 
 
 def read_ogb(
-    folder: StrPath,
+    source: StrPath,
     *,
+    files: InFiles | None = None,
     split: str = "",
     undirected: bool = False,
     progress: Progress | None = None,
 ) -> Graph:
-    """Read the one graph of a folder that OGB downloads for a task of nodes: ``raw/`` and
-    ``split/``.
+    """Read the one graph of a folder that OGB downloads for a task of nodes, ``raw/`` and
+    ``split/``, or of ``raw/data.npz`` alone: labels and splits are in other files.
 
     ``node-feat`` becomes the field ``feat``, ``node-label`` ``label`` (one column of it 1-D),
     ``edge-feat`` the edge field ``feat``, tables such as ``node_year`` fields without that prefix,
@@ -146,7 +138,9 @@ def read_ogb(
     several types ``edge_index_dict.npz``), whose arrays keep their dtypes.
 
     Args:
-        folder: The data set's folder, which holds ``raw``.
+        source: The data set's folder, which holds ``raw``, or a file of arrays.
+        files: For edges and fields that need not fit into memory, with a progress of their own:
+            they stay in the folder's files and in these.
         split: Name of the folder in ``split/``. Default: the only one.
         undirected: Each edge is named once (as in ogbn-products): add the other direction.
         progress: Called with the bytes of edges read and the file's size.
@@ -157,36 +151,18 @@ def read_ogb(
         ValueError: ``split`` is none of the splits, or not given where there are several;
             ``undirected`` with several types.
     """
-    return _read(Path(folder), split, undirected, None, progress)
-
-
-def store_ogb(
-    folder: StrPath,
-    scratch: Scratch,
-    room: int,
-    *,
-    split: str = "",
-    undirected: bool = False,
-    progress: Progress | None = None,
-) -> Graph:
-    """Read a folder as :func:`read_ogb` does, in ``room`` bytes of memory: edges and fields stay in
-    the folder's files and in those of ``scratch``."""
-    files = InFiles(scratch, room, progress)
-    return _read(Path(folder), split, undirected, files, None)
-
-
-def _read(
-    path: Path, split: str, undirected: bool, files: InFiles | None, progress: Progress | None
-) -> Graph:
+    path = Path(source)
+    scratch = None if files is None else files.scratch
+    if path.is_file():
+        arrays = RawArrays.of_file(path, scratch=scratch)
+        return graph_of(arrays, str(path), undirected=undirected, files=files)
     # Links of a folder from elsewhere must not lead out of it.
     for part in ("raw", "split"):
         check_inside(path, path / part)
         check_links(path / part)
-    scratch = None if files is None else files.scratch
+    has_tables = any((path / "raw" / name).is_file() for name in OGB_TABLES)
     raw: _RawTables | RawArrays = (
-        _RawTables(path, progress, files)
-        if _has_tables(path)
-        else RawArrays.of(path / "raw", scratch)
+        _RawTables(path, progress, scratch) if has_tables else RawArrays.of(path / "raw", scratch)
     )
     places = _Places(path, typed=raw.is_typed)
     splits = places.splits()
@@ -196,33 +172,8 @@ def _read(
         raise ValueError(f"undirected=True must not be given for {path}, which has several types")
     graph = graph_of(raw, str(places.raw), undirected=undirected, files=files)
     for one in [split] if split else splits:
-        for ntype in raw.counts:
-            sets = _sets(places.split(one, ""), places.split(one, ntype), ntype)
-            set_masks(graph, ntype, sets, files)
-        left_behind(places.split(one, ""), _links(places.split(one, "")), LINKS_LEFT)
+        _set_split(graph, places, one, files)
     return graph
-
-
-def read_ogb_arrays(path: StrPath, *, undirected: bool = False) -> Graph:
-    """Read OGB's ``raw/data.npz`` alone, with the fields that are in it; labels and splits are in
-    other files."""
-    file = Path(path)
-    return graph_of(RawArrays.of_file(file), str(file), undirected=undirected)
-
-
-def store_ogb_arrays(
-    path: StrPath,
-    scratch: Scratch,
-    room: int,
-    *,
-    undirected: bool = False,
-    progress: Progress | None = None,
-) -> Graph:
-    """Read OGB's ``raw/data.npz`` as :func:`read_ogb_arrays` does, and as :func:`store_ogb`."""
-    file = Path(path)
-    files = InFiles(scratch, room, progress)
-    raw = RawArrays.of_file(file, scratch=scratch)
-    return graph_of(raw, str(file), undirected=undirected, files=files)
 
 
 def _types(raw: Path) -> tuple[dict[str, int], list[EdgeType]]:
@@ -305,34 +256,33 @@ def _labels(folder: Path, scratch: Scratch | None) -> dict[str, Tensor]:
     return {"label": one_column(read_numbers(table, scratch, field="label"))}
 
 
-def _sets(split: Path, folder: Path, ntype: str) -> dict[str, tuple[Path, Any]]:
-    """The sets of vertices of a type: of its tables in ``folder``, or of ``split_dict.pt`` in that
-    of the whole split."""
-    saved = split / _SPLIT_DICT
-    if saved.is_file():
-        of_vertices = {} if _is_of_links(saved) else _split_dict(saved)
-        sets = {part: _ids_of(saved, ids, ntype) for part, ids in of_vertices.items()}
-        return {part: (saved, ids) for part, ids in sets.items() if ids is not None}
-    tables = {part: _table(folder, name) for part, name in SETS.items()}
-    return {
-        part: (file, read_numbers(file, field=f"{part}_mask"))
-        for part, file in tables.items()
-        if file.is_file()
-    }
+def _set_split(graph: Graph, places: _Places, name: str, files: InFiles | None) -> None:
+    """Set the masks of a split: of its tables, or of ``split_dict.pt``. Sets of links, as those of
+    OGB's link prediction, stay behind."""
+    folder = places.split(name, "")
+    left = [f"{part}.pt" for part in SETS.values() if (folder / f"{part}.pt").is_file()]
+    saved = folder / _SPLIT_DICT
+    known = _split_dict(saved) if saved.is_file() else None
+    if known is not None and any(map(_is_of_links, known.values())):
+        left.append(saved.name)
+        known = {}
+    for ntype in graph.node_types:
+        sets: dict[str, tuple[Path, Any]] = {}
+        if known is None:
+            tables = {part: _table(places.split(name, ntype), word) for part, word in SETS.items()}
+            for part, file in tables.items():
+                if file.is_file():
+                    sets[part] = (file, read_numbers(file, field=f"{part}_mask"))
+        for part, given in (known or {}).items():
+            ids = _ids_of(saved, given, ntype)
+            if ids is not None:
+                sets[part] = (saved, ids)
+        set_masks(graph, ntype, sets, files)
+    left_behind(folder, left, LINKS_LEFT)
 
 
-def _links(split: Path) -> list[str]:
-    """Names of the files of a split that divide links, as those of OGB's link prediction do."""
-    files = [split / f"{name}.pt" for name in SETS.values()]
-    saved = split / _SPLIT_DICT
-    if saved.is_file() and _is_of_links(saved):
-        files.append(saved)
-    return [file.name for file in files if file.is_file()]
-
-
-def _is_of_links(saved: Path) -> bool:
-    sets = _split_dict(saved).values()
-    return any(isinstance(ids, dict) and not _LINK_KEYS.isdisjoint(ids) for ids in sets)
+def _is_of_links(ids: Any) -> bool:
+    return isinstance(ids, dict) and not _LINK_KEYS.isdisjoint(ids)
 
 
 def _split_dict(file: Path) -> dict[str, Any]:

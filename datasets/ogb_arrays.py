@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType
 from ..graph.mapped import MappedFile
-from ..system.arrays import Array, Int64Array
+from ..system.arrays import Array
 from .arrays import array_tensor, left_behind, load_npz, one_column, unread_npz
-from .column_files import Scratch
+from .column_files import MemoryColumn, Scratch
+from .edge_sort import EdgeColumns
 from .npz_file import file_arrays
-from .paths import COUNTS, OGB_ARRAYS
+from .paths import COUNTS
 
 _EDGES = "edge_index"
 _EDGE_COUNTS = "num_edges_list"
@@ -33,30 +33,12 @@ _EDGES_BY_TYPE, _COUNTS_BY_TYPE, _EDGE_COUNTS_BY_TYPE = (
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeArrays:
-    """Edges of one type: where they are, their ends, of any integers, and their fields.
-
-    Attributes:
-        mapping: The file that the ends are mapped from, where they are.
-    """
+class RawEdges:
+    """Edges of one type: where they are, their ends, not checked yet, and their fields."""
 
     where: str
-    src: Array
-    dst: Array
+    ends: EdgeColumns
     fields: dict[str, Tensor]
-    mapping: MappedFile | None = None
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges."""
-        return len(self.src)
-
-    def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
-        """Sources and destinations of some edges."""
-        ends = self.src[begin:end].astype(np.int64), self.dst[begin:end].astype(np.int64)
-        if self.mapping is not None:
-            self.mapping.forget_pages()
-        return ends
 
 
 class RawArrays:
@@ -105,11 +87,6 @@ class RawArrays:
                         f"must count the vertices of each type, it counts {list(self.counts)}",
                         repr(ntype),
                     )
-
-    @staticmethod
-    def are_in(raw: Path) -> bool:
-        """Whether a folder holds such files."""
-        return any((raw / name).is_file() for name in OGB_ARRAYS)
 
     @classmethod
     def of(cls, raw: Path, scratch: Scratch | None = None) -> RawArrays:
@@ -169,12 +146,15 @@ class RawArrays:
                 arrays[name] = {EDGE_TYPE if of_edges else NODE_TYPE: array}
         return cls(file, arrays, is_typed=False, in_files=in_files)
 
-    def edges(self, etype: EdgeType) -> EdgeArrays:
+    def edges(self, etype: EdgeType) -> RawEdges:
         """The edges of a type, with their fields."""
         src, dst = self._edges[etype]
         fields = self._fields("edge", etype, self.edge_types)
         mapping = MappedFile.of(torch.from_numpy(src)) if self._in_files else None
-        return EdgeArrays(f"{self._path}{_of(etype)}", src, dst, fields, mapping)
+        counts = self.counts[etype[0]], self.counts[etype[2]]
+        columns = MemoryColumn.of(src), MemoryColumn.of(dst)
+        ends = EdgeColumns(counts, *columns, mapping=mapping)
+        return RawEdges(f"{self._path}{_of(etype)}", ends, fields)
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
         """The fields of the vertices of a type."""

@@ -3,8 +3,8 @@ masks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph.graph import CSC, EdgeType, Graph
+from ..graph.graph import EdgeType, Graph
 from ..graph.mapped import spilled
-from ..system.arrays import Int64Array
-from ..system.progress import Progress
-from .column_files import Scratch
-from .edge_rows import EdgeRows
-from .edge_sort import EdgeStream, sort_edges
-from .edges import check_size, mirrored
-from .ogb_arrays import EdgeArrays
+from .column_files import Store, new_column
+from .edge_sort import InFiles, append_reverse, check_ends, sort_edges
+from .edges import check_size
+from .ogb_arrays import RawEdges
 from .paths import PARTS
 
 SETS = dict(zip(PARTS, ("train", "valid", "test"), strict=True))
@@ -31,40 +28,6 @@ LINKS_LEFT = "sets of links, of which masks hold none; pagraph train --task link
 _BLOCK_ROWS = 2**20
 
 
-@dataclass(frozen=True)
-class InFiles:
-    """Where arrays go that need not fit into memory.
-
-    Attributes:
-        scratch: Makes the files.
-        room: Bytes for edges in work.
-        progress: Called with the work done on edges and all of it.
-    """
-
-    scratch: Scratch
-    room: int
-    progress: Progress | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class TableEdges:
-    """Edges of one type, read from a table into files; else as :class:`EdgeArrays`."""
-
-    where: str
-    rows: EdgeRows
-    fields: dict[str, Tensor]
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges."""
-        return len(self.rows)
-
-    def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
-        """Sources and destinations of some edges."""
-        src, dst = self.rows.ends(begin, end)
-        return src.astype("int64"), dst.astype("int64")
-
-
 class Raw(Protocol):
     """What a folder or an object holds, by type."""
 
@@ -72,7 +35,7 @@ class Raw(Protocol):
     counts: dict[str, int]
     edge_types: list[EdgeType]
 
-    def edges(self, etype: EdgeType) -> EdgeArrays | TableEdges:
+    def edges(self, etype: EdgeType) -> RawEdges:
         """The edges of a type, with their fields."""
 
     def node_fields(self, ntype: str) -> dict[str, Tensor]:
@@ -102,11 +65,13 @@ def graph_of(
     for etype in raw.edge_types:
         edges = raw.edges(etype)
         _check_rows(edges)
-        ends = raw.counts[etype[0]], raw.counts[etype[2]]
-        if files is None:
-            csc[etype], edata[etype] = _in_memory(edges, ends, undirected)
-        else:
-            csc[etype], edata[etype] = _in_files(edges, ends, undirected, files)
+        check_ends(edges.ends, edges.where)
+        csc[etype] = sort_edges(edges.ends, files, mirrored=undirected, numbered=True)
+        edata[etype] = edges.fields
+        if undirected:
+            edata[etype] = {n: _both_ways(edges, r, files) for n, r in edges.fields.items()}
+        edges.ends.src.remove()
+        edges.ends.dst.remove()
     graph = Graph(csc, raw.counts)
     for etype in raw.edge_types:
         for name, values in edata[etype].items():
@@ -122,97 +87,34 @@ def graph_of(
     return graph
 
 
-def _check_rows(edges: EdgeArrays | TableEdges) -> None:
+def _check_rows(edges: RawEdges) -> None:
     for name, values in edges.fields.items():
-        if len(values) != edges.num_edges:
+        if len(values) != edges.ends.num_edges:
             raise FormatError(
-                f"{edges.where}: field {name!r} must have a row per edge ({edges.num_edges}), got "
-                f"{len(values)}"
+                f"{edges.where}: field {name!r} must have a row per edge ({edges.ends.num_edges}), "
+                f"got {len(values)}"
             )
-
-
-def _in_memory(
-    edges: EdgeArrays | TableEdges, counts: tuple[int, int], undirected: bool
-) -> tuple[CSC, dict[str, Tensor]]:
-    src, dst = edges.read(0, edges.num_edges)
-    fields = edges.fields
-    if undirected:
-        src, dst, fields = mirrored(src, dst, fields)
-    try:
-        return CSC.from_coo(src, dst, counts), fields
-    except ValueError as error:
-        raise FormatError(f"{edges.where}: {error}") from error
-
-
-@dataclass(frozen=True)
-class _Stream:
-    """Edges whose ids were checked, for :func:`sort_edges`."""
-
-    num_nodes: int
-    edges: EdgeArrays | TableEdges
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges."""
-        return self.edges.num_edges
-
-    def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
-        """Sources and destinations of some edges."""
-        return self.edges.read(begin, end)
-
-
-def _in_files(
-    edges: EdgeArrays | TableEdges, counts: tuple[int, int], undirected: bool, files: InFiles
-) -> tuple[CSC, dict[str, Tensor]]:
-    num_src, num_dst = counts
-    _check_ids(edges, counts)
-    # The sort knows one number of vertices: the offsets of destinations that are not there go.
-    stream: EdgeStream = _Stream(max(counts), edges)
-    csc = sort_edges(
-        stream,
-        files.scratch,
-        room=files.room,
-        mirrored=undirected,
-        numbered=True,
-        progress=files.progress,
-    )
-    csc = CSC(csc.indptr[: num_dst + 1], csc.indices, num_src, csc.edge_ids)
-    fields = edges.fields
-    if undirected:
-        fields = {name: _both_ways(edges, rows, files) for name, rows in fields.items()}
-    if isinstance(edges, TableEdges):
-        edges.rows.remove()
-    return csc, fields
 
 
 def _blocks(count: int) -> Iterator[slice]:
     return (slice(begin, min(begin + _BLOCK_ROWS, count)) for begin in range(0, count, _BLOCK_ROWS))
 
 
-def _check_ids(edges: EdgeArrays | TableEdges, counts: tuple[int, int]) -> None:
-    """Raise FormatError as :func:`_in_memory` does where an id is out of range."""
-    bounds = [[0, -1], [0, -1]]
-    for block in _blocks(edges.num_edges):
-        for end, ids in enumerate(edges.read(block.start, block.stop)):
-            bounds[end][0] = min(bounds[end][0], int(ids.min()))
-            bounds[end][1] = max(bounds[end][1], int(ids.max()))
-    for name, (low, high), count in zip(("src", "dst"), bounds, counts, strict=True):
-        if low < 0 or high >= count:
-            got = low if low < 0 else high
-            raise FormatError(f"{edges.where}: {name} must be in [0, {count}), got {got}")
+def _both_ways(edges: RawEdges, rows: Tensor, files: InFiles | None) -> Tensor:
+    """The rows of all edges, then those of the other direction."""
+    shape = rows.shape[1:]
+    column = _copied(rows, rows.dtype, files)
+    count = append_reverse(edges.ends, column, math.prod(shape))
+    return column.mapped().reshape(count, *shape)
 
 
-def _both_ways(edges: EdgeArrays | TableEdges, rows: Tensor, files: InFiles) -> Tensor:
-    """The rows of all edges, then those of the other direction, in the order that
-    :func:`sort_edges` numbers them."""
-    column = files.scratch.column(rows[:0].numpy().dtype)
+def _copied(rows: Tensor, dtype: torch.dtype, files: InFiles | None) -> Store:
+    """All numbers of some rows in another dtype."""
+    as_numpy = torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
+    column = new_column(None if files is None else files.scratch, as_numpy)
     for block in _blocks(len(rows)):
-        column.append(rows[block].numpy().reshape(-1))
-    for block in _blocks(len(rows)):
-        src, dst = edges.read(block.start, block.stop)
-        # A self-loop is its own other direction.
-        column.append(rows[block].numpy()[src != dst].reshape(-1))
-    return column.mapped().reshape(-1, *rows.shape[1:])
+        column.append(rows[block].to(dtype).numpy().reshape(-1))
+    return column
 
 
 def class_labels(labels: Tensor, files: InFiles | None = None) -> Tensor:
@@ -237,10 +139,7 @@ def class_labels(labels: Tensor, files: InFiles | None = None) -> Tensor:
 def _converted(values: Tensor, dtype: torch.dtype, files: InFiles | None) -> Tensor:
     if values.dtype == dtype or files is None:
         return values.to(dtype)
-    column = files.scratch.column(torch.empty(0, dtype=dtype, device="cpu").numpy().dtype)
-    for block in _blocks(len(values)):
-        column.append(values[block].to(dtype).numpy().reshape(-1))
-    return column.mapped().reshape(values.shape)
+    return _copied(values, dtype, files).mapped().reshape(values.shape)
 
 
 Sets = Mapping[str, tuple[Path | str, Any]]

@@ -14,8 +14,7 @@ from ..graph.graph import Graph, id_dtype
 from ..seeds.keys import derive_key
 from ..system.checks import StrPath
 from ..system.progress import Progress
-from .column_files import Scratch
-from .edge_sort import sort_edges, write_bounded
+from .edge_sort import InFiles, sort_edges, write_bounded
 from .edges import Ids, check_simple, drop_repeats, graph_of, mirror
 from .native import Rows
 from .random_fields import for_ranges, label_rows, mask_rows, normal_rows
@@ -38,9 +37,8 @@ def make_rmat(
         check_simple(edges.num_nodes)
     if out is not None:
 
-        def sorted_edges(scratch: Scratch, room: int, step: Progress | None) -> Graph:
-            options = {"mirrored": undirected, "simple": simple}
-            return Graph(sort_edges(edges, scratch, room=room, **options, progress=step))
+        def sorted_edges(files: InFiles) -> Graph:
+            return Graph(sort_edges(edges, files, mirrored=undirected, simple=simple))
 
         return write_bounded(
             sorted_edges,

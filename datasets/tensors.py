@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,14 @@ import torch
 from torch import Tensor
 
 from ..errors import FormatError
-from ..graph.csc import check_range
 from ..graph.fields import is_single
 from ..graph.graph import Graph
-from ..system.arrays import Int64Array
 from ..system.checks import StrPath
-from ..system.progress import Progress
 from ..system.torch_file import load_saved
 from .arrays import array_tensor, left_behind, load_npz, map_or_read, one_column, unread_npz
-from .column_files import Scratch
-from .edge_sort import sort_edges
-from .edges import build_graph, check_count, count_nodes
+from .column_files import MemoryColumn
+from .edge_sort import EdgeColumns, InFiles, check_ends, sort_edges
+from .edges import build_graph, check_count, check_size, count_nodes
 from .paths import EDGE_INDEX, PARTS
 
 _NO_FIELDS = (EDGE_INDEX, "num_nodes", "num_edges")
@@ -39,7 +35,11 @@ _OF_VERTICES = (
 
 
 def read_edge_index(
-    path: StrPath, *, num_nodes: int | None = None, undirected: bool = False
+    path: StrPath,
+    *,
+    files: InFiles | None = None,
+    num_nodes: int | None = None,
+    undirected: bool = False,
 ) -> Graph:
     """Read ``edge_index`` (2 x E: sources, then targets) from a ``.npy`` file, or with fields from
     an ``.npz`` file.
@@ -48,7 +48,7 @@ def read_edge_index(
     do, else the largest id. An array with a row per vertex becomes a vertex field, one with a row
     per edge an edge field; where there are as many edges as vertices, those with ``edge`` in their
     names are the edges', as in PyG. Other arrays of more than one value stay behind, with a
-    warning.
+    warning. Edges of a ``.npy`` file need not fit into memory.
 
     Raises:
         FormatError: The edges are no integers of such a shape, ids are out of range, or features,
@@ -57,9 +57,7 @@ def read_edge_index(
         ValueError: An id is not below ``num_nodes``.
     """
     if os.fspath(path).lower().endswith(".npy"):
-        return _graph(
-            path, {EDGE_INDEX: map_or_read(Path(path))}, num_nodes, undirected, is_named=False
-        )
+        return _array_graph(path, files, num_nodes, undirected)
     plain = load_npz(path)
     arrays = {
         name: array_tensor(path, array)
@@ -73,43 +71,16 @@ def read_edge_index(
     return _graph(path, arrays | no_numbers | pickled, num_nodes, undirected, is_named=True)
 
 
-def store_edge_index(
-    path: StrPath,
-    scratch: Scratch,
-    room: int,
-    *,
-    num_nodes: int | None = None,
-    undirected: bool = False,
-    progress: Progress | None = None,
+def _array_graph(
+    path: StrPath, files: InFiles | None, num_nodes: int | None, undirected: bool
 ) -> Graph:
-    """Read ``edge_index`` from a ``.npy`` file as :func:`read_edge_index` does, in ``room`` bytes
-    of memory: edges stay in the file and in others."""
+    """The graph of a ``.npy`` file; its edges stay there."""
     src, dst = _ends(path, map_or_read(Path(path)), False)
     count = count_nodes(path, src.numpy(), dst.numpy()) if num_nodes is None else num_nodes
-    # `sort_edges` expects ids that were checked.
-    try:
-        check_range("src", src, count)
-        check_range("dst", dst, count)
-    except ValueError as error:
-        raise FormatError(f"{path}: {error}") from error
-    edges = _MappedEdges(count, len(src), src, dst)
-    return Graph(
-        sort_edges(edges, scratch, room=room, mirrored=undirected, numbered=True, progress=progress)
-    )
-
-
-@dataclass(frozen=True)
-class _MappedEdges:
-    """Edges whose ends are tensors over a file."""
-
-    num_nodes: int
-    num_edges: int
-    src: Tensor
-    dst: Tensor
-
-    def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
-        """Sources and destinations of some edges."""
-        return self.src[begin:end].long().numpy(), self.dst[begin:end].long().numpy()
+    check_size(path, count)
+    edges = EdgeColumns(count, MemoryColumn.of(src.numpy()), MemoryColumn.of(dst.numpy()))
+    check_ends(edges, path)
+    return Graph(sort_edges(edges, files, mirrored=undirected, numbered=True))
 
 
 def read_pyg(path: StrPath) -> Graph:

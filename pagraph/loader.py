@@ -249,10 +249,15 @@ class Loader(LoaderControls, Generic[S]):
             envelope,
         )
         self._program: DeviceProgram | None = None
-        if self._device_sampler is not None:
-            ahead = options.prefetch
+        samples_blocks = isinstance(sampler, BlockSampler) and graph.is_homogeneous and not fixed
+        if self._device_sampler is not None or (accelerator is not None and samples_blocks):
             self._program = DeviceProgram(
-                self._device_sampler, of, features, outputs, order.batch_size, ahead, envelope
+                self._device_sampler,
+                sampler.num_hops,
+                of,
+                order.batch_size,
+                options.threads + options.prefetch,
+                envelope,
             )
         self._engine.use(self._source, program=self._program)
 
@@ -316,9 +321,8 @@ class Loader(LoaderControls, Generic[S]):
     def sampling_placement(self) -> str:
         """Place of the graph that is sampled, such as "host" or "device", and on a device how
         batches are made there."""
-        if self._device_sampler is None:
-            return "host"
-        return f"{self._device_sampler.placement}; {self._program}"
+        place = "host" if self._device_sampler is None else self._device_sampler.placement
+        return place if self._program is None else f"{place}; {self._program}"
 
     @property
     def transfers(self) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from ..options.partitioning import CacheTrial, PartitionOptions
 from .dgl_format import write_dgl
+from .dgl_verification import verify_dgl
+from .fetches import PlacementReport, describe_placement
 from .manifest import PartitionManifest
 from .methods import METHODS
 from .opening import Part, open_partition
@@ -20,6 +22,7 @@ from .partitioning import (
     train_ids,
     train_type,
 )
+from .placement import place_vertices
 from .report import PartitionReport, describe
 from .verification import Verification, verify_partition
 from .writing import write_partition
@@ -35,16 +38,20 @@ __all__ = [
     "PartitionManifest",
     "PartitionOptions",
     "PartitionReport",
+    "PlacementReport",
     "Verification",
     "describe",
+    "describe_placement",
     "draw_train",
     "limit_replication",
     "open_pagraph_part",
     "open_partition",
     "partition_graph",
+    "place_vertices",
     "read_pagraph_partition",
     "train_ids",
     "train_type",
+    "verify_dgl",
     "verify_partition",
     "write_dgl",
     "write_pagraph_partition",

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,15 @@ from ..system.atomic import check_absent, new_folder
 from ..system.checks import StrPath
 from ..system.progress import Progress
 from .extract import PartStructure, SelectedRows, extract_structure, vertex_owners
+from .manifest import train_digest
 from .partition import Partition, vertices_within
+from .source import describe_source
 
 ORIGINAL_ID = "orig_id"
 """Field with the source's id of each vertex and edge, which DGL's numbering shuffles."""
+
+NOTES = "pagraph"
+"""Key of the JSON file with what :func:`pagraph.partition.verify_dgl` compares."""
 
 _Arrays = tuple[Tensor, Tensor, Tensor]
 # It becomes a file's name: no separator, and no dot in front, which would hide the file.
@@ -34,13 +40,17 @@ def write_dgl(
     *,
     graph_name: str = "graph",
     halo_hops: int = 1,
+    source: StrPath | None = None,
+    split: str = "",
     progress: Progress | None = None,
 ) -> None:
     """Write a partition as ``dgl.distributed.partition_graph`` does, whole or not at all.
 
     DGL 1.1 and later open it. ``out`` receives ``<graph_name>.json`` and for each part
     ``part<i>/graph.dgl``, ``node_feat.dgl`` and ``edge_feat.dgl``. Every vertex is in exactly one
-    part (:func:`pagraph.partition.extract.vertex_owners`), an edge where its destination is.
+    part, an edge where its destination is: as :func:`~pagraph.partition.place_vertices` has placed
+    them, or else a training vertex in its part and all others where they are held at the lowest
+    hop, which reads many rows from other parts.
     Vertices and edges are renumbered by part and type; their fields are those of the graph,
     ``train_mask`` of the partition's training vertices, and :data:`ORIGINAL_ID`, their ids in the
     graph (int64). DGL stores bool as uint8.
@@ -55,6 +65,8 @@ def write_dgl(
         halo_hops: Number of hops from a part's own vertices within which in-edges are complete,
             DGL's ``num_hops``. DistDGL needs 1, as it asks the owner for neighbours; training on a
             part alone needs one for each layer.
+        source: The folder the graph was opened from, for :func:`~pagraph.partition.verify_dgl`.
+        split: The split it was opened with.
         progress: Called with the parts written and all parts.
 
     Raises:
@@ -74,15 +86,29 @@ def write_dgl(
     check_absent(out)
     for edge_type in partition.graph.edge_types:
         partition.graph.csc_of(edge_type).validate()
-    numbering = _Numbering(partition)
+    numbering = DglNumbering(partition)
     with new_folder(out) as folder:
         files = {}
         for part in range(partition.num_parts):
             files[f"part-{part}"] = _write_part(folder, partition, numbering, part, halo_hops)
             if progress is not None:
                 progress(part + 1, partition.num_parts)
-        config = _config(partition, numbering, graph_name, halo_hops)
-        (folder / f"{graph_name}.json").write_text(json.dumps({**config, **files}, indent=4) + "\n")
+        config = config_of(partition, numbering, graph_name, halo_hops)
+        notes = _notes(partition, source, split, Path(out))
+        value = {**config, NOTES: notes, **files}
+        (folder / f"{graph_name}.json").write_text(json.dumps(value, indent=4) + "\n")
+
+
+def _notes(partition: Partition, source: StrPath | None, split: str, out: Path) -> dict[str, Any]:
+    """What verification needs to know, in a key that DGL does not read."""
+    entry = None
+    if source is not None:
+        entry = describe_source(source, out, referenced={}, split=split).to_json()
+    return {
+        "train_type": partition.train_type,
+        "train_sha256": train_digest(partition.train),
+        "source": entry,
+    }
 
 
 def check_field_names(graph: Graph) -> None:
@@ -99,7 +125,7 @@ def check_field_names(graph: Graph) -> None:
             )
 
 
-class _Numbering:
+class DglNumbering:
     """DGL's numbers: vertices by part, then by type and id; edges by part, type and destination.
 
     With two parts and two types the new ids are, in order::
@@ -166,9 +192,10 @@ def _ranges(sizes: list[Tensor]) -> list[list[list[int]]]:
     return ranges
 
 
-def _config(
-    partition: Partition, numbering: _Numbering, graph_name: str, halo_hops: int
+def config_of(
+    partition: Partition, numbering: DglNumbering, graph_name: str, halo_hops: int
 ) -> dict[str, Any]:
+    """What the JSON file says of all parts, without their files."""
     graph = partition.graph
     return {
         "graph_name": graph_name,
@@ -186,33 +213,60 @@ def _config(
     }
 
 
+@dataclass(frozen=True, eq=False)
+class DglPart:
+    """What the three files of a part hold, as DGL's tensors.
+
+    Attributes:
+        csc: In-edges of the part's vertices: row bounds, sources and edges' numbers in the part.
+        ndata, edata: What DGL's graph says of its vertices and edges.
+        node_fields, edge_fields: The fields of what the part owns, by type and name.
+    """
+
+    csc: _Arrays
+    ndata: dict[str, Tensor]
+    edata: dict[str, Tensor]
+    node_fields: dict[str, Tensor]
+    edge_fields: dict[str, Tensor]
+
+
 def _write_part(
-    folder: Path, partition: Partition, numbering: _Numbering, part: int, halo_hops: int
+    folder: Path, partition: Partition, numbering: DglNumbering, part: int, halo_hops: int
 ) -> dict[str, str]:
     """Write the three files of a part; returns their names for the config."""
+    paths = part_files(part)
+    (folder / f"part{part}").mkdir()
+    content = dgl_part(partition, numbering, part, halo_hops)
+    _save_graph(folder / paths["part_graph"], content.csc, content.ndata, content.edata)
+    _save_tensors(folder / paths["node_feats"], content.node_fields)
+    _save_tensors(folder / paths["edge_feats"], content.edge_fields)
+    return paths
+
+
+def part_files(part: int) -> dict[str, str]:
+    """Files of a part by their keys in the config."""
     names = {
         "node_feats": "node_feat.dgl",
         "edge_feats": "edge_feat.dgl",
         "part_graph": "graph.dgl",
     }
-    paths = {key: f"part{part}/{name}" for key, name in names.items()}
-    (folder / f"part{part}").mkdir()
-    own_edges = _write_structure(
-        folder / paths["part_graph"], partition, numbering, part, halo_hops
-    )
-    fields: dict[str, Tensor] = {}
+    return {key: f"part{part}/{name}" for key, name in names.items()}
+
+
+def dgl_part(partition: Partition, numbering: DglNumbering, part: int, halo_hops: int) -> DglPart:
+    """The content of a part, with its fields in memory."""
+    csc, ndata, edata, own_edges = _structure(partition, numbering, part, halo_hops)
+    node_fields: dict[str, Tensor] = {}
     for node_type, own in numbering.types.split(numbering.own(part)).items():
-        fields |= _rows(node_type, partition.graph.node_fields(node_type), own)
+        node_fields |= _rows(node_type, partition.graph.node_fields(node_type), own)
         if node_type == partition.train_type:
-            fields[f"{node_type}/train_mask"] = torch.isin(
+            node_fields[f"{node_type}/train_mask"] = torch.isin(
                 own, partition.train_of(part), assume_unique=True
             )
-    _save_tensors(folder / paths["node_feats"], fields)
-    fields = {}
+    edge_fields: dict[str, Tensor] = {}
     for edge_type, own in own_edges.items():
-        fields |= _rows(":".join(edge_type), partition.graph.edge_fields(edge_type), own)
-    _save_tensors(folder / paths["edge_feats"], fields)
-    return paths
+        edge_fields |= _rows(":".join(edge_type), partition.graph.edge_fields(edge_type), own)
+    return DglPart(csc, ndata, edata, node_fields, edge_fields)
 
 
 def _rows(type_name: str, fields: Mapping[str, Tensor], ids: Tensor) -> dict[str, Tensor]:
@@ -220,13 +274,14 @@ def _rows(type_name: str, fields: Mapping[str, Tensor], ids: Tensor) -> dict[str
     return {**rows, f"{type_name}/{ORIGINAL_ID}": ids}
 
 
-def _write_structure(
-    file: Path, partition: Partition, numbering: _Numbering, part: int, halo_hops: int
-) -> dict[EdgeType, Tensor]:
-    """Write a part's graph, all types as one: its own vertices and their in-edges first.
+def _structure(
+    partition: Partition, numbering: DglNumbering, part: int, halo_hops: int
+) -> tuple[_Arrays, dict[str, Tensor], dict[str, Tensor], dict[EdgeType, Tensor]]:
+    """A part's graph, all types as one: its own vertices and their in-edges first.
 
     Returns:
-        Edge type to the whole graph's ids of those edges.
+        Its in-edges, what DGL's graph says of vertices and of edges, and for each edge type the
+        whole graph's ids of its own edges.
     """
     own = numbering.own(part)
     structure = extract_structure(
@@ -249,8 +304,7 @@ def _write_structure(
         ((src, _, new_ids),) = edges
         edata = {"_ID": new_ids, "inner_edge": inner[0].to(torch.uint8)}
         edge_ids = torch.arange(len(src), device="cpu")
-        _save_graph(file, (structure.csc.indptr.long(), src, edge_ids), ndata, edata)
-        return own_edges
+        return (structure.csc.indptr.long(), src, edge_ids), ndata, edata, own_edges
     # DGL reads types as int16 of vertices, int32 of edges.
     node_types = torch.empty(len(ids), dtype=torch.int16, device="cpu")
     for number, place in enumerate(places.values()):
@@ -269,13 +323,13 @@ def _write_structure(
     }
     row_order = torch.argsort(dst, stable=True)
     indptr = torch.searchsorted(dst[row_order], torch.arange(len(ids) + 1, device="cpu"))
-    _save_graph(file, (indptr, src[row_order], row_order), {**ndata, "_TYPE": node_types}, edata)
-    return own_edges
+    csc = (indptr, src[row_order], row_order)
+    return csc, {**ndata, "_TYPE": node_types}, edata, own_edges
 
 
 def _edges(
     structure: PartStructure,
-    numbering: _Numbering,
+    numbering: DglNumbering,
     edge_type: EdgeType,
     places: Mapping[str, Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -323,9 +323,11 @@ def _shares(sizes: Int64Array, tied: Int64Array) -> Float64Array:
 def vertex_owners(partition: Partition) -> Tensor:
     """One part for every vertex of all types, shape ``(num_nodes,)``, int32.
 
-    The part that trains on it, else the :func:`nearest_part`; vertices that no part reaches go to
-    the parts that own fewest.
+    ``partition.owner``, if all vertices were placed. Else the part that trains on it, else the
+    :func:`nearest_part`; vertices that no part reaches go to the parts that own fewest.
     """
+    if partition.owner is not None:
+        return partition.owner
     vertices = (partition.vertices(part) for part in range(partition.num_parts))
     owner = nearest_part(partition.graph.num_nodes, vertices)
     owner[partition.train + partition.numbering.begin(partition.train_type)] = partition.parts

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..datasets.manifest import MANIFEST
 from ..datasets.native import check_sum, file_digest, open_array, open_field, open_native
+from ..datasets.opening import open_graph
 from ..datasets.paths import existing_folder
 from ..errors import FormatError
 from ..graph.csc import id_range
@@ -36,6 +37,8 @@ class Part:
         val: Local ids of the validation vertices that this part evaluates; no other part does.
         test: The same for test vertices.
         index: The part's number; ``manifest`` and ``folder`` are those of all parts.
+        source: Folder of the whole graph on this machine, as it was given; None for the place that
+            the manifest names.
     """
 
     graph: Graph
@@ -45,6 +48,7 @@ class Part:
     index: int
     manifest: PartitionManifest
     folder: Path
+    source: Path | None = None
 
     @property
     def num_parts(self) -> int:
@@ -100,12 +104,16 @@ class Part:
 
     def open_source(self) -> Graph:
         """Open the whole graph; FormatError if it is gone, changed, or was never in a folder."""
-        if self.manifest.source is None:
+        if self.manifest.source is not None:
+            return open_source(self.manifest.source, self.folder, self.source)
+        if self.source is None:
             raise FormatError(
                 f"{self.folder}: the whole graph must be in a folder that write_partition was "
-                "given as source, got none"
+                "given as source, or that source= names, got none"
             )
-        return open_source(self.manifest.source, self.folder)
+        whole = open_graph(self.source)
+        check_whole(whole, self.manifest, self.folder)
+        return whole
 
     def __repr__(self) -> str:
         return (
@@ -115,7 +123,12 @@ class Part:
 
 
 def open_partition(
-    out: StrPath, rank: int, *, world_size: int | None = None, verify: bool = False
+    out: StrPath,
+    rank: int,
+    *,
+    world_size: int | None = None,
+    source: StrPath | None = None,
+    verify: bool = False,
 ) -> Part:
     """Open the part of one process, in milliseconds; arrays are mapped, and read when touched.
 
@@ -124,12 +137,15 @@ def open_partition(
             missing.
         rank: Number of the part.
         world_size: Number of processes, which must be the number of parts. Default: not compared.
+        source: Folder of the whole graph on this machine, for parts that refer to its features and
+            for ``Part.open_source``. Default: where it was, relative to ``out`` or absolute.
         verify: Read everything once: compare the checksums and check every id.
 
     Raises:
         TypeError: ``rank`` is not an integer.
         FileNotFoundError, NotADirectoryError: There is no such folder.
-        FormatError: It holds no partition, an unfinished one, or the part is missing or damaged.
+        FormatError: It holds no partition, an unfinished one, or the part is missing or damaged;
+            ``source`` is not the graph that it was made from.
         ValueError: ``rank`` or ``world_size`` does not match the number of parts.
 
     Example:
@@ -153,7 +169,10 @@ def open_partition(
             f"world_size must be the number of parts {manifest.num_parts} in {out}, got "
             f"{world_size}"
         )
-    part = open_part(Path(out), manifest, rank, verify=verify)
+    # Said now, and not when the graph is first asked for, perhaps after an epoch.
+    if source is not None and manifest.source is not None:
+        locate_source(manifest.source, Path(out), source)
+    part = open_part(Path(out), manifest, rank, source=source, verify=verify)
     _attach_referenced(part, verify=verify)
     return part
 
@@ -173,7 +192,28 @@ def open_manifest(out: StrPath) -> PartitionManifest:
     return PartitionManifest.read(path)
 
 
-def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool = False) -> Part:
+def check_whole(whole: Graph, manifest: PartitionManifest, out: Path) -> None:
+    """Refuse a graph of other sizes than the one that was divided."""
+    # The manifest names types only if there are several.
+    typed = {} if whole.is_homogeneous else whole.num_nodes_by_type
+    sizes = (whole.num_nodes, whole.num_edges, typed)
+    if sizes != (manifest.num_nodes, manifest.num_edges, manifest.node_types):
+        want = (
+            f"{manifest.node_types or manifest.num_nodes} vertices and {manifest.num_edges} edges"
+        )
+        raise ValueError(
+            f"source must be the graph of {want} that {out} was made from, got {whole}"
+        )
+
+
+def open_part(
+    out: Path,
+    manifest: PartitionManifest,
+    part: int,
+    *,
+    source: StrPath | None = None,
+    verify: bool = False,
+) -> Part:
     """Open a part without the fields that it refers to; FormatError if it is missing or damaged."""
     folder = part_folder(out, part)
     entry = manifest.folders[part]
@@ -199,7 +239,8 @@ def open_part(out: Path, manifest: PartitionManifest, part: int, *, verify: bool
     # Lists hold ids of the type that is trained on; with one type `ends_by_type` is empty.
     num_listed = entry.ends_by_type.get(manifest.train_type, entry.hop_ends)[-1]
     train, val, test = (_open_list(folder, entry, name, num_listed) for name in SPLITS)
-    return Part(graph, train, val, test, part, manifest, out)
+    place = None if source is None else Path(source)
+    return Part(graph, train, val, test, part, manifest, out, place)
 
 
 def _check_counts(
@@ -245,7 +286,7 @@ def _attach_referenced(part: Part, *, verify: bool) -> None:
     out = part.folder
     if manifest.source is None or not any(manifest.source.arrays):
         return
-    folder = locate_source(manifest.source, out)
+    folder = locate_source(manifest.source, out, part.source)
     for node_type, name, entry in manifest.source.arrays:
         num_nodes = manifest.num_nodes if node_type is None else manifest.node_types.get(node_type)
         if entry.shape[:1] != (num_nodes,):

@@ -225,6 +225,8 @@ class Partition:
         lost: Share of the neighbours that training would draw but parts do not hold; None without a
             limit.
         node_type: Type of the training and evaluated vertices; None for the only one.
+        owner: The one part of every vertex by its number over all types, int32, where all were
+            placed (:func:`pagraph.partition.place_vertices`); else None.
 
     Example:
         >>> graph = Graph.from_coo([0, 1, 2], [1, 2, 3])
@@ -245,6 +247,7 @@ class Partition:
     dropped: tuple[Tensor, ...] | None = None
     lost: float | None = None
     node_type: str | None = None
+    owner: Tensor | None = None
 
     def __repr__(self) -> str:
         how = f"hops={self.hops}, method={self.method!r}, train={len(self.train)}"

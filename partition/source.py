@@ -128,16 +128,30 @@ def _field_entry(
     return entry
 
 
-def locate_source(entry: SourceEntry, out: Path) -> Path:
-    """Folder of the source, at the relative or absolute path; FormatError if it is gone, or another
-    graph by now."""
-    found = [Path(os.path.realpath(out), entry.path), Path(entry.absolute)]
+def has_source(entry: SourceEntry, out: Path) -> bool:
+    """Whether a graph is at one of the places that the manifest names; it may be another one."""
+    return any((folder / _IDENTITY[entry.form]).is_file() for folder in _places(entry, out))
+
+
+def _places(entry: SourceEntry, out: Path) -> list[Path]:
+    # The relative one first: both folders may have been moved, or copied, together.
+    return [Path(os.path.normpath(Path(os.path.realpath(out), entry.path))), Path(entry.absolute)]
+
+
+def locate_source(entry: SourceEntry, out: Path, given: StrPath | None = None) -> Path:
+    """Folder of the source: ``given``, or that at the relative or absolute path.
+
+    Raises:
+        FormatError: It is gone, or another graph by now.
+    """
+    found = _places(entry, out) if given is None else [Path(given)]
     identity = _IDENTITY[entry.form]
-    there = [Path(os.path.normpath(folder)) for folder in found if (folder / identity).is_file()]
+    there = [folder for folder in found if (folder / identity).is_file()]
     if not there:
-        places = " or ".join(dict.fromkeys(repr(os.path.normpath(folder)) for folder in found))
+        places = " or ".join(dict.fromkeys(repr(str(folder)) for folder in found))
         raise FormatError(
-            f"{out}: the graph it was made from must be at {places}, got no {identity} there"
+            f"{out}: the graph it was made from must be at {places}, got no {identity} there "
+            "(source= and --source name another place)"
         )
     for folder in there:
         if file_digest(folder / identity) == entry.sha256:
@@ -148,6 +162,6 @@ def locate_source(entry: SourceEntry, out: Path) -> Path:
     )
 
 
-def open_source(entry: SourceEntry, out: Path) -> Graph:
-    """Open the whole graph; FormatError if it is not there, or is another graph by now."""
-    return open_graph(locate_source(entry, out), split=entry.split)
+def open_source(entry: SourceEntry, out: Path, given: StrPath | None = None) -> Graph:
+    """Open the whole graph; raises as :func:`locate_source`."""
+    return open_graph(locate_source(entry, out, given), split=entry.split)

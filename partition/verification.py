@@ -17,7 +17,7 @@ from ..graph.graph import Graph
 from ..system.checks import StrPath
 from ..system.progress import Progress
 from .manifest import SPLITS, PartitionManifest, train_digest
-from .opening import Part, open_manifest, open_part
+from .opening import Part, check_whole, open_manifest, open_part
 from .part_check import Finding, check_part
 from .source import locate_source, open_source
 
@@ -118,16 +118,7 @@ def _open_whole(manifest: PartitionManifest, out: Path, source: StrPath | None) 
         whole = open_source(manifest.source, out)
     else:
         raise ValueError(f"source must be given, {out} does not say which graph it was made from")
-    # The manifest names types only if there are several.
-    typed = {} if whole.is_homogeneous else whole.num_nodes_by_type
-    sizes = (whole.num_nodes, whole.num_edges, typed)
-    if sizes != (manifest.num_nodes, manifest.num_edges, manifest.node_types):
-        want = (
-            f"{manifest.node_types or manifest.num_nodes} vertices and {manifest.num_edges} edges"
-        )
-        raise ValueError(
-            f"source must be the graph of {want} that {out} was made from, got {whole}"
-        )
+    check_whole(whole, manifest, out)
     try:
         for edge_type in whole.edge_types:
             whole.csc_of(edge_type).validate()

@@ -32,7 +32,7 @@ WRITTEN = {
         "positions",
         "neighbors",
     ),
-    *("places", "flags", "local_ids"),
+    *("places", "flags", "local_ids", "edge_index", "numbers"),
 }
 """What kernels write, by the names of their arguments; ``out_indptr`` only ``measure`` does."""
 

@@ -207,6 +207,31 @@ class Case:
 
 
 NUMBER = r"[\d.]+"
+
+
+def sampled_there_for_pyg(types=False, **attributes):
+    """A PyG loader that is to sample on the batches' device."""
+
+    def happens(monkeypatch):
+        from torch_geometric.data import Data, HeteroData
+
+        from pagraph.pyg import NeighborLoader
+
+        device = WithTriton()
+        monkeypatch.setattr("pagraph.engine.engine.accelerator_for", lambda of: device)
+        edge_index = torch.randint(100, (2, 500))
+        data = Data(edge_index=edge_index, num_nodes=100, **attributes)
+        options = {}
+        if types:
+            data = HeteroData()
+            data["a"].num_nodes = 100
+            data["a", "to", "a"].edge_index = edge_index
+            options = {"input_nodes": "a"}
+        NeighborLoader(data, [2], device="cpu", sampling_device=device, **options)
+
+    return happens
+
+
 CASES = [
     Case(
         "no CUDA",
@@ -344,6 +369,19 @@ CASES = [
         RuntimeWarning,
         r"batches on (cpu|cuda:0) are sampled kernel by kernel, which takes more of the "
         r"interpreter's time: they could not be recorded \(CUDA error: out of memory\)",
+    ),
+    Case(
+        'edge attributes, or others that PyG selects, with `sampling_device="cuda"` of a PyG loader',
+        sampled_there_for_pyg(edge_attr=torch.rand(500)),
+        ValueError,
+        "sampling on a device needs data whose attributes are vertices' alone, in tensors on the "
+        "CPU or on that device",
+    ),
+    Case(
+        "several types there",
+        sampled_there_for_pyg(types=True),
+        ValueError,
+        "sampling on a device needs a Data, got data of several types",
     ),
     Case(
         "weights on the GPU",

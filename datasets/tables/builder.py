@@ -4,7 +4,7 @@ edges."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -16,16 +16,14 @@ from ...graph.graph import EdgeType, Graph
 from ...system.arrays import Array
 from ...system.progress import Progress, Ticks
 from ...system.units import printable
-from ..column_files import MemoryColumn, Scratch
-from ..edge_sort import LEAST_ROOM, sort_edges
+from ..column_files import Scratch, Store, new_column
+from ..edge_sort import LEAST_ROOM, EdgeColumns, InFiles, sort_edges
+from .choices import check_orphans
 from .connection import Connection, quoted
 from .keys import as_key, as_keys, missing_from
 from .numbering import padded_blocks
-from .row_numbers import LOST, Kinds, RowNumbers, Store
+from .row_numbers import LOST, Kinds, RowNumbers
 from .schema import Column, End, Link, Schema, VertexTable
-
-ORPHANS = ("error", "drop")
-"""What may be done with keys that no row has."""
 
 # Of the room for edges: what may look up keys. The rest sorts.
 _NUMBERS_SHARE = 4
@@ -56,34 +54,13 @@ def build(
         FormatError: A foreign key points nowhere.
         ValueError: ``orphans`` is something else.
     """
-    if orphans not in ORPHANS:
-        raise ValueError(f"orphans must be one of {', '.join(ORPHANS)}, got {orphans!r}")
+    check_orphans(orphans)
     return _Builder(connection, schema, scratch, room, orphans == "drop", progress).graph()
 
 
 def with_counts(connection: Connection, schema: Schema, *, orphans: str = "error") -> Schema:
     """The schema with the edges that :func:`build` would make; its errors are the same."""
     return _Builder(connection, schema, None, 0, orphans == "drop", None).counted()
-
-
-@dataclass(frozen=True)
-class _Edges:
-    """Edges between rows, in the order of a table's rows; an :class:`EdgeStream`."""
-
-    num_nodes: tuple[int, int]
-    src: Store
-    dst: Store
-
-    @property
-    def num_edges(self) -> int:
-        return len(self.dst)
-
-    def read(self, begin: int, end: int, /) -> tuple[Array, Array]:
-        return self.src.read(begin, end), self.dst.read(begin, end)
-
-    def turned(self) -> _Edges:
-        """The edges in the other direction."""
-        return _Edges(self.num_nodes[::-1], self.dst, self.src)
 
 
 class _Builder:
@@ -165,7 +142,7 @@ class _Builder:
         return RowNumbers(self._connection, vertex, to, self._kinds, room, self._store)
 
     def _store(self, dtype: str) -> Store:
-        return MemoryColumn(dtype) if self._scratch is None else self._scratch.column(dtype)
+        return new_column(self._scratch, dtype)
 
     # -- edges -------------------------------------------------------------------------------------
 
@@ -195,15 +172,14 @@ class _Builder:
                 raise self._lost(link, end, count)
         for store in (src, dst, starts):
             store.flush()
-        edges = _Edges(ends, src, dst)
-        forward = self._sorted(edges)
+        forward = self._sorted(EdgeColumns(ends, src, dst))
         if not link.source.columns:
             # A row refers to one other at most, so that these are in order already.
             src.remove()
             backward = CSC(starts.mapped(), dst.mapped(), ends[1])
         else:
             starts.remove()
-            backward = self._sorted(edges.turned())
+            backward = self._sorted(EdgeColumns(ends[::-1], dst, src))
             src.remove()
             dst.remove()
         self._ticks.add(len(forward.indices))
@@ -229,14 +205,11 @@ class _Builder:
             row += len(last)
         firsts.remove()
 
-    def _sorted(self, edges: _Edges) -> CSC:
+    def _sorted(self, edges: EdgeColumns) -> CSC:
+        room = max(self._room - self._room // _NUMBERS_SHARE, LEAST_ROOM)
+        files = None if self._scratch is None else InFiles(self._scratch, room)
         # Without ids: the edges have no fields, so that their order says nothing.
-        if self._scratch is not None:
-            room = max(self._room - self._room // _NUMBERS_SHARE, LEAST_ROOM)
-            return sort_edges(edges, self._scratch, room=room)
-        src, dst = edges.read(0, edges.num_edges)
-        csc = CSC.from_coo(src, dst, edges.num_nodes)
-        return CSC(csc.indptr, csc.indices, csc.num_src)
+        return sort_edges(edges, files)
 
     def _lost(self, link: Link, end: End, count: int) -> FormatError:
         names = ", ".join(end.columns)

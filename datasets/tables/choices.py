@@ -9,6 +9,7 @@ from typing import Any
 from ..paths import PARTS, VertexSet, fraction_of
 
 ORPHANS = ("error", "drop")
+"""What may be done with keys that no row has."""
 SHARES = (0.6, 0.2, 0.2)
 """Shares of a task's rows for training, validation and testing, in the order of time."""
 
@@ -159,11 +160,15 @@ def named(argument: str, given: Named, is_known: Callable[[str], bool]) -> dict[
     return found
 
 
-def check_choices(options: Mapping[str, Any]) -> None:
-    """Refuse options of :func:`~.from_database.read_database` that are wrong by themselves."""
-    orphans = options.get("orphans") or "error"
+def check_orphans(orphans: str) -> None:
+    """ValueError for what cannot be done with keys that no row has."""
     if orphans not in ORPHANS:
         raise ValueError(f"orphans must be one of {', '.join(ORPHANS)}, got {orphans!r}")
+
+
+def check_choices(options: Mapping[str, Any]) -> None:
+    """Refuse options of :func:`~.from_database.read_database` that are wrong by themselves."""
+    check_orphans(options.get("orphans") or "error")
     for name in ("times", "keys"):
         given = options.get(name) or ()
         if isinstance(given, str):

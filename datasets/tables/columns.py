@@ -82,6 +82,11 @@ def family(kind: str) -> str:
     return "text" if kind in _TEXTS or kind.startswith("ENUM(") else "other"
 
 
+def is_integer(kind: str) -> bool:
+    """Whether a type is one of integers, decimals without fractions not among them."""
+    return kind in _INTEGERS
+
+
 def list_item(kind: str) -> str:
     """The type of the items of a list or an array."""
     return kind[: kind.rindex("[")]

@@ -19,8 +19,14 @@ from ..original_ids import zero_byte
 # DuckDB's limit is for its buffers. The process takes 80 to 200 MB more, measured over numbering,
 # joining and reading text with 2 threads.
 BEYOND_LIMIT = 160 * 2**20
-# Below this it cannot number texts with 2 threads: its own hash tables no longer fit a partition.
 LEAST_LIMIT = 200 * 2**20
+"""What is enough where rows are read once and nothing is kept."""
+# With less it spills more, and in the end says that it has too little.
+_SMALLEST_LIMIT = 64 * 2**20
+LEAST_ROOM = 3 * _SMALLEST_LIMIT
+"""Fewest bytes for tables that do not fit into them, with what DuckDB takes beyond its limit."""
+# A thread's own buffers are beyond the limit, too.
+_THREAD_BYTES = 96 * 2**20
 # More threads take more buffers at once, and our sort is what takes the time.
 _MOST_THREADS = 8
 
@@ -46,14 +52,14 @@ class Connection:
 
     Args:
         folder: For what does not fit into memory; its maker removes it.
-        room: Bytes that the process may take beyond what it holds now; at least
-            ``LEAST_LIMIT + BEYOND_LIMIT`` for texts that are numbered.
+        room: Bytes that the process may take beyond what it holds now. 0: nothing is kept, so that
+            little is enough.
     """
 
     def __init__(self, folder: Path, room: int) -> None:
         import duckdb  # late: 0.2 s, and most imports of graphs need none of it
 
-        limit = max(room - BEYOND_LIMIT, LEAST_LIMIT)
+        limit = _limit(room)
         self._registered: dict[str, Any] = {}
         self._errors = duckdb.Error
         self._memory_errors = duckdb.OutOfMemoryException
@@ -61,7 +67,7 @@ class Connection:
             config={
                 "memory_limit": f"{limit // 2**20}MiB",
                 "temp_directory": str(folder),
-                "threads": min(usable_cpus(), _MOST_THREADS),
+                "threads": min(usable_cpus(), _MOST_THREADS, max(limit // _THREAD_BYTES, 1)),
                 # Nothing is downloaded, and no Python variable is taken for a table.
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
@@ -84,6 +90,10 @@ class Connection:
         """Execute a statement; all rows of its result, which is small."""
         with self._cursor() as cursor, self._one_line_errors():
             return list(cursor.execute(statement, list(values)).fetchall())
+
+    def columns(self, relation: str) -> dict[str, str]:
+        """The type of each column of a table or view, in order."""
+        return {str(row[0]): str(row[1]) for row in self.run(f"describe {quoted(relation)}")}
 
     def batches(self, query: str) -> Iterator[list[Array]]:
         """Yield the columns of some rows at a time, in order; all are numbers, or arrays of as many
@@ -115,8 +125,7 @@ class Connection:
 
     def limit(self, room: int) -> None:
         """Let the process take fewer bytes from now on; what is over goes to the folder."""
-        most = max(room - BEYOND_LIMIT, LEAST_LIMIT)
-        self.run(f"set memory_limit = '{most // 2**20}MiB'")
+        self.run(f"set memory_limit = '{_limit(room) // 2**20}MiB'")
 
     def load(self, name: str, rows: Any, values: str) -> None:
         """Make a table of values of the rows of a stream, in their order; larger than memory it
@@ -189,6 +198,11 @@ class _OneLineErrors:
         if "No space left on device" in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
         raise FormatError(one_line(error)) from None
+
+
+def _limit(room: int) -> int:
+    """Bytes for DuckDB's buffers, of those for the process."""
+    return max(room - BEYOND_LIMIT, _SMALLEST_LIMIT) if room else LEAST_LIMIT
 
 
 def quoted(name: str) -> str:

@@ -11,7 +11,7 @@ from ...errors import FormatError, MissingDependencyError, how_to_install
 from ...system.progress import Progress
 from ...system.units import one_line, printable
 from .choices import Choice
-from .connection import Connection, quoted
+from .connection import Connection
 from .dialects import our_error
 from .location import Location
 from .schema import Table
@@ -44,8 +44,7 @@ def database_tables(
         for place, table in enumerate(chosen):
             relation = f"pagraph source {place}"
             session.copy(table, relation)
-            described = connection.run(f"describe {quoted(relation)}")
-            columns = {str(row[0]): str(row[1]) for row in described}
+            columns = connection.columns(relation)
             found.append(
                 Table(table.name, relation, columns, table.primary_key, table.foreign_keys)
             )

@@ -27,8 +27,9 @@ from .columns import family
 from .connection import Connection, quoted
 from .named_columns import check_columns, load_text
 from .numbering import padded_words
-from .parquet import ParquetColumn, parquet_columns
+from .parquet import parquet_table
 from .parquet_arrays import columns_side_by_side
+from .schema import Table
 from .text import file_source
 from .text_numbers import MOST_CHARACTERS, NoIntegerError, number_columns, numbers_of
 
@@ -316,9 +317,12 @@ class _Table:
 
     def _parquet_numbers(self, source: str) -> Array:
         column, kind = self._columns[source]
-        relation = f"(SELECT {column} AS {quoted(source)} FROM {self.relation})"
-        columns = [ParquetColumn(source, kind)]
-        values, width = columns_side_by_side(self._connection, relation, columns, self.file, None)
+        # By its own name, for errors.
+        view = "pagraph column"
+        rows = f"SELECT {column} AS {quoted(source)} FROM {self.relation}"
+        self._connection.run(f"CREATE OR REPLACE VIEW {quoted(view)} AS {rows}")
+        table = Table(str(self.file), view, {source: kind})
+        values, width = columns_side_by_side(self._connection, table, None)
         found: Array = values.mapped().numpy()
         return found.reshape(self.rows, width) if kind.endswith("]") else found
 
@@ -355,12 +359,12 @@ class _Table:
 def _load_parquet(connection: Connection, relation: str, file: Path, names: list[str]) -> list[str]:
     """Make a relation with the columns of a file, ``c0`` and so on; their types."""
     with file_source(file) as source:
-        rows, columns = parquet_columns(connection, file, source)
-        check_columns(file, names, [column.name for column in columns])
+        table = parquet_table(connection, file, source)
+        check_columns(file, names, list(table.columns))
+        rows = quoted(table.relation)
         chosen = ", ".join(f"{quoted(name)} AS c{place}" for place, name in enumerate(names))
         try:
             connection.run(f"CREATE TABLE {relation} AS SELECT {chosen or '0 AS none'} FROM {rows}")
         except FormatError as error:
             raise FormatError(f"{file} cannot be read: {error}") from None
-    kinds = {column.name: column.type for column in columns}
-    return [kinds[name] for name in names]
+    return [table.columns[name] for name in names]

@@ -13,7 +13,7 @@ from ...graph.graph import Graph
 from ...system.budget import work_memory
 from .builder import build
 from .choices import Missing
-from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection, quoted
+from .connection import BEYOND_LIMIT, LEAST_LIMIT, Connection
 from .planning import Fields, Keys, Times, plan
 from .schema import ForeignKey, Table
 
@@ -116,9 +116,7 @@ def registered(connection: Connection, name: Any, rows: Any, relation: str) -> T
             f"{name!r}"[:300]
         )
     _check_apart(name, names)
-    described = connection.run(f"describe {quoted(relation)}")
-    columns = {str(row[0]): str(row[1]) for row in described}
-    return Table(name, relation, columns, is_ordered=True)
+    return Table(name, relation, connection.columns(relation), is_ordered=True)
 
 
 def _schema_of(rows: Any) -> Any:

@@ -19,8 +19,7 @@ from ...graph.graph import Graph
 from ...system.budget import work_memory
 from ...system.checks import StrPath
 from ...system.progress import Progress, part_of
-from ..column_files import Scratch
-from ..edge_sort import LEAST_ROOM
+from ..edge_sort import LEAST_ROOM, InFiles
 from ..numbers import float32_holds
 from ..paths import VertexSet
 from .builder import build, with_counts
@@ -45,23 +44,25 @@ _COPIED = 0.5
 _PLANNED = 0.7
 
 
-def read_database(source: StrPath, **options: Any) -> Graph:
-    """Make a graph of a database in memory; the options are those of :func:`store_database`."""
-    room = work_memory(None, LEAST_MEMORY, whom="a database")
-    with tempfile.TemporaryDirectory(prefix="pagraph-") as folder:
-        return _made(source, Path(folder), None, room // 2, **options)
-
-
-def store_database(source: StrPath, scratch: Scratch, room: int, **options: Any) -> Graph:
-    """Make a graph of a database, with columns and edges in files.
+def read_database(
+    source: StrPath,
+    *,
+    files: InFiles | None = None,
+    progress: Progress | None = None,
+    orphans: str = "error",
+    **options: Any,
+) -> Graph:
+    """Make a graph of a database.
 
     Args:
         source: A file of SQLite's or DuckDB's, or a URL; see :func:`~.location.location_of`.
-        scratch: For the files.
-        room: Bytes for edges in work; as many again are for rows.
+        files: For columns and edges that need not fit into memory, with a progress of their own;
+            of the memory, as many bytes as for these edges are for rows.
+        progress: Called with the work done and all of it.
+        orphans: As of ``Graph.from_tables``.
         options: ``tables``, ``skip_tables``, ``skip_columns`` and ``schema`` of :class:`Choice`;
-            ``keys``, ``times``, ``missing`` and ``orphans`` of ``Graph.from_tables``; ``task`` and
-            its ``parts``, see :class:`Task`; and ``progress``.
+            ``keys``, ``times`` and ``missing`` of ``Graph.from_tables``; ``task`` and its
+            ``parts``, see :class:`Task`.
 
     Raises:
         ConnectionError: A server cannot be reached, refuses, or is lost.
@@ -69,9 +70,34 @@ def store_database(source: StrPath, scratch: Scratch, room: int, **options: Any)
         MissingDependencyError: A driver is not installed.
         ValueError: An option names what is not there, or two readings are possible.
     """
-    # In the folder that is being written: what is spilled goes if the process is killed.
-    with tempfile.TemporaryDirectory(prefix="rows-", dir=scratch.folder) as folder:
-        return _made(source, Path(folder), scratch, room, **options)
+    check_choices({"orphans": orphans, **options})
+    scratch = None
+    inside = None
+    if files is None:
+        room = work_memory(None, LEAST_MEMORY, whom="a database") // 2
+    else:
+        room = files.room
+        progress = files.progress
+        scratch = files.scratch
+        # In the folder that is being written: what is spilled goes if the process is killed.
+        inside = scratch.folder
+    with tempfile.TemporaryDirectory(prefix="pagraph-", dir=inside) as folder:
+        step = part_of(progress, 0, _PLANNED)
+        # A quarter is for the kernels, which take 130 MiB, and for pages of files that are written.
+        rows = 2 * room * 3 // 4
+        with _planned(source, Path(folder), rows, progress=step, **options) as planned:
+            connection, schema, task = planned
+            for note in schema.notes:
+                _log.warning("%s", note)
+            # What the rows take from here on is what the edges leave.
+            connection.limit(room)
+            step = part_of(progress, _PLANNED, 1)
+            edges = room // 2
+            graph = build(connection, schema, scratch, edges, orphans=orphans, progress=step)
+        # Without the rows in memory.
+        if task is not None:
+            set_task(graph, task, scratch)
+    return graph
 
 
 def database_schema(source: StrPath, *, memory: int | str | None = None, **options: Any) -> Schema:
@@ -84,34 +110,6 @@ def database_schema(source: StrPath, *, memory: int | str | None = None, **optio
         _planned(source, Path(folder), room, **options) as (connection, schema, _task),
     ):
         return with_counts(connection, schema, orphans=orphans)
-
-
-def _made(
-    source: StrPath,
-    folder: Path,
-    scratch: Scratch | None,
-    room: int,
-    *,
-    orphans: str = "error",
-    progress: Progress | None = None,
-    **options: Any,
-) -> Graph:
-    check_choices({"orphans": orphans, **options})
-    step = part_of(progress, 0, _PLANNED)
-    # A quarter is for the kernels, which take 130 MiB, and for pages of files that are written.
-    rows = 2 * room * 3 // 4
-    with _planned(source, folder, rows, progress=step, **options) as (connection, schema, task):
-        for note in schema.notes:
-            _log.warning("%s", note)
-        # What the rows take from here on is what the edges leave.
-        connection.limit(room)
-        edges = room // 2
-        step = part_of(progress, _PLANNED, 1)
-        graph = build(connection, schema, scratch, edges, orphans=orphans, progress=step)
-    # Without the rows in memory.
-    if task is not None:
-        set_task(graph, task, scratch)
-    return graph
 
 
 @contextmanager

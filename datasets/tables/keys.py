@@ -67,6 +67,26 @@ def as_keys(left: KeyColumn, right: KeyColumn) -> tuple[str, str]:
     return as_key(left, as_text=as_text), as_key(right, as_text=as_text)
 
 
+@dataclass(frozen=True)
+class Matched:
+    """Columns of two relations that hold the same keys, as SQL: what to select of each under names,
+    and where both are equal as ``a`` and ``b``."""
+
+    here: str
+    there: str
+    equal: str
+
+    @classmethod
+    def of(cls, columns: Sequence[KeyColumn], keys: Sequence[KeyColumn]) -> Matched:
+        """Match columns with those of a key, in the same order."""
+        pairs = [as_keys(*pair) for pair in zip(columns, keys, strict=True)]
+        return cls(
+            ", ".join(f"{own} as k{i}" for i, (own, _) in enumerate(pairs)),
+            ", ".join(f"{other} as k{i}" for i, (_, other) in enumerate(pairs)),
+            " and ".join(f"a.k{i} = b.k{i}" for i in range(len(pairs))),
+        )
+
+
 def broken_key(connection: Connection, relation: str, column: KeyColumn) -> str:
     """A number of a key of floats that is no integer, and would be rounded to one; empty for
     none."""
@@ -145,14 +165,12 @@ def missing_from(
     keys: Sequence[KeyColumn],
 ) -> tuple[int, str]:
     """How many rows of a relation hold no key of another one, and what one of them holds."""
-    pairs = [as_keys(*pair) for pair in zip(columns, keys, strict=True)]
-    here = ", ".join(f"{own} as k{i}" for i, (own, _) in enumerate(pairs))
-    there = ", ".join(f"{key} as k{i}" for i, (_, key) in enumerate(pairs))
-    both = " and ".join(f"a.k{i} = b.k{i}" for i in range(len(pairs)))
-    present = " and ".join(f"a.k{i} is not null" for i in range(len(pairs)))
-    shown = " || ', ' || ".join(f"a.k{i}::VARCHAR" for i in range(len(pairs)))
+    keys_of = Matched.of(columns, keys)
+    present = " and ".join(f"a.k{i} is not null" for i in range(len(columns)))
+    shown = " || ', ' || ".join(f"a.k{i}::VARCHAR" for i in range(len(columns)))
     ((lost, example),) = connection.run(
-        f"select count(*), min({shown}) from (select {here} from {quoted(relation)}) as a "
-        f"anti join (select {there} from {quoted(other)}) as b on {both} where {present}"
+        f"select count(*), min({shown}) from (select {keys_of.here} from {quoted(relation)}) as a "
+        f"anti join (select {keys_of.there} from {quoted(other)}) as b on {keys_of.equal} "
+        f"where {present}"
     )
     return int(lost), str(example)

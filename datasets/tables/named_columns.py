@@ -5,25 +5,13 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import FormatError
-from ..text_blocks import cut, is_packed, read_blocks
+from ..text_blocks import cut, read_blocks
 from .connection import Connection
-from .text import (
-    OtherLinesError,
-    TableHead,
-    TextLines,
-    Way,
-    closed_quotes,
-    ends_alike,
-    file_source,
-    piped_source,
-    unix_lines,
-    unpadded,
-)
+from .text import OtherLinesError, TableHead, TextLines, Way, column_ways, piped, unix_lines
 
 
 def load_text(connection: Connection, relation: str, file: Path, names: list[str]) -> None:
@@ -42,8 +30,8 @@ def load_text(connection: Connection, relation: str, file: Path, names: list[str
     *quick, last = _ways(file, head, block.data)
     for way in quick:
         with contextlib.suppress(FormatError, OtherLinesError):
-            return _load(connection, relation, way, query, names)
-    _load(connection, relation, last, query, names)
+            return _load(connection, relation, way, query)
+    _load(connection, relation, last, query)
 
 
 def check_columns(file: Path, columns: list[str], names: list[str]) -> None:
@@ -55,30 +43,13 @@ def check_columns(file: Path, columns: list[str], names: list[str]) -> None:
 
 def _ways(file: Path, head: TableHead, data: bytes) -> Iterator[Way]:
     """The ways to read the lines; the last one takes all, and says what is wrong with one."""
-    separator = head.separator or " "
     width = len(head.words)
-    rest = data[head.behind :]
-    if separator != " " and not is_packed(file) and ends_alike(data) and b'"' not in rest:
-        lead = len(rest) - len(rest.lstrip(b"\r\n"))
-        skip = data.count(b"\n", 0, head.behind + lead)
-        yield Way(TextLines(separator, width), partial(file_source, file), skip)
-    piped = partial(piped_source, file)
-    closed = partial(_closed, head.separator)
-    yield Way(TextLines(separator, width, quoted=True), partial(piped, _behind(head, closed)))
-    rewritten = _Rewritten(file, head)
-    yield Way(TextLines(",", width, quoted=True), partial(piped, _behind(head, rewritten)))
-
-
-def _behind(head: TableHead, change: Callable[[bytes], bytes]) -> Callable[[bytes, bool], bytes]:
-    return lambda data, is_first: change(data[head.behind :] if is_first else data)
-
-
-def _closed(separator: str | None, data: bytes) -> bytes:
-    if separator is not None:
-        return closed_quotes(separator, unix_lines(data))
-    if b'"' in data:
-        raise OtherLinesError
-    return unpadded(data)
+    for way in column_ways(file, data, head.behind, head.separator, width):
+        # Between blanks a tab would stay in a word.
+        if head.separator is not None or not way.is_direct:
+            yield way
+    rewritten = piped(file, _Rewritten(file, head), head.behind)
+    yield Way(TextLines(",", width, quoted=True), rewritten)
 
 
 class _Rewritten:
@@ -114,14 +85,8 @@ class _Rewritten:
         return words
 
 
-def _load(connection: Connection, relation: str, way: Way, query: str, names: list[str]) -> None:
+def _load(connection: Connection, relation: str, way: Way, query: str) -> None:
     # DuckDB leaves out empty lines, but where they may be an empty column.
     lines = "WHERE c0 IS NOT NULL" if way.lines.width == 1 else ""
     with way.relation() as rows:
         connection.run(f"CREATE OR REPLACE TABLE {relation} AS {query} FROM {rows} {lines}")
-    if way.lines.quoted or not names:
-        return
-    # Of these marks the first lines said nothing.
-    quotes = " OR ".join(f"contains(c{place}, '\"')" for place in range(len(names)))
-    if connection.run(f"SELECT 1 FROM {relation} WHERE {quotes} LIMIT 1"):
-        raise OtherLinesError

@@ -27,14 +27,14 @@ from .connection import text_literal
 from .text import (
     OtherLinesError,
     TableHead,
-    TextLines,
     Way,
+    direct_way,
     ends_alike,
-    file_source,
-    piped_source,
+    piped,
     streamed,
     unix_lines,
     unpadded,
+    whole_lines,
 )
 from .text_numbers import (
     KINDER,
@@ -53,31 +53,6 @@ _GROUP = 2**16
 # Numbers that are added before their room is checked again, which takes a millisecond.
 _CHECKED = 2**20
 _LINE = re.compile(r"[^\r\n]+")
-# A character of no table: lines are read whole, and divided behind that.
-_NO_SEPARATOR = "\x01"
-
-
-@dataclass(frozen=True)
-class _Head:
-    """How the numbers of a table lie in its lines.
-
-    Attributes:
-        begin: Where the first of them begins in the file's first lines.
-        width: Numbers in a line.
-        separator: What stands between them; None: blanks, as many as there are.
-    """
-
-    begin: int
-    width: int
-    separator: str | None
-
-    def starts_whole(self, data: bytes) -> bool:
-        """Whether the first line has integers alone; so of no lines."""
-        _, line = first_line(data[self.begin :])
-        if not line:
-            return True
-        words = cut(line.decode("utf-8", "replace"), self.separator)
-        return all(word.strip(' "').lstrip("+-").isdigit() for word in words)
 
 
 @dataclass(frozen=True)
@@ -87,19 +62,37 @@ class _Table:
     Attributes:
         path: The file.
         block: The first lines that are not empty.
-        head: How the numbers lie in them.
+        begin: Where the first of the numbers begins in them.
+        width: Numbers in a line.
+        separator: What stands between them; None: blanks, as many as there are.
         scratch: For the numbers; None: memory.
     """
 
     path: StrPath
     block: Block
-    head: _Head
+    begin: int
+    width: int
+    separator: str | None
     scratch: Scratch | None
+
+    @classmethod
+    def of(cls, path: StrPath, block: Block, scratch: Scratch | None) -> _Table:
+        """See how the numbers lie in the lines."""
+        head = TableHead.of(block.data)
+        named = head.is_comment or not all(map(_is_number, head.words))
+        begin = head.behind if named else head.begin
+        return cls(path, block, begin, max(len(head.words), 1), head.separator, scratch)
+
+    def starts_whole(self) -> bool:
+        """Whether the first line has integers alone; so of no lines."""
+        _, line = first_line(self.block.data[self.begin :])
+        words = cut(line.decode("utf-8", "replace"), self.separator) if line else []
+        return all(word.strip(' "').lstrip("+-").isdigit() for word in words)
 
     def column(self, field: NumberField) -> NumberColumn:
         """An empty column for the numbers, row after row."""
         values = NumberColumn(self.path, field, self.scratch)
-        values.width = self.head.width
+        values.width = self.width
         return values
 
     def error(self, line: int, wrong: str) -> FormatError:
@@ -129,21 +122,14 @@ def read_numbers(path: StrPath, scratch: Scratch | None = None, *, field: str = 
     block = next(blocks, None)
     if block is None:
         return torch.empty((0, 1), dtype=torch.int64, device="cpu")
-    head = _head(block.data)
-    table = _Table(path, block, head, scratch)
+    table = _Table.of(path, block, scratch)
     # Quicker than to look for fractions, and features of integers stay integers.
-    if head.starts_whole(block.data):
+    if table.starts_whole():
         with contextlib.suppress(NoIntegerError):
             return _read(table, NumberField(field, np.dtype(np.int64)), integer_columns)
     if field == "feat":
         return _read(table, NumberField(field, np.dtype(np.float32)), real_columns)
     return _read(table, NumberField(field), number_columns)
-
-
-def _head(data: bytes) -> _Head:
-    head = TableHead.of(data)
-    named = head.is_comment or not all(map(_is_number, head.words))
-    return _Head(head.behind if named else head.begin, max(len(head.words), 1), head.separator)
 
 
 def _is_number(word: str) -> bool:
@@ -168,33 +154,24 @@ def _read(table: _Table, field: NumberField, columns: Callable[..., str]) -> Ten
             except NoIntegerError:
                 values.remove()
                 raise
-            return values.finish().mapped().reshape(-1, table.head.width)
+            return values.finish().mapped().reshape(-1, table.width)
     values = table.column(field)
     _read_lines(table, values)
-    return values.finish().mapped().reshape(-1, table.head.width)
+    return values.finish().mapped().reshape(-1, table.width)
 
 
 def _ways(table: _Table) -> Iterator[Way]:
     """The ways to read lines whole."""
-    lines = TextLines(_NO_SEPARATOR, 1)
+    lines = whole_lines()
     data = table.block.data
-    begin = table.head.begin
+    begin = table.begin
     rest = data[begin:]
     if table.block.first_line > 1 or not rest.strip():
         return
     if not is_packed(table.path) and ends_alike(data) and b'"' not in rest:
-        lead = len(rest) - len(rest.lstrip(b"\r\n"))
-        skip = data.count(b"\n", 0, begin + lead)
-        yield Way(lines, partial(file_source, table.path), skip)
-    change = unpadded if table.head.separator is None else partial(_bare, table.head.separator)
-    yield Way(
-        lines,
-        partial(
-            piped_source,
-            table.path,
-            lambda data, is_first: change(data[begin:] if is_first else data),
-        ),
-    )
+        yield direct_way(table.path, lines, data, begin)
+    change = unpadded if table.separator is None else partial(_bare, table.separator)
+    yield Way(lines, piped(table.path, change, begin))
 
 
 def _bare(separator: str, data: bytes) -> bytes:
@@ -211,18 +188,18 @@ def _read_quickly(
 ) -> None:
     """Add the numbers of a table; OtherLinesError where DuckDB may read them otherwise."""
     word = "c0"
-    if table.head.width > 1:
-        separator = text_literal(table.head.separator or " ")
+    if table.width > 1:
+        separator = text_literal(table.separator or " ")
         # One column of words: so a row of a hundred thousand takes no more memory than others.
         word = (
-            f"unnest(CASE WHEN len(string_split(c0, {separator})) = {table.head.width} "
+            f"unnest(CASE WHEN len(string_split(c0, {separator})) = {table.width} "
             f"THEN string_split(c0, {separator}) ELSE error('another width') END)"
         )
     with streamed(way) as (connection, relation):
         values_of = columns("w")
         if columns is not integer_columns:
             # Where blanks separate, a second one is no empty field.
-            is_nan = table.head.separator is not None
+            is_nan = table.separator is not None
             values_of = columns("w", empty_is_nan=is_nan, longest=MOST_CHARACTERS)
         if columns is real_columns:
             # Line by line, which is quicker than word by word.
@@ -264,20 +241,19 @@ def _numbers(field: NumberField, batch: list[Column]) -> Column:
 def _read_lines(table: _Table, values: NumberColumn) -> None:
     """Add the numbers of a table line by line: fields end at the separator, an empty one is NaN,
     and empty lines are none."""
-    head = table.head
     group: list[float] = []
     for block in read_blocks(table.path):
         if block.first_line < table.block.first_line:
             continue
-        begin = head.begin if block.first_line == table.block.first_line else 0
+        begin = table.begin if block.first_line == table.block.first_line else 0
         first = block.first_line + block.data.count(b"\n", 0, begin)
         text = block.data[begin:].decode("utf-8", "replace")
         for number, line in _numbered(text, first):
-            words = cut(line, head.separator)
+            words = cut(line, table.separator)
             if not words:  # blanks alone, where these separate
                 continue
-            if len(words) != head.width:
-                raise table.error(number, f"has {len(words)}, and the first {head.width}")
+            if len(words) != table.width:
+                raise table.error(number, f"has {len(words)}, and the first {table.width}")
             for word in words:
                 try:
                     group.append(_number(values.field, word))

@@ -37,11 +37,10 @@ class NumberedWords:
         )
         self.num_ids = self._one("SELECT count(*) FROM ids")
 
-    def ends(self) -> Iterator[list[Array]]:
-        """Yield numbers of rows and both of their ends, in any order."""
-        return self._connection.batches(
-            "SELECT rows.rowid, a.n, b.n FROM rows JOIN ids a ON a.id = s JOIN ids b ON b.id = t"
-        )
+    def numbers(self, end: str) -> Iterator[list[Array]]:
+        """Yield places of rows and the numbers of their words ``s`` or ``t``, in any order."""
+        # One end at a time: so one table of all words has to fit into memory, and not two.
+        return self._connection.batches(f"SELECT rows.rowid, n FROM rows JOIN ids ON id = {end}")
 
     def first_comes_again(self) -> bool:
         """Whether an id of the first row is one of another's, too."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,12 @@ from ...errors import FormatError
 from ...system.arrays import Array
 from ...system.budget import check_fits
 from ...system.checks import StrPath
-from ..column_files import ColumnFile, MemoryColumn, Scratch
+from ..column_files import Scratch, Store, new_column
 from ..numbers import check_beside
-from .columns import list_item
+from .columns import list_item, look_at
 from .connection import Connection, quoted
-from .parquet import ParquetColumn, parquet_columns
+from .parquet import parquet_table
+from .schema import Table
 from .text import file_source
 
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -77,85 +77,62 @@ def read_parquet_array(path: StrPath, scratch: Scratch | None) -> Tensor:
         Connection(Path(folder), 0) as connection,
         file_source(path) as source,
     ):
-        relation, columns = parquet_columns(connection, path, source)
-        values, width = columns_side_by_side(connection, relation, columns, path, scratch)
+        table = parquet_table(connection, path, source)
+        values, width = columns_side_by_side(connection, table, scratch)
     return values.mapped().reshape(-1, width)
 
 
 def columns_side_by_side(
-    connection: Connection,
-    relation: str,
-    columns: Sequence[ParquetColumn],
-    path: StrPath,
-    scratch: Scratch | None,
-) -> tuple[MemoryColumn | ColumnFile, int]:
-    """Columns as one array, row after row, and the numbers of a row.
+    connection: Connection, table: Table, scratch: Scratch | None
+) -> tuple[Store, int]:
+    """The columns of a table as one array, row after row, and the numbers of a row.
 
     Args:
-        connection: Has the relation.
-        relation: What has the columns, for SQL.
-        columns: The columns.
-        path: The file, for errors.
+        connection: Has the table.
+        table: The table, which is named after its file.
         scratch: For the numbers; None: memory.
 
     Raises:
         FormatError: A column holds something else, or lists of several lengths; a number is
             missing; integers are too wide for the floats beside them.
     """
-    if not columns:
-        raise FormatError(f"{path} must have at least 1 column, got none")
-    parts = _parts(connection, relation, columns, path)
+    if not table.columns:
+        raise FormatError(f"{table.name} must have at least 1 column, got none")
+    parts = _parts(connection, table)
     dtype = np.result_type(*(part.dtype for part in parts))
-    values = MemoryColumn(dtype) if scratch is None else scratch.column(dtype)
+    values = new_column(scratch, dtype)
     # A list of none casts to no array.
     read = [part for part in parts if part.width != 0]
-    query = ", ".join(part.sql for part in read)
-    for batch in connection.batches(f"SELECT {query} FROM {relation}") if read else ():
+    query = f"SELECT {', '.join(part.sql for part in read)} FROM {quoted(table.relation)}"
+    for batch in connection.batches(query) if read else ():
         found = [part.rows(numbers) for part, numbers in zip(read, batch, strict=True)]
         for part, numbers in zip(read, found, strict=True):
-            check_beside(f"{path}, column {part.name!r}", numbers, dtype)
+            check_beside(f"{table.name}, column {part.name!r}", numbers, dtype)
         values.append(np.concatenate(found, axis=1, dtype=dtype).reshape(-1))
-        check_fits(path, values.nbytes, "numbers")
+        check_fits(table.name, values.nbytes, "numbers")
     return values, sum(1 if part.width is None else part.width for part in parts)
 
 
-def _parts(
-    connection: Connection, relation: str, columns: Sequence[ParquetColumn], path: StrPath
-) -> list[_Part]:
-    for column in columns:
-        item = list_item(column.type) if column.type.endswith("]") else column.type
+def _parts(connection: Connection, table: Table) -> list[_Part]:
+    items = {n: list_item(k) if k.endswith("]") else k for n, k in table.columns.items()}
+    for name, item in items.items():
         if item not in _DTYPES:
-            raise _other(path, column, column.type)
-    counts = ", ".join(f"count({quoted(column.name)})" for column in columns)
-    ((rows, *present),) = connection.run(f"SELECT count(*), {counts} FROM {relation}")
+            raise _other(table, name, table.columns[name])
     parts = []
-    for column, count in zip(columns, present, strict=True):
-        if count != rows:
-            raise _other(path, column, "missing ones")
-        if column.type.endswith("]"):
-            width = _width(connection, relation, column, path)
-            parts.append(_Part(column.name, list_item(column.type), width))
-        else:
-            parts.append(_Part(column.name, column.type))
+    for look in look_at(connection, table, list(items))[1]:
+        if look.missing:
+            raise _other(table, look.name, "missing ones")
+        if look.low != look.high and look.family == "list":
+            raise FormatError(
+                f"{table.name}, column {look.name!r} must hold lists of the same length, got "
+                f"{look.low} to {look.high}"
+            )
+        if look.has_holes:
+            raise _other(table, look.name, "missing ones")
+        width = look.high if look.family == "list" else None
+        parts.append(_Part(look.name, items[look.name], width))
     return parts
 
 
-def _width(connection: Connection, relation: str, column: ParquetColumn, path: StrPath) -> int:
-    """How long the lists of a column are; 0 if there are none."""
-    value = f"{quoted(column.name)}::{list_item(column.type)}[]"
-    ((low, high, holes),) = connection.run(
-        f"SELECT min(len({value})), max(len({value})), "
-        f"bool_or(len({value}) <> list_aggregate({value}, 'count')) FROM {relation}"
-    )
-    if low != high:
-        raise FormatError(
-            f"{path}, column {column.name!r} must hold lists of the same length, got {low} to "
-            f"{high}"
-        )
-    if holes:
-        raise _other(path, column, "missing ones")
-    return int(low or 0)
-
-
-def _other(path: StrPath, column: ParquetColumn, got: str) -> FormatError:
-    return FormatError(f"{path}, column {column.name!r} must hold numbers, got {got}")
+def _other(table: Table, name: str, got: str) -> FormatError:
+    return FormatError(f"{table.name}, column {name!r} must hold numbers, got {got}")

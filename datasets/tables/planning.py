@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from ...errors import FormatError
 from ...graph.graph import EdgeType
 from ...system.units import printable
+from ..original_ids import ORIGINAL_ID
 from .choices import Filling, Missing
 from .columns import TIME, Rule, family, graph_unit, look_at
 from .connection import Connection, quoted
@@ -23,9 +24,6 @@ Times = Mapping[str, str | None]
 """The time column of tables; None for a table without one."""
 Fields = Mapping[str, Sequence[str]]
 """The columns of tables that become fields, where not all do."""
-
-ORIGINAL_ID = "original_id"
-"""The field that keeps a key of one column."""
 
 
 def plan(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...system.arrays import Array
-from ..column_files import ColumnFile, MemoryColumn
+from ..column_files import Store
 from .connection import Connection, quoted
-from .keys import KeyColumn, as_key, as_keys
+from .keys import KeyColumn, Matched, as_key
 from .schema import End, VertexTable
 
 NONE = -1
@@ -25,8 +25,6 @@ _ANY_RANGE = 2**20
 _MOST_SPARSE = 16
 _BLOCK_ROWS = 2**20
 
-Store = MemoryColumn | ColumnFile
-
 
 @dataclass(frozen=True)
 class Kinds:
@@ -37,11 +35,7 @@ class Kinds:
     @classmethod
     def of(cls, connection: Connection, relations: set[str]) -> Kinds:
         """Ask for them."""
-        found = {}
-        for relation in relations:
-            rows = connection.run(f"describe {quoted(relation)}")
-            found[relation] = {str(row[0]): str(row[1]) for row in rows}
-        return cls(found)
+        return cls({relation: connection.columns(relation) for relation in relations})
 
     def key(self, relation: str, names: tuple[str, ...]) -> list[KeyColumn]:
         """Columns of a relation as those of a key."""
@@ -130,11 +124,8 @@ class RowNumbers:
             yield found
 
     def _joined(self, relation: str, columns: list[KeyColumn]) -> Iterator[Array]:
-        pairs = [as_keys(*pair) for pair in zip(columns, self._columns, strict=True)]
-        here = ", ".join(f"{own} as k{i}" for i, (own, _) in enumerate(pairs))
-        there = ", ".join(f"{other} as k{i}" for i, (_, other) in enumerate(pairs))
-        both = " and ".join(f"a.k{i} = b.k{i}" for i in range(len(pairs)))
-        gap = " or ".join(f"a.k{i} is null" for i in range(len(pairs)))
+        keys = Matched.of(columns, self._columns)
+        gap = " or ".join(f"a.k{i} is null" for i in range(len(columns)))
         row = "row_number() over () - 1 as n"
         ((count,),) = self._connection.run(f"select count(*) from {quoted(relation)}")
         store = self._store("int64")
@@ -142,8 +133,9 @@ class RowNumbers:
         # Joined rows come in any order: each number is written to its row's place.
         for rows, found in self._connection.batches(
             f"select a.n, coalesce(b.n, case when {gap} then {NONE} else {LOST} end)::BIGINT "
-            f"from (select {row}, {here} from {quoted(relation)}) as a "
-            f"left join (select {row}, {there} from {quoted(self._vertex.relation)}) as b on {both}"
+            f"from (select {row}, {keys.here} from {quoted(relation)}) as a left join "
+            f"(select {row}, {keys.there} from {quoted(self._vertex.relation)}) as b "
+            f"on {keys.equal}"
         ):
             numbers[rows] = found
         for begin in range(0, count, _BLOCK_ROWS):

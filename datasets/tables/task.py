@@ -15,11 +15,11 @@ from ...graph.fields import FieldNote, Fields
 from ...graph.graph import Graph
 from ...system.arrays import Array
 from ...system.units import printable
-from ..column_files import MemoryColumn, Scratch
+from ..column_files import Scratch, new_column
+from ..original_ids import ORIGINAL_ID
 from ..paths import PARTS
 from .columns import TIME, family, is_mask
 from .connection import Connection, quoted
-from .planning import ORIGINAL_ID
 from .schema import Column, Schema, VertexTable
 
 LABEL = "label"
@@ -220,7 +220,7 @@ def _set_features(fields: Fields, count: int, scratch: Scratch | None, *, with_o
     width = sum(part.width for part in parts)
     if not width and not with_ones:
         return
-    store = MemoryColumn("float32") if scratch is None else scratch.column("float32")
+    store = new_column(scratch, "float32")
     for begin in range(0, count, _BLOCK_ROWS):
         end = min(begin + _BLOCK_ROWS, count)
         blocks = [part.read(begin, end) for part in parts]

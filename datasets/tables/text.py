@@ -9,6 +9,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -17,14 +18,18 @@ from pathlib import Path
 from ...system.checks import StrPath
 from ...system.files import open_plain
 from ...system.progress import Progress
-from ..text_blocks import LINE_LIMIT, cut, read_blocks, separator_of
+from ..text_blocks import LINE_LIMIT, cut, is_packed, read_blocks, separator_of
 from .connection import Connection, text_literal
 
 # Linux's number for it; Python names it from 3.10 on, but not on every system.
 _SET_PIPE_SIZE = 1031
 # The most that an ordinary user may ask for: fewer switches between the writer and DuckDB.
 _PIPE_BYTES = 2**20
-
+# A character of no text: lines are read whole, and divided behind that.
+_NO_SEPARATOR = "\x01"
+# Text that DuckDB reads and then parses. Of its own 32 MiB, who writes into a pipe waits while they
+# are parsed.
+_BUFFER_BYTES = 2**22
 
 # Lines of blanks and of number signs alone, in front of a table.
 _BLANK = re.compile(rb"\A(?:[ #]*[\r\n]+)*")
@@ -114,8 +119,13 @@ class TextLines:
         return (
             f"read_csv({text_literal(source)}, auto_detect=false, header=false, skip={skip}, "
             f"delim={text_literal(self.separator)}, quote='{quote}', escape='{quote}', "
-            f"max_line_size={LINE_LIMIT}, columns={{{columns}}})"
+            f"max_line_size={LINE_LIMIT}, buffer_size={_BUFFER_BYTES}, columns={{{columns}}})"
         )
+
+
+def whole_lines() -> TextLines:
+    """Lines as one column."""
+    return TextLines(_NO_SEPARATOR, 1)
 
 
 @dataclass(frozen=True)
@@ -188,6 +198,53 @@ def file_source(path: StrPath) -> Iterator[str]:
         yield f"/dev/fd/{file.fileno()}"
 
 
+def direct_way(path: StrPath, lines: TextLines, data: bytes, begin: int) -> Way:
+    """The way by which DuckDB reads a file itself, from ``begin`` in its first lines on."""
+    rest = data[begin:]
+    begin += len(rest) - len(rest.lstrip(b"\r\n"))
+    return Way(lines, partial(file_source, path), data.count(b"\n", 0, begin))
+
+
+def column_ways(
+    path: StrPath,
+    data: bytes,
+    begin: int,
+    separator: str | None,
+    width: int,
+    *,
+    tidy: Callable[[bytes], bytes] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Way]:
+    """The ways to read lines of columns.
+
+    Args:
+        path: The file.
+        data: Its first lines.
+        begin: Where the columns begin in them.
+        separator: What stands between columns; None: blanks, as many as there are.
+        width: Number of columns.
+        tidy: Makes lines as Unix ends them of a block's. Default: nothing more.
+        progress: Called with the bytes read from the disk and the file's size, where we read them.
+    """
+    is_clean = ends_alike(data) and not is_packed(path)
+    if is_clean and (separator is None or not has_quotes(path)):
+        yield direct_way(path, TextLines(separator or " ", width), data, begin)
+    change = unpadded if separator is None else partial(closed_quotes, separator)
+    tidied = tidy or unix_lines
+    lines = TextLines(separator or " ", width, quoted=separator is not None)
+    yield Way(lines, piped(path, lambda text: change(tidied(text)), begin, progress))
+
+
+def piped(
+    path: StrPath,
+    change: Callable[[bytes], bytes],
+    begin: int = 0,
+    progress: Progress | None = None,
+) -> Callable[[], AbstractContextManager[str]]:
+    """What opens :func:`piped_source`."""
+    return partial(piped_source, path, change, begin=begin, progress=progress)
+
+
 def has_quotes(path: StrPath) -> bool:
     """Whether a file that is not packed has a quotation mark."""
     with open_plain(path) as file:
@@ -197,9 +254,10 @@ def has_quotes(path: StrPath) -> bool:
 @contextlib.contextmanager
 def piped_source(
     path: StrPath,
-    change: Callable[[bytes, bool], bytes],
+    change: Callable[[bytes], bytes],
     *,
-    progress: Progress | None = None,
+    begin: int,
+    progress: Progress | None,
 ) -> Iterator[str]:
     """The path of a pipe into which a thread writes the file's lines, unpacked and changed.
 
@@ -207,8 +265,8 @@ def piped_source(
 
     Args:
         path: The file.
-        change: Gets the bytes of some whole lines, and whether they are the file's first; returns
-            those to be read.
+        change: Gets the bytes of some whole lines; returns those to be read.
+        begin: Where they begin in the file's first lines.
         progress: Called with the bytes read from the disk and the file's size.
 
     Raises:
@@ -218,17 +276,26 @@ def piped_source(
     reading, writing = os.pipe()
     fcntl.fcntl(writing, _SET_PIPE_SIZE, _PIPE_BYTES)
     failures: list[BaseException] = []
+    blocks = read_blocks(path, progress=progress)
 
     stopped = threading.Event()
 
+    def next_lines() -> bytes | None:
+        block = next(blocks, None)
+        if block is None:
+            return None
+        return change(block.data[begin:] if block.first_line == 1 else block.data)
+
     def write() -> None:
         try:
-            for block in read_blocks(path, progress=progress):
-                left = memoryview(change(block.data, block.first_line == 1))
-                while left and not stopped.is_set():
-                    left = left[os.write(writing, left) :]
-                if stopped.is_set():
-                    break
+            with ThreadPoolExecutor(1) as pool:
+                # While a block is written the next one is unpacked.
+                ready = pool.submit(next_lines)
+                while (lines := ready.result()) is not None and not stopped.is_set():
+                    ready = pool.submit(next_lines)
+                    left = memoryview(lines)
+                    while left and not stopped.is_set():
+                        left = left[os.write(writing, left) :]
         except BaseException as error:
             failures.append(error)
         finally:

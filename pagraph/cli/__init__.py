@@ -6,12 +6,15 @@ A verb is a module of this package with a click command named ``command``, and a
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import importlib
+import json
 import os
 import shlex
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +26,7 @@ from .. import __version__
 from ..errors import FormatError, PaGraphError
 from ..system.units import shortened
 
-__all__ = ["BAD_INPUT", "VERBS", "main", "show_error"]
+__all__ = ["BAD_INPUT", "VERBS", "main", "record_error", "show_error"]
 
 VERBS = {
     "completion": ("completion", "Print what lets bash, zsh or fish complete verbs and options."),
@@ -119,7 +122,8 @@ class _Verbs(click.Group):
             code = super().main(args, prog_name, complete_var, False, **extra)
             sys.stdout.flush()
         except Exception as error:
-            sys.exit(show_error(error))
+            code = show_error(error)
+            record_error(error)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -173,13 +177,34 @@ def show_error(error: Exception) -> int:
     if isinstance(error, _HELP_ERRORS):
         error.show()
         return BAD_INPUT
-    message, code = _describe(error)
-    click.echo(f"Error: {shortened(' '.join(message.split()), _LONGEST)}", err=True)
+    line, code = _error_line(error)
+    click.echo(line, err=True)
     if code == INTERRUPTED:
         # Ctrl-C in the exec() of an import: `python -m` dies of SIGINT even if caught, until the
         # next exec().
         exec("")
     return code
+
+
+def record_error(error: Exception) -> None:
+    """Give torchrun, where it started this process, the line that :func:`show_error` prints.
+
+    It shows it at the very end, below its own traceback.
+    """
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file:
+        return
+    extra = {"timestamp": str(int(time.time()))}
+    message = {"message": _error_line(error)[0], "extraInfo": extra}
+    # What torchrun does not find it does without.
+    with contextlib.suppress(OSError):
+        Path(file).write_text(json.dumps({"message": message}), encoding="utf-8")
+
+
+def _error_line(error: Exception) -> tuple[str, int]:
+    """The line that is printed, and the exit code."""
+    message, code = _describe(error)
+    return f"Error: {shortened(' '.join(message.split()), _LONGEST)}", code
 
 
 def _describe(error: Exception) -> tuple[str, int]:

@@ -126,7 +126,8 @@ def command(
     as the folder OUT.
 
     A part holds its own training vertices and everything they reach in so many hops: no process
-    ever asks another. With --compare no parts are written. "pagraph partition verify OUT" proves a
+    ever asks another. With --format dgl every vertex is in one part, so that few rows are fetched
+    from others. With --compare no parts are written. "pagraph partition verify OUT" proves a
     result.
     """
     if compare and out is not None:
@@ -140,19 +141,19 @@ def command(
     source = build(Source, settings)
     check_outputs(vars(outputs), PARTITION_PLOT_FORMATS)
     _check(settings, methods, compare)
-    _check_form(form, features, settings["evaluation"])
+    _check_form(form, features, settings)
     names = methods or (METHOD_NAMES if compare else (PartitionOptions.method,))
     options = build(PartitionOptions, {**settings, "method": names[0]})
     trial = None if Budget.parse(settings["budget"]) is None else build(CacheTrial, settings)
-    if trial is not None:
-        trial.fanout_of(options.hops)
+    # Also where no cache is tried: vertices are placed for these batches.
+    (trial or build(CacheTrial, {**settings, "budget": "10%"})).fanout_of(options.hops)
     if out is not None:
         check_absent(out, name="OUT")
     folder_form(source.folder)
     # Not before: it imports torch, which no mistake above waits for.
     from .partition_run import Work, compare_methods, divide
 
-    work = Work(source, options, trial, form, features, settings["memory"])
+    work = Work(source, options, trial, form, features, settings["batch_size"], settings["memory"])
     if out is None:
         compare_methods(work, names, outputs, named=bool(methods), quiet=quiet)
     else:
@@ -182,9 +183,17 @@ def _check(settings: dict[str, Any], methods: tuple[str, ...], compare: bool) ->
         raise ValueError(f"--fanout must have {hops} entries with --max-replication, got {got}")
 
 
-def _check_form(form: str, features: str, evaluation: str) -> None:
+def _check_form(form: str, features: str, settings: dict[str, Any]) -> None:
+    evaluation = settings["evaluation"]
     if form != "native" and features != "copy":
         raise click.UsageError(f"--features must be copy with --format {form}, got {features}")
+    # Each vertex has one owner: nothing is replicated, and no hop found it.
+    for name in ("max_replication", "plot"):
+        if form == "dgl" and settings[name] is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(
+                f"{flag} must not be given with --format dgl, whose vertices have one owner each"
+            )
     if form == "pagraph" and evaluation != "source":
         raise click.UsageError(
             f"--evaluation must be source with --format pagraph, got {evaluation}"

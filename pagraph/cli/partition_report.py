@@ -14,7 +14,7 @@ from ..system.units import bytes_text, percent
 from .terminal import plain_console, print_table
 
 if TYPE_CHECKING:
-    from ..partition import PartitionReport
+    from ..partition import PartitionReport, PlacementReport
     from ..partition.report import CachesReport
 
 _MOST_PARTS = 16  # of more, the table shows the extremes and the mean
@@ -30,7 +30,7 @@ def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
     if len(report.node_types) > 1:
         print_table(console, _types(report))
     console.print()
-    console.print(_facts(report))
+    console.print(_grid(_fact_words(report)))
     # In all folders: each part has one below OUT.
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     console.print(f"written to {out}: {bytes_text(size)}", soft_wrap=True)
@@ -58,11 +58,62 @@ def print_comparison(
         console.print(f"{method} was left out: {reason}", soft_wrap=True)
 
 
+def print_placement(report: PlacementReport, *, title: str, out: Path) -> None:
+    """Print the report of a placement of the graph ``title``, written to ``out``; 80 columns."""
+    console = plain_console()
+    head = f"{report.num_parts} parts by {report.method}, all vertices placed"
+    console.print(f"{_size(report, title)}; {head}", soft_wrap=True)
+    rows = [["part", "train", "owned vertices", "their in-edges", "+ halo of 1 hop"]]
+    for number, part in enumerate(report.parts):
+        counts = (part.train, part.vertices, part.edges, part.halo)
+        rows.append([str(number), *(f"{count:,}" for count in counts)])
+    print_table(console, Table(rows, "what each part owns"))
+    console.print()
+    console.print(_grid(_placement_words(report)))
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    console.print(f"written to {out}: {bytes_text(size)}", soft_wrap=True)
+
+
+def print_placements(
+    reports: Sequence[PlacementReport], *, title: str, skipped: Mapping[str, str]
+) -> None:
+    """Print one table of placements that began with several methods; ``skipped`` as for
+    :func:`print_comparison`."""
+    console = plain_console()
+    console.print(f"{_size(reports[0], title)}; {reports[0].num_parts} parts", soft_wrap=True)
+    head = ["method", "training", "evaluation", "cut", "vertices", "edges", "train", "seconds"]
+    rows = [head]
+    for report in sorted(reports, key=lambda report: report.train.share):
+        balances = [f"{report.balance(name):.3f}" for name in ("vertices", "edges", "train")]
+        shares = [percent(share) for share in (report.train.share, report.evaluated.share)]
+        seconds = f"{report.seconds['dividing'] + report.seconds['placing']:.2f}"
+        rows.append([report.method, *shares, percent(report.cut), *balances, seconds])
+    print_table(console, Table(rows, "methods to begin with", left=(0,)))
+    console.print("training, evaluation: share of an epoch's rows that other parts own")
+    console.print("cut: edges between parts; vertices, edges, train: largest part / mean")
+    for method, reason in skipped.items():
+        console.print(f"{method} was left out: {reason}", soft_wrap=True)
+
+
+def _placement_words(report: PlacementReport) -> dict[str, str]:
+    trial = f"fan-out {_fanout_text(report.fanout)}, batches of {report.batch_size:,}"
+    balances = [f"{name} {report.balance(name):.3f}" for name in ("vertices", "edges", "train")]
+    words = {
+        "rows from others": f"{percent(report.train.share)} of an epoch of training, "
+        f"{percent(report.evaluated.share)} of one of evaluation ({trial}); at random "
+        f"{percent(report.random_share)}",
+        "cut": f"{percent(report.cut)} of the edges are between parts",
+        "balance": f"largest part / mean: {', '.join(balances)}",
+    }
+    return words | _step_words(report)
+
+
 def _head(report: PartitionReport, title: str) -> str:
-    return (
-        f"{title}: {report.num_nodes:,} vertices, {report.num_edges:,} edges, "
-        f"{report.train:,} vertices to train on; {report.shape_text}"
-    )
+    return f"{_size(report, title)}, {report.train:,} vertices to train on; {report.shape_text}"
+
+
+def _size(report: PartitionReport | PlacementReport, title: str) -> str:
+    return f"{title}: {report.num_nodes:,} vertices, {report.num_edges:,} edges"
 
 
 def _parts(report: PartitionReport) -> Table:
@@ -118,12 +169,12 @@ def _cell(column: str, value: float) -> str:
     return percent(value) if column == _HIT_RATE else f"{value:,.0f}"
 
 
-def _facts(report: PartitionReport) -> Grid:
+def _grid(sentences: Mapping[str, str]) -> Grid:
     """Sentences by their subject; rich wraps them in their own column."""
     grid = Grid.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    for subject, words in _fact_words(report).items():
+    for subject, words in sentences.items():
         grid.add_row(subject, words)
     return grid
 
@@ -150,6 +201,12 @@ def _fact_words(report: PartitionReport) -> dict[str, str]:
             words["dropped"] += f"; {share} of the neighbours that training draws are lost"
     if report.caches is not None:
         words |= _cache_words(report.caches)
+    return words | _step_words(report)
+
+
+def _step_words(report: PartitionReport | PlacementReport) -> dict[str, str]:
+    """Time and memory of the steps, as far as they were measured."""
+    words = {}
     if report.seconds:
         steps = report.seconds.items()
         words["time"] = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in steps)

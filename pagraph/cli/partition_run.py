@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
 from torch import Tensor
 
 from ..datasets import open_graph
+from ..datasets.manifest import MANIFEST
 from ..errors import MissingDependencyError, PaGraphError
 from ..graph.graph import CSC, Graph
 from ..options.names import PARTITION_PLOT_FORMATS
@@ -18,11 +21,15 @@ from ..options.partitioning import CacheTrial, PartitionOptions
 from ..partition import (
     Partition,
     PartitionReport,
+    PlacementReport,
     describe,
+    describe_placement,
     draw_train,
     partition_graph,
+    place_vertices,
     train_ids,
     train_type,
+    verify_dgl,
     verify_partition,
     write_dgl,
     write_pagraph_partition,
@@ -30,10 +37,12 @@ from ..partition import (
 )
 from ..partition.cache_trial import CacheUse
 from ..partition.dgl_format import check_field_names
+from ..partition.dgl_verification import dgl_config
 from ..partition.methods import method_bytes
 from ..partition.methods.halo import LEVELS
 from ..partition.partition import merged_bytes, merged_dtype
 from ..partition.partitioning import check_graph
+from ..partition.placement import placement_bytes
 from ..partition.plot import save_comparison_plot, save_plot
 from ..partition.steps import Steps
 from ..partition.writing import check_fields, check_out
@@ -42,7 +51,12 @@ from ..system.atomic import check_writable, write_json
 from ..system.budget import work_memory
 from ..system.progress import Progress
 from ..system.units import in_mebibytes
-from .partition_report import print_comparison, print_partition
+from .partition_report import (
+    print_comparison,
+    print_partition,
+    print_placement,
+    print_placements,
+)
 from .settings import PartitionFiles, Source
 from .terminal import progress_bar
 
@@ -84,6 +98,7 @@ class Work:
     trial: CacheTrial | None
     form: str
     features: str
+    batch_size: int
     memory: str | None = None
 
     def open(self) -> tuple[Graph, Tensor]:
@@ -108,24 +123,20 @@ class Work:
             graph.num_nodes * (counts + _VERTEX_BYTES + trial) + merged_bytes(graph) + _REST_BYTES
         )
 
-    def check_parts(self, graph: Graph, report: PartitionReport) -> None:
-        """Refuse to write parts whose largest does not fit into the memory."""
+    def check_parts(self, graph: Graph, sizes: Iterable[tuple[int, int]]) -> None:
+        """Refuse to write parts whose largest does not fit into the memory; ``sizes`` are the
+        vertices and edges that each holds."""
         # One part at a time is made in memory: sources and edge ids of its edges.
         width = 2 * max(graph.csc_of(t).indices.element_size() for t in graph.edge_types)
-        largest = max(
-            _PART_VERTEX_BYTES * part.vertices + width * part.edges for part in report.parts
-        )
+        largest = max(_PART_VERTEX_BYTES * vertices + width * edges for vertices, edges in sizes)
         whom = f"a part within {self.options.hops} hops, of which the largest is made in memory"
         others = _OWNER_BYTES * graph.num_nodes + merged_bytes(graph) + _REST_BYTES
         work_memory(self.memory, largest + others, whom=whom)
 
-    def report(
-        self, graph: Graph, train: Tensor, method: str, steps: Steps, whole: CacheUse | None = None
-    ) -> tuple[Partition, PartitionReport]:
-        """Divide the training vertices by a method and describe the parts.
+    def partition(self, graph: Graph, train: Tensor, method: str, steps: Steps) -> Partition:
+        """Divide the training vertices by a method.
 
-        The method's kernels are compiled before, so that dividing is timed alone; ``whole`` is what
-        the report of another method found for the graph without parts.
+        Its kernels are compiled before, so that dividing is timed alone.
         """
         more = method_bytes(graph, self.options.num_parts, self.options.hops, method)
         whom = f"{self.options.num_parts} parts of this graph"
@@ -145,9 +156,35 @@ class Work:
                 train=torch.arange(_SMALL, device="cpu"),
             )
         with steps("dividing"), progress_bar(f"dividing by {method}") as progress:
-            partition = partition_graph(graph, train=train, progress=progress, **vars(options))
+            return partition_graph(graph, train=train, progress=progress, **vars(options))
+
+    def report(
+        self, graph: Graph, train: Tensor, method: str, steps: Steps, whole: CacheUse | None = None
+    ) -> tuple[Partition, PartitionReport]:
+        """Divide, and describe the parts; ``whole`` is what the report of another method found for
+        the graph without parts."""
+        partition = self.partition(graph, train, method, steps)
         with steps("measuring"), progress_bar("measuring the parts") as progress:
             return partition, describe(partition, cache=self.trial, whole=whole, progress=progress)
+
+    def placed(
+        self, graph: Graph, train: Tensor, method: str, steps: Steps
+    ) -> tuple[Partition, PlacementReport]:
+        """Divide, place all vertices, and describe what is fetched from where."""
+        partition = self.partition(graph, train, method, steps)
+        # After dividing, whose memory is free again.
+        needed = placement_bytes(graph.num_nodes, self.options.num_parts)
+        whom = f"the placement of all vertices in {self.options.num_parts} parts"
+        work_memory(self.memory, needed + merged_bytes(graph) + _REST_BYTES, whom=whom)
+        settings: dict[str, Any] = {
+            "fanout": self.options.fanout,
+            "batch_size": self.batch_size,
+            "seed": self.options.seed,
+        }
+        with steps("placing"), progress_bar("placing all vertices") as progress:
+            partition = place_vertices(partition, progress=progress, **settings)
+        with steps("measuring"), progress_bar("measuring the parts") as progress:
+            return partition, describe_placement(partition, progress=progress, **settings)
 
 
 def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> None:
@@ -166,14 +203,20 @@ def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> No
     elif work.form == "dgl":
         check_field_names(graph)
     steps = Steps()
-    partition, report = work.report(graph, train, work.options.method, steps)
-    work.check_parts(graph, report)
-    if report.advice and not quiet:
-        click.echo(report.advice, err=True)
+    report: PartitionReport | PlacementReport
+    if work.form == "dgl":
+        partition, report = work.placed(graph, train, work.options.method, steps)
+        # DGL writes from memory, and each part holds the sources of its edges as well.
+        work.check_parts(graph, [(part.vertices + part.halo, part.edges) for part in report.parts])
+    else:
+        partition, report = work.report(graph, train, work.options.method, steps)
+        work.check_parts(graph, [(part.vertices, part.edges) for part in report.parts])
+        if report.advice and not quiet:
+            click.echo(report.advice, err=True)
     with steps("writing"), progress_bar(f"writing {out.name}") as progress:
         _write(partition, out, work, progress)
     report = replace(report, seconds=steps.seconds, memory=steps.memory)
-    if outputs.plot is not None:
+    if isinstance(report, PartitionReport) and outputs.plot is not None:
         save_plot(report, outputs.plot, title=source.title)
     if outputs.json is not None:
         places = {
@@ -183,8 +226,12 @@ def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> No
             "features": work.features,
         }
         write_json(outputs.json, {**places, **report.to_json()})
-    if not quiet:
+    if quiet:
+        return
+    if isinstance(report, PartitionReport):
         print_partition(report, title=str(source.folder), out=out)
+    else:
+        print_placement(report, title=str(source.folder), out=out)
 
 
 def compare_methods(
@@ -196,6 +243,9 @@ def compare_methods(
     """
     _check_plot(outputs)
     graph, train = work.open()
+    if work.form == "dgl":
+        _compare_placements(work, graph, train, methods, outputs, named=named, quiet=quiet)
+        return
     reports: list[PartitionReport] = []
     skipped: dict[str, str] = {}
     whole = None
@@ -225,6 +275,38 @@ def compare_methods(
         print_comparison(reports, title=str(work.source.folder), skipped=skipped)
 
 
+def _compare_placements(
+    work: Work,
+    graph: Graph,
+    train: Tensor,
+    methods: tuple[str, ...],
+    outputs: PartitionFiles,
+    *,
+    named: bool,
+    quiet: bool,
+) -> None:
+    """Report on the placements that begin with the parts of several methods."""
+    reports = []
+    skipped: dict[str, str] = {}
+    for method in methods:
+        steps = Steps()
+        try:
+            _, report = work.placed(graph, train, method, steps)
+        except MissingDependencyError as error:
+            if named:
+                raise
+            skipped[method] = str(error)
+            continue
+        reports.append(replace(report, seconds=steps.seconds, memory=steps.memory))
+    if outputs.json is not None:
+        comparison = [report.to_json() for report in reports]
+        write_json(
+            outputs.json, {**work.source.to_json(), "comparison": comparison, "skipped": skipped}
+        )
+    if not quiet:
+        print_placements(reports, title=str(work.source.folder), skipped=skipped)
+
+
 def _small(dtype: torch.dtype) -> Graph:
     """A ring with ids of a dtype."""
     places = torch.arange(_SMALL + 1, dtype=dtype, device="cpu")
@@ -245,16 +327,18 @@ def _check_out(out: Path, folder: Path) -> None:
 
 def _write(partition: Partition, out: Path, work: Work, progress: Progress | None) -> None:
     """Write the parts in the wanted format, whole or not at all."""
-    if work.form != "native":
-        write = write_dgl if work.form == "dgl" else write_pagraph_partition
-        write(partition, out, progress=progress)
+    place: dict[str, Any] = {"source": work.source.folder, "split": work.source.split}
+    if work.form == "dgl":
+        write_dgl(partition, out, progress=progress, **place)
+        return
+    if work.form == "pagraph":
+        write_pagraph_partition(partition, out, progress=progress)
         return
     write_partition(
         partition,
         out,
         features=work.features,
-        source=work.source.folder,
-        split=work.source.split,
+        **place,
         seed=work.options.seed,
         max_replication=work.options.max_replication,
         origin=work.source.to_json(),
@@ -270,8 +354,11 @@ def _check_plot(outputs: PartitionFiles) -> None:
 
 def verify_folder(out: Path, source: Path | None, json_file: Path | None) -> None:
     """Verify the partition folder, and say what was found; PaGraphError if anything is wrong."""
+    # DGL's folders have no manifest.json, and a file of any name instead.
+    is_dgl = not (out / MANIFEST).is_file() and dgl_config(out) is not None
+    verify = verify_dgl if is_dgl else verify_partition
     with progress_bar(f"verifying {out.name}") as progress:
-        found = verify_partition(out, source=source, progress=progress)
+        found = verify(out, source=source, progress=progress)
     if json_file is not None:
         write_json(json_file, {"folder": str(out), "ok": found.ok, **asdict(found)})
     for finding in found.findings:

@@ -27,6 +27,12 @@ from .terminal import file_option
 )
 @split_option
 @click.option(
+    "--source",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Graph that the parts were made from, if moved.  [default: where the parts say]",
+)
+@click.option(
     "--baseline",
     type=click.Choice([*FRAMEWORKS]),
     help="Use DGL's own DataLoader or PyG's own NeighborLoader instead.",
@@ -62,6 +68,7 @@ from .terminal import file_option
 def command(
     folder: Path,
     split: str,
+    source: Path | None,
     baseline: str | None,
     compare: str | None,
     json_file: Path | None,
@@ -103,6 +110,7 @@ def command(
         settings,
         names=(compare, "pagraph") if compare else (settings["loader"],),
         split=split,
+        source=source,
         json_file=json_file,
         trace_file=trace_file,
         checkpoint=checkpoint,

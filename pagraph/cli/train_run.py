@@ -21,7 +21,6 @@ from ..train import EpochRecord, Reporter, TrainResult
 from ..train.assignment import Assignment, assign, default_fanout, default_layers
 from ..train.checkpoint import check_checkpoint
 from ..train.distributed import (
-    LostProcessError,
     OtherProcessError,
     World,
     choose_device,
@@ -30,8 +29,9 @@ from ..train.distributed import (
     naming_lost_processes,
 )
 from ..train.loop import train
+from ..train.meeting import DifferentProcessesError, LostProcessError
 from ..train.models import framework_of
-from . import BAD_INPUT, show_error
+from . import BAD_INPUT, record_error, show_error
 from .options import build
 from .settings import check_json
 from .terminal import plain_console
@@ -43,16 +43,18 @@ def run(
     *,
     names: Sequence[str],
     split: str,
+    source: Path | None,
     json_file: Path | None,
     trace_file: Path | None,
     checkpoint: Path | None,
     timeout: float,
 ) -> None:
     """Train with each of the loaders of these names, and report."""
-    with joined_world(device=settings["device"], timeout=timeout) as world, _one_voice(world):
+    joining = joined_world(device=settings["device"], timeout=timeout)
+    with _all_voices(), joining as world, _one_voice(world):
         # Together: a process that fails alone would leave the others waiting for its gradients.
         options = world.together(lambda: _options(folder, settings, json_file, checkpoint, world))
-        work = assign(folder, options, split=split, world=world)
+        work = assign(folder, options, split=split, source=source, world=world)
         if world.is_first:
             click.echo("\n".join(assignment_lines(folder, work)))
         results = {}
@@ -154,28 +156,56 @@ def rank_file(path: Path, rank: int) -> Path:
 
 _ANOTHER_SPEAKS = 5.0
 """Seconds for the first process of a machine to print that one is lost, before the others end."""
+_ALL_SPEAK = 0.5
+"""Seconds for all processes to print what each of them knows, before torchrun ends them."""
+_TORCHRUN_LOOKS = 1.0
+"""Seconds for torchrun to see by itself that a process was killed; it looks ten times a second."""
+
+
+@contextmanager
+def _all_voices() -> Iterator[None]:
+    """Let every process print that they differ, or could not meet, before the first one ends."""
+    try:
+        yield
+    except (DifferentProcessesError, LostProcessError) as error:
+        code = show_error(error)
+        time.sleep(_ALL_SPEAK)
+        record_error(error)
+        end_process(code)
 
 
 @contextmanager
 def _one_voice(world: World) -> Iterator[None]:
-    """Let the process that failed, and no other, print its error before all end."""
+    """Let the process that failed, and one of each other machine, print its error before all
+    end."""
     if not world.connected:
         yield
         return
     try:
         with naming_lost_processes(world):
             yield
-    except OtherProcessError:
+    except DifferentProcessesError:
+        raise
+    except OtherProcessError as error:
+        if world.local_rank == 0 and not world.is_beside(error.rank):
+            show_error(error)
         # torchrun ends all processes once one has ended: the one that failed prints first.
         world.wait_for_end()
+        record_error(error)
         end_process(BAD_INPUT)
     except Exception as error:
-        if isinstance(error, LostProcessError) and world.local_rank:
+        is_lost = isinstance(error, LostProcessError)
+        if is_lost and world.local_rank:
             # The first process of this machine lost it too. It prints, and torchrun ends this one.
             time.sleep(_ANOTHER_SPEAKS)
+        code = show_error(error)
+        if is_lost:
+            # One that was killed here is what torchrun is to name, and not that it was missed.
+            time.sleep(_TORCHRUN_LOOKS)
+        record_error(error)
         # At once: an orderly exit would wait for the others, which may be gone or wait for this
         # one.
-        end_process(show_error(error))
+        end_process(code)
 
 
 class ConsoleReporter(Reporter):
@@ -275,14 +305,24 @@ def assignment_lines(folder: Path, work: Assignment) -> list[str]:
     # Some validation and test vertices may be in no part: the source has them.
     val = sum(manifest.val_per_part) + manifest.outside["val"]
     test = sum(manifest.test_per_part) + manifest.outside["test"]
-    where = "on the whole graph" if manifest.evaluation == "source" else "on the parts"
+    where = "on the whole graph" if work.evaluated_on == "source" else "on the parts"
     graph = part.graph
-    return [
+    lines = [
         f"{folder}: {parts} of {hops}, {sum(manifest.train_per_part):,} vertices to train on; "
         f"{val:,} to validate and {test:,} to test, evaluated {where}",
         f"part {part.index}: {graph.num_nodes:,} vertices, {graph.num_edges:,} edges, "
         f"{task.inputs}, {task.num_outputs} classes; {len(task.train):,} vertices to train on",
     ]
+    if work.sourceless:
+        ranks = ", ".join(map(str, work.sourceless))
+        outside = manifest.outside["val"] + manifest.outside["test"]
+        lines.append(
+            f"rank {ranks} does not have the graph that was divided: each part evaluates its own "
+            f"vertices with the neighbours that it holds, and nobody the {outside:,} vertices that "
+            "no part holds. --source names the graph; pagraph partition --evaluation parts has "
+            "parts hold all that is needed"
+        )
+    return lines
 
 
 def json_report(result: TrainResult, folder: Path, split: str, work: Assignment) -> dict[str, Any]:
@@ -300,7 +340,7 @@ def json_report(result: TrainResult, folder: Path, split: str, work: Assignment)
             "method": manifest.method,
             "parts": manifest.num_parts,
             "hops": manifest.hops,
-            "evaluation": manifest.evaluation,
+            "evaluation": work.evaluated_on,
         }
     return report
 

@@ -20,7 +20,13 @@ from ..errors import PipelineError
 from .graphbolt import import_dgl
 
 dgl = import_dgl()
-from dgl.distributed import dist_context, graph_services, kvstore, rpc, standalone_kvstore  # noqa: E402
+from dgl.distributed import (  # noqa: E402
+    dist_context,
+    graph_services,
+    kvstore,
+    rpc,
+    standalone_kvstore,
+)
 
 # Held while servers are asked. They wait for no thread of this process, nor does a barrier, which
 # waits for other processes' training loops: so its holder always comes to an end. Reentrant, as

@@ -333,7 +333,8 @@ class _ReadAhead:
     def __next__(self) -> Any:
         if self._pass is None:
             iter(self)
-        return next(self._pass)  # type: ignore[arg-type]
+        assert self._pass is not None
+        return next(self._pass)
 
     def __repr__(self) -> str:
         fields = list(dict.fromkeys(place.field for place in self._fields.places))
@@ -361,7 +362,7 @@ class _ReadAhead:
             running.close()
 
 
-class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):
+class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):  # type: ignore[name-defined]
     """Drop-in for ``dgl.dataloading.DistNodeDataLoader``: DGL samples, in its servers and sampler
     processes, and serves the rows; a thread reads those of the next batches ahead of the loop.
 
@@ -405,11 +406,23 @@ class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):
 
     _kind = _home.DistNodeDataLoader
 
-    def __init__(self, g: Any, nids: Any, graph_sampler: Any, device: Any = None, **kwargs: Any):
-        super().__init__(g, nids, graph_sampler, device, **kwargs)
+    def __init__(
+        self,
+        g: Any,
+        nids: Any,
+        graph_sampler: Any,
+        device: Any = None,
+        *,
+        prefetch: int = 2,
+        cache: CacheSize = 0,
+        cache_policy: str = "auto",
+        **kwargs: Any,
+    ) -> None:
+        ours: dict[str, Any] = {"prefetch": prefetch, "cache": cache, "cache_policy": cache_policy}
+        super().__init__(g, nids, graph_sampler, device, **ours, **kwargs)
 
 
-class DistEdgeDataLoader(_ReadAhead, _home.DistEdgeDataLoader):
+class DistEdgeDataLoader(_ReadAhead, _home.DistEdgeDataLoader):  # type: ignore[name-defined]
     """Drop-in for ``dgl.dataloading.DistEdgeDataLoader``; see :class:`DistNodeDataLoader`.
 
     Args:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ..cache.division import Demand, divide
 from ..cache.plan import auto_budget
-from ..features.feature import output_for
 from ..features.store import CachedFeature, FeatureCache, fill_cache, read_counted, slots_for
 from ..graph.row_form import Decoding
 from ..ranking.policy import Ranking, descending, out_degrees
@@ -61,17 +60,14 @@ class DistFeature:
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
-        # DGL's own reading of no rows fails.
-        rows = self._tensor[ids.long()] if len(ids) else None
-        if isinstance(out, Tensor) or rows is None:
-            to = output_for(self, len(ids), out)
-            return to if rows is None else to.copy_(rows)
-        return rows  # type: ignore[no-any-return]
+        rows: Tensor = self._tensor[ids.long()]
+        return out.copy_(rows) if isinstance(out, Tensor) else rows
 
     def are_remote(self, ids: Tensor) -> Tensor:
         """Which of the ids are other machines' rows, bool, shape ``(len(ids),)``."""
         policy = self._tensor.part_policy
-        return torch.as_tensor(policy.to_partid(ids.long())) != policy.part_id
+        owners: Tensor = torch.as_tensor(policy.to_partid(ids.long()))
+        return owners.ne(policy.part_id)
 
 
 class RemoteField:
@@ -183,12 +179,13 @@ class RemoteCache:
             field.cache = None
 
     def _rank(self, cached: Sequence[RemoteField], reads: Mapping[str, Tensor]) -> None:
-        """Order other machines' vertices that are read at all."""
-        self._rankings = {}
+        """Order other machines' vertices, those that are read most first."""
         for field in cached:
-            of_type = reads.get(field.type, torch.empty(0))
-            ids = of_type.nonzero().squeeze(1)
-            ids = ids[field.source.are_remote(ids)] if len(ids) else ids
+            num_rows = field.source.num_rows
+            of_type = reads.get(field.type)
+            if of_type is None:
+                of_type = torch.zeros(num_rows)
+            ids = field.source.are_remote(torch.arange(num_rows)).nonzero().squeeze(1)
             order = descending(of_type[ids])
             self._rankings[field.type] = Ranking(ids[order], of_type[ids][order].double())
 
@@ -258,9 +255,10 @@ def expected_reads(
     # DGL keeps a part of any types as one of one type.
     core = core_graph(part)
     native = native_sampler(part, sampler) if len(graph.ntypes) == 1 else None
-    follows = isinstance(native, NeighborSampler) and native.edge_dir == "in"
+    if not isinstance(native, NeighborSampler) or native.edge_dir != "in":
+        native = None
     reads = None
-    if policy != "degree" and follows and isinstance(seeds, Tensor):
+    if policy != "degree" and native is not None and isinstance(seeds, Tensor):
         # Not its weights, which are the servers'.
         uniform = NeighborSampler(native.fanouts, replace=native.replace)
         reads = _expected(graph, core, uniform, seeds, batch_size)

@@ -17,6 +17,8 @@ from ..features.padding import Padding
 from ..graph.fields import Named
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
 from ..sampling.fixed_shapes import Sizes, empty_of, pad_blocks
+from ..sampling.gpu.state import blocks_of
+from .program import Arrays
 from .steps import Sampled, Send
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class BlockSource:
     rereads = False
     build = None
     finish = None
+    begin = None
 
     def __init__(
         self,
@@ -102,6 +105,9 @@ class BlockSource:
         self._pools = pools
         self._features = tuple(features)
         self._labels = tuple(labels)
+        # See ``ProgramSource``.
+        self.inputs = [column.key for column in features]
+        self.outputs = [column.key for column in labels]
         self._device_sampler = device_sampler
         self._envelope = envelope
         # A sampler of links has types in all of its batches.
@@ -210,6 +216,47 @@ class BlockSource:
                 there = nodes if ntype is None else nodes[ntype]
                 reads.append(read._replace(there=there[: read.ids.shape[0]]))
         return Sampled(_Prepared(batch, ready, begun, prepared.sampled, copies[0]), reads)
+
+    def arrays(self, sampled: Sampled) -> Arrays | None:
+        """See ``ProgramSource``: of blocks of one vertex type, without weights, links or
+        padding."""
+        prepared: _Prepared = sampled.batch
+        batch = prepared.batch
+        if not isinstance(batch, MiniBatch) or batch.links is not None or prepared.sampled:
+            return None
+        blocks = batch.blocks[::-1]
+        arrays = [batch.input_nodes]
+        for block in blocks:
+            if block.weights is not None:
+                return None
+            arrays += [block.indptr, block.indices, block.positions]
+        return Arrays(arrays, batch.hop_ends, [block.indices.shape[0] for block in blocks])
+
+    def made(
+        self,
+        origin: Any,
+        arrays: Sequence[Tensor],
+        known: list[int],
+        edges: list[int],
+        rows: Sequence[tuple[Hashable, Tensor]],
+        recorder: EpochRecorder,
+    ) -> _Batch:
+        """See ``ProgramSource``: a batch of one vertex type with its fields."""
+        batch = blocks_of(arrays, known, edges)
+        if self._envelope is not None:
+            batch.seed_mask = batch.output_nodes >= 0
+            batch.shape_number = 0
+        left = iter(rows)
+        for columns, places in ((self._features, batch.features), (self._labels, batch.labels)):
+            for _, _, name in columns:
+                _, places[name] = next(left)
+        return batch
+
+    def sizes(self, prepared: _Prepared) -> tuple[Sequence[int], Sequence[int]]:
+        """See ``ProgramSource``."""
+        batch = prepared.batch
+        assert isinstance(batch, MiniBatch)
+        return batch.hop_ends, [block.num_edges for block in reversed(batch.blocks)]
 
     def deliver(
         self, prepared: _Prepared, rows: Sequence[Tensor] | None, recorder: EpochRecorder

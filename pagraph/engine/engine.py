@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import torch
 
@@ -31,7 +31,7 @@ from ..system.units import shortened
 from .envelope import Envelope
 from .epochs import EpochIterator, Epochs
 from .planning import Planner, Ranker
-from .program import Begun, DeviceProgram
+from .program import Begun, DeviceProgram, ProgramSource
 from .steps import BatchSource, Build, FailedBatch, Fetched, Sampled, Send, Steps, WindowReader
 
 if TYPE_CHECKING:
@@ -155,10 +155,13 @@ class Engine(Generic[T]):
         """
         fields = self.fields
         accelerator = self.accelerator
-        fetch = partial(_fetch, fields, source.send, source.build, source.rereads)
+        fetch: Any = partial(_fetch, fields, source.send, source.build, source.rereads)
         deliver: Any = partial(_deliver, fields, source)
         if program is not None:
-            deliver = partial(_deliver_program, program, source.sample, fetch, deliver)
+            program.source = cast(ProgramSource, source)  # which only some are
+            deliver = partial(_deliver_program, program, fetch, deliver)
+            if not program.samples:
+                fetch = partial(_fetch_by_program, program, fetch)
         self.epochs.options = options or self.epochs.options
         self.epochs.steps = Steps(
             source.sample,
@@ -361,10 +364,26 @@ def _deliver(
     return source.deliver(fetched.batch, tensors, recorder)
 
 
+def _fetch_by_program(
+    program: DeviceProgram,
+    long_way: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
+    sampled: Sampled,
+    recorder: EpochRecorder,
+    windows: Windows | None,
+) -> Begun | Fetched:
+    """A batch that the CPU has sampled, on its way through the device in one launch, or read the
+    long way."""
+    begin = time.perf_counter_ns()
+    begun = None if windows is not None else program.send(sampled, recorder)
+    if begun is None:
+        return long_way(sampled, recorder, windows)
+    recorder.spent("fetching", begin)
+    return begun
+
+
 def _deliver_program(
     program: DeviceProgram,
-    sample: Callable[[Ticket, EpochRecorder], Sampled],
-    fetch: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
+    long_way: Callable[[Sampled, EpochRecorder, Windows | None], Fetched],
     deliver: Callable[[Fetched, EpochRecorder], Any],
     prepared: Begun | Fetched,
     recorder: EpochRecorder,
@@ -373,11 +392,17 @@ def _deliver_program(
     if isinstance(prepared, Begun):
         made = program.finish(prepared, recorder)
         if made is not None:
-            return made
-        prepared = fetch(sample(prepared.ticket, recorder), recorder, None)
-    batch = deliver(prepared, recorder)
-    program.learn(batch)
-    return batch
+            batch, counts = made
+            if not isinstance(batch, FailedBatch):
+                recorder.delivered(**counts)
+            return batch
+        sampled = prepared.origin
+        if program.samples:
+            sampled = program.source.sample(sampled, recorder)
+        prepared = long_way(sampled, recorder, None)
+    if program.samples and program.learns:
+        program.learn(*program.source.sizes(prepared.batch))
+    return deliver(prepared, recorder)
 
 
 def _window_reader(

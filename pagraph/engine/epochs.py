@@ -359,11 +359,12 @@ def _start(
             finish=finish,
         )
 
-    if program is None or not program.is_possible or steps.on_start is not None:
+    if program is None or not program.is_possible or (program.samples and steps.on_start):
         return threaded(tickets)
 
     def enqueued() -> Stage[Any, Any] | SerialStage[Any, Any] | AheadStage:
-        if not program.is_ready():
+        # What the CPU samples, its threads send by themselves once there is something recorded.
+        if not program.is_ready() or not program.samples:
             return threaded(tickets)
         begin_batch = partial(_begin, program, recorder)
         return AheadStage(tickets, begin_batch, work, program.abandon, ahead=options.prefetch)

@@ -1,36 +1,34 @@
-"""DeviceProgram: the whole way of a batch through a device, its neighbours and its rows, in one
-recorded launch."""
+"""DeviceProgram: makes batches by one recorded launch each, of seeds that a device samples from or
+of arrays that the CPU has sampled."""
 
 from __future__ import annotations
 
-import math
+import os
 import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..accelerator import OutOfMemory
-from ..features.gpu.reachable import gather_placed, mark_padding
+from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
-from ..graph.minibatch import Block, MiniBatch
-from ..sampling.fixed_shapes import Sizes
-from ..sampling.gpu.state import ROW
-from ..seeds.keys import derive_key
+from ..sampling.gpu.state import DAMAGED, ROW, lengths, words_of
 from ..system.units import bytes_text
+from .recording import Drawn, Front, Given, Lane, Recording
 
 if TYPE_CHECKING:
-    from ..accelerator import Accelerator, Event, Stream
+    from ..accelerator import Event, Stream
     from ..cache.fields import FieldReach, FieldSet
     from ..features.gpu.reachable import Layout
-    from ..sampling.gpu.run import DeviceRun, Part
+    from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
@@ -43,42 +41,9 @@ _SIGMAS = 4
 _NEARLY = 1.25
 """A bound of so many envelopes is taken in its place: then nothing can overflow there."""
 _OFTEN = 200  # batches, of which one may overflow on the average
-_ALIGN = 256
-_MOST_PARTS = 8  # of the ids of one launch, see the kernel
-_DAMAGED = 3
-_KEY = 2
-_ADDRESSES = 6  # of a field
-
-
-class _Place(NamedTuple):
-    """Where an array of a batch lies in the slab.
-
-    Attributes:
-        offset: In bytes.
-        capacity: Rows that have room.
-        dtype: Of its numbers.
-        start: The offset in numbers.
-        width: Numbers of a row.
-    """
-
-    offset: int
-    capacity: int
-    dtype: torch.dtype
-    start: int
-    width: int
-
-
-@dataclass(eq=False)
-class _Lane:
-    """What a batch on its way has of its own besides its slab: pinned memory in and out.
-
-    Used again once the sizes of its last batch were read, so after its replay has read the one and
-    written the other.
-    """
-
-    given: Any  # int64, NumPy
-    out: Tensor
-    replay: Callable[[], object]
+_MOST_PINNED = 64 << 20
+"""Bytes of pinned memory that all batches on their way may take. A batch of 1024 seeds with fan-out
+15,10,5 of RMAT 22 has 8 MB of arrays, and with 2 threads and prefetch=2 there are 5."""
 
 
 @dataclass(eq=False)
@@ -86,183 +51,105 @@ class Begun:
     """A batch that the device has been told to make.
 
     Attributes:
-        ticket: Of the batch.
+        origin: The ticket of a batch that the device samples, or the ``Sampled`` of the CPU.
         held: Holds the memory that is read.
     """
 
-    ticket: Ticket
-    recording: _Recording
-    lane: _Lane
+    origin: Any
+    recording: Recording
+    lane: Lane
     slab: Tensor
     made_for: Stream
     begun: Event
     ready: Event
     fields: list[FieldReach]
     held: list[object]
+    is_open: bool = True
+
+    def close(self) -> None:
+        """Give the lane back once the device is through; safe to call twice."""
+        if self.is_open:
+            self.is_open = False
+            self.ready.wait()
+            self.recording.free.append(self.lane)
 
 
-class _Recording:
-    """Lanes for one layout of the fields and one envelope, or one size that batches are padded to.
+class Sent(Begun):
+    """A batch of the CPU's: no thread is told of one that is not wanted any more when an epoch ends
+    early."""
 
-    Args:
-        accelerator, run: The device, and the buffers of a run on it.
-        layouts, features: Of all fields; so many of them are read for the input nodes, the others
-            for the seeds.
-        capacities: Vertices known before each hop and at the end, and edges of each hop, that have
-            room.
-        padded: The size of all batches; None: they keep their own.
-        lanes: How many to make.
-        count: Seeds of most batches.
-        hops: Their number.
+    def __del__(self) -> None:
+        if self.is_open and self.recording.pid == os.getpid():  # A child has no device.
+            self.close()
 
-    The state, int64 words on the device: sizes and keys as ``state_words`` has them, the hits of
-    each field by hop, the address of the slab, the addresses of each field, the seeds.
+
+class Arrays(NamedTuple):
+    """A batch of one vertex type that the CPU has sampled.
+
+    Attributes:
+        arrays: As ``parts_of`` lists them, and the numbers beside the seeds if there are any;
+            contiguous, 1-D, int32 or int64.
+        known, edges: Vertices known before each hop and at the end, and edges of each hop.
     """
 
-    def __init__(
+    arrays: list[Tensor]
+    known: Sequence[int]
+    edges: Sequence[int]
+
+
+class ProgramSource(Protocol):
+    """A ``BatchSource`` whose batches a device may make in one recorded launch.
+
+    Attributes:
+        inputs, outputs: Keys of the fields that are read now, for the input nodes and for the
+            seeds.
+    """
+
+    @property
+    def inputs(self) -> Sequence[Hashable]:
+        """See above."""
+
+    @property
+    def outputs(self) -> Sequence[Hashable]:
+        """See above."""
+
+    @property
+    def begin(self) -> Callable[[Ticket], tuple[Tensor, Tensor | None] | None] | None:
+        """The vertices that a batch begins with where the device samples, and numbers that it is to
+        have there, as many, int64; both on the CPU. None for one that is made the long way.
+
+        Itself None: the ticket's seeds, and no numbers.
+        """
+
+    def arrays(self, sampled: Any) -> Arrays | None:
+        """The arrays of a ``Sampled`` batch of the CPU's; None where it must be made the long
+        way."""
+
+    def sample(self, drawn: Any, recorder: EpochRecorder) -> Any:
+        """See ``BatchSource``: how the long way begins."""
+
+    def made(
         self,
-        accelerator: Accelerator,
-        run: DeviceRun,
-        layouts: tuple[Layout, ...],
-        features: int,
-        capacities: Sequence[int],
-        padded: Sizes | None,
-        lanes: int,
-        count: int,
-        hops: int,
-    ) -> None:
-        self.layouts = layouts
-        self.capacities = capacities
-        self.padded = padded
-        self._features = features
-        self._run = run
-        self._count = count
-        self.hops = hops
-        head = (hops + 1) * ROW
-        self.hits_at = head
-        self.slab_at = head + len(layouts) * (hops + 1)
-        self.addresses_at = self.slab_at + 1
-        self.seeds_at = self.addresses_at + _ADDRESSES * len(layouts)
-        words = self.seeds_at + count
-        self._accelerator = accelerator
-        self._state = accelerator.empty((words,), torch.int64)
-        # Where the vertices of each hop end in a batch, and how far apart these words are.
-        self._ends = self._state
-        self._ends_step = ROW
-        self._marks = dict[torch.dtype, Tensor]()
-        if padded is not None:
-            self._ends = self._sent(padded.node_ends, torch.int64)
-            self._ends_step = 1
-            of_labels = Padding(padded.nodes[:1], padded.nodes[:1], marks=True)
-            for layout in layouts[features:]:
-                value = of_labels.value(layout.dtype)
-                self._marks[layout.dtype] = self._sent([value], layout.dtype)
-        # A batch of no seeds: the buffers are there after it.
-        self._state.zero_()
-        self._sample()
-        self.places = list[_Place]()
-        self.nbytes = 0
-        self._lay_out(run.parts(), capacities, layouts)
-        self.dtypes = {place.dtype for place in self.places}
-        slab = accelerator.empty((self.nbytes,), torch.uint8)
-        self.free = deque[_Lane]()
-        for _ in range(lanes):
-            memory = accelerator.host_memory(words * 8).view(torch.int64)
-            out = accelerator.host_memory(self.slab_at * 8).view(torch.int64)
-            given = memory.numpy()
-            given[:] = 0  # no seeds: nothing is read when the work is done now
-            given[self.slab_at] = slab.data_ptr()
-            replay = accelerator.recorded(partial(self._work, memory, out))
-            self.free.append(_Lane(given, out, replay))
-        # What is done now to record it may write to it.
-        accelerator.current_stream.record().wait()
+        origin: Any,
+        arrays: Sequence[Tensor],
+        known: list[int],
+        edges: list[int],
+        rows: Sequence[tuple[Hashable, Tensor]],
+        recorder: EpochRecorder,
+    ) -> Any:
+        """The finished batch, of what the device has made; None: other fields are read for it now.
 
-    def _lay_out(
-        self, parts: Sequence[Part], capacities: Sequence[int], layouts: Sequence[Layout]
-    ) -> None:
-        hops = self.hops
-        known = capacities[: hops + 1]
-        edges = capacities[hops + 1 :]
-        sizes = [known[hops]]
-        for hop in range(hops):
-            sizes += [known[hop] + 1, edges[hop], edges[hop]]
-        for part, size in zip(parts, sizes, strict=True):
-            self._add(size, part.dtype, 1)
-        for number, layout in enumerate(layouts):
-            rows = known[hops] if number < self._features else known[0]
-            self._add(rows, layout.dtype, math.prod(layout.row_shape))
+        Args:
+            origin: Of ``Begun``.
+            arrays: The batch's (``parts_of``), and the numbers beside the seeds.
+            known, edges: See :class:`Arrays`, with padding.
+            rows: The keys of the fields when it was begun, and their rows.
+            recorder: Of the epoch.
+        """
 
-    def _sent(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
-        return self._accelerator.empty((len(numbers),), dtype).copy_(
-            torch.tensor(numbers, dtype=dtype, device="cpu")
-        )
-
-    def _add(self, count: int, dtype: torch.dtype, width: int) -> None:
-        size = dtype.itemsize
-        self.places.append(_Place(self.nbytes, count, dtype, self.nbytes // size, width))
-        self.nbytes += -(-count * width * size // _ALIGN) * _ALIGN
-
-    def _sample(self) -> None:
-        self._run.begin(self._state, self._count, self.seeds_at)
-        for hop in range(self.hops):
-            self._run.hop(hop)
-
-    def _work(self, given: Tensor, out: Tensor) -> None:
-        state = self._state
-        state.copy_(given, non_blocking=True)
-        self._sample()
-        arrays = 1 + 3 * self.hops
-        places = [place[:2] for place in self.places]
-        padded_ids = None
-        if self.padded is None:
-            self._run.copy_out(places[:arrays], self.slab_at)
-        else:
-            edges = self.padded.edges
-            self._run.pad_out(places[:arrays], self.slab_at, self._ends, edges)
-            padded_ids = places[0][0], self.places[0].dtype
-        for number, layout in enumerate(self.layouts):
-            offset, capacity = places[arrays + number]
-            is_input = number < self._features
-            gather_placed(
-                self._run.nodes,
-                state,
-                capacity,
-                layout,
-                addresses_at=self.addresses_at + _ADDRESSES * number,
-                slab_at=self.slab_at,
-                offset=offset,
-                count_at=self.hops * ROW if is_input else 0,
-                hits_at=self.hits_at + number * (self.hops + 1),
-                parts=self.hops + 1 if is_input else 1,
-                ends=self._ends,
-                ends_step=self._ends_step,
-                padded_ids=padded_ids,
-            )
-            if self.padded is not None and not is_input:
-                mark = self._marks[layout.dtype]
-                placed = {"slab_at": self.slab_at, "offset": offset}
-                mark_padding(mark, state, capacity, layout, **placed)
-        out.copy_(state[: self.slab_at], non_blocking=True)
-
-    def fits(self, words: Sequence[int]) -> bool:
-        """Whether a batch has room, by its sizes."""
-        if self.padded is not None:
-            return self.padded.has_room_for(self.sampled(words))
-        return all(
-            size <= most
-            for size, most in zip(sizes_of(words, self.hops), self.capacities, strict=True)
-        )
-
-    def sampled(self, words: Sequence[int]) -> Sizes:
-        """The sizes of a batch, hop by hop."""
-        end = self.hops * ROW
-        return Sizes.of(words[: end + 1 : ROW], words[1:end:ROW])
-
-
-def sizes_of(words: Sequence[int], hops: int) -> list[int]:
-    """Vertices known before each hop and at the end, and edges of each hop."""
-    end = hops * ROW
-    return [*words[: end + 1 : ROW], *words[1:end:ROW]]
+    def sizes(self, batch: Any) -> tuple[Sequence[int], Sequence[int]]:
+        """Vertices known before each hop and at the end, and edges of each hop, of what ``deliver``
+        gets where the device samples."""
 
 
 class DeviceProgram:
@@ -275,52 +162,71 @@ class DeviceProgram:
     batches; a batch that does not fit is made the long way, with the same bits. Batches of fixed
     shapes have room for the first of their loader's sizes, and are padded in the same launch.
 
-    One thread at a time: a reader that finds another one at work makes its batch the long way.
+    Where the device samples, one thread at a time begins a batch: a reader that finds another one
+    at work makes its batch the long way. What the CPU has sampled any thread may send.
 
     Args:
-        sampler: Samples on the device; lends the buffers.
+        sampler: Samples on the device; lends the buffers. None: the CPU samples.
+        hops: Of every batch.
         fields: Reads rows the long way, and knows how they lie.
-        features, labels: The columns of ``BlockSource``.
         count: Seeds of most batches.
         ahead: Batches that are begun before they are asked for.
         sizes: The sizes that batches are padded to; None: they keep their own.
+        once: Whether batches are subgraphs, else blocks.
+        has_more: Whether the source has numbers beside the seeds.
 
     Attributes:
+        samples: Whether the device samples.
+        source: Says what batches begin with, and makes them of what the device has; set before an
+            epoch begins.
         is_possible: Whether batches may be made so, now or when more is known.
         reason: Why batches are made the long way now; empty while they are not.
     """
 
+    source: ProgramSource
+
     def __init__(
         self,
-        sampler: DeviceSampler,
+        sampler: DeviceSampler | None,
+        hops: int,
         fields: FieldSet,
-        features: Sequence[tuple[Hashable, str | None, str]],
-        labels: Sequence[tuple[Hashable, str | None, str]],
         count: int,
         ahead: int,
         sizes: Envelope | None = None,
+        *,
+        once: bool = False,
+        has_more: bool = False,
     ) -> None:
         assert fields.accelerator is not None
         self._accelerator = fields.accelerator
         self._sampler = sampler
+        self.samples = sampler is not None
+        self._hops = hops
         self._fields = fields
-        self._columns = (*features, *labels)
-        self._features = len(features)
+        self._once = once
+        self._has_more = has_more
         self._count = count
         self._lanes = ahead + 1
         self._sizes = sizes
+        # Guards what follows. Its holder may wait for a stream, and takes the sampler's lock.
         self._lock = threading.Lock()
+        # Held while a batch of the CPU's is enqueued: all batches share the recording's state. Its
+        # holder takes no other lock of ours.
+        self._enqueuing = threading.Lock()
         self._run: DeviceRun | None = None  # lent when there is something to record
-        self._recording: _Recording | None = None
+        self._recording: Recording | None = None
+        self._dtypes: list[torch.dtype] | None = None  # of the arrays of the CPU's batches
         self._learned: list[list[int]] = []
         self._made = 0
         self._overflowed = 0
         self.is_possible = False
         self.reason = "the sizes of the first batches are being learned"
-        if sampler.hops + 1 > _MOST_PARTS:
-            self.reason = f"a recorded kernel counts the hits of {_MOST_PARTS - 1} hops at most"
-        elif not sampler.is_recorded:
+        if hops + 1 > MOST_PARTS:
+            self.reason = f"a recorded kernel counts the hits of {MOST_PARTS - 1} hops at most"
+        elif sampler is not None and not sampler.is_recorded:
             self.reason = "sampling is not recorded"
+        elif not self._accelerator.runs_kernels:
+            self.reason = "Triton is missing"
         else:
             self.is_possible = True
 
@@ -353,19 +259,113 @@ class DeviceProgram:
         """Tell the device to make a batch, without a wait; None: it must be made the long way."""
         if not self.is_possible or not self._lock.acquire(blocking=False):
             return None
+        begin = time.perf_counter_ns()
+        accelerator = self._accelerator
         try:
-            begin = time.perf_counter_ns()
-            begun = self._begin(ticket)
-            recorder.spent("sampling", begin)
-            return begun
+            now = self._now()
+            if now is None:
+                return None
+            recording, fields = now
+            begins = self.source.begin
+            wanted = (ticket.seeds, None) if begins is None else begins(ticket)
+            if wanted is None or not recording.free:
+                return None
+            seeds, more = wanted
+            if not 0 < len(seeds) <= self._count:
+                return None
+            front = recording.front
+            assert isinstance(front, Drawn) and self._sampler is not None
+            user = accelerator.current_stream
+            # In the reader's stream, by whose order it is used again: after this one has passed.
+            slab = accelerator.empty((recording.nbytes,), torch.uint8)
+            passed = user.record()
+            lane = recording.free.popleft()
+            recording.tell(lane, slab, fields, *front.given(ticket.key, seeds, more))
+            with self._sampler.enqueuing() as topology:
+                if topology is None:
+                    return None
+                reading = self._sampler.stream
+                # After what the user has written to fields, and what the memory was used for.
+                reading.wait_for(passed)
+                try:
+                    begun = reading.record()
+                    lane.replay()
+                    ready = reading.record()
+                except BaseException:
+                    # Nobody knows how far the device is: the lane is not used again, and no vertex
+                    # stays known.
+                    self._recording = None
+                    accelerator.synchronize()
+                    topology.first.zero_()
+                    raise
+            held = [read.held for read in fields]
+            return Begun(ticket, recording, lane, slab, user, begun, ready, fields, held)
         except OutOfMemory:  # the long way makes room
             return None
         finally:
             self._lock.release()
+            recorder.spent("sampling", begin)
 
-    def _now(self) -> tuple[_Recording, list[FieldReach]] | None:
+    def send(self, sampled: Any, recorder: EpochRecorder) -> Sent | None:
+        """Tell the device to make a batch that the CPU has sampled; None: it must be made the long
+        way. Safe from any thread; a recorder counts what does not fit."""
+        if not self.is_possible:
+            return None
+        found = self.source.arrays(sampled)
+        if found is None or len(found.edges) != self._hops:
+            return None
+        dtypes = [array.dtype for array in found.arrays]
+        with self._lock:
+            recording = self._recording
+            if recording is None:
+                self._dtypes = dtypes
+                self.learn(found.known, found.edges)
+                return None
+        words = words_of(found.known, found.edges)
+        front = recording.front
+        if not isinstance(front, Given) or front.dtypes != dtypes:
+            return None
+        if [read.key for read in sampled.reads] != list(recording.keys):
+            return None
+        if not recording.fits(words):
+            with self._lock:
+                self._made += 1
+                self._overflow(recorder)
+            return None
+        fields = [self._fields.reach(key) for key in recording.keys]
+        known = [field for field in fields if field is not None]
+        if tuple([field.reach.layout for field in known]) != recording.layouts:
+            return None
+        try:
+            lane = recording.free.popleft()
+        except IndexError:
+            return None
+        stream = self._accelerator.stream("reading")
+        sent = False
+        try:
+            with stream.use():
+                # Of that stream: nobody has to wait for the user's.
+                slab = self._accelerator.empty((recording.nbytes,), torch.uint8)
+                given = front.given(found.arrays, recording.places)
+                recording.tell(lane, slab, known, words, given)
+                with self._enqueuing:
+                    sent = True
+                    begun = stream.record()
+                    lane.replay()
+                    ready = stream.record()
+        except OutOfMemory:  # the long way makes room
+            return None
+        finally:
+            if not sent:
+                recording.free.append(lane)
+        held = [field.held for field in known]
+        return Sent(sampled, recording, lane, slab, stream, begun, ready, known, held)
+
+    def _now(self) -> tuple[Recording, list[FieldReach]] | None:
         """What is recorded for the fields as they are now, and how each is read."""
-        reads = [self._fields.reach(key) for key, _, _ in self._columns]
+        inputs = self.source.inputs
+        keys = (*inputs, *self.source.outputs)
+        reads = [self._fields.reach(key) for key in keys]
         known = [read for read in reads if read is not None]
         if len(known) < len(reads):
             self.reason = "a field is not read by kernels alone, or not yet"
@@ -375,154 +375,160 @@ class DeviceProgram:
         layouts = tuple([read.reach.layout for read in known])
         recording = self._recording
         padded = None if self._sizes is None else self._sizes.known()[0]
-        if recording is None or recording.layouts != layouts or recording.padded != padded:
-            recording = self._record(layouts, known)
+        if (
+            recording is None
+            or recording.keys != keys
+            or recording.layouts != layouts
+            or recording.padded != padded
+        ):
+            recording = self._record(keys, len(inputs), layouts, known)
         return None if recording is None else (recording, known)
 
-    def _begin(self, ticket: Ticket) -> Begun | None:
-        now = self._now()
-        if now is None:
-            return None
-        seeds = ticket.seeds
-        recording, known = now
-        if not recording.free or not 0 < len(seeds) <= self._count:
-            return None
-        accelerator = self._accelerator
-        user = accelerator.current_stream
-        # In the reader's stream, by whose order it is used again: after this one has passed.
-        slab = accelerator.empty((recording.nbytes,), torch.uint8)
-        passed = user.record()
-        lane = recording.free.popleft()
-        given = lane.given
-        given[0] = len(seeds)
-        for hop in range(recording.hops):
-            key = derive_key(ticket.key, hop)
-            given[hop * ROW + _KEY] = key - (key >> 63 << 64)  # the same bits, signed
-        given[recording.slab_at] = slab.data_ptr()
-        addresses = [number for read in known for number in read.reach.addresses]
-        given[recording.addresses_at : recording.seeds_at] = addresses
-        given[recording.seeds_at : recording.seeds_at + len(seeds)] = seeds.numpy()
-        with self._sampler.enqueuing() as topology:
-            if topology is None:
-                return None
-            reading = accelerator.current_stream
-            # After what the user has written to fields, and what the memory was used for.
-            reading.wait_for(passed)
-            try:
-                begun = reading.record()
-                lane.replay()
-                ready = reading.record()
-            except BaseException:
-                # Nobody knows how far the device is: the lane is not used again, and no vertex
-                # stays known.
-                self._recording = None
-                accelerator.synchronize()
-                topology.first.zero_()
-                raise
-        held = [read.held for read in known]
-        return Begun(ticket, recording, lane, slab, user, begun, ready, known, held)
-
     def _record(
-        self, layouts: tuple[Layout, ...], reads: Sequence[FieldReach]
-    ) -> _Recording | None:
+        self,
+        keys: tuple[Hashable, ...],
+        inputs: int,
+        layouts: tuple[Layout, ...],
+        reads: Sequence[FieldReach],
+    ) -> Recording | None:
         """Lanes for the layouts of now, once the envelope is known."""
-        if not self.is_possible or (self._sizes is None and len(self._learned) < _LEARNED):
-            return None
-        run = self._run = self._run or self._sampler.lend()
-        if run is None:
+        if not self.is_possible or self.learns:
             return None
         padded = None
-        if self._sizes is None:
-            capacities = self._envelope(run)
-        else:
+        if self._sizes is not None:
             padded = self._sizes.known()[0]
-            capacities = [*padded.node_ends, *padded.edges]
-        most = capacities[self._sampler.hops]
-        for read in reads[: self._features]:
-            if read.reach.layout.worth_ordering(most * read.missed):
-                self.reason = "so many rows are missed that they are read in the order of memory"
-                return None
-        for layout in layouts:
-            if layout.row_bytes == 0 or layout.num_rows == 0:
-                self.reason = "a field has no bytes"
-                return None
-            if padded is not None and layout.dtype.is_complex:
-                self.reason = "no kernel pads complex numbers"
-                return None
+        front = self._front()
+        if front is None:
+            return None
+        capacities = self._envelope() if padded is None else [*padded.node_ends, *padded.edges]
+        self.reason = self._obstacle(front, reads, inputs, capacities)
+        if self.reason:
+            return None
         # Lanes that are still on their way keep the old one.
         self._recording = None
-        with self._sampler.enqueuing() as topology:
-            if topology is None:
-                return None
-            try:
+        try:
+            with self._recorded_in() as is_open:
+                if not is_open:
+                    return None
                 with torch.inference_mode(False):
-                    self._recording = _Recording(
+                    self._recording = Recording(
                         self._accelerator,
-                        run,
+                        front,
+                        keys,
+                        inputs,
                         layouts,
-                        self._features,
                         capacities,
                         padded,
                         self._lanes,
-                        self._count,
-                        self._sampler.hops,
+                        self._hops,
                     )
-            except Exception as error:  # whatever a compiler may say
-                # Memory is short, say, or another capture is in the way.
-                topology.first.zero_()
-                self.is_possible = False
-                self.reason = f"they could not be recorded ({error})"
-                warnings.warn(
-                    f"batches on {self._accelerator.device} are made kernel by kernel, which takes "
-                    f"more of the interpreter's time: {self.reason}",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-                return None
-        self.reason = ""
+        except Exception as error:  # whatever a compiler may say
+            # Memory is short, say, or another capture is in the way.
+            self.is_possible = False
+            self.reason = f"they could not be recorded ({error})"
+            warnings.warn(
+                f"batches on {self._accelerator.device} are made kernel by kernel, which takes "
+                f"more of the interpreter's time: {self.reason}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
         return self._recording
 
-    def _envelope(self, run: DeviceRun) -> list[int]:
+    @contextmanager
+    def _recorded_in(self) -> Iterator[bool]:
+        """Have the stream in use, and nobody else enqueue anything, in the ``with`` body; whether
+        the sampler is open."""
+        if self._sampler is None:
+            with self._enqueuing, self._accelerator.stream("reading").use():
+                yield True
+            return
+        with self._sampler.enqueuing() as topology:
+            try:
+                yield topology is not None
+            except BaseException:
+                if topology is not None:
+                    topology.first.zero_()
+                raise
+
+    def _obstacle(
+        self, front: Front, reads: Sequence[FieldReach], inputs: int, capacities: Sequence[int]
+    ) -> str:
+        """Why batches with such fields and of such sizes cannot be recorded; empty if they can."""
+        hops = self._hops
+        for number, read in enumerate(reads):
+            layout = read.reach.layout
+            if layout.row_bytes == 0 or layout.num_rows == 0:
+                return "a field has no bytes"
+            if self._sizes is not None and layout.dtype.is_complex:
+                return "no kernel pads complex numbers"
+            if number < inputs and layout.worth_ordering(capacities[hops] * read.missed):
+                return "so many rows are missed that they are read in the order of memory"
+            if not self.samples and read.counted[0] == "device":
+                return "a field on the device is read after what was written there"
+        if self.samples:
+            return ""
+        counts = lengths(front.parts, words_of(capacities[: hops + 1], capacities[hops + 1 :]))
+        sizes = [part.dtype.itemsize for part in front.parts]
+        nbytes = sum(count * size for count, size in zip(counts, sizes, strict=True))
+        if self._lanes * nbytes > _MOST_PINNED:
+            return f"{self._lanes} batches on their way are more than {bytes_text(_MOST_PINNED)}"
+        return ""
+
+    def _front(self) -> Front | None:
+        """What makes the arrays; None: not now."""
+        if self._sampler is None:
+            if self._dtypes is None:
+                return None
+            return Given(self._dtypes, self._hops, once=self._once, has_more=self._has_more)
+        self._run = self._run or self._sampler.lend()
+        if self._run is None:
+            return None
+        return Drawn(self._run, self._count, self._hops, has_more=self._has_more)
+
+    def _envelope(self) -> list[int]:
         """Vertices known before each hop and at the end, and edges of each hop, that have room."""
         learned = np.array(self._learned, dtype=np.float64)
         margin = np.maximum(
             _LEAST_MARGIN, _SIGMAS * learned.std(axis=0) / np.maximum(1, learned.mean(axis=0))
         )
         wanted = np.ceil(learned.max(axis=0) * (1 + margin)).astype(np.int64).tolist()
-        bounds = run.bounds(self._count)
+        if self._run is None:
+            return list(wanted)
+        bounds = self._run.bounds(self._count)
         return [
             bound if bound <= _NEARLY * size else size
             for size, bound in zip(wanted, bounds, strict=True)
         ]
 
-    def learn(self, batch: MiniBatch) -> None:
-        """Take account of the sizes of a batch that was made the long way."""
-        if not self.is_possible or self._sizes is not None or len(self._learned) >= _LEARNED:
-            return
-        if batch.output_nodes.shape[0] != self._count:
-            return
-        blocks = batch.blocks[::-1]
-        known = [block.num_dst for block in blocks]
-        edges = [block.indices.shape[0] for block in blocks]
-        self._learned.append([*known, batch.input_nodes.shape[0], *edges])
+    def learn(self, known: Sequence[int], edges: Sequence[int]) -> None:
+        """Take account of the sizes of a batch that was made the long way: vertices known before
+        each hop and at the end, edges of each hop."""
+        if self.learns and known[0] == self._count:
+            self._learned.append([*known, *edges])
+
+    @property
+    def learns(self) -> bool:
+        """Whether :meth:`learn` would take account of anything."""
+        return self.is_possible and self._sizes is None and len(self._learned) < _LEARNED
 
     def abandon(self, begun: Begun) -> None:
         """A batch that nobody wants: its memory is not given back before the device has written
         it."""
-        begun.ready.wait()
-        begun.recording.free.append(begun.lane)
+        begun.close()
 
-    def finish(self, begun: Begun, recorder: EpochRecorder) -> MiniBatch | None:
-        """The batch, for the stream of the calling thread; None: it did not fit, and must be made
-        the long way."""
+    def finish(self, begun: Begun, recorder: EpochRecorder) -> tuple[Any, dict[str, int]] | None:
+        """The batch, for the stream of the calling thread, and what it counts in statistics; None:
+        it did not fit, and must be made the long way."""
         begun.ready.wait()
         begin = time.perf_counter_ns()
         recording = begun.recording
         words = begun.lane.out.tolist()
+        begun.is_open = False
         recording.free.append(begun.lane)
         recorder.device_time("reading", begun.begun, begun.ready)
         self._made += 1
-        if words[_DAMAGED]:
+        if words[DAMAGED]:
             return None
         if not recording.fits(words):
             self._overflow(recorder)
@@ -530,14 +536,16 @@ class DeviceProgram:
         reader = self._accelerator.current_stream
         if begun.made_for != reader:
             reader.owns(begun.slab)
-        batch = self._batch(begun, words)
+        made = self._arrays(begun, words)
+        recorder.spent("building", begin)
+        batch = self.source.made(begun.origin, *made, recorder)
+        if batch is None:
+            return None
         if self._sizes is not None:
             self._sizes.delivered(recording.sampled(words), 0, recorder)
-        recorder.spent("building", begin)
-        hops = recording.hops
-        edges = sum(words[1 : hops * ROW : ROW])
-        recorder.delivered(seeds=words[0], edges=edges, input_nodes=words[hops * ROW])
-        return batch
+        end = recording.hops * ROW
+        drawn = sum(words[1:end:ROW])
+        return batch, {"seeds": words[0], "edges": drawn, "input_nodes": words[end]}
 
     def _overflow(self, recorder: EpochRecorder) -> None:
         recorder.count(overflows=1)
@@ -550,52 +558,54 @@ class DeviceProgram:
             self._made = self._overflowed = 0
             self.reason = "the sizes of the batches have grown, and are being learned"
 
-    def _batch(self, begun: Begun, words: Sequence[int]) -> MiniBatch:
+    def _arrays(
+        self, begun: Begun, words: Sequence[int]
+    ) -> tuple[list[Tensor], list[int], list[int], list[tuple[Hashable, Tensor]]]:
+        """The arrays of a batch, its sizes with padding (vertices known before each hop and at the
+        end, edges of each hop), and its rows by key."""
         recording = begun.recording
-        hops = recording.hops
-        padded = recording.padded
-        known = words[: hops * ROW + 1 : ROW] if padded is None else padded.node_ends
-        drawn = words[1 : hops * ROW : ROW] if padded is None else padded.edges
-        rows = [known[hops]]
-        for hop in range(hops):
-            rows += [known[hop] + 1, drawn[hop], drawn[hop]]
-        for number in range(len(self._columns)):
-            rows.append(known[hops] if number < self._features else known[0])
+        end = recording.hops * ROW
+        sized = recording.padded_words or words
+        known = list(sized[: end + 1 : ROW])
+        counts = lengths(recording.front.parts, sized)
+        for number in range(len(begun.fields)):
+            counts.append(known[-1] if number < recording.inputs else known[0])
         views = {dtype: begun.slab.view(dtype) for dtype in recording.dtypes}
         parts = [
             views[place.dtype][place.start : place.start + count * place.width]
-            for place, count in zip(recording.places, rows, strict=True)
+            for place, count in zip(recording.places, counts, strict=True)
         ]
-        nodes = parts[0]
-        blocks = []
-        for hop in range(hops - 1, -1, -1):
-            indptr, indices, positions = parts[1 + 3 * hop : 4 + 3 * hop]
-            blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
-        batch = MiniBatch(nodes[: known[0]], blocks)
-        if padded is not None:
-            batch.seed_mask = batch.output_nodes >= 0
-            batch.shape_number = 0
+        arrays = parts[: len(recording.front.parts)]
         # Of a batch without fields nobody asks.
-        seconds = begun.ready.seconds_since(begun.begun) / max(1, len(self._columns))
-        for number, ((key, _, name), read) in enumerate(
-            zip(self._columns, begun.fields, strict=True)
-        ):
-            is_input = number < self._features
-            ends = known if is_input else known[:1]
-            count = ends[-1]
-            rows_of = parts[1 + 3 * hops + number].view(count, *recording.layouts[number].row_shape)
-            sampled = words[: hops * ROW + 1 : ROW] if is_input else words[:1]
-            if not read.field.is_current(read.version, read.generation):
-                ids = nodes[:count]
-                padding = None
-                if padded is not None:
-                    of_hops = slice(None if is_input else 1)
-                    sizes = recording.sampled(words)
-                    padding = Padding(sizes.nodes[of_hops], padded.nodes[of_hops], not is_input)
-                    ids = torch.cat([ids[part.first : part.middle] for part in padding.parts()])
-                again = partial(self._fields.read, key, ids, sampled, padding)
-                rows_of = self._fields.with_room(again).arrive()
-            (batch.features if is_input else batch.labels)[name] = rows_of
-            at = recording.hits_at + number * (hops + 1)
+        seconds = begun.ready.seconds_since(begun.begun) / max(1, len(begun.fields))
+        rows = []
+        for number, (key, read) in enumerate(zip(recording.keys, begun.fields, strict=True)):
+            is_input = number < recording.inputs
+            sampled = words[: end + 1 : ROW] if is_input else words[:1]
+            place = len(arrays) + number
+            if read.field.is_current(read.version, read.generation):
+                # The number of rows is said: of none, or of rows of no numbers, it does not follow.
+                count = known[-1] if is_input else known[0]
+                of_field = parts[place].view(count, *recording.layouts[number].row_shape)
+            else:
+                of_field = self._read_again(begun, words, number, arrays[0][: counts[place]])
+            rows.append((key, of_field))
+            at = recording.hits_at + number * (recording.hops + 1)
             self._fields.count(read, words[at : at + len(sampled)], sampled, seconds)
-        return batch
+        return arrays, known, list(sized[1:end:ROW]), rows
+
+    def _read_again(self, begun: Begun, words: Sequence[int], number: int, nodes: Tensor) -> Tensor:
+        """Rows of a field that has other values since the batch was begun, for the stream of the
+        calling thread."""
+        recording = begun.recording
+        is_input = number < recording.inputs
+        sizes = recording.sampled(words)
+        of_hops = slice(None if is_input else 1)
+        ends = words[: recording.hops * ROW + 1 : ROW][of_hops]
+        padding = None
+        if recording.padded is not None:
+            room = recording.padded.nodes[of_hops]
+            padding = Padding(sizes.nodes[of_hops], room, marks=not is_input)
+            nodes = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
+        again = partial(self._fields.read, recording.keys[number], nodes, ends, padding)
+        return self._fields.with_room(again).arrive()

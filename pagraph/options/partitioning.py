@@ -16,6 +16,8 @@ FEATURES = ("copy", "reference")
 """Places of wide features: the part's own files, or those of the source."""
 FANOUT = 10
 """Default number of neighbours drawn in every hop."""
+PLACED_BATCH = 1000
+"""Seeds of a batch for which vertices are placed, unless said otherwise."""
 _EVALUATION = ("source", "parts")
 
 
@@ -101,7 +103,7 @@ class CacheTrial:
         default=None,
         metadata={"help": "Neighbours that training samples per hop.  [default: 10 in each]"},
     )
-    batch_size: int = field(default=1000, metadata={"help": "Seeds per mini-batch."})
+    batch_size: int = field(default=PLACED_BATCH, metadata={"help": "Seeds per mini-batch."})
     policy: str = field(
         default="auto",
         metadata={

@@ -187,7 +187,9 @@ class _Batch:
             mapping = store._mapping
             ends = rows[key], cols[key]
             if (whole := mapping.get("edge_index")) is not None:
-                mapping["edge_index"] = stacked(*ends).to(whole.device)
+                joined = stacked(*ends)
+                # What a device has sampled stays there.
+                mapping["edge_index"] = joined.to(whole.device) if joined.is_cpu else joined
             if "adj_t" in mapping:
                 # By PyG, of a store that has nothing else.
                 alone = object.__new__(type(store))

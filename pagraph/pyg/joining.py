@@ -9,7 +9,7 @@ import copy
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -304,6 +304,10 @@ class Joiner:
         fields: Reads the attributes.
         make: Makes a batch, as PyG's class does, of a copy of the view, a sampler's output, its
             :class:`Reading` and the rows by name.
+
+    Attributes:
+        keys: Of the fields that are read for a batch, in order, as who replaced it saw last; those
+            declared at first.
     """
 
     def __init__(self, view: Any, fields: FieldSet, make: Make) -> None:
@@ -313,6 +317,7 @@ class Joiner:
         self._arrays = Arrays()
         self._labels: dict[Name, str] = {}
         self._parts: set[PartName] = set()
+        self.keys: list[Hashable] = []
         # Replaced as a whole, without a lock: threads that find other attributes at once classify
         # the same ones, and each goes on with its own result.
         self._levels: Levels | None = None
@@ -326,6 +331,12 @@ class Joiner:
         asked."""
         return isinstance(self._view.data, tuple)
 
+    @property
+    def selects(self) -> bool:
+        """Whether PyG selects anything of the vertices or edges of a batch, as was seen last."""
+        levels = self._levels
+        return self.is_remote or levels is None or bool(levels.selected)
+
     def declare(self) -> None:
         """Declare the attributes that will be read, so that one cache is planned for all of
         them."""
@@ -336,11 +347,12 @@ class Joiner:
         levels = self._levels_of(data, copied, stores_of(copied))
         for name in levels.fields:
             if plain_rows(name, value_of(data, name), self._arrays) is not None:
-                self._add(name)
+                self.keys.append(self._add(name))
         for name in levels.frames:
             for part, values in dense_parts(value_of(data, name)).items():
                 if plain_rows(name, values, self._arrays) is not None:
                     self._add_part((*name, part))
+                    self.keys.append((*name, part))
 
     def plan(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Reading:
         """What to read for a sampler's output.
@@ -365,7 +377,7 @@ class Joiner:
         for name in levels.fields:
             key, attribute = name
             if key not in of_type:
-                of_type[key] = _vertices_of(output, key, hop_ends)
+                of_type[key] = self._vertices_of(output, key, hop_ends)
             nodes, written, bounds = of_type[key]
             value = stores[key]._mapping[attribute]
             values = plain_rows(name, value, self._arrays)
@@ -383,7 +395,7 @@ class Joiner:
             )
         for key, attribute in levels.frames:
             if key not in of_type:
-                of_type[key] = _vertices_of(output, key, hop_ends)
+                of_type[key] = self._vertices_of(output, key, hop_ends)
             nodes, written, bounds = of_type[key]
             if nodes is None:
                 continue
@@ -471,6 +483,30 @@ class Joiner:
             self._arrays.keep(levels.fields)
         return levels
 
+    def _vertices_of(
+        self, output: Any, key: Any, hop_ends: Mapping[str, list[int]]
+    ) -> tuple[Tensor | None, Any, Sequence[int] | None]:
+        """The vertices that a type's attributes are wanted for, their version, and where those of
+        each hop end.
+
+        No vertices where their rows are PyG's to select.
+        """
+        nodes = getattr(output, "node", None)
+        if isinstance(output, PaddedOutput):
+            nodes = output.sampled_nodes
+        if key is not None:
+            nodes = nodes.get(key) if isinstance(nodes, Mapping) else None
+        if not isinstance(nodes, Tensor) or nodes.dim() != 1:
+            return None, None, None
+        accelerator = self._fields.accelerator
+        if not nodes.is_cpu and (accelerator is None or nodes.device != accelerator.device):
+            return None, None, None
+        ends = hop_ends.get(key or NODE_TYPE)
+        bounds = ends if ends and ends[-1] == nodes.shape[0] else None
+        # Of the same tensor its writes and its memory say enough; a FieldVersion is three calls.
+        written = None if nodes.is_inference() else (nodes._version, nodes.data_ptr())
+        return nodes, written, bounds
+
     def _add(self, name: Name) -> str:
         """Make the attribute a field; its key."""
         label = _label(name)
@@ -494,28 +530,6 @@ class Joiner:
 def _label(name: Name) -> str:
     """Name of an attribute in the statistics: ``x``, ``paper/x``."""
     return name[1] if name[0] is None else f"{name[0]}/{name[1]}"
-
-
-def _vertices_of(
-    output: Any, key: Any, hop_ends: Mapping[str, list[int]]
-) -> tuple[Tensor | None, Any, Sequence[int] | None]:
-    """The vertices that a type's attributes are wanted for, their version, and where those of each
-    hop end.
-
-    No vertices where their rows are PyG's to select.
-    """
-    nodes = getattr(output, "node", None)
-    if isinstance(output, PaddedOutput):
-        nodes = output.sampled_nodes
-    if key is not None:
-        nodes = nodes.get(key) if isinstance(nodes, Mapping) else None
-    if not isinstance(nodes, Tensor) or nodes.device.type != "cpu" or nodes.dim() != 1:
-        return None, None, None
-    ends = hop_ends.get(key or NODE_TYPE)
-    bounds = ends if ends and ends[-1] == nodes.shape[0] else None
-    # Of the same tensor its writes and its memory say enough, where a FieldVersion is three calls.
-    written = None if nodes.is_inference() else (nodes._version, nodes.data_ptr())
-    return nodes, written, bounds
 
 
 def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:

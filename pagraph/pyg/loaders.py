@@ -133,6 +133,10 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
             user's own it makes the sampling so. Without it, both follow ``torch.manual_seed``, the
             order as in PyG's loader.
         device: Where batches are delivered. Default: where their attributes are.
+        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself.
+            That takes a ``Data`` without edge attributes, and uniform directional samples that are
+            no trees; batches are the same. ``"auto"``: the device where it can, in its memory or
+            from pinned memory of the host; ``loader.sampling_placement`` says where, and why not.
         batch_dependency: Batches of an epoch for which a vertex keeps what it draws, so that
             batches behind each other read many of the same rows; 1: batches are independent, as
             PyG's. Each batch by itself is as with 1. Not for disjoint subgraphs; see
@@ -196,6 +200,7 @@ class NeighborLoader(Pipelined[D], _pyg.NeighborLoader):
         shapes: str = "sampled",
         seed: int | None = None,
         device: str | torch.device | None = None,
+        sampling_device: str | torch.device = "auto",
         use_ddp: bool = False,
         batch_dependency: int = 1,
         **kwargs: Unpack[PyGOptions],
@@ -372,6 +377,7 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         shapes: ``"sampled"``, as the ends of links differ in number.
         seed: See there.
         device: See there.
+        sampling_device: See there; negatives are drawn on the CPU.
         batch_dependency: See there. Negatives are drawn anew for each batch.
         use_ddp: See there.
         **kwargs: See there.
@@ -439,6 +445,7 @@ class LinkNeighborLoader(Pipelined[D], _pyg.LinkNeighborLoader):
         shapes: str = "sampled",
         seed: int | None = None,
         device: str | torch.device | None = None,
+        sampling_device: str | torch.device = "auto",
         use_ddp: bool = False,
         batch_dependency: int = 1,
         **kwargs: Unpack[PyGOptions],

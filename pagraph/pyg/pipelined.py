@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 import torch
 from torch import Tensor
 
-from ..accelerator.cuda import resolve_device
+from ..accelerator import Accelerator, OutOfMemory
+from ..accelerator.cuda import resolve_device, samples_on_device
 from ..engine import PipelineOptions, parse_lookahead
 from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
 from ..engine.envelope import are_fixed
-from ..errors import PipelineError
+from ..engine.program import DeviceProgram
+from ..errors import MissingDependencyError, PipelineError
 from ..features.narrow import parse_cache_dtype
 from ..ranking.policies import resolve_policy
 from ..seeds.keys import Ranks, process_ranks, random_key
@@ -29,18 +31,20 @@ from ..system.checks import as_integer
 from ..system.threads import near_cores, starting_workers
 from .joining import Joiner, Make
 from .package import import_pyg
-from .sampler import KeyedSampler, NeighborSampler
+from .sampler import Draw, KeyedSampler, NeighborSampler
 from .source import Sender, SubgraphSource
 from .transforms import is_running
 
 import_pyg()
 from torch_geometric.loader.mixin import get_numa_nodes_cores  # noqa: E402
+from torch_geometric.sampler.base import SubgraphType  # noqa: E402
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
     from typing_extensions import TypeVar
 
     from ..ranking.workload import Workload
+    from ..sampling.gpu.sampler import DeviceSampler
     from .typing import HeteroBatch, NodeBatch, Stores
 
     D = TypeVar("D", bound=Data | HeteroData | Stores, covariant=True, default=Data)
@@ -77,6 +81,7 @@ OURS = {
     "shapes": "sampled",
     "seed": None,
     "device": None,
+    "sampling_device": "cpu",
     "use_ddp": False,
 }
 """Arguments of our loaders that PyG's have not, with their defaults."""
@@ -146,9 +151,11 @@ class NodeView(View):
         """A subgraph of a user's own sampler."""
         return self.node_sampler.sample_from_nodes(inputs)
 
-    def sample_ahead(self, inputs: Any, key: int, pools: BufferPools) -> Any:
+    def sample_ahead(
+        self, inputs: Any, key: int, pools: BufferPools, draw: Draw | None = None
+    ) -> Any:
         """A subgraph of our sampler, and where the vertices of each hop end."""
-        return self.node_sampler.sample_nodes(inputs, key, pools)
+        return self.node_sampler.sample_nodes(inputs, key, pools, draw)
 
 
 @dataclass(eq=False)
@@ -167,9 +174,11 @@ class LinkView(View):
         """A subgraph of a user's own sampler."""
         return self.link_sampler.sample_from_edges(inputs, neg_sampling=self.neg_sampling)
 
-    def sample_ahead(self, inputs: Any, key: int, pools: BufferPools) -> Any:
+    def sample_ahead(
+        self, inputs: Any, key: int, pools: BufferPools, draw: Draw | None = None
+    ) -> Any:
         """A subgraph of our sampler, and where the vertices of each hop end."""
-        return self.link_sampler.sample_edges(inputs, self.neg_sampling, key, pools)
+        return self.link_sampler.sample_edges(inputs, self.neg_sampling, key, pools, draw)
 
 
 class Viewed:
@@ -202,6 +211,9 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
     worker_init_fn: Any
     _view: Any
     _ranks: Ranks | None = None
+    _device_sampler: DeviceSampler | None = None
+    _program: DeviceProgram | None = None
+    _placement: str = "host"
     if TYPE_CHECKING:
         data: D
         input_data: Any
@@ -253,7 +265,90 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         self._sender = None if accelerator is None else Sender(accelerator)
         self._joiner = Joiner(self._view, self._engine.fields, make)
         self._joiner.declare()
-        self._engine.use(self._source(self._view))
+        self._device_sampler, self._placement = self._placed(options["sampling_device"])
+        self._program = None if accelerator is None else self._device_program(order.batch_size)
+        self._engine.use(self._source(self._view), program=self._program)
+
+    def _device_program(self, count: int | None) -> DeviceProgram | None:
+        """What makes batches of so many seeds in one launch each; None for batches that never
+        are."""
+        sampler = self._view.sampler
+        if (
+            not count
+            or not isinstance(self._view, NodeView)
+            or type(sampler) is not NeighborSampler
+        ):
+            return None
+        if sampler.is_hetero or are_fixed(self._options["shapes"]):
+            return None
+        options = self._engine.epochs.options
+        ahead = options.threads + options.prefetch
+        hops = sampler.core.num_hops
+        of = self._engine.fields
+        return DeviceProgram(self._device_sampler, hops, of, count, ahead, once=True, has_more=True)
+
+    @property
+    def sampling_placement(self) -> str:
+        """Where the graph is that is sampled, and on a device how batches are made there; where a
+        device could sample and does not, why."""
+        return self._placement if self._program is None else f"{self._placement}; {self._program}"
+
+    def _placed(self, wanted: Any) -> tuple[DeviceSampler | None, str]:
+        """What samples on the batches' device, if that is wanted and can be, and where the graph
+        is, in words."""
+        accelerator = self._engine.accelerator
+        is_auto = isinstance(wanted, str) and wanted == "auto"
+        if accelerator is None or self._device is None:
+            if not is_auto:
+                samples_on_device(wanted, self._device or torch.device("cpu"), None)
+            return None, "host"
+        if not is_auto and not samples_on_device(wanted, self._device, accelerator):
+            return None, "host"
+        try:
+            sampler = self._sampler_there(accelerator)
+        except (ValueError, MissingDependencyError, OutOfMemory) as error:
+            if not is_auto:
+                raise
+            return None, f"host: {error}"
+        return sampler, sampler.placement
+
+    def _sampler_there(self, accelerator: Accelerator) -> DeviceSampler:
+        """Samples on the accelerator; ValueError where only the CPU can."""
+        sampler = self._view.sampler
+        needs = "sampling on a device needs "
+        if type(sampler) is not NeighborSampler:
+            raise ValueError(f"{needs}a NeighborLoader's or LinkNeighborLoader's own sampler")
+        if sampler.subgraph_type != SubgraphType.directional:
+            raise ValueError(f"{needs}directional samples, got {sampler.subgraph_type.value!r}")
+        if are_fixed(self._options["shapes"]):
+            raise ValueError(f"{needs}shapes='sampled', got 'fixed'")
+        if sampler.is_hetero:
+            raise ValueError(f"{needs}a Data, got data of several types")
+        if self._joiner.selects:
+            raise ValueError(
+                f"{needs}data whose attributes are vertices' alone, in tensors on the CPU or on "
+                "that device"
+            )
+        # Imported here: on the CPU nobody needs the device's kernels.
+        from ..sampling.gpu.sampler import DeviceSampler
+
+        size = self._engine.epochs.order.batch_size
+        # The ends of links differ in number.
+        usual = (size, sampler.dtype) if size and isinstance(self._view, NodeView) else None
+        room = Budget.parse("auto", name="sampling_budget")
+        return DeviceSampler(sampler.graph, sampler.core, accelerator, room, usual)
+
+    def close(self) -> None:
+        """See ``LoaderControls.close``; frees the graph on a device, too. Passes that begin after
+        it sample on the CPU."""
+        super().close()
+        if self._program is not None:
+            self._program.close()
+            self._program = None
+        if self._device_sampler is not None:
+            self._device_sampler.close()
+            self._device_sampler = None
+            self._placement = "host: the loader was closed"
 
     def _workload(self, order: Any) -> Workload:
         raise NotImplementedError
@@ -286,10 +381,11 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             pins=bool(loader.pin_memory) and self._device is None and torch.cuda.is_available(),
             calls_ahead=self._pipeline_options().workers > 0,
             sender=self._sender,
+            device_sampler=self._device_sampler,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_engine", "_joiner", "_sender", "collate_fn")
+        made = ("_engine", "_joiner", "_sender", "_device_sampler", "_program", "collate_fn")
         state = {name: value for name, value in vars(self).items() if name not in made}
         try:
             return state | {"_place": self.state_dict()}
@@ -351,6 +447,7 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             self._source(self._view),
             options=self._pipeline_options(),
             worker_init_fn=worker_init_fn,
+            program=self._program,
         )
         return self._told(batches)
 

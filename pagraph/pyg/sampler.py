@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
@@ -140,6 +140,10 @@ def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamp
     )
 
 
+Draw: TypeAlias = Callable[[Tensor, int], Subgraph]
+"""Draws a subgraph from seeds and a key."""
+
+
 class KeyedSampler(BaseSampler):
     """Base of our samplers: a batch is a function of its inputs and a key, for any number of
     threads.
@@ -162,19 +166,32 @@ class KeyedSampler(BaseSampler):
         return self.sample_nodes(inputs, random_key())[0]
 
     def sample_nodes(
-        self, inputs: NodeSamplerInput, key: int, pools: BufferPools | None = None
+        self,
+        inputs: NodeSamplerInput,
+        key: int,
+        pools: BufferPools | None = None,
+        draw: Draw | None = None,
     ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
         """Sample the subgraph of vertices; a pure function of inputs and key (64 bits), safe from
         any thread.
+
+        Args:
+            inputs: PyG's.
+            key: Of the random numbers.
+            pools: Recycled memory.
+            draw: Draws in place of the core's sampler, from all seeds and the key.
 
         Returns:
             The output of PyG's samplers, and vertex type to how many of its vertices are known
             after each hop.
         """
-        seeds = {inputs.input_type or NODE_TYPE: inputs.node}
-        subgraph = self.core.sample(
-            self.graph, seeds, key, dtype=self._dtype, pools=pools, **self._more(inputs)
-        )
+        if draw is not None:
+            subgraph = draw(inputs.node, key)
+        else:
+            seeds = {inputs.input_type or NODE_TYPE: inputs.node}
+            subgraph = self.core.sample(
+                self.graph, seeds, key, dtype=self._dtype, pools=pools, **self._more(inputs)
+            )
         output = self._output(subgraph)
         output.metadata = (inputs.input_id, inputs.time)
         return output, subgraph.hop_ends
@@ -274,6 +291,11 @@ class NeighborSampler(KeyedSampler):
         self._negatives = LinkNegatives(self.graph.num_nodes_by_type)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of ids in samples."""
+        return self._dtype
+
+    @property
     def num_nodes(self) -> int | dict[str, int]:
         """Number of vertices, by type where there are several."""
         counts = self.graph.num_nodes_by_type
@@ -367,6 +389,7 @@ class NeighborSampler(KeyedSampler):
         neg_sampling: NegativeSampling | None,
         key: int,
         pools: BufferPools | None = None,
+        draw: Draw | None = None,
     ) -> tuple[SamplerOutput | HeteroSamplerOutput, dict[str, list[int]]]:
         """Sample the subgraph of the ends of links, and of negative ones; see :meth:`sample_nodes`.
 
@@ -381,8 +404,12 @@ class NeighborSampler(KeyedSampler):
         times = inputs.time if self.is_temporal else None
         apart = self.disjoint and not self.core.share_trees
         pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=apart, times=times)
-        settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools, "seed_times": pairs.times}
-        subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
+        if draw is not None:
+            subgraph = draw(pairs.nodes[NODE_TYPE], key)
+        else:
+            settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools}
+            settings["seed_times"] = pairs.times
+            subgraph = self.core.sample(self.graph, pairs.nodes, key, **settings)
         output = self._output(subgraph)
         if pairs.owners is not None:
             owners = torch.cat(

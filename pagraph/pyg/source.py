@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,15 +12,30 @@ import torch
 from torch import Tensor
 
 from ..accelerator import Accelerator, Handover, OutOfMemory, StagingRing
+from ..engine.program import Arrays
 from ..engine.steps import FailedBatch, Fetched, Finish, Sampled
+from ..graph.graph import NODE_TYPE
+from ..sampling.gpu.state import subgraph_of
+from ..sampling.sampler import seeds_by_type
 from ..system.threads import lock_of
 from . import transforms
-from .joining import Joiner, Reading, stores_of
+from .filtering import stacked
+from .joining import Joiner, Levels, Reading, stores_of
+from .package import import_pyg
 from .padding import PaddedOutput
+from .sampler import output_of
+
+import_pyg()
+from torch_geometric.sampler import SamplerOutput  # noqa: E402
 
 if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from ..accelerator import Event
     from ..engine.engine import Engine
     from ..features.field import FieldRows
+    from ..graph.subgraph import Subgraph
+    from ..sampling.gpu.sampler import DeviceSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
@@ -57,6 +72,7 @@ class _Prepared(NamedTuple):
         sent: What of the batch is on the accelerator, if any.
         called: The ``transform_sampler_output`` that has been called; None: none has.
         transformed: The batch transformed ahead, if it is.
+        ready: When a device has sampled it; None: the CPU has.
     """
 
     ticket: Ticket
@@ -68,6 +84,7 @@ class _Prepared(NamedTuple):
     sent: Sent | None = None
     called: Callable[[Any], Any] | None = None
     transformed: _Transformed | None = None
+    ready: Event | None = None
 
 
 class _OwnError(Exception):
@@ -95,14 +112,19 @@ class Sender:
         self._accelerator = accelerator
         self._ring = StagingRing(accelerator)
 
-    def send(self, batch: Any, there: Collection[Tensor]) -> Sent:
-        """Replace a batch's plain tensors in host memory, but for those in ``there``, by copies on
-        the accelerator.
+    def send(self, batch: Any, rows: Collection[Tensor], sampled: Collection[Tensor] = ()) -> Sent:
+        """Replace a batch's plain tensors in host memory by copies on the accelerator.
 
         Other tensors (sparse ones, PyG's ``EdgeIndex``) are left to ``batch.to(device)``.
+
+        Args:
+            batch: Joined on this thread.
+            rows: Those of its tensors that fields have read.
+            sampled: Those that the accelerator has made, in this thread's current stream.
         """
-        # Rows that fields have put on the device arrive by events of their own.
-        skipped = {id(tensor) for tensor in there}
+        # Rows arrive by events of their own.
+        skipped = {id(tensor) for tensor in rows}
+        made_there = {id(tensor) for tensor in sampled}
         waiting: dict[int, Tensor] = {}
         others: list[Tensor] = []
         is_whole = True
@@ -110,6 +132,9 @@ class Sender:
         def note(tensor: Any) -> Any:
             nonlocal is_whole
             if id(tensor) in skipped:
+                return tensor
+            if id(tensor) in made_there:
+                others.append(tensor)
                 return tensor
             if _is_plain(tensor):
                 waiting[id(tensor)] = tensor
@@ -196,6 +221,7 @@ class SubgraphSource:
         calls_ahead: Call what users have written, their stores and transforms, in the threads that
             prepare batches.
         sender: Sends batches ahead; None: nothing is sent.
+        device_sampler: Samples on the device; None: the CPU does.
     """
 
     def __init__(
@@ -208,6 +234,7 @@ class SubgraphSource:
         pins: bool,
         calls_ahead: bool,
         sender: Sender | None,
+        device_sampler: DeviceSampler | None = None,
     ) -> None:
         self._view = view
         self._joiner = joiner
@@ -218,6 +245,10 @@ class SubgraphSource:
         self._envelope = engine.envelope
         self._calls_ahead = calls_ahead
         self._sender = sender
+        self._device_sampler = device_sampler
+        self._whole: tuple[Levels, bool] | None = None
+        # Whether the CPU samples all the same. Threads may find that out at once.
+        self._declines = view.transform_sampler_output is not None
         # Ours is a function of a key, for any number of threads; a user's own sampler is called by
         # one thread at a time over all loaders that share it.
         self._is_ours = view.is_ours
@@ -225,9 +256,19 @@ class SubgraphSource:
             nullcontext() if self._is_ours else lock_of(view.sampler)
         )
 
-    looks_ahead = True
     rereads = True
     send = None
+    outputs = ()
+
+    @property
+    def inputs(self) -> Sequence[Hashable]:
+        """See ``ProgramSource``: all attributes are read for all vertices."""
+        return self._joiner.keys
+
+    @property
+    def looks_ahead(self) -> bool:
+        """See ``BatchSource``."""
+        return self._device_sampler is None
 
     @property
     def is_pure(self) -> bool:
@@ -260,6 +301,11 @@ class SubgraphSource:
 
     def sample(self, drawn: Any, recorder: EpochRecorder) -> Sampled:
         """Sample, unless a user's own sampler has, and find out what to read."""
+        there = self._device_sampler
+        if there is not None and not self._declines:
+            sampled = self._sampled_there(there, drawn, recorder)
+            if sampled is not None:
+                return sampled
         if self._is_ours:
             begin = time.perf_counter_ns()
             try:
@@ -279,6 +325,119 @@ class SubgraphSource:
             return Sampled(_Prepared(ticket, output, hop_ends))
         return Sampled(_Prepared(ticket, output, hop_ends, reading), reading.reads)
 
+    def _sampled_there(
+        self, sampler: DeviceSampler, ticket: Ticket, recorder: EpochRecorder
+    ) -> Sampled | None:
+        """A batch that the device samples; None where PyG is to select something for it on the
+        CPU."""
+        ready: Event | None = None
+
+        def draw(seeds: Tensor, key: int) -> Subgraph:
+            nonlocal ready
+            found = self._fields.with_room(partial(sampler.sample, seeds, key, dtype))
+            recorder.device_time("sampling", found.begun, found.ready)
+            ready = found.ready
+            subgraph: Subgraph = found.batch
+            return subgraph
+
+        begin = time.perf_counter_ns()
+        view = self._view
+        dtype = view.sampler.dtype
+        try:
+            inputs = view.inputs(ticket.seeds)
+            output, hop_ends = view.sample_ahead(inputs, ticket.key, self._pools, draw)
+            reading = self._joiner.plan(output, hop_ends)
+        finally:
+            recorder.spent("sampling", begin)
+        if reading.levels is None or reading.versions:
+            # Of attributes that came later; the CPU samples from here on.
+            self._declines = True
+            return None
+        self._joiner.keys = [read.key for read in reading.reads]
+        prepared = _Prepared(ticket, output, hop_ends, reading, ready=ready)
+        return Sampled(prepared, reading.reads, ready)
+
+    def begin(self, ticket: Ticket) -> tuple[Tensor, Tensor] | None:
+        """See ``ProgramSource``: the inputs' vertices, and beside them their ``input_id``."""
+        view = self._view
+        if self._declines or view.transform_sampler_output is not None:
+            return None
+        inputs = view.inputs(ticket.seeds)
+        try:
+            # No kernel looks.
+            seeds_by_type(view.sampler.graph, inputs.node)
+        except IndexError:
+            return None  # The long way raises it in the batch's turn.
+        return inputs.node, inputs.input_id
+
+    def arrays(self, sampled: Sampled) -> Arrays | None:
+        """See ``ProgramSource``: of a subgraph of one type without trees or times, where no more is
+        selected than fields have."""
+        prepared: _Prepared = sampled.batch
+        reading = prepared.reading
+        output = prepared.output
+        if self._view.transform_sampler_output is not None or type(output) is not SamplerOutput:
+            return None
+        if reading is None or reading.levels is None or reading.versions:
+            return None
+        input_id, seed_time, *_ = output.metadata
+        is_plain = output.batch is None and output.edge is not None and seed_time is None
+        if not is_plain or output.num_sampled_edges is None:
+            return None
+        self._joiner.keys = [read.key for read in sampled.reads]
+        ends = stacked(output.row, output.col).view(-1)
+        arrays = [output.node, ends, output.edge, input_id]
+        if not all(array.dtype in (torch.int32, torch.int64) for array in arrays):
+            return None
+        return Arrays(arrays, *self.sizes(prepared))
+
+    def made(
+        self,
+        origin: Any,
+        arrays: Sequence[Tensor],
+        known: list[int],
+        edges: list[int],
+        rows: Sequence[tuple[Hashable, Tensor]],
+        recorder: EpochRecorder,
+    ) -> Any:
+        """See ``ProgramSource``: a batch joined of what a device has made."""
+        view = self._view
+        ticket = origin.batch.ticket if isinstance(origin, Sampled) else origin
+        if view.transform_sampler_output is not None:
+            return None
+        subgraph = subgraph_of(arrays, known, edges)
+        output = output_of(subgraph, hetero=False)
+        output.metadata = arrays[-1], None
+        reading = self._joiner.plan(output, subgraph.hop_ends)
+        levels = reading.levels
+        if levels is None or reading.versions:
+            return None
+        keys = [read.key for read in reading.reads]
+        if keys != [key for key, _ in rows]:
+            # Attributes came or went, as the batch will find that is now made the long way.
+            return None
+        batch = self._joiner.join(output, reading, [tensor for _, tensor in rows])
+        if self._whole is None or self._whole[0] is not levels:
+            # Attributes of neither vertices nor edges may lie elsewhere.
+            places = _places_of(batch)
+            here = output.node.device
+            is_whole = places is not None and all(place[2].device == here for place in places)
+            self._whole = levels, is_whole
+        if not self._whole[1]:
+            batch = batch.to(self._device, non_blocking=True)
+        if view.transform is None:
+            return batch
+        try:
+            return self._transformed(
+                view.transform, batch, _Prepared(ticket, output, subgraph.hop_ends), recorder
+            )
+        except _OwnError as failure:
+            return FailedBatch(_cause(failure))
+
+    def sizes(self, prepared: _Prepared) -> tuple[Sequence[int], Sequence[int]]:
+        """See ``ProgramSource``."""
+        return prepared.hop_ends[NODE_TYPE], prepared.output.num_sampled_edges
+
     def build(self, prepared: _Prepared, rows: Sequence[FieldRows | None]) -> _Prepared:
         """Join the batch ahead, unless a transform of the sampler's output comes first."""
         reading = prepared.reading
@@ -290,18 +449,24 @@ class SubgraphSource:
         if None in rows or None in reading.versions.values():
             return prepared
         tensors = [known.tensor for known in rows if known is not None]
+        stream: AbstractContextManager[object] = nullcontext()
+        if prepared.ready is not None and self._device_sampler is not None:
+            # In which the device has sampled: what is made of it is in order.
+            stream = self._device_sampler.stream.use()
         try:
-            batch = self._join(prepared.output, reading, tensors)
-            sent = None if self._sender is None else self._sender.send(batch, tensors)
+            with stream:
+                batch = self._join(prepared.output, reading, tensors)
+                sent = None
+                if self._sender is not None:
+                    there = [] if prepared.ready is None else _sampled_parts(batch)
+                    sent = self._sender.send(batch, tensors, there)
         except (MemoryError, OutOfMemory):
             raise
         except Exception:
             if reading.levels is None:  # A user's stores are asked once, whatever they raise.
                 raise
             return prepared  # As in `sample`.
-        ticket, output, hop_ends, *_ = prepared
-        called = prepared.called
-        return _Prepared(ticket, output, hop_ends, reading, batch, tensors, sent, called)
+        return prepared._replace(batch=batch, rows=tensors, sent=sent)
 
     def _transform_ahead(self, fetched: Fetched, recorder: EpochRecorder) -> Fetched:
         """Call the loader's functions on a batch; what cannot be joined now is left to the
@@ -410,6 +575,7 @@ class SubgraphSource:
                             sent.arrive()
                             recorder.device_time("copying", sent.begun, sent.ready)
                     else:
+                        self._hand_over(prepared)
                         batch = self._fields.with_room(partial(self._joined_now, prepared, rows))
                     if (device := self._device) is not None and not is_there:
                         move = partial(batch.to, device, non_blocking=device.type != "cpu")
@@ -432,6 +598,14 @@ class SubgraphSource:
             seeds=len(prepared.ticket.seeds), edges=_total(edges), input_nodes=_total(nodes)
         )
         return batch
+
+    def _hand_over(self, prepared: _Prepared) -> None:
+        """Have the reader's stream wait for what a device has sampled."""
+        accelerator = self._fields.accelerator
+        if prepared.ready is None or accelerator is None:
+            return
+        output = prepared.output
+        accelerator.hand_over((output.node, output.row, output.edge), prepared.ready)
 
     def _stands(
         self, prepared: _Prepared, done: _Transformed, rows: Sequence[Tensor] | None
@@ -499,6 +673,12 @@ class SubgraphSource:
         for place, rows_now in zip(places, found, strict=True):
             known[place] = rows_now.arrive()
         return self._join(output, reading, [known[place] for place in range(len(reading.reads))])
+
+
+def _sampled_parts(batch: Data) -> list[Tensor]:
+    """What a device's sample is in a batch of one vertex type."""
+    mapping = batch._store._mapping
+    return [mapping[name] for name in ("n_id", "e_id", "edge_index") if name in mapping]
 
 
 def _versions(output: Any) -> list[object]:

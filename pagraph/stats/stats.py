@@ -242,9 +242,11 @@ class EpochRecorder:
 
     def delivered(self, **counts: int) -> None:
         """Count one delivered batch and what it holds."""
+        # Written out: a call of `count`, and its lock, for each batch.
         with self._lock:
             self._batches += 1
-        self.count(**counts)
+            for name, value in counts.items():
+                self._counts[name] = self._counts.get(name, 0) + value
         tracer = self.trace.tracing.tracer
         if tracer is not None:
             tracer.delivered(counts)

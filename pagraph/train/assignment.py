@@ -18,11 +18,13 @@ from ..graph.graph import Graph
 from ..options.training import FRAMEWORKS, TrainOptions
 from ..partition import Part, open_partition
 from ..partition.opening import open_manifest
+from ..partition.source import has_source
 from ..system.checks import StrPath
 from .distributed import ALONE, World
 from .evaluate import Evaluation
 from .hetero import TIME, hetero_part_task, make_hetero_task, whole_evaluation
 from .links import LinkTask, make_link_task
+from .meeting import DifferentProcessesError
 from .task import (
     SETS,
     Task,
@@ -44,11 +46,19 @@ class Assignment:
         task: Its vertices or links.
         evaluation: What it evaluates.
         part: The part that the task is made of; None for a whole graph.
+        sourceless: Ranks of the processes that do not have the graph that was divided, so that all
+            evaluate on their parts, which do not hold all neighbours for that.
     """
 
     task: Task
     evaluation: Evaluation
     part: Part | None = None
+    sourceless: tuple[int, ...] = ()
+
+    @property
+    def evaluated_on(self) -> str:
+        """ "source" or "parts": where validation and test vertices of a partition are evaluated."""
+        return "parts" if self.evaluation.is_part else "source"
 
 
 @dataclass(frozen=True)
@@ -69,33 +79,39 @@ class _View:
 
 
 def assign(
-    folder: StrPath, options: TrainOptions, *, split: str = "", world: World = ALONE
+    folder: StrPath,
+    options: TrainOptions,
+    *,
+    split: str = "",
+    source: StrPath | None = None,
+    world: World = ALONE,
 ) -> Assignment:
     """Open a graph folder for one process, or this process's part of a partition.
 
     All processes of ``world`` must call this. Of a partition they open the part of their rank. They
     evaluate the whole graph, or the parts where these hold the neighbourhoods of validation and
-    test vertices.
+    test vertices, or where a process does not have the whole graph.
 
     Args:
         folder: A graph folder, or a partition folder.
         options: Options of the run.
         split: Another split of a graph folder; see :func:`pagraph.datasets.open_graph`.
+        source: Folder of the graph that a partition was made from, on this machine. Default: where
+            the partition says.
         world: The processes that train together, one for each part.
 
     Raises:
-        ValueError: The number of processes or of layers does not go with the folder, a field does
-            not fit, or processes were given different options.
+        ValueError: The number of processes or of layers does not go with the folder, or a field
+            does not fit.
+        DifferentProcessesError: Processes were given different options or partitions.
         FormatError, OSError: The folder cannot be opened.
         OtherProcessError: Another process failed.
     """
-    asked = world.gather(options)
-
-    def open_own() -> Assignment:
-        _check_same(asked)
-        return _open(Path(folder), options, split, world)
-
-    own = world.together(open_own)
+    place = None if source is None else Path(source)
+    views_of_source = world.gather(_is_sourceless(Path(folder), place))
+    sourceless = tuple(rank for rank, missing in enumerate(views_of_source) if missing)
+    _check_same(world.gather(options))
+    own = world.together(lambda: _open(Path(folder), options, split, place, world, sourceless))
     if isinstance(own.task, LinkTask):  # one process, which _open has made sure of
         return own
     digests: tuple[str, ...] = ()
@@ -104,6 +120,7 @@ def assign(
     evaluation = own.evaluation
     view = _View(digests, own.task.num_outputs, len(evaluation.val), len(evaluation.test))
     views = world.gather(view)
+    _check_same_partition(views)
     num_classes = world.together(lambda: _agreed_classes(views))
     return replace(own, task=replace(own.task, num_outputs=num_classes))
 
@@ -143,7 +160,7 @@ _OWN = (
 
 
 def _check_same(asked: Sequence[TrainOptions]) -> None:
-    """Raise ValueError where the processes were given different options.
+    """Raise DifferentProcessesError where the processes were given different options.
 
     Each machine is started by a command of its own. With other numbers of steps or of parameters
     some processes would wait for collectives that the others never call.
@@ -151,16 +168,24 @@ def _check_same(asked: Sequence[TrainOptions]) -> None:
     for name in (f.name for f in fields(TrainOptions) if f.name not in _OWN):
         values = [getattr(each, name) for each in asked]
         if any(value != values[0] for value in values):
-            raise ValueError(f"{name} must be the same in all processes, got {values} by rank")
+            raise DifferentProcessesError(
+                f"{name} must be the same in all processes, got {values} by rank"
+            )
+
+
+def _check_same_partition(views: Sequence[_View]) -> None:
+    """Raise DifferentProcessesError where machines have parts of several partitions."""
+    others = [rank for rank, view in enumerate(views) if view.digests != views[0].digests]
+    if others:
+        ranks = ", ".join(map(str, others))
+        raise DifferentProcessesError(
+            "processes must open parts of the same partition, got another one than rank 0's on "
+            f"rank {ranks}: copy the whole folder again"
+        )
 
 
 def _agreed_classes(views: Sequence[_View]) -> int:
     """The number of classes in what all processes see."""
-    if len({view.digests for view in views}) > 1:
-        raise ValueError(
-            "processes must open parts of the same partition, got different ones on several "
-            "machines"
-        )
     for name in ("val", "test"):
         # A part may have none. All parts together must: accuracies divide by their number.
         if sum(getattr(view, name) for view in views) == 0:
@@ -168,7 +193,28 @@ def _agreed_classes(views: Sequence[_View]) -> int:
     return max(view.num_classes for view in views)
 
 
-def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assignment:
+def _is_sourceless(folder: Path, source: Path | None) -> bool:
+    """Whether the parts want a whole graph for evaluation that is not on this machine."""
+    # One that was named is opened, or refused with the reason.
+    if source is not None or not is_partition(folder):
+        return False
+    try:
+        manifest = open_manifest(folder)
+    except (FormatError, OSError):
+        return False  # opening the part says so
+    if manifest.evaluation == "parts":
+        return False
+    return manifest.source is None or not has_source(manifest.source, folder)
+
+
+def _open(
+    folder: Path,
+    options: TrainOptions,
+    split: str,
+    source: Path | None,
+    world: World,
+    sourceless: tuple[int, ...],
+) -> Assignment:
     if options.task == "links" and (world.size > 1 or is_partition(folder)):
         raise ValueError(
             "task must be 'nodes' for several processes and for parts, got 'links' for "
@@ -185,7 +231,12 @@ def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assi
                 f"split must be chosen when a graph is divided, got {split!r} for the partition "
                 f"{folder}"
             )
-        return _open_part(folder, options, world)
+        return _open_part(folder, options, source, world, sourceless)
+    if source is not None:
+        raise ValueError(
+            f"source must be given for the parts of a partition only, got {str(source)!r} for the "
+            f"graph folder {folder}"
+        )
     if world.size > 1:
         folder_form(folder)  # raises the better error where the folder holds no graph at all
         raise ValueError(
@@ -204,7 +255,13 @@ def _open(folder: Path, options: TrainOptions, split: str, world: World) -> Assi
     return Assignment(task, task.evaluation())
 
 
-def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
+def _open_part(
+    folder: Path,
+    options: TrainOptions,
+    source: Path | None,
+    world: World,
+    sourceless: tuple[int, ...],
+) -> Assignment:
     manifest = open_manifest(folder)
     count = manifest.num_parts
     if count != world.size:
@@ -219,10 +276,10 @@ def _open_part(folder: Path, options: TrainOptions, world: World) -> Assignment:
         raise ValueError(
             f"parts must have at least 1 training vertex each, got {list(manifest.train_per_part)}"
         )
-    part = open_partition(folder, world.rank)
+    part = open_partition(folder, world.rank, source=source)
     task = _part_task(part, options)
-    if manifest.evaluation == "parts":
-        return Assignment(task, task.evaluation(is_part=True), part)
+    if manifest.evaluation == "parts" or sourceless:
+        return Assignment(task, task.evaluation(is_part=True), part, sourceless)
     whole, num_classes = _whole_evaluation(part, options)
     # A class may have no vertex in this part.
     task = replace(task, num_outputs=max(task.num_outputs, num_classes))
@@ -240,14 +297,7 @@ def _part_task(part: Part, options: TrainOptions) -> Task:
 def _whole_evaluation(part: Part, options: TrainOptions) -> tuple[Evaluation, int]:
     """The validation and test vertices of the graph that was divided, and their number of
     classes."""
-    try:
-        graph = part.open_source()
-    except FormatError as error:
-        raise FormatError(
-            "evaluation needs the graph that was divided, or parts that hold the neighbourhoods "
-            "of the validation and "
-            f"test vertices (pagraph partition --evaluation parts): {error}"
-        ) from None
+    graph = part.open_source()
     if not graph.is_homogeneous:
         return whole_evaluation(graph, options, part.train_type)
     val, test = split_ids(graph, options, SETS[1:]).values()

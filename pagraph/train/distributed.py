@@ -4,7 +4,6 @@ gradients."""
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import PaGraphError
 from ..options.pipeline import default_workers
 from ..options.training import TIMEOUT, check_timeout
+from .meeting import LostProcessError, meet, plain_text
 
 T = TypeVar("T")
 
@@ -32,11 +32,15 @@ POWERSGD_START = 10
 
 
 class OtherProcessError(PaGraphError):
-    """Another process of the run failed, so this one cannot go on; the other prints why."""
+    """Another process of the run failed, so this one cannot go on.
 
+    Attributes:
+        rank: The process that failed.
+    """
 
-class LostProcessError(PaGraphError):
-    """Another process of the run ended without an error message, or did not answer in time."""
+    def __init__(self, message: str, rank: int) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 @dataclass(frozen=True)
@@ -131,14 +135,22 @@ class World:
             result = make()
         except Exception as caught:
             error = caught
-        failures = self.gather(error is not None)
-        if not any(failures):
+        # With the reason: on another machine nobody sees what the one that failed prints.
+        failures = self.gather(None if error is None else str(error) or type(error).__name__)
+        failed = [rank for rank, failure in enumerate(failures) if failure is not None]
+        if not failed:
             return result  # type: ignore[return-value]
         # One process alone raises the error, so that it is printed once.
-        first = failures.index(True)
+        first = failed[0]
         if error is not None and first == self.rank:
             raise error
-        raise OtherProcessError(f"rank {self.rank}: rank {first} failed") from error
+        message = f"rank {self.rank}: rank {first} failed: {failures[first]}"
+        raise OtherProcessError(message, first) from error
+
+    def is_beside(self, rank: int) -> bool:
+        """Whether another process runs on this one's machine."""
+        first = self.rank - self.local_rank
+        return first <= rank < first + self.local_size
 
     def wait_for_end(self) -> None:
         """Wait until another process has ended.
@@ -166,8 +178,9 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
         timeout: Seconds that this process waits for another one.
 
     Raises:
-        ValueError: ``timeout`` is not positive, or a variable that torchrun sets is not a number.
-        LostProcessError: The others cannot be joined.
+        ValueError: ``timeout`` is not positive, a variable that torchrun sets is not a number, or
+            processes cannot meet at the address that it set.
+        LostProcessError: The others did not come in time, or cannot be reached.
     """
     check_timeout(timeout)
     world = World.from_environment()
@@ -175,9 +188,14 @@ def joined_world(*, device: str = "auto", timeout: float = TIMEOUT) -> Iterator[
         yield world
         return
     nccl = device != "cpu" and torch.cuda.is_available() and dist.is_nccl_available()
+    store = meet(world.rank, world.size, timeout)
     with naming_lost_processes(world):
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if nccl else "gloo", timeout=timedelta(seconds=timeout)
+            "cpu:gloo,cuda:nccl" if nccl else "gloo",
+            store=store,
+            rank=world.rank,
+            world_size=world.size,
+            timeout=timedelta(seconds=timeout),
         )
     try:
         yield world
@@ -214,10 +232,8 @@ def naming_lost_processes(world: World) -> Iterator[None]:
         # gloo raises a plain RuntimeError that names its source file.
         if not (isinstance(error, dist_error) or "gloo" in str(error)):
             raise
-        # Without the place in gloo's source.
-        text = re.sub(r"^\[\S+:\d+\] ", "", str(error))
         raise LostProcessError(
-            f"rank {world.rank}: another process ended or did not answer: {text}"
+            f"rank {world.rank}: another process ended or did not answer: {plain_text(error)}"
         ) from error
 
 

@@ -22,8 +22,8 @@ from .metis import (
 )
 from .paper import paper_parts
 
-# Larger graphs get streams alone: no copy of the edges, and 4.2 M vertices in seconds.
-_EDGES = 2**24
+MOST_METIS_EDGES = 2**24
+"""Larger graphs get streams alone: no copy of the edges, and 4.2 M vertices in seconds."""
 # Counts of uses, a byte for each vertex, part and level: beyond 4 GiB vertices are placed in a
 # stream alone.
 _COUNT_BYTES = 2**32
@@ -109,7 +109,7 @@ def auto_parts(
         return torch.zeros(len(train), dtype=torch.int32, device="cpu")
     if num_parts * graph.num_nodes * min(hops, LEVELS) > _COUNT_BYTES:
         return paper_parts(graph, train, num_parts, hops, seed=seed, progress=progress)
-    divide = _better_stream if graph.num_edges > _EDGES else _best_start
+    divide = _better_stream if graph.num_edges > MOST_METIS_EDGES else _best_start
     return torch.from_numpy(divide(graph, train, num_parts, hops, seed, progress))
 
 
@@ -118,7 +118,7 @@ def auto_bytes(graph: Graph, num_parts: int, hops: int) -> int:
     get."""
     if (
         num_parts == 1
-        or graph.num_edges > _EDGES
+        or graph.num_edges > MOST_METIS_EDGES
         or num_parts * graph.num_nodes * min(hops, LEVELS) > _COUNT_BYTES
         or not has_pymetis()
     ):

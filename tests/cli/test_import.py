@@ -173,7 +173,7 @@ def test_pagraph_folder_with_another_split(tmp_path, data_folder):
         ("a.txt", "", [], "must hold at least 1 edge, got none"),
         ("a.txt", "0 5\n", ["--num-nodes", "3"], "must be below --num-nodes 3, got 5"),
         ("a.npz", "no zip", [], "must be a sparse matrix saved by scipy: it is no .npz file"),
-        ("a.bin", "no graph", [], "must be a file that dgl.save_graphs wrote"),
+        ("a.bin", "no graph", [], "must be a file that DGL wrote"),
         ("a.xyz", "0 1\n", [], "source must be a graph folder, a file named out.NAME"),
         (
             "a.txt",

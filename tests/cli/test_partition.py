@@ -155,6 +155,43 @@ class TestDividing:
         }
         assert sizes["reference"] < sizes["copy"] - 600 * 32
 
+    def test_vertices_are_placed_for_dgl_reported_and_verified(self, blocks, tmp_path):
+        pytest.importorskip("pagraph.dgl")
+        out, file = tmp_path / "parts", tmp_path / "p.json"
+        settings = ("-k", 3, "--fanout", "5,5", "--batch-size", 50, "--format", "dgl", *QUICK)
+        result = run(blocks, out, *settings, "--json", file)
+        assert (result.exit_code, result.stderr) == (0, "")
+        report = json.loads(file.read_text())
+        assert sum(report["vertices_per_part"]) == 600 and report["fanout"] == [5, 5]
+        assert {"placing", "dividing", "measuring", "writing"} <= set(report["seconds_by_step"])
+        for name in ("vertices", "edges", "train"):
+            assert 1 <= report[f"{name}_balance"] <= 1.05
+            assert f"{name} {report[f'{name}_balance']:.3f}" in result.stdout
+        share = report["train_share_from_others"]
+        assert 0 < share < 2 / 3
+        text = " ".join(result.stdout.split())
+        assert f"rows from others {share:.1%} of an epoch of training" in text
+        assert "(fan-out 5,5, batches of 50); at random 66.7%" in text
+        assert all(len(line) <= 80 for line in result.stdout.splitlines()[1:-1])
+        verified = run("verify", out)
+        assert verified.exit_code == 0 and f"{out} is right: 360 training" in verified.stdout
+        field = out / "part1" / "node_feat.dgl"
+        field.write_bytes(field.read_bytes()[:-1])
+        verified = run("verify", out)
+        assert verified.exit_code == 1 and "it ends too early" in verified.stdout
+
+    def test_placements_are_compared(self, blocks, tmp_path):
+        file = tmp_path / "c.json"
+        methods = ("--method", "hash", "--method", "halo")
+        settings = ("-k", 2, "--format", "dgl", "--hops", 2, *methods)
+        result = run(blocks, "--compare", *settings, "--json", file)
+        assert result.exit_code == 0
+        rows = json.loads(file.read_text())["comparison"]
+        assert [row["method"] for row in rows] == ["hash", "halo"]
+        shown = re.findall(r"^ *(hash|halo) +([\d.]+%)", result.stdout, re.MULTILINE)
+        want = {row["method"]: f"{row['train_share_from_others']:.1%}" for row in rows}
+        assert dict(shown) == want
+
     def test_dgl_opens_its_own_format(self, blocks, tmp_path):
         from pagraph.dgl.graphbolt import import_dgl
 

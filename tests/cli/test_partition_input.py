@@ -43,6 +43,14 @@ class TestBadInput:
                 "--features must be copy with --format dgl",
             ),
             (
+                ["--format", "dgl", "--max-replication", "2"],
+                "--max-replication must not be given with --format dgl",
+            ),
+            (
+                ["--format", "dgl", "--plot", "p.svg"],
+                "--plot must not be given with --format dgl",
+            ),
+            (
                 ["--format", "pagraph", "--evaluation", "parts"],
                 "--evaluation must be source with --format pagraph",
             ),

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from pagraph import FormatError, Graph
 from pagraph.datasets import (
-    edge_rows,
+    edge_list,
     edge_sort,
     edge_text,
     import_graph,
     read_graph,
     rmat,
-    spooled_rows,
     text_blocks,
     write_graph,
 )
@@ -40,9 +39,9 @@ def same_folders(one, other):
 def little(monkeypatch):
     monkeypatch.setattr(edge_sort, "FEW_EDGES", -1)
     monkeypatch.setattr(edge_sort, "room_of", lambda memory: LITTLE)
-    monkeypatch.setattr(edge_rows, "_BLOCK_ROWS", 50)
+    monkeypatch.setattr(edge_list, "_BLOCK_ROWS", 50)
     monkeypatch.setattr(edge_text, "_FEW_BYTES", 0)
-    monkeypatch.setattr(spooled_rows, "_ID_BYTES", 10)
+    monkeypatch.setattr(edge_list, "_ID_BYTES", 10)
 
 
 @pytest.mark.usefixtures("little")

@@ -114,7 +114,7 @@ def rows_of(path, weight=None, header=None):
     rows = edge_rows.EdgeRows(path)
     fields = [] if weight is None else [NumberField.of("weight", weight)]
     asked = edge_rows.AskedColumns(tuple(fields))
-    edge_text.read_integers(path, rows, header=header, asked=asked)
+    edge_text.read_integers(edge_rows.Reading(rows, header, asked))
     return rows
 
 
@@ -330,7 +330,7 @@ def test_plain_numbers_are_those_line_by_line(tmp_path_factory, data):
     def outcome():
         rows = edge_rows.EdgeRows(path)
         try:
-            edge_text.read_integers(path, rows, header=None, asked=asked)
+            edge_text.read_integers(edge_rows.Reading(rows, asked=asked))
         except FormatError as error:
             return str(error)
         fields = {name: (values.dtype, values.tolist()) for name, values in rows.arrays().items()}

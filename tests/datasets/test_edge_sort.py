@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pagraph.datasets import edge_sort
 from pagraph.datasets.column_files import Scratch
-from pagraph.datasets.edge_sort import LEAST_ROOM, in_order, sort_edges
+from pagraph.datasets.edge_sort import LEAST_ROOM, InFiles, in_order, sort_edges
 from pagraph.datasets.edges import drop_repeats, mirror
 from pagraph.graph import csc as csc_module
 from pagraph.graph.csc import CSC
@@ -50,7 +50,7 @@ def in_memory(edges, mirrored, simple, numbered):
 def check(edges, room, **options):
     with tempfile.TemporaryDirectory() as folder:
         with Scratch(pathlib.Path(folder)) as scratch:
-            got = sort_edges(edges, scratch, room=room, **options)
+            got = sort_edges(edges, InFiles(scratch, room), **options)
             # The arrays' own files alone.
             assert len(list(pathlib.Path(folder).iterdir())) <= 3
         assert list(pathlib.Path(folder).iterdir()) == []
@@ -167,7 +167,7 @@ def test_progress_ends_at_the_whole():
     rng = np.random.default_rng(0)
     edges = Edges(*rng.integers(0, 50, (2, 500)), 50)
     with tempfile.TemporaryDirectory() as folder, Scratch(pathlib.Path(folder)) as scratch:
-        sort_edges(edges, scratch, room=LEAST_ROOM, progress=lambda *call: calls.append(call))
+        sort_edges(edges, InFiles(scratch, LEAST_ROOM, lambda *call: calls.append(call)))
     assert calls == sorted(calls)
     assert calls[-1] == (1000, 1000)
 

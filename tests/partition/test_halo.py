@@ -179,7 +179,7 @@ def test_progress_is_told_within_a_pass_and_changes_nothing(method, hops, monkey
 
 @pytest.mark.parametrize("hops", [1, 2])
 def test_large_graphs_get_streams_alone(monkeypatch, hops):
-    monkeypatch.setattr("pagraph.partition.methods.auto._EDGES", 0)
+    monkeypatch.setattr("pagraph.partition.methods.auto.MOST_METIS_EDGES", 0)
     skewed = rmat(11, edge_factor=8, undirected=True, simple=True, seed=0)
     told = []
     n = 4000  # a chain of vertices that each have the ten before them

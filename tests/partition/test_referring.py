@@ -11,9 +11,10 @@ import textwrap
 import pytest
 import torch
 
-from pagraph import FormatError, Loader, NeighborSampler, open_partition
+from pagraph import FormatError, Graph, Loader, NeighborSampler, open_partition
+from pagraph.datasets import write_graph
 from pagraph.features import IndexedRows, on_disk
-from pagraph.partition import write_partition
+from pagraph.partition import verify_partition, write_partition
 
 DataLoader = pytest.importorskip("pagraph.dgl").DataLoader
 dgl = pytest.importorskip("dgl")
@@ -90,6 +91,33 @@ def test_the_partition_may_be_moved_alone(parts, whole, tmp_path):
     shutil.move(parts, moved / "out")
     part = open_partition(moved / "out", 0)
     assert same(part.graph.ndata["feat"][:], whole.ndata["feat"][part.global_ids])
+
+
+def test_the_partition_may_be_given_the_place_of_the_graph(parts, whole, tmp_path):
+    shutil.move(tmp_path / "graph", tmp_path / "another-disk")
+    with pytest.raises(FormatError, match="source= and --source name another place"):
+        open_partition(parts, 0)
+    part = open_partition(parts, 0, source=tmp_path / "another-disk", verify=True)
+    assert same(part.graph.ndata["feat"][:], whole.ndata["feat"][part.global_ids])
+    assert torch.equal(part.open_source().csc.indices, whole.csc.indices)
+    assert verify_partition(parts, source=tmp_path / "another-disk").ok
+
+
+def test_a_given_place_with_another_graph_is_refused(parts, whole, tmp_path):
+    write_graph(Graph(whole.csc, ndata={"feat": whole.ndata["feat"][:] + 1}), tmp_path / "other")
+    with pytest.raises(FormatError, match=r"other.manifest\.json must be that of the graph"):
+        open_partition(parts, 0, source=tmp_path / "other")
+    with pytest.raises(FormatError, match="must be at '.*nothing', got no manifest.json"):
+        open_partition(parts, 0, source=tmp_path / "nothing")
+
+
+def test_a_graph_that_was_in_memory_may_be_given_later(divided, source, whole, tmp_path):
+    write_partition(divided, tmp_path / "out")
+    part = open_partition(tmp_path / "out", 0, source=source)
+    assert torch.equal(part.open_source().csc.indices, whole.csc.indices)
+    write_graph(Graph.from_coo([0], [1]), tmp_path / "tiny")
+    with pytest.raises(ValueError, match="source must be the graph of 300 vertices"):
+        open_partition(tmp_path / "out", 0, source=tmp_path / "tiny").open_source()
 
 
 def test_a_source_that_is_gone_is_named(parts, tmp_path):

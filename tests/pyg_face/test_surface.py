@@ -23,6 +23,7 @@ OURS = [
     "shapes",
     "seed",
     "device",
+    "sampling_device",
     "use_ddp",
     "batch_dependency",
 ]

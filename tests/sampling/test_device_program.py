@@ -280,11 +280,10 @@ class LazyAccelerator(HostAccelerator):
             work()
             self.done += 1
 
-    @property
-    def current_stream(self):
-        stream = super().current_stream
-        if self.is_lazy:
-            stream.record = lambda: LaterEvent(self, len(self.later))
+    def stream(self, name):
+        stream = super().stream(name)
+        now = type(stream).record
+        stream.record = lambda: LaterEvent(self, len(self.later)) if self.is_lazy else now(stream)
         return stream
 
 

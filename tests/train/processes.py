@@ -24,7 +24,7 @@ def program(arguments):
     ]
 
 
-def torchrun(count, *arguments):
+def torchrun(count, *arguments, restarts=0):
     """Run a program in ``count`` processes."""
     launcher = [
         sys.executable,
@@ -32,6 +32,7 @@ def torchrun(count, *arguments):
         "torch.distributed.run",
         "--standalone",
         f"--nproc_per_node={count}",
+        f"--max-restarts={restarts}",
     ]
     command = [*launcher, *program(arguments)]
     return subprocess.run(
@@ -39,11 +40,15 @@ def torchrun(count, *arguments):
     )
 
 
-def start(count, *arguments):
-    """Start a program in ``count`` processes that nobody watches over: each must end by itself."""
+def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+        return s.getsockname()[1]
+
+
+def start(count, *arguments):
+    """Start a program in ``count`` processes that nobody watches over: each must end by itself."""
+    port = free_port()
     started = []
     for rank in range(count):
         env = environment() | {
@@ -57,9 +62,26 @@ def start(count, *arguments):
     return started
 
 
+def machines(*commands):
+    """Run a program on several machines, as it were: a process of each, with its own arguments."""
+    port = free_port()
+    started = []
+    for rank, arguments in enumerate(commands):
+        env = environment() | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        env |= {"RANK": str(rank), "WORLD_SIZE": str(len(commands))}
+        env |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen([sys.executable, *program(arguments)], env=env, **pipes))
+    return ended(started)
+
+
 def several(count, *arguments):
     """Run a program in ``count`` processes that nobody watches over."""
-    started = start(count, *arguments)
+    return ended(start(count, *arguments))
+
+
+def ended(started):
+    """Output, errors and exit code of each process, once all ended."""
     try:
         return [(*process.communicate(timeout=TIMEOUT), process.returncode) for process in started]
     finally:
@@ -102,8 +124,9 @@ def die(folder, out, settings):
     """The process of rank 1 is killed while they train; the others say what they see."""
     from pagraph.train import Reporter, TrainOptions
     from pagraph.train.assignment import assign
-    from pagraph.train.distributed import LostProcessError, joined_world, naming_lost_processes
+    from pagraph.train.distributed import joined_world, naming_lost_processes
     from pagraph.train.loop import train
+    from pagraph.train.meeting import LostProcessError
 
     class Killer(Reporter):
         def batch(self, epoch, done, total):
@@ -117,6 +140,35 @@ def die(folder, out, settings):
             train(work.task, options, evaluation=work.evaluation, world=world, reporter=Killer())
     except LostProcessError as error:
         sys.stdout.write(str(error))
+
+
+def killed_once(folder, out, settings):
+    """The process of one rank is killed in its second epoch, and not again after the restart."""
+    from pagraph.train import Reporter, TrainOptions
+    from pagraph.train.assignment import assign
+    from pagraph.train.distributed import joined_world
+    from pagraph.train.loop import train
+
+    class Killer(Reporter):
+        def batch(self, epoch, done, total):
+            is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+            if is_first and world.rank == settings["rank"] and epoch == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def resumed(self, epochs):
+            sys.stdout.write(f"rank {world.rank} goes on after {epochs}\n")
+
+    with joined_world(device="cpu", timeout=30) as world:
+        options = TrainOptions(device="cpu", batch_size=50, fanout=(3, 3), epochs=3)
+        work = assign(folder, options, world=world)
+        train(
+            work.task,
+            options,
+            evaluation=work.evaluation,
+            world=world,
+            reporter=Killer(),
+            checkpoint=out,
+        )
 
 
 class Counter:
@@ -133,7 +185,7 @@ class Counter:
         assert record.ranks
 
 
-SCENARIOS = {"train_all": train_all, "die": die}
+SCENARIOS = {"train_all": train_all, "die": die, "killed_once": killed_once}
 
 if __name__ == "__main__":
     name, folder, out, *more = sys.argv[1:]

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -10,12 +11,13 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from community import community_graph
-from processes import several, torchrun
+from processes import machines, several, torchrun
 from timelines import checked, spans
 
-from pagraph import Graph
+from pagraph import FormatError, Graph
+from pagraph.cli.train_run import assignment_lines
 from pagraph.datasets import write_graph
-from pagraph.partition import Partition, open_partition, write_partition
+from pagraph.partition import Partition, open_partition, partition_graph, write_partition
 from pagraph.train import TrainOptions
 from pagraph.train.assignment import assign
 from pagraph.train.distributed import OtherProcessError, World
@@ -130,11 +132,48 @@ class TestInOneProcess:
             ValueError, match="folder must hold a partition for 3 processes, got the graph folder"
         ):
             assign(folder / "graph", options, world=Pretended(size=3))
-        with pytest.raises(
-            ValueError,
-            match="evaluation needs the graph that was divided, or parts that hold .*--eval",
-        ):
-            assign(folder / "lonely", options, world=Pretended(size=2))
+        with pytest.raises(ValueError, match="source must be given for the parts of a partition"):
+            assign(folder / "graph", options, source=folder / "graph")
+
+    def test_another_place_of_the_graph_is_used_or_refused(self, folder, tmp_path):
+        options = TrainOptions(device="cpu", fanout=(5, 5))
+        shutil.copytree(folder / "graph", tmp_path / "moved")
+        far = copied_without_source(folder / "uneven", tmp_path / "far")
+        world = Pretended(size=2)
+        work = assign(far, options, source=tmp_path / "moved", world=world)
+        assert (work.sourceless, work.evaluated_on) == ((), "source")
+        assert work.evaluation.graph.num_nodes == 600
+        for wrong, rule in ((tmp_path, "no manifest.json there"), (folder / "one", "SHA-256")):
+            with pytest.raises(FormatError, match=rule):
+                assign(far, options, source=wrong, world=world)
+
+    @pytest.mark.parametrize("reached", [(), (0,)])
+    def test_without_the_graph_all_evaluate_on_their_parts(self, folder, tmp_path, reached):
+        """Also where only some of the machines lack it: its rows would be shared among all."""
+        boards, barrier = [None] * 2, threading.Barrier(2, timeout=60)
+        own = copied_without_source(folder / "uneven", tmp_path / "own")
+        folders = [folder / "uneven" if rank in reached else own for rank in range(2)]
+        options = TrainOptions(device="cpu", fanout=(5, 5))
+
+        def open_own(rank):
+            world = InAThread(rank, 2, boards=boards, barrier=barrier)
+            return assign(folders[rank], options, world=world)
+
+        with ThreadPoolExecutor(2) as threads:
+            works = list(threads.map(open_own, range(2)))
+        evaluated = []
+        for work in works:
+            assert work.sourceless == tuple(set(range(2)) - set(reached))
+            assert work.evaluated_on == "parts"
+            part = work.part
+            assert torch.equal(work.task.val, part.val)
+            evaluated += part.global_ids[torch.cat([part.val, part.test])].tolist()
+            said = assignment_lines(own, work)
+            assert "evaluated on the parts" in said[0]
+            ranks = ", ".join(map(str, work.sourceless))
+            assert said[-1].startswith(f"rank {ranks} does not have the graph that was divided")
+            assert f"the {sum(part.manifest.outside.values()):,} vertices that no" in said[-1]
+        assert len(evaluated) == len(set(evaluated)) > 0
 
     def test_a_part_without_training_vertices_is_refused_by_all(self, folder, tmp_path):
         graph = Graph.open(folder / "graph")
@@ -211,6 +250,15 @@ class TestInOneProcess:
             ]
             * size
         )
+
+
+def copied_without_source(parts, out):
+    """A copy of parts as on a machine that has neither of the places that their manifest names."""
+    shutil.copytree(parts, out)
+    value = json.loads((out / "manifest.json").read_text())
+    value["source"] |= {"path": "nowhere", "absolute": "/nowhere"}
+    (out / "manifest.json").write_text(json.dumps(value))
+    return out
 
 
 class Pretended(World):
@@ -366,6 +414,57 @@ class TestTheCommand:
         ]
         assert re.search(r"exitcode *: 2 ", done.stderr)
         assert done.stdout == ""
+        # torchrun's table, below its own traceback, ends with the line.
+        *_, last, border = done.stderr.rstrip().splitlines()
+        assert last.strip().startswith("traceback : Error: ")
+        assert last.endswith(errors[0].removeprefix("Error: "))
+        assert set(border) == {"="}
+
+    def test_machines_that_differ_say_so_on_each(self, folder):
+        parts = folder / "uneven"
+        more = ("--timeout", "30", "--batch-size")
+        for _, errors, code in machines(
+            (parts, *self.QUICK, *more, "20"), (parts, *self.QUICK, *more, "40")
+        ):
+            assert errors.splitlines() == [
+                "Error: batch_size must be the same in all processes, got [20, 40] by rank"
+            ]
+            assert code == 2
+
+    def test_machines_with_other_parts_say_so_on_each(self, folder, tmp_path):
+        graph = Graph.open(folder / "graph")
+        other = partition_graph(graph, 2, hops=2, method="pagraph")
+        write_partition(other, tmp_path / "other", source=folder / "graph")
+        for _, errors, code in machines(
+            (folder / "uneven", *self.QUICK), (tmp_path / "other", *self.QUICK)
+        ):
+            assert errors.splitlines() == [
+                "Error: processes must open parts of the same partition, got another one than rank "
+                "0's on rank 1: copy the whole folder again"
+            ]
+            assert code == 2
+
+    def test_one_machine_hears_what_failed_on_another(self, folder):
+        four = folder / "four"
+        (_, here, _), (_, there, _) = machines(
+            (folder / "uneven", *self.QUICK), (four, *self.QUICK)
+        )
+        reason = (
+            f"processes must be as many as the parts of {four}, 4, got 2: torchrun "
+            f"--nproc_per_node=4 -m pagraph train {four}\n"
+        )
+        assert there == f"Error: {reason}"
+        assert here == f"Error: rank 0: rank 1 failed: {reason}"
+
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_a_process_that_is_killed_is_started_again(self, folder, tmp_path, rank):
+        """At the first attempt: torchrun's store still has what the processes before wrote."""
+        settings = json.dumps({"rank": rank})
+        done = torchrun(
+            2, "killed_once", folder / "uneven", tmp_path / "saved", settings, restarts=1
+        )
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(r"(rank \d goes on after \d\n)+", done.stdout)
 
     def test_a_process_that_is_killed_ends_the_others(self, folder):
         (said, errors, code), (_, _, killed) = several(2, "die", folder / "uneven", "-")

@@ -193,7 +193,7 @@ class AcceleratedFeature(WideFeature):
         # Number of rows of a read whose hits the device is still counting, with these hits.
         self._asked: tuple[int, Hits] | None = None
         # Share of missed rows in the last read whose hits are known.
-        self._missed = 1.0
+        self.missed = 1.0
         # How kernels reach the rows, and the rows of that: weakly, as who holds these pins memory.
         self._reach: tuple[Reach, Callable[[], ReachableRows | None]] | None = None
 
@@ -264,11 +264,6 @@ class AcceleratedFeature(WideFeature):
         hits = group.hits(counted)
         self._learn(group.count(place), hits)
         return hits
-
-    @property
-    def missed(self) -> float:
-        """Share of missed rows in a read of late."""
-        return self._missed
 
     def reach(self) -> tuple[Reach, object] | None:
         """How a recorded kernel reads all rows now, and what holds their memory while it does.
@@ -351,7 +346,7 @@ class AcceleratedFeature(WideFeature):
             counting=counting,
             num_rows=self.num_rows,
             decoding=self._decoding,
-            missed=int(there.shape[0] * self._missed),
+            missed=int(there.shape[0] * self.missed),
         )
         return counted
 
@@ -367,7 +362,7 @@ class AcceleratedFeature(WideFeature):
             return
         known = asked[1].now()
         if known is not None:
-            self._missed = 1 - sum(known) / asked[0]
+            self.missed = 1 - sum(known) / asked[0]
             self._asked = None
 
     def _stage(

@@ -28,7 +28,7 @@ _WORTH_ORDERING = 16 << 20
 """Bytes of rows from which host memory is read in the order of its addresses: 52 GB/s of random
 rows instead of 27 (H100, PCIe 5, pages of 4 KiB; a copy has 55 GB/s), for a sort of some 0.1 ms."""
 _MOST_INT32 = 2**31 - 1
-_MOST_PARTS = 8  # parts of the ids that one launch counts: arguments end0 to end7 of the kernel
+MOST_PARTS = 8  # parts of the ids that one launch counts: arguments end0 to end7 of the kernel
 # Rows of a tile: 100 000 labels are 400 programs, enough for all processors of a device.
 _MOST_ROWS = 256
 _WIDEST = 256  # words of a row in one tile
@@ -137,8 +137,8 @@ def gather(
     programs, steps = _grid(asked, constants, from_host=from_host)
     far_bytes = (asked if missed is None else missed) * (head + width) * word
     order = _order(ids, num_rows) if _worth_ordering(rows, far_bytes) else None
-    for first in range(0, max(1, len(ends)), _MOST_PARTS):  # once, but for more than seven hops
-        parts = ends[first : first + _MOST_PARTS]
+    for first in range(0, max(1, len(ends)), MOST_PARTS):  # once, but for more than seven hops
+        parts = ends[first : first + MOST_PARTS]
         launch(
             kernels.gather_rows,
             programs,
@@ -156,7 +156,7 @@ def gather(
             unused if order is None else order,
             ends[first - 1] if first else 0,
             *parts,
-            *[0] * (_MOST_PARTS - len(parts)),
+            *[0] * (MOST_PARTS - len(parts)),
             PARTS=len(parts),
             HAS_ORDER=order is not None,
             LEAVE=leave,

@@ -328,7 +328,7 @@ def settle(
 
 @triton.jit(do_not_specialize=["hop"])
 def put_edges(
-    indices, positions, edge_ids, out_indptr, state, hop, ends, numbers,
+    indices, positions, edge_ids, out_indptr, state, hop, edge_index, numbers,
     HOPS: tl.constexpr, HAS_IDS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the edges of a hop of a subgraph, once all hops are drawn, as ``put_subgraph`` of the
@@ -337,7 +337,8 @@ def put_edges(
     Args:
         indices, positions, out_indptr: Of the hop.
         edge_ids: The user's id of each position, if there are any.
-        ends: The local ids of the sources of all hops' edges, and behind them of the destinations.
+        edge_index: The local ids of the sources of all hops' edges, and behind them of the
+            destinations.
         numbers: The ids of all hops' edges, int64.
         STEPS: See :func:`pick_all`.
     """
@@ -351,8 +352,8 @@ def put_edges(
         place += tl.where(hop > h, drawn, 0)
         total += drawn
     row, _ = _row_of(out_indptr, e, live, drawing, STEPS)
-    tl.store(ends + place, tl.load(indices + e, mask=live, other=0), mask=live)
-    tl.store(ends + total + place, first + row, mask=live)
+    tl.store(edge_index + place, tl.load(indices + e, mask=live, other=0), mask=live)
+    tl.store(edge_index + total + place, first + row, mask=live)
     number = tl.load(positions + e, mask=live, other=0).to(tl.int64)
     if HAS_IDS:
         number = tl.load(edge_ids + number, mask=live, other=0).to(tl.int64)
@@ -362,8 +363,8 @@ def put_edges(
 @triton.jit(do_not_specialize=["offset", "capacity"])
 def copy_out(
     source, state, offset, capacity,
-    SLAB: tl.constexpr, COUNT: tl.constexpr, MORE: tl.constexpr, WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    SLAB: tl.constexpr, COUNT: tl.constexpr, HOPS: tl.constexpr, TIMES: tl.constexpr,
+    MORE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Copy the used part of a buffer into the batch's own memory.
 
@@ -372,12 +373,16 @@ def copy_out(
         state: The batch's state.
         offset: Bytes from the address in word ``SLAB`` of the state; a multiple of 16.
         capacity: Numbers that have room there.
-        COUNT, MORE: The word that says how many are used, and what is added to it.
+        COUNT, HOPS, TIMES, MORE: How many are used: the sum of word ``COUNT`` of so many hops,
+            times ``TIMES``, and ``MORE``.
         WIDE: Whether the copy is of int64; else of int32.
     """
     TYPE: tl.constexpr = tl.int64 if WIDE else tl.int32
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < tl.minimum(tl.load(state + COUNT) + MORE, capacity)
+    used = tl.load(state + COUNT)
+    for h in tl.static_range(1, HOPS):
+        used += tl.load(state + COUNT + h * ROW)
+    live = i < tl.minimum(used * TIMES + MORE, capacity)
     target = tl.multiple_of((tl.load(state + SLAB) + offset).to(tl.pointer_type(TYPE)), 16)
     tl.store(target + i, tl.load(source + i, mask=live, other=0).to(TYPE), mask=live)
 

@@ -7,21 +7,20 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...accelerator import OutOfMemory, StagingRing
 from ...accelerator.triton_kernels import launch
-from ...graph.graph import EDGE_TYPE, NODE_TYPE
-from ...graph.minibatch import Block, MiniBatch
-from ...graph.subgraph import SampledEdges, Subgraph
-from .state import ROW, Fanouts, Sizes
+from .state import ROW, Fanouts, Part, Sizes, blocks_of, lengths, parts_of, subgraph_of
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator, Pin
     from ...graph.csc import CSC
+    from ...graph.minibatch import MiniBatch
+    from ...graph.subgraph import Subgraph
     from ...system.budget import Budget
 
 MOST_PICKS = 128  # of one vertex: they are a row of registers
@@ -145,7 +144,7 @@ class Topology:
         """Have the ids of edges in reach, for samplers that return them; call where a stream is in
         use.
 
-        They come last: on the device where it has all else and twice their bytes are free, pinned
+        They come last: on the device where it has all else and the budget has room for them, pinned
         in other cases.
 
         Raises:
@@ -154,7 +153,7 @@ class Topology:
         if csc.edge_ids is None or self.edge_ids is not None:
             return
         ids = csc.edge_ids.contiguous()
-        if self.placement == "device" and 2 * ids.nbytes <= self.device.free_bytes()[0]:
+        if self.placement == "device" and ids.nbytes <= self._room(ids.nbytes):
             (self.edge_ids,) = StagingRing(self.device).upload([ids])
             self.nbytes += ids.nbytes
             return
@@ -166,6 +165,18 @@ class Topology:
             )
         self.edge_ids = ids
         self.pins = (*self.pins, pin)
+
+    def _room(self, more: int) -> int:
+        """Bytes that the budget leaves, of which arrays of ``more`` bytes are a part; "auto": half
+        of what is free now."""
+        if self.budget is None:
+            return 0
+        free, _ = self.device.free_bytes()
+        arrays = self.indptr.nbytes + self.indices.nbytes
+        limit = self.budget.nbytes([(1, arrays + more)], free=lambda: free // 2 + self.nbytes)
+        if not self.budget.pays_tables:
+            limit += self.first.nbytes
+        return min(free, limit - self.nbytes)
 
     def close(self) -> None:
         """Unpin the host's memory once its last sampler is closed, which must launch no kernel any
@@ -230,16 +241,6 @@ def _pinned(
     return tuple(pin for pin in pins.values() if pin is not None)
 
 
-class Part(NamedTuple):
-    """An array of a batch: its buffer, its dtype in the batch, the word of the state that says how
-    much is used, and what is added to it."""
-
-    buffer: Tensor
-    dtype: torch.dtype
-    count_at: int
-    more: int = 0
-
-
 @dataclass(frozen=True, eq=False)
 class _DeviceHop:
     """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the
@@ -299,6 +300,10 @@ class DeviceRun:
         id_dtype = self._dtype if len(first) <= _MOST_PLACES else torch.int64
         room = self._fanouts.most_nodes(0, count, count, self._limit)
         self._nodes = self._whole(room, id_dtype)
+        if self._fanouts.once and not self._fanouts.picks:
+            # No last hop makes them.
+            self._edge_index = self._whole(0, self._dtype)
+            self._numbers = self._whole(0, torch.int64)
         begin = self._head if seeds_at is None else seeds_at
         seeds_to = (self._state, begin, self._nodes, first)
         launch(self._kernels.enter_seeds, _programs(count), *seeds_to, BLOCK=_BLOCK)
@@ -358,55 +363,33 @@ class DeviceRun:
 
     def batch(self, sizes: Sizes) -> MiniBatch | Subgraph:
         """The batch, when its sizes are there."""
-        return self._subgraph(sizes) if self._fanouts.once else self._blocks(sizes)
-
-    def _subgraph(self, sizes: Sizes) -> Subgraph:
-        known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
-        edge_ends = [0]
-        for hop in range(len(self._drawn)):
-            edge_ends.append(edge_ends[-1] + sizes.edges(hop))
-        total = edge_ends[-1]
-        used = [(self._nodes, known[-1], self._dtype)]
-        if self._drawn:
-            used += [(self._ends, 2 * total, self._dtype), (self._numbers, total, torch.int64)]
-        nodes, *arrays = self._arrays_of(used)
-        if not arrays:
-            arrays = [self._empty(0, self._dtype), self._empty(0, torch.int64)]
-        edges = SampledEdges(arrays[0].view(2, total), arrays[1], edge_ends)
-        seeds = {NODE_TYPE: nodes[: known[0]]}
-        return Subgraph(seeds, {NODE_TYPE: nodes}, {EDGE_TYPE: edges}, {NODE_TYPE: known})
-
-    def _blocks(self, sizes: Sizes) -> MiniBatch:
-        known = [sizes.known(hop) for hop in range(len(self._drawn) + 1)]
-        used = [(self._nodes, known[-1], self._dtype)]
-        for hop, drawn in enumerate(self._drawn):
-            edges = sizes.edges(hop)
-            dtype = drawn.positions.dtype
-            used += [
-                (drawn.indptr, known[hop] + 1, self._dtype),
-                (drawn.indices, edges, self._dtype),
-            ]
-            used += [(drawn.positions, edges, dtype)]
-        nodes, *arrays = self._arrays_of(used)
-        blocks = []
-        for hop in range(len(self._drawn)):
-            indptr, indices, positions = arrays[3 * hop : 3 * hop + 3]
-            blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
-        return MiniBatch(nodes[: known[0]], blocks[::-1])
+        words = sizes.words
+        parts = self.parts()
+        counts = lengths(parts, words)
+        dtypes = [part.dtype for part in parts]
+        arrays = self._arrays_of(list(zip(self.buffers(), counts, dtypes, strict=True)))
+        end = len(self._drawn) * ROW
+        assemble = subgraph_of if self._fanouts.once else blocks_of
+        return assemble(arrays, words[: end + 1 : ROW], words[1:end:ROW])
 
     def parts(self) -> list[Part]:
-        """The arrays of the batch: its vertices, then ``indptr``, ``indices`` and ``positions`` of
-        each hop."""
-        parts = [Part(self._nodes, self._dtype, len(self._drawn) * ROW)]
-        for hop, drawn in enumerate(self._drawn):
-            known = hop * ROW
-            edges = known + 1
-            parts += [
-                Part(drawn.indptr, self._dtype, known, more=1),
-                Part(drawn.indices, self._dtype, edges),
-                Part(drawn.positions, drawn.positions.dtype, edges),
-            ]
-        return parts
+        """The arrays of a batch; see ``parts_of``."""
+        hops = len(self._fanouts.picks)
+        dtypes = [self._dtype]
+        if self._fanouts.once:
+            dtypes += [self._dtype, torch.int64]
+        else:
+            dtypes += [self._dtype, self._dtype, self._topology.indices.dtype] * hops
+        return parts_of(dtypes, hops, once=self._fanouts.once)
+
+    def buffers(self) -> list[Tensor]:
+        """Where :meth:`parts` are when all hops are drawn; some in wider numbers."""
+        if self._fanouts.once:
+            return [self._nodes, self._edge_index, self._numbers]
+        buffers = [self._nodes]
+        for drawn in self._drawn:
+            buffers += [drawn.indptr, drawn.indices, drawn.positions]
+        return buffers
 
     def bounds(self, count: int) -> list[int]:
         """Most vertices known before each hop and at the end, then most edges of each hop, for
@@ -422,61 +405,6 @@ class DeviceRun:
             after, drawing = self._fanouts.grown(known[-1], most, limit)
             known.append(after)
         return [*known, *edges]
-
-    @property
-    def nodes(self) -> Tensor:
-        """The buffer of the batch's vertices."""
-        return self._nodes
-
-    def copy_out(self, places: Sequence[tuple[int, int]], slab_at: int) -> None:
-        """Copy the arrays of the batch to memory whose address is in word ``slab_at`` of the state:
-        each to its offset in bytes, cut where it has more numbers than have room."""
-        for part, (offset, capacity) in zip(self.parts(), places, strict=True):
-            launch(
-                self._kernels.copy_out,
-                _programs(capacity),
-                *(part.buffer, self._state, offset, capacity),
-                SLAB=slab_at,
-                COUNT=part.count_at,
-                MORE=part.more,
-                WIDE=part.dtype == torch.int64,
-                BLOCK=_BLOCK,
-            )
-
-    def pad_out(
-        self, places: Sequence[tuple[int, int]], slab_at: int, ends: Tensor, edges: Sequence[int]
-    ) -> None:
-        """:meth:`copy_out` with padding behind what each hop has found.
-
-        Args:
-            places, slab_at: See there.
-            ends: Where the vertices of each hop end with padding, int64, on the device.
-            edges: Edges of each hop with padding.
-        """
-        hops = len(self._drawn)
-        kernels = self._kernels
-        kinds = [(kernels.NODES, hops + 1, 0, 0)]
-        for hop in range(hops):
-            counted = hop * ROW + 1, edges[hop]
-            kinds += [
-                (kernels.BEGINS, hop + 1, *counted),
-                (kernels.LOCAL, hop + 2, *counted),
-                (kernels.POSITIONS, 0, *counted),
-            ]
-        for part, (offset, capacity), (kind, parts, edges_at, room) in zip(
-            self.parts(), places, kinds, strict=True
-        ):
-            launch(
-                kernels.pad_out,
-                _programs(capacity),
-                *(part.buffer, self._state, ends, offset, capacity, room),
-                SLAB=slab_at,
-                EDGES=edges_at,
-                PARTS=parts,
-                KIND=kind,
-                WIDE=part.dtype == torch.int64,
-                BLOCK=_BLOCK,
-            )
 
     def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
@@ -565,7 +493,7 @@ class DeviceRun:
         """The edges of all hops of a subgraph, by both ends, and their ids."""
         edge_ids = self._topology.edge_ids
         rooms = [len(drawn.indices) for drawn in self._drawn]
-        self._ends = self._whole(2 * sum(rooms), self._dtype)
+        self._edge_index = self._whole(2 * sum(rooms), self._dtype)
         self._numbers = self._whole(sum(rooms), torch.int64)
         for hop, drawn in enumerate(self._drawn):
             launch(
@@ -577,7 +505,7 @@ class DeviceRun:
                 drawn.indptr,
                 self._state,
                 hop,
-                self._ends,
+                self._edge_index,
                 self._numbers,
                 HOPS=len(self._drawn),
                 HAS_IDS=edge_ids is not None,
@@ -633,6 +561,75 @@ class DeviceRun:
             self._kept.append(self._accelerator.empty((length,), dtype))
         self._made += 1
         return self._kept[self._made - 1]
+
+
+def copy_out(
+    parts: Sequence[Part],
+    buffers: Sequence[Tensor],
+    state: Tensor,
+    places: Sequence[tuple[int, int]],
+    slab_at: int,
+) -> None:
+    """Copy arrays of a batch to memory whose address is in word ``slab_at`` of its state: each to
+    its offset in bytes, cut where it has more numbers than have room."""
+    from . import kernels
+
+    for part, buffer, (offset, capacity) in zip(parts, buffers, places, strict=True):
+        launch(
+            kernels.copy_out,
+            _programs(capacity),
+            *(buffer, state, offset, capacity),
+            SLAB=slab_at,
+            COUNT=part.count_at,
+            HOPS=part.hops,
+            TIMES=part.times,
+            MORE=part.more,
+            WIDE=part.dtype == torch.int64,
+            BLOCK=_BLOCK,
+        )
+
+
+def pad_out(
+    parts: Sequence[Part],
+    buffers: Sequence[Tensor],
+    state: Tensor,
+    places: Sequence[tuple[int, int]],
+    slab_at: int,
+    ends: Tensor,
+    edges: Sequence[int],
+) -> None:
+    """:func:`copy_out` of blocks with padding behind what each hop has found.
+
+    Args:
+        parts, buffers, state, places, slab_at: See there.
+        ends: Where the vertices of each hop end with padding, int64, on the device.
+        edges: Edges of each hop with padding.
+    """
+    from . import kernels
+
+    hops = len(edges)
+    kinds = [(kernels.NODES, hops + 1, 0, 0)]
+    for hop in range(hops):
+        counted = hop * ROW + 1, edges[hop]
+        kinds += [
+            (kernels.BEGINS, hop + 1, *counted),
+            (kernels.LOCAL, hop + 2, *counted),
+            (kernels.POSITIONS, 0, *counted),
+        ]
+    for part, buffer, (offset, capacity), (kind, count, edges_at, room) in zip(
+        parts, buffers, places, kinds, strict=True
+    ):
+        launch(
+            kernels.pad_out,
+            _programs(capacity),
+            *(buffer, state, ends, offset, capacity, room),
+            SLAB=slab_at,
+            EDGES=edges_at,
+            PARTS=count,
+            KIND=kind,
+            WIDE=part.dtype == torch.int64,
+            BLOCK=_BLOCK,
+        )
 
 
 def _steps(count: int) -> int:

@@ -114,13 +114,14 @@ class DeviceSampler:
         self.placement: str = topology.placement
         self.nbytes: int = topology.nbytes
 
-    def sample(self, seeds: Tensor, key: int = 0) -> SampledBatch:
+    def sample(self, seeds: Tensor, key: int = 0, dtype: torch.dtype | None = None) -> SampledBatch:
         """Sample one mini-batch; returns when its sizes are known.
 
         Args:
             seeds: Shape ``(batch,)``, int32 or int64, on the CPU; repeated seeds keep their own
                 rows.
             key: Any 64-bit number; equal keys give equal batches.
+            dtype: Of ids in the batch, int32 or int64. Default: the seeds'.
 
         Raises:
             IndexError: A seed is outside ``[0, num_nodes)``.
@@ -130,6 +131,8 @@ class DeviceSampler:
             ValueError: A hop has 2**31 vertices and edges, or more.
         """
         seeds_by_type(self._graph, seeds)
+        if dtype is not None:
+            seeds = seeds.to(dtype)
         runs = self._recorded
         if runs is None or (len(seeds), seeds.dtype) != self._usual:
             return self._sampled(seeds, key, None)

@@ -1,20 +1,29 @@
-"""Fan-outs, state and sizes of a batch that a device samples, as its host sends and reads them."""
+"""Fan-outs, state and sizes of a batch that a device makes, as its host sends and reads them, and
+the arrays that it consists of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+from ...graph.graph import EDGE_TYPE, NODE_TYPE
+from ...graph.minibatch import Block, MiniBatch
+from ...graph.subgraph import SampledEdges, Subgraph
 
 if TYPE_CHECKING:
     from ...accelerator import Event
 
 ROW = 4
 """Words of the state for each hop, see kernels.py."""
-_DAMAGED = 3
+KEY = 2
+"""The word of a hop that holds its key."""
+DAMAGED = 3
+"""The word that is set where the graph's arrays lead out of the graph."""
 # Edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal.
 _SIZE_FIRST = 1 << 22
 
@@ -74,33 +83,109 @@ def state_words(fanouts: Fanouts, seeds: Tensor, keys: Sequence[int]) -> Tensor:
     head = [0] * fanouts.words
     head[0] = len(seeds)
     for hop, key in enumerate(keys):
-        head[hop * ROW + 2] = key - (key >> 63 << 64)  # the same bits, signed
+        head[hop * ROW + KEY] = key - (key >> 63 << 64)  # the same bits, signed
     return torch.cat([torch.tensor(head, device="cpu"), seeds.long()])
 
 
 class Sizes:
-    """Sizes of a batch (state without seeds) on their way to the host, there after ``event``;
-    :meth:`wait` first."""
+    """Sizes of a batch on their way to the host, there after ``event``; :meth:`wait` first.
 
-    def __init__(self, words: Tensor, event: Event) -> None:
-        self._words = words
+    Attributes:
+        words: The state without seeds.
+    """
+
+    def __init__(self, sent: Tensor, event: Event) -> None:
+        self._sent = sent
         self._event = event
-        self._values: list[int] = []
+        self.words: list[int] = []
 
     def wait(self) -> None:
         """Block the calling thread until they are there."""
         self._event.wait()
-        self._values = self._words.tolist()
+        self.words = self._sent.tolist()
 
     @property
     def damaged(self) -> bool:
         """Whether the graph's arrays were found to lead out of the graph."""
-        return bool(self._values[_DAMAGED])
+        return bool(self.words[DAMAGED])
 
     def known(self, hop: int) -> int:
         """Vertices known when a hop begins."""
-        return self._values[hop * ROW]
+        return self.words[hop * ROW]
 
     def edges(self, hop: int) -> int:
         """Edges that a hop drew."""
-        return self._values[hop * ROW + 1]
+        return self.words[hop * ROW + 1]
+
+
+class Part(NamedTuple):
+    """An array of a batch.
+
+    Attributes:
+        dtype: Of its numbers.
+        count_at, hops, times, more: How many it has: the sum of this word of the state and of the
+            same of the hops after it, times ``times``, and ``more``.
+    """
+
+    dtype: torch.dtype
+    count_at: int
+    hops: int = 1
+    times: int = 1
+    more: int = 0
+
+
+def parts_of(dtypes: Sequence[torch.dtype], hops: int, *, once: bool) -> list[Part]:
+    """The arrays of a batch of one vertex type: its vertices, then of each hop's block ``indptr``,
+    ``indices`` and ``positions``, that of the seeds first; with ``once`` the ends of all edges of a
+    subgraph and their ids."""
+    parts = [Part(dtypes[0], hops * ROW)]
+    if once:
+        ends, numbers = dtypes[1:]
+        return [*parts, Part(ends, 1, hops, times=2), Part(numbers, 1, hops)]
+    for hop in range(hops):
+        indptr, indices, positions = dtypes[1 + 3 * hop : 4 + 3 * hop]
+        known = hop * ROW
+        edges = known + 1
+        parts += [Part(indptr, known, more=1), Part(indices, edges), Part(positions, edges)]
+    return parts
+
+
+def lengths(parts: Sequence[Part], words: Sequence[int]) -> list[int]:
+    """How many numbers each array has, by the state of a batch."""
+    return [
+        sum(words[part.count_at : part.count_at + part.hops * ROW : ROW]) * part.times + part.more
+        for part in parts
+    ]
+
+
+def words_of(known: Sequence[int], edges: Sequence[int]) -> list[int]:
+    """Words of a batch's state that say its sizes: vertices known before each hop and at the end,
+    edges of each hop."""
+    words = [0] * (len(known) * ROW)
+    words[::ROW] = known
+    words[1 : len(edges) * ROW : ROW] = edges
+    return words
+
+
+def blocks_of(arrays: Sequence[Tensor], known: Sequence[int], edges: Sequence[int]) -> MiniBatch:
+    """The batch of the arrays of :func:`parts_of`, with the vertices known before each hop and at
+    the end, and the edges of each hop."""
+    nodes = arrays[0]
+    blocks = []
+    for hop in range(len(edges) - 1, -1, -1):
+        indptr, indices, positions = arrays[1 + 3 * hop : 4 + 3 * hop]
+        blocks.append(Block(indptr, indices, nodes[: known[hop + 1]], positions, known[hop]))
+    return MiniBatch(nodes[: known[0]], blocks)
+
+
+def subgraph_of(arrays: Sequence[Tensor], known: Sequence[int], edges: Sequence[int]) -> Subgraph:
+    """The same of a subgraph."""
+    nodes, edge_index, numbers = arrays[:3]
+    ends = [0, *accumulate(edges)]
+    sampled = SampledEdges(edge_index.view(2, ends[-1]), numbers, ends)
+    return Subgraph(
+        {NODE_TYPE: nodes[: known[0]]},
+        {NODE_TYPE: nodes},
+        {EDGE_TYPE: sampled},
+        {NODE_TYPE: list(known)},
+    )

@@ -1,0 +1,346 @@
+"""Recording: a batch's way through a device, from its arrays to its rows, as one recorded launch."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..features.gpu.reachable import gather_placed, mark_padding
+from ..features.padding import Padding
+from ..sampling.fixed_shapes import Sizes
+from ..sampling.gpu.run import copy_out, pad_out
+from ..sampling.gpu.state import KEY, ROW, Part, lengths, parts_of, words_of
+from ..seeds.keys import derive_key
+
+if TYPE_CHECKING:
+    from ..accelerator import Accelerator
+    from ..cache.fields import FieldReach
+    from ..features.gpu.reachable import Layout
+    from ..sampling.gpu.run import DeviceRun
+
+_ALIGN = 256  # bytes, of every array in a slab
+_ADDRESSES = 6  # words of a field
+
+
+class Place(NamedTuple):
+    """Where an array of a batch lies in the slab.
+
+    Attributes:
+        offset: In bytes.
+        capacity: Rows that have room.
+        dtype: Of its numbers.
+        start: The offset in numbers.
+        width: Numbers of a row.
+    """
+
+    offset: int
+    capacity: int
+    dtype: torch.dtype
+    start: int
+    width: int
+
+
+@dataclass(eq=False)
+class Lane:
+    """What a batch on its way has of its own besides its slab: pinned memory in and out.
+
+    Used again once the sizes of its last batch were read, so after its replay has read the one and
+    written the other.
+
+    Attributes:
+        given: What the replay reads, int64, NumPy.
+        out: What it writes.
+        replay: Enqueues it.
+    """
+
+    given: Any
+    out: Tensor
+    replay: Callable[[], object]
+
+
+class Front(Protocol):
+    """How the arrays of a batch come to be on the device.
+
+    Attributes:
+        parts: The arrays.
+    """
+
+    parts: Sequence[Part]
+
+    def words(self, places: Sequence[Place], nbytes: int) -> int:
+        """Words that it needs in the state, for arrays in a slab with so many bytes of them."""
+
+    def arrays(self, state: Tensor, begin: int, places: Sequence[Place]) -> list[Tensor]:
+        """Enqueue the work; where the arrays are after it. Its words are in the state from
+        ``begin`` on."""
+
+
+class Drawn(Front):
+    """The device samples. The state has the seeds and, with ``has_more``, numbers beside them.
+
+    Args:
+        run: Samples.
+        count: Seeds that have room.
+        hops: Their number.
+        has_more: Whether there is a number beside each seed, int64, an array of the batch.
+    """
+
+    def __init__(self, run: DeviceRun, count: int, hops: int, *, has_more: bool) -> None:
+        self._run = run
+        self._count = count
+        self._hops = hops
+        self._has_more = has_more
+        self.parts = run.parts()
+        if has_more:
+            self.parts.append(Part(torch.int64, count_at=0))
+
+    def words(self, places: Sequence[Place], nbytes: int) -> int:
+        """See ``Front``."""
+        return 2 * self._count if self._has_more else self._count
+
+    def arrays(self, state: Tensor, begin: int, places: Sequence[Place]) -> list[Tensor]:
+        """See ``Front``."""
+        self._run.begin(state, self._count, begin)
+        for hop in range(self._hops):
+            self._run.hop(hop)
+        arrays = self._run.buffers()
+        if self._has_more:
+            arrays.append(state[begin + self._count :])
+        return arrays
+
+    def given(
+        self, key: int, seeds: Tensor, more: Tensor | None
+    ) -> tuple[list[int], list[tuple[int, Any]]]:
+        """The first words of a batch's state, its number of seeds and the keys of its hops; and
+        what follows the addresses: in bytes, where, and the array."""
+        head = [0] * ((self._hops + 1) * ROW)
+        head[0] = len(seeds)
+        for hop in range(self._hops):
+            of_hop = derive_key(key, hop)
+            head[hop * ROW + KEY] = of_hop - (of_hop >> 63 << 64)  # the same bits, signed
+        given = [(0, seeds.numpy().astype(np.int64, copy=False))]
+        if more is not None:
+            given.append((self._count * 8, more.numpy().astype(np.int64, copy=False)))
+        return head, given
+
+
+class Given(Front):
+    """The CPU has sampled. The arrays are in the state, as they are to lie in the slab.
+
+    Args:
+        dtypes: Of the arrays.
+        hops: Their number.
+        once: Whether batches are subgraphs, else blocks.
+        has_more: Whether the last array has a number for each seed.
+    """
+
+    def __init__(self, dtypes: list[torch.dtype], hops: int, *, once: bool, has_more: bool) -> None:
+        self.dtypes = dtypes
+        self.parts = parts_of(dtypes[:-1] if has_more else dtypes, hops, once=once)
+        if has_more:
+            self.parts.append(Part(dtypes[-1], count_at=0))
+
+    def words(self, places: Sequence[Place], nbytes: int) -> int:
+        """See ``Front``."""
+        return nbytes // 8
+
+    def arrays(self, state: Tensor, begin: int, places: Sequence[Place]) -> list[Tensor]:
+        """See ``Front``."""
+        memory = state[begin:].view(torch.uint8)
+        return [
+            memory[place.offset : place.offset + place.capacity * place.dtype.itemsize].view(
+                place.dtype
+            )
+            for place in places
+        ]
+
+    def given(self, arrays: Sequence[Tensor], places: Sequence[Place]) -> list[tuple[int, Any]]:
+        """What follows the addresses: in bytes, where, and the array."""
+        return [(place.offset, array.numpy()) for array, place in zip(arrays, places, strict=False)]
+
+
+class Recording:
+    """Lanes for one layout of the fields and one envelope, or one size that batches are padded to.
+
+    Args:
+        accelerator: The device.
+        front: Makes the arrays.
+        keys, inputs, layouts: Of all fields; so many of them are read for the input nodes, the
+            others for the seeds.
+        capacities: Vertices known before each hop and at the end, and edges of each hop, that have
+            room.
+        padded: The size of all batches; None: they keep their own.
+        lanes: How many to make.
+        hops: Their number.
+
+    Attributes:
+        places: Of the arrays, and then of the rows of each field.
+        nbytes: Of the slab.
+        free: Lanes that no batch uses.
+        pid: Of the process that has the device.
+
+    The state, int64 words on the device: sizes and keys as ``state_words`` has them, the hits of
+    each field by hop, the address of the slab, the addresses of each field, what the front needs.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        front: Front,
+        keys: tuple[Hashable, ...],
+        inputs: int,
+        layouts: tuple[Layout, ...],
+        capacities: Sequence[int],
+        padded: Sizes | None,
+        lanes: int,
+        hops: int,
+    ) -> None:
+        self.front = front
+        self.keys = keys
+        self.inputs = inputs
+        self.layouts = layouts
+        self.capacities = capacities
+        self.padded = padded
+        self.hops = hops
+        self.pid = os.getpid()
+        self.padded_words = None if padded is None else words_of(padded.node_ends, padded.edges)
+        head = (hops + 1) * ROW
+        self.hits_at = head
+        self.slab_at = head + len(layouts) * (hops + 1)
+        self.addresses_at = self.slab_at + 1
+        # A whole line, so that arrays there may be read 16 bytes at a time.
+        end = self.addresses_at + _ADDRESSES * len(layouts)
+        self.begin = -(-end * 8 // _ALIGN) * _ALIGN // 8
+        self.places = list[Place]()
+        self.nbytes = 0
+        nbytes = self._lay_out(capacities, layouts)
+        words = self.begin + front.words(self.places, nbytes)
+        self._accelerator = accelerator
+        self._state = accelerator.empty((words,), torch.int64)
+        # Where the vertices of each hop end in a batch, and how far apart these words are.
+        self._ends = self._state
+        self._ends_step = ROW
+        self._marks = dict[torch.dtype, Tensor]()
+        if padded is not None:
+            self._ends = self._sent(padded.node_ends, torch.int64)
+            self._ends_step = 1
+            of_labels = Padding(padded.nodes[:1], padded.nodes[:1], marks=True)
+            for layout in layouts[inputs:]:
+                value = of_labels.value(layout.dtype)
+                self._marks[layout.dtype] = self._sent([value], layout.dtype)
+        # A batch of no seeds: the buffers are there after it.
+        self._state.zero_()
+        front.arrays(self._state, self.begin, self.places[: len(front.parts)])
+        self.dtypes = {place.dtype for place in self.places}
+        slab = accelerator.empty((self.nbytes,), torch.uint8)
+        self.free = deque[Lane]()
+        for _ in range(lanes):
+            memory = accelerator.host_memory(words * 8).view(torch.int64)
+            out = accelerator.host_memory(self.slab_at * 8).view(torch.int64)
+            given = memory.numpy()
+            given[:] = 0  # no seeds: nothing is read when the work is done now
+            given[self.slab_at] = slab.data_ptr()
+            replay = accelerator.recorded(partial(self._work, memory, out))
+            self.free.append(Lane(given, out, replay))
+        # What is done now to record it may write to it.
+        accelerator.current_stream.record().wait()
+
+    def _lay_out(self, capacities: Sequence[int], layouts: Sequence[Layout]) -> int:
+        """Find a place for everything; the bytes of the arrays, which come first."""
+        known = capacities[: self.hops + 1]
+        words = words_of(known, capacities[self.hops + 1 :])
+        parts = self.front.parts
+        for part, size in zip(parts, lengths(parts, words), strict=True):
+            self._add(size, part.dtype, 1)
+        nbytes = self.nbytes
+        for number, layout in enumerate(layouts):
+            rows = known[-1] if number < self.inputs else known[0]
+            self._add(rows, layout.dtype, math.prod(layout.row_shape))
+        return nbytes
+
+    def _sent(self, numbers: Sequence[float], dtype: torch.dtype) -> Tensor:
+        return self._accelerator.empty((len(numbers),), dtype).copy_(
+            torch.tensor(numbers, dtype=dtype, device="cpu")
+        )
+
+    def _add(self, count: int, dtype: torch.dtype, width: int) -> None:
+        size = dtype.itemsize
+        self.places.append(Place(self.nbytes, count, dtype, self.nbytes // size, width))
+        self.nbytes += -(-count * width * size // _ALIGN) * _ALIGN
+
+    def _work(self, given: Tensor, out: Tensor) -> None:
+        state = self._state
+        state.copy_(given, non_blocking=True)
+        parts = self.front.parts
+        arrays = self.front.arrays(state, self.begin, self.places[: len(parts)])
+        places = [place[:2] for place in self.places]
+        padded_ids = None
+        placed = parts, arrays, state, places[: len(parts)], self.slab_at
+        if self.padded is None:
+            copy_out(*placed)
+        else:
+            pad_out(*placed, self._ends, self.padded.edges)
+            padded_ids = places[0][0], self.places[0].dtype
+        for number, layout in enumerate(self.layouts):
+            offset, capacity = places[len(parts) + number]
+            is_input = number < self.inputs
+            gather_placed(
+                arrays[0],
+                state,
+                capacity,
+                layout,
+                addresses_at=self.addresses_at + _ADDRESSES * number,
+                slab_at=self.slab_at,
+                offset=offset,
+                count_at=self.hops * ROW if is_input else 0,
+                hits_at=self.hits_at + number * (self.hops + 1),
+                parts=self.hops + 1 if is_input else 1,
+                ends=self._ends,
+                ends_step=self._ends_step,
+                padded_ids=padded_ids,
+            )
+            if self.padded is not None and not is_input:
+                mark = self._marks[layout.dtype]
+                mark_padding(mark, state, capacity, layout, slab_at=self.slab_at, offset=offset)
+        out.copy_(state[: self.slab_at], non_blocking=True)
+
+    def tell(
+        self,
+        lane: Lane,
+        slab: Tensor,
+        fields: Sequence[FieldReach],
+        head: Sequence[int],
+        given: Sequence[tuple[int, Any]],
+    ) -> None:
+        """Write down what a replay is to read: the first words of the state, and what follows the
+        addresses."""
+        words = lane.given
+        words[: len(head)] = head
+        words[self.slab_at] = slab.data_ptr()
+        addresses = [number for read in fields for number in read.reach.addresses]
+        words[self.addresses_at : self.addresses_at + len(addresses)] = addresses
+        memory = words[self.begin :].view(np.uint8)
+        for offset, array in given:
+            memory[offset : offset + array.nbytes].view(array.dtype)[:] = array
+
+    def fits(self, words: Sequence[int]) -> bool:
+        """Whether a batch has room, by its sizes."""
+        if self.padded is not None:
+            return self.padded.has_room_for(self.sampled(words))
+        end = self.hops * ROW
+        sizes = [*words[: end + 1 : ROW], *words[1:end:ROW]]
+        return all(size <= most for size, most in zip(sizes, self.capacities, strict=True))
+
+    def sampled(self, words: Sequence[int]) -> Sizes:
+        """The sizes of a batch, hop by hop."""
+        end = self.hops * ROW
+        return Sizes.of(words[: end + 1 : ROW], words[1:end:ROW])

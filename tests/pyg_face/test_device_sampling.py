@@ -1,0 +1,462 @@
+"""Batches of PyG's loaders that a device samples, here the CPU: those that the CPU samples."""
+
+import copy
+import pickle
+import threading
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recording_accelerator import RecordingAccelerator, memory_of
+from stream_races import RaceDetector, Watch
+from test_calls import calls_of
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler import NegativeSampling
+
+import pagraph.features.gpu.reachable
+import pagraph.sampling.gpu.run
+from pagraph.accelerator import HostAccelerator
+from pagraph.accelerator.triton_kernels import launch
+from pagraph.engine import program
+from pagraph.errors import MissingDependencyError
+from pagraph.features.gpu.link import Link
+from pagraph.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler
+
+pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.usefixtures("no_threads_left", "soon"),
+    pytest.mark.skipif(
+        torch.cuda.is_available(), reason="kernels are compiled here, not interpreted"
+    ),
+]
+N, E = 60, 500
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Few batches are made the long way first: each takes the interpreter 0.1 s and more."""
+    monkeypatch.setattr(program, "_LEARNED", 2)
+    monkeypatch.setattr(program, "_SETTLING", 2)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Loaders made with ``device="cpu"`` deliver on it."""
+    return use(monkeypatch, RecordingAccelerator())
+
+
+def use(monkeypatch, accelerator):
+    monkeypatch.setattr("pagraph.engine.engine.accelerator_for", lambda device: accelerator)
+    # What a GPU takes; "auto" measures that the interpreter is slower than a copy.
+    link = partial(Link, mode="zero-copy")
+    monkeypatch.setattr("pagraph.cache.fields.Link", lambda device, mode: link(device))
+    return accelerator
+
+
+def data_of(dtype=torch.int64, fields=True):
+    generator = torch.Generator().manual_seed(3)
+    # Hubs, self-loops, parallel edges, and vertices without any.
+    edges = torch.randint(0, N - 5, (2, E), generator=generator) * torch.randint(
+        0, 2, (2, E), generator=generator
+    )
+    data = Data(edge_index=edges.to(dtype), num_nodes=N)
+    if fields:
+        data.x = torch.randn(N, 3, generator=generator)
+        data.y = torch.arange(N)
+    return data
+
+
+def made(data, num_neighbors=(3, 2), sampling_device="auto", cls=NeighborLoader, **options):
+    defaults = {"batch_size": 8, "shuffle": True, "seed": 5, "device": "cpu"}
+    settings = defaults | options
+    return cls(data, list(num_neighbors), sampling_device=sampling_device, **settings)
+
+
+def assert_same(batch, expected):
+    assert set(batch.keys()) == set(expected.keys())
+    for name, value in expected.to_dict().items():
+        if isinstance(value, torch.Tensor):
+            assert batch[name].dtype == value.dtype, name
+            assert torch.equal(batch[name], value), name
+        else:
+            assert batch[name] == value, name
+
+
+def assert_all_same(loader, others, epochs=2):
+    """All batches are kept: none is changed by those after it."""
+    found = [batch for _ in range(epochs) for batch in loader]
+    expected = [batch for _ in range(epochs) for batch in others]
+    for batch, other in zip(found, expected, strict=True):
+        assert_same(batch, other)
+
+
+def made_in_one_launch(loader):
+    """How many batches were."""
+    return loader._engine.epochs.steps.program._made
+
+
+@pytest.mark.parametrize("num_neighbors", [(3, 2), (-1, 2), (4, -1, 1), (20,)])
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_those_of_the_cpu(device, num_neighbors, replace, dtype, workers):
+    data = data_of(dtype)
+    options = {"replace": replace, "num_workers": workers, "cache": 0.3}
+    there = made(data, num_neighbors, **options)
+    assert there.sampling_placement.startswith("device")
+    assert_all_same(there, made(data, num_neighbors, "cpu", **options))
+    assert made_in_one_launch(there) >= 6 or -1 in num_neighbors
+    there.close()
+
+
+@settings(max_examples=8)
+@given(
+    edges=st.integers(1, 12).flatmap(
+        lambda n: st.tuples(
+            st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)))
+        )
+    ),
+    fanouts=st.lists(st.sampled_from([0, 1, 2, 7]), max_size=3),
+    replace=st.booleans(),
+    dtype=st.sampled_from([torch.int32, torch.int64]),
+    cache=st.sampled_from([0, 0.3, 1.0]),
+    prefetch=st.integers(0, 2),
+    room=st.sampled_from([-0.6, 0.0, 0.02]),
+    data=st.data(),
+)
+def test_any_graph(edges, fanouts, replace, dtype, cache, prefetch, room, data):
+    """Isolated vertices, self-loops and parallel edges; some batches do not fit what was learned."""
+    n, pairs = edges
+    edge_index = torch.tensor(pairs, dtype=dtype).reshape(-1, 2).T.contiguous()
+    whole = Data(edge_index=edge_index, x=torch.randn(n, 3), y=torch.arange(n), num_nodes=n)
+    ids = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=12))
+    options = {"input_nodes": torch.tensor(ids), "batch_size": 3, "replace": replace}
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, HostAccelerator())
+        patch.setattr(program, "_LEAST_MARGIN", room)
+        patch.setattr(program, "_SIGMAS", 0)
+        there = made(whole, fanouts, cache=cache, prefetch=prefetch, **options)
+        assert_all_same(there, made(whole, fanouts, "cpu", **options), epochs=4)
+        there.close()
+
+
+@pytest.mark.parametrize("num_neighbors", [(3, 2), (-1, 2), ()])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_the_cpu_samples_is_one_launch_too(device, num_neighbors, workers):
+    data = data_of()
+    data.number = torch.tensor(3.5)
+    options = {"num_workers": workers, "cache": 0.3}
+    loader = made(data, num_neighbors, "cpu", **options)
+    assert_all_same(loader, made(data, num_neighbors, "cpu", **(options | {"device": None})), 3)
+    assert made_in_one_launch(loader) >= 14
+    assert loader.sampling_placement.startswith("host; batches are one launch")
+    loader.close()
+
+
+class Skipping(RecordingAccelerator):
+    """Leaves recorded work out, once it is told to."""
+
+    skips = False
+
+    def recorded(self, work):
+        return lambda: None if self.skips else work()
+
+
+@pytest.mark.parametrize(("sampling_device", "most"), [("auto", 130), ("cpu", 151)])
+def test_a_batch_makes_few_calls_and_launches_nothing_by_itself(monkeypatch, sampling_device, most):
+    """See ``benchmarks/gpu_host.py``."""
+    device = use(monkeypatch, Skipping())
+    loader = made(
+        data_of(), (4, 3, 2), sampling_device, prefetch=0, cache=0.3, cache_policy="degree"
+    )
+    for _ in range(4):
+        list(loader)
+    device.skips = True
+    reading = iter(loader)
+    next(reading)
+    before = made_in_one_launch(loader)
+    counts = calls_of(lambda: next(reading))
+    assert made_in_one_launch(loader) == before + 1
+    assert counts["triton_kernels.py:launch"] == 0
+    assert counts.total() <= most, counts.most_common()
+
+
+@pytest.mark.parametrize("options", [{"disjoint": True}, {"subgraph_type": "induced"}])
+def test_what_is_sampled_otherwise_goes_the_long_way(device, options):
+    data = data_of()
+    data.edge_attr = torch.rand(E)
+    loader = made(data, **options)
+    assert_all_same(loader, made(data, **(options | {"device": None})), epochs=3)
+    assert not made_in_one_launch(loader)
+
+
+def test_without_fields(device):
+    data = data_of(fields=False)
+    there = made(data)
+    assert_all_same(there, made(data, sampling_device="cpu"))
+    assert made_in_one_launch(there) >= 10
+
+
+@pytest.mark.parametrize("negatives", [None, "binary", NegativeSampling("triplet", 2)])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_links(device, negatives, workers):
+    data = data_of()
+    options = {"cls": LinkNeighborLoader, "neg_sampling": negatives, "num_workers": workers}
+    there = made(data, **options)
+    assert there.sampling_placement.startswith("device")
+    assert_all_same(there, made(data, sampling_device="cpu", **options), epochs=1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_handed_over_in_the_readers_thread(device, workers, monkeypatch):
+    """Those of one launch are in memory that is the reader's own."""
+    monkeypatch.setattr(program, "_LEARNED", 1000)
+    for batch in made(data_of(), num_workers=workers):
+        handed = device.handed_in(threading.current_thread().name)
+        tensors = [value for value in batch.to_dict().values() if isinstance(value, torch.Tensor)]
+        assert {memory_of(tensor) for tensor in tensors if tensor.numel()} <= handed
+
+
+def hetero():
+    data = HeteroData()
+    data["a"].x = torch.randn(9, 2)
+    data["a", "to", "a"].edge_index = torch.randint(0, 9, (2, 30))
+    return data
+
+
+def with_attribute(name):
+    data = data_of()
+    data[name] = torch.rand(E)
+    return data
+
+
+REASONS = [
+    (hetero, {"input_nodes": "a"}, "needs a Data, got data of several types"),
+    (lambda: with_attribute("edge_attr"), {}, "attributes are vertices' alone"),
+    (lambda: with_attribute("w"), {"weight_attr": "w"}, "attributes are vertices' alone"),
+    (data_of, {"disjoint": True}, "disjoint must be False"),
+    (data_of, {"subgraph_type": "induced"}, "directional samples, got 'induced'"),
+    (data_of, {"subgraph_type": "bidirectional"}, "directional samples, got 'bidirectional'"),
+    (data_of, {"shapes": "fixed"}, "shapes='sampled', got 'fixed'"),
+    (data_of, {"batch_dependency": 2}, "batch_dependency must be 1"),
+    (data_of, {"num_neighbors": (129,)}, "fanouts must be at most 128"),
+]
+
+
+@pytest.mark.parametrize(("make", "options", "reason"), REASONS)
+def test_what_only_the_cpu_samples(device, make, options, reason):
+    data = make()
+    with pytest.raises(ValueError, match=reason):
+        made(data, sampling_device=device, **options)
+    if "num_neighbors" not in options:
+        loader = made(data, **options)
+        assert loader.sampling_placement.startswith("host: ")
+        assert next(iter(loader)) is not None
+
+
+def test_a_sampler_of_the_users_own(device):
+    class Own(NeighborSampler):
+        pass
+
+    data = data_of()
+    for sampler in (Own(data, [3]), NeighborSampler(data, [3])):
+        loader = made(data, (3,), neighbor_sampler=sampler)
+        expected = "device" if type(sampler) is NeighborSampler else "host"
+        assert loader.sampling_placement.startswith(expected)
+
+
+def test_devices_that_are_none_of_the_batches(device):
+    data = data_of()
+    with pytest.raises(ValueError, match="sampling_device must be 'cpu' or the batches' device"):
+        made(data, sampling_device=HostAccelerator())
+    with pytest.raises(ValueError, match="sampling_device must be 'cpu' or the batches' device"):
+        NeighborLoader(data, [2], sampling_device=device)
+    assert NeighborLoader(data, [2]).sampling_placement == "host"
+
+
+def test_without_kernels(monkeypatch):
+    class Plain(HostAccelerator):
+        runs_kernels = False
+
+    device = use(monkeypatch, Plain())
+    data = data_of()
+    with pytest.raises(MissingDependencyError, match="Triton"):
+        made(data, sampling_device=device)
+    assert "Triton" in made(data).sampling_placement
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_attributes_that_are_replaced_written_or_added(device, workers):
+    data = data_of()
+    loaders = []
+    for where in ("auto", "cpu"):
+        loaders.append(made(copy.copy(data), sampling_device=where, num_workers=workers))
+    batches = [iter(loader) for loader in loaders]
+    changes = [
+        lambda data: setattr(data, "x", data.x + 1),
+        lambda data: data.y.add_(1),
+        lambda data: setattr(data, "edge_attr", torch.arange(E)),
+        lambda data: delattr(data, "edge_attr"),
+    ]
+    for _ in range(4):
+        for first, second in zip(*batches, strict=True):
+            assert_same(first, second)
+        batches = [iter(loader) for loader in loaders]
+        for change in changes:
+            for loader in loaders:
+                change(loader.data)
+            first, second = (next(those) for those in batches)
+            assert_same(first, second)
+        assert made_in_one_launch(loaders[0])
+    for loader in loaders:
+        loader.close()
+
+
+def test_attributes_that_come_and_go(device):
+    data = data_of()
+    loaders = [made(copy.copy(data), sampling_device=where) for where in ("auto", "cpu")]
+    assert_all_same(*loaders)
+    assert made_in_one_launch(loaders[0])
+    for loader in loaders:
+        loader.data.z = torch.arange(N) * 2
+        loader.data.x = loader.data.x + 1
+    before = made_in_one_launch(loaders[0])
+    # The new one is counted first, for the cache.
+    assert_all_same(*loaders, epochs=4)
+    assert made_in_one_launch(loaders[0]) >= before + 16
+    for loader in loaders:
+        del loader.data.y
+    before = made_in_one_launch(loaders[0])
+    assert_all_same(*loaders, epochs=4)
+    assert made_in_one_launch(loaders[0]) >= before + 16
+
+
+def test_transforms(device):
+    data = data_of()
+    seen = []
+
+    def of_batch(batch):
+        batch.z = batch.x * 2
+        return batch
+
+    def of_output(output):
+        seen.append(output.node.numel())
+        return output
+
+    assert_all_same(made(data, transform=of_batch), made(data, (3, 2), "cpu", transform=of_batch))
+    loader = made(data, transform_sampler_output=of_output)
+    assert_all_same(loader, made(data, sampling_device="cpu"), epochs=1)
+    assert len(seen) == len(loader)
+
+
+def test_a_transform_that_fails(device):
+    data = data_of()
+    loaders = [made(data, sampling_device=where) for where in ("auto", "cpu")]
+    assert_all_same(*loaders)
+    before = made_in_one_launch(loaders[0])
+
+    def fails(batch):
+        if 7 in batch.input_id:
+            raise ArithmeticError("seven")
+        return batch
+
+    counts = []
+    found = []
+    for loader in loaders:
+        loader.transform = fails
+        batches = []
+        reading = iter(loader)
+        for _ in range(len(loader)):
+            try:
+                batches.append(next(reading))
+            except ArithmeticError:
+                batches.append(None)
+        assert batches.count(None) == 1
+        counts.append(loader.stats.total.counts["seeds"])
+        found.append(batches)
+    assert counts[0] == counts[1] < 3 * N
+    for batch, other in zip(*found, strict=True):
+        assert batch is other or assert_same(batch, other) is None
+    assert made_in_one_launch(loaders[0]) == before + len(loaders[0])
+
+
+def test_inputs_are_a_part_of_the_vertices_and_may_be_wrong(device):
+    data = data_of()
+    inputs = torch.arange(0, N, 2).flip(0)
+    loaders = []
+    for where in ("auto", "cpu"):
+        options = {"input_nodes": inputs.clone(), "input_id": torch.arange(100, 130)}
+        loaders.append(made(data, sampling_device=where, shuffle=False, **options))
+    assert_all_same(*loaders, epochs=3)
+    assert made_in_one_launch(loaders[0]) >= 6
+    for loader in loaders:
+        loader.input_data.node[9] = N
+        reading = iter(loader)
+        next(reading)
+        with pytest.raises(IndexError, match=f"got {N}"):
+            next(reading)
+        loader.input_data.node[9] = 0
+    assert_all_same(*loaders)
+
+
+def test_a_transform_of_the_samples_that_comes_later(device):
+    data = data_of()
+    loader = made(data)
+    other = made(data, sampling_device="cpu")
+    assert_all_same(loader, other)
+    seen = []
+    loader.transform_sampler_output = lambda output: seen.append(output) or output
+    assert_all_same(loader, other)
+    assert len(seen) == 16
+
+
+def test_requests(device):
+    data = data_of()
+    loaders = [made(data, sampling_device=where) for where in ("auto", "cpu")]
+    for key in range(2):
+        seeds = torch.tensor([4, 4, 59])
+        assert_same(*(loader.batch(seeds, key=key) for loader in loaders))
+    assert_same(*(loader([3, 1]) for loader in loaders))
+
+
+def test_a_closed_loader_samples_on_the_cpu(device):
+    data = data_of()
+    loader = made(data)
+    next(iter(loader))
+    loader.close()
+    assert loader.sampling_placement == "host: the loader was closed"
+    assert_all_same(loader, made(data, sampling_device="cpu"), epochs=0)
+    assert next(iter(loader)) is not None
+
+
+def test_pickled_loaders_sample_there_too(device):
+    loader = made(data_of())
+    again = pickle.loads(pickle.dumps(loader))
+    assert again.sampling_placement.startswith("device")
+    assert_all_same(again, loader, epochs=1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("cls", [NeighborLoader, LinkNeighborLoader])
+def test_there_are_no_races(monkeypatch, workers, cls):
+    device = use(monkeypatch, RaceDetector())
+
+    def launch_and_tell(kernel, programs, *arguments, **constants):
+        if programs > 0:
+            device.launched(kernel, arguments, constants)
+        launch(kernel, programs, *arguments, **constants)
+
+    for module in (pagraph.features.gpu.reachable, pagraph.sampling.gpu.run):
+        monkeypatch.setattr(module, "launch", launch_and_tell)
+    loader = made(data_of(), (4, -1, 3), cls=cls, num_workers=workers, cache=0.3)
+    assert loader.sampling_placement.startswith("device")
+    for _ in range(3):
+        for batch in loader:
+            with Watch(device):
+                total = batch.x.sum() + batch.y.sum() + batch.edge_index.sum()
+                total = total + batch.n_id.sum() + batch.e_id.sum() + batch.input_id.sum()
+            del batch, total
+    loader.close()
+    assert device.races == []

@@ -1,0 +1,87 @@
+"""The commands of docs/howto/several-machines.md, on two network namespaces of this machine."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from processes import environment, program
+from test_two_machines import Machines, machines  # noqa: F401  # a fixture
+
+from pagraph.cli import main
+
+pytestmark = pytest.mark.slow
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "several-machines.md"
+ADDRESS = "10.91.7.1"
+
+
+def blocks(kind):
+    if not PAGE.exists():
+        pytest.skip("needs the checkout, not only its tests")
+    found = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [block.replace("\\\n", " ") for block in found]
+
+
+def copied(lines, source, machine):
+    """What `rsync` would leave on a machine."""
+    (line,) = [line for line in lines if line.split()[-1].startswith(f"{machine.name}:")]
+    *paths, target = shlex.split(line)[2:]
+    folder = machine / target.partition(":")[2]
+    folder.mkdir(parents=True)
+    for path in paths:
+        copy = shutil.copytree if (source / path).is_dir() else shutil.copy
+        copy(source / path, folder / Path(path).name)
+    return folder.parent
+
+
+def test_two_machines_train_with_the_parts_that_were_copied(
+    machines: Machines,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    monkeypatch.chdir(tmp_path)
+    (script,) = blocks("python")
+    exec(compile(script, "page", "exec"), {})
+    for line in blocks("console")[0].splitlines():
+        result = CliRunner().invoke(main, shlex.split(line)[2:])
+        assert result.exit_code == 0, result.output
+    shell = blocks("sh")
+    (copies,) = [block.splitlines() for block in shell if block.startswith("rsync")]
+    launches = [block for block in shell if "torchrun" in block]
+    processes = []
+    for number, launch in enumerate(launches):
+        comment, command = launch.split("\n", 1)
+        folder = copied(copies, tmp_path, tmp_path / comment.split()[-1])
+        _, *ends = shlex.split(command.replace("node0", ADDRESS))
+        place = ends.index("-m")
+        assert ends[place : place + 3] == ["-m", "pagraph", "train"]
+        arguments = program(ends[place + 3 :])
+        agent = [sys.executable, "-m", "torch.distributed.run", *ends[:place], *arguments]
+        env = environment() | {"GLOO_SOCKET_IFNAME": machines.links[number]}
+        processes.append(
+            subprocess.Popen(
+                ["ip", "netns", "exec", machines.names[number], *agent],
+                env=env,
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    try:
+        ended = [process.communicate(timeout=200) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (out, error) in zip(processes, ended, strict=True):
+        assert process.returncode == 0, out + error
+    (first, _), (second, _) = ended
+    assert "4 processes" in first and "epoch 5/5" in first
+    assert second == ""
+    for node in ("node0", "node1"):
+        assert any((tmp_path / node / "site" / "saved").iterdir())
