@@ -169,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
             trainers.append(
                 subprocess.Popen(machine.command(*script), env=os.environ | common | own)
             )
-    code = _wait(trainers, options.timeout)
+    code = _wait(trainers, servers, options.timeout)
     sent = [machine.sent() for machine in machines]
     for process in [*trainers, *servers]:
         if process.poll() is None:
@@ -182,12 +182,14 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _wait(trainers: list[subprocess.Popen[Any]], seconds: float) -> int:
-    """Wait for all, or until one fails: the others would wait for it for ever."""
+def _wait(
+    trainers: list[subprocess.Popen[Any]], servers: list[subprocess.Popen[Any]], seconds: float
+) -> int:
+    """Wait for all trainers, or until a process fails: the others would wait for it for ever."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         codes = [process.poll() for process in trainers]
-        failed = [code for code in codes if code]
+        failed = [code for code in [*codes, *(server.poll() for server in servers)] if code]
         if failed:
             return max(abs(code) for code in failed)
         if None not in codes:

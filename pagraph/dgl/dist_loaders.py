@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import atexit
 import time
+import traceback
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..engine.stage import SerialStage, Stage
+from ..errors import PipelineError
 from ..stats.reads import ReadCounters
 from ..stats.stats import EpochRecorder, LoaderStats
 from ..system.budget import Budget
 from ..system.checks import as_integer
+from .connection import share_connection
 from .graphbolt import import_dgl
-from .remote import RemoteCache, RemoteField, refuse_writes
-from .turns import install, turns
+from .remote import RemoteCache, RemoteField, check_policy, expected_reads, refuse_writes
 
 dgl = import_dgl()
 # Where they are depends on DGL's version.
@@ -26,88 +28,89 @@ if TYPE_CHECKING:
 
     from ..typing import CacheSize
 
+_PREFETCHED = {
+    "prefetch_node_feats": "src",
+    "prefetch_labels": "dst",
+    "prefetch_edge_feats": "edge",
+}
+"""What a sampler says of its fields, and whose rows they are: those of the first block's source
+vertices, of the last one's destination vertices, or of all blocks' edges."""
+
 
 class _Place(NamedTuple):
-    """Where the rows of a field go: a block's source or destination vertices, or edges of all
-    blocks."""
+    """Where the rows of a field go."""
 
     frame: str
     name: str
     field: RemoteField
 
 
-_PREFETCHED = {
-    "prefetch_node_feats": "src",
-    "prefetch_labels": "dst",
-    "prefetch_edge_feats": "edge",
-}
-"""What a sampler says of its fields, and whose rows they are."""
+class _Fields:
+    """What a loader reads ahead. Refers to no loader, which its thread would keep alive."""
 
-
-class _Reads:
-    """What a loader reads ahead; no reference to the loader, which its thread would keep alive."""
-
-    def __init__(
-        self, graph: Any, sampler: Any, budget: Budget | None, policy: object, batches: int
-    ):
+    def __init__(self, graph: Any, sampler: Any, cache: RemoteCache | None) -> None:
         self._graph = graph
         self._sampler = sampler
+        self._cache = cache
         self.counters = ReadCounters()
-        self.cache = None if budget is None else RemoteCache(graph, budget, policy, batches)
-        self._fields: dict[tuple[str, Any, str], RemoteField] = {}
+        self._known: dict[tuple[str, Any, str], RemoteField] = {}
         self.places: list[_Place] = []
         self.resolve()
 
     def resolve(self) -> None:
         """Find the fields that the sampler names now; a tensor that took another's place is a new
         field."""
-        places = []
+        self.places = []
         for argument, frame in _PREFETCHED.items():
-            for row_type, name in _named(self._graph, argument, frame, self._sampler):
-                tensor = _tensor(self._graph, argument, frame, row_type, name)
-                kind = "edge" if frame == "edge" else "node"
-                key = kind, row_type, name
-                field = self._fields.get(key)
-                if field is None or field.tensor is not tensor:
-                    several = len(self._types(kind)) > 1
-                    label = f"{_text(row_type)}/{name}" if several else name
-                    # Labels are those of seeds, which DGL's node_split takes from the own part.
-                    cacheable = self.cache is not None and frame == "src"
-                    field = RemoteField(tensor, row_type, label, cacheable=cacheable)
-                    self._fields[key] = field
-                places.append(_Place(frame, name, field))
-        self.places = places
+            for row_type, name in _named(self._graph, self._sampler, argument, frame):
+                field = self._field(argument, frame, row_type, name)
+                self.places.append(_Place(frame, name, field))
 
-    def _types(self, kind: str) -> Any:
-        return self._graph.canonical_etypes if kind == "edge" else self._graph.ntypes
-
-    @property
-    def fields(self) -> list[RemoteField]:
-        """Each field once."""
-        return list(dict.fromkeys(place.field for place in self.places))
+    def _field(self, argument: str, frame: str, row_type: Any, name: str) -> RemoteField:
+        graph = self._graph
+        view, types = graph.nodes, graph.ntypes
+        if frame == "edge":
+            view, types = graph.edges, graph.canonical_etypes
+        columns = view[row_type].data
+        if name not in columns:
+            raise ValueError(
+                f"{argument} must name fields of {row_type!r}, which has {sorted(columns)}; got "
+                f"{name!r}"
+            )
+        tensor = columns[name]
+        # Labels are those of seeds, which `node_split` takes from the own part: not cached.
+        key = frame, row_type, name
+        field = self._known.get(key)
+        if field is None or field.tensor is not tensor:
+            text = row_type if isinstance(row_type, str) else ":".join(row_type)
+            label = name if len(types) == 1 else f"{text}/{name}"
+            cacheable = self._cache is not None and frame == "src"
+            field = self._known[key] = RemoteField(tensor, row_type, label, cacheable=cacheable)
+        return field
 
     def begin(self) -> None:
-        """Fill the cache where that is due, and have writes be refused until :meth:`end`."""
+        """Fill the cache where that is due; from now on nothing that is read may be written."""
         self.resolve()
-        for field in self.fields:
-            field.is_read = True
-        if self.cache is not None:
-            self.cache.prepare(self.fields)
+        for place in self.places:
+            place.field.is_read = True
+        if self._cache is not None:
+            self._cache.prepare([place.field for place in self.places])
 
     def end(self) -> None:
         """Rows are not read ahead any more."""
-        for field in self._fields.values():
+        for field in self._known.values():
             field.is_read = False
 
     def forget(self) -> None:
         """Give all cached rows up."""
-        if self.cache is not None:
-            self.cache.forget(self._fields.values())
+        for field in self._known.values():
+            field.cache = None
 
-    def add_to(self, batch: Any, recorder: EpochRecorder) -> Any:
-        """DGL's batch with the rows of its blocks."""
-        blocks = batch[-1]
+    def add_to(self, recorder: EpochRecorder, batch: Any) -> Any:
+        """DGL's batch, with rows on its blocks."""
         begin = time.perf_counter_ns()
+        blocks = batch[-1]
+        reads: dict[str, Tensor] = {}
         for frame, name, field in self.places:
             if frame == "edge":
                 for block in blocks:
@@ -115,11 +118,10 @@ class _Reads:
             elif frame == "dst":
                 self._put(blocks[-1].dstnodes[field.type].data, dgl.NID, name, field)
             else:
-                ids = self._put(blocks[0].srcnodes[field.type].data, dgl.NID, name, field)
-                if self.cache is not None:
-                    self.cache.count(field, ids)
-        if self.cache is not None:
-            self.cache.batch_done()
+                columns = blocks[0].srcnodes[field.type].data
+                reads[field.type] = self._put(columns, dgl.NID, name, field)
+        if self._cache is not None:
+            self._cache.count(reads)
         recorder.spent("fetching", begin)
         return batch
 
@@ -129,16 +131,12 @@ class _Reads:
         return ids
 
 
-def _text(row_type: Any) -> str:
-    return row_type if isinstance(row_type, str) else ":".join(row_type)
-
-
-def _named(graph: Any, argument: str, frame: str, sampler: Any) -> list[tuple[Any, str]]:
+def _named(graph: Any, sampler: Any, argument: str, frame: str) -> list[tuple[Any, str]]:
     """(type, name) of each field that a sampler names; ValueError where types are needed."""
     names = getattr(sampler, argument, None) or []
     types = graph.canonical_etypes if frame == "edge" else graph.ntypes
     if isinstance(names, Mapping):
-        canonical = graph.to_canonical_etype if frame == "edge" else lambda name: name
+        canonical = graph.to_canonical_etype if frame == "edge" else str
         return [(canonical(t), name) for t, of_type in names.items() for name in of_type]
     if names and len(types) > 1:
         raise ValueError(
@@ -147,60 +145,66 @@ def _named(graph: Any, argument: str, frame: str, sampler: Any) -> list[tuple[An
     return [(types[0], name) for name in names]
 
 
-def _tensor(graph: Any, argument: str, frame: str, row_type: Any, name: str) -> Any:
-    view = graph.edges if frame == "edge" else graph.nodes
-    columns = view[row_type].data
-    if name not in columns:
-        raise ValueError(
-            f"{argument} must name fields of {row_type!r}, which has {sorted(columns)}; got "
-            f"{name!r}"
-        )
-    return columns[name]
+class _Failed(NamedTuple):
+    """What a sampler process gives for a batch that failed: its traceback."""
+
+    text: str
 
 
-class _Batches:
-    """DGL's batches, in the thread that reads ahead."""
+class _Guarded:
+    """DGL's function of seeds, for sampler processes, which an exception would end; nobody would
+    hear of it."""
 
-    def __init__(self, inner: Any, recorder: EpochRecorder) -> None:
-        self._inner = inner
-        self._recorder = recorder
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
+    def __call__(self, items: Any) -> Any:
+        try:
+            return self._collate(items)
+        except Exception:
+            return _Failed(traceback.format_exc())
 
-    def __next__(self) -> Any:
+
+def _guard(inner: Any) -> None:
+    """Have a loader's sampler processes tell of exceptions."""
+    if inner.pool is not None:
+        inner.collate_fn = _Guarded(inner.collate_fn)
+        inner.pool.set_collate_fn(inner.collate_fn, inner.name)
+
+
+def _sampled(inner: Any, recorder: EpochRecorder) -> Iterator[Any]:
+    """DGL's batches."""
+    while True:
         begin = time.perf_counter_ns()
         try:
-            return next(self._inner)
-        except BaseException:
-            turns.leave()
-            raise
+            batch = next(inner)
+        except StopIteration:
+            return
         finally:
-            self._recorder.spent("sampling", begin)
+            recorder.spent("sampling", begin)
+        if isinstance(batch, _Failed):
+            raise PipelineError(f"a sampler process of DGL's failed:\n\n{batch.text}")
+        yield batch
 
 
 class _Pass:
-    """One pass over the batches: DGL's, and their rows, some of them ahead of the reader."""
+    """One pass: DGL's batches with their rows, some of them ahead of the reader."""
 
-    def __init__(self, inner: Any, reads: _Reads, recorder: EpochRecorder, prefetch: int) -> None:
+    def __init__(self, inner: Any, fields: _Fields, recorder: EpochRecorder, prefetch: int) -> None:
         self._inner = inner
-        self._reads = reads
+        self._fields = fields
         self._recorder = recorder
-        batches = _Batches(inner, recorder)
+        source = _sampled(inner, recorder)
 
         def work(batch: Any) -> Any:
-            try:
-                return reads.add_to(batch, recorder)
-            except BaseException:
-                turns.leave()
-                raise
+            return fields.add_to(recorder, batch)
 
-        # One thread: questions to the servers are asked one after the other in any case.
-        self._stage: Stage[Any, Any] | SerialStage[Any, Any] = (
-            Stage(batches, work, workers=1, ahead=1 + prefetch)
-            if prefetch
-            else SerialStage(batches, work)
-        )
+        self._stage: Stage[Any, Any] | SerialStage[Any, Any]
+        if prefetch:
+            # One thread: servers are asked one question after the other in any case.
+            self._stage = Stage(source, work, workers=1, ahead=1 + prefetch)
+        else:
+            self._stage = SerialStage(source, work)
         _running.add(self)
 
     def __next__(self) -> Any:
@@ -223,23 +227,23 @@ class _Pass:
         return batch
 
     def close(self) -> None:
-        """End the thread, and take what DGL's sampler processes still owe: a later pass would get
-        it."""
+        """End the thread, and take what sampler processes still owe: the next pass would get it."""
         self._stage.close()
-        self._reads.end()
+        self._fields.end()
         self._recorder.close()
         inner = self._inner
         if inner.pool is not None:
             while inner.num_pending > 0:
-                inner._get_data_from_result_queue()
+                # First: what a dead process owes will never come.
                 inner.num_pending -= 1
+                inner._get_data_from_result_queue()
 
 
 _running: weakref.WeakSet[_Pass] = weakref.WeakSet()
 
 
 def _end_all() -> None:
-    """End all passes; DGL's own function at exit, which must come after it, takes the connection
+    """End all passes; DGL's own function at exit, which comes after it, takes the connection
     down."""
     for running in list(_running):
         running.close()
@@ -248,7 +252,8 @@ def _end_all() -> None:
 class _ReadAhead:
     """What both loaders do; see :class:`DistNodeDataLoader`."""
 
-    # DGL's class, of which `_inner` is.
+    # DGL's class, of which `_inner` is. Not the loader itself: the thread has it, and would keep
+    # the loader alive.
     _kind: Any = None
 
     def __init__(
@@ -268,20 +273,30 @@ class _ReadAhead:
                 f"g must be a DistGraph, got {type(g).__name__}: pagraph.dgl.DataLoader takes "
                 "graphs that one machine holds"
             )
-        install(refuse_writes)
-        self._prefetch = as_integer("prefetch", prefetch, least=0)
-        budget = Budget.parse(cache)
         if device is not None and str(device) != "cpu":
             raise ValueError(
-                f"device must be the CPU, which DGL's servers deliver to, got {device}"
+                f"device must be the CPU, which DGL's servers deliver to, got {str(device)!r}"
             )
+        self._prefetch = as_integer("prefetch", prefetch, least=0)
+        check_policy(cache_policy)
+        budget = Budget.parse(cache)
+        share_connection(refuse_writes)
         self._inner = self._kind(g, ids, graph_sampler, device, **kwargs)
-        self._reads = _Reads(g, graph_sampler, budget, cache_policy, len(self))
-        counters = self._reads.counters
-        self.stats: LoaderStats = LoaderStats(counters.snapshot)
+        _guard(self._inner)
+        remote = None
+        if budget is not None:
+            seeds = ids if self._kind is _home.DistNodeDataLoader else None
+            size = self._inner.batch_size
+
+            def first() -> dict[str, Tensor]:
+                return expected_reads(g, cache_policy, graph_sampler, seeds, size)
+
+            remote = RemoteCache(budget, first, len(self) if cache_policy == "auto" else None)
+        self._fields = _Fields(g, graph_sampler, remote)
+        self.stats: LoaderStats = LoaderStats(self._fields.counters.snapshot)
         self._pass: _Pass | None = None
         self._epoch = 0
-        # DGL registers its own when it connects; the last one registered is called first.
+        # DGL registers its own when it connects; what was registered last is called first.
         atexit.unregister(_end_all)
         atexit.register(_end_all)
 
@@ -292,7 +307,7 @@ class _ReadAhead:
         return getattr(inner, name)
 
     def __del__(self) -> None:
-        # Not DGL's, which takes its batches' function out of the sampler processes: `_inner` does.
+        # Not DGL's, by which sampler processes forget this loader's function: `_inner` does that.
         running = vars(self).get("_pass")
         if running is not None:
             running.close()
@@ -303,17 +318,16 @@ class _ReadAhead:
 
     def __iter__(self) -> Any:
         self._end_pass()
-        inner = iter(self._inner)
         recorder = self.stats.begin(self._epoch)
         self._epoch += 1
         try:
             with recorder.time("waiting"), recorder.time("filling"):
-                self._reads.begin()
+                self._fields.begin()
+            inner = iter(self._inner)
         except BaseException:
-            self._reads.end()
-            turns.leave()
+            self._fields.end()
             raise
-        self._pass = _Pass(inner, self._reads, recorder, self._prefetch)
+        self._pass = _Pass(inner, self._fields, recorder, self._prefetch)
         return self
 
     def __next__(self) -> Any:
@@ -323,10 +337,14 @@ class _ReadAhead:
         return next(self._pass)
 
     def __repr__(self) -> str:
-        fields = ", ".join(field.label for field in self._reads.fields) or "none"
-        cached = {f.label: len(f.cache) for f in self._reads.fields if f.cache is not None}
-        rows = "".join(f", {count:,} rows of {label} cached" for label, count in cached.items())
-        return f"{type(self).__name__}({len(self):,} batches, fields: {fields}{rows})"
+        fields = list(dict.fromkeys(place.field for place in self._fields.places))
+        names = ", ".join(field.label for field in fields) or "none"
+        rows = "".join(
+            f", {len(field.cache):,} rows of {field.label} cached"
+            for field in fields
+            if field.cache is not None
+        )
+        return f"{type(self).__name__}({len(self):,} batches, fields: {names}{rows})"
 
     def close(self) -> None:
         """End the pass, if one is running, and give the cache up, so that its fields may be
@@ -335,9 +353,7 @@ class _ReadAhead:
         Every process closes its loader before any of them writes.
         """
         self._end_pass()
-        self._reads.forget()
-
-    invalidate_cache = close
+        self._fields.forget()
 
     def _end_pass(self) -> None:
         running = self._pass
@@ -355,9 +371,9 @@ class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):  # type: ignore[
     (DGL's own loader of DistDGL leaves them out.) Fields that are not named are read in the loop,
     as before. So are embeddings, and all else that training writes: a named field must stay as it
     is while a pass runs, and with a cache for as long as it has one. A process that writes one all
-    the same gets an error; writes past DGL's ``DistTensor`` are not seen.
+    the same gets an error; writes of other processes are not seen.
 
-    Other threads may ask DGL's servers meanwhile, the training loop above all: all take turns.
+    The training loop may ask DGL's servers meanwhile: threads take turns.
 
     Args:
         g: The ``dgl.distributed.DistGraph``.
@@ -369,9 +385,10 @@ class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):  # type: ignore[
         cache: What a static cache of other machines' rows may take in memory: ``"2GiB"``, bytes, a
             fraction of the rows of ``prefetch_node_feats``, ``"auto"``, or 0 for none. It says that
             these fields stay as they are.
-        cache_policy: ``"degree"``: rows of the vertices that most edges of this machine's part come
-            from. ``"auto"`` and ``"adaptive"``: at first these, and after a pass those that it read
-            most.
+        cache_policy: ``"vip"``: rows by their reads a pass, as far as this machine's part lets
+            expect them. ``"degree"``: by the edges of the part that come from a vertex. ``"auto"``:
+            at first "vip", or "degree" where nothing can be expected; after a pass the rows that it
+            read most.
         **kwargs: ``batch_size``, ``shuffle``, ``drop_last``, ``queue_size``: as DGL's loader has
             them. ``num_workers`` means nothing, as in DGL: ``DGL_NUM_SAMPLER``, which ``launch.py
             --num_samplers`` sets, is the number of processes that sample.
@@ -384,6 +401,7 @@ class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):  # type: ignore[
     Raises:
         TypeError, ValueError: ``g`` is no DistGraph; ``device``, ``prefetch``, ``cache`` or
             ``cache_policy`` is none of these; the sampler names a field that the graph has not.
+        PipelineError: In the loop: a sampler process failed, or has ended.
     """
 
     _kind = _home.DistNodeDataLoader

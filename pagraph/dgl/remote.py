@@ -1,12 +1,11 @@
-"""Rows of DistDGL's tensors: of this machine's part from its memory, of other machines' from a
-cache, else from their servers, by DGL."""
+"""Rows of DistDGL's tensors: other machines' from a static cache, else by DGL, as all others."""
 
 from __future__ import annotations
 
 import math
 import time
 import weakref
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,24 +13,29 @@ from torch import Tensor
 
 from ..cache.division import Demand, divide
 from ..cache.plan import auto_budget
-from ..features.feature import output_for
 from ..features.store import CachedFeature, FeatureCache, fill_cache, read_counted, slots_for
 from ..graph.row_form import Decoding
-from ..ranking.policy import Ranking, descending
+from ..ranking.policy import Ranking, descending, out_degrees
 from ..ranking.presample import AccessCounts
+from ..ranking.vip import expected_accesses
+from ..sampling.block_sampler import NeighborSampler
 from ..stats.reads import ReadCounters
 from ..system.budget import SLOT_BYTES, Budget
 from ..system.buffers import BufferPool
+from .convert import core_graph
 from .graphbolt import import_dgl
+from .workload import native_sampler
 
 dgl = import_dgl()
 
-POLICIES = ("auto", "adaptive", "degree")
-"""Rankings of other machines' rows. Others need the whole graph, of which a machine has its
-part."""
+POLICIES = ("auto", "degree", "vip")
+"""Rankings of other machines' rows. The other policies need the whole graph, of which a machine has
+its part."""
 
 _ENOUGH = 0.5
 """Share of a pass's batches that must have been read to rank by them."""
+
+_CPU = torch.device("cpu")
 
 
 class DistFeature:
@@ -52,33 +56,30 @@ class DistFeature:
         self.row_shape: tuple[int, ...] = tuple(tensor.shape[1:])
         self.dtype: torch.dtype = tensor.dtype
         self.row_bytes: int = math.prod(self.row_shape) * self.dtype.itemsize
-        self.device: torch.device = torch.device("cpu")
+        self.device: torch.device = _CPU
 
     def read(self, ids: Tensor, out: Tensor | BufferPool | None = None) -> Tensor:
         """The rows of ``ids``; see :class:`~pagraph.features.feature.Feature`."""
-        # DGL asks every server once a call, and none where there is nothing to ask.
-        rows = self._tensor[ids.long()] if len(ids) else None
-        if isinstance(out, Tensor) or rows is None:
-            to = output_for(self, len(ids), out)
-            return to if rows is None else to.copy_(rows)
-        return rows  # type: ignore[no-any-return]
+        rows: Tensor = self._tensor[ids.long()]
+        return out.copy_(rows) if isinstance(out, Tensor) else rows
 
     def are_remote(self, ids: Tensor) -> Tensor:
         """Which of the ids are other machines' rows, bool, shape ``(len(ids),)``."""
         policy = self._tensor.part_policy
-        owners = torch.as_tensor(policy.to_partid(ids.long()))
+        owners: Tensor = torch.as_tensor(policy.to_partid(ids.long()))
         return owners.ne(policy.part_id)
 
 
 class RemoteField:
-    """A tensor that a loader reads ahead of its loop, by a cache of other machines' rows.
+    """A tensor that a loader reads ahead of its loop.
 
     Attributes:
+        tensor: The ``DistTensor``.
         type: The vertex or edge type that it has rows of.
         label: Its name in statistics.
         source: Reads its rows by DGL.
-        cache: Some of the rows that other machines have. None: none of them.
-        cacheable: Whether it will have a cache.
+        cacheable: Whether a cache may hold rows of it.
+        cache: Some of the rows that other machines have; None: none of them.
         is_read: Whether a pass reads it ahead now.
     """
 
@@ -93,21 +94,17 @@ class RemoteField:
         _known.add(self)
 
     def read(self, ids: Tensor, counters: ReadCounters) -> Tensor:
-        """The rows of ``ids``, counted: other machines' rows by the label, those of this machine's
-        part apart from them, as no cache is asked for these."""
+        """The rows of ``ids``. Other machines' are counted by the label, for which a cache may be;
+        those of this machine's part apart from them."""
         begin = time.perf_counter()
         source = self.source
-        cache = self.cache
-        feature = source if cache is None else CachedFeature(source, cache)
-        rows, hits = read_counted(feature, ids, None, None)
+        rows, hits = read_counted(self.feature(), ids, None, None)
         remote = int(source.are_remote(ids).sum()) if len(ids) else 0
+        own = len(ids) - remote
         seconds = time.perf_counter() - begin
-        counters.record(
-            self.label, source.tier, remote, hits, source.row_bytes, self.cacheable, seconds
-        )
-        counters.record(
-            f"{self.label}, own part", "host", len(ids) - remote, None, source.row_bytes, False
-        )
+        width = source.row_bytes
+        counters.record(self.label, source.tier, remote, hits, width, self.cacheable, seconds)
+        counters.record(f"{self.label}, own part", "host", own, None, width, False)
         return rows
 
     def feature(self) -> DistFeature | CachedFeature:
@@ -119,7 +116,7 @@ _known: weakref.WeakSet[RemoteField] = weakref.WeakSet()
 
 
 def refuse_writes(name: str) -> None:
-    """Raise RuntimeError for a tensor of which rows are held that a write would make outdated."""
+    """Raise RuntimeError for a tensor of which a loader holds rows, which a write would outdate."""
     for field in list(_known):
         if field.source.name == name and (field.is_read or field.cache is not None):
             what = "caches" if field.cache is not None else "reads ahead"
@@ -131,123 +128,166 @@ def refuse_writes(name: str) -> None:
 
 
 class RemoteCache:
-    """Rows of other machines' vertices that are read most, under one budget for all fields.
-
-    First those are cached that most edges of this machine's part come from (the degree, as far as
-    it is known here); after a pass by "auto" and "adaptive" those that it read most, which
-    ranks the neighbours of other machines' vertices, too.
+    """The rows of other machines that are read most, under one budget for all fields.
 
     Args:
-        graph: The ``DistGraph``.
-        budget: What rows, and tables where it pays these, may take.
-        policy: One of :data:`POLICIES`, else ValueError.
-        batches: Batches of a pass.
+        budget: What rows, and their tables where it pays these, may take.
+        first: Reads of each vertex by type, up to a factor: what the first filling ranks by.
+        batches: Batches of a pass, after which the cache is filled again by what it read; None:
+            it is not.
     """
 
-    def __init__(self, graph: Any, budget: Budget, policy: object, batches: int) -> None:
-        if policy not in POLICIES:
-            raise ValueError(
-                f"cache_policy must be one of {list(POLICIES)} for a DistGraph, of which this "
-                f"machine has a part, got {policy!r}"
-            )
-        self._graph = graph
+    def __init__(
+        self, budget: Budget, first: Callable[[], Mapping[str, Tensor]], batches: int | None
+    ) -> None:
         self._budget = budget
+        self._first = first
         self._batches = batches
         self._counts: AccessCounts | None = None
-        # The field of each type whose reads are counted: those of the same vertices are read alike.
-        self._counted: dict[str, Hashable] = {}
-        self._learns = policy != "degree"
-        self._filled = False
+        # By type: how all fields of its vertices are ranked. Empty: not yet.
+        self._rankings: dict[str, Ranking] = {}
 
     def prepare(self, fields: Iterable[RemoteField]) -> None:
-        """Fill the cache, or fill it again by what the passes so far have read; call before a
-        pass."""
+        """Fill the cache where that is due; call between passes."""
         cached = [field for field in fields if field.cacheable]
         if not cached:
             return
-        if not self._filled:
-            self._fill(cached, halo_degrees(self._graph))
-            self._filled = True
-            if self._learns:
+        counts = self._counts
+        if not self._rankings:
+            self._rank(cached, self._first())
+            if self._batches is not None:
                 sizes = {field.type: field.source.num_rows for field in cached}
                 self._counts = AccessCounts(sizes, 0, most=2**32 - 1)
-        elif self._counts is not None and self._counts.batches >= max(1, _ENOUGH * self._batches):
-            counts = self._counts
-            self._counts = None  # once: a static cache
-            self._fill(cached, {t: counts.reads(t) for t in counts.node_types})
+        elif counts is not None and counts.batches >= max(1.0, _ENOUGH * (self._batches or 0)):
+            self._rank(cached, {t: counts.reads(t) for t in counts.node_types})
+            self._counts = None  # Once: a static cache.
+        elif all(field.cache is not None for field in cached):
+            return
+        self._fill(cached)
 
-    def count(self, field: RemoteField, ids: Tensor) -> None:
-        """Count a read for the next filling; called by one thread."""
+    def count(self, reads: Mapping[str, Tensor]) -> None:
+        """Count the ids that a batch has read of each type; called by one thread."""
         counts = self._counts
-        if counts is not None and self._counted.setdefault(field.type, field.label) == field.label:
-            counts.add_reads(field.type, ids, [len(ids)])
-
-    def batch_done(self) -> None:
-        """Count a batch."""
-        if self._counts is not None:
-            self._counts.batches += 1
+        if counts is not None:
+            for row_type, ids in reads.items():
+                counts.add_reads(row_type, ids, [len(ids)])
+            counts.batches += 1
 
     def forget(self, fields: Iterable[RemoteField]) -> None:
-        """Give all cached rows up; the next pass chooses and reads them again."""
+        """Give all cached rows up; the next :meth:`prepare` reads them again."""
         for field in fields:
             field.cache = None
-        self._filled = False
-        self._counts = None
-        self._counted.clear()
 
-    def _fill(self, cached: Sequence[RemoteField], reads: Mapping[str, Tensor]) -> None:
+    def _rank(self, cached: Sequence[RemoteField], reads: Mapping[str, Tensor]) -> None:
+        """Order other machines' vertices, those that are read most first."""
+        for field in cached:
+            num_rows = field.source.num_rows
+            of_type = reads.get(field.type)
+            if of_type is None:
+                of_type = torch.zeros(num_rows)
+            ids = field.source.are_remote(torch.arange(num_rows)).nonzero().squeeze(1)
+            order = descending(of_type[ids])
+            self._rankings[field.type] = Ranking(ids[order], of_type[ids][order].double())
+
+    def _fill(self, cached: Sequence[RemoteField]) -> None:
         groups: dict[str, list[RemoteField]] = {}
         for field in cached:
             groups.setdefault(field.type, []).append(field)
         widths = {t: sum(f.source.row_bytes for f in group) for t, group in groups.items()}
         sizes = {t: group[0].source.num_rows for t, group in groups.items()}
         room = self._budget.nbytes(
-            [(widths[t], sizes[t]) for t in groups],
-            free=lambda: auto_budget(torch.device("cpu")),
+            [(widths[t], sizes[t]) for t in groups], free=lambda: auto_budget(_CPU)
         )
-        rankings = {t: _ranking(group[0].source, reads.get(t)) for t, group in groups.items()}
         table = SLOT_BYTES * self._budget.pays_tables
         counts = divide(
             room,
-            [Demand(sizes[t], widths[t], table * sizes[t], rankings[t], order=t) for t in groups],
+            [
+                Demand(sizes[t], widths[t], table * sizes[t], self._rankings[t], order=t)
+                for t in groups
+            ],
         )
         for (row_type, group), count in zip(groups.items(), counts, strict=True):
-            ids = rankings[row_type].ids[:count].clone()
+            ids = self._rankings[row_type].ids[:count]
             slots = slots_for(ids, sizes[row_type])
             for field in group:
-                # Rows that were cached before are not read again.
+                # Through the cache before: its rows are not read again.
                 field.cache = fill_cache(
                     field.feature(),
                     ids,
-                    device=torch.device("cpu"),
+                    device=_CPU,
                     num_nodes=sizes[row_type],
                     slots=slots,
                 )
 
 
-def _ranking(source: DistFeature, reads: Tensor | None) -> Ranking:
-    """Other machines' rows that are read at all, those that are read most first."""
-    if reads is None:
-        return Ranking(torch.empty(0, dtype=torch.int64), torch.empty(0))
-    ids = reads.nonzero().squeeze(1)
-    if len(ids):
-        ids = ids[source.are_remote(ids)]
-    order = descending(reads[ids])
-    return Ranking(ids[order], reads[ids][order].double())
+def check_policy(policy: object) -> None:
+    """ValueError for a policy that is none of :data:`POLICIES`."""
+    if policy not in POLICIES:
+        raise ValueError(
+            f"cache_policy must be one of {list(POLICIES)} for a DistGraph, of which this machine "
+            f"has a part, got {policy!r}"
+        )
 
 
-def halo_degrees(graph: Any) -> dict[str, Tensor]:
-    """Edges of this machine's part that come from each vertex of the graph, by vertex type, int64;
-    empty where DGL keeps the part in a form of GraphBolt's."""
+def expected_reads(
+    graph: Any, policy: str, sampler: Any, seeds: Any, batch_size: int
+) -> dict[str, Tensor]:
+    """Reads of each vertex of a ``DistGraph`` by type, up to a factor, as far as this machine's
+    part tells.
+
+    That is the expected reads of a pass ("vip", and "auto" where it can), or the degree. A part has
+    the in-edges of its own vertices: paths that leave it and go on are not seen. Empty where DGL
+    keeps the part in GraphBolt's form.
+
+    Args:
+        graph: The graph.
+        policy: One of :data:`POLICIES`.
+        sampler: DGL's.
+        seeds: This process's vertices; None, or anything but a tensor: not of one type.
+        batch_size: Seeds of a batch.
+
+    Raises:
+        ValueError: "vip", where reads cannot be expected.
+    """
     part = graph.local_partition
     if not isinstance(part, dgl.DGLGraph):
         return {}
-    _, sources, _ = part.adj_tensors("csc")
-    counts = torch.bincount(sources, minlength=part.num_nodes())
+    # DGL keeps a part of any types as one of one type.
+    core = core_graph(part)
+    native = native_sampler(part, sampler) if len(graph.ntypes) == 1 else None
+    if not isinstance(native, NeighborSampler) or native.edge_dir != "in":
+        native = None
+    reads = None
+    if policy != "degree" and native is not None and isinstance(seeds, Tensor):
+        # Not its weights, which are the servers'.
+        uniform = NeighborSampler(native.fanouts, replace=native.replace)
+        reads = _expected(graph, core, uniform, seeds, batch_size)
+    elif policy == "vip":
+        raise ValueError(
+            "cache_policy must be 'auto' or 'degree' but for a NeighborSampler from vertices of "
+            "a graph of one type, got 'vip'"
+        )
+    if reads is None:
+        (reads,) = out_degrees(core).values()
+    return _by_type(graph, part, reads)
+
+
+def _expected(
+    graph: Any, core: Any, sampler: NeighborSampler, seeds: Tensor, batch_size: int
+) -> Tensor | None:
+    book = graph.get_partition_book()
+    own = seeds[torch.as_tensor(book.nid2partid(seeds)) == book.partid]
+    local = torch.as_tensor(book.nid2localnid(own, book.partid))
+    expected = expected_accesses(core, local, sampler, batch_size=batch_size)
+    return None if expected is None else expected.reads(core.only_node_type)
+
+
+def _by_type(graph: Any, part: Any, reads: Tensor) -> dict[str, Tensor]:
+    """Numbers of a part's vertices as numbers of the graph's, by type."""
     types, ids = graph.get_partition_book().map_to_per_ntype(part.ndata[dgl.NID])
-    degrees = {}
+    by_type = {}
     for number, name in enumerate(graph.ntypes):
         of_type = types == number
-        degrees[name] = torch.zeros(graph.num_nodes(name), dtype=torch.int64)
-        degrees[name][ids[of_type].long()] = counts[of_type]
-    return degrees
+        by_type[name] = reads.new_zeros(graph.num_nodes(name))
+        by_type[name][ids[of_type].long()] = reads[of_type]
+    return by_type

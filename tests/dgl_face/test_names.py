@@ -27,8 +27,6 @@ SAMPLING = [
     *("as_edge_prediction_sampler", "find_exclude_eids", "negative_sampler"),
 ]
 LOADING = [
-    "DistNodeDataLoader",
-    "DistEdgeDataLoader",
     "GraphDataLoader",
     "GraphCollator",
     "NodeCollator",
@@ -41,6 +39,14 @@ def test_dgls_own_objects_come_unchanged(name):
     if not hasattr(dgl.dataloading, name):
         pytest.skip(f"dgl {dgl.__version__} has no {name}")
     assert getattr(pagraph.dgl, name) is getattr(dgl.dataloading, name)
+    assert name in dir(pagraph.dgl)
+
+
+@pytest.mark.parametrize("name", ["DistNodeDataLoader", "DistEdgeDataLoader"])
+def test_loaders_of_distdgl_are_ours_and_dgls(name):
+    theirs = getattr(dgl.dataloading, name, None) or getattr(dgl.distributed, name)
+    ours = getattr(pagraph.dgl, name)
+    assert ours is not theirs and issubclass(ours, theirs)
     assert name in dir(pagraph.dgl)
 
 
