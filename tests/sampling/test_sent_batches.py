@@ -26,7 +26,7 @@ from pagraph.accelerator import HostAccelerator, OutOfMemory
 from pagraph.accelerator.triton_kernels import launch
 from pagraph.engine import program
 from pagraph.features.gpu import reachable
-from pagraph.sampling import LaborSampler
+from pagraph.sampling import LaborSampler, LayerSampler
 from pagraph.sampling.gpu import run
 
 pytest.importorskip("triton")
@@ -110,18 +110,19 @@ def test_fields_of_all_kinds(cache):
     assert loader.sampling_placement.startswith("host; batches are one launch, each in ")
 
 
-def test_another_sampler():
+@pytest.mark.parametrize("sampler", [LaborSampler([3, 2]), NeighborSampler([3, 2], prob="w")])
+def test_other_samplers(sampler):
     graph = make_graph()
-    options = {"sampler": LaborSampler([3, 2])}
+    graph.edata["w"] = torch.rand(graph.num_edges) + 0.1
+    options = {"sampler": sampler}
     loader = make_loader(graph, HostAccelerator(), **options)
     assert_all_same(read(loader, 3), read(make_loader(graph, **options), 3))
     assert made_of(loader)[1] >= 4
 
 
-def test_weights_go_the_long_way():
+def test_edges_with_weights_go_the_long_way():
     graph = make_graph()
-    graph.edata["w"] = torch.rand(graph.num_edges) + 0.1
-    options = {"sampler": NeighborSampler([3, 2], prob="w")}
+    options = {"sampler": LayerSampler([10, 10])}
     loader = make_loader(graph, HostAccelerator(), **options)
     assert_all_same(read(loader, 3), read(make_loader(graph, **options), 3))
     assert not made_of(loader)[0].is_possible
