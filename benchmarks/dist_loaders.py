@@ -45,7 +45,7 @@ def made_loader(graph, seeds, cache):
     if cache is None:
         kind, more = dgl.dataloading.DistNodeDataLoader, {}
     else:
-        kind, more = pagraph.dgl.DistNodeDataLoader, {"cache": cache, "cache_policy": "degree"}
+        kind, more = pagraph.dgl.DistNodeDataLoader, {"cache": cache}
     return kind(graph, seeds, sampler, batch_size=BATCH, shuffle=True, drop_last=True, **more)
 
 

@@ -387,8 +387,8 @@ class DistNodeDataLoader(_ReadAhead, _home.DistNodeDataLoader):  # type: ignore[
             these fields stay as they are.
         cache_policy: ``"vip"``: rows by their reads a pass, as far as this machine's part lets
             expect them. ``"degree"``: by the edges of the part that come from a vertex. ``"auto"``:
-            at first "vip", or "degree" where nothing can be expected; after a pass the rows that it
-            read most.
+            at first "vip", or "degree" where nothing can be expected; after a pass by what that
+            read, as far as it is more than chance.
         **kwargs: ``batch_size``, ``shuffle``, ``drop_last``, ``queue_size``: as DGL's loader has
             them. ``num_workers`` means nothing, as in DGL: ``DGL_NUM_SAMPLER``, which ``launch.py
             --num_samplers`` sets, is the number of processes that sample.

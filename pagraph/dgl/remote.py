@@ -15,6 +15,7 @@ from ..cache.division import Demand, divide
 from ..cache.plan import auto_budget
 from ..features.store import CachedFeature, FeatureCache, fill_cache, read_counted, slots_for
 from ..graph.row_form import Decoding
+from ..ranking.auto import learned_reads
 from ..ranking.policy import Ranking, descending, out_degrees
 from ..ranking.presample import AccessCounts
 from ..ranking.vip import expected_accesses
@@ -133,7 +134,7 @@ class RemoteCache:
     Args:
         budget: What rows, and their tables where it pays these, may take.
         first: Reads of each vertex by type, up to a factor: what the first filling ranks by.
-        batches: Batches of a pass, after which the cache is filled again by what it read; None:
+        batches: Batches of a pass, after which the cache is filled again by what that read; None:
             it is not.
     """
 
@@ -154,12 +155,12 @@ class RemoteCache:
             return
         counts = self._counts
         if not self._rankings:
-            self._rank(cached, self._first())
+            self._rank(cached)
             if self._batches is not None:
                 sizes = {field.type: field.source.num_rows for field in cached}
                 self._counts = AccessCounts(sizes, 0, most=2**32 - 1)
         elif counts is not None and counts.batches >= max(1.0, _ENOUGH * (self._batches or 0)):
-            self._rank(cached, {t: counts.reads(t) for t in counts.node_types})
+            self._learn(counts)
             self._counts = None  # Once: a static cache.
         elif all(field.cache is not None for field in cached):
             return
@@ -178,16 +179,22 @@ class RemoteCache:
         for field in fields:
             field.cache = None
 
-    def _rank(self, cached: Sequence[RemoteField], reads: Mapping[str, Tensor]) -> None:
-        """Order other machines' vertices, those that are read most first."""
+    def _rank(self, cached: Sequence[RemoteField]) -> None:
+        """Order other machines' vertices, those that are expected to be read most first."""
+        reads = self._first()
         for field in cached:
             num_rows = field.source.num_rows
-            of_type = reads.get(field.type)
-            if of_type is None:
-                of_type = torch.zeros(num_rows)
             ids = field.source.are_remote(torch.arange(num_rows)).nonzero().squeeze(1)
-            order = descending(of_type[ids])
-            self._rankings[field.type] = Ranking(ids[order], of_type[ids][order].double())
+            of_type = reads.get(field.type, torch.zeros(num_rows))
+            self._rankings[field.type] = _ranking(ids, of_type[ids])
+
+    def _learn(self, counts: AccessCounts) -> None:
+        """Order them by what a pass has read, as far as that is more than chance."""
+        for row_type, before in self._rankings.items():
+            assert before.scores is not None
+            read = counts.reads(row_type)[before.ids]
+            learned = learned_reads(before.scores, read, counts.batches)
+            self._rankings[row_type] = _ranking(before.ids, learned)
 
     def _fill(self, cached: Sequence[RemoteField]) -> None:
         groups: dict[str, list[RemoteField]] = {}
@@ -218,6 +225,11 @@ class RemoteCache:
                     num_nodes=sizes[row_type],
                     slots=slots,
                 )
+
+
+def _ranking(ids: Tensor, reads: Tensor) -> Ranking:
+    order = descending(reads)
+    return Ranking(ids[order], reads[order].double())
 
 
 def check_policy(policy: object) -> None:

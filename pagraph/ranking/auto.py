@@ -200,6 +200,33 @@ def expected_reads(
     }
 
 
+def learned_reads(prior: Tensor, counts: Tensor, batches: int) -> Tensor:
+    """Expected reads of some vertices by counts of independent batches, drawn towards a prior; see
+    :func:`expected_reads`.
+
+    Args:
+        prior: What each vertex was expected to be read, up to a factor, shape ``(n,)``. Those of 0
+            are not known, and taken to be alike.
+        counts: In how many batches each was read, shape ``(n,)``.
+        batches: How many were counted.
+
+    Returns:
+        Reads in as many batches, shape ``(n,)``, float64.
+
+    Example:
+        >>> learned_reads(torch.tensor([4.0, 2.0, 0.0]), torch.tensor([6, 2, 1]), 10).argsort()
+        tensor([2, 1, 0])
+    """
+    expected = _array(prior)
+    known = expected[expected > 0]
+    expected = np.where(expected > 0, expected, known.min(initial=1.0) / 2)
+    counted = _array(counts)
+    most = max(1, min(_STRATA, int(counted.sum() / _LEAST_READS)))
+    fitted = np.minimum(_fitted(expected, counted, [_Strata.by(expected, most)]), batches)
+    noise = fitted * (1 - fitted / max(1, batches))
+    return torch.from_numpy(_shrunk(fitted, counted, noise, None, 1.0, _Strata.by(fitted, most)))
+
+
 @dataclass(frozen=True, eq=False)
 class _Evidence:
     """Countings of the same loader."""

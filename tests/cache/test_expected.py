@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pagraph.datasets import rmat, sbm
 from pagraph.graph import Graph
 from pagraph.graph.graph import CSC
-from pagraph.ranking.auto import Counted, expected_reads
+from pagraph.ranking.auto import Counted, expected_reads, learned_reads
 from pagraph.ranking.presample import count_accesses
 from pagraph.sampling import LayerSampler, NeighborSampler
 
@@ -157,3 +157,40 @@ def test_small_graphs(graph, data, fanouts):
     if len(torch.unique(seeds)) == len(seeds):
         assert float(reads.sum()) <= num_nodes * counts[0].batches
         assert float(reads.sum()) == pytest.approx(float(counted.sum()), rel=0.5, abs=2)
+
+
+def shares(reads, order, count):
+    """Share of the reads that a cache of the first rows of an order serves."""
+    return float(reads[order[:count]].sum() / reads.sum())
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3, 1.5])
+def test_counts_of_one_pass_serve_no_less_than_the_prior_or_the_counts_alone(noise):
+    rng = np.random.default_rng(0)
+    batches = 30
+    chances = rng.beta(0.5, 20.0, 20_000)
+    counts = torch.from_numpy(rng.binomial(batches, chances))
+    prior = torch.from_numpy(chances * np.exp(noise * rng.normal(size=len(chances))))
+    true = torch.from_numpy(chances)
+    learned = learned_reads(prior, counts, batches)
+    served = [shares(true, by.argsort(descending=True), 2_000) for by in (learned, prior, counts)]
+    assert served[0] > max(served[1:]) - 0.005
+    assert float(learned.sum()) == pytest.approx(float(counts.sum()), rel=0.02)
+
+
+def test_vertices_that_no_prior_knows_are_ranked_by_what_was_counted():
+    counts = torch.tensor([0, 9, 3, 5])
+    learned = learned_reads(torch.zeros(4), counts, 10)
+    assert learned.argsort().tolist() == [0, 2, 3, 1]
+    assert len(learned_reads(torch.zeros(0), torch.zeros(0), 10)) == 0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 20)), max_size=40),
+    st.integers(20, 1000),
+)
+def test_learned_reads_are_counts_of_so_many_batches(pairs, batches):
+    prior = torch.tensor([p for p, _ in pairs], dtype=torch.float64)
+    learned = learned_reads(prior, torch.tensor([c for _, c in pairs]), batches)
+    assert learned.shape == prior.shape
+    assert bool(((learned >= 0) & (learned <= batches)).all())
