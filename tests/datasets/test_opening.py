@@ -218,9 +218,7 @@ class TestDgl:
         content = path.read_bytes()
         for length in (0, 5, 8, 20, 100, len(content) // 2):
             path.write_bytes(content[:length])
-            with pytest.raises(
-                FormatError, match=r"g\.bin must be a file that dgl\.save_graphs wrote"
-            ):
+            with pytest.raises(FormatError, match=r"g\.bin must be a file that DGL wrote"):
                 read_graph(path)
 
     @pytest.mark.parametrize("content", [b"", b"PK\x03\x04" * 10, b"\x80\x04pickle" * 10])

@@ -78,9 +78,12 @@ for graph, dtype, fanouts in ((plain, torch.int64, widths), (long, torch.int64, 
         sampler.sample(seeds, 2**64 - 1)
         subgraphs = DeviceSampler(graph, SubgraphSampler(fanouts, replace=replace), Zeros(), None)
         subgraphs.sample(seeds, 2**64 - 1)
+        for drawing in (sampler, subgraphs):
+            run, _ = drawing._enqueue(drawing._topology, seeds, [2**63] * len(fanouts))
+            parts = run.parts()
+            places = [(256 * number, 50) for number in range(len(parts))]
+            device_run.copy_out(parts, run.buffers(), run._state, places, slab_at=3)
         subgraphs.close()
-        run, _ = sampler._enqueue(topology, seeds, [2**63] * len(fanouts))
-        run.copy_out([(256 * number, 50) for number in range(len(run.parts()))], slab_at=3)
 print(json.dumps({"launched": launched, "variants": variants}))
 """
 
