@@ -67,7 +67,7 @@ class DistFeature:
     def are_remote(self, ids: Tensor) -> Tensor:
         """Which of the ids are other machines' rows, bool, shape ``(len(ids),)``."""
         policy = self._tensor.part_policy
-        owners: Tensor = torch.as_tensor(policy.to_partid(ids.long()))
+        owners: Tensor = policy.to_partid(ids.long())
         return owners.ne(policy.part_id)
 
 
@@ -184,8 +184,9 @@ class RemoteCache:
         reads = self._first()
         for field in cached:
             num_rows = field.source.num_rows
-            ids = field.source.are_remote(torch.arange(num_rows)).nonzero().squeeze(1)
-            of_type = reads.get(field.type, torch.zeros(num_rows))
+            every = torch.arange(num_rows, device="cpu")
+            ids = every[field.source.are_remote(every)]
+            of_type = reads.get(field.type, torch.zeros(num_rows, device="cpu"))
             self._rankings[field.type] = _ranking(ids, of_type[ids])
 
     def _learn(self, counts: AccessCounts) -> None:
@@ -288,8 +289,8 @@ def _expected(
     graph: Any, core: Any, sampler: NeighborSampler, seeds: Tensor, batch_size: int
 ) -> Tensor | None:
     book = graph.get_partition_book()
-    own = seeds[torch.as_tensor(book.nid2partid(seeds)) == book.partid]
-    local = torch.as_tensor(book.nid2localnid(own, book.partid))
+    own = seeds[book.nid2partid(seeds) == book.partid]
+    local = book.nid2localnid(own, book.partid)
     expected = expected_accesses(core, local, sampler, batch_size=batch_size)
     return None if expected is None else expected.reads(core.only_node_type)
 
