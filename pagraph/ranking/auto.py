@@ -359,8 +359,10 @@ class _Strata:
 
     def ratio(self, above: Array, below: Array) -> Array:
         """For each vertex the ratio of its stratum's sums; 0 where nothing is expected."""
-        below = self.sum(below)
-        ratios: Array = np.divide(self.sum(above), below, out=np.zeros(self.count), where=below > 0)
+        above, below = self.sum(above), self.sum(below)
+        # A prior may be so small (2e-309) that the quotient is no float: it expects nothing.
+        expected = below > above / np.finfo(np.float64).max
+        ratios: Array = np.divide(above, below, out=np.zeros(self.count), where=expected)
         return ratios[self.of]
 
 

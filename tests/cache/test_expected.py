@@ -4,7 +4,7 @@ expectation fail."""
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pagraph.datasets import rmat, sbm
@@ -189,6 +189,7 @@ def test_vertices_that_no_prior_knows_are_ranked_by_what_was_counted():
     st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 20)), max_size=40),
     st.integers(20, 1000),
 )
+@example([(2.225073858507203e-309, 1)], 20)
 def test_learned_reads_are_counts_of_so_many_batches(pairs, batches):
     prior = torch.tensor([p for p, _ in pairs], dtype=torch.float64)
     learned = learned_reads(prior, torch.tensor([c for _, c in pairs]), batches)
