@@ -3,7 +3,8 @@
 Four parts, fan-out 10,10, batches of 1000 seeds, the graph's own training vertices or 10 % drawn
 (of the block model 5 %). For each graph: training vertices where `auto` puts them and the others
 nearly at random, as `write_dgl` did before; METIS over all vertices by DGL, plain and with even
-training vertices and edges, as DGL's own partitioner calls it; and `place_vertices`.
+training vertices and edges, as DGL's own partitioner calls it; and `place_vertices`, for few rows and
+for few edges cut.
 
 ``--large``: RMAT graph of scale 20 and 20 M edges, each way in a process of its own that maps the
 graph: seconds and memory.
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -75,6 +77,7 @@ WAYS = {
         partition, metis_owners(partition.graph, partition.train, even=True)
     ),
     "placed": place_vertices,
+    "placed, cut": partial(place_vertices, minimize="cut"),
 }
 
 
@@ -102,7 +105,8 @@ def figures(partition):
 
 def compare(folders):
     warm = sbm(500, seed=0)
-    place_vertices(divided(warm, train_ids(warm)))
+    for minimize in ("rows", "cut"):
+        place_vertices(divided(warm, train_ids(warm)), minimize=minimize)
     rows = []
     for name, graph, train in graphs(folders):
         # Masks of the block model are those of all its vertices; 5 % are trained on here.
@@ -129,7 +133,8 @@ def child(folder, way):
     graph = Graph.open(folder)
     train = draw_train(graph, 0.1)
     small = rmat(8, seed=0)
-    place_vertices(divided(small, torch.arange(256), "halo"))
+    for minimize in ("rows", "cut"):
+        place_vertices(divided(small, torch.arange(256), "halo"), minimize=minimize)
     # METIS needs no parts to begin with.
     method = "hash" if way.startswith("metis") else "auto"
     with PeakMemory() as memory:
@@ -147,7 +152,7 @@ def large():
     with tempfile.TemporaryDirectory() as folder:
         graph = rmat(20, edge_factor=20, seed=0)
         write_graph(graph, Path(folder) / "graph")
-        for way in ("before", "placed", "metis", "metis, even"):
+        for way in ("before", "placed", "placed, cut", "metis", "metis, even"):
             command = [sys.executable, __file__, "--child", f"{folder}/graph", way]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:

@@ -70,6 +70,39 @@ def pull_costs(indptr, indices, costs, fanout, out):
 
 
 @kernel
+def count_ends(indptr, indices, src_owner, dst_owner, is_one_type, src_costs, dst_costs):
+    """Subtract 1 for each edge at both of its ends, in the part of the other end; returns the
+    number of self-loops, which are left out, as they are never cut.
+
+    Args:
+        indptr, indices: As for :func:`push_draws`.
+        src_owner, dst_owner: The part of each source and destination, int32.
+        is_one_type: Whether sources and destinations are the same vertices.
+        src_costs, dst_costs: Shapes ``(num_src, num_parts)`` and ``(num_dst, num_parts)``, float32.
+            They are the same memory where both are the same vertices.
+    """
+    edges = len(indices)
+    parts = src_costs.shape[1]
+    loops = np.int64(0)
+    for u in range(len(indptr) - 1):
+        begin = np.int64(indptr[u])
+        end = np.int64(indptr[u + 1])
+        check_row(begin, end, edges)
+        part = dst_owner[u]
+        for e in range(begin, end):
+            if e + _AHEAD < edges:
+                prefetch(src_costs, np.int64(indices[e + _AHEAD]) * parts)
+            v = indices[e]
+            check_id(v, len(src_owner))
+            if is_one_type and v == u:
+                loops += 1
+                continue
+            dst_costs[u, src_owner[v]] -= np.float32(1)
+            src_costs[v, part] -= np.float32(1)
+    return loops
+
+
+@kernel
 def _share(degree, fanout):
     """Chance that an in-neighbour is among the ``fanout`` of ``degree`` that are drawn."""
     if 0 <= fanout < degree:

@@ -17,8 +17,8 @@ from ..sampling import NeighborSampler
 from ..system.arrays import Int32Array, Int64Array
 from ..system.progress import Progress
 from .extract import vertex_owners
+from .objectives import evaluated_vertices
 from .partition import Partition
-from .placement import evaluated_vertices
 from .steps import MemoryUse
 
 _MOST_EVALUATED = 2**17

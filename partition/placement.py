@@ -1,17 +1,10 @@
 """Places all vertices of a graph, for engines in which a machine fetches rows of the others.
 
-What costs is the rows that an epoch reads from other parts, which is not the number of edges
-between parts: with 10 neighbours a hop nearly all rows of a batch are two hops away. A search
-lowers the *expected* number of such rows, in turns:
-
-1. With the seeds of each part fixed, ``reads[v, p]``, how many batches of part ``p`` read vertex
-   ``v``, follows by one pass over the edges a hop. ``v`` belongs where it is read most.
-2. With the owners fixed, what a seed would read from others if it were part ``p``'s seed follows by
-   one pass a hop in the other direction. It belongs where that is least.
-
-A random half of the vertices may move at a time, since neighbours that all move at once would miss
-each other. Parts are kept even by prices: a part with too much of something (vertices, in-edges,
-training vertices) raises its price, and what is still too much is moved where it costs least.
+A search makes an objective small (``objectives``: rows fetched, or edges cut), in turns. In each, a
+vertex goes where it costs least. A random half of the vertices may move at a time, since neighbours
+that all move at once would miss each other. Parts are kept even by prices: a part with too much of
+something (vertices, in-edges, training vertices) raises its price, and what is still too much is
+moved where it costs least.
 """
 
 from __future__ import annotations
@@ -20,24 +13,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from ..graph.fields import mask_of
-from ..graph.graph import Graph
-from ..options.partitioning import FANOUT, PLACED_BATCH
-from ..system.arrays import Array, Float64Array, Int32Array, Int64Array
+from ..options.partitioning import FANOUT, PLACED_BATCH, check_minimize
+from ..system.arrays import Float64Array, Int32Array, Int64Array
 from ..system.progress import Progress, Ticks
 from .extract import vertex_owners
 from .methods.auto import MOST_METIS_EDGES, vertex_clusters
+from .methods.metis import has_pymetis
+from .objectives import Float32Array, Objective, objective_of
 from .partition import Partition
 
 SLACK = 0.05
 """How much more than the mean a part may have: of vertices, in-edges and training vertices."""
-# An epoch validates and tests as well as it trains. The later passes matter half as much: a graph
-# is trained on more often than it is tested.
-_EVALUATED = 0.5
 _TURNS = 24
 _PATIENCE = 6  # turns without a better placement after which the search ends
 _MOVABLE = 0.5  # share of the vertices that may move in a turn
@@ -57,8 +45,8 @@ _ORDER = np.array([_EDGES, _TRAIN, _VERTICES])
 # Bytes a vertex of the search, besides four matrices of float32.
 _VERTEX_BYTES = 90
 _MATRICES = 4
-
-Float32Array = npt.NDArray[np.float32]
+# METIS's weights are integers: so many units are a mean vertex, whose share is then within 1 %.
+_WEIGHT_UNITS = 100
 
 
 def placement_bytes(num_nodes: int, num_parts: int) -> int:
@@ -71,6 +59,7 @@ def place_vertices(
     *,
     fanout: Sequence[int] | None = None,
     batch_size: int = PLACED_BATCH,
+    minimize: str = "rows",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Partition:
@@ -79,7 +68,7 @@ def place_vertices(
     For engines such as DistDGL, whose machines own vertices and fetch what others own. The search
     begins with the parts as they are, each vertex where it is held at the lowest hop; of methods
     ``auto`` and ``metis`` also with METIS's parts of all vertices, for graphs of up to 16 M edges.
-    The better end is taken. Vertices, in-edges and training vertices of a part are within 5 % of
+    The best end is taken. Vertices, in-edges and training vertices of a part are within 5 % of
     the mean, as far as single vertices allow.
 
     Validation and test vertices count half as much as those of training, all together; where there
@@ -90,8 +79,12 @@ def place_vertices(
         partition: Parts of its training vertices, of which many change; a limit on replication is
             dropped.
         fanout: Neighbours that training samples per hop, along each edge type, the last entry for
-            the seeds; -1 is all. Default: 10 in each of the partition's hops.
-        batch_size: Seeds of a mini-batch, which reads a row once.
+            the seeds; -1 is all. Default: 10 in each of the partition's hops. Not read where edges
+            are minimized.
+        batch_size: Seeds of a mini-batch, which reads a row once. Not read where edges are
+            minimized.
+        minimize: ``"rows"``, the expected number of rows that an epoch reads from other parts; or
+            ``"cut"``, the edges between parts, as METIS does (DGL's ``objtype="cut"``).
         seed: Seed of the search.
         progress: Called with the turns done and the most that there are.
 
@@ -99,7 +92,7 @@ def place_vertices(
         A partition whose ``owner`` is set; training vertices are where they are owned.
 
     Raises:
-        ValueError: ``fanout`` has no entry.
+        ValueError: ``fanout`` has no entry, or ``minimize`` is neither of the two.
 
     Example:
         >>> from pagraph.datasets import sbm
@@ -113,18 +106,16 @@ def place_vertices(
     fanout = [FANOUT] * partition.hops if fanout is None else list(fanout)
     if not fanout:
         raise ValueError("fanout must have at least 1 entry, got 0")
-    starts = [vertex_owners(partition).numpy()]
-    whole = partition.merged
-    is_small = whole.num_edges <= MOST_METIS_EDGES
-    if partition.method in ("auto", "metis") and is_small and partition.num_parts > 1:
-        starts.append(vertex_clusters(whole, partition.num_parts, seed=seed).numpy())
+    check_minimize(minimize)
+    objective = objective_of(minimize, partition, fanout, batch_size)
+    search = _Search(partition, objective)
+    starts = [vertex_owners(partition).numpy(), *_metis_starts(partition, search, objective, seed)]
     # No start is the best everywhere: METIS's is on web graphs, that of training on RMAT graphs.
     best: _Placed | None = None
     ticks = Ticks(progress, _TURNS * len(starts))
     for start in starts:
         ticks.step(_TURNS)
-        search = _Search(partition, fanout, batch_size, seed)
-        found = search.run(start, ticks)
+        found = search.run(start, seed, ticks)
         if best is None or found.rank < best.rank:
             best = found
     ticks.finish()
@@ -144,29 +135,45 @@ def place_vertices(
     )
 
 
-class _Placed:
-    """A placement that a search came by: how uneven it is beyond what is allowed, and its rows."""
+def _metis_starts(
+    partition: Partition, search: _Search, objective: Objective, seed: int
+) -> list[Int32Array]:
+    """METIS's parts of all vertices, where they are worth their time and memory."""
+    whole = partition.merged
+    is_small = whole.num_edges <= MOST_METIS_EDGES
+    if partition.method not in ("auto", "metis") or not is_small or partition.num_parts == 1:
+        return []
+    starts = []
+    for share in objective.edge_shares:
+        weights = None if share is None else search.summed_weights(share)
+        clusters = vertex_clusters(whole, partition.num_parts, weights=weights, seed=seed)
+        starts.append(clusters.numpy())
+        # Without METIS clusters are grown, whatever vertices weigh.
+        if not has_pymetis():
+            break
+    return starts
 
-    def __init__(self, owner: Int32Array, excess: float, remote: float) -> None:
+
+class _Placed:
+    """A placement that a search came by: how uneven it is beyond what is allowed, and what its
+    objective is."""
+
+    def __init__(self, owner: Int32Array, excess: float, value: float) -> None:
         self.owner = owner
-        self.rank = (excess, remote)
+        self.rank = (excess, value)
 
 
 class _Search:
     """The turns of :func:`place_vertices`; arrays are by number over all types."""
 
-    def __init__(
-        self, partition: Partition, fanout: Sequence[int], batch_size: int, seed: int
-    ) -> None:
-        self._graph = partition.graph
-        self._numbering = partition.numbering
+    _rng: np.random.Generator
+    _prices: Float64Array  # of a unit of each weight in each part
+
+    def __init__(self, partition: Partition, objective: Objective) -> None:
+        self._objective = objective
         self._num_parts = partition.num_parts
-        self._fanout = fanout
-        self._batch_size = batch_size
-        self._rng = np.random.default_rng(seed % 2**64)
-        self._seeds = seed_weights(partition)
-        is_trained = np.zeros(self._graph.num_nodes, np.int64)
-        begin = self._numbering.begin(partition.train_type)
+        is_trained = np.zeros(partition.graph.num_nodes, np.int64)
+        begin = partition.numbering.begin(partition.train_type)
         is_trained[(partition.train + begin).numpy()] = 1
         degrees = np.diff(partition.merged.csc.indptr.numpy()).astype(np.int64)
         self._weights = np.stack([np.ones_like(degrees), degrees, is_trained], 1)
@@ -175,18 +182,26 @@ class _Search:
         # No part can be below its heaviest vertex, nor all below the mean rounded up.
         least = np.maximum(np.ceil(self._means), self._weights.max(0, initial=0))
         self._limits = np.maximum(least, (1 + SLACK) * self._means).astype(np.int64)
-        self._prices = np.zeros((self._num_parts, 3))
 
-    def run(self, start: Int32Array, ticks: Ticks) -> _Placed:
+    def summed_weights(self, edge_share: float) -> Int64Array:
+        """One weight a vertex in place of the three, for partitioners that keep one even; all
+        in-edges weigh ``edge_share`` times what all vertices weigh, or all training vertices."""
+        kinds = self._weights / np.maximum(self._weights.mean(0), 1e-9)
+        kinds[:, _EDGES] *= edge_share
+        summed: Int64Array = np.rint(_WEIGHT_UNITS * kinds.sum(1)).astype(np.int64)
+        return np.maximum(summed, 1)
+
+    def run(self, start: Int32Array, seed: int, ticks: Ticks) -> _Placed:
         """Search from a start; the best of all turns."""
+        self._rng = np.random.default_rng(seed % 2**64)
+        self._prices = np.zeros((self._num_parts, 3))
         owner = np.ascontiguousarray(start, np.int32)
         self._fill_empty(owner)
         best: _Placed | None = None
         since = 0
         for turn in range(_TURNS):
-            reads, marginal = self._reads(owner)
-            remote = float(reads.sum() - _own(reads, owner).sum())
-            found = _Placed(owner.copy(), self._excess(owner), remote)
+            value = self._objective.measure(owner)
+            found = _Placed(owner.copy(), self._excess(owner), value)
             since += 1
             if best is None or found.rank < best.rank:
                 best = found
@@ -194,9 +209,7 @@ class _Search:
             ticks.add()
             if since == _PATIENCE or self._num_parts == 1:
                 break
-            costs = self._costs(owner, reads, marginal)
-            del reads, marginal  # as large as the costs
-            owner = self._turn(owner, costs, turn)
+            owner = self._turn(owner, self._objective.costs(), turn)
         assert best is not None
         return best
 
@@ -212,55 +225,6 @@ class _Search:
             weights = self._weights[:, kind]
             loads[:, kind] = np.bincount(owner, weights, minlength=self._num_parts)
         return loads
-
-    def _reads(self, owner: Int32Array) -> tuple[Float32Array, Float32Array]:
-        """Batches of each part that are expected to read each vertex, and how much more of them
-        one more draw adds; both of shape ``(num_nodes, num_parts)``."""
-        from . import _placement
-
-        shape = (len(owner), self._num_parts)
-        # Seeds are read as well, by the part that owns them.
-        draws = np.zeros(shape, np.float32)
-        draws[np.arange(len(owner)), owner] = self._seeds
-        total = draws.copy()
-        for number in reversed(self._fanout):
-            found = np.zeros(shape, np.float32)
-            for edge_type in self._graph.edge_types:
-                csc = self._graph.csc_of(edge_type)
-                sources = self._numbering.rows(edge_type[0])
-                targets = self._numbering.rows(edge_type[2])
-                _placement.push_draws(*csc.arrays, draws[targets], number, found[sources])
-            total += found
-            draws = found
-        # The same for all parts, and no whole number: a search would save batches, not rows.
-        seeds = float(self._seeds.sum()) / self._num_parts
-        batches = np.float32(max(1.0, seeds / self._batch_size))
-        # A batch reads a row once: of n draws spread over b batches, b (1 - exp(-n / b)) hold it.
-        total /= -batches
-        marginal = np.exp(total, out=total)
-        return batches * (1 - marginal), marginal
-
-    def _costs(
-        self, owner: Int32Array, reads: Float32Array, marginal: Float32Array
-    ) -> Float32Array:
-        """Rows read from other parts that a vertex stands for, by the part that would have it."""
-        from . import _placement
-
-        # A draw of what the part owns itself costs nothing.
-        marginal[np.arange(len(owner)), owner] = 0
-        costs = marginal
-        for number in self._fanout:
-            more = marginal.copy()
-            for edge_type in self._graph.edge_types:
-                csc = self._graph.csc_of(edge_type)
-                sources = self._numbering.rows(edge_type[0])
-                targets = self._numbering.rows(edge_type[2])
-                _placement.pull_costs(*csc.arrays, costs[sources], number, more[targets])
-            costs = more
-        # As a seed it reads from others, as a row it is read by others: all parts but its own.
-        costs *= self._seeds[:, None]
-        costs -= reads
-        return costs
 
     def _turn(self, owner: Int32Array, costs: Float32Array, turn: int) -> Int32Array:
         """The next placement: cheap, and even by prices and by moves."""
@@ -338,38 +302,3 @@ class _Search:
             owner[trained[owner[trained] == giver][0]] = part
             counts[giver] -= 1
             counts[part] += 1
-
-
-def _own(rows: Float32Array, owner: Int32Array) -> Array:
-    """Each vertex's entry for the part that owns it."""
-    own: Array = rows[np.arange(len(owner)), owner]
-    return own
-
-
-def seed_weights(partition: Partition) -> Float32Array:
-    """How often each vertex is a seed, by number over all types: once in training, and all that
-    are evaluated together half as often as all that are trained on."""
-    graph = partition.graph
-    train = partition.train.numpy()
-    seeds = np.zeros(graph.num_nodes, np.float32)
-    own = seeds[partition.numbering.rows(partition.train_type)]
-    others = evaluated_vertices(graph, partition.train_type, partition.train).numpy()
-    if len(others):
-        own[others] = _EVALUATED * len(train) / len(others)
-    own[train] = 1
-    return seeds
-
-
-def evaluated_vertices(graph: Graph, node_type: str, train: Tensor) -> Tensor:
-    """Ids of the validation and test vertices, or of all but the training vertices where there are
-    none."""
-    fields = graph.node_fields(node_type)
-    chosen = torch.zeros(graph.num_nodes_of(node_type), dtype=torch.bool, device="cpu")
-    for name in ("val_mask", "test_mask"):
-        mask = mask_of(fields, name)
-        if mask is not None:
-            chosen |= mask
-    if not bool(chosen.any()):
-        chosen = ~chosen
-    chosen[train] = False
-    return chosen.nonzero().squeeze(1)

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from ..datasets.paths import existing_folder, folder_form
 from ..errors import FormatError, PaGraphError
 from ..options.names import METHOD_NAMES, PARTITION_PLOT_FORMATS, check_method
-from ..options.partitioning import FEATURES, CacheTrial, PartitionOptions
+from ..options.partitioning import FEATURES, MINIMIZED, CacheTrial, PartitionOptions
 from ..system.atomic import check_absent
 from ..system.budget import Budget
 from .options import build, memory_option, options_of, split_option, train_fraction_option
@@ -107,6 +107,13 @@ def _folders(
     show_default=True,
     help="Parts hold their rows and may be moved; or they read those of DIR.",
 )
+@click.option(
+    "--minimize",
+    type=click.Choice(MINIMIZED),
+    default=MINIMIZED[0],
+    show_default=True,
+    help="With --format dgl: the rows that an epoch fetches from other parts, or the edges cut.",
+)
 @split_option
 @train_fraction_option
 @options_of(CacheTrial)
@@ -119,6 +126,7 @@ def command(
     compare: bool,
     form: str,
     features: str,
+    minimize: str,
     quiet: bool,
     **settings: Any,
 ) -> None:
@@ -141,7 +149,7 @@ def command(
     source = build(Source, settings)
     check_outputs(vars(outputs), PARTITION_PLOT_FORMATS)
     _check(settings, methods, compare)
-    _check_form(form, features, settings)
+    _check_form(form, features, minimize, settings)
     names = methods or (METHOD_NAMES if compare else (PartitionOptions.method,))
     options = build(PartitionOptions, {**settings, "method": names[0]})
     trial = None if Budget.parse(settings["budget"]) is None else build(CacheTrial, settings)
@@ -153,7 +161,16 @@ def command(
     # Not before: it imports torch, which no mistake above waits for.
     from .partition_run import Work, compare_methods, divide
 
-    work = Work(source, options, trial, form, features, settings["batch_size"], settings["memory"])
+    work = Work(
+        source,
+        options,
+        trial,
+        form=form,
+        features=features,
+        minimize=minimize,
+        batch_size=settings["batch_size"],
+        memory=settings["memory"],
+    )
     if out is None:
         compare_methods(work, names, outputs, named=bool(methods), quiet=quiet)
     else:
@@ -183,8 +200,12 @@ def _check(settings: dict[str, Any], methods: tuple[str, ...], compare: bool) ->
         raise ValueError(f"--fanout must have {hops} entries with --max-replication, got {got}")
 
 
-def _check_form(form: str, features: str, settings: dict[str, Any]) -> None:
+def _check_form(form: str, features: str, minimize: str, settings: dict[str, Any]) -> None:
     evaluation = settings["evaluation"]
+    if form != "dgl" and minimize != MINIMIZED[0]:
+        raise click.UsageError(
+            f"--minimize must be {MINIMIZED[0]} with --format {form}, got {minimize}"
+        )
     if form != "native" and features != "copy":
         raise click.UsageError(f"--features must be copy with --format {form}, got {features}")
     # Each vertex has one owner: nothing is replicated, and no hop found it.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _MOST_PARTS = 16  # of more, the table shows the extremes and the mean
 _MOST_HOPS = 3  # columns: later hops are added up
 _MOST_FANOUTS = 5  # shown one by one where they are equal
+# What `--minimize` asks for, as the report says it.
+_AIMS = {"rows": "fetch few rows", "cut": "cut few edges"}
 
 
 def print_partition(report: PartitionReport, *, title: str, out: Path) -> None:
@@ -58,10 +60,10 @@ def print_comparison(
         console.print(f"{method} was left out: {reason}", soft_wrap=True)
 
 
-def print_placement(report: PlacementReport, *, title: str, out: Path) -> None:
+def print_placement(report: PlacementReport, *, title: str, out: Path, minimize: str) -> None:
     """Print the report of a placement of the graph ``title``, written to ``out``; 80 columns."""
     console = plain_console()
-    head = f"{report.num_parts} parts by {report.method}, all vertices placed"
+    head = f"{report.num_parts} parts by {report.method}, placed to {_AIMS[minimize]}"
     console.print(f"{_size(report, title)}; {head}", soft_wrap=True)
     rows = [["part", "train", "owned vertices", "their in-edges", "+ halo of 1 hop"]]
     for number, part in enumerate(report.parts):
@@ -75,15 +77,20 @@ def print_placement(report: PlacementReport, *, title: str, out: Path) -> None:
 
 
 def print_placements(
-    reports: Sequence[PlacementReport], *, title: str, skipped: Mapping[str, str]
+    reports: Sequence[PlacementReport], *, title: str, skipped: Mapping[str, str], minimize: str
 ) -> None:
     """Print one table of placements that began with several methods; ``skipped`` as for
     :func:`print_comparison`."""
     console = plain_console()
-    console.print(f"{_size(reports[0], title)}; {reports[0].num_parts} parts", soft_wrap=True)
+    head_line = f"{reports[0].num_parts} parts, placed to {_AIMS[minimize]}"
+    console.print(f"{_size(reports[0], title)}; {head_line}", soft_wrap=True)
     head = ["method", "training", "evaluation", "cut", "vertices", "edges", "train", "seconds"]
     rows = [head]
-    for report in sorted(reports, key=lambda report: report.train.share):
+
+    def minimized(report: PlacementReport) -> float:
+        return report.cut if minimize == "cut" else report.train.share
+
+    for report in sorted(reports, key=minimized):
         balances = [f"{report.balance(name):.3f}" for name in ("vertices", "edges", "train")]
         shares = [percent(share) for share in (report.train.share, report.evaluated.share)]
         seconds = f"{report.seconds['dividing'] + report.seconds['placing']:.2f}"

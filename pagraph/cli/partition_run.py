@@ -98,6 +98,7 @@ class Work:
     trial: CacheTrial | None
     form: str
     features: str
+    minimize: str
     batch_size: int
     memory: str | None = None
 
@@ -182,7 +183,9 @@ class Work:
             "seed": self.options.seed,
         }
         with steps("placing"), progress_bar("placing all vertices") as progress:
-            partition = place_vertices(partition, progress=progress, **settings)
+            partition = place_vertices(
+                partition, minimize=self.minimize, progress=progress, **settings
+            )
         with steps("measuring"), progress_bar("measuring the parts") as progress:
             return partition, describe_placement(partition, progress=progress, **settings)
 
@@ -225,13 +228,15 @@ def divide(work: Work, out: Path, outputs: PartitionFiles, *, quiet: bool) -> No
             "format": work.form,
             "features": work.features,
         }
+        if work.form == "dgl":
+            places["minimize"] = work.minimize
         write_json(outputs.json, {**places, **report.to_json()})
     if quiet:
         return
     if isinstance(report, PartitionReport):
         print_partition(report, title=str(source.folder), out=out)
     else:
-        print_placement(report, title=str(source.folder), out=out)
+        print_placement(report, title=str(source.folder), out=out, minimize=work.minimize)
 
 
 def compare_methods(
@@ -300,11 +305,12 @@ def _compare_placements(
         reports.append(replace(report, seconds=steps.seconds, memory=steps.memory))
     if outputs.json is not None:
         comparison = [report.to_json() for report in reports]
-        write_json(
-            outputs.json, {**work.source.to_json(), "comparison": comparison, "skipped": skipped}
-        )
+        found = {"minimize": work.minimize, "comparison": comparison, "skipped": skipped}
+        write_json(outputs.json, {**work.source.to_json(), **found})
     if not quiet:
-        print_placements(reports, title=str(work.source.folder), skipped=skipped)
+        print_placements(
+            reports, title=str(work.source.folder), skipped=skipped, minimize=work.minimize
+        )
 
 
 def _small(dtype: torch.dtype) -> Graph:

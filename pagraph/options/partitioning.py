@@ -18,7 +18,15 @@ FANOUT = 10
 """Default number of neighbours drawn in every hop."""
 PLACED_BATCH = 1000
 """Seeds of a batch for which vertices are placed, unless said otherwise."""
+MINIMIZED = ("rows", "cut")
+"""What a placement of all vertices makes small: rows that an epoch fetches, or edges cut."""
 _EVALUATION = ("source", "parts")
+
+
+def check_minimize(value: str) -> None:
+    """ValueError unless ``value`` is something that a placement can minimize."""
+    if value not in MINIMIZED:
+        raise ValueError(f"minimize must be one of {', '.join(MINIMIZED)}, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

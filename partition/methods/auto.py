@@ -210,7 +210,12 @@ def _starts(graph: Graph, train: Tensor, num_parts: int, hops: int, seed: int) -
 
 
 def vertex_clusters(
-    graph: Graph, num_clusters: int, *, recursive: bool = False, seed: int = 0
+    graph: Graph,
+    num_clusters: int,
+    *,
+    weights: Int64Array | None = None,
+    recursive: bool = False,
+    seed: int = 0,
 ) -> Tensor:
     """Clusters of about equal sizes with few edges between them; none is empty.
 
@@ -221,6 +226,7 @@ def vertex_clusters(
     Args:
         graph: A graph with one vertex type and one edge type.
         num_clusters: From 1 to the number of vertices.
+        weights: What each vertex weighs for METIS, whose clusters are then of about equal weights.
         recursive: METIS's recursive bisection in place of its k-way partitioning.
         seed: Seed of METIS, or of the order in which vertices change their clusters.
 
@@ -228,7 +234,7 @@ def vertex_clusters(
         The cluster of each vertex, shape ``(num_nodes,)``, int32.
     """
     if has_pymetis():
-        return metis_clusters(graph, num_clusters, recursive=recursive, seed=seed)
+        return metis_clusters(graph, num_clusters, weights=weights, recursive=recursive, seed=seed)
     sizes = equal_sizes(graph.num_nodes, num_clusters)
     grown = grown_parts(graph.csc, torch.arange(graph.num_nodes, device="cpu"), sizes)
     return torch.from_numpy(_improved(graph, grown, sizes, np.random.default_rng(seed)))

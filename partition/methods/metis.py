@@ -78,17 +78,23 @@ def metis_parts(
 
 
 def metis_clusters(
-    graph: Graph, num_clusters: int, *, recursive: bool = False, seed: int = 0
+    graph: Graph,
+    num_clusters: int,
+    *,
+    weights: Ids | None = None,
+    recursive: bool = False,
+    seed: int = 0,
 ) -> Tensor:
     """The cluster of each vertex, shape ``(num_nodes,)``, int32, by ``pymetis`` alone; as even as
-    METIS makes them.
+    METIS makes them, by ``weights`` or by number.
 
     Raises:
         MissingDependencyError: ``pymetis`` is not installed.
     """
     if num_clusters == 1:
         return torch.zeros(graph.num_nodes, dtype=torch.int32, device="cpu")
-    weights = np.ones(graph.num_nodes, dtype=np.int64)
+    if weights is None:
+        weights = np.ones(graph.num_nodes, dtype=np.int64)
     divide = partial(_by_pymetis, seed=seed, recursive=recursive)
     parts = _divided(without_directions(graph), weights, num_clusters, divide)
     deal_out(parts, num_clusters)

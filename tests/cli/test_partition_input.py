@@ -50,6 +50,8 @@ class TestBadInput:
                 ["--format", "dgl", "--plot", "p.svg"],
                 "--plot must not be given with --format dgl",
             ),
+            (["--minimize", "vol"], "'vol' is not one of 'rows', 'cut'"),
+            (["--minimize", "cut"], "--minimize must be rows with --format native, got cut"),
             (
                 ["--format", "pagraph", "--evaluation", "parts"],
                 "--evaluation must be source with --format pagraph",

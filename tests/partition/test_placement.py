@@ -20,7 +20,13 @@ from pagraph.partition import (
     place_vertices,
 )
 from pagraph.partition.extract import vertex_owners
-from pagraph.partition.placement import SLACK, _Search, evaluated_vertices, seed_weights
+from pagraph.partition.objectives import (
+    CutEdges,
+    FetchedRows,
+    evaluated_vertices,
+    seed_weights,
+)
+from pagraph.partition.placement import SLACK
 
 
 def plain_share(degree, fanout):
@@ -166,14 +172,41 @@ class TestExpected:
             draws = plain_draws(partition.graph, draws, number)
             for mine, more in zip(total, draws, strict=True):
                 mine[:] = [a + b for a, b in zip(mine, more, strict=True)]
-        search = _Search(partition, fanout, batch_size, 0)
-        reads, marginal = search._reads(owner)
+        reads, marginal = FetchedRows(partition, fanout, batch_size).reads(owner)
         batches = max(1.0, float(seeds.sum()) / partition.num_parts / batch_size)
         for part in range(partition.num_parts):
             for v, row in enumerate(total):
                 rest = math.exp(-row[part] / batches)
                 assert reads[v, part] == pytest.approx(batches * (1 - rest), abs=1e-4)
                 assert marginal[v, part] == pytest.approx(rest, abs=1e-4)
+
+    @settings(max_examples=60)
+    @given(partitions(), st.integers(0, 99))
+    def test_cut_edges_are_those_of_a_plain_count(self, partition, seed):
+        count = partition.graph.num_nodes
+        rng = np.random.default_rng(seed)
+        owner = rng.integers(0, partition.num_parts, count).astype(np.int32)
+        pairs = [(u, v) for v, row in enumerate(in_edges(partition.graph)) for u, _ in row]
+        objective = CutEdges(partition)
+        assert objective.measure(owner) == sum(owner[u] != owner[v] for u, v in pairs)
+        want = np.zeros((count, partition.num_parts))
+        for u, v in pairs:
+            if u != v:  # no move cuts a self-loop
+                want[u, owner[v]] -= 1
+                want[v, owner[u]] -= 1
+        assert np.array_equal(objective.costs(), want)
+
+    def test_cut_edges_of_several_types(self):
+        partition = divided("papers", 3)
+        numbering = partition.numbering
+        owner = np.random.default_rng(0).integers(0, 3, partition.graph.num_nodes).astype(np.int32)
+        cut = 0
+        for edge_type in partition.graph.edge_types:
+            csc = partition.graph.csc_of(edge_type)
+            sources = owner[numbering.rows(edge_type[0])][csc.indices.numpy()]
+            targets = owner[numbering.rows(edge_type[2])][csc.destinations().numpy()]
+            cut += int((sources != targets).sum())
+        assert CutEdges(partition).measure(owner) == cut
 
     def test_evaluated_vertices_count_half_as_much(self):
         graph = sbm(400, seed=0)
@@ -220,15 +253,26 @@ class TestPlacements:
         assert torch.equal(after.owner[numbers], after.parts)
         assert vertex_owners(after) is after.owner
 
-    def test_the_same_seed_places_alike(self):
+    @pytest.mark.parametrize("name", GRAPHS)
+    @pytest.mark.parametrize("method", ["auto", "hash"])
+    def test_fewer_edges_are_cut_and_all_is_even(self, name, method):
+        before = divided(name, 3, method)
+        rows, cut = (place_vertices(before, minimize=goal) for goal in ("rows", "cut"))
+        reports = [describe_placement(partition) for partition in (before, rows, cut)]
+        assert reports[2].cut < min(reports[0].cut, reports[1].cut)
+        for kind in ("vertices", "edges", "train"):
+            assert reports[2].balance(kind) <= 1 + SLACK + 1e-3
+
+    @pytest.mark.parametrize("minimize", ["rows", "cut"])
+    def test_the_same_seed_places_alike(self, minimize):
         before = divided("rmat", 3)
-        owners = [place_vertices(before, seed=seed).owner for seed in (1, 1, 2)]
+        owners = [place_vertices(before, minimize=minimize, seed=seed).owner for seed in (1, 1, 2)]
         assert torch.equal(owners[0], owners[1]) and not torch.equal(owners[0], owners[2])
 
-    @settings(max_examples=40)
-    @given(partitions())
-    def test_any_small_graph(self, partition):
-        placed = place_vertices(partition, fanout=[2, -1], batch_size=2)
+    @settings(max_examples=60)
+    @given(partitions(), st.sampled_from(["rows", "cut"]))
+    def test_any_small_graph(self, partition, minimize):
+        placed = place_vertices(partition, fanout=[2, -1], batch_size=2, minimize=minimize)
         assert placed.owner.shape == (partition.graph.num_nodes,)
         counts = placed.parts.bincount(minlength=partition.num_parts)
         # A partition drawn at random may leave a part empty; a placement does so only if it must.
@@ -239,6 +283,10 @@ class TestPlacements:
         before = partition_graph(sbm(600, seed=0), 2, hops=1, method="hash", evaluation="parts")
         after = place_vertices(before)
         assert torch.equal(after.evaluation, after.owner[after.evaluated])
+
+    def test_an_unknown_objective_is_refused(self):
+        with pytest.raises(ValueError, match="minimize must be one of rows, cut, got 'vol'"):
+            place_vertices(divided("blocks", 2, "hash"), minimize="vol")
 
     def test_a_fanout_without_entries_is_refused(self):
         with pytest.raises(ValueError, match="fanout must have at least 1 entry, got 0"):
