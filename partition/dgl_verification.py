@@ -281,9 +281,16 @@ def _check_config(
             yield Finding("files", None, f"{config.path.name}: {name} must be that of these parts")
     for part in range(config.num_parts):
         # DGL opens whatever stands there: another part's file would go unnoticed.
-        if config.value.get(f"part-{part}") != part_files(part):
+        files = config.value.get(f"part-{part}")
+        if files not in (part_files(part), part_files(part) | _converted_files(part)):
             message = f"{config.path.name}: part-{part} must name the files of that part"
             yield Finding("files", part, message)
+
+
+def _converted_files(part: int) -> dict[str, str]:
+    """What DGL's ``dgl_partition_to_graphbolt`` adds to a part. It is pickled, so it is not
+    opened here: whoever wrote the folder could run code with it."""
+    return {"part_graph_graphbolt": f"part{part}/fused_csc_sampling_graph.pt"}
 
 
 def _check_part(loaded: _Folder, part: int, want: DglPart) -> Iterator[tuple[str, str]]:

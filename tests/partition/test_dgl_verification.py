@@ -175,6 +175,22 @@ class TestDamage:
             "part 1: graph.json: part-1 must name the files of that part",
         ]
 
+    def test_a_folder_that_dgl_converted_for_graphbolt(self, made, folder):
+        """Its converter adds a file to each part, and two entries at the end (DGL 2.1)."""
+        file = folder / "graph.json"
+        value = json.loads(file.read_text())
+        value |= {"node_map_dtype": "int64", "edge_map_dtype": "int64"}
+        for part in range(value["num_parts"]):
+            name = f"part{part}/fused_csc_sampling_graph.pt"
+            value[f"part-{part}"]["part_graph_graphbolt"] = name
+        file.write_text(json.dumps(value))
+        assert found(folder, made) == []
+        value["part-1"]["part_graph_graphbolt"] = "part0/fused_csc_sampling_graph.pt"
+        file.write_text(json.dumps(value))
+        assert found(folder, made) == [
+            "part 1: graph.json: part-1 must name the files of that part"
+        ]
+
     @pytest.mark.parametrize("name", ["graph.dgl", "node_feat.dgl", "edge_feat.dgl"])
     def test_files_that_are_cut_or_gone(self, made, folder, name):
         file = folder / "part1" / name
