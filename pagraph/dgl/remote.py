@@ -249,8 +249,7 @@ def expected_reads(
     part tells.
 
     That is the expected reads of a pass ("vip", and "auto" where it can), or the degree. A part has
-    the in-edges of its own vertices: paths that leave it and go on are not seen. Empty where DGL
-    keeps the part in GraphBolt's form.
+    the in-edges of its own vertices: paths that leave it and go on are not seen.
 
     Args:
         graph: The graph.
@@ -262,9 +261,7 @@ def expected_reads(
     Raises:
         ValueError: "vip", where reads cannot be expected.
     """
-    part = graph.local_partition
-    if not isinstance(part, dgl.DGLGraph):
-        return {}
+    part = _local_part(graph)
     # DGL keeps a part of any types as one of one type.
     core = core_graph(part)
     native = native_sampler(part, sampler) if len(graph.ntypes) == 1 else None
@@ -283,6 +280,19 @@ def expected_reads(
     if reads is None:
         (reads,) = out_degrees(core).values()
     return _by_type(graph, part, reads)
+
+
+def _local_part(graph: Any) -> Any:
+    """This machine's part as DGL's graph, also where DGL keeps it in GraphBolt's form."""
+    part = graph.local_partition
+    if isinstance(part, dgl.DGLGraph):
+        return part
+    # GraphBolt has each array as narrow as it can be; DGL's graphs have ids of one width.
+    width = torch.promote_types(part.csc_indptr.dtype, part.indices.dtype)
+    edges = (part.csc_indptr.to(width), part.indices.to(width), part.indices[:0].to(width))
+    converted = dgl.graph(("csc", edges), num_nodes=part.total_num_nodes)
+    converted.ndata[dgl.NID] = part.node_attributes[dgl.NID]
+    return converted
 
 
 def _expected(
