@@ -109,7 +109,7 @@ class Drawn(Front):
 
     def arrays(self, state: Tensor, begin: int, places: Sequence[Place]) -> list[Tensor]:
         """See ``Front``."""
-        self._run.begin(state, self._count, begin)
+        self._run.begin(state, [self._count], begin)
         for hop in range(self._hops):
             self._run.hop(hop)
         arrays = self._run.buffers()

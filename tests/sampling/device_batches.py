@@ -22,6 +22,64 @@ def graphs(draw, max_nodes=40, max_edges=250):
     return graph
 
 
+@st.composite
+def typed_graphs(draw, max_nodes=15, max_edges=80):
+    """One to three vertex types, some of them without vertices, and one to four edge types among
+    them; ids of int32 or int64, a mixture too."""
+    names = ["a", "b", "c"][: draw(st.integers(1, 3))]
+    counts = {name: draw(st.integers(0, max_nodes)) for name in names}
+    counts[names[0]] += 1
+    pairs = st.tuples(st.sampled_from(names), st.sampled_from(names))
+    cscs = {}
+    for number, (src, dst) in enumerate(draw(st.lists(pairs, min_size=1, max_size=4))):
+        edges = []
+        if counts[src] and counts[dst]:
+            ends = st.tuples(st.integers(0, counts[src] - 1), st.integers(0, counts[dst] - 1))
+            edges = draw(st.lists(ends, max_size=max_edges))
+        sizes = counts[src], counts[dst]
+        csc = CSC.from_coo([e[0] for e in edges], [e[1] for e in edges], sizes)
+        if draw(st.booleans()):
+            ids = None if csc.edge_ids is None else csc.edge_ids.long()
+            csc = CSC(csc.indptr.long(), csc.indices.long(), counts[src], ids)
+        cscs[src, f"r{number}", dst] = csc
+    return Graph(cscs, counts)
+
+
+def assert_same_typed(batch, expected):
+    """The same of blocks over several types."""
+    assert_equal_by_key(batch.output_nodes, expected.output_nodes)
+    assert_equal_by_key(batch.input_nodes, expected.input_nodes)
+    assert len(batch.blocks) == len(expected.blocks)
+    for block, other in zip(batch.blocks, expected.blocks, strict=True):
+        assert block.num_dst == other.num_dst
+        assert_equal_by_key(block.src_nodes, other.src_nodes)
+        assert list(block.relations) == list(other.relations)
+        for edge_type, relation in block.relations.items():
+            for name in ("indptr", "indices", "positions"):
+                of_other = getattr(other.relations[edge_type], name)
+                assert_equal(getattr(relation, name), of_other)
+
+
+def assert_same_typed_subgraph(batch, expected):
+    """The same of subgraphs over several types."""
+    assert batch.hop_ends == expected.hop_ends
+    assert_equal_by_key(batch.output_nodes, expected.output_nodes)
+    assert_equal_by_key(batch.input_nodes, expected.input_nodes)
+    assert list(batch.edges) == list(expected.edges)
+    for edge_type, edges in batch.edges.items():
+        others = expected.edges[edge_type]
+        assert edges.hop_ends == others.hop_ends
+        assert_equal(edges.edge_index, others.edge_index)
+        assert_equal(edges.edge_ids, others.edge_ids)
+        assert edges.edge_index.is_contiguous()
+
+
+def assert_equal_by_key(tensors, expected):
+    assert list(tensors) == list(expected)
+    for name, tensor in tensors.items():
+        assert_equal(tensor, expected[name])
+
+
 def assert_same(batch, expected):
     """All tensors of two mini-batches are equal, with their dtypes; the first one's may be on any
     device."""

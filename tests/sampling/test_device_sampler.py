@@ -210,7 +210,7 @@ def test_edge_ids_are_placed_once():
     for budget, more in ((AUTO, graph.csc.edge_ids.nbytes), (None, 0)):
         accelerator = HostAccelerator()
         blocks = DeviceSampler(graph, NeighborSampler([3]), accelerator, budget)
-        assert blocks._topology.edge_ids is None
+        assert blocks._topology.relations[0].edge_ids is None
         before = blocks.nbytes
         samplers = [
             DeviceSampler(graph, SubgraphSampler([3]), accelerator, budget) for _ in range(2)
@@ -433,7 +433,7 @@ class TestDamage:
     def test_damage_that_only_the_device_has(self):
         graph = random_graph()
         on_device = DeviceSampler(graph, NeighborSampler([4]), HostAccelerator(), AUTO)
-        on_device._topology.indices.fill_(-1)
+        on_device._topology.relations[0].indices.fill_(-1)
         with pytest.raises(FormatError, match="on the device only"):
             on_device.sample(torch.arange(5))
 
@@ -475,12 +475,6 @@ class TestRefusals:
 
         with pytest.raises(ValueError, match="got Other"):
             DeviceSampler(random_graph(), Other([3]), HostAccelerator(), None)
-
-    def test_several_edge_types(self):
-        csc = random_graph().csc
-        graph = Graph({("a", "to", "a"): csc, ("a", "from", "a"): csc})
-        with pytest.raises(ValueError, match="one vertex type and one edge type, got 1 and 2"):
-            DeviceSampler(graph, NeighborSampler([3]), HostAccelerator(), None)
 
     def test_without_kernels(self, monkeypatch):
         monkeypatch.setenv("TRITON_INTERPRET", "0")

@@ -16,7 +16,8 @@ from pagraph.accelerator import HostAccelerator
 from pagraph.accelerator.triton_kernels import launch
 from pagraph.sampling.gpu import state
 from pagraph.sampling.gpu.run import DeviceRun
-from pagraph.sampling.gpu.state import Fanouts, state_words
+from pagraph.sampling.gpu.state import Plan, Room, state_words
+from pagraph.sampling.gpu.topology import DeviceEdges
 from pagraph.seeds import derive_key
 
 pytest.importorskip("triton")
@@ -28,6 +29,11 @@ LAST = 2**31 - 1
 UNTOUCHED = -99
 dtypes = st.sampled_from([torch.int32, torch.int64])
 blocks = st.sampled_from([1, 4, 16, 64])
+
+
+# Words of the first hop of a graph of one type: who draws, and how many sources are known.
+DRAWING = (-1, 0)
+KNOWING = (*DRAWING, 0)
 
 
 def state_of(known, key=0, more=()):
@@ -59,6 +65,7 @@ def test_enter_seeds(data, n, dtype, block, spare):
         "enter_seeds",
         -(-len(nodes) // block),
         state_of(len(seeds), more=seeds),
+        0,
         8,
         nodes,
         first,
@@ -87,7 +94,17 @@ def test_measure(data, degrees, dtypes, fanout, replace, block, more):
     state = state_of(n)
     starts, lengths = untouched(capacity, graph), untouched(capacity, graph)
     counts, out_indptr = untouched(capacity, batch), untouched(capacity + 1, batch)
-    arguments = (indptr, int(indptr[-1]), nodes, state, 0, starts, lengths, counts, out_indptr)
+    arguments = (
+        indptr,
+        int(indptr[-1]),
+        nodes,
+        state,
+        *DRAWING,
+        starts,
+        lengths,
+        counts,
+        out_indptr,
+    )
     run("measure", capacity // block, *arguments, FANOUT=fanout, REPLACE=replace, BLOCK=block)
     expected = [
         len(plain_pick(v, 0, degrees[v], fanout, replace, 0)) if fanout else 0 for v in frontier
@@ -103,7 +120,7 @@ def test_measure(data, degrees, dtypes, fanout, replace, block, more):
 @pytest.mark.parametrize("fanout", [-1, 0, 2])
 def test_rows_that_lead_out_of_the_graph_are_empty(bad, fanout):
     state, out = state_of(3), [untouched(length, torch.int64) for length in (4, 4, 4, 5)]
-    arguments = (torch.tensor(bad), 8, torch.tensor([0, 1, 2, UNTOUCHED]), state, 0, *out)
+    arguments = (torch.tensor(bad), 8, torch.tensor([0, 1, 2, UNTOUCHED]), state, *DRAWING, *out)
     run("measure", 1, *arguments, FANOUT=fanout, REPLACE=False, BLOCK=4)
     rows = [end - start for start, end in zip(bad, bad[1:], strict=False)]
     good = [0 <= start <= end <= 8 for start, end in zip(bad, bad[1:], strict=False)]
@@ -173,7 +190,8 @@ keys = st.integers(0, 2**64 - 1)
 )
 def test_picks(kernel, data, degrees, dtypes, fanout, key, block):
     p = Picking(data, degrees, dtypes, fanout, kernel == "pick_repeated", key)
-    arguments = (p.indices, p.num_nodes, p.nodes, p.starts, p.degrees, p.out_indptr, p.state, 0)
+    rows = (p.nodes, p.starts, p.degrees, p.out_indptr)
+    arguments = (p.indices, p.num_nodes, *rows, p.state, *KNOWING, 2)
     width = 1 << (fanout - 1).bit_length()
     constants = {"FANOUT": fanout, "K": width, "BLOCK": block}
     run(
@@ -204,7 +222,7 @@ def test_pick_all(data, degrees, dtypes, block, more):
         p.starts,
         p.out_indptr,
         p.state,
-        0,
+        *KNOWING,
         p.positions,
         p.neighbors,
         p.first,
@@ -223,13 +241,24 @@ def test_sources_outside_the_graph_are_not_looked_up(bad):
     )
     positions, neighbors = (untouched(4, torch.int32) for _ in range(2))
     out_indptr = torch.tensor([0, 3])
-    arguments = (indices, 3, torch.tensor([0]), out_indptr, state, 0, positions, neighbors, first)
+    arguments = (
+        indices,
+        3,
+        torch.tensor([0]),
+        out_indptr,
+        state,
+        *KNOWING,
+        positions,
+        neighbors,
+        first,
+    )
     run("pick_all", 1, *arguments, STEPS=1, BLOCK=4)
     assert first.tolist() == [0, LAST - 1, LAST - 3]
     assert state[3] == 1
     places, flags = untouched(4, torch.int64), untouched(4, torch.int32)
-    run("find_places", 1, neighbors, 3, out_indptr, state, 0, first, places, flags, BLOCK=4)
-    assert (places.tolist(), flags.tolist()) == ([1, 0, 3, 0], [1, 0, 1, 0])
+    arguments = (neighbors, 3, out_indptr, state, *KNOWING, first, places, flags)
+    run("find_places", 1, *arguments, BLOCK=4)
+    assert (places.tolist(), flags.tolist()) == ([1, -1, 3, -1], [1, 0, 1, 0])
 
 
 @settings(max_examples=40)
@@ -263,18 +292,20 @@ def test_relabelling(known, neighbors, dtypes, block, more, last):
     ids, flags = untouched(capacity, batch), untouched(capacity, torch.int32)
     programs = capacity // block
 
-    run("find_places", programs, sources, 20, out_indptr, state, 0, first, ids, flags, BLOCK=block)
+    arguments = (sources, 20, out_indptr, state, *KNOWING, first, ids, flags)
+    run("find_places", programs, *arguments, BLOCK=block)
     news = [v >= known and v not in neighbors[:e] for e, v in enumerate(neighbors)]
     assert flags.tolist() == [*map(int, news), *[0] * spare]
     first_places = [v if v < known else known + neighbors.index(v) for v in neighbors]
     assert ids.tolist()[:total] == first_places
 
     ranks = torch.cumsum(flags, 0, dtype=torch.int32)
-    run("relabel", programs, sources, out_indptr, state, 0, ranks, ids, nodes, BLOCK=block)
+    arguments = (sources, out_indptr, state, *KNOWING, ranks, ids, nodes)
+    run("relabel", programs, *arguments, BLOCK=block)
     assert ids.tolist()[:total] == [expected.index(v) for v in neighbors]
     assert nodes.tolist() == expected + [UNTOUCHED] * (known + capacity - len(expected))
 
-    arguments = (nodes, out_indptr, ranks, capacity, state, 0, first)
+    arguments = (nodes, out_indptr, ranks, capacity, state, *KNOWING, 1, 4, first)
     run("settle", max(1, -(-len(nodes) // block)), *arguments, CLEAR=last, BLOCK=block)
     assert state.tolist()[:5] == [known, total, 0, 0, len(expected)]
     table = {v: LAST - i for i, v in enumerate(expected)}
@@ -322,13 +353,13 @@ def test_ids_at_the_int32_border(monkeypatch, fanouts, replace, size_first):
     indptr, rows = lazily_mapped(length + 1, torch.int64)
     rows[low + 1 :] = ends
     indices = torch.from_numpy(rng.integers(low, length, ends[-1]))
-    topology = SimpleNamespace(indptr=indptr, indices=indices, first=first)
-    run = DeviceRun(HostAccelerator(), topology, Fanouts(fanouts[::-1], replace), torch.int64)
+    relations = [DeviceEdges(indptr, indices, 0, 0)]
+    topology = SimpleNamespace(relations=relations, tables=[first])
+    plan = Plan([[picks] for picks in fanouts[::-1]], replace)
+    run = DeviceRun(HostAccelerator(), topology, plan, torch.int64)
     seeds = [2**31 - 1, 2**31, 2**31 + 1, low + 3, length - 1, 2**31]
     hop_keys = [derive_key(11, hop) for hop in range(2)]
-    run.begin(
-        state_words(Fanouts(fanouts[::-1], replace), torch.tensor(seeds), hop_keys), len(seeds)
-    )
+    run.begin(state_words(plan, [torch.tensor(seeds)], 11), [len(seeds)])
     assert run.hop(0)
     assert run.hop(1)
     sizes = run.ask()
@@ -357,9 +388,11 @@ def test_int32_ids_of_a_batch_are_cut_as_the_cpus_are():
     indptr, rows = lazily_mapped(length + 1, torch.int64)
     rows[4] = 2  # of the others nothing is read
     indices = torch.tensor([2**31 + 7, 5])
-    topology = SimpleNamespace(indptr=indptr, indices=indices, first=first)
-    run = DeviceRun(HostAccelerator(), topology, Fanouts([2], False), torch.int32)
-    run.begin(state_words(Fanouts([2], False), torch.tensor([3], dtype=torch.int32), [1]), 1)
+    relations = [DeviceEdges(indptr, indices, 0, 0)]
+    topology = SimpleNamespace(relations=relations, tables=[first])
+    plan = Plan([[2]], False)
+    run = DeviceRun(HostAccelerator(), topology, plan, torch.int32)
+    run.begin(state_words(plan, [torch.tensor([3], dtype=torch.int32)], 1), [1])
     assert run.hop(0)
     sizes = run.ask()
     sizes.wait()
@@ -375,15 +408,26 @@ def test_int32_ids_of_a_batch_are_cut_as_the_cpus_are():
 
 
 def test_bounds_of_a_batch():
-    fanouts = Fanouts([5, 10, 15], False)
-    assert fanouts.most_nodes(0, 1000, 1000, 10**9) == 1000 * 6 * 11 * 16
-    assert fanouts.most_nodes(0, 1000, 1000, 50_000) == 50_000
-    assert fanouts.most_nodes(2, 10**6, 10**6, 10**9) == 10**6
-    assert Fanouts([5, -1, 5], False).most_nodes(0, 1000, 1000, 10**9) == 6000
-    assert fanouts.most_edges(0, 1000) == 5000
+    def needs(picks, count, limit, done=0, once=False):
+        """Vertices that may be known when a size is read next, after so many hops without any
+        edge."""
+        room = Room(Plan([[number] for number in picks], False, once), [count], [limit])
+        for _ in range(done):
+            room.grow(0)
+        return room.needs()
+
+    assert needs([5, 10, 15], 1000, 10**9) == [1000 * 6 * 11 * 16]
+    assert needs([5, 10, 15], 1000, 50_000) == [50_000]
+    assert needs([5, 10, 15], 10**6, 10**9, done=2) == [10**6]
+    assert needs([5, -1, 5], 1000, 10**9) == [6000]
     # What draws in a hop of a subgraph was found by the hop before.
-    once = Fanouts([5, 10, 15], False, once=True)
-    assert once.most_nodes(0, 1000, 1000, 10**9) == 1000 * (1 + 5 + 50 + 750)
-    assert fanouts.most_edges(0, 10**6) is None
-    assert Fanouts([-1], False).most_edges(0, 0) is None
-    assert Fanouts([0], True).most_edges(0, 10) == 0
+    assert needs([5, 10, 15], 1000, 10**9, once=True) == [1000 * (1 + 5 + 50 + 750)]
+
+    def most(picks, drawing):
+        plan = Plan([[picks]], False)
+        return plan.most_edges(plan.steps[0], drawing)
+
+    assert most(5, 1000) == 5000
+    assert most(5, 10**6) is None
+    assert most(-1, 0) is None
+    assert most(0, 10) == 0

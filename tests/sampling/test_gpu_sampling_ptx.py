@@ -57,7 +57,7 @@ def resources(cubin):
 
 
 def compile(kernel, programs, *arguments, **constants):
-    ids = [str(tensor.dtype) for tensor in (topology.indices, seeds)]
+    ids = [str(tensor.dtype) for tensor in (topology.relations[0].indices, seeds)]
     compiled = kernel.warmup(*arguments, grid=(max(1, programs),), **constants)
     launched.append((kernel.__name__, *ids, constants, compiled.hash))
     if compiled.hash not in variants:
@@ -79,7 +79,7 @@ for graph, dtype, fanouts in ((plain, torch.int64, widths), (long, torch.int64, 
         subgraphs = DeviceSampler(graph, SubgraphSampler(fanouts, replace=replace), Zeros(), None)
         subgraphs.sample(seeds, 2**64 - 1)
         for drawing in (sampler, subgraphs):
-            run, _ = drawing._enqueue(drawing._topology, seeds, [2**63] * len(fanouts))
+            run, _ = drawing._enqueue(drawing._topology, [seeds], 2**63)
             parts = run.parts()
             places = [(256 * number, 50) for number in range(len(parts))]
             device_run.copy_out(parts, run.buffers(), run._state, places, slab_at=3)

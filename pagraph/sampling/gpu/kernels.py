@@ -1,16 +1,22 @@
 """GPU kernels of neighbour sampling: the CPU's algorithm, draw for draw, without the host knowing
 any size.
 
-A batch is its ``state``, int64 words in device memory: row ``hop`` (four words) is how many
-vertices are known when the hop begins, how many edges it draws, its random key, and in row 0 a flag
-that is raised where the graph's arrays lead out of the graph. Row ``num_hops`` holds the number of
-vertices at the end; the seeds follow. Kernels are launched for the largest size there can be and
-look up the real one, so nothing waits for the host. Buffers are as long as whole programs, so that
-what is read and written in order needs no masks, which would keep it from going 16 bytes at a time.
+A batch goes in *steps*, one along each edge type in each hop. It is its ``state``, int64 words in
+device memory, in rows of four. Word 0 of the first rows, one for each vertex type, says how many
+seeds the type has; that of the row of a step says how many vertices its source type has after it.
+The row before that has the step's edges and its random key as words 1 and 2. So with one type, row
+``hop`` is how many vertices are known when the hop begins, how many edges it draws, and its key.
+Word 3 of row 0 is a flag that is raised where the graph's arrays lead out of the graph. The seeds
+follow. Kernels are told the places of the words that they read, ``..._at``: ``begin_at`` and
+``end_at`` bound the vertices that draw, ``known_at`` says how many sources are known.
+
+Kernels are launched for the largest size there can be and look up the real one, so nothing waits
+for the host. Buffers are as long as whole programs, so that what is read and written in order needs
+no masks, which would keep it from going 16 bytes at a time.
 
 Which vertices are known is told by ``first``, one int32 per vertex of the graph, 0 for a vertex
 that is not known. Places count down from ``2**31 - 1``: a known vertex has ``LAST - local id``, and
-while a hop is relabelled, edge ``e`` offers ``LAST - (known + e)`` for its source; the largest
+while a step is relabelled, edge ``e`` offers ``LAST - (known + e)`` for its source; the largest
 number is the earliest place, whatever the order in which edges come. Edges that won are numbered by
 a running sum, which is the order of first occurrence.
 
@@ -43,8 +49,8 @@ import triton
 import triton.language as tl
 
 LAST = tl.constexpr(2**31 - 1)
-# Words of the state for each hop: vertices known, edges drawn, random key; the fourth of hop 0 is
-# the flag below, and those of the others are unused.
+# Words of a row of the state: vertices known, edges drawn, random key; the fourth of row 0 is the
+# flag below, and those of the others are unused.
 ROW = tl.constexpr(4)
 # Kinds of arrays that are padded; the first two are by vertex.
 NODES = tl.constexpr(0)
@@ -80,36 +86,36 @@ def _entry(place):
     return (-place + LAST).to(tl.int32)
 
 
-@triton.jit(do_not_specialize=["begin"])
-def enter_seeds(state, begin, nodes, first, BLOCK: tl.constexpr):
-    """Seeds, in the state from word ``begin`` on, become the first vertices; repeated ones keep
-    their places."""
+@triton.jit(do_not_specialize=["count_at", "begin"])
+def enter_seeds(state, count_at, begin, nodes, first, BLOCK: tl.constexpr):
+    """Seeds, in the state from word ``begin`` on, become the first vertices of their type; repeated
+    ones keep their places."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < tl.load(state)
+    live = i < tl.load(state + count_at)
     v = tl.load(state + begin + i, mask=live, other=0)
     tl.store(nodes + i, v, mask=live)
     tl.atomic_max(first + v, _entry(i), mask=live, sem="relaxed")
 
 
 @triton.jit
-def _frontier(state, hop, ONCE: tl.constexpr):
-    """The local id of the first vertex that draws in a hop, and the number of those that do."""
-    known = tl.load(state + hop * ROW)
-    first = known * 0
+def _frontier(state, begin_at, end_at, ONCE: tl.constexpr):
+    """The local id of the first vertex that draws in a step, and the number of those that do."""
+    end = tl.load(state + end_at)
+    first = end * 0
     if ONCE:
-        first = tl.load(state + (hop - 1) * ROW, mask=hop > 0, other=0)
-    return first, known - first
+        first = tl.load(state + begin_at, mask=begin_at >= 0, other=0)
+    return first, end - first
 
 
-@triton.jit(do_not_specialize=["num_edges", "hop"])
+@triton.jit(do_not_specialize=["num_edges", "begin_at", "end_at"])
 def measure(
-    indptr, num_edges, nodes, state, hop, starts, degrees, counts, out_indptr,
+    indptr, num_edges, nodes, state, begin_at, end_at, starts, degrees, counts, out_indptr,
     FANOUT: tl.constexpr, REPLACE: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Begin and length of the row of each vertex that draws, and how many to draw; 0 where there is
     no vertex."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    begin, drawing = _frontier(state, hop, ONCE)
+    begin, drawing = _frontier(state, begin_at, end_at, ONCE)
     live = i < drawing
     # Behind the first vertex of a hop the buffer does not end with a whole program.
     v = tl.load(nodes + begin + i, mask=live, other=0) if ONCE else tl.load(nodes + i)
@@ -131,15 +137,16 @@ def measure(
 
 @triton.jit
 def _drawing(
-    nodes, starts, degrees, out_indptr, state, hop, BLOCK: tl.constexpr, ONCE: tl.constexpr
-):
-    """``BLOCK`` vertices that draw: how many are known, which of these draw, their random streams,
-    rows and offsets."""
+    nodes, starts, degrees, out_indptr, state, begin_at, end_at, known_at, key_at,
+    BLOCK: tl.constexpr, ONCE: tl.constexpr,
+):  # fmt: skip
+    """``BLOCK`` vertices that draw: how many sources are known, which of the vertices are there,
+    their random streams, rows and offsets."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    begin, drawing = _frontier(state, hop, ONCE)
-    known = begin + drawing
+    begin, drawing = _frontier(state, begin_at, end_at, ONCE)
+    known = tl.load(state + known_at)
     live = i < drawing
-    key = tl.load(state + hop * ROW + 2).to(tl.uint64, bitcast=True)
+    key = tl.load(state + key_at).to(tl.uint64, bitcast=True)
     v = tl.load(nodes + begin + i, mask=live, other=0).to(tl.int64)
     start = tl.load(starts + i, mask=live, other=0).to(tl.int64)
     degree = tl.load(degrees + i, mask=live, other=0).to(tl.int64)
@@ -158,15 +165,16 @@ def _offer(indices, num_nodes, position, e, known, live, state, positions, neigh
     tl.atomic_max(first + v, _entry(known + e), mask=live & inside, sem="relaxed")
 
 
-@triton.jit(do_not_specialize=["num_nodes", "hop"])
+@triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at", "key_at"])
 def pick_distinct(
-    indices, num_nodes, nodes, starts, degrees, out_indptr, state, hop, positions, neighbors, first,
+    indices, num_nodes, nodes, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at, key_at, positions, neighbors, first,
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Floyd's picks for ``BLOCK`` vertices at once, a row of registers each; ``K`` is a power of
     two >= ``FANOUT``."""
     known, live, counter, start, degree, offset = _drawing(
-        nodes, starts, degrees, out_indptr, state, hop, BLOCK, ONCE
+        nodes, starts, degrees, out_indptr, state, begin_at, end_at, known_at, key_at, BLOCK, ONCE
     )
     column = tl.arange(0, K).to(tl.int64)
     chosen = tl.full((BLOCK, K), -1, tl.int64)
@@ -198,15 +206,16 @@ def pick_distinct(
     )
 
 
-@triton.jit(do_not_specialize=["num_nodes", "hop"])
+@triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at", "key_at"])
 def pick_repeated(
-    indices, num_nodes, nodes, starts, degrees, out_indptr, state, hop, positions, neighbors, first,
+    indices, num_nodes, nodes, starts, degrees, out_indptr,
+    state, begin_at, end_at, known_at, key_at, positions, neighbors, first,
     FANOUT: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Picks with replacement for ``BLOCK`` vertices at once; ``K`` is a power of two >=
     ``FANOUT``."""
     known, live, counter, start, degree, offset = _drawing(
-        nodes, starts, degrees, out_indptr, state, hop, BLOCK, ONCE
+        nodes, starts, degrees, out_indptr, state, begin_at, end_at, known_at, key_at, BLOCK, ONCE
     )
     column = tl.arange(0, K).to(tl.int64)
     counter = counter[:, None] + (column.to(tl.uint64) * _B)[None, :]
@@ -240,9 +249,10 @@ def _row_of(out_indptr, e, live, count, STEPS: tl.constexpr):
     return low, tl.load(out_indptr + low, mask=live, other=0).to(tl.int64)
 
 
-@triton.jit(do_not_specialize=["num_nodes", "hop"])
+@triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at"])
 def pick_all(
-    indices, num_nodes, starts, out_indptr, state, hop, positions, neighbors, first,
+    indices, num_nodes, starts, out_indptr,
+    state, begin_at, end_at, known_at, positions, neighbors, first,
     STEPS: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Every in-edge. Programs divide the edges, not the vertices: rows may be of very different
@@ -251,41 +261,42 @@ def pick_all(
     ``STEPS`` halve the number of vertices to 1, or are more.
     """
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    before, drawing = _frontier(state, hop, ONCE)
-    known = before + drawing
+    _, drawing = _frontier(state, begin_at, end_at, ONCE)
+    known = tl.load(state + known_at)
     live = e < tl.load(out_indptr + drawing)
     row, begin = _row_of(out_indptr, e, live, drawing, STEPS)
     position = tl.load(starts + row, mask=live, other=0).to(tl.int64) + e - begin
     _offer(indices, num_nodes, position, e, known, live, state, positions, neighbors, first)
 
 
-@triton.jit(do_not_specialize=["num_nodes", "hop"])
+@triton.jit(do_not_specialize=["num_nodes", "begin_at", "end_at", "known_at"])
 def find_places(
-    neighbors, num_nodes, out_indptr, state, hop, first, places, flags,
+    neighbors, num_nodes, out_indptr, state, begin_at, end_at, known_at, first, places, flags,
     BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
-    """The first place of each edge's source, with a flag if it is the edge itself; 0 where there is
-    no edge."""
+    """The first place of each edge's source, with a flag if it is the edge itself; -1, and no flag,
+    where there is no edge or a damaged one: no vertex is found there, even if none is known yet."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    before, drawing = _frontier(state, hop, ONCE)
-    known = before + drawing
+    _, drawing = _frontier(state, begin_at, end_at, ONCE)
+    known = tl.load(state + known_at)
     v = tl.load(neighbors + e).to(tl.int64)
     live = (e < tl.load(out_indptr + drawing)) & (v >= 0) & (v < num_nodes)
-    place = -tl.load(first + v, mask=live, other=LAST).to(tl.int64) + LAST
+    place = -tl.load(first + v, mask=live, other=0).to(tl.int64) + LAST
+    place = tl.where(live, place, -1)
     tl.store(places + e, place)
     tl.store(flags + e, (live & (place == known + e)).to(tl.int32))
 
 
-@triton.jit(do_not_specialize=["hop"])
+@triton.jit(do_not_specialize=["begin_at", "end_at", "known_at"])
 def relabel(
-    neighbors, out_indptr, state, hop, ranks, local_ids, nodes,
+    neighbors, out_indptr, state, begin_at, end_at, known_at, ranks, local_ids, nodes,
     BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Places, in ``local_ids``, become local ids; new vertices are appended. ``ranks`` are the
     flags' running sums."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    before, drawing = _frontier(state, hop, ONCE)
-    known = before + drawing
+    _, drawing = _frontier(state, begin_at, end_at, ONCE)
+    known = tl.load(state + known_at)
     place = tl.load(local_ids + e).to(tl.int64)
     new = (e < tl.load(out_indptr + drawing)) & (place >= known)
     rank = tl.load(ranks + (place - known), mask=new, other=1).to(tl.int64)
@@ -296,22 +307,23 @@ def relabel(
     tl.store(nodes + local, v, mask=finds)
 
 
-@triton.jit(do_not_specialize=["hop", "capacity"])
+@triton.jit(do_not_specialize=["begin_at", "end_at", "known_at", "edges_at", "out_at", "capacity"])
 def settle(
-    nodes, out_indptr, ranks, capacity, state, hop, first,
+    nodes, out_indptr, ranks, capacity,
+    state, begin_at, end_at, known_at, edges_at, out_at, first,
     CLEAR: tl.constexpr, BLOCK: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
-    """Write down the hop's sizes. New vertices are known by their local ids from now on, or after
-    the last hop none is.
+    """Write down the step's sizes. New vertices are known by their local ids from now on, or after
+    the last step none of their type is.
 
     Args:
         capacity: Length of ``ranks``, the running sums whose last is the number of new vertices.
         CLEAR: Forget all vertices.
     """
-    before, drawing = _frontier(state, hop, ONCE)
-    known = before + drawing
+    _, drawing = _frontier(state, begin_at, end_at, ONCE)
+    known = tl.load(state + known_at)
     found = tl.load(ranks + capacity - 1).to(tl.int64)
-    # To clear goes through all vertices, else only through those that the hop found.
+    # To clear goes through all vertices, else only through those that the step found.
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     if not CLEAR:
         i += known
@@ -322,33 +334,45 @@ def settle(
     else:
         tl.store(first + v, _entry(i), mask=live)
     if tl.program_id(0) == 0:
-        tl.store(state + hop * ROW + 1, tl.load(out_indptr + drawing).to(tl.int64))
-        tl.store(state + (hop + 1) * ROW, known + found)
+        tl.store(state + edges_at, tl.load(out_indptr + drawing).to(tl.int64))
+        tl.store(state + out_at, known + found)
 
 
-@triton.jit(do_not_specialize=["hop"])
+@triton.jit(do_not_specialize=["known_at"])
+def forget(nodes, state, known_at, first, BLOCK: tl.constexpr):
+    """No vertex of a type is known any more."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < tl.load(state + known_at)
+    v = tl.load(nodes + i, mask=live, other=0).to(tl.int64)
+    tl.store(first + v, tl.zeros_like(i).to(tl.int32), mask=live)
+
+
+@triton.jit(do_not_specialize=["begin_at", "end_at", "hop", "edges_at", "stride"])
 def put_edges(
-    indices, positions, edge_ids, out_indptr, state, hop, edge_index, numbers,
+    indices, positions, edge_ids, out_indptr,
+    state, begin_at, end_at, hop, edges_at, stride, edge_index, numbers,
     HOPS: tl.constexpr, HAS_IDS: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the edges of a hop of a subgraph, once all hops are drawn, as ``put_subgraph`` of the
-    CPU does.
+    """Write the edges of one type and hop of a subgraph, once all hops are drawn, as
+    ``put_subgraph`` of the CPU does.
 
     Args:
         indices, positions, out_indptr: Of the hop.
         edge_ids: The user's id of each position, if there are any.
+        edges_at, stride: The word with the edges of the type's first hop, and words from one hop to
+            the next.
         edge_index: The local ids of the sources of all hops' edges, and behind them of the
             destinations.
         numbers: The ids of all hops' edges, int64.
         STEPS: See :func:`pick_all`.
     """
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    first, drawing = _frontier(state, hop, True)
+    first, drawing = _frontier(state, begin_at, end_at, True)
     live = e < tl.load(out_indptr + drawing)
     place = e
     total = drawing * 0
     for h in tl.static_range(HOPS):
-        drawn = tl.load(state + h * ROW + 1)
+        drawn = tl.load(state + edges_at + h * stride)
         place += tl.where(hop > h, drawn, 0)
         total += drawn
     row, _ = _row_of(out_indptr, e, live, drawing, STEPS)

@@ -1,27 +1,36 @@
-"""Topology, the graph as a device draws from it; DeviceRun, one batch on its way through a device's
-kernels."""
+"""DeviceRun, one batch on its way through a device's kernels."""
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ...accelerator import OutOfMemory, StagingRing
 from ...accelerator.triton_kernels import launch
-from .state import ROW, Fanouts, Part, Sizes, blocks_of, lengths, parts_of, subgraph_of
+from .state import (
+    ROW,
+    Part,
+    Plan,
+    Room,
+    Sizes,
+    Step,
+    blocks_of,
+    lengths,
+    parts_of,
+    subgraph_of,
+    typed_blocks_of,
+    typed_subgraph_of,
+)
 
 if TYPE_CHECKING:
-    from ...accelerator import Accelerator, Pin
-    from ...graph.csc import CSC
-    from ...graph.minibatch import MiniBatch
+    from ...accelerator import Accelerator
+    from ...graph.graph import Graph
+    from ...graph.minibatch import HeteroMiniBatch, MiniBatch
     from ...graph.subgraph import Subgraph
-    from ...system.budget import Budget
+    from .topology import Topology
 
 MOST_PICKS = 128  # of one vertex: they are a row of registers
 _MOST_PLACES = 2**31 - 1  # the table of vertices holds int32
@@ -30,221 +39,10 @@ _TILE = 512  # picks of one program: 4 for each of its 128 threads
 _WASTE = 1 << 20  # bytes; what is less than half used, and wastes more than this, is copied
 
 
-_PLACEMENTS = {
-    "device": ("indptr", "indices"),
-    "indptr on the device, indices pinned": ("indptr",),
-    "pinned": (),
-}
-
-
-_placing = threading.Lock()  # guards what follows, and the users of each
-_placed: weakref.WeakKeyDictionary[CSC, list[weakref.ref[Topology]]] = weakref.WeakKeyDictionary()
-
-
-@dataclass(eq=False)
-class Topology:
-    """A graph's edges for the kernels of one device, and its table of vertices; made by
-    :meth:`place`, or for several samplers of one graph by :meth:`shared`.
-
-    Attributes:
-        indptr: Shape ``(num_nodes + 1,)``, on the device or pinned.
-        indices: Shape ``(num_edges,)``, on the device or pinned, the same dtype.
-        first: Shape ``(num_nodes,)``, int32, on the device, zero but while a batch is sampled.
-        placement: "device", "indptr on the device, indices pinned" or "pinned".
-        nbytes: Bytes on the device.
-        pins: The pins of host memory, released by :meth:`close`.
-        device: That of the arrays.
-        budget: By which they were placed.
-        edge_ids: Shape ``(num_edges,)``: the user's id of each edge, on the device or pinned; None:
-            its position, or they were not asked for.
-        lock: Held while a batch's work is enqueued: batches share the table of vertices.
-        users: Samplers that have not called :meth:`close`.
-    """
-
-    indptr: Tensor
-    indices: Tensor
-    first: Tensor
-    placement: str
-    nbytes: int
-    pins: tuple[Pin, ...]
-    device: Accelerator
-    budget: Budget | None
-    edge_ids: Tensor | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    users: int = 1
-
-    @classmethod
-    def shared(cls, csc: CSC, accelerator: Accelerator, budget: Budget | None) -> Topology:
-        """:meth:`place`, or what another sampler has placed: all of it, or by an equal budget.
-
-        A training and a validation loader would take the memory twice otherwise, and "auto" of the
-        second half of what the first left.
-        """
-        with _placing:
-            known = _placed.setdefault(csc, [])
-            for topology in [reference() for reference in known]:
-                if topology is None or not topology.users or topology.device is not accelerator:
-                    continue
-                if topology.budget == budget or topology.placement == "device":
-                    topology.users += 1
-                    return topology
-            topology = cls.place(csc, accelerator, budget)
-            known[:] = [reference for reference in known if reference() is not None]
-            known.append(weakref.ref(topology))
-            return topology
-
-    @classmethod
-    def place(cls, csc: CSC, accelerator: Accelerator, budget: Budget | None) -> Topology:
-        """Place as much on the device as the budget allows, and pin the rest; call where a stream
-        is in use.
-
-        The table of vertices is on the device in any case, since kernels write it without order;
-        then comes what an edge drawn reads first, ``indptr``, then ``indices``. Where memory runs
-        out, more is pinned.
-
-        Args:
-            csc: The edges, with as many sources as destinations.
-            accelerator: The device.
-            budget: Bytes that the arrays and the table may take; a share means one of the arrays,
-                the table on top; "auto" half of what is free; None pins both arrays.
-
-        Raises:
-            ValueError: The budget is above what is free, or host memory that does not fit cannot be
-                pinned.
-            OutOfMemory: Not even the table fits.
-        """
-        arrays = {"indptr": csc.indptr.contiguous(), "indices": csc.indices.contiguous()}
-        limit = _limit(arrays, csc.num_src, accelerator, budget)
-        first = accelerator.empty((csc.num_src,), torch.int32).zero_()
-        ring = StagingRing(accelerator)
-        for placement, names in _PLACEMENTS.items():
-            wanted = [arrays[name] for name in names]
-            nbytes = first.nbytes + sum(array.nbytes for array in wanted)
-            if names and nbytes > limit:
-                continue
-            try:
-                placed = dict(zip(names, ring.upload(wanted), strict=True)) if names else {}
-            except OutOfMemory:
-                accelerator.release_memory()
-                continue
-            pins = _pinned(arrays, placed, first, accelerator, budget)
-            return cls(
-                indptr=placed.get("indptr", arrays["indptr"]),
-                indices=placed.get("indices", arrays["indices"]),
-                first=first,
-                placement=placement,
-                nbytes=nbytes,
-                pins=pins,
-                device=accelerator,
-                budget=budget,
-            )
-        raise AssertionError("the last placement needs no memory")
-
-    def place_edge_ids(self, csc: CSC) -> None:
-        """Have the ids of edges in reach, for samplers that return them; call where a stream is in
-        use.
-
-        They come last: on the device where it has all else and the budget has room for them, pinned
-        in other cases.
-
-        Raises:
-            ValueError: The host's memory cannot be pinned.
-        """
-        if csc.edge_ids is None or self.edge_ids is not None:
-            return
-        ids = csc.edge_ids.contiguous()
-        if self.placement == "device" and ids.nbytes <= self._room(ids.nbytes):
-            (self.edge_ids,) = StagingRing(self.device).upload([ids])
-            self.nbytes += ids.nbytes
-            return
-        pin = self.device.pin(ids)
-        if pin is None:
-            raise ValueError(
-                f"the memory of the edges' ids cannot be pinned on {self.device.device}: "
-                "sampling_device='cpu' needs none"
-            )
-        self.edge_ids = ids
-        self.pins = (*self.pins, pin)
-
-    def _room(self, more: int) -> int:
-        """Bytes that the budget leaves, of which arrays of ``more`` bytes are a part; "auto": half
-        of what is free now."""
-        if self.budget is None:
-            return 0
-        free, _ = self.device.free_bytes()
-        arrays = self.indptr.nbytes + self.indices.nbytes
-        limit = self.budget.nbytes([(1, arrays + more)], free=lambda: free // 2 + self.nbytes)
-        if not self.budget.pays_tables:
-            limit += self.first.nbytes
-        return min(free, limit - self.nbytes)
-
-    def close(self) -> None:
-        """Unpin the host's memory once its last sampler is closed, which must launch no kernel any
-        more."""
-        with _placing:
-            self.users -= 1
-            if self.users:
-                return
-        for pin in self.pins:
-            pin.release()
-
-
-def _limit(
-    arrays: dict[str, Tensor], num_nodes: int, accelerator: Accelerator, budget: Budget | None
-) -> int:
-    """Bytes that the arrays and the table may take."""
-    if budget is None:
-        return 0
-    free, total = accelerator.free_bytes()
-    table = num_nodes * torch.int32.itemsize
-    limit = budget.nbytes(
-        [(1, sum(array.nbytes for array in arrays.values()))], free=lambda: free // 2
-    )
-    if not budget.pays_tables:
-        limit += table
-    if budget.limit is not None and limit > free:
-        raise ValueError(
-            f"sampling_budget must be at most the {free} bytes that are free on "
-            f"{accelerator.device} "
-            f"(of {total}), got {limit}"
-        )
-    return limit
-
-
-def _pinned(
-    arrays: dict[str, Tensor],
-    placed: dict[str, Tensor],
-    first: Tensor,
-    accelerator: Accelerator,
-    budget: Budget | None,
-) -> tuple[Pin, ...]:
-    """Pins of the arrays that are not placed on the device."""
-    pins = {name: accelerator.pin(array) for name, array in arrays.items() if name not in placed}
-    refused = [name for name, pin in pins.items() if pin is None]
-    if refused:
-        for pin in pins.values():
-            if pin is not None:
-                pin.release()
-        # What lies before a refused array is placed on the device with it.
-        needed = (
-            first.nbytes
-            + arrays["indptr"].nbytes
-            + ("indices" in refused) * arrays["indices"].nbytes
-        )
-        raise ValueError(
-            f"sampling_budget must be at least {needed} bytes, because the host memory of the "
-            "graph's "
-            f"{' and '.join(refused)} cannot be pinned on {accelerator.device}, got {budget}; "
-            "sampling_device='cpu' "
-            "needs none"
-        )
-    return tuple(pin for pin in pins.values() if pin is not None)
-
-
 @dataclass(frozen=True, eq=False)
-class _DeviceHop:
-    """The edges of one hop, in buffers that may be longer; ``neighbors`` are the graph's ids of the
-    sources, and at most so many vertices draw."""
+class _Drawn:
+    """The edges of one step, in buffers that may be longer; ``neighbors`` are the graph's ids of
+    the sources, and at most so many vertices draw."""
 
     indptr: Tensor
     indices: Tensor
@@ -257,12 +55,12 @@ class DeviceRun:
     """Enqueues the work of one batch, with room for the largest sizes it can have, in the stream
     that is in use.
 
-    What is launched for hops whose size is not read depends on the number of seeds alone.
+    What is launched for steps whose size is not read depends on the number of seeds alone.
 
     Args:
         accelerator: The device.
         topology: What is drawn from.
-        fanouts: How many are drawn.
+        plan: What is drawn.
         dtype: Dtype of the batch's ids.
         keeps: Whether it is begun again, with as many seeds, in the same buffers: batches are
             copies of them.
@@ -272,7 +70,7 @@ class DeviceRun:
         self,
         accelerator: Accelerator,
         topology: Topology,
-        fanouts: Fanouts,
+        plan: Plan,
         dtype: torch.dtype,
         *,
         keeps: bool = False,
@@ -281,32 +79,41 @@ class DeviceRun:
 
         self._accelerator = accelerator
         self._topology = topology
-        self._fanouts = fanouts
+        self._plan = plan
         self._dtype = dtype
         self._kernels = kernels
-        self._head = fanouts.words
         self._kept: list[Tensor] | None = [] if keeps else None
 
-    def begin(self, state: Tensor, count: int, seeds_at: int | None = None) -> None:
-        """Enter ``count`` seeds, which follow the sizes and keys in ``state``, on the device; see
-        ``state_words``. ``seeds_at``: the word where they begin, if others are in between."""
+    def begin(self, state: Tensor, counts: Sequence[int], seeds_at: int | None = None) -> None:
+        """Enter so many seeds of each type, which follow the sizes and keys in ``state``, on the
+        device; see ``state_words``. ``seeds_at``: the word where they begin, if others are in
+        between."""
         self._state = state
-        self._drawn = list[_DeviceHop]()
+        self._drawn = list[_Drawn]()
         self._made = 0
-        first = self._topology.first
-        self._known = count  # at most so many
-        self._drawing = count
-        self._limit = count + len(first)  # each seed has a place, and each other vertex
-        id_dtype = self._dtype if len(first) <= _MOST_PLACES else torch.int64
-        room = self._fanouts.most_nodes(0, count, count, self._limit)
-        self._nodes = self._whole(room, id_dtype)
-        if self._fanouts.once and not self._fanouts.picks:
-            # No last hop makes them.
-            self._edge_index = self._whole(0, self._dtype)
-            self._numbers = self._whole(0, torch.int64)
-        begin = self._head if seeds_at is None else seeds_at
-        seeds_to = (self._state, begin, self._nodes, first)
-        launch(self._kernels.enter_seeds, _programs(count), *seeds_to, BLOCK=_BLOCK)
+        tables = self._topology.tables
+        # Each seed has a place, and each other vertex.
+        limits = _limits(counts, tables)
+        self._room = Room(self._plan, counts, limits)
+        self._nodes = list[Tensor]()
+        # Of each type's edges in a subgraph: their ends and their ids.
+        self._put = list[Tensor]()
+        begin = self._plan.words if seeds_at is None else seeds_at
+        for number, most in enumerate(self._room.needs()):
+            table = tables[number]
+            id_dtype = self._dtype if len(table) <= _MOST_PLACES else torch.int64
+            nodes = self._whole(most, id_dtype)
+            self._nodes.append(nodes)
+            if counts[number]:
+                launch(
+                    self._kernels.enter_seeds,
+                    _programs(counts[number]),
+                    *(self._state, number * ROW, begin, nodes, table),
+                    BLOCK=_BLOCK,
+                )
+            begin += counts[number]
+        if not self._plan.hops:
+            self._finish()
 
     def hop(self, number: int) -> bool:
         """Draw the edges of a hop and relabel them.
@@ -318,184 +125,247 @@ class DeviceRun:
         Raises:
             ValueError: Vertices and edges are more than places can tell apart.
         """
-        known = self._known
-        drawing = self._drawing
-        fanouts = self._fanouts
-        counts, indptr, starts, degrees = self._measure(number)
-        most = fanouts.most_edges(number, drawing)
+        is_last = number + 1 == len(self._plan.hops)
+        for step in self._plan.hops[number]:
+            # A graph of one type forgets its vertices in the last kernel.
+            clears = is_last and not self._plan.is_typed
+            if not self._draw(step, clears=clears):
+                return False
+        if is_last:
+            self._finish()
+        return True
+
+    def _draw(self, step: Step, *, clears: bool) -> bool:
+        drawing = self._room.drawing[step.dst]
+        ids = self._topology.relations[step.relation].indices.dtype
+        if not step.is_drawn:
+            # Rows without edges, of all vertices that could draw.
+            indptr = self._whole(drawing + 1, self._dtype).zero_()
+            indices = self._whole(0, self._dtype)
+            empty = self._whole(0, ids)
+            self._drawn.append(_Drawn(indptr, indices, empty, empty, drawing))
+            self._room.grow(0)
+            return True
+        counts, indptr, starts, degrees = self._measure(step, drawing)
+        most = self._plan.most_edges(step, drawing)
         if most is None:
-            torch.sum(counts, 0, out=self._state[number * ROW + 1])
+            torch.sum(counts, 0, out=self._state[step.edges_at])
             sizes = self.ask()
             sizes.wait()
             if sizes.damaged:
                 return False
-            known = sizes.known(number)
-            drawing = known - (sizes.known(number - 1) if fanouts.once and number else 0)
-            most = sizes.edges(number)
+            self._room.read(sizes.words)
+            drawing = self._room.drawing[step.dst]
+            most = sizes.words[step.edges_at]
+            known = self._room.known[step.src]
             if known + most > _MOST_PLACES:
                 raise ValueError(
                     f"a hop's vertices and edges must be below 2**31 on the device, got {known} "
                     f"and {most}: use "
                     "smaller batches or sampling_device='cpu'"
                 )
-            self._make_room(number + 1, known, *fanouts.grown(known, most, self._limit))
-        ids = self._topology.indices.dtype
-        drawn = _DeviceHop(
+            self._make_room(most)
+        drawn = _Drawn(
             indptr,
             self._whole(most, self._dtype),
             self._whole(most, ids),
             self._whole(most, ids),
             drawing,
         )
-        self._pick(number, drawn, starts, degrees)
-        self._known, self._drawing = fanouts.grown(known, most, self._limit)
-        self._relabel(number, drawn)
+        self._pick(step, drawn, starts, degrees)
+        self._room.grow(most)
+        self._relabel(step, drawn, clears=clears)
         self._drawn.append(drawn)
-        if fanouts.once and number + 1 == len(fanouts.picks):
-            self._put_edges()
         return True
+
+    def _finish(self) -> None:
+        """After the last hop: the edges of a subgraph, and no vertex is known any more."""
+        if self._plan.once:
+            for relation in range(self._plan.num_relations):
+                self._put_edges(relation)
+        if not self._plan.is_typed and self._plan.hops:
+            return
+        for number, known_at in enumerate(self._plan.known_at[-1]):
+            most = self._room.known[number]
+            if most:
+                launch(
+                    self._kernels.forget,
+                    _programs(most),
+                    *(self._nodes[number], self._state, known_at, self._topology.tables[number]),
+                    BLOCK=_BLOCK,
+                )
 
     def ask(self) -> Sizes:
         """Ask for what is known of the sizes after the work so far."""
-        words = self._accelerator.host_memory(self._head * 8).view(torch.int64)
-        words.copy_(self._state[: self._head], non_blocking=True)
+        count = self._plan.words
+        words = self._accelerator.host_memory(count * 8).view(torch.int64)
+        words.copy_(self._state[:count], non_blocking=True)
         return Sizes(words, self._accelerator.current_stream.record())
 
     def batch(self, sizes: Sizes) -> MiniBatch | Subgraph:
-        """The batch, when its sizes are there."""
+        """The batch of a graph of one type, when its sizes are there."""
         words = sizes.words
         parts = self.parts()
         counts = lengths(parts, words)
         dtypes = [part.dtype for part in parts]
         arrays = self._arrays_of(list(zip(self.buffers(), counts, dtypes, strict=True)))
-        end = len(self._drawn) * ROW
-        assemble = subgraph_of if self._fanouts.once else blocks_of
+        end = len(self._plan.hops) * ROW
+        assemble = subgraph_of if self._plan.once else blocks_of
         return assemble(arrays, words[: end + 1 : ROW], words[1:end:ROW])
 
+    def typed_batch(
+        self, sizes: Sizes, graph: Graph, seeds: Mapping[str, int]
+    ) -> HeteroMiniBatch | Subgraph:
+        """The batch of a graph of several types, when its sizes are there; ``seeds`` are the
+        numbers of each type's."""
+        words = sizes.words
+        plan = self._plan
+        ends = zip(self._nodes, plan.known_at[-1], strict=True)
+        used = [(nodes, words[at], self._dtype) for nodes, at in ends]
+        if plan.once:
+            for relation in range(plan.num_relations):
+                count = sum(words[steps[relation].edges_at] for steps in plan.hops)
+                edge_index, numbers = self._put[2 * relation : 2 * relation + 2]
+                used += [(edge_index, 2 * count, self._dtype), (numbers, count, torch.int64)]
+            return typed_subgraph_of(plan, graph, seeds, self._arrays_of(used), words)
+        for step, drawn in zip(plan.steps, self._drawn, strict=True):
+            count = words[step.edges_at]
+            used += [
+                (drawn.indptr, words[step.end_at] + 1, self._dtype),
+                (drawn.indices, count, self._dtype),
+                (drawn.positions, count, drawn.positions.dtype),
+            ]
+        return typed_blocks_of(plan, graph, seeds, self._arrays_of(used), words)
+
     def parts(self) -> list[Part]:
-        """The arrays of a batch; see ``parts_of``."""
-        hops = len(self._fanouts.picks)
+        """The arrays of a batch of one type; see ``parts_of``."""
+        hops = len(self._plan.hops)
         dtypes = [self._dtype]
-        if self._fanouts.once:
+        if self._plan.once:
             dtypes += [self._dtype, torch.int64]
         else:
-            dtypes += [self._dtype, self._dtype, self._topology.indices.dtype] * hops
-        return parts_of(dtypes, hops, once=self._fanouts.once)
+            (edges,) = self._topology.relations
+            dtypes += [self._dtype, self._dtype, edges.indices.dtype] * hops
+        return parts_of(dtypes, hops, once=self._plan.once)
 
     def buffers(self) -> list[Tensor]:
         """Where :meth:`parts` are when all hops are drawn; some in wider numbers."""
-        if self._fanouts.once:
-            return [self._nodes, self._edge_index, self._numbers]
-        buffers = [self._nodes]
-        for drawn in self._drawn:
-            buffers += [drawn.indptr, drawn.indices, drawn.positions]
+        buffers = [*self._nodes, *self._put]
+        if not self._plan.once:
+            for drawn in self._drawn:
+                buffers += [drawn.indptr, drawn.indices, drawn.positions]
         return buffers
 
     def bounds(self, count: int) -> list[int]:
         """Most vertices known before each hop and at the end, then most edges of each hop, for
-        batches whose sizes nothing reads before their end."""
+        batches of one type whose sizes nothing reads before their end."""
         known = [count]
         edges = []
-        limit = count + len(self._topology.first)
-        drawing = count
-        for hop in range(len(self._fanouts.picks)):
-            most = self._fanouts.most_edges(hop, drawing)
+        room = Room(self._plan, [count], _limits([count], self._topology.tables))
+        for step in self._plan.steps:
+            most = self._plan.most_edges(step, room.drawing[0])
             assert most is not None
             edges.append(most)
-            after, drawing = self._fanouts.grown(known[-1], most, limit)
-            known.append(after)
+            room.grow(most)
+            known.append(room.known[0])
         return [*known, *edges]
 
-    def _measure(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _measure(self, step: Step, most: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draws of each vertex, their ``indptr``, and begin and length of its row."""
-        most = self._drawing
-        topology = self._topology
+        edges = self._topology.relations[step.relation]
         counts = self._whole(most, self._dtype)
         indptr = self._empty(len(counts) + 1, self._dtype)
-        starts, degrees = (self._whole(most, topology.indptr.dtype) for _ in range(2))
+        starts, degrees = (self._whole(most, edges.indptr.dtype) for _ in range(2))
         launch(
             self._kernels.measure,
             len(counts) // _BLOCK,  # one at least, which begins indptr
-            *(topology.indptr, len(topology.indices), self._nodes, self._state, number),
-            *(starts, degrees, counts, indptr),
-            FANOUT=self._fanouts.picks[number],
-            REPLACE=self._fanouts.replace,
+            *(edges.indptr, len(edges.indices), self._nodes[step.dst]),
+            *(self._state, step.begin_at, step.end_at, starts, degrees, counts, indptr),
+            FANOUT=step.picks,
+            REPLACE=self._plan.replace,
             BLOCK=_BLOCK,
-            ONCE=self._fanouts.once,
+            ONCE=self._plan.once,
         )
         torch.cumsum(counts, 0, dtype=self._dtype, out=indptr[1:])
         return counts, indptr, starts, degrees
 
-    def _pick(self, number: int, drawn: _DeviceHop, starts: Tensor, degrees: Tensor) -> None:
+    def _pick(self, step: Step, drawn: _Drawn, starts: Tensor, degrees: Tensor) -> None:
         """Choose edges, read their sources, and offer them places."""
-        topology = self._topology
-        picks = self._fanouts.picks[number]
-        graph = (topology.indices, len(topology.first))
-        out = (drawn.positions, drawn.neighbors, topology.first)
+        picks = step.picks
+        table = self._topology.tables[step.src]
+        graph = (self._topology.relations[step.relation].indices, len(table))
+        at = (step.begin_at, step.end_at, step.known_at)
+        out = (drawn.positions, drawn.neighbors, table)
         if picks == -1:
             launch(
                 self._kernels.pick_all,
                 _programs(len(drawn.indices)),
-                *(*graph, starts, drawn.indptr, self._state, number, *out),
+                *(*graph, starts, drawn.indptr, self._state, *at, *out),
                 STEPS=_steps(drawn.drawing),
                 BLOCK=_BLOCK,
-                ONCE=self._fanouts.once,
+                ONCE=self._plan.once,
             )
         elif picks > 0:
             width = 1 << (picks - 1).bit_length()
             block = _TILE // width
+            rows = (self._nodes[step.dst], starts, degrees, drawn.indptr)
             launch(
-                self._kernels.pick_repeated
-                if self._fanouts.replace
-                else self._kernels.pick_distinct,
+                self._kernels.pick_repeated if self._plan.replace else self._kernels.pick_distinct,
                 _programs(drawn.drawing, block),
-                *(*graph, self._nodes, starts, degrees, drawn.indptr, self._state, number, *out),
+                *(*graph, *rows, self._state, *at, step.key_at, *out),
                 FANOUT=picks,
                 K=width,
                 BLOCK=block,
-                ONCE=self._fanouts.once,
+                ONCE=self._plan.once,
             )
 
-    def _relabel(self, number: int, drawn: _DeviceHop) -> None:
+    def _relabel(self, step: Step, drawn: _Drawn, *, clears: bool) -> None:
         """Local ids of the sources, in the order of first occurrence, and the new vertices."""
         most = len(drawn.indices)
-        first = self._topology.first
+        table = self._topology.tables[step.src]
+        nodes = self._nodes[step.src]
         flags = self._empty(most, torch.int32)
         ranks = self._empty(most, torch.int32)
-        hop = (drawn.indptr, self._state, number)
+        at = (self._state, step.begin_at, step.end_at, step.known_at)
         launch(
             self._kernels.find_places,
             _programs(most),
-            *(drawn.neighbors, len(first), *hop, first, drawn.indices, flags),
+            *(drawn.neighbors, len(table), drawn.indptr, *at, table, drawn.indices, flags),
             BLOCK=_BLOCK,
-            ONCE=self._fanouts.once,
+            ONCE=self._plan.once,
         )
         torch.cumsum(flags, 0, dtype=torch.int32, out=ranks)
         launch(
             self._kernels.relabel,
             _programs(most),
-            *(drawn.neighbors, *hop, ranks, drawn.indices, self._nodes),
+            *(drawn.neighbors, drawn.indptr, *at, ranks, drawn.indices, nodes),
             BLOCK=_BLOCK,
-            ONCE=self._fanouts.once,
+            ONCE=self._plan.once,
         )
-        last = number + 1 == len(self._fanouts.picks)
+        # `_room` has gone on: it knows the vertices after this step.
+        count = self._room.known[step.src] if clears else min(most, len(table))
         launch(
             self._kernels.settle,
-            # One writes the sizes.
-            max(1, _programs(self._known if last else min(most, len(first)))),
-            *(self._nodes, drawn.indptr, ranks, most, self._state, number, first),
-            CLEAR=last,
+            max(1, _programs(count)),  # one writes the sizes
+            *(nodes, drawn.indptr, ranks, most, *at, step.edges_at, step.out_at, table),
+            CLEAR=clears,
             BLOCK=_BLOCK,
-            ONCE=self._fanouts.once,
+            ONCE=self._plan.once,
         )
 
-    def _put_edges(self) -> None:
-        """The edges of all hops of a subgraph, by both ends, and their ids."""
-        edge_ids = self._topology.edge_ids
-        rooms = [len(drawn.indices) for drawn in self._drawn]
-        self._edge_index = self._whole(2 * sum(rooms), self._dtype)
-        self._numbers = self._whole(sum(rooms), torch.int64)
-        for hop, drawn in enumerate(self._drawn):
+    def _put_edges(self, relation: int) -> None:
+        """The edges of one type of all hops of a subgraph, by both ends, and their ids."""
+        plan = self._plan
+        edge_ids = self._topology.relations[relation].edge_ids
+        steps = [of_hop[relation] for of_hop in plan.hops]
+        of_hops = self._drawn[relation :: plan.num_relations]
+        rooms = [len(drawn.indices) for drawn in of_hops]
+        edge_index = self._whole(2 * sum(rooms), self._dtype)
+        numbers = self._whole(sum(rooms), torch.int64)
+        self._put += [edge_index, numbers]
+        for hop, (step, drawn) in enumerate(zip(steps, of_hops, strict=True)):
+            if not step.is_drawn:
+                continue
             launch(
                 self._kernels.put_edges,
                 _programs(len(drawn.indices)),
@@ -503,24 +373,26 @@ class DeviceRun:
                 drawn.positions,
                 drawn.positions if edge_ids is None else edge_ids,
                 drawn.indptr,
-                self._state,
-                hop,
-                self._edge_index,
-                self._numbers,
-                HOPS=len(self._drawn),
+                *(self._state, step.begin_at, step.end_at),
+                *(hop, steps[0].edges_at, plan.num_relations * ROW),
+                edge_index,
+                numbers,
+                HOPS=len(steps),
                 HAS_IDS=edge_ids is not None,
                 STEPS=_steps(drawn.drawing),
                 BLOCK=_BLOCK,
             )
 
-    def _make_room(self, hop: int, known: int, most: int, drawing: int) -> None:
-        """Room for the vertices that may be found until a size is read again, at most ``most`` of
-        them by ``hop``, of which ``drawing`` draw in it."""
-        most = self._fanouts.most_nodes(hop, most, drawing, self._limit)
-        if most > len(self._nodes):
-            grown = self._whole(most, self._nodes.dtype)
-            grown[:known].copy_(self._nodes[:known])
-            self._nodes = grown
+    def _make_room(self, edges: int) -> None:
+        """Room for the vertices that may be found until a size is read again, with so many edges in
+        this step."""
+        for number, most in enumerate(self._room.needs(edges)):
+            nodes = self._nodes[number]
+            if most > len(nodes):
+                grown = self._whole(most, nodes.dtype)
+                known = self._room.known[number]
+                grown[:known].copy_(nodes[:known])
+                self._nodes[number] = grown
 
     def _arrays_of(self, used: list[tuple[Tensor, int, torch.dtype]]) -> list[Tensor]:
         """The used parts of buffers, in the dtypes asked for."""
@@ -630,6 +502,11 @@ def pad_out(
             WIDE=part.dtype == torch.int64,
             BLOCK=_BLOCK,
         )
+
+
+def _limits(counts: Sequence[int], tables: Sequence[Tensor]) -> list[int]:
+    """Vertices of each type that a batch of so many seeds may have."""
+    return [count + len(table) for count, table in zip(counts, tables, strict=True)]
 
 
 def _steps(count: int) -> int:

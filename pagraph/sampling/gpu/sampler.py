@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,18 +14,16 @@ from torch import Tensor
 
 from ...accelerator import StagingRing
 from ...errors import FormatError, MissingDependencyError, PipelineError
-from ...seeds.keys import derive_key
 from ..block_sampler import NeighborSampler
 from ..sampler import seeds_by_type
 from ..subgraph_sampler import SubgraphSampler
-from .run import MOST_PICKS, DeviceRun, Topology
-from .state import Fanouts, Sizes, state_words
+from .run import MOST_PICKS, DeviceRun
+from .state import Plan, Sizes, state_words
+from .topology import Topology
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator, Event
     from ...graph.graph import Graph
-    from ...graph.minibatch import MiniBatch
-    from ...graph.subgraph import Subgraph
     from ...system.budget import Budget
 
 _SLOT_BYTES = 1 << 16  # 8000 seeds
@@ -49,22 +47,24 @@ class SampledBatch:
 
 
 class DeviceSampler:
-    """Samples a homogeneous graph on an accelerator, uniformly; the batches are those of
+    """Samples a graph of one type or several on an accelerator, uniformly; the batches are those of
     ``sampler``, bit for bit.
 
     Safe from any number of threads: their batches follow each other on :attr:`stream`. The host
     waits once for a batch, for all its sizes at the end, and once more in a hop that takes all
-    neighbours or for which the most edges there can be would need large buffers. Batches without
-    such hops and of the usual number of seeds are recorded.
+    neighbours or for which the most edges there can be would need large buffers; along several edge
+    types each counts as a hop. Batches without such hops and of the usual number of seeds are
+    recorded.
 
     Args:
-        graph: With one vertex type and one edge type.
+        graph: The graph.
         sampler: Of blocks, or of subgraphs that are no trees, with fan-outs up to 128, or -1.
         accelerator: The device.
         budget: Bytes of the device that the graph's arrays may take; see ``Topology.place``. Beside
             it a batch needs 20 to 32 bytes for each edge that a hop may draw.
-        usual: Number and dtype of most batches' seeds, whose kernels are recorded now, in buffers
-            that are kept for two batches; None: of no batch. See ``Accelerator.recorded``.
+        usual: Number, by vertex type where there are several, and dtype of most batches' seeds,
+            whose kernels are recorded now, in buffers that are kept for two batches; None: of no
+            batch. See ``Accelerator.recorded``.
 
     Attributes:
         placement: Where the graph's arrays are, in words.
@@ -84,9 +84,10 @@ class DeviceSampler:
         sampler: NeighborSampler | SubgraphSampler,
         accelerator: Accelerator,
         budget: Budget | None = None,
-        usual: tuple[int, torch.dtype] | None = None,
+        usual: tuple[int | Mapping[str, int], torch.dtype] | None = None,
     ) -> None:
-        self._fanouts = _fanouts(graph, sampler)
+        self._picks = _picks(graph, sampler)
+        self._plans = dict[tuple[bool, ...], Plan]()
         if not accelerator.runs_kernels:
             raise MissingDependencyError(
                 f"sampling on {accelerator.device} needs Triton for that device (pip install "
@@ -101,44 +102,55 @@ class DeviceSampler:
         self.stream = accelerator.stream("reading")
         self._ring = StagingRing(accelerator, slots=8, slot_bytes=_SLOT_BYTES)
         with self.stream.use():
-            csc = graph.adjacency(sampler.edge_dir)
-            topology = Topology.shared(csc, accelerator, budget)
+            topology = Topology.shared(graph, sampler.edge_dir, accelerator, budget)
             self._lock = topology.lock
+            self._usual: tuple[tuple[int, ...], torch.dtype] | None = None
+            if usual is not None:
+                count, dtype = usual
+                by_type = count if isinstance(count, Mapping) else {graph.only_node_type: count}
+                counts = tuple(by_type.get(name, 0) for name in graph.node_types)
+                self._usual = counts, dtype
             with self._lock:
-                if self._fanouts.once:
-                    topology.place_edge_ids(csc)
-                self._recorded = self._record(topology, usual)
+                if sampler.expands_once:
+                    topology.place_edge_ids()
+                self._recorded = self._record(topology)
         self._has_lent = False
-        self._usual = usual
         self._topology: Topology | None = topology
         self.placement: str = topology.placement
         self.nbytes: int = topology.nbytes
 
-    def sample(self, seeds: Tensor, key: int = 0, dtype: torch.dtype | None = None) -> SampledBatch:
+    def sample(
+        self,
+        seeds: Tensor | Mapping[str, Tensor],
+        key: int = 0,
+        dtype: torch.dtype | None = None,
+    ) -> SampledBatch:
         """Sample one mini-batch; returns when its sizes are known.
 
         Args:
-            seeds: Shape ``(batch,)``, int32 or int64, on the CPU; repeated seeds keep their own
-                rows.
+            seeds: Shape ``(batch,)``, int32 or int64, on the CPU; for a graph of several types a
+                mapping from vertex type to such tensors. Repeated seeds keep their own rows.
             key: Any 64-bit number; equal keys give equal batches.
             dtype: Of ids in the batch, int32 or int64. Default: the seeds'.
 
         Raises:
-            IndexError: A seed is outside ``[0, num_nodes)``.
+            KeyError: A vertex type that the graph does not have.
+            IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
             OutOfMemory: The device has no room for the batch.
             PipelineError: The sampler is closed.
             ValueError: A hop has 2**31 vertices and edges, or more.
         """
-        seeds_by_type(self._graph, seeds)
-        if dtype is not None:
-            seeds = seeds.to(dtype)
+        by_type = seeds_by_type(self._graph, seeds)
+        wanted = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
+        none = torch.empty(0, dtype=wanted, device="cpu")
+        each = [by_type.get(name, none).to(wanted) for name in self._graph.node_types]
         runs = self._recorded
-        if runs is None or (len(seeds), seeds.dtype) != self._usual:
-            return self._sampled(seeds, key, None)
+        if runs is None or (tuple(map(len, each)), wanted) != self._usual:
+            return self._sampled(seeds, each, key, None)
         recorded = runs.get()
         try:
-            return self._sampled(seeds, key, recorded)
+            return self._sampled(seeds, each, key, recorded)
         finally:
             runs.put(recorded)
 
@@ -153,7 +165,7 @@ class DeviceSampler:
     @property
     def hops(self) -> int:
         """Number of hops."""
-        return len(self._fanouts.picks)
+        return len(self._picks)
 
     @contextmanager
     def enqueuing(self) -> Iterator[Topology | None]:
@@ -175,18 +187,34 @@ class DeviceSampler:
         self._has_lent = True
         return runs.get().run
 
-    def _record(
-        self, topology: Topology, usual: tuple[int, torch.dtype] | None
-    ) -> queue.SimpleQueue[RecordedRun] | None:
+    def _plan(self, counts: Sequence[int]) -> Plan:
+        """The steps of batches with seeds of these types."""
+        seeded = tuple(count > 0 for count in counts)
+        if self._graph.is_homogeneous:
+            seeded = (True,)
+        if seeded not in self._plans:
+            graph = self._graph
+            numbers = {name: number for number, name in enumerate(graph.node_types)}
+            ends = [(numbers[src], numbers[dst]) for src, _, dst in graph.edge_types]
+            self._plans[seeded] = Plan(
+                self._picks, self._sampler.replace, self._sampler.expands_once, ends, seeded
+            )
+        return self._plans[seeded]
+
+    def _record(self, topology: Topology) -> queue.SimpleQueue[RecordedRun] | None:
         """Runs for the usual batches; None where there can be none, or no room for them."""
-        if usual is None or not RecordedRun.fits(self._fanouts, usual[0], len(topology.first)):
+        if self._usual is None:
+            return None
+        counts, dtype = self._usual
+        plan = self._plan(counts)
+        if not RecordedRun.fits(plan, counts, topology):
             return None
         runs = queue.SimpleQueue[RecordedRun]()
         try:
             # Where an evaluation makes the loader, others write to the buffers too.
             with torch.inference_mode(False):
                 for _ in range(_RECORDED):
-                    runs.put(RecordedRun(self._accelerator, topology, self._fanouts, *usual))
+                    runs.put(RecordedRun(self._accelerator, topology, plan, counts, dtype))
         except RuntimeError as error:
             # Memory is short, or another capture is in the way: batches are the same without.
             topology.first.zero_()
@@ -199,18 +227,22 @@ class DeviceSampler:
             return None
         return runs
 
-    def _sampled(self, seeds: Tensor, key: int, recorded: RecordedRun | None) -> SampledBatch:
-        run: DeviceRun | RecordedRun
-        keys = [derive_key(key, hop) for hop in range(len(self._fanouts.picks))]
+    def _sampled(
+        self,
+        seeds: Tensor | Mapping[str, Tensor],
+        each: list[Tensor],
+        key: int,
+        recorded: RecordedRun | None,
+    ) -> SampledBatch:
         with self._lock, self.stream.use():
             if self._topology is None:
                 raise PipelineError("a device sampler must not be used after close()")
             begun = self.stream.record()
             if recorded is None:
-                run, sizes = self._enqueue(self._topology, seeds, keys)
+                run, sizes = self._enqueue(self._topology, each, key)
             else:
-                run = recorded
-                sizes = recorded.begin(seeds, keys)
+                run = recorded.run
+                sizes = recorded.begin(each, key)
         sizes.wait()
         if sizes.damaged:
             # The CPU meets the same damage, and says where.
@@ -219,27 +251,32 @@ class DeviceSampler:
                 "the graph's arrays lead out of the graph on the device only: was a file changed?"
             )
         with self.stream.use():
-            batch = run.batch(sizes)
+            batch: Any
+            if isinstance(seeds, Tensor):
+                batch = run.batch(sizes)
+            else:
+                given = {name: len(ids) for name, ids in seeds.items()}
+                batch = run.typed_batch(sizes, self._graph, given)
             ready = self.stream.record()
         return SampledBatch(batch, begun, ready)
 
-    def _enqueue(
-        self, topology: Topology, seeds: Tensor, keys: list[int]
-    ) -> tuple[DeviceRun, Sizes]:
-        run = DeviceRun(self._accelerator, topology, self._fanouts, seeds.dtype)
+    def _enqueue(self, topology: Topology, each: list[Tensor], key: int) -> tuple[DeviceRun, Sizes]:
+        plan = self._plan([len(ids) for ids in each])
+        run = DeviceRun(self._accelerator, topology, plan, each[0].dtype)
         whole = False
         try:
-            (state,) = self._ring.upload([state_words(self._fanouts, seeds, keys)])
-            run.begin(state, len(seeds))
-            whole = all(run.hop(hop) for hop in range(len(keys)))
+            (state,) = self._ring.upload([state_words(plan, each, key)])
+            run.begin(state, [len(ids) for ids in each])
+            whole = all(run.hop(hop) for hop in range(len(plan.hops)))
             return run, run.ask()
         finally:
             if not whole:
                 topology.first.zero_()
 
 
-def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
-    """The picks of a sampler that a device can follow; ValueError if it cannot."""
+def _picks(graph: Graph, sampler: Any) -> list[list[int]]:
+    """The picks of a sampler that a device can follow, along each edge type in each hop; ValueError
+    if it cannot."""
     instead = "; use sampling_device='cpu'"
     # A subclass may pick otherwise.
     if type(sampler) not in (NeighborSampler, SubgraphSampler):
@@ -259,18 +296,17 @@ def _fanouts(graph: Graph, sampler: Any) -> Fanouts:
             "batch_dependency must be 1 for sampling on a device, got "
             f"{sampler.batch_dependency}{instead}"
         )
-    if not graph.is_homogeneous:
-        raise ValueError(
-            "sampling on a device needs a graph with one vertex type and one edge type, got "
-            f"{len(graph.node_types)} and {len(graph.edge_types)}{instead}"
-        )
-    picks = [sampler.fanout(hop, graph.edge_types[0]) for hop in range(sampler.num_hops)]
-    if max(picks, default=0) > MOST_PICKS:
+    picks = [
+        [sampler.fanout(hop, edge_type) for edge_type in graph.edge_types]
+        for hop in range(sampler.num_hops)
+    ]
+    most = max((number for of_hop in picks for number in of_hop), default=0)
+    if most > MOST_PICKS:
         raise ValueError(
             f"fanouts must be at most {MOST_PICKS} or -1 for sampling on a device, got "
-            f"{max(picks)}{instead}"
+            f"{most}{instead}"
         )
-    return Fanouts(picks, sampler.replace, once)
+    return picks
 
 
 class RecordedRun:
@@ -285,8 +321,8 @@ class RecordedRun:
     Call where the stream is in use on which it is to be repeated.
 
     Args:
-        accelerator, topology, fanouts, dtype: See ``DeviceRun``.
-        count: Number of seeds; one at least.
+        accelerator, topology, plan, dtype: See ``DeviceRun``.
+        counts: Number of seeds of each type; one at least in all.
 
     Raises:
         OutOfMemory: The device has no room for the buffers.
@@ -296,43 +332,42 @@ class RecordedRun:
         self,
         accelerator: Accelerator,
         topology: Topology,
-        fanouts: Fanouts,
-        count: int,
+        plan: Plan,
+        counts: Sequence[int],
         dtype: torch.dtype,
     ) -> None:
         self._accelerator = accelerator
-        self._fanouts = fanouts
-        self._count = count
-        self.run = DeviceRun(accelerator, topology, fanouts, dtype, keeps=True)
-        words = fanouts.words
-        self._given = accelerator.host_memory((words + count) * 8).view(torch.int64)
-        self._state = accelerator.empty((words + count,), torch.int64)
-        self._sizes = accelerator.host_memory(words * 8).view(torch.int64)
-        self._given.copy_(
-            state_words(
-                fanouts, torch.zeros(count, dtype=dtype, device="cpu"), [0] * len(fanouts.picks)
-            )
-        )
+        self._plan = plan
+        self._counts = counts
+        self.run = DeviceRun(accelerator, topology, plan, dtype, keeps=True)
+        words = plan.words + sum(counts)
+        self._given = accelerator.host_memory(words * 8).view(torch.int64)
+        self._state = accelerator.empty((words,), torch.int64)
+        self._sizes = accelerator.host_memory(plan.words * 8).view(torch.int64)
+        zeros = [torch.zeros(count, dtype=dtype, device="cpu") for count in counts]
+        self._given.copy_(state_words(plan, zeros, 0))
         self._repeat = accelerator.recorded(self._enqueue)
 
     @staticmethod
-    def fits(fanouts: Fanouts, count: int, num_nodes: int) -> bool:
+    def fits(plan: Plan, counts: Sequence[int], topology: Topology) -> bool:
         """Whether no hop of such batches has a size that the host must read first."""
-        return count > 0 and num_nodes > 0 and fanouts.reads_no_size(count, count + num_nodes)
+        limits = [n + len(table) for n, table in zip(counts, topology.tables, strict=True)]
+        # A kernel that runs now, to be recorded, reads vertex 0.
+        has_seeds = any(counts) and all(
+            len(table) > 0 or not count
+            for count, table in zip(counts, topology.tables, strict=True)
+        )
+        return has_seeds and plan.reads_no_size(counts, limits)
 
-    def begin(self, seeds: Tensor, keys: Sequence[int]) -> Sizes:
-        """Enqueue the batch of ``seeds``, as many as promised, and of the key of each hop."""
-        self._given.copy_(state_words(self._fanouts, seeds, keys))
+    def begin(self, seeds: Sequence[Tensor], key: int) -> Sizes:
+        """Enqueue the batch of ``seeds``, as many of each type as promised."""
+        self._given.copy_(state_words(self._plan, seeds, key))
         self._repeat()
         return Sizes(self._sizes, self._accelerator.current_stream.record())
 
-    def batch(self, sizes: Sizes) -> MiniBatch | Subgraph:
-        """The batch, when its sizes are there."""
-        return self.run.batch(sizes)
-
     def _enqueue(self) -> None:
         self._state.copy_(self._given, non_blocking=True)
-        self.run.begin(self._state, self._count)
-        for hop in range(len(self._fanouts.picks)):
+        self.run.begin(self._state, self._counts)
+        for hop in range(len(self._plan.hops)):
             self.run.hop(hop)
         self._sizes.copy_(self._state[: len(self._sizes)], non_blocking=True)

@@ -1,10 +1,9 @@
-"""Fan-outs, state and sizes of a batch that a device makes, as its host sends and reads them, and
-the arrays that it consists of."""
+"""Steps, state and sizes of a batch that a device makes, as its host sends and reads them, and the
+arrays that it consists of."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,79 +11,223 @@ import torch
 from torch import Tensor
 
 from ...graph.graph import EDGE_TYPE, NODE_TYPE
-from ...graph.minibatch import Block, MiniBatch
+from ...graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from ...graph.subgraph import SampledEdges, Subgraph
+from ...seeds.keys import derive_key
 
 if TYPE_CHECKING:
     from ...accelerator import Event
+    from ...graph.graph import Graph
 
 ROW = 4
-"""Words of the state for each hop, see kernels.py."""
+"""Words of a row of the state, see kernels.py."""
 KEY = 2
-"""The word of a hop that holds its key."""
+"""The word of a row that holds a key."""
 DAMAGED = 3
 """The word that is set where the graph's arrays lead out of the graph."""
 # Edges: 80 to 130 MB; above, waiting some 20 us for the real size is the better deal.
 _SIZE_FIRST = 1 << 22
 
 
-@dataclass(frozen=True)
-class Fanouts:
-    """Picks per vertex in each hop, that of the seeds first; -1 takes all, 0 none.
+class Step(NamedTuple):
+    """The edges of one type in one hop.
 
     Attributes:
-        picks, replace: How many, and whether with replacement.
-        once: Whether a hop draws for what the hop before found; else for all known vertices.
+        relation: Number of the edge type; ``src`` and ``dst`` of the vertex types.
+        picks: Edges per vertex; -1 takes all, 0 none.
+        is_drawn: Whether anything is launched: where no vertex can draw there is nothing to do.
+        begin_at, end_at: Words of the state that bound the vertices that draw; ``begin_at`` is -1
+            where they begin with the first one.
+        known_at, out_at: Words that say how many vertices of ``src`` are known before and after it.
+        edges_at, key_at: Words of its edges and of its random key.
     """
 
-    picks: Sequence[int]
-    replace: bool
-    once: bool = False
+    relation: int
+    src: int
+    dst: int
+    picks: int
+    is_drawn: bool
+    begin_at: int
+    end_at: int
+    known_at: int
+    out_at: int
+    edges_at: int
+    key_at: int
 
-    def most_edges(self, hop: int, drawing: int) -> int | None:
-        """Edges that so many vertices may draw, if buffers are to be made for so many; None: the
-        size is read."""
-        most = drawing * self.picks[hop]
-        return most if self.picks[hop] >= 0 and most <= _SIZE_FIRST else None
+
+class Plan:
+    """The steps of a batch, hop by hop, that of the seeds first, and the words of its state; see
+    kernels.py.
+
+    Args:
+        picks: Picks per vertex in each hop along each edge type; -1 takes all, 0 none.
+        replace: Whether with replacement.
+        once: Whether a hop draws for what the hop before found; else for all known vertices.
+        ends: Numbers of the vertex types that each edge type joins, sources first.
+        seeded: Whether there may be seeds of each vertex type.
+
+    Attributes:
+        hops: The steps of each hop.
+        known_at: Words that say how many vertices of each type are known before each hop, and at
+            the end.
+        words: Words of a batch's state before its seeds.
+    """
+
+    def __init__(
+        self,
+        picks: Sequence[Sequence[int]],
+        replace: bool,
+        once: bool = False,
+        ends: Sequence[tuple[int, int]] = ((0, 0),),
+        seeded: Sequence[bool] = (True,),
+    ) -> None:
+        self.replace = replace
+        self.once = once
+        self.is_typed = len(seeded) > 1 or len(ends) > 1
+        self.num_relations = len(ends)
+        types = len(seeded)
+        self.hops = list[list[Step]]()
+        known_at = [number * ROW for number in range(types)]
+        self.known_at = [list(known_at)]
+        begins = [-1] * types
+        drawing = list(seeded)  # types of which vertices may draw
+        row = (types - 1) * ROW
+        for of_hop in picks:
+            ends_at = list(known_at)
+            found = [False] * types
+            steps = []
+            for relation, (src, dst) in enumerate(ends):
+                # With one type, each hop has its words in any case: they are its sizes.
+                is_drawn = not self.is_typed or (of_hop[relation] != 0 and drawing[dst])
+                at = begins[dst], ends_at[dst], known_at[src], row + ROW, row + 1, row + KEY
+                steps.append(Step(relation, src, dst, of_hop[relation], is_drawn, *at))
+                row += ROW
+                if is_drawn:
+                    known_at[src] = row
+                    found[src] = True
+            self.hops.append(steps)
+            self.known_at.append(list(known_at))
+            begins = ends_at if once else begins
+            drawing = [new or (old and not once) for old, new in zip(drawing, found, strict=True)]
+        self.words = row + ROW
 
     @property
-    def words(self) -> int:
-        """Words of a batch's state before its seeds."""
-        return (len(self.picks) + 1) * ROW
+    def steps(self) -> list[Step]:
+        """Those of all hops, in order."""
+        return [step for hop in self.hops for step in hop]
 
-    def grown(self, known: int, edges: int, limit: int) -> tuple[int, int]:
-        """Most vertices known after a hop with so many edges, of ``limit`` in all, and most that
-        draw in the next."""
-        after = min(known + edges, limit)
-        return after, min(edges, limit) if self.once else after
+    def most_edges(self, step: Step, drawing: int) -> int | None:
+        """Edges that so many vertices may draw, if buffers are to be made for so many; None: the
+        size is read."""
+        most = drawing * step.picks
+        return most if step.picks >= 0 and most <= _SIZE_FIRST else None
 
-    def most_nodes(self, hop: int, known: int, drawing: int, limit: int) -> int:
-        """Vertices that may be known when a size is read next, with ``known`` before ``hop`` of
-        which so many draw, and ``limit`` in all."""
-        return self._until_read(hop, known, drawing, limit)[1]
-
-    def reads_no_size(self, count: int, limit: int) -> bool:
-        """Whether no hop of a batch of so many seeds has a size that the host must read first."""
-        return self._until_read(0, count, count, limit)[0] == len(self.picks)
-
-    def _until_read(self, hop: int, known: int, drawing: int, limit: int) -> tuple[int, int]:
-        """The next hop whose size is read, and the vertices that may be known before it."""
-        for number in range(hop, len(self.picks)):
-            edges = self.most_edges(number, drawing)
-            if edges is None:
-                return number, known
-            known, drawing = self.grown(known, edges, limit)
-        return len(self.picks), known
+    def reads_no_size(self, counts: Sequence[int], limits: Sequence[int]) -> bool:
+        """Whether no step of a batch of so many seeds of each type has a size that the host must
+        read first."""
+        room = Room(self, counts, limits)
+        room.go_on()
+        return room.is_through
 
 
-def state_words(fanouts: Fanouts, seeds: Tensor, keys: Sequence[int]) -> Tensor:
-    """A batch's state on the CPU, int64: what its kernels begin with, by seeds and the key of each
-    hop."""
-    head = [0] * fanouts.words
-    head[0] = len(seeds)
-    for hop, key in enumerate(keys):
-        head[hop * ROW + KEY] = key - (key >> 63 << 64)  # the same bits, signed
-    return torch.cat([torch.tensor(head, device="cpu"), seeds.long()])
+class Room:
+    """The most vertices of each type that a batch may know, and that may draw, step by step.
+
+    Args:
+        plan: The steps.
+        counts: Seeds of each type.
+        limits: Vertices of each type that there may be in all.
+
+    Attributes:
+        known: At most so many vertices of each type are known.
+        drawing: At most so many draw in this hop.
+    """
+
+    def __init__(self, plan: Plan, counts: Sequence[int], limits: Sequence[int]) -> None:
+        self._plan = plan
+        self._steps = plan.steps
+        self._limits = limits
+        self._number = 0
+        self.known = list(counts)
+        self.drawing = list(counts)
+        self._found = [0] * len(limits)
+
+    @property
+    def is_through(self) -> bool:
+        """Whether no step is left."""
+        return self._number == len(self._steps)
+
+    def copy(self) -> Room:
+        """The same, to look ahead."""
+        room = Room(self._plan, self.known, self._limits)
+        room._number = self._number
+        room.drawing = list(self.drawing)
+        room._found = list(self._found)
+        return room
+
+    def grow(self, edges: int) -> None:
+        """One step further, along at most so many edges."""
+        step = self._steps[self._number]
+        src = step.src
+        limit = self._limits[src]
+        self.known[src] = min(self.known[src] + edges, limit)
+        self._found[src] = min(self._found[src] + edges, limit)
+        self._number += 1
+        if self._number % self._plan.num_relations == 0:
+            self.drawing = list(self._found if self._plan.once else self.known)
+            self._found = [0] * len(self._found)
+
+    def go_on(self) -> None:
+        """Up to the next step whose size is read."""
+        while not self.is_through:
+            step = self._steps[self._number]
+            most = 0
+            if step.is_drawn:
+                found = self._plan.most_edges(step, self.drawing[step.dst])
+                if found is None:
+                    return
+                most = found
+            self.grow(most)
+
+    def needs(self, edges: int | None = None) -> list[int]:
+        """Vertices of each type that may be known when a size is read next; ``edges``: those of
+        this step."""
+        ahead = self.copy()
+        if edges is not None:
+            ahead.grow(edges)
+        ahead.go_on()
+        return ahead.known
+
+    def read(self, words: Sequence[int]) -> None:
+        """Take the real sizes, in the middle of a step, from the words of the state."""
+        step = self._steps[self._number]
+        hop = self._number // self._plan.num_relations
+        before = self._plan.known_at[hop]
+        now = list(before)
+        for done in self._plan.hops[hop][: step.relation]:
+            if done.is_drawn:
+                now[done.src] = done.out_at
+        for number, at in enumerate(now):
+            self.known[number] = words[at]
+            self._found[number] = words[at] - words[before[number]]
+            self.drawing[number] = words[before[number]]
+            if self._plan.once and hop:
+                self.drawing[number] -= words[self._plan.known_at[hop - 1][number]]
+
+
+def state_words(plan: Plan, seeds: Sequence[Tensor], key: int) -> Tensor:
+    """A batch's state on the CPU, int64: what its kernels begin with, by the seeds of each type and
+    the batch's key."""
+    head = [0] * plan.words
+    for number, ids in enumerate(seeds):
+        head[number * ROW] = len(ids)
+    for hop, steps in enumerate(plan.hops):
+        for step in steps:
+            # Along the first type as in a graph of one type.
+            own = (step.relation,) if step.relation else ()
+            of_step = derive_key(key, hop, *own)
+            head[step.key_at] = of_step - (of_step >> 63 << 64)  # the same bits, signed
+    return torch.cat([torch.tensor(head, device="cpu"), *[ids.long() for ids in seeds]])
 
 
 class Sizes:
@@ -108,14 +251,6 @@ class Sizes:
     def damaged(self) -> bool:
         """Whether the graph's arrays were found to lead out of the graph."""
         return bool(self.words[DAMAGED])
-
-    def known(self, hop: int) -> int:
-        """Vertices known when a hop begins."""
-        return self.words[hop * ROW]
-
-    def edges(self, hop: int) -> int:
-        """Edges that a hop drew."""
-        return self.words[hop * ROW + 1]
 
 
 class Part(NamedTuple):
@@ -189,3 +324,56 @@ def subgraph_of(arrays: Sequence[Tensor], known: Sequence[int], edges: Sequence[
         {EDGE_TYPE: sampled},
         {NODE_TYPE: list(known)},
     )
+
+
+def typed_blocks_of(
+    plan: Plan,
+    graph: Graph,
+    seeds: Mapping[str, int],
+    arrays: Sequence[Tensor],
+    words: Sequence[int],
+) -> HeteroMiniBatch:
+    """The batch over several types of the arrays of its vertices, and of ``indptr``, ``indices``
+    and ``positions`` of each step; ``seeds`` are the numbers of each type's."""
+    types = graph.node_types
+    nodes = dict(zip(types, arrays, strict=False))
+    of_steps = arrays[len(types) :]
+    counts = [
+        {name: words[at] for name, at in zip(types, of_hop, strict=True)}
+        for of_hop in plan.known_at
+    ]
+    blocks = []
+    for hop, steps in enumerate(plan.hops):
+        relations = {}
+        for step in steps:
+            first = 3 * (hop * plan.num_relations + step.relation)
+            relations[graph.edge_types[step.relation]] = Relation(*of_steps[first : first + 3])
+        sources = {name: ids[: counts[hop + 1][name]] for name, ids in nodes.items()}
+        blocks.append(HeteroBlock(relations, sources, counts[hop]))
+    outputs = {name: nodes[name][:count] for name, count in seeds.items()}
+    return HeteroMiniBatch(outputs, blocks[::-1], nodes)
+
+
+def typed_subgraph_of(
+    plan: Plan,
+    graph: Graph,
+    seeds: Mapping[str, int],
+    arrays: Sequence[Tensor],
+    words: Sequence[int],
+) -> Subgraph:
+    """The subgraph over several types of the arrays of its vertices, and of the ends and ids of the
+    edges of each type."""
+    types = graph.node_types
+    nodes = dict(zip(types, arrays, strict=False))
+    edges = {}
+    for number, edge_type in enumerate(graph.edge_types):
+        of_type = len(types) + 2 * number
+        edge_index, ids = arrays[of_type : of_type + 2]
+        drawn = [words[steps[number].edges_at] for steps in plan.hops]
+        edges[edge_type] = SampledEdges(edge_index.view(2, len(ids)), ids, [0, *accumulate(drawn)])
+    ends = {
+        name: [words[of_hop[number]] for of_hop in plan.known_at]
+        for number, name in enumerate(types)
+    }
+    outputs = {name: nodes[name][:count] for name, count in seeds.items()}
+    return Subgraph(outputs, nodes, edges, ends)
