@@ -229,7 +229,7 @@ class Loader(LoaderControls, Generic[S]):
             # Imported here: on the CPU nobody needs the device's kernels.
             from .sampling.gpu.sampler import DeviceSampler
 
-            usual = (order.batch_size, ids.dtype) if isinstance(ids, torch.Tensor) else None
+            usual = _usual_seeds(ids, order.batch_size)
             self._device_sampler = DeviceSampler(graph, sampler, accelerator, room, usual)  # type: ignore[arg-type]
         envelope = None
         if fixed:
@@ -249,8 +249,9 @@ class Loader(LoaderControls, Generic[S]):
             envelope,
         )
         self._program: DeviceProgram | None = None
-        samples_blocks = isinstance(sampler, BlockSampler) and graph.is_homogeneous and not fixed
-        if self._device_sampler is not None or (accelerator is not None and samples_blocks):
+        samples_blocks = isinstance(sampler, BlockSampler) and not fixed
+        may_record = self._device_sampler is not None or samples_blocks
+        if accelerator is not None and graph.is_homogeneous and may_record:
             self._program = DeviceProgram(
                 self._device_sampler,
                 sampler.num_hops,
@@ -434,6 +435,18 @@ def loader_seeds(
     if graph.is_homogeneous and checked:
         return next(iter(checked.values()))
     return checked
+
+
+def _usual_seeds(
+    seeds: Tensor | Mapping[Any, Tensor], batch_size: int
+) -> tuple[int | Mapping[str, int], torch.dtype] | None:
+    """Number and dtype of the seeds of most batches; None where batches mix types."""
+    if isinstance(seeds, torch.Tensor):
+        return batch_size, seeds.dtype
+    if len(seeds) != 1:
+        return None
+    ((kind, ids),) = seeds.items()
+    return {kind: batch_size}, ids.dtype
 
 
 def _pairs(name: str, seeds: Any, graph: Graph, edge_type: EdgeType) -> Tensor | None:
