@@ -3,7 +3,8 @@ Needs no GPU.
 
 The CPU stands in for the device (``HostAccelerator``; Triton's interpreter runs the kernels). A
 small random graph, three hops, a field and a label, a cache of a fifth of the rows,
-``transfer="zero-copy"``, which is what a GPU takes. By path:
+``transfer="zero-copy"``, which is what a GPU takes; "types": two vertex types with a field each,
+three edge types and two hops. By path:
 
 - calls of pagraph's named functions a batch in the reader's thread, ``prefetch=0``, as
   ``per_batch.py`` counts them, and kernels that are launched one by one. What is recorded
@@ -33,7 +34,7 @@ import torch
 from contest import arguments
 from per_batch_worker import WARM_UP, forever, time_lock
 from report import summarise, write
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 import pagraph
 from pagraph.accelerator import HostAccelerator, triton_kernels
@@ -84,6 +85,47 @@ def made_data(vertices=256, edges=2560):
     return Data(x=torch.rand(vertices, 16), y=torch.arange(vertices) % 7, edge_index=edge_index)
 
 
+def made_types():
+    """Buyers and goods: both ways between them, and among goods."""
+    rng = np.random.default_rng(0)
+    counts = {"buyer": 160, "good": 96}
+    data = HeteroData()
+    for name, count in counts.items():
+        data[name].x = torch.rand(count, 16)
+    data["buyer"].y = torch.arange(counts["buyer"]) % 7
+    for src, name, dst in TYPES:
+        ends = [torch.from_numpy(rng.integers(0, counts[of], 850)) for of in (src, dst)]
+        data[src, name, dst].edge_index = torch.stack(ends)
+    return data
+
+
+def made_typed_loader(path, device, prefetch):
+    data = made_types()
+    if path.startswith("PyG"):
+        return made_pyg_loader(data, path, device, prefetch)
+    graph = pagraph.Graph.from_pyg(data)
+    return pagraph.Loader(
+        graph,
+        {"buyer": torch.arange(160)},
+        pagraph.NeighborSampler([4, 3]),
+        fields={name: ["x"] for name in graph.node_types},
+        labels={"buyer": ["y"]},
+        prefetch=prefetch,
+        **COMMON,
+        **core_options(path, device),
+    )
+
+
+def core_options(path, device):
+    """Options of the core loader by which it takes a path."""
+    if path.endswith("on a CPU"):
+        return {}
+    there = {"device": device, "transfer": "zero-copy", "cache": 0.2, "cache_policy": "degree"}
+    if path.endswith("device samples"):
+        there["sampling_device"] = device
+    return there
+
+
 def made_graph(data):
     graph = pagraph.Graph.from_coo(*data.edge_index, data.num_nodes)
     graph.ndata["feat"] = data.x
@@ -92,47 +134,41 @@ def made_graph(data):
 
 
 def made_loader(data, path, device, prefetch):
+    if "types" in path:
+        return made_typed_loader(path, device, prefetch)
     if path.startswith("PyG"):
         return made_pyg_loader(data, path, device, prefetch)
     graph = made_graph(data)
-    there = {
-        "core, device samples": {"device": device, "sampling_device": device},
-        "core, CPU samples": {"device": device},
-        "core on a CPU": {},
-    }[path]
-    if there:
-        there |= {"transfer": "zero-copy", "cache": 0.2, "cache_policy": "degree"}
     return pagraph.Loader(
         graph,
         torch.arange(graph.num_nodes),
         pagraph.NeighborSampler([4, 3, 2]),
         fields=["feat"],
         labels=["label"],
-        batch_size=16,
-        shuffle=True,
-        seed=0,
         prefetch=prefetch,
-        **there,
+        **COMMON,
+        **core_options(path, device),
     )
 
 
 def made_pyg_loader(data, path, device, prefetch):
     there = {}
-    if path != "PyG on a CPU":
-        there = {"device": "cpu", "cache": 0.2, "cache_policy": "degree"}
+    hops = [4, 3, 2]
+    if isinstance(data, HeteroData):
+        there["input_nodes"] = "buyer"
+        hops = [4, 3]
     with ExitStack() as patches:
-        if there:
+        if not path.endswith("on a CPU"):
+            there |= {"device": "cpu", "cache": 0.2, "cache_policy": "degree"}
             # Its `device` is torch's, and it has no `transfer`.
             patches.enter_context(patch("pagraph.engine.engine.accelerator_for", lambda of: device))
             patches.enter_context(patch("pagraph.cache.fields.Link", zero_copy_link))
         return NeighborLoader(
             data,
-            [4, 3, 2],
-            batch_size=16,
-            shuffle=True,
-            seed=0,
+            hops,
             prefetch=prefetch,
-            sampling_device="auto" if path == "PyG, device samples" else "cpu",
+            sampling_device=device if path.endswith("device samples") else "cpu",
+            **COMMON,
             **there,
         )
 
@@ -148,7 +184,15 @@ PATHS = (
     "PyG, device samples",
     "PyG, CPU samples",
     "PyG on a CPU",
+    "core, types, device samples",
+    "core, types, CPU samples",
+    "core, types, on a CPU",
+    "PyG, types, device samples",
+    "PyG, types, CPU samples",
+    "PyG, types, on a CPU",
 )
+COMMON = {"batch_size": 16, "shuffle": True, "seed": 0}
+TYPES = (("buyer", "buys", "good"), ("good", "bought", "buyer"), ("good", "like", "good"))
 
 
 def warmed_up(loader):
@@ -233,9 +277,9 @@ def main():
             else:
                 found = time_reader(batches, options.batches, options.seconds)
             microseconds[path, prefetch].append(found)
-    print(f"{'':24s} calls  launches   us of next()   us held by threads (prefetch=2)")
+    print(f"{'':28s} calls  launches   us of next()   us held by threads (prefetch=2)")
     for path, row in result.items():
-        shown = f"{path:24s} {row['calls']:5.0f} {row['launches']:9.0f}"
+        shown = f"{path:28s} {row['calls']:5.0f} {row['launches']:9.0f}"
         for who, prefetch in (("reader", 0), ("threads", 2)):
             if (path, prefetch) in microseconds:
                 summary = row[f"{who}_microseconds"] = summarise(microseconds[path, prefetch])

@@ -209,11 +209,11 @@ class Case:
 NUMBER = r"[\d.]+"
 
 
-def sampled_there_for_pyg(types=False, **attributes):
+def sampled_there_for_pyg(**attributes):
     """A PyG loader that is to sample on the batches' device."""
 
     def happens(monkeypatch):
-        from torch_geometric.data import Data, HeteroData
+        from torch_geometric.data import Data
 
         from pagraph.pyg import NeighborLoader
 
@@ -221,13 +221,7 @@ def sampled_there_for_pyg(types=False, **attributes):
         monkeypatch.setattr("pagraph.engine.engine.accelerator_for", lambda of: device)
         edge_index = torch.randint(100, (2, 500))
         data = Data(edge_index=edge_index, num_nodes=100, **attributes)
-        options = {}
-        if types:
-            data = HeteroData()
-            data["a"].num_nodes = 100
-            data["a", "to", "a"].edge_index = edge_index
-            options = {"input_nodes": "a"}
-        NeighborLoader(data, [2], device="cpu", sampling_device=device, **options)
+        NeighborLoader(data, [2], device="cpu", sampling_device=device)
 
     return happens
 
@@ -376,12 +370,6 @@ CASES = [
         ValueError,
         "sampling on a device needs data whose attributes are vertices' alone, in tensors on the "
         "CPU or on that device",
-    ),
-    Case(
-        "several types there",
-        sampled_there_for_pyg(types=True),
-        ValueError,
-        "sampling on a device needs a Data, got data of several types",
     ),
     Case(
         "weights on the GPU",

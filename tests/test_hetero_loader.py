@@ -202,11 +202,22 @@ def test_on_an_accelerator(graph, cache, transfer):
     assert [bits(batch) for batch in loader] == [bits(batch) for batch in make(graph)]
     assert set(loader.transfers) == {"user/feat", "user/age", "item/feat", "item/label"}
     loader.close()
-    with pytest.raises(
-        ValueError,
-        match="one vertex type and one edge type, got 4 and 6; use sampling_device='cpu'",
-    ):
-        make(graph, device=device, sampling_device=device)
+
+
+@pytest.mark.parametrize("seeds", [SEEDS, {"item": SEEDS["item"]}], ids=["two types", "one type"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sampled_on_an_accelerator(graph, seeds, workers):
+    pytest.importorskip("triton")
+    device = HostAccelerator()
+    options = {"num_workers": workers, "cache": 0.3}
+    loader = make(graph, seeds, device=device, sampling_device=device, **options)
+    assert loader.sampling_placement == "device"
+    plain = make(graph, seeds)
+    expected = [bits(batch) for _ in range(2) for batch in plain]
+    assert [bits(batch) for _ in range(2) for batch in loader] == expected
+    # Most batches of seeds of one type have as many of them: their way is recorded.
+    assert loader._device_sampler.is_recorded == (len(seeds) == 1)
+    loader.close()
 
 
 def test_several_edge_types_between_vertices_of_one_type():

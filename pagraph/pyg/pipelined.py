@@ -304,6 +304,13 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             return None, "host"
         if not is_auto and not samples_on_device(wanted, self._device, accelerator):
             return None, "host"
+        # A batch of several types is no single launch, and which of the two is faster has not been
+        # measured on a GPU: the interpreter's part is the same (benchmarks/gpu_host.py).
+        if is_auto and getattr(self._view.sampler, "is_hetero", False):
+            return (
+                None,
+                "host: several types are sampled on a device where sampling_device names it",
+            )
         try:
             sampler = self._sampler_there(accelerator)
         except (ValueError, MissingDependencyError, OutOfMemory) as error:
@@ -322,8 +329,6 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             raise ValueError(f"{needs}directional samples, got {sampler.subgraph_type.value!r}")
         if are_fixed(self._options["shapes"]):
             raise ValueError(f"{needs}shapes='sampled', got 'fixed'")
-        if sampler.is_hetero:
-            raise ValueError(f"{needs}a Data, got data of several types")
         if self._joiner.selects:
             raise ValueError(
                 f"{needs}data whose attributes are vertices' alone, in tensors on the CPU or on "
@@ -333,8 +338,11 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         from ..sampling.gpu.sampler import DeviceSampler
 
         size = self._engine.epochs.order.batch_size
+        usual: tuple[int | dict[str, int], torch.dtype] | None = None
         # The ends of links differ in number.
-        usual = (size, sampler.dtype) if size and isinstance(self._view, NodeView) else None
+        if size and isinstance(self._view, NodeView):
+            of_type = self._view.input_data.input_type
+            usual = size if of_type is None else {of_type: size}, sampler.dtype
         room = Budget.parse("auto", name="sampling_budget")
         return DeviceSampler(sampler.graph, sampler.core, accelerator, room, usual)
 

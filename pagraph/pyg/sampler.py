@@ -140,8 +140,8 @@ def output_of(subgraph: Subgraph, *, hetero: bool) -> SamplerOutput | HeteroSamp
     )
 
 
-Draw: TypeAlias = Callable[[Tensor, int], Subgraph]
-"""Draws a subgraph from seeds and a key."""
+Draw: TypeAlias = Callable[[Tensor | Mapping[str, Tensor], int], Subgraph]
+"""Draws a subgraph from seeds, by type where there are several, and a key."""
 
 
 class KeyedSampler(BaseSampler):
@@ -185,10 +185,10 @@ class KeyedSampler(BaseSampler):
             The output of PyG's samplers, and vertex type to how many of its vertices are known
             after each hop.
         """
+        seeds = {inputs.input_type or NODE_TYPE: inputs.node}
         if draw is not None:
-            subgraph = draw(inputs.node, key)
+            subgraph = draw(seeds if self.is_hetero else inputs.node, key)
         else:
-            seeds = {inputs.input_type or NODE_TYPE: inputs.node}
             subgraph = self.core.sample(
                 self.graph, seeds, key, dtype=self._dtype, pools=pools, **self._more(inputs)
             )
@@ -405,7 +405,7 @@ class NeighborSampler(KeyedSampler):
         apart = self.disjoint and not self.core.share_trees
         pairs = pair_seeds(types, src, dst, key, negatives=negatives, disjoint=apart, times=times)
         if draw is not None:
-            subgraph = draw(pairs.nodes[NODE_TYPE], key)
+            subgraph = draw(pairs.nodes if self.is_hetero else pairs.nodes[NODE_TYPE], key)
         else:
             settings: dict[str, Any] = {"dtype": self._dtype, "pools": pools}
             settings["seed_times"] = pairs.times

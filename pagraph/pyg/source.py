@@ -29,8 +29,6 @@ import_pyg()
 from torch_geometric.sampler import SamplerOutput  # noqa: E402
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
     from ..accelerator import Event
     from ..engine.engine import Engine
     from ..features.field import FieldRows
@@ -332,7 +330,7 @@ class SubgraphSource:
         CPU."""
         ready: Event | None = None
 
-        def draw(seeds: Tensor, key: int) -> Subgraph:
+        def draw(seeds: Tensor | Mapping[str, Tensor], key: int) -> Subgraph:
             nonlocal ready
             found = self._fields.with_room(partial(sampler.sample, seeds, key, dtype))
             recorder.device_time("sampling", found.begun, found.ready)
@@ -605,7 +603,10 @@ class SubgraphSource:
         if prepared.ready is None or accelerator is None:
             return
         output = prepared.output
-        accelerator.hand_over((output.node, output.row, output.edge), prepared.ready)
+        arrays: list[Tensor] = []
+        for value in (output.node, output.row, output.edge):  # `col` is of the same memory as `row`
+            arrays += value.values() if isinstance(value, Mapping) else [value]
+        accelerator.hand_over(arrays, prepared.ready)
 
     def _stands(
         self, prepared: _Prepared, done: _Transformed, rows: Sequence[Tensor] | None
@@ -675,10 +676,14 @@ class SubgraphSource:
         return self._join(output, reading, [known[place] for place in range(len(reading.reads))])
 
 
-def _sampled_parts(batch: Data) -> list[Tensor]:
-    """What a device's sample is in a batch of one vertex type."""
-    mapping = batch._store._mapping
-    return [mapping[name] for name in ("n_id", "e_id", "edge_index") if name in mapping]
+def _sampled_parts(batch: Any) -> list[Tensor]:
+    """What a device's sample is in a batch."""
+    return [
+        store._mapping[name]
+        for store in batch.stores
+        for name in ("n_id", "e_id", "edge_index")
+        if name in store._mapping
+    ]
 
 
 def _versions(output: Any) -> list[object]:

@@ -219,11 +219,57 @@ def test_batches_are_handed_over_in_the_readers_thread(device, workers, monkeypa
         assert {memory_of(tensor) for tensor in tensors if tensor.numel()} <= handed
 
 
-def hetero():
+def hetero(dtype=torch.int64):
+    generator = torch.Generator().manual_seed(4)
+    counts = {"a": 40, "b": 25, "c": 3}
     data = HeteroData()
-    data["a"].x = torch.randn(9, 2)
-    data["a", "to", "a"].edge_index = torch.randint(0, 9, (2, 30))
+    for name, count in counts.items():
+        data[name].x = torch.randn(count, 2, generator=generator)
+    data["a"].y = torch.arange(40)
+    for src, relation, dst, count in TYPED:
+        ends = [torch.randint(counts[name], (count,), generator=generator) for name in (src, dst)]
+        data[src, relation, dst].edge_index = torch.stack(ends).to(dtype)
     return data
+
+
+TYPED = [("a", "to", "a", 150), ("b", "of", "a", 120), ("a", "in", "b", 120), ("c", "on", "b", 9)]
+
+
+def assert_same_typed(batch, expected):
+    assert batch.node_types == expected.node_types and batch.edge_types == expected.edge_types
+    for store, other in zip(batch.stores, expected.stores, strict=True):
+        assert_same(store, other)
+
+
+@pytest.mark.parametrize("num_neighbors", [(3, 2), (-1, 2), {("a", "to", "a"): [2, 2]}])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_several_types(device, num_neighbors, dtype, workers):
+    data = hetero(dtype)
+    options = {"input_nodes": ("a", torch.arange(0, 40, 2)), "num_workers": workers, "cache": 0.3}
+    if isinstance(num_neighbors, dict):
+        num_neighbors = {edge_type: [2, 1] for edge_type in data.edge_types} | num_neighbors
+    loaders = []
+    for where in (device, "cpu"):
+        settings = {"batch_size": 8, "shuffle": True, "seed": 5, "device": "cpu", **options}
+        loaders.append(NeighborLoader(data, num_neighbors, sampling_device=where, **settings))
+    assert loaders[0].sampling_placement == "device"
+    auto = NeighborLoader(data, num_neighbors, sampling_device="auto", **settings)
+    assert auto.sampling_placement.startswith("host: several types")
+    found = [batch for _ in range(2) for batch in loaders[0]]
+    expected = [batch for _ in range(2) for batch in loaders[1]]
+    for batch, other in zip(found, expected, strict=True):
+        assert_same_typed(batch, other)
+    loaders[0].close()
+
+
+def test_links_between_types(device):
+    data = hetero()
+    options = {"edge_label_index": (("b", "of", "a"), None), "cls": LinkNeighborLoader}
+    options["neg_sampling"] = NegativeSampling("triplet", 2)
+    there = made(data, sampling_device=device, **options)
+    for batch, other in zip(there, made(data, sampling_device="cpu", **options), strict=True):
+        assert_same_typed(batch, other)
 
 
 def with_attribute(name):
@@ -233,7 +279,6 @@ def with_attribute(name):
 
 
 REASONS = [
-    (hetero, {"input_nodes": "a"}, "needs a Data, got data of several types"),
     (lambda: with_attribute("edge_attr"), {}, "attributes are vertices' alone"),
     (lambda: with_attribute("w"), {"weight_attr": "w"}, "attributes are vertices' alone"),
     (data_of, {"disjoint": True}, "disjoint must be False"),

@@ -252,10 +252,12 @@ class DeviceSampler:
             )
         with self.stream.use():
             batch: Any
-            if isinstance(seeds, Tensor):
+            if isinstance(seeds, Tensor) and self._graph.is_homogeneous:
                 batch = run.batch(sizes)
             else:
-                given = {name: len(ids) for name, ids in seeds.items()}
+                names = seeds if isinstance(seeds, Mapping) else [self._graph.only_node_type]
+                types = self._graph.node_types
+                given = {name: len(each[types.index(name)]) for name in names}
                 batch = run.typed_batch(sizes, self._graph, given)
             ready = self.stream.record()
         return SampledBatch(batch, begun, ready)
