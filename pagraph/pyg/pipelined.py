@@ -342,7 +342,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
         # The ends of links differ in number.
         if size and isinstance(self._view, NodeView):
             of_type = self._view.input_data.input_type
-            usual = size if of_type is None else {of_type: size}, sampler.dtype
+            seeds = size if of_type is None else {of_type: size}
+            usual = (seeds, sampler.dtype)
         room = Budget.parse("auto", name="sampling_budget")
         return DeviceSampler(sampler.graph, sampler.core, accelerator, room, usual)
 

@@ -294,8 +294,8 @@ class DeviceRun:
         picks = step.picks
         table = self._topology.tables[step.src]
         graph = (self._topology.relations[step.relation].indices, len(table))
-        at = (step.begin_at, step.end_at, step.known_at)
-        out = (drawn.positions, drawn.neighbors, table)
+        at = [step.begin_at, step.end_at, step.known_at]
+        out = [drawn.positions, drawn.neighbors, table]
         if picks == -1:
             launch(
                 self._kernels.pick_all,
@@ -308,7 +308,7 @@ class DeviceRun:
         elif picks > 0:
             width = 1 << (picks - 1).bit_length()
             block = _TILE // width
-            rows = (self._nodes[step.dst], starts, degrees, drawn.indptr)
+            rows = [self._nodes[step.dst], starts, degrees, drawn.indptr]
             launch(
                 self._kernels.pick_repeated if self._plan.replace else self._kernels.pick_distinct,
                 _programs(drawn.drawing, block),
@@ -326,7 +326,7 @@ class DeviceRun:
         nodes = self._nodes[step.src]
         flags = self._empty(most, torch.int32)
         ranks = self._empty(most, torch.int32)
-        at = (self._state, step.begin_at, step.end_at, step.known_at)
+        at = [self._state, step.begin_at, step.end_at, step.known_at]
         launch(
             self._kernels.find_places,
             _programs(most),

@@ -99,8 +99,20 @@ class Plan:
             for relation, (src, dst) in enumerate(ends):
                 # With one type, each hop has its words in any case: they are its sizes.
                 is_drawn = not self.is_typed or (of_hop[relation] != 0 and drawing[dst])
-                at = begins[dst], ends_at[dst], known_at[src], row + ROW, row + 1, row + KEY
-                steps.append(Step(relation, src, dst, of_hop[relation], is_drawn, *at))
+                step = Step(
+                    relation,
+                    src,
+                    dst,
+                    picks=of_hop[relation],
+                    is_drawn=is_drawn,
+                    begin_at=begins[dst],
+                    end_at=ends_at[dst],
+                    known_at=known_at[src],
+                    out_at=row + ROW,
+                    edges_at=row + 1,
+                    key_at=row + KEY,
+                )
+                steps.append(step)
                 row += ROW
                 if is_drawn:
                     known_at[src] = row

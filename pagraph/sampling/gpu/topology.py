@@ -158,8 +158,10 @@ class Topology:
             numbers = {node_type: number for number, node_type in enumerate(graph.node_types)}
             relations = []
             for number, (src, _, dst) in enumerate(graph.edge_types):
-                of_type = both["indptr"][number], both["indices"][number]
-                relations.append(DeviceEdges(*of_type, numbers[src], numbers[dst]))
+                edges = DeviceEdges(
+                    both["indptr"][number], both["indices"][number], numbers[src], numbers[dst]
+                )
+                relations.append(edges)
             return cls(
                 relations=relations,
                 first=first,
