@@ -229,8 +229,19 @@ class Loader(LoaderControls, Generic[S]):
             # Imported here: on the CPU nobody needs the device's kernels.
             from .sampling.gpu.sampler import DeviceSampler
 
-            usual = _usual_seeds(ids, order.batch_size)
-            self._device_sampler = DeviceSampler(graph, sampler, accelerator, room, usual)  # type: ignore[arg-type]
+            drawn: Any = sampler
+            usual = None
+            if not isinstance(sampler, EdgeBatches):
+                usual = _usual_seeds(ids, order.batch_size)
+            elif sampler.exclude:
+                raise ValueError(
+                    "exclude must be False for sampling on a device, got True; use "
+                    "sampling_device='cpu'"
+                )
+            else:
+                # The ends of edges differ in number.
+                drawn = sampler.blocks
+            self._device_sampler = DeviceSampler(graph, drawn, accelerator, room, usual)
         envelope = None
         if fixed:
             size = order.batch_size
@@ -249,8 +260,8 @@ class Loader(LoaderControls, Generic[S]):
             envelope,
         )
         self._program: DeviceProgram | None = None
-        samples_blocks = isinstance(sampler, BlockSampler) and not fixed
-        may_record = self._device_sampler is not None or samples_blocks
+        # What the CPU samples is padded there.
+        may_record = isinstance(sampler, BlockSampler) and (samples_there or not fixed)
         if accelerator is not None and graph.is_homogeneous and may_record:
             self._program = DeviceProgram(
                 self._device_sampler,

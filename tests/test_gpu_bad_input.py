@@ -13,7 +13,7 @@ from pagraph import Graph, Loader, NeighborSampler
 from pagraph.accelerator import CudaAccelerator, HostAccelerator, OutOfMemory
 from pagraph.accelerator.pinning import PinnedMemory
 from pagraph.errors import MissingDependencyError
-from pagraph.sampling import LaborSampler
+from pagraph.sampling import EdgeBatches, LaborSampler
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "gpu.md"
 GPU = torch.device("cuda", 0)
@@ -370,6 +370,12 @@ CASES = [
         ValueError,
         "sampling on a device needs data whose attributes are vertices' alone, in tensors on the "
         "CPU or on that device",
+    ),
+    Case(
+        "edges to leave out on the GPU",
+        sampled_there(EdgeBatches(NeighborSampler([2]), exclude=True)),
+        ValueError,
+        r"exclude must be False for sampling on a device, got True; use sampling_device='cpu'",
     ),
     Case(
         "weights on the GPU",

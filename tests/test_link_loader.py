@@ -226,6 +226,42 @@ def test_the_same_bits_however_it_runs(options, edge_dir):
     loader.close()
 
 
+NEGATIVES = [None, UniformNegatives(2), GlobalUniformNegatives(1)]
+
+
+@pytest.mark.parametrize("negatives", NEGATIVES, ids=["none", "per source", "global"])
+@pytest.mark.parametrize("typed", [False, True], ids=["one type", "several types"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sampled_on_an_accelerator(negatives, typed, workers):
+    pytest.importorskip("triton")
+    graph = typed_graph() if typed else plain_graph()
+    seeds = {A: torch.arange(0, 60), C: torch.arange(20)} if typed else torch.arange(60)
+    fields = {"user": ["feat"], "item": ["feat"]} if typed else ["feat"]
+    sampler = EdgeBatches(NeighborSampler([2, 3]), negatives=negatives)
+    options = {"fields": fields, "num_workers": workers, "cache": 0.3}
+    device = HostAccelerator()
+    there = make(graph, seeds, sampler, device=device, sampling_device=device, **options)
+    assert there.sampling_placement == "device"
+    plain = make(graph, seeds, sampler, **options)
+    for _ in range(2):
+        for batch, other in zip(there, plain, strict=True):
+            assert all_tensors(batch) == all_tensors(other)
+    there.close()
+
+
+def all_tensors(batch):
+    found = []
+    batch.apply(lambda tensor: found.append((tensor.dtype, tensor.tolist())) or tensor)
+    return found
+
+
+def test_what_a_device_cannot_leave_out():
+    sampler = EdgeBatches(NeighborSampler([2]), exclude=True)
+    device = HostAccelerator()
+    with pytest.raises(ValueError, match="exclude must be False for sampling on a device"):
+        make(plain_graph(), torch.arange(9), sampler, device=device, sampling_device=device)
+
+
 @pytest.mark.parametrize("policy", ["auto", "vip", "presample", "degree"])
 def test_policies_know_what_links_read(policy, tmp_path):
     from pagraph.datasets import open_graph, write_graph

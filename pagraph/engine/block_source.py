@@ -16,6 +16,7 @@ from ..features.field import Read
 from ..features.padding import Padding
 from ..graph.fields import Named
 from ..graph.minibatch import Block, HeteroBlock, HeteroMiniBatch, Links, MiniBatch, Relation
+from ..sampling.edge_batches import EdgeBatches
 from ..sampling.fixed_shapes import Sizes, empty_of, pad_blocks
 from ..sampling.gpu.state import blocks_of
 from .program import Arrays
@@ -24,7 +25,7 @@ from .steps import Sampled, Send
 if TYPE_CHECKING:
     from ..cache.fields import FieldSet
     from ..graph.graph import Graph
-    from ..sampling import BlockSampler, EdgeBatches
+    from ..sampling import BlockSampler
     from ..sampling.gpu.sampler import DeviceSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
@@ -135,17 +136,13 @@ class BlockSource:
         ready = None
         try:
             if self._device_sampler is not None:
-                sample = partial(self._device_sampler.sample, ticket.seeds, ticket.key)
-                on_device = self._fields.with_room(sample)
-                recorder.device_time("sampling", on_device.begun, on_device.ready)
-                batch = on_device.batch
-                ready = on_device.ready
+                batch, ready = self._sampled_there(self._device_sampler, ticket, recorder)
             else:
                 batch = self._sampler.sample(
                     self._graph, ticket.seeds, ticket.key, pools=self._pools
                 )
-                if self._drops_types and isinstance(batch, HeteroMiniBatch):
-                    batch = batch.only()
+            if self._drops_types and isinstance(batch, HeteroMiniBatch):
+                batch = batch.only()
             reads = self._reads(batch)
             prepared = _Prepared(batch, ready)
             if self._envelope is not None:
@@ -153,6 +150,38 @@ class BlockSource:
         finally:
             recorder.spent("sampling", begin)
         return Sampled(prepared, reads, prepared.ready)
+
+    def _sampled_there(
+        self, sampler: DeviceSampler, ticket: Ticket, recorder: EpochRecorder
+    ) -> tuple[_Batch, Event]:
+        """The blocks that the device samples, and where they are."""
+        begun: Event | None = None
+        ready: Event | None = None
+
+        def draw(seeds: Any, key: int) -> Any:
+            nonlocal begun, ready
+            found = self._fields.with_room(partial(sampler.sample, seeds, key))
+            begun = found.begun
+            ready = found.ready
+            return found.batch
+
+        batch: Any
+        if isinstance(self._sampler, EdgeBatches):
+            batch = self._sampler.sample(self._graph, ticket.seeds, ticket.key, draw=draw)
+        else:
+            batch = draw(ticket.seeds, ticket.key)
+        assert begun is not None and ready is not None
+        links = list(links_of(batch))
+        if links:
+            # The pairs are the CPU's: after the blocks, in one copy.
+            assert self._ring is not None
+            with sampler.stream.use():
+                arrays = [array for of_type in links for array in arrays_of_links(of_type)]
+                left = iter(self._ring.upload(arrays))
+                batch.links = {t: _links(of_type, left) for t, of_type in batch.links.items()}
+                ready = sampler.stream.record()
+        recorder.device_time("sampling", begun, ready)
+        return batch, ready
 
     def _padded(
         self, envelope: Envelope, prepared: _Prepared, reads: list[Read]
@@ -330,10 +359,14 @@ def arrays_of(batch: MiniBatch | HeteroMiniBatch) -> list[Tensor]:
         if edges.weights is not None:
             arrays.append(edges.weights)
     for links in links_of(batch):
-        arrays += [links.positive, links.negative]
-        if links.edge_ids is not None:
-            arrays.append(links.edge_ids)
+        arrays += arrays_of_links(links)
     return arrays
+
+
+def arrays_of_links(links: Links) -> list[Tensor]:
+    """The arrays of the pairs of one edge type."""
+    arrays = [links.positive, links.negative]
+    return arrays if links.edge_ids is None else [*arrays, links.edge_ids]
 
 
 def with_arrays(

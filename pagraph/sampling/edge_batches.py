@@ -3,7 +3,7 @@ own edges."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .negative import NegativePairs
 
     Pairs = dict[EdgeType, tuple[Tensor, Tensor]]
+    # Samples the blocks of vertices by type, from a key.
+    Draw = Callable[[Mapping[str, Tensor], int], HeteroMiniBatch]
 
 
 def edge_ends(
@@ -138,6 +140,7 @@ class EdgeBatches(FromHops):
         seeds: Tensor | Mapping[EdgeType, Tensor],
         key: int = 0,
         pools: BufferPools | None = None,
+        draw: Draw | None = None,
     ) -> HeteroMiniBatch | Subgraph:
         """The blocks of one batch, with its ``links``; or its subgraph.
 
@@ -147,6 +150,7 @@ class EdgeBatches(FromHops):
                 ``(n, 2)``; or a mapping from edge type to such tensors.
             key: Any 64-bit number; equal keys give equal batches.
             pools: Where output memory is recycled. Default: fresh memory.
+            draw: Samples the blocks of the ends in place of ``blocks``, where nothing is excluded.
 
         Raises:
             IndexError: An edge id or an end is outside the graph.
@@ -162,8 +166,12 @@ class EdgeBatches(FromHops):
             {} if self.negatives is None else negative_pairs(csc, groups[0], self.negatives, key)
         )
         nodes, (positive, negative) = compact_pairs(graph, groups, dtype)
-        excluded = self._excluded(graph, edges) if self.exclude else {}
-        batch = self.blocks.sample(graph, nodes, key, pools=pools, exclude=excluded)
+        batch: HeteroMiniBatch | Subgraph
+        if draw is not None:
+            batch = draw(nodes, key)
+        else:
+            excluded = self._excluded(graph, edges) if self.exclude else {}
+            batch = self.blocks.sample(graph, nodes, key, pools=pools, exclude=excluded)
         if isinstance(batch, HeteroMiniBatch):
             batch.links = {
                 t: Links(
