@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +26,7 @@ from .recording import Drawn, Front, Given, Lane, Recording
 if TYPE_CHECKING:
     from ..accelerator import Event, Stream
     from ..cache.fields import FieldReach, FieldSet
+    from ..features.field import FieldRows
     from ..features.gpu.reachable import Layout
     from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
@@ -610,6 +610,13 @@ class DeviceProgram:
         if recording.padded is not None:
             room = recording.padded.nodes[of_hops]
             padding = Padding(sizes.nodes[of_hops], room, marks=not is_input)
-            nodes = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
-        again = partial(self._fields.read, recording.keys[number], nodes, ends, padding)
+
+        def again() -> FieldRows:
+            ids = nodes
+            if padding is not None:
+                # In the stream of the rows, which reads them: that is in order without an event.
+                with self._accelerator.stream("reading").use():
+                    ids = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
+            return self._fields.read(recording.keys[number], ids, ends, padding)
+
         return self._fields.with_room(again).arrive()

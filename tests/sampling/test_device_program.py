@@ -388,8 +388,8 @@ def test_memory_of_a_batch_is_known_to_the_stream_that_reads_it(monkeypatch):
     assert_all_same(batches, expected)
 
 
-@pytest.mark.parametrize("waits", ["for both", "not for the user", "not for the device"])
-def test_there_are_no_races(monkeypatch, waits):
+@pytest.fixture
+def detector(monkeypatch):
     device = RaceDetector()
 
     def launch_and_tell(kernel, programs, *arguments, **constants):
@@ -399,6 +399,12 @@ def test_there_are_no_races(monkeypatch, waits):
 
     for module in (reachable, run):
         monkeypatch.setattr(module, "launch", launch_and_tell)
+    return device
+
+
+@pytest.mark.parametrize("waits", ["for both", "not for the user", "not for the device"])
+def test_there_are_no_races(monkeypatch, waits, detector):
+    device = detector
     loader = make_loader(make_graph(), device, prefetch=2)
     read(loader, 2)
     # Threads that made batches before handed their buffers on by queues, which it does not know.
@@ -414,6 +420,23 @@ def test_there_are_no_races(monkeypatch, waits):
             del batch
     assert made_of(loader)[1] >= 4
     assert (device.races == []) is (waits == "for both")
+
+
+@pytest.mark.parametrize("shapes", ["sampled", "fixed"])
+def test_rows_that_are_read_again_are_in_order(detector, shapes):
+    graph = make_graph()
+    loader = make_loader(graph, detector, shapes=shapes, prefetch=2)
+    with Watch(detector):
+        read(loader, 3)
+        detector.races.clear()
+        batches = iter(loader)
+        next(batches)
+        graph.ndata["x"] += 1
+        for batch in batches:
+            batch.features["x"].sum()
+            del batch
+    assert made_of(loader)[1] >= 4
+    assert detector.races == []
 
 
 def test_a_child_process_is_told():
