@@ -265,7 +265,7 @@ class DeviceProgram:
             now = self._now()
             if now is None:
                 return None
-            recording, fields = now
+            recording, fields, cached = now
             begins = self.source.begin
             wanted = (ticket.seeds, None) if begins is None else begins(ticket)
             if wanted is None or not recording.free:
@@ -298,6 +298,7 @@ class DeviceProgram:
                     accelerator.synchronize()
                     topology.first.zero_()
                     raise
+            del now, cached  # from here on the order of the stream is enough
             held = [read.held for read in fields]
             return Begun(ticket, recording, lane, slab, user, begun, ready, fields, held)
         except OutOfMemory:  # the long way makes room
@@ -336,8 +337,8 @@ class DeviceProgram:
                 self._made += 1
                 self._overflow(recorder)
             return None
-        fields = [self._fields.reach(key) for key in recording.keys]
-        known = [field for field in fields if field is not None]
+        reached = [self._fields.reach(key) for key in recording.keys]
+        known = [field for field, _ in filter(None, reached)]
         if tuple([field.reach.layout for field in known]) != recording.layouts:
             return None
         try:
@@ -362,15 +363,17 @@ class DeviceProgram:
         finally:
             if not sent:
                 recording.free.append(lane)
+        del reached  # from here on the order of the stream is enough
         held = [field.held for field in known]
         return Sent(sampled, recording, lane, slab, stream, begun, ready, known, held)
 
-    def _now(self) -> tuple[Recording, list[FieldReach]] | None:
-        """What is recorded for the fields as they are now, and how each is read."""
+    def _now(self) -> tuple[Recording, list[FieldReach], object] | None:
+        """What is recorded for the fields as they are now, how each is read, and what holds the
+        cached rows; see ``FieldSet.reach``."""
         inputs = self.source.inputs
         keys = (*inputs, *self.source.outputs)
         reads = [self._fields.reach(key) for key in keys]
-        known = [read for read in reads if read is not None]
+        known = [read for read, _ in filter(None, reads)]
         if len(known) < len(reads):
             self.reason = "a field is not read by kernels alone, or not yet"
             return None
@@ -386,7 +389,7 @@ class DeviceProgram:
             or recording.padded != padded
         ):
             recording = self._record(keys, len(inputs), layouts, known)
-        return None if recording is None else (recording, known)
+        return None if recording is None else (recording, known, reads)
 
     def _record(
         self,

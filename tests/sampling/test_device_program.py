@@ -19,7 +19,7 @@ from pagraph import FormatError, Graph, Loader, NeighborSampler, PipelineError
 from pagraph.accelerator import Event, HostAccelerator
 from pagraph.accelerator.triton_kernels import launch
 from pagraph.cache import plan
-from pagraph.engine import envelope, program
+from pagraph.engine import envelope, program, recording
 from pagraph.features.gpu import reachable
 from pagraph.sampling.gpu import run
 
@@ -228,6 +228,30 @@ def test_a_cache_that_shrinks_does_not_wait_for_batches_on_their_way(monkeypatch
     assert made._recording is recorded
     loader.invalidate_cache()
     assert_all_same(read(loader, 1), read(make_loader(graph), 5)[-4:])
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_cached_rows_stay_until_the_device_is_told_to_read_them(monkeypatch, there):
+    """A thread whose batch does not fit may give them up in between."""
+    device, forgotten = HostAccelerator(), []
+    place = {} if there else {"sampling_device": "cpu", "num_workers": 0}
+    loader = make_loader(make_graph(), device, prefetch=0, cache=0.5, **place)
+    read(loader, 3)
+    tell = recording.Recording.tell
+
+    def forget_and_tell(*arguments):
+        gc.collect()
+        before = device._used
+        loader.invalidate_cache()
+        gc.collect()
+        forgotten.append(before - device._used)
+        tell(*arguments)
+
+    monkeypatch.setattr(recording.Recording, "tell", forget_and_tell)
+    reading = iter(loader)
+    next(reading)
+    assert forgotten == [0]
+    reading.close()
 
 
 def test_what_is_kept_of_a_batch_stays():
