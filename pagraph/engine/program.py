@@ -50,6 +50,9 @@ _MOST_PINNED = 64 << 20
 class Begun:
     """A batch that the device has been told to make.
 
+    It may be dropped at any time: by an epoch that ends early, of which threads are not told, or
+    where Ctrl-C comes between two steps.
+
     Attributes:
         origin: The ticket of a batch that the device samples, or the ``Sampled`` of the CPU.
         held: Holds the memory that is read.
@@ -72,11 +75,6 @@ class Begun:
             self.is_open = False
             self.ready.wait()
             self.recording.free.append(self.lane)
-
-
-class Sent(Begun):
-    """A batch of the CPU's: no thread is told of one that is not wanted any more when an epoch ends
-    early."""
 
     def __del__(self) -> None:
         if self.is_open and self.recording.pid == os.getpid():  # A child has no device.
@@ -265,7 +263,7 @@ class DeviceProgram:
             now = self._now()
             if now is None:
                 return None
-            recording, fields, cached = now
+            recording, fields, _ = now
             begins = self.source.begin
             wanted = (ticket.seeds, None) if begins is None else begins(ticket)
             if wanted is None or not recording.free:
@@ -279,7 +277,8 @@ class DeviceProgram:
             # In the reader's stream, by whose order it is used again: after this one has passed.
             slab = accelerator.empty((recording.nbytes,), torch.uint8)
             passed = user.record()
-            lane = recording.free.popleft()
+            held = [read.held for read in fields]
+            lane = recording.free[0]  # It stays there if what follows fails.
             recording.tell(lane, slab, fields, *front.given(ticket.key, seeds, more))
             with self._sampler.enqueuing() as topology:
                 if topology is None:
@@ -287,10 +286,13 @@ class DeviceProgram:
                 reading = self._sampler.stream
                 # After what the user has written to fields, and what the memory was used for.
                 reading.wait_for(passed)
+                recording.free.popleft()
                 try:
                     begun = reading.record()
                     lane.replay()
                     ready = reading.record()
+                    # The cached rows are let go: from here on the order of the stream is enough.
+                    return Begun(ticket, recording, lane, slab, user, begun, ready, fields, held)
                 except BaseException:
                     # Nobody knows how far the device is: the lane is not used again, and no vertex
                     # stays known.
@@ -298,16 +300,13 @@ class DeviceProgram:
                     accelerator.synchronize()
                     topology.first.zero_()
                     raise
-            del now, cached  # from here on the order of the stream is enough
-            held = [read.held for read in fields]
-            return Begun(ticket, recording, lane, slab, user, begun, ready, fields, held)
         except OutOfMemory:  # the long way makes room
             return None
         finally:
             self._lock.release()
             recorder.spent("sampling", begin)
 
-    def send(self, sampled: Any, recorder: EpochRecorder) -> Sent | None:
+    def send(self, sampled: Any, recorder: EpochRecorder) -> Begun | None:
         """Tell the device to make a batch that the CPU has sampled; None: it must be made the long
         way. Safe from any thread; a recorder counts what does not fit."""
         if not self.is_possible:
@@ -341,6 +340,7 @@ class DeviceProgram:
         known = [field for field, _ in filter(None, reached)]
         if tuple([field.reach.layout for field in known]) != recording.layouts:
             return None
+        held = [field.held for field in known]
         try:
             lane = recording.free.popleft()
         except IndexError:
@@ -354,18 +354,22 @@ class DeviceProgram:
                 given = front.given(found.arrays, recording.places)
                 recording.tell(lane, slab, known, words, given)
                 with self._enqueuing:
-                    sent = True
                     begun = stream.record()
-                    lane.replay()
-                    ready = stream.record()
+                    try:
+                        lane.replay()
+                        ready = stream.record()
+                    except BaseException:
+                        # Nobody knows how far the device is with what it was given.
+                        self._accelerator.synchronize()
+                        raise
+                    sent = True
         except OutOfMemory:  # the long way makes room
             return None
         finally:
             if not sent:
                 recording.free.append(lane)
-        del reached  # from here on the order of the stream is enough
-        held = [field.held for field in known]
-        return Sent(sampled, recording, lane, slab, stream, begun, ready, known, held)
+        # The cached rows are let go: from here on the order of the stream is enough.
+        return Begun(sampled, recording, lane, slab, stream, begun, ready, known, held)
 
     def _now(self) -> tuple[Recording, list[FieldReach], object] | None:
         """What is recorded for the fields as they are now, how each is read, and what holds the
@@ -527,10 +531,14 @@ class DeviceProgram:
     def finish(self, begun: Begun, recorder: EpochRecorder) -> tuple[Any, dict[str, int]] | None:
         """The batch, for the stream of the calling thread, and what it counts in statistics; None:
         it did not fit, and must be made the long way."""
-        begun.ready.wait()
-        begin = time.perf_counter_ns()
+        try:
+            begun.ready.wait()
+            begin = time.perf_counter_ns()
+            words = begun.lane.out.tolist()
+        except BaseException:  # Ctrl-C, most likely while it waits: a traceback may be kept.
+            begun.close()
+            raise
         recording = begun.recording
-        words = begun.lane.out.tolist()
         begun.is_open = False
         recording.free.append(begun.lane)
         recorder.device_time("reading", begun.begun, begun.ready)

@@ -22,6 +22,7 @@ from pagraph.cache import plan
 from pagraph.engine import envelope, program, recording
 from pagraph.features.gpu import reachable
 from pagraph.sampling.gpu import run
+from pagraph.stats.stats import EpochRecorder
 
 pytest.importorskip("triton")
 pytestmark = [
@@ -300,6 +301,9 @@ class LazyAccelerator(HostAccelerator):
     def recorded(self, work):
         return lambda: self.later.append(work) if self.is_lazy else work()
 
+    def synchronize(self):
+        self.run(len(self.later))
+
     def run(self, place):
         while self.done < place:
             work, self.later[self.done] = self.later[self.done], None
@@ -392,6 +396,51 @@ def test_work_that_ends_in_its_middle_leaves_no_vertex_known(monkeypatch):
     monkeypatch.undo()
     loader.set_epoch(3)
     assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("where", ["tell", "made", "wait", "record"])
+def test_interrupts_lose_no_lane_and_no_memory_that_is_written(where, there):
+    graph, device = make_graph(), LazyAccelerator()
+    place = {} if there else {"sampling_device": "cpu", "num_workers": 0}
+    loader = make_loader(graph, device, prefetch=0, **place)
+    read(loader, 3)
+    device.is_lazy = True
+    spent, calls = EpochRecorder.spent, []
+
+    def interrupting(function, at=1):
+        def interrupts(*arguments):
+            calls.append(None)
+            if len(calls) == at:
+                raise KeyboardInterrupt
+            return function(*arguments)
+
+        return interrupts
+
+    def spends(recorder, stage, begin):
+        spent(recorder, stage, begin)
+        if len(device.later) > device.done:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        if where == "tell":
+            patch.setattr(recording.Recording, "tell", interrupting(recording.Recording.tell))
+        elif where == "made":
+            patch.setattr(EpochRecorder, "spent", spends)
+        elif where == "wait":
+            patch.setattr(LaterEvent, "wait", interrupting(LaterEvent.wait))
+        else:
+            patch.setattr(LaterEvent, "__init__", interrupting(LaterEvent.__init__, at=2))
+        with pytest.raises(KeyboardInterrupt) as kept:
+            next(iter(loader))
+    if where == "made":  # The traceback has what was lost.
+        del kept
+        gc.collect()
+    assert len(device.later) == device.done
+    loader.set_epoch(3)
+    _, before = made_of(loader)
+    assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
+    assert made_of(loader)[1] == before + 4
 
 
 def test_memory_of_a_batch_is_known_to_the_stream_that_reads_it(monkeypatch):
