@@ -278,7 +278,15 @@ def with_attribute(name):
     return data
 
 
+def data_with_gradients():
+    """Which PyG selects, as it does what is on a device."""
+    data = data_of()
+    data.z = torch.ones(N, 2, requires_grad=True)
+    return data
+
+
 REASONS = [
+    (data_with_gradients, {}, "attributes are vertices' alone, in tensors on the CPU"),
     (lambda: with_attribute("edge_attr"), {}, "attributes are vertices' alone"),
     (lambda: with_attribute("w"), {"weight_attr": "w"}, "attributes are vertices' alone"),
     (data_of, {"disjoint": True}, "disjoint must be False"),
