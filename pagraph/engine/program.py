@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..accelerator import OutOfMemory
+from ..accelerator.accelerator import is_out_of_memory
 from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
 from ..sampling.gpu.state import DAMAGED, ROW, lengths, words_of
@@ -300,8 +300,10 @@ class DeviceProgram:
                     accelerator.synchronize()
                     topology.first.zero_()
                     raise
-        except OutOfMemory:  # the long way makes room
-            return None
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return None  # the long way makes room
         finally:
             self._lock.release()
             recorder.spent("sampling", begin)
@@ -363,8 +365,10 @@ class DeviceProgram:
                         self._accelerator.synchronize()
                         raise
                     sent = True
-        except OutOfMemory:  # the long way makes room
-            return None
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return None  # the long way makes room
         finally:
             if not sent:
                 recording.free.append(lane)

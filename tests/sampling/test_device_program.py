@@ -443,6 +443,25 @@ def test_interrupts_lose_no_lane_and_no_memory_that_is_written(where, there):
     assert made_of(loader)[1] == before + 4
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_launch_for_which_memory_is_short_is_the_long_ways(there):
+    """A CUDA graph takes memory when it is launched first; the driver's error is a plain one."""
+    graph, device = make_graph(), LazyAccelerator()
+    place = {} if there else {"sampling_device": "cpu", "num_workers": 0}
+    loader = make_loader(graph, device, prefetch=0, **place)
+    read(loader, 3)
+    made, before = made_of(loader)
+    (lane,) = made._recording.free
+
+    def fails():
+        lane.replay = replay
+        raise RuntimeError("CUDA error: out of memory")
+
+    replay, lane.replay = lane.replay, fails
+    assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
+    assert lane.replay is replay and made_of(loader)[1] == before + 3
+
+
 def test_memory_of_a_batch_is_known_to_the_stream_that_reads_it(monkeypatch):
     graph, device = make_graph(), RecordingAccelerator()
     loader = make_loader(graph, device, prefetch=1)
