@@ -6,7 +6,7 @@ is kept in vector clocks: each stream and each thread of the host has one; givin
 orders it after what the thread knows, a stream that waits for an event after what was recorded, and
 a thread that waits for it too. An access is a race if it is not ordered after the last write, or a
 write not after the last reads. Memory that is freed must have been used in the stream that it was
-made in, or be recorded in the others, unless who frees it has waited for these.
+made in, or be recorded in the others, unless that stream, or who frees it, has waited for these.
 """
 
 import threading
@@ -50,6 +50,7 @@ class Memory:
         self.reads: dict[str, int] = {}
         self.users: dict[str, int] = {}  # with the time of their last use
         self.owners = {made_in}
+        self.made_in = made_in
 
 
 class RacingEvent(Event):
@@ -262,10 +263,10 @@ class RaceDetector(HostAccelerator):
                 for stream in memory.owners:
                     last = memory.users.get(stream, 0)
                     self._freed_in[stream] = max(last, self._freed_in.get(stream, 0))
-                known = self.clock(this_thread())
+                # Who frees it may have waited for the user, or the stream that gets it next.
+                waited = self.clock(this_thread()), self.clock(memory.made_in)
                 for user, last in memory.users.items():
-                    # Who frees it may have waited for the user.
-                    if user in memory.owners or known.get(user, 0) >= last:
+                    if user in memory.owners or any(c.get(user, 0) >= last for c in waited):
                         continue
                     self.races.append(
                         f"memory of {memory.owners} is freed, {user} used it and was not recorded"

@@ -139,19 +139,24 @@ class CudaAccelerator(Accelerator):
         empties all caches."""
         work()  # compiles and loads kernels, which must not happen while they are captured
         graph = torch.cuda.CUDAGraph()
+        pool = torch.cuda.graph_pool_handle()
         # In a stream of its own: what other threads give to this one meanwhile would be recorded,
         # too. It may be replayed in any. Garbage is collected later: a finalizer may wait for the
         # device, which must not happen while work is captured.
         with self._recording, collection_later(), self.stream("recording").use():
-            graph.capture_begin(capture_error_mode="thread_local")
             try:
-                work()
+                graph.capture_begin(pool, capture_error_mode="thread_local")
+                try:
+                    work()
+                except BaseException:
+                    # To end an incomplete capture is an error too, which would hide the first one.
+                    with contextlib.suppress(RuntimeError):
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
             except BaseException:
-                # To end an incomplete capture is an error too, which would hide the first one.
-                with contextlib.suppress(RuntimeError):
-                    graph.capture_end()
+                _end_pool(self.device, pool)
                 raise
-            graph.capture_end()
         replay: Callable[[], object] = graph.replay
         return replay
 
@@ -199,6 +204,18 @@ class CudaAccelerator(Accelerator):
 
     def __repr__(self) -> str:
         return f"CudaAccelerator({str(self.device)!r})"
+
+
+def _end_pool(device: torch.device, pool: Any) -> None:
+    """Tell torch's allocator that a capture is over, which torch does not where CUDA says that it
+    has failed: memory that several streams have used would never be taken back again."""
+    calls: Any = torch._C
+    # Its name before torch 2.8.
+    older: Any = getattr(calls, "_cuda_endAllocateCurrentStreamToPool", None)
+    end = getattr(calls, "_cuda_endAllocateToPool", older)
+    with contextlib.suppress(RuntimeError):  # torch has told it
+        end(device.index, pool)
+        calls._cuda_releasePool(device.index, pool)
 
 
 _lock = threading.Lock()

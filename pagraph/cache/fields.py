@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 class FieldReach(NamedTuple):
     """A field as a recorded kernel reads it. It holds no cached rows: a cache that gives way would
-    wait for a batch on its way, though the stream's order is enough.
+    wait for a batch on its way, though once it is enqueued the stream's order is enough.
 
     Attributes:
         field: The field.
@@ -251,8 +251,9 @@ class FieldSet:
         field = self._fields[key]
         return self._read_here(read, field, field.path(self._resolve), begin, windows)
 
-    def reach(self, key: Hashable) -> FieldReach | None:
-        """How a recorded kernel reads a field on the accelerator now.
+    def reach(self, key: Hashable) -> tuple[FieldReach, object] | None:
+        """How a recorded kernel reads a field on the accelerator now, and what holds the cached
+        rows; to be kept until the kernel is enqueued: their memory may be another's then.
 
         None: not by such a kernel, or by none before :meth:`read` has decided, counted or cached
         something.
@@ -278,7 +279,7 @@ class FieldSet:
         reach, rows = reached
         counted = path.tier, path.row_bytes, path.cacheable
         seen = path.version, path.generation
-        return FieldReach(field, *seen, counted, reach, feature.missed, (held, rows))
+        return FieldReach(field, *seen, counted, reach, feature.missed, (held, rows)), feature
 
     def count(
         self, read: FieldReach, hits: Sequence[int], bounds: Sequence[int], seconds: float

@@ -202,7 +202,12 @@ class EpochIterator(Generic[T]):
         try:
             if self._asked and not self._owner.first_step_done:
                 self._fill(steps)
-            prepared = self._next(steps)
+            try:
+                prepared = next(self._stage)
+            except StopIteration:
+                if self._filling is not None:  # after an epoch the cache is there
+                    self._fill(steps, waits=True)
+                raise
             self._asked = True
             if recorder.trace.tracing.tracer is not None:
                 recorder.trace.at(self._batch)  # The reader may have worked for another one.
@@ -235,14 +240,6 @@ class EpochIterator(Generic[T]):
             raise failure
         finally:
             del failure
-
-    def _next(self, steps: Steps[T]) -> Any:
-        try:
-            return next(self._stage)
-        except StopIteration:
-            if self._filling is not None:  # after an epoch the cache is there
-                self._fill(steps, waits=True)
-            raise
 
     def _fill(self, steps: Steps[T], *, waits: bool = False) -> None:
         """Do what follows a first step, filling the cache in a thread if it may be; its error comes

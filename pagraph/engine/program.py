@@ -10,14 +10,13 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..accelerator import OutOfMemory
+from ..accelerator.accelerator import is_out_of_memory
 from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
 from ..sampling.gpu.state import DAMAGED, ROW, lengths, words_of
@@ -27,6 +26,7 @@ from .recording import Drawn, Front, Given, Lane, Recording
 if TYPE_CHECKING:
     from ..accelerator import Event, Stream
     from ..cache.fields import FieldReach, FieldSet
+    from ..features.field import FieldRows
     from ..features.gpu.reachable import Layout
     from ..sampling.gpu.run import DeviceRun
     from ..sampling.gpu.sampler import DeviceSampler
@@ -50,6 +50,9 @@ _MOST_PINNED = 64 << 20
 class Begun:
     """A batch that the device has been told to make.
 
+    It may be dropped at any time: by an epoch that ends early, of which threads are not told, or
+    where Ctrl-C comes between two steps.
+
     Attributes:
         origin: The ticket of a batch that the device samples, or the ``Sampled`` of the CPU.
         held: Holds the memory that is read.
@@ -72,11 +75,6 @@ class Begun:
             self.is_open = False
             self.ready.wait()
             self.recording.free.append(self.lane)
-
-
-class Sent(Begun):
-    """A batch of the CPU's: no thread is told of one that is not wanted any more when an epoch ends
-    early."""
 
     def __del__(self) -> None:
         if self.is_open and self.recording.pid == os.getpid():  # A child has no device.
@@ -265,7 +263,7 @@ class DeviceProgram:
             now = self._now()
             if now is None:
                 return None
-            recording, fields = now
+            recording, fields, _ = now
             begins = self.source.begin
             wanted = (ticket.seeds, None) if begins is None else begins(ticket)
             if wanted is None or not recording.free:
@@ -279,7 +277,8 @@ class DeviceProgram:
             # In the reader's stream, by whose order it is used again: after this one has passed.
             slab = accelerator.empty((recording.nbytes,), torch.uint8)
             passed = user.record()
-            lane = recording.free.popleft()
+            held = [read.held for read in fields]
+            lane = recording.free[0]  # It stays there if what follows fails.
             recording.tell(lane, slab, fields, *front.given(ticket.key, seeds, more))
             with self._sampler.enqueuing() as topology:
                 if topology is None:
@@ -287,10 +286,13 @@ class DeviceProgram:
                 reading = self._sampler.stream
                 # After what the user has written to fields, and what the memory was used for.
                 reading.wait_for(passed)
+                recording.free.popleft()
                 try:
                     begun = reading.record()
                     lane.replay()
                     ready = reading.record()
+                    # The cached rows are let go: from here on the order of the stream is enough.
+                    return Begun(ticket, recording, lane, slab, user, begun, ready, fields, held)
                 except BaseException:
                     # Nobody knows how far the device is: the lane is not used again, and no vertex
                     # stays known.
@@ -298,15 +300,15 @@ class DeviceProgram:
                     accelerator.synchronize()
                     topology.first.zero_()
                     raise
-            held = [read.held for read in fields]
-            return Begun(ticket, recording, lane, slab, user, begun, ready, fields, held)
-        except OutOfMemory:  # the long way makes room
-            return None
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return None  # the long way makes room
         finally:
             self._lock.release()
             recorder.spent("sampling", begin)
 
-    def send(self, sampled: Any, recorder: EpochRecorder) -> Sent | None:
+    def send(self, sampled: Any, recorder: EpochRecorder) -> Begun | None:
         """Tell the device to make a batch that the CPU has sampled; None: it must be made the long
         way. Safe from any thread; a recorder counts what does not fit."""
         if not self.is_possible:
@@ -336,10 +338,11 @@ class DeviceProgram:
                 self._made += 1
                 self._overflow(recorder)
             return None
-        fields = [self._fields.reach(key) for key in recording.keys]
-        known = [field for field in fields if field is not None]
+        reached = [self._fields.reach(key) for key in recording.keys]
+        known = [field for field, _ in filter(None, reached)]
         if tuple([field.reach.layout for field in known]) != recording.layouts:
             return None
+        held = [field.held for field in known]
         try:
             lane = recording.free.popleft()
         except IndexError:
@@ -353,24 +356,32 @@ class DeviceProgram:
                 given = front.given(found.arrays, recording.places)
                 recording.tell(lane, slab, known, words, given)
                 with self._enqueuing:
-                    sent = True
                     begun = stream.record()
-                    lane.replay()
-                    ready = stream.record()
-        except OutOfMemory:  # the long way makes room
-            return None
+                    try:
+                        lane.replay()
+                        ready = stream.record()
+                    except BaseException:
+                        # Nobody knows how far the device is with what it was given.
+                        self._accelerator.synchronize()
+                        raise
+                    sent = True
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return None  # the long way makes room
         finally:
             if not sent:
                 recording.free.append(lane)
-        held = [field.held for field in known]
-        return Sent(sampled, recording, lane, slab, stream, begun, ready, known, held)
+        # The cached rows are let go: from here on the order of the stream is enough.
+        return Begun(sampled, recording, lane, slab, stream, begun, ready, known, held)
 
-    def _now(self) -> tuple[Recording, list[FieldReach]] | None:
-        """What is recorded for the fields as they are now, and how each is read."""
+    def _now(self) -> tuple[Recording, list[FieldReach], object] | None:
+        """What is recorded for the fields as they are now, how each is read, and what holds the
+        cached rows; see ``FieldSet.reach``."""
         inputs = self.source.inputs
         keys = (*inputs, *self.source.outputs)
         reads = [self._fields.reach(key) for key in keys]
-        known = [read for read in reads if read is not None]
+        known = [read for read, _ in filter(None, reads)]
         if len(known) < len(reads):
             self.reason = "a field is not read by kernels alone, or not yet"
             return None
@@ -386,7 +397,7 @@ class DeviceProgram:
             or recording.padded != padded
         ):
             recording = self._record(keys, len(inputs), layouts, known)
-        return None if recording is None else (recording, known)
+        return None if recording is None else (recording, known, reads)
 
     def _record(
         self,
@@ -524,10 +535,14 @@ class DeviceProgram:
     def finish(self, begun: Begun, recorder: EpochRecorder) -> tuple[Any, dict[str, int]] | None:
         """The batch, for the stream of the calling thread, and what it counts in statistics; None:
         it did not fit, and must be made the long way."""
-        begun.ready.wait()
-        begin = time.perf_counter_ns()
+        try:
+            begun.ready.wait()
+            begin = time.perf_counter_ns()
+            words = begun.lane.out.tolist()
+        except BaseException:  # Ctrl-C, most likely while it waits: a traceback may be kept.
+            begun.close()
+            raise
         recording = begun.recording
-        words = begun.lane.out.tolist()
         begun.is_open = False
         recording.free.append(begun.lane)
         recorder.device_time("reading", begun.begun, begun.ready)
@@ -610,6 +625,13 @@ class DeviceProgram:
         if recording.padded is not None:
             room = recording.padded.nodes[of_hops]
             padding = Padding(sizes.nodes[of_hops], room, marks=not is_input)
-            nodes = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
-        again = partial(self._fields.read, recording.keys[number], nodes, ends, padding)
+
+        def again() -> FieldRows:
+            ids = nodes
+            if padding is not None:
+                # In the stream of the rows, which reads them: that is in order without an event.
+                with self._accelerator.stream("reading").use():
+                    ids = torch.cat([nodes[part.first : part.middle] for part in padding.parts()])
+            return self._fields.read(recording.keys[number], ids, ends, padding)
+
         return self._fields.with_room(again).arrive()

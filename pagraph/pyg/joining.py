@@ -335,7 +335,10 @@ class Joiner:
     def selects(self) -> bool:
         """Whether PyG selects anything of the vertices or edges of a batch, as was seen last."""
         levels = self._levels
-        return self.is_remote or levels is None or bool(levels.selected)
+        if self.is_remote or levels is None or levels.selected:
+            return True
+        values = [(name, value_of(self._view.data, name)) for name in levels.fields]
+        return any(plain_rows(name, value, self._arrays) is None for name, value in values)
 
     def declare(self) -> None:
         """Declare the attributes that will be read, so that one cache is planned for all of

@@ -331,8 +331,8 @@ class Pipelined(LoaderControls, Prepared, Generic[D]):
             raise ValueError(f"{needs}shapes='sampled', got 'fixed'")
         if self._joiner.selects:
             raise ValueError(
-                f"{needs}data whose attributes are vertices' alone, in tensors on the CPU or on "
-                "that device"
+                f"{needs}data whose attributes are vertices' alone, in tensors on the CPU without "
+                "gradients"
             )
         # Imported here: on the CPU nobody needs the device's kernels.
         from ..sampling.gpu.sampler import DeviceSampler

@@ -70,7 +70,7 @@ class _Prepared(NamedTuple):
         sent: What of the batch is on the accelerator, if any.
         called: The ``transform_sampler_output`` that has been called; None: none has.
         transformed: The batch transformed ahead, if it is.
-        ready: When a device has sampled it; None: the CPU has.
+        ready: When a device has sampled it; None: the CPU has, or that is waited for.
     """
 
     ticket: Ticket
@@ -562,6 +562,8 @@ class SubgraphSource:
                     prepared = self._before(prepared, done)
                     rows = None
                 if view.transform_sampler_output is not prepared.called:
+                    # Before a function gets it, after which it may be anything.
+                    prepared = self._handed_over(prepared)
                     prepared = self._called(prepared, view.transform_sampler_output, recorder)
                 begin = time.perf_counter_ns()
                 is_there = False
@@ -573,7 +575,7 @@ class SubgraphSource:
                             sent.arrive()
                             recorder.device_time("copying", sent.begun, sent.ready)
                     else:
-                        self._hand_over(prepared)
+                        prepared = self._handed_over(prepared)
                         batch = self._fields.with_room(partial(self._joined_now, prepared, rows))
                     if (device := self._device) is not None and not is_there:
                         move = partial(batch.to, device, non_blocking=device.type != "cpu")
@@ -597,16 +599,17 @@ class SubgraphSource:
         )
         return batch
 
-    def _hand_over(self, prepared: _Prepared) -> None:
-        """Have the reader's stream wait for what a device has sampled."""
+    def _handed_over(self, prepared: _Prepared) -> _Prepared:
+        """The batch once the reader's stream waits for what a device has sampled of it."""
         accelerator = self._fields.accelerator
         if prepared.ready is None or accelerator is None:
-            return
+            return prepared
         output = prepared.output
         arrays: list[Tensor] = []
         for value in (output.node, output.row, output.edge):  # `col` is of the same memory as `row`
             arrays += value.values() if isinstance(value, Mapping) else [value]
         accelerator.hand_over(arrays, prepared.ready)
+        return prepared._replace(ready=None)
 
     def _stands(
         self, prepared: _Prepared, done: _Transformed, rows: Sequence[Tensor] | None

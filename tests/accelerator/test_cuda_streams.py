@@ -66,22 +66,50 @@ def test_a_thread_knows_which_of_our_streams_it_uses(noted):
 class Graph:
     """As torch's where a capture is broken: to end it is an error too."""
 
-    broken = False
+    broken = None
 
-    def capture_begin(self, capture_error_mode):
+    def capture_begin(self, pool, capture_error_mode):
         assert capture_error_mode == "thread_local"
+        if self.broken == "begin":
+            raise RuntimeError("CUDA error: the stream is capturing")
+        self.pool = pool
 
     def capture_end(self):
-        if self.broken:
+        if self.broken == "end":
             raise RuntimeError("CUDA error: operation failed due to a previous error")
+        self.pool = None
 
     def replay(self):
         pass
 
 
-def test_an_error_while_work_is_captured_is_not_hidden_by_the_captures_end(monkeypatch, noted):
+@pytest.fixture
+def pools(monkeypatch, noted):
+    """The ends of pools that the allocator is told."""
+    told = []
+
+    def ends(index, pool):
+        if told:
+            raise RuntimeError("not currently recording to it")
+        told.append(("end", index, pool))
+
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(Graph, "broken", True)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", ends, raising=False)
+    monkeypatch.setattr(
+        torch._C,
+        "_cuda_releasePool",
+        lambda index, pool: told.append(("release", index, pool)),
+        raising=False,
+    )
+    return told
+
+
+OVER = [("end", 0, (0, 7)), ("release", 0, (0, 7))]
+
+
+def test_an_error_while_work_is_captured_is_not_hidden_by_the_captures_end(monkeypatch, pools):
+    monkeypatch.setattr(Graph, "broken", "end")
     calls = []
 
     def work():
@@ -92,12 +120,31 @@ def test_an_error_while_work_is_captured_is_not_hidden_by_the_captures_end(monke
     with pytest.raises(OutOfMemory, match="no room for a running sum"):
         CudaAccelerator(torch.device("cuda", 0)).recorded(work)
     assert len(calls) == 2 and gc.isenabled()
+    assert pools == OVER
 
 
-def test_work_is_captured_in_a_stream_of_its_own_and_nothing_collected_meanwhile(
-    monkeypatch, noted
-):
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+@pytest.mark.parametrize("at", ["begin", "end"])
+def test_the_allocator_is_told_that_a_capture_that_failed_is_over(monkeypatch, pools, at):
+    """It keeps memory that several streams have used while there is a capture."""
+    monkeypatch.setattr(Graph, "broken", at)
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        CudaAccelerator(torch.device("cuda", 0)).recorded(lambda: None)
+    assert pools == OVER
+
+
+def test_what_torch_has_told_the_allocator_is_not_released_twice(monkeypatch, pools):
+    pools.append("ended by torch")
+
+    def fails():
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(Graph, "capture_end", lambda graph: fails())
+    with pytest.raises(RuntimeError, match="out of memory"):
+        CudaAccelerator(torch.device("cuda", 0)).recorded(lambda: None)
+    assert pools == ["ended by torch"]
+
+
+def test_work_is_captured_in_a_stream_of_its_own_and_nothing_collected_meanwhile(pools):
     device = CudaAccelerator(torch.device("cuda", 0))
     calls = []
     with device.stream("reading").use():

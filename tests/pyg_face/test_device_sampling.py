@@ -278,7 +278,15 @@ def with_attribute(name):
     return data
 
 
+def data_with_gradients():
+    """Which PyG selects, as it does what is on a device."""
+    data = data_of()
+    data.z = torch.ones(N, 2, requires_grad=True)
+    return data
+
+
 REASONS = [
+    (data_with_gradients, {}, "attributes are vertices' alone, in tensors on the CPU"),
     (lambda: with_attribute("edge_attr"), {}, "attributes are vertices' alone"),
     (lambda: with_attribute("w"), {"weight_attr": "w"}, "attributes are vertices' alone"),
     (data_of, {"disjoint": True}, "disjoint must be False"),
@@ -483,9 +491,8 @@ def test_pickled_loaders_sample_there_too(device):
     assert_all_same(again, loader, epochs=1)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("cls", [NeighborLoader, LinkNeighborLoader])
-def test_there_are_no_races(monkeypatch, workers, cls):
+@pytest.fixture
+def detector(monkeypatch):
     device = use(monkeypatch, RaceDetector())
 
     def launch_and_tell(kernel, programs, *arguments, **constants):
@@ -495,6 +502,13 @@ def test_there_are_no_races(monkeypatch, workers, cls):
 
     for module in (pagraph.features.gpu.reachable, pagraph.sampling.gpu.run):
         monkeypatch.setattr(module, "launch", launch_and_tell)
+    return device
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("cls", [NeighborLoader, LinkNeighborLoader])
+def test_there_are_no_races(detector, workers, cls):
+    device = detector
     loader = made(data_of(), (4, -1, 3), cls=cls, num_workers=workers, cache=0.3)
     assert loader.sampling_placement.startswith("device")
     for _ in range(3):
@@ -505,3 +519,26 @@ def test_there_are_no_races(monkeypatch, workers, cls):
             del batch, total
     loader.close()
     assert device.races == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_are_there_before_a_function_that_comes_later_gets_them(detector, workers):
+    loader = made(data_of(fields=False), (4, -1, 3), num_workers=workers)
+    reading = iter(loader)
+    next(reading)
+    seen = []
+
+    def look(output):
+        with Watch(detector):
+            seen.append(output.node.sum() + output.row.sum() + output.edge.sum())
+        output.edge = None
+        return output
+
+    loader.transform_sampler_output = look
+    for batch in reading:
+        with Watch(detector):
+            batch.n_id.sum()
+        del batch
+    loader.close()
+    assert seen
+    assert detector.races == []

@@ -19,9 +19,10 @@ from pagraph import FormatError, Graph, Loader, NeighborSampler, PipelineError
 from pagraph.accelerator import Event, HostAccelerator
 from pagraph.accelerator.triton_kernels import launch
 from pagraph.cache import plan
-from pagraph.engine import envelope, program
+from pagraph.engine import envelope, program, recording
 from pagraph.features.gpu import reachable
 from pagraph.sampling.gpu import run
+from pagraph.stats.stats import EpochRecorder
 
 pytest.importorskip("triton")
 pytestmark = [
@@ -230,6 +231,30 @@ def test_a_cache_that_shrinks_does_not_wait_for_batches_on_their_way(monkeypatch
     assert_all_same(read(loader, 1), read(make_loader(graph), 5)[-4:])
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_cached_rows_stay_until_the_device_is_told_to_read_them(monkeypatch, there):
+    """A thread whose batch does not fit may give them up in between."""
+    device, forgotten = HostAccelerator(), []
+    place = {} if there else {"sampling_device": "cpu", "num_workers": 0}
+    loader = make_loader(make_graph(), device, prefetch=0, cache=0.5, **place)
+    read(loader, 3)
+    tell = recording.Recording.tell
+
+    def forget_and_tell(*arguments):
+        gc.collect()
+        before = device._used
+        loader.invalidate_cache()
+        gc.collect()
+        forgotten.append(before - device._used)
+        tell(*arguments)
+
+    monkeypatch.setattr(recording.Recording, "tell", forget_and_tell)
+    reading = iter(loader)
+    next(reading)
+    assert forgotten == [0]
+    reading.close()
+
+
 def test_what_is_kept_of_a_batch_stays():
     graph = make_graph()
     loader = make_loader(graph, HostAccelerator(), prefetch=1)
@@ -275,6 +300,9 @@ class LazyAccelerator(HostAccelerator):
 
     def recorded(self, work):
         return lambda: self.later.append(work) if self.is_lazy else work()
+
+    def synchronize(self):
+        self.run(len(self.later))
 
     def run(self, place):
         while self.done < place:
@@ -370,6 +398,70 @@ def test_work_that_ends_in_its_middle_leaves_no_vertex_known(monkeypatch):
     assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
 
 
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("where", ["tell", "made", "wait", "record"])
+def test_interrupts_lose_no_lane_and_no_memory_that_is_written(where, there):
+    graph, device = make_graph(), LazyAccelerator()
+    place = {} if there else {"sampling_device": "cpu", "num_workers": 0}
+    loader = make_loader(graph, device, prefetch=0, **place)
+    read(loader, 3)
+    device.is_lazy = True
+    spent, calls = EpochRecorder.spent, []
+
+    def interrupting(function, at=1):
+        def interrupts(*arguments):
+            calls.append(None)
+            if len(calls) == at:
+                raise KeyboardInterrupt
+            return function(*arguments)
+
+        return interrupts
+
+    def spends(recorder, stage, begin):
+        spent(recorder, stage, begin)
+        if len(device.later) > device.done:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        if where == "tell":
+            patch.setattr(recording.Recording, "tell", interrupting(recording.Recording.tell))
+        elif where == "made":
+            patch.setattr(EpochRecorder, "spent", spends)
+        elif where == "wait":
+            patch.setattr(LaterEvent, "wait", interrupting(LaterEvent.wait))
+        else:
+            patch.setattr(LaterEvent, "__init__", interrupting(LaterEvent.__init__, at=2))
+        with pytest.raises(KeyboardInterrupt) as kept:
+            next(iter(loader))
+    if where == "made":  # The traceback has what was lost.
+        del kept
+        gc.collect()
+    assert len(device.later) == device.done
+    loader.set_epoch(3)
+    _, before = made_of(loader)
+    assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
+    assert made_of(loader)[1] == before + 4
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_launch_for_which_memory_is_short_is_the_long_ways(there):
+    """A CUDA graph takes memory when it is launched first; the driver's error is a plain one."""
+    graph, device = make_graph(), LazyAccelerator()
+    place = {} if there else {"sampling_device": "cpu", "num_workers": 0}
+    loader = make_loader(graph, device, prefetch=0, **place)
+    read(loader, 3)
+    made, before = made_of(loader)
+    (lane,) = made._recording.free
+
+    def fails():
+        lane.replay = replay
+        raise RuntimeError("CUDA error: out of memory")
+
+    replay, lane.replay = lane.replay, fails
+    assert_all_same(read(loader, 1), read(make_loader(graph), 4)[-4:])
+    assert lane.replay is replay and made_of(loader)[1] == before + 3
+
+
 def test_memory_of_a_batch_is_known_to_the_stream_that_reads_it(monkeypatch):
     graph, device = make_graph(), RecordingAccelerator()
     loader = make_loader(graph, device, prefetch=1)
@@ -388,8 +480,8 @@ def test_memory_of_a_batch_is_known_to_the_stream_that_reads_it(monkeypatch):
     assert_all_same(batches, expected)
 
 
-@pytest.mark.parametrize("waits", ["for both", "not for the user", "not for the device"])
-def test_there_are_no_races(monkeypatch, waits):
+@pytest.fixture
+def detector(monkeypatch):
     device = RaceDetector()
 
     def launch_and_tell(kernel, programs, *arguments, **constants):
@@ -399,6 +491,12 @@ def test_there_are_no_races(monkeypatch, waits):
 
     for module in (reachable, run):
         monkeypatch.setattr(module, "launch", launch_and_tell)
+    return device
+
+
+@pytest.mark.parametrize("waits", ["for both", "not for the user", "not for the device"])
+def test_there_are_no_races(monkeypatch, waits, detector):
+    device = detector
     loader = make_loader(make_graph(), device, prefetch=2)
     read(loader, 2)
     # Threads that made batches before handed their buffers on by queues, which it does not know.
@@ -414,6 +512,23 @@ def test_there_are_no_races(monkeypatch, waits):
             del batch
     assert made_of(loader)[1] >= 4
     assert (device.races == []) is (waits == "for both")
+
+
+@pytest.mark.parametrize("shapes", ["sampled", "fixed"])
+def test_rows_that_are_read_again_are_in_order(detector, shapes):
+    graph = make_graph()
+    loader = make_loader(graph, detector, shapes=shapes, prefetch=2)
+    with Watch(detector):
+        read(loader, 3)
+        detector.races.clear()
+        batches = iter(loader)
+        next(batches)
+        graph.ndata["x"] += 1
+        for batch in batches:
+            batch.features["x"].sum()
+            del batch
+    assert made_of(loader)[1] >= 4
+    assert detector.races == []
 
 
 def test_a_child_process_is_told():
