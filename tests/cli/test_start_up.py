@@ -168,6 +168,43 @@ def test_little_work_imports_little(tmp_path):
     assert version[2] == loaded
 
 
+# What ends with a process is in a cycle, as much of torch's is.
+ENDING = """
+import sys
+from pagraph.cli import main
+
+class Cycle:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        print("finalized", flush=True)
+
+cycle = Cycle()
+try:
+    main(sys.argv[1:], prog_name="pagraph")
+except SystemExit:
+    del cycle
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "is_finalized"), [("info G", False), ("run script.py", True), ("train G", True)]
+)
+def test_garbage_is_looked_for_at_the_end_only_where_others_objects_are(
+    call, is_finalized, tmp_path
+):
+    (tmp_path / "script.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, *call.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert ("finalized" in done.stdout) == is_finalized, done.stderr
+
+
 def test_names_are_those_of_the_rooms_that_have_them():
     from pagraph.graph.row_form import FORMS
     from pagraph.partition import METHODS
