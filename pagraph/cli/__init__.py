@@ -6,11 +6,9 @@ A verb is a module of this package with a click command named ``command``, and a
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import difflib
 import errno
-import gc
 import importlib
 import json
 import os
@@ -54,8 +52,6 @@ INTERRUPTED = 130
 # Characters of an error: it may quote a name from a file, of any length.
 _LONGEST = 2000
 
-# Verbs that run objects of others, which may have something to do as Python finalizes them.
-_FINALIZED = {"run", "train"}
 # Raised for wrong arguments and files; everything else is a failure.
 _INPUT_ERRORS = (
     *(ValueError, TypeError, IndexError, FileExistsError, FileNotFoundError),
@@ -93,8 +89,6 @@ class _Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; its errors name options as they are typed, and the verb that takes a
         path."""
-        if _FINALIZED.isdisjoint(ctx.meta[__name__][:1]):
-            _end_quickly()
         try:
             return super().invoke(ctx)
         except _INPUT_ERRORS as error:
@@ -131,15 +125,6 @@ class _Verbs(click.Group):
             code = show_error(error)
             record_error(error)
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _end_quickly() -> None:
-    """Let this process end without a last look for garbage among torch's half a million objects.
-
-    The look takes a fifth of a small import's time, for memory that the system takes back anyway.
-    """
-    atexit.unregister(gc.freeze)  # a process may call the command line often
-    atexit.register(gc.freeze)
 
 
 def _hint(message: str, command: click.Command, arguments: Sequence[str]) -> str:
