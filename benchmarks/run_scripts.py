@@ -94,7 +94,7 @@ SCRIPTS = [
     (
         "dgl",
         "pytorch/ogb/cluster-gat/main.py",
-        "--gpu -1 --num_epochs 2 --num_partitions 20 --batch_size 4",
+        "--gpu -1 --num_epochs 2 --num_partitions 20 --batch_size 4 --num_workers 2",
         "Average test accuracy:",
     ),
     ("dgl", "pytorch/labor/train_lightning.py", LABOR, "Test accuracy: "),

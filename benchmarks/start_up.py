@@ -87,10 +87,12 @@ def run(arguments, checkout, folder, **environment):
     return {"wall": time.perf_counter() - begin, "processor": processor}, done
 
 
-def commands(checkout, folder):
-    """Figures of ``import torch`` and of each command."""
+def commands(checkout, folder, only=("",)):
+    """Figures of ``import torch`` and of each command whose name has one of ``only``."""
     found = {TORCH: run(["-c", TORCH], checkout, folder)[0]}
     for name, words in COMMANDS.items():
+        if not any(part in name for part in only):
+            continue
         environment = {}
         if name == "a TAB":
             environment = {
@@ -123,6 +125,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--before", type=Path, help="A checkout to compare with.")
+    parser.add_argument("--only", nargs="+", help="Commands whose name has one of these, no faces.")
     options = parser.parse_args()
     checkouts = {"now": HERE}
     if options.before is not None:
@@ -132,12 +135,13 @@ def main():
         folder = Path(scratch)
         (folder / "E.txt").write_text("0 1\n1 2\n")
         run(["-m", "pagraph", "generate", "sbm", "G", "--nodes", "1000"], HERE, folder)
-        for checkout in checkouts.values():
-            commands(checkout, folder)
-            faces(checkout, folder)
-        for _ in range(options.rounds):
+        # The first round compiles bytecode and kernels.
+        for place in range(options.rounds + 1):
             for name, checkout in checkouts.items():
-                runs[name].append(commands(checkout, folder) | faces(checkout, folder))
+                found = commands(checkout, folder, options.only or [""])
+                found |= {} if options.only else faces(checkout, folder)
+                if place:
+                    runs[name].append(found)
     result = {"options": {"rounds": options.rounds}, "revisions": {}}
     for name, checkout in checkouts.items():
         result["revisions"][name] = revision(checkout)
@@ -149,7 +153,8 @@ def main():
                 for figure in figures.values()
             ]
             print(f"  {what:34s} {'   '.join(texts)}")
-    write("start_up", result)
+    if not options.only:
+        write("start_up", result)
 
 
 def _summaries(rounds):

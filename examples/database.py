@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, SAGEConv
 
 from pagraph.datasets import import_graph
@@ -78,7 +79,7 @@ def main(source=None):
                     link.executemany(f"insert into {name} values ({marks})", rows)
         graph = import_graph(source, Path(folder, "graph"), task="orders:returned:placed")
         print(graph.schema())
-        data = to_pyg(graph)
+        data: HeteroData = to_pyg(graph)
         how = {"time_attr": "time", "batch_size": 256, "seed": 0}
         seeds = {part: ("orders", data["orders"][f"{part}_mask"]) for part in ("train", "test")}
         model = Model(data)

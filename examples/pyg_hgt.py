@@ -19,6 +19,7 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_geometric.data import HeteroData
 from torch_geometric.nn import HGTConv
 
 from pagraph.datasets import citation, open_graph
@@ -81,7 +82,7 @@ def main():
     args = parser.parse_args()
     torch.manual_seed(args.seed)
 
-    data = to_pyg(open_graph(args.folder) if args.folder else citation(4000))
+    data: HeteroData = to_pyg(open_graph(args.folder) if args.folder else citation(4000))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     papers, shape = data["paper"], {"num_samples": [args.samples] * 2, "batch_size": 256}
     loader = HGTLoader(data, input_nodes=("paper", papers.train_mask), shuffle=True, **shape)

@@ -21,6 +21,7 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_geometric.data import HeteroData
 from torch_geometric.nn import HeteroConv, SAGEConv
 
 from pagraph.datasets import open_graph, shop
@@ -88,7 +89,7 @@ def main():
     options = parser.parse_args()
     torch.manual_seed(options.seed)
 
-    data = to_pyg(open_graph(options.folder) if options.folder else shop(2000))
+    data: HeteroData = to_pyg(open_graph(options.folder) if options.folder else shop(2000))
     asked, task = data["customer", "asked", "task"].edge_index[0], data["task"]
     del data["task"], data["customer", "asked", "task"]
     parts = {name: task[f"{name}_mask"] for name in ("train", "val", "test")}

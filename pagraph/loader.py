@@ -277,19 +277,20 @@ class Loader(LoaderControls, Generic[S]):
         return len(self._engine.epochs)
 
     # What is iterated depends on the graph; a checker of types sees the seeds alone.
-    @overload
-    def __iter__(self: Loader[TypedSeeds]) -> Iterator[HeteroMiniBatch]: ...
+    # The first also answers for seeds of a type that an editor cannot see.
     @overload
     def __iter__(self: Loader[Ids | Pairs]) -> Iterator[MiniBatch]: ...
+    @overload
+    def __iter__(self: Loader[TypedSeeds]) -> Iterator[HeteroMiniBatch]: ...
     def __iter__(self) -> Iterator[Any]:
         if self.use_ddp is None:
             _check_divided()
         return iter(self._engine.epochs)
 
     @overload
-    def batch(self: Loader[TypedSeeds], seeds: TypedSeeds, *, key: int = 0) -> HeteroMiniBatch: ...
-    @overload
     def batch(self: Loader[Ids | Pairs], seeds: Ids | Pairs, *, key: int = 0) -> MiniBatch: ...
+    @overload
+    def batch(self: Loader[TypedSeeds], seeds: TypedSeeds, *, key: int = 0) -> HeteroMiniBatch: ...
     def batch(self, seeds: Any, *, key: int = 0) -> Any:
         """Make one batch of any seeds, outside of any epoch: for a service that answers requests.
 

@@ -108,9 +108,20 @@ def test_page_runs(page, empty_folder):
         if language == "python":
             run_text(text, empty_folder)
         else:
-            for line in text.splitlines():
+            for line in text.replace("\\\n", " ").splitlines():
                 if line.startswith("$ "):
                     run_console(line.removeprefix("$ "), empty_folder)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_typed_fits_the_sites_column(page):
+    typed = [
+        line
+        for language, text in blocks(page)
+        for line in text.splitlines()
+        if language == "python" or line.startswith("$ ")
+    ]
+    assert [line for line in typed if len(line) > 100] == []
 
 
 def test_links_lead_somewhere():

@@ -51,6 +51,21 @@ def test_the_recipe_has_the_version_and_the_dependencies():
     assert project["requires-python"] == f">={recipe['context']['python_min']}"
 
 
+def test_the_recipe_renders():
+    rattler_build = pytest.importorskip("rattler_build")
+    recipe = rattler_build.Stage0Recipe.from_file(str(ROOT / "conda" / "recipe.yaml"))
+    (variant,) = recipe.render(rattler_build.VariantConfig(), rattler_build.RenderConfig())
+    rendered = variant.recipe.to_dict()
+    version = pagraph.__version__
+    assert rendered["package"] == {"name": "pagraph", "version": version}
+    (source,) = rendered["source"]
+    assert source["url"].endswith(f"/p/pagraph/pagraph-{version}.tar.gz")
+    scripts = pyproject()["project"]["scripts"]
+    points = [f"{name} = {target}" for name, target in scripts.items()]
+    assert rendered["build"]["python"]["entry_points"] == points
+    assert rendered["requirements"]["host"][0] == "python 3.10.*"
+
+
 def notes(changelog: str, version: str, folder: Path) -> subprocess.CompletedProcess:
     """The script beside another changelog."""
     (folder / ".ci").mkdir()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         train_mask: Tensor
         val_mask: Tensor
         test_mask: Tensor
+        num_nodes: int
 
     class _Batch(GraphData):
         batch: Tensor

@@ -168,6 +168,53 @@ def test_little_work_imports_little(tmp_path):
     assert version[2] == loaded
 
 
+# What ends with the process is in a cycle, as much of torch's is.
+ENDING = """
+import importlib, sys
+from pagraph.__main__ import program
+
+class Cycle:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        print("finalized", flush=True)
+
+cycle = Cycle()
+try:
+    if sys.argv[1] == "triton":
+        importlib.import_module(sys.argv.pop(1))
+    program()
+except SystemExit:
+    del cycle
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "is_finalized"),
+    [
+        ("import edges.txt graph", False),
+        ("triton import edges.txt graph", True),
+        ("info edges.txt", True),
+        ("run script.py", True),
+    ],
+)
+def test_an_import_ends_without_a_look_for_garbage(call, is_finalized, tmp_path):
+    if call.startswith("triton"):
+        pytest.importorskip("triton")
+    (tmp_path / "edges.txt").write_text("0 1\n")
+    (tmp_path / "script.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, *call.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert ("finalized" in done.stdout) == is_finalized, done.stderr
+    assert "leaked" not in done.stderr
+
+
 def test_names_are_those_of_the_rooms_that_have_them():
     from pagraph.graph.row_form import FORMS
     from pagraph.partition import METHODS
