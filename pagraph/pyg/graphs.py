@@ -21,9 +21,10 @@ from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
 from ..system.atomic import new_file
 from ..system.budget import check_fits
-from ..system.checks import StrPath
+from ..system.checks import StrPath, as_flag
 from ..system.threads import ForkLock
 from ..system.torch_file import load_saved
+from .columns import FrameColumns, import_frame
 from .package import import_pyg
 from .stores import (
     check_one_type,
@@ -211,7 +212,7 @@ _NAMES = {"feat": "x", "label": "y"}
 """PyG's names of vertex fields that DGL and our graph folders call otherwise."""
 
 
-def to_pyg(graph: Graph) -> D:  # type: ignore[type-var]  # what the caller expects
+def to_pyg(graph: Graph, *, frames: bool = False) -> D:  # type: ignore[type-var]  # as asked
     """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
 
     Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Of edges on disk it is made
@@ -224,18 +225,30 @@ def to_pyg(graph: Graph) -> D:  # type: ignore[type-var]  # what the caller expe
     An editor, which cannot see the graph, takes the result for a ``Data`` unless it is told:
     ``data: HeteroData = to_pyg(graph)``.
 
+    Args:
+        graph: The graph.
+        frames: Give each vertex type one ``TensorFrame`` of PyTorch Frame, ``tf``, in place of its
+            fields, and the statistics of the columns, ``col_stats``. Numbers are numerical columns,
+            words and booleans categorical ones, times of a known unit timestamps, and rows of
+            several numbers embeddings. ``feat``, ``label``, ``original_id`` and masks stay beside
+            it, and so does ``time``, which is a column as well. A type without columns has a
+            constant one.
+
     Raises:
         TypeError: ``graph`` is something else.
         ValueError: PyG has another use for the name of a field.
+        MissingDependencyError: ``frames`` are asked for, and PyTorch Frame is not installed.
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"graph must be a pagraph.Graph, got {way_of(graph)}")
+    if as_flag("frames", frames):
+        import_frame()
     data: Any = Data() if graph.is_homogeneous else HeteroData()
-    filled: D = _filled(data, graph)
+    filled: D = _filled(data, graph, frames=frames)
     return filled
 
 
-def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
+def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> Data | HeteroData:
     """Put the vertices, edges and fields of ``graph`` into empty data."""
     for ntype in graph.node_types:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
@@ -246,7 +259,14 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
     for ntype in graph.node_types:
         store = data._store if isinstance(data, Data) else data[ntype]
         fields = graph.node_fields(ntype)
+        moved: set[str] = set()
+        if frames:
+            columns = FrameColumns.of(fields, graph.num_nodes_of(ntype))
+            store.tf, store.col_stats = columns.frame()
+            moved = columns.moved
         for name, values in fields.items():
+            if name in moved:
+                continue
             theirs = _NAMES.get(name, name)
             if theirs in fields:  # A graph with both "feat" and "x" keeps both.
                 theirs = name

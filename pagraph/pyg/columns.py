@@ -1,0 +1,220 @@
+"""Fields of vertices as the columns of a ``TensorFrame`` of PyTorch Frame, and their statistics.
+
+PyTorch Frame makes frames of DataFrames. A graph has read its columns once: what their numbers
+stand for is known, and they may lie in mapped files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import MissingDependencyError
+from ..graph.fields import FieldNote, Fields, materialized
+from ..system.arrays import Array
+
+# What a batch has under these names is no input, or is one that PyG's models read as it is.
+_BESIDE = ("feat", "label", "original_id", "x", "y")
+# Samplers read the times of rows themselves, and a model the calendar's numbers.
+_BOTH = ("time",)
+
+_MISSING_TIME = torch.iinfo(torch.int64).min
+"""NumPy's NaT."""
+_UNITS = {"seconds": "M8[s]", "microseconds": "M8[us]", "nanoseconds": "M8[ns]"}
+_CONSTANT = "__const__"
+"""RelBench's name of the one column of a table that has none."""
+
+
+def import_frame() -> ModuleType:
+    """The package ``torch_frame``.
+
+    Raises:
+        MissingDependencyError: It is not installed.
+    """
+    try:
+        import torch_frame
+        import torch_frame.data.stats
+    except ModuleNotFoundError as error:
+        if error.name != "torch_frame":
+            raise
+        raise MissingDependencyError(
+            "frames=True needs PyTorch Frame, which is not installed: pip install pytorch-frame"
+        ) from error
+    package: ModuleType = torch_frame
+    return package
+
+
+@dataclass(eq=False)
+class FrameColumns:
+    """The fields of one vertex type that become columns.
+
+    Attributes:
+        count: Rows of each.
+        parts: The name of a semantic type to the rows of its columns, by name.
+        stats: The statistics of each column, as PyTorch Frame names them.
+        moved: Fields that are in the frame alone.
+    """
+
+    count: int
+    parts: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    stats: dict[str, dict[str, Any]] = field(default_factory=dict)
+    moved: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, fields: Fields, count: int) -> FrameColumns:
+        """The columns among the fields of ``count`` vertices; a constant one where there is none.
+
+        Raises:
+            ValueError: A field of codes holds one that stands for no word.
+        """
+        columns = cls(count)
+        # As PyTorch Frame does: the columns of a part are in the order of their names.
+        for name in sorted(fields):
+            if name not in _BESIDE and not name.endswith("_mask"):
+                columns._add(name, fields[name], fields.notes.get(name, FieldNote()))
+        if not columns.parts:
+            columns._put_numbers(_CONSTANT, torch.ones(count, device="cpu"))
+        return columns
+
+    def frame(self) -> tuple[Any, dict[str, dict[Any, Any]]]:
+        """The ``TensorFrame``, and the statistics of each column by ``StatType``."""
+        package = import_frame()
+        features: dict[Any, Any] = {}
+        names: dict[Any, list[str]] = {}
+        for part, columns in self.parts.items():
+            kind = package.stype(part)
+            names[kind] = list(columns)
+            features[kind] = self._together(package, part, list(columns.values()))
+        kinds = package.data.stats.StatType
+        stats = {
+            name: {kinds(kind): value for kind, value in found.items()}
+            for name, found in self.stats.items()
+        }
+        return package.TensorFrame(features, names), stats
+
+    def _together(self, package: ModuleType, part: str, columns: list[Tensor]) -> Any:
+        """The rows of a part's columns side by side; a column alone is no copy."""
+        if part == "embedding":
+            ends = np.cumsum([0, *(column.shape[1] for column in columns)])
+            rows = columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
+            offset = torch.from_numpy(ends)
+            return package.data.MultiEmbeddingTensor(self.count, len(columns), rows, offset)
+        return columns[0].unsqueeze(1) if len(columns) == 1 else torch.stack(columns, dim=1)
+
+    def _add(self, name: str, values: Any, note: FieldNote) -> None:
+        """Take a field for a column, if PyTorch Frame has one of its kind."""
+        is_number = values.dim() == 1 and not values.dtype.is_complex
+        if values.dim() == 2 and values.shape[1] and not values.dtype.is_complex:
+            self._put_embedding(name, materialized(values))
+        elif is_number and note.unit:
+            self._put_times(name, materialized(values), note.unit)
+        elif not is_number or name in _BOTH:
+            return
+        elif note.words:
+            self._put_codes(name, materialized(values), note.words)
+        elif values.dtype == torch.bool:
+            self._put_codes(name, materialized(values).long(), (False, True))
+        else:
+            self._put_numbers(name, materialized(values))
+        if name not in _BOTH:
+            self.moved.add(name)
+
+    def _put(self, part: str, name: str, rows: Tensor, stats: dict[str, Any]) -> None:
+        self.parts.setdefault(part, {})[name] = rows
+        self.stats[name] = stats
+
+    def _put_embedding(self, name: str, values: Tensor) -> None:
+        rows = values.to(torch.float32)
+        self._put("embedding", name, rows, {"EMB_DIM": rows.shape[1]})
+
+    def _put_numbers(self, name: str, values: Tensor) -> None:
+        exact = values.to(torch.float64).numpy()
+        known = exact[np.isfinite(exact)]
+        mean = deviation = float("nan")
+        quantiles = [float("nan")] * 5
+        if len(known):
+            mean = float(known.mean())
+            deviation = float(known.std())
+            quantiles = np.quantile(known, [0, 0.25, 0.5, 0.75, 1]).tolist()
+        stats = {"MEAN": mean, "STD": deviation, "QUANTILES": quantiles}
+        self._put("numerical", name, values.to(torch.float32), stats)
+
+    def _put_codes(self, name: str, codes: Tensor, words: tuple[Any, ...]) -> None:
+        """Codes in the order of how often they are there, which PyTorch Frame's encoders rely on:
+        0 stands for the most frequent word."""
+        known = codes[codes >= 0]
+        if len(known) and int(known.max()) >= len(words):
+            raise ValueError(
+                f"field {name!r} must hold codes of its {len(words)} words, got {int(known.max())}"
+            )
+        counts = torch.bincount(known, minlength=len(words))
+        order = counts.argsort(descending=True, stable=True)
+        # The last one is the place of code -1, which stands for a missing word there, too.
+        places = torch.full((len(words) + 1,), -1, device="cpu")
+        places[order] = torch.arange(len(words), device="cpu")
+        rows = places[codes.clamp(min=-1)]
+        listed = [words[code] for code in order.tolist()]
+        self._put("categorical", name, rows, {"COUNT": (listed, counts[order].tolist())})
+
+    def _put_times(self, name: str, times: Tensor, unit: str) -> None:
+        self._put("timestamp", name, calendar(times, unit), _stats_of_times(times, unit))
+
+
+def calendar(times: Tensor, unit: str) -> Tensor:
+    """The year, month, day, day of the week, hour, minute and second of each time, all but the year
+    from 0 on.
+
+    Args:
+        times: Since 1970, int64. NumPy's NaT is a missing one, of which each number is -1.
+        unit: "seconds", "microseconds" or "nanoseconds".
+
+    Returns:
+        Shape ``(count, 7)``, int64.
+
+    >>> calendar(torch.tensor([86_399]), "seconds").tolist()
+    [[1970, 0, 0, 3, 23, 59, 59]]
+    """
+    numbers = times.to(torch.int64).numpy()
+    moments = numbers.view(_UNITS[unit])
+    days = moments.astype("M8[D]")
+    months = moments.astype("M8[M]")
+    seconds = _of_day(moments, days)
+    columns = [
+        moments.astype("M8[Y]").astype(np.int64) + 1970,
+        months.astype(np.int64) % 12,
+        (days - months.astype("M8[D]")).astype(np.int64),
+        # 1970 began with a Thursday.
+        (days.astype(np.int64) + 3) % 7,
+        seconds // 3600,
+        seconds // 60 % 60,
+        seconds % 60,
+    ]
+    rows = np.stack(columns, axis=1)
+    rows[numbers == _MISSING_TIME] = -1
+    return torch.from_numpy(rows)
+
+
+def _of_day(moments: Array, days: Array) -> Array:
+    """Whole seconds since midnight."""
+    seconds: Array = (moments.astype("M8[s]") - days.astype("M8[s]")).astype(np.int64)
+    return seconds
+
+
+def _stats_of_times(times: Tensor, unit: str) -> dict[str, Any]:
+    """The range of years, and the calendar of the first, the last and the middle time."""
+    known = times[times != _MISSING_TIME].to(torch.int64).sort().values
+    oldest = newest = middle = torch.full((7,), -1, device="cpu")
+    if len(known):
+        picked = known[[0, len(known) // 2, -1]]
+        oldest, middle, newest = calendar(picked, unit)
+    return {
+        "YEAR_RANGE": [int(oldest[0]), int(newest[0])],
+        "NEWEST_TIME": newest,
+        "OLDEST_TIME": oldest,
+        "MEDIAN_TIME": middle,
+    }
