@@ -24,6 +24,7 @@ MOST = {
     "dgl": 112,
     "pyg": 105,
     "pyg, two types": 175,
+    "pyg, two types by weight": 244,
     "pyg, five types in time": 224,
     "hgt, two types": 191,
 }
@@ -96,6 +97,17 @@ def typed_loader(options):
     return NeighborLoader(data, [5, 10], input_nodes=("paper", data["paper"].train_mask), **options)
 
 
+def weighted_loader(options):
+    data = typed_data()
+    from pagraph.pyg import NeighborLoader
+
+    generator = torch.Generator().manual_seed(0)
+    for etype in data.edge_types:
+        data[etype].weight = torch.rand(data[etype].num_edges, generator=generator)
+    seeds = ("paper", data["paper"].train_mask)
+    return NeighborLoader(data, [5, 10], input_nodes=seeds, weight_attr="weight", **options)
+
+
 def tables_in_time(options):
     """Five tables, as those of a shop, with edges in both directions; orders and lines have times."""
     pytest.importorskip("pagraph.pyg")
@@ -138,6 +150,7 @@ MADE = {
     "dgl": dgl_loader,
     "pyg": pyg_loader,
     "pyg, two types": typed_loader,
+    "pyg, two types by weight": weighted_loader,
     "pyg, five types in time": tables_in_time,
     "hgt, two types": hgt_loader,
 }

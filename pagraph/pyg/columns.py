@@ -208,13 +208,13 @@ def _of_day(moments: Array, days: Array) -> Array:
 def _stats_of_times(times: Tensor, unit: str) -> dict[str, Any]:
     """The range of years, and the calendar of the first, the last and the middle time."""
     known = times[times != _MISSING_TIME].to(torch.int64).sort().values
-    oldest = newest = middle = torch.full((7,), -1, device="cpu")
+    # First, middle and last, as far as there are any.
+    picked = torch.full((3, 7), -1, device="cpu")
     if len(known):
-        picked = known[[0, len(known) // 2, -1]]
-        oldest, middle, newest = calendar(picked, unit)
+        picked = calendar(known[[0, len(known) // 2, -1]], unit)
     return {
-        "YEAR_RANGE": [int(oldest[0]), int(newest[0])],
-        "NEWEST_TIME": newest,
-        "OLDEST_TIME": oldest,
-        "MEDIAN_TIME": middle,
+        "YEAR_RANGE": [int(picked[0, 0]), int(picked[2, 0])],
+        "NEWEST_TIME": picked[2],
+        "OLDEST_TIME": picked[0],
+        "MEDIAN_TIME": picked[1],
     }

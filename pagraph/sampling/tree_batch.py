@@ -8,7 +8,6 @@ by hop.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,11 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.fields import FieldVersion
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..system.arrays import Array, Int64Array
 from .hop import FIRST_ROOM, Scratch, raise_bad_row, raise_bad_source
-from .sampler import UniformHops, own_fields
+from .sampler import FanoutHops
 from .times import MISSING
 from .trees import TreeTimes, check_time_fields
 from .uniform_batch import FRESH, can_hold, edges_for_kernels
@@ -31,7 +29,7 @@ from .uniform_batch import FRESH, can_hold, edges_for_kernels
 if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..system.buffers import BufferPools
-    from .sampler import EdgeField
+    from .edge_values import EdgeField
     from .times import EdgeTimes
 
 # Bytes of a thread's scratch, of which only what a batch touches becomes memory: room for 4 M edges
@@ -68,7 +66,7 @@ class TimedEdges:
     held: Sequence[Any]
 
     @classmethod
-    def of(cls, sampler: Any, graph: Graph, hops: UniformHops, field: EdgeField) -> TimedEdges:
+    def of(cls, sampler: Any, graph: Graph, hops: FanoutHops, field: EdgeField) -> TimedEdges:
         """The times of the edge types that any hop draws from; raises as ``sample`` does."""
         name = sampler.time or ""
         dtypes = check_time_fields(graph, name, field, sampler.time_window)
@@ -108,37 +106,8 @@ class TimedEdges:
         return limits
 
 
-class KnownTimes:
-    """The times of the graph that a sampler was asked for last: derived again when a field was
-    written or replaced."""
-
-    def __init__(self) -> None:
-        self._known: tuple[Any, list[FieldVersion | None], TimedEdges] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A sampler goes to other processes without the times, which it derives there.
-        return type(self), ()
-
-    def get(
-        self, sampler: Any, graph: Graph, hops: UniformHops, field: EdgeField | None
-    ) -> TimedEdges:
-        """See :meth:`TimedEdges.of`; safe from any thread, of which several may derive the same."""
-        if field is not None:  # whose values nobody else knows of
-            return TimedEdges.of(sampler, graph, hops, field)
-        now = [
-            FieldVersion.of(values) if isinstance(values, Tensor) else None
-            for values in graph.fields_named(sampler.time or "")
-        ]
-        known = self._known
-        if known is not None and known[0]() is graph and known[1] == now:
-            return known[2]
-        made = TimedEdges.of(sampler, graph, hops, own_fields(graph))
-        self._known = weakref.ref(graph), now, made
-        return made
-
-
 @lru_cache(maxsize=256)
-def _runs_of(hops: UniformHops, seeded: tuple[bool, ...], grouped: bool) -> Int64Array:
+def _runs_of(hops: FanoutHops, seeded: tuple[bool, ...], grouped: bool) -> Int64Array:
     """``runs`` of the kernels, where some vertex types have seeds; ``grouped`` as there."""
     runs: list[tuple[int, int, int, int, int]] = []
     before: list[list[int]] = [[] for _ in seeded]  # by vertex type, what the hop before found
@@ -171,7 +140,7 @@ def sample_trees(
     key: int,
     dtype: torch.dtype,
     pools: BufferPools | None,
-    timed: tuple[UniformHops, TimedEdges | None, TreeTimes | None],
+    timed: tuple[FanoutHops, TimedEdges | None, TreeTimes | None],
 ) -> Subgraph | None:
     """The trees of a batch, or None where they may be too large for one call.
 
@@ -246,7 +215,7 @@ def _together(given: Sequence[Tensor | None]) -> tuple[Int64Array, list[int]]:
     return together, begins
 
 
-def _report_size(hops: UniformHops, counts: tuple[int, int, int]) -> int:
+def _report_size(hops: FanoutHops, counts: tuple[int, int, int]) -> int:
     """Length of ``report`` of the kernels."""
     num_types, num_edge_types, _ = counts
     num_hops = len(hops.fanouts)
@@ -288,7 +257,7 @@ def _subgraph(
     return Subgraph(dict(seeds), nodes, edges, hop_ends, trees)
 
 
-def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: UniformHops, dtype: Any) -> Any:
+def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: FanoutHops, dtype: Any) -> Any:
     """``most``, ``picks``, ``seen``, ``bits``, ``longs`` and ``ends_of`` of the kernel, in this
     thread's scratch; None where it would be too much.
 
