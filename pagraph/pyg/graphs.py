@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..errors import FormatError
 from ..graph.conversion import way_of
 from ..graph.csc import CSC, check_range, id_dtype, writeable
-from ..graph.fields import FieldVersion, is_single, materialized
+from ..graph.fields import FieldNote, FieldVersion, is_single, materialized
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
 from ..system.atomic import new_file
@@ -35,6 +35,7 @@ from .stores import (
     store_graph,
     typed_data,
 )
+from .times import remember_unit
 from .waiting_edges import WaitingEdges
 
 import_pyg()
@@ -271,9 +272,11 @@ def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> D
             if theirs in fields:  # A graph with both "feat" and "x" keeps both.
                 theirs = name
             _put(store, theirs, values, store.is_node_attr, f"vertex field {name!r}")
+            _keep_unit(store[theirs], fields.notes.get(name))
     for etype in graph.edge_types:
         store = data._store if isinstance(data, Data) else data[etype]
-        for name, values in graph.edge_fields(etype).items():
+        of_edges = graph.edge_fields(etype)
+        for name, values in of_edges.items():
             # PyG tells a Data's attributes apart by their length, and then by "edge" in the name.
             taken = isinstance(data, Data) and (name in store or data.num_nodes == data.num_edges)
             theirs = f"edge_{name}" if taken and "edge" not in name else name
@@ -285,7 +288,13 @@ def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> D
                     stacklevel=3,
                 )
             _put(store, theirs, values, store.is_edge_attr, f"edge field {name!r}")
+            _keep_unit(store[theirs], of_edges.notes.get(name))
     return data
+
+
+def _keep_unit(values: Tensor, note: FieldNote | None) -> None:
+    if note is not None and note.unit:
+        remember_unit(values, note.unit)
 
 
 def save_data(graph: Graph, path: StrPath) -> None:
