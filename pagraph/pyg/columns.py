@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from ..errors import MissingDependencyError
-from ..graph.fields import FieldNote, Fields, materialized
+from ..graph.fields import FieldNote, Fields, FrameColumn, materialized
 from ..system.arrays import Array
+from .frames import Y, dense_parts, part_name
 
 # What a batch has under these names is no input, or is one that PyG's models read as it is.
 _BESIDE = ("feat", "label", "original_id", "x", "y")
@@ -75,8 +76,9 @@ class FrameColumns:
         columns = cls(count)
         # As PyTorch Frame does: the columns of a part are in the order of their names.
         for name in sorted(fields):
-            if name not in _BESIDE and not name.endswith("_mask"):
-                columns._add(name, fields[name], fields.notes.get(name, FieldNote()))
+            note = fields.notes.get(name, FieldNote())
+            if name not in _BESIDE and not name.endswith("_mask") and not note.frame:
+                columns._add(name, fields[name], note)
         if not columns.parts:
             columns._put_numbers(_CONSTANT, torch.ones(count, device="cpu"))
         return columns
@@ -218,3 +220,126 @@ def _stats_of_times(times: Tensor, unit: str) -> dict[str, Any]:
         "OLDEST_TIME": picked[0],
         "MEDIAN_TIME": picked[1],
     }
+
+
+def parts_of(frame: Any, stats: Any) -> tuple[dict[str, tuple[Tensor, FieldNote]], list[str]]:
+    """The dense parts of a frame as fields, by the names of their semantic types, and the names of
+    the parts that are no dense rows.
+
+    Args:
+        frame: A ``TensorFrame``.
+        stats: The statistics of its columns by ``StatType``, where they are known.
+    """
+    known = stats if isinstance(stats, dict) else {}
+    parts = {}
+    for part, rows in dense_parts(frame).items():
+        names = [Y] if part == Y else frame.col_names_dict[part]
+        widths = [1] * len(names)
+        offset = None if part == Y else getattr(frame.feat_dict[part], "offset", None)
+        # Only embeddings have columns of several widths.
+        if offset is not None:
+            widths = offset.diff().tolist()
+        columns = tuple(
+            FrameColumn(name, width, _as_json(known.get(name, {})))
+            for name, width in zip(names, widths, strict=True)
+        )
+        parts[part_name(part)] = rows, FieldNote(frame=columns)
+    left = [part_name(part) for part in frame.feat_dict if part_name(part) not in parts]
+    return parts, left
+
+
+def frames_of(fields: Fields, count: int) -> dict[str, tuple[Any, dict[str, dict[Any, Any]]]]:
+    """The frames whose parts are among the fields of ``count`` vertices, by attribute, each with
+    the statistics of its columns; none where PyTorch Frame is not installed.
+
+    Raises:
+        ValueError: A part has other columns than its rows have, or PyTorch Frame has no such kind.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for field_name in fields:
+        attribute, _, part = field_name.rpartition(".")
+        if part and fields.notes.get(field_name, FieldNote()).frame:
+            found.setdefault(attribute, {})[part] = field_name
+    if not found:
+        return {}
+    try:
+        package = import_frame()
+    except MissingDependencyError:
+        return {}
+    return {
+        attribute: _frame_of_parts(package, fields, parts, count)
+        for attribute, parts in found.items()
+    }
+
+
+def _frame_of_parts(
+    package: ModuleType, fields: Fields, parts: dict[str, str], count: int
+) -> tuple[Any, dict[str, dict[Any, Any]]]:
+    """A frame of fields that are its parts, without a copy, and its columns' statistics."""
+    features: dict[Any, Any] = {}
+    names: dict[Any, list[str]] = {}
+    stats = {}
+    target = None
+    for part, field_name in parts.items():
+        rows = materialized(fields[field_name])
+        columns = fields.notes[field_name].frame
+        widths = [column.width for column in columns]
+        if part == Y:
+            target = rows
+            continue
+        # A field that was set since may have kept its note by hand.
+        if rows.dim() < 2 or sum(widths) != rows.shape[1]:
+            rule = f"{sum(widths)} columns, as its frame has"
+            raise ValueError(f"field {field_name!r} must have {rule}, got {list(rows.shape)}")
+        kind = package.stype(part)
+        names[kind] = [column.name for column in columns]
+        features[kind] = rows
+        if part == "embedding":
+            offset = torch.from_numpy(np.cumsum([0, *widths]))
+            made = package.data.MultiEmbeddingTensor(count, len(columns), rows, offset)
+            features[kind] = made
+        for column in columns:
+            stats[column.name] = _from_json(package, column.stats)
+    return package.TensorFrame(features, names, target), stats
+
+
+def _as_json(stats: Any) -> dict[str, Any]:
+    """Statistics of a column by name, as JSON has them."""
+    return {getattr(kind, "value", str(kind)): _plain(value) for kind, value in stats.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    # Categories may be of any type; what JSON does not have is a text.
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def _from_json(package: ModuleType, stats: Any) -> dict[Any, Any]:
+    """Statistics by ``StatType``; those that this version of PyTorch Frame does not know are left
+    out."""
+    kinds = {kind.value: kind for kind in package.data.stats.StatType}
+    found = {}
+    for name, value in stats.items():
+        if name not in kinds:
+            continue
+        if name.endswith("_TIME"):
+            value = torch.tensor(value, device="cpu")
+        elif name.endswith("COUNT"):
+            value = tuple(value)
+        elif name in ("MEAN", "STD", "QUANTILES"):
+            value = _with_nan(value)
+        found[kinds[name]] = value
+    return found
+
+
+def _with_nan(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_nan(each) for each in value]
+    return float("nan") if value is None else value

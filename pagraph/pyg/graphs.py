@@ -24,7 +24,8 @@ from ..system.budget import check_fits
 from ..system.checks import StrPath, as_flag
 from ..system.threads import ForkLock
 from ..system.torch_file import load_saved
-from .columns import FrameColumns, import_frame
+from .columns import FrameColumns, frames_of, import_frame, parts_of
+from .frames import is_frame
 from .package import import_pyg
 from .stores import (
     check_one_type,
@@ -261,7 +262,13 @@ def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> D
         store = data._store if isinstance(data, Data) else data[ntype]
         fields = graph.node_fields(ntype)
         moved: set[str] = set()
-        if frames:
+        stored = frames_of(fields, graph.num_nodes_of(ntype))
+        for attribute, (frame, stats) in stored.items():
+            store[attribute] = frame
+            store.col_stats = stats
+        if stored:
+            moved = {name for name, note in fields.notes.items() if note.frame}
+        elif frames:
             columns = FrameColumns.of(fields, graph.num_nodes_of(ntype))
             store.tf, store.col_stats = columns.frame()
             moved = columns.moved
@@ -349,6 +356,10 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
     left = []
     for store in data.stores:
         for name, value in list(store.items()):
+            if is_frame(value) and store.is_node_attr(name):
+                ntype = graph.node_types[0] if isinstance(data, Data) else store._key
+                left += _put_frame(graph, ntype, name, value, store.get("col_stats", None))
+                continue
             values = _rows(data, store, name, value)
             if values is not None and isinstance(store, NodeStorage) and store.is_node_attr(name):
                 graph.set_field(
@@ -362,6 +373,8 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
                     values,
                     edge_type=graph.edge_types[0] if isinstance(data, Data) else store._key,
                 )
+            elif name == "col_stats" and any(map(is_frame, store.values())):
+                continue  # kept with the frame's parts
             elif name not in _NO_FIELDS and not is_single(value):
                 left.append(_checked_label(store, name, values))
     if left:
@@ -369,6 +382,16 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
             "%s: left behind: %s (no dense rows of vertices or edges)", where, ", ".join(left)
         )
     return graph
+
+
+def _put_frame(graph: Graph, ntype: str, name: str, frame: Any, stats: Any) -> list[str]:
+    """Put the dense parts of a frame into a graph's fields; returns what the others are called."""
+    fields = graph.node_fields(ntype)
+    parts, left = parts_of(frame, stats)
+    for part, (rows, note) in parts.items():
+        fields[f"{name}.{part}"] = rows.detach()
+        fields.notes[f"{name}.{part}"] = note
+    return [f"{name}.{part}" for part in left]
 
 
 def _checked_label(store: Any, name: str, values: Tensor | None) -> str:

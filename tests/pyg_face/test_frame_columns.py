@@ -1,6 +1,7 @@
 """``to_pyg(graph, frames=True)``: frames equal to those that PyTorch Frame makes of the same tables,
 with its statistics, from memory, folders and databases."""
 
+import json
 import sys
 
 import numpy as np
@@ -12,12 +13,13 @@ from hypothesis import strategies as st
 pytest.importorskip("torch_frame", reason="needs PyTorch Frame")
 import pandas as pd
 from torch_frame import TensorFrame, stype
-from torch_frame.data import Dataset
+from torch_frame.data import Dataset, MultiNestedTensor
 from torch_frame.data.stats import StatType, compute_col_stats
+from torch_geometric.data import HeteroData
 
-from pagraph import Graph
-from pagraph.datasets import import_graph, open_graph, write_graph
-from pagraph.errors import MissingDependencyError
+from pagraph import Graph, NeighborSampler
+from pagraph.datasets import import_graph, open_graph, reorder, write_graph
+from pagraph.errors import FormatError, MissingDependencyError
 from pagraph.graph.fields import FieldNote
 from pagraph.pyg import NeighborLoader, to_pyg
 from pagraph.pyg.columns import calendar
@@ -352,3 +354,106 @@ def test_a_database_of_relbench(tmp_path):
     stats["users"]["time"] = stats["users"].pop("joined")
     for ntype in ("users", "orders"):
         assert same((data[ntype].tf, data[ntype].col_stats), (expected[ntype].tf, stats[ntype]))
+
+
+def framed(count=30):
+    """A graph of two types whose frames have parts of every kind, with statistics."""
+    generator = torch.Generator().manual_seed(0)
+    data = HeteroData()
+    table = users(count)
+    made = Dataset(table, dict(KINDS)).materialize()
+    data["user"].tf = made.tensor_frame
+    data["user"].tf.y = torch.arange(count)
+    data["user"].col_stats = made.col_stats
+    cells = [[torch.randint(9, (i % 4,), generator=generator)] for i in range(count)]
+    features = {
+        stype.numerical: torch.randn(count, 2, generator=generator),
+        stype.multicategorical: MultiNestedTensor.from_tensor_mat(cells),
+    }
+    names = {stype.numerical: ["a", "b"], stype.multicategorical: ["c"]}
+    data["item"].tf = TensorFrame(features, names)
+    ends = torch.randint(count, (2, 100), generator=generator)
+    data["user", "buys", "item"].edge_index = ends
+    data["item", "rev_buys", "user"].edge_index = ends.flip(0)
+    return data
+
+
+def test_a_frame_is_stored_in_a_folder_and_mapped(tmp_path, caplog):
+    data = framed()
+    graph = Graph.from_pyg(data)
+    assert "left behind: tf.multicategorical" in caplog.text
+    write_graph(graph, tmp_path / "graph")
+    opened = open_graph(tmp_path / "graph")
+    for source in (graph, opened):
+        for frames in (False, True):
+            back = to_pyg(source, frames=frames)
+            frame = back["user"].tf
+            assert same((frame, back["user"].col_stats), (data["user"].tf, data["user"].col_stats))
+            assert torch.equal(frame.y, data["user"].tf.y)
+            assert set(back["user"].keys()) == {"tf", "col_stats", "num_nodes"}
+            # What is no dense row stays behind; nothing is known of these columns.
+            assert back["item"].tf.col_names_dict == {stype.numerical: ["a", "b"]}
+            assert back["item"].col_stats == {"a": {}, "b": {}}
+            fields = source.node_fields("user")
+            for part in ("numerical", "categorical", "timestamp"):
+                pointer = frame.feat_dict[stype(part)].data_ptr()
+                assert pointer == fields[f"tf.{part}"].data_ptr()
+            embedding = frame.feat_dict[stype.embedding]
+            assert embedding.values.data_ptr() == fields["tf.embedding"].data_ptr()
+    assert opened.node_fields("user").notes == graph.node_fields("user").notes
+    loader = NeighborLoader(to_pyg(opened), [4], ("user", None), batch_size=8, cache="10KiB")
+    for batch in loader:
+        for ntype in ("user", "item"):
+            whole = to_pyg(graph)[ntype].tf
+            assert batch[ntype].tf == whole[batch[ntype].n_id]
+
+
+def test_a_reordered_graph_keeps_its_frames(tmp_path):
+    graph = Graph.from_pyg(framed())
+    write_graph(graph, tmp_path / "graph")
+    task = {"seeds": {"user": torch.arange(30)}, "sampler": NeighborSampler([2]), "batch_size": 8}
+    reorder(open_graph(tmp_path / "graph"), tmp_path / "moved", by="reads", **task)
+    moved = to_pyg(open_graph(tmp_path / "moved"))["user"]
+    before = to_pyg(graph)["user"]
+    assert moved.tf == before.tf[moved.original_id]
+    assert set(moved.col_stats) == set(before.col_stats)
+
+
+def test_a_stored_frame_without_pytorch_frame_is_its_fields(tmp_path, monkeypatch):
+    write_graph(Graph.from_pyg(framed()), tmp_path / "graph")
+    monkeypatch.setitem(sys.modules, "torch_frame", None)
+    data = to_pyg(open_graph(tmp_path / "graph"))
+    assert data["user"]["tf.numerical"].shape == (30, 2)
+    assert "tf" not in data["user"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (3, "frame must be a JSON list, got 3"),
+        ([3], "name must be a JSON str"),
+        ([{"name": "a\nb", "width": 1, "stats": {}}], "name must be printable characters"),
+        ([{"name": "a", "width": -1, "stats": {}}], "width must be at least 0, got -1"),
+        ([{"name": "a", "width": 1, "stats": 1}], "stats must be a JSON dict"),
+    ],
+)
+def test_a_wrong_manifest_of_a_frame_is_one_error(tmp_path, damage, message):
+    write_graph(Graph.from_pyg(framed()), tmp_path / "graph")
+    path = tmp_path / "graph" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    (user,) = [entry for entry in manifest["node_types"] if entry["name"] == "user"]
+    user["fields"]["tf.numerical"]["frame"] = damage
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(FormatError, match=message) as raised:
+        open_graph(tmp_path / "graph")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_part_with_other_columns_than_its_frame_is_one_error():
+    graph = Graph.from_pyg(framed())
+    fields = graph.node_fields("item")
+    note = fields.notes["tf.numerical"]
+    fields["tf.numerical"] = torch.ones(30, 3)
+    fields.notes["tf.numerical"] = note
+    with pytest.raises(ValueError, match="must have 2 columns, as its frame has, got \\[30, 3\\]"):
+        to_pyg(graph)
