@@ -26,6 +26,7 @@ MOST = {
     "pyg, two types": 175,
     "pyg, two types by weight": 244,
     "pyg, five types in time": 224,
+    "pyg, five types in time, frames": 494,
     "hgt, two types": 191,
 }
 """Calls a batch, by loader. They may fall. Who lowers one writes the new figure here."""
@@ -138,6 +139,28 @@ def tables_in_time(options):
     )
 
 
+def frames_in_time(options):
+    """The same tables, with frames in place of features."""
+    pytest.importorskip("torch_frame", reason="needs PyTorch Frame (pip install pytorch-frame)")
+    from torch_frame import TensorFrame, stype
+
+    loader = tables_in_time(options)
+    data = loader.data
+    for ntype, store in data.node_items():
+        rows = len(store.pop("x"))
+        features = {
+            stype.numerical: torch.zeros(rows, 3),
+            stype.categorical: torch.zeros(rows, 2, dtype=torch.int64),
+        }
+        names = {stype.numerical: ["a", "b", "c"], stype.categorical: ["d", "e"]}
+        if ntype in ("order", "line"):
+            features[stype.timestamp] = torch.zeros(rows, 1, 7, dtype=torch.int64)
+            names[stype.timestamp] = ["f"]
+        store.tf = TensorFrame(features, names)
+        store.num_nodes = rows
+    return loader
+
+
 def hgt_loader(options):
     data = typed_data()
     from pagraph.pyg import HGTLoader
@@ -152,6 +175,7 @@ MADE = {
     "pyg, two types": typed_loader,
     "pyg, two types by weight": weighted_loader,
     "pyg, five types in time": tables_in_time,
+    "pyg, five types in time, frames": frames_in_time,
     "hgt, two types": hgt_loader,
 }
 

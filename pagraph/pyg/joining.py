@@ -22,7 +22,15 @@ from ..cache.fields import FieldSet
 from ..features.field import Read
 from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE
-from .frames import columns_of, dense_parts, is_frame, part_name, tensors_of, with_rows
+from .frames import (
+    columns_of,
+    dense_part,
+    dense_parts,
+    is_frame,
+    part_name,
+    tensors_of,
+    with_rows,
+)
 from .package import import_pyg
 from .padding import PaddedOutput
 
@@ -250,10 +258,21 @@ def version_of(value: Any) -> Any:
         return FieldVersion.of(value) if value.layout == torch.strided else value._version
 
 
+# Parts of frames are tensors, which need neither a name nor what is known of arrays.
+_ANY_NAME: Name = (None, "")
+_NO_ARRAYS = Arrays()
+
+
 def _frame_version(frame: Any) -> Any:
-    """The same of a ``TensorFrame``: of all of its tensors, and of the names of its columns."""
-    versions = [version_of(tensor) for tensor in tensors_of(frame)]
-    return None if None in versions else (columns_of(frame), versions)
+    """The same of a ``TensorFrame``: of the names of its columns, and of all of its tensors but
+    those that are read as fields, which tell themselves whether they are current."""
+    read = [
+        part
+        for part, rows in dense_parts(frame).items()
+        if plain_rows(_ANY_NAME, rows, _NO_ARRAYS) is not None
+    ]
+    versions = [version_of(tensor) for tensor in tensors_of(frame, but=read)]
+    return None if None in versions else (columns_of(frame), read, versions)
 
 
 class _Wanted(NamedTuple):
@@ -544,7 +563,7 @@ def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
 def _present_part(view: Any, arrays: Arrays, name: PartName) -> Tensor:
     """The part of a ``TensorFrame`` now; see :func:`_present`."""
     key, attribute, part = name
-    values = dense_parts(value_of(view.data, (key, attribute))).get(part)
+    values = dense_part(value_of(view.data, (key, attribute)), part)
     rows = None if values is None else plain_rows((key, attribute), values, arrays)
     if rows is None:
         raise KeyError(name)
