@@ -22,7 +22,7 @@ from .sampler import BatchRun, FanoutHops, FanoutSampler, id_dtype_of, own_field
 from .times import EdgeTimes, as_window, edge_times
 from .tree_batch import TimedEdges, sample_trees
 from .trees import TreeTimes, TreeVertices, check_time_fields, edges_in_trees
-from .uniform_batch import uniform_subgraph
+from .uniform_batch import WeightedEdges, uniform_subgraph
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -204,6 +204,12 @@ class SubgraphSampler(FanoutSampler):
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
         hops = self._tree_hops(graph)
+        weighted = None
+        if hops is not None and self.prob is not None:
+            weigh = partial(WeightedEdges.of, self, graph, hops)
+            weighted = self.known_weights.get(graph, self.prob, field, weigh)
+            if weighted is None:
+                hops = None
         of_edges = None
         of_trees = None
         if self.time is not None:
@@ -220,7 +226,7 @@ class SubgraphSampler(FanoutSampler):
         if hops is not None:
             wanted = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
             timed = hops, of_edges, of_trees
-            whole = sample_trees(self, graph, by_type, key, wanted, pools, timed)
+            whole = sample_trees(self, graph, by_type, key, wanted, pools, timed, weighted)
             if whole is not None:
                 return whole
         run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
@@ -231,7 +237,7 @@ class SubgraphSampler(FanoutSampler):
         """The hops of trees that one call samples; None for what is sampled hop by hop."""
         if not self.disjoint or type(self) is not SubgraphSampler:
             return None
-        if self.induced or self.prob is not None:
+        if self.induced:
             return None
         if graph.types not in self._known_trees:
             self._known_trees[graph.types] = FanoutHops.of(self, graph, least=-1)

@@ -1,8 +1,8 @@
-"""Trees along any edge types, with or without times: a batch's hops in one kernel call, and a
-second one that writes the result.
+"""Trees along any edge types, with or without times or weights: a batch's hops in one kernel call,
+and a second one that writes the result.
 
-The results are bit-identical to sampling hop by hop. Everything else (weights, induced edges,
-batches that may be huge, edges on disk, pickers of subclasses) gets None here, and is sampled hop
+The results are bit-identical to sampling hop by hop. Everything else (induced edges, batches that
+may be huge, edges on disk, pickers of subclasses) gets None here, and is sampled hop
 by hop.
 """
 
@@ -24,7 +24,7 @@ from .hop import FIRST_ROOM, Scratch, raise_bad_row, raise_bad_source
 from .sampler import FanoutHops
 from .times import MISSING
 from .trees import TreeTimes, check_time_fields
-from .uniform_batch import FRESH, can_hold, edges_for_kernels
+from .uniform_batch import FRESH, WeightedEdges, can_hold, edges_for_kernels
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
@@ -38,6 +38,9 @@ _MOST_BYTES = 2**30
 _NODES_IN_GROUP = 4096
 """Vertices of the trees that are sampled together: their hash tables take 128 KiB, half of a
 second-level cache. Of 512 trees of 21 vertices, from 1024 on nothing was faster or slower."""
+_WEIGHTED_IN_GROUP = 32_768
+"""The same where edges have weights: these, their sums and guides are cache misses, which overlap
+in passes over many rows only. Groups of 4096 took a fifth longer, of 16,384 a twentieth."""
 # Runs of all trees: each has 32 bytes that say where it begins and ends.
 _MOST_BOUNDS = 2**18
 # Columns of what a run is, see the kernels.
@@ -141,6 +144,7 @@ def sample_trees(
     dtype: torch.dtype,
     pools: BufferPools | None,
     timed: tuple[FanoutHops, TimedEdges | None, TreeTimes | None],
+    weighted: WeightedEdges | None = None,
 ) -> Subgraph | None:
     """The trees of a batch, or None where they may be too large for one call.
 
@@ -148,6 +152,7 @@ def sample_trees(
         sampler, graph, key, dtype, pools: See ``SubgraphSampler.sample``.
         seeds: The seeds by type, all of them vertices of the graph.
         timed: The hops; times of edges and trees, None where edges are drawn whenever they are.
+        weighted: The weights of edges, where there are any.
     """
     from .kernels import batch, tree_batch
 
@@ -175,7 +180,8 @@ def sample_trees(
     bounds = scratch.array("tree bounds", 4 * len(runs) * (total if grouped else 1), np.int64)
     bounds = bounds.reshape(-1, max(1, len(runs)), 4)
     shape = hops.ends, np.array(sizes, dtype=np.int64), hops.fanouts, runs
-    how = sampler.replace, sampler.latest, _NODES_IN_GROUP if grouped else 0, np.uint64(key % 2**64)
+    in_group = _NODES_IN_GROUP if weighted is None else _WEIGHTED_IN_GROUP
+    random = np.uint64(key % 2**64)
     roots = all_seeds, np.array(begins), trees_of, dtype.itemsize
     counts = len(node_types), len(edge_types), len(runs)
     while True:
@@ -184,8 +190,24 @@ def sample_trees(
         if memory is None:
             scratch.tree_room = FIRST_ROOM  # the next batch may be a small one
             return None
+        weights = None
+        if weighted is not None:
+            weights = weighted.for_kernels(memory[0] + 1, memory[0], hops)
         tree_batch.sample_trees(
-            csc, like, like_ids, *times, *shape, *how, *roots, *memory, bounds, report
+            csc,
+            like,
+            like_ids,
+            *times,
+            *shape,
+            sampler.replace,
+            sampler.latest,
+            in_group if grouped else 0,
+            random,
+            weights,
+            *roots,
+            *memory,
+            bounds,
+            report,
         )
         if report[0] != tree_batch.FULL:
             break

@@ -207,15 +207,13 @@ class WeightedEdges:
             return cls(table, None, held)
         return cls(table, next(iter(likes.values()), NO_WEIGHTS), held)
 
-    def for_kernels(self, hops: FanoutHops, room: tuple[int, ...]) -> Any:
-        """``weights`` of the kernels for batches of that room."""
+    def for_kernels(self, rows: int, picks: int, hops: FanoutHops) -> Any:
+        """``weights`` of the kernels for batches whose hops have so many rows and picks."""
         if self.like is None:
             return None
-        batch = _kernels()
-        rows = room[batch.NUM_ROWS]
-        picks = room[batch.POSITIONS]  # room for the edges of the largest hop comes before them
+        # A set of a row's picks has at least twice as many slots.
         scratch = weighted_scratch(Scratch.of_this_thread(), rows, picks, hops.set_size >> 1)
-        return self.table, self.like, _NO_SUMS, _NO_GUIDE, scratch
+        return self.table, self.like, _NO_SUMS, _NO_GUIDE, scratch, SHARES_NONE
 
 
 @dataclass(eq=False, slots=True)
@@ -311,7 +309,12 @@ def _draw(
         shared = Renewal.of(key, sampler.batch_dependency)
         key = shared.key
         renewal = shared.numbers
-    weights = None if drawn.weights is None else drawn.weights.for_kernels(hops, room.division)
+    weights = None
+    if drawn.weights is not None:
+        # Room for the edges of the largest hop comes before the positions of all.
+        rows = room.division[batch.NUM_ROWS]
+        picks = room.division[batch.POSITIONS]
+        weights = drawn.weights.for_kernels(rows, picks, hops)
     shape = hops.fanouts, hops.ends, room.of_types, room.division
     random = np.uint64(key % 2**64)
     batch.draw(

@@ -88,9 +88,9 @@ _SRC = 5
 _VALUES = 0
 _SUMS = 1
 _GUIDE = 2
-_KEPT_INDPTR = 3
-_KEPT = 4
-_POSITIVE = 5
+KEPT_INDPTR = 3
+KEPT = 4
+POSITIVE = 5
 
 # Columns of ``of_types``.
 _VERTICES = 0
@@ -151,7 +151,7 @@ def _pick(
 
 
 @kernel
-def _pick_weighted(
+def pick_of_type(
     weights,
     t,
     frontier,
@@ -166,11 +166,12 @@ def _pick_weighted(
     seen,
     positions,
 ):
-    """Picks of edge type ``t``: places among its edges of positive weight."""
+    """Picks of edge type ``t``: places among its edges of positive weight; ``fanout`` -1 takes
+    all."""
     table = weights[0]
     if len(positions) == 0:
         return
-    if table[t, _VALUES] == 0:
+    if table[t, _VALUES] == 0 or fanout < 0:
         _pick(
             frontier,
             fanout,
@@ -192,7 +193,7 @@ def _pick_weighted(
     else:
         renew(frontier, renewal, counters)
         key = key + renewal[3]
-    count = table[t, _POSITIVE]
+    count = table[t, POSITIVE]
     values = array_at(weights[1], table[t, _VALUES], count)
     sums = array_at(weights[2], table[t, _SUMS], count // CHUNK)
     guide = array_at(weights[3], table[t, _GUIDE], count // CHUNK)
@@ -381,9 +382,9 @@ def draw(
             row += len(offsets)
             rows_at = csc[t, _INDPTR]
             num_edges = csc[t, _EDGES]
-            if weights is not None and weights[0][t, _KEPT_INDPTR] != 0:
-                rows_at = weights[0][t, _KEPT_INDPTR]
-                num_edges = weights[0][t, _POSITIVE]
+            if weights is not None and weights[0][t, KEPT_INDPTR] != 0:
+                rows_at = weights[0][t, KEPT_INDPTR]
+                num_edges = weights[0][t, POSITIVE]
             indptr = array_at(like, rows_at, csc[t, _DST] + 1)
             indices = array_at(like, csc[t, _INDICES], csc[t, _EDGES])
             total = measure_or_none(
@@ -413,7 +414,7 @@ def draw(
                     positions,
                 )
             else:
-                _pick_weighted(
+                pick_of_type(
                     weights,
                     t,
                     frontier,
@@ -428,8 +429,8 @@ def draw(
                     seen,
                     positions,
                 )
-                if weights[0][t, _KEPT_INDPTR] != 0:
-                    kept = array_at(like, weights[0][t, _KEPT], num_edges)
+                if weights[0][t, KEPT_INDPTR] != 0:
+                    kept = array_at(like, weights[0][t, KEPT], num_edges)
                     read_neighbors(kept, positions, positions)
             read_neighbors(indices, positions, neighbors)
             found = _part(nodes, of_types, _NODES, src)
