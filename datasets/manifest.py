@@ -158,7 +158,7 @@ _FORMS = {"float16": ("float16", 0), "bfloat16": ("bfloat16", 0), "int8": ("uint
 values of a row."""
 
 # What older versions do not know, and do not miss: it is written only where there is some.
-_OPTIONAL = ("stored", "unit", "words")
+_OPTIONAL = ("stored", "unit", "words", "frame")
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,7 @@ class ArrayEntry:
             itself.
         unit: Of a field of times: the unit that they count since 1970; empty for others.
         words: Of a field of codes: the words that they stand for, from 0 on.
+        frame: Of a part of a frame: the name, the width and the statistics of each column.
     """
 
     file: str
@@ -185,6 +186,7 @@ class ArrayEntry:
     stored: str | None = None
     unit: str = ""
     words: tuple[str, ...] = ()
+    frame: tuple[dict[str, Any], ...] = ()
 
     @property
     def file_dtype(self) -> str:
@@ -222,7 +224,12 @@ class ArrayEntry:
         words = tuple(take(value, "words", list, where)) if "words" in value else ()
         if not all(isinstance(word, str) for word in words):
             raise FormatError(f"{where}: words must be a list of texts")
-        entry = cls(name, dtype, shape, size, digest, stored, unit, words)
+        frame = tuple(take(value, "frame", list, where)) if "frame" in value else ()
+        for column in frame:
+            take_name(column, "name", f"{where}, frame")
+            take_count(column, "width", f"{where}, frame")
+            take(column, "stats", dict, f"{where}, frame")
+        entry = cls(name, dtype, shape, size, digest, stored, unit, words, frame)
         try:
             least = math.prod(entry.file_shape) * stored_dtype(entry.file_dtype).itemsize
         except ValueError as error:

@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..errors import FormatError
 from ..graph.csc import check_range
-from ..graph.fields import FieldNote, FieldValue
+from ..graph.fields import FieldNote, FieldValue, FrameColumn
 from ..graph.graph import CSC, EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.mapped import MappedFile, map_npy
 from ..graph.row_form import WIDE, Decoding
@@ -96,11 +96,15 @@ class ArrayWriter:
             size = file.seek(0, os.SEEK_END)
         if decoding is None:
             entry = ArrayEntry(file_name, _torch_name(rows), shape, size, digest.hexdigest())
-            return entry if note is None else replace(entry, unit=note.unit, words=note.words)
-        shape = (count, *decoding.row_shape)
-        return ArrayEntry(
-            file_name, _torch_name(decoding), shape, size, digest.hexdigest(), decoding.form.name
-        )
+        else:
+            shape = (count, *decoding.row_shape)
+            dtype = _torch_name(decoding)
+            form = decoding.form.name
+            entry = ArrayEntry(file_name, dtype, shape, size, digest.hexdigest(), form)
+        if note is None:
+            return entry
+        frame = tuple(asdict(column) for column in note.frame)
+        return replace(entry, unit=note.unit, words=note.words, frame=frame)
 
     def _moved(self, rows: Rows, mapping: MappedFile, header: bytes, file_name: str) -> bool:
         """Give the file that has just these rows another name, where it lies in this folder: then
@@ -428,10 +432,21 @@ def _assemble(path: Path, manifest: Manifest) -> Graph:
 
 def _notes(fields: Mapping[str, ArrayEntry]) -> dict[str, FieldNote]:
     return {
-        name: FieldNote(entry.unit, entry.words)
+        name: note_of(entry)
         for name, entry in fields.items()
-        if entry.unit or entry.words
+        if entry.unit or entry.words or entry.frame
     }
+
+
+def note_of(entry: ArrayEntry) -> FieldNote:
+    """What the numbers of a field stand for, as its manifest says."""
+    columns = tuple(FrameColumn(**column) for column in map(_known_keys, entry.frame))
+    return FieldNote(entry.unit, entry.words, columns)
+
+
+def _known_keys(column: Mapping[str, Any]) -> dict[str, Any]:
+    # A newer version may say more of a column.
+    return {key: column[key] for key in ("name", "width", "stats")}
 
 
 def _open_fields(path: Path, fields: Mapping[str, ArrayEntry]) -> dict[str, FieldValue]:

@@ -24,7 +24,9 @@ MOST = {
     "dgl": 111,
     "pyg": 104,
     "pyg, two types": 174,
+    "pyg, two types by weight": 243,
     "pyg, five types in time": 223,
+    "pyg, five types in time, frames": 427,
     "hgt, two types": 190,
 }
 """Calls a batch, by loader. They may fall. Who lowers one writes the new figure here."""
@@ -96,6 +98,17 @@ def typed_loader(options):
     return NeighborLoader(data, [5, 10], input_nodes=("paper", data["paper"].train_mask), **options)
 
 
+def weighted_loader(options):
+    data = typed_data()
+    from pagraph.pyg import NeighborLoader
+
+    generator = torch.Generator().manual_seed(0)
+    for etype in data.edge_types:
+        data[etype].weight = torch.rand(data[etype].num_edges, generator=generator)
+    seeds = ("paper", data["paper"].train_mask)
+    return NeighborLoader(data, [5, 10], input_nodes=seeds, weight_attr="weight", **options)
+
+
 def tables_in_time(options):
     """Five tables, as those of a shop, with edges in both directions; orders and lines have times."""
     pytest.importorskip("pagraph.pyg")
@@ -126,6 +139,28 @@ def tables_in_time(options):
     )
 
 
+def frames_in_time(options):
+    """The same tables, with frames in place of features."""
+    pytest.importorskip("torch_frame", reason="needs PyTorch Frame (pip install pytorch-frame)")
+    from torch_frame import TensorFrame, stype
+
+    loader = tables_in_time(options)
+    data = loader.data
+    for ntype, store in data.node_items():
+        rows = len(store.pop("x"))
+        features = {
+            stype.numerical: torch.zeros(rows, 3),
+            stype.categorical: torch.zeros(rows, 2, dtype=torch.int64),
+        }
+        names = {stype.numerical: ["a", "b", "c"], stype.categorical: ["d", "e"]}
+        if ntype in ("order", "line"):
+            features[stype.timestamp] = torch.zeros(rows, 1, 7, dtype=torch.int64)
+            names[stype.timestamp] = ["f"]
+        store.tf = TensorFrame(features, names)
+        store.num_nodes = rows
+    return loader
+
+
 def hgt_loader(options):
     data = typed_data()
     from pagraph.pyg import HGTLoader
@@ -138,7 +173,9 @@ MADE = {
     "dgl": dgl_loader,
     "pyg": pyg_loader,
     "pyg, two types": typed_loader,
+    "pyg, two types by weight": weighted_loader,
     "pyg, five types in time": tables_in_time,
+    "pyg, five types in time, frames": frames_in_time,
     "hgt, two types": hgt_loader,
 }
 

@@ -124,7 +124,7 @@ OWN_SCRIPTS = {
 }
 
 # Those that load by no loader of pagraph's: tested with what they show.
-OTHERS = {"distdgl.py", "serve.py"}
+OTHERS = {"distdgl.py", "relbench_recommendation.py", "serve.py"}
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from pagraph.datasets import citation, open_graph, sbm, write_graph
 from pagraph.sampling import EdgeBatches
 
 SEEDS = [7, 3, 900]
+MISSING = torch.iinfo(torch.int64).min
+"""NumPy's NaT."""
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +237,63 @@ class TestPyG:
             loader.batch([1], time=torch.tensor([1.5]))
         with pytest.raises(ValueError, match="time must have one .* per seed"):
             loader.batch([1], time=torch.tensor([1, 2]))
+
+    def test_wrong_requests_in_time_are_one_error_and_the_next_one_works(self, data):
+        from pagraph.pyg import NeighborLoader
+
+        timed = data.clone()
+        timed.time = torch.arange(1000)
+        timed.time[7] = MISSING
+        loader = NeighborLoader(timed, [5, 5], input_nodes=[0], time_attr="time", seed=1)
+        expected = loader.batch([5], time=torch.tensor([600]))
+        wrong = [
+            ([1000], [600], IndexError, r"seeds must be in \[0, 1000\), got 1000"),
+            ([-1], [600], IndexError, r"seeds must be in \[0, 1000\), got -1"),
+            ([5], [MISSING], ValueError, "missing"),
+            ([7], None, ValueError, "missing"),
+            ([5], "today", TypeError, "time"),
+        ]
+        for seeds, times, error, message in wrong:
+            given = torch.tensor(times) if isinstance(times, list) else times
+            with pytest.raises(error, match=message) as raised:
+                loader.batch(seeds, time=given)
+            assert "\n" not in str(raised.value)
+            again = loader.batch([5], time=torch.tensor([600]))
+            assert torch.equal(again.n_id, expected.n_id)
+
+    def test_a_time_before_all_data_gives_the_seeds_alone(self, data):
+        from pagraph.pyg import NeighborLoader
+
+        timed = data.clone()
+        timed.time = torch.arange(1000)
+        loader = NeighborLoader(timed, [5, 5], input_nodes=[0], time_attr="time", seed=1)
+        batch = loader.batch([5, 5, 9], time=torch.tensor([-1, 0, -(2**62)]))
+        assert batch.n_id[:3].tolist() == [5, 5, 9]
+        # Vertex 0 is as late as the second seed's time, and others are later.
+        assert (batch.n_id[3:] == 0).all()
+        assert batch.batch_size == 3
+
+    def test_eight_threads_ask_in_time_and_some_wrongly(self, data):
+        from pagraph.pyg import NeighborLoader
+
+        timed = data.clone()
+        timed.time = torch.arange(1000)
+        loader = NeighborLoader(timed, [5, 5], input_nodes=[0], time_attr="time", seed=1)
+        alone = [loader.batch([i], time=torch.tensor([900])).n_id for i in range(40)]
+        found = {}
+
+        def ask(part):
+            for i in range(part, 40, 8):
+                with pytest.raises(IndexError):
+                    loader.batch([1000 + i], time=torch.tensor([900]))
+                found[i] = loader.batch([i], time=torch.tensor([900])).n_id
+
+        threads = [threading.Thread(target=ask, args=(part,)) for part in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(torch.equal(found[i], alone[i]) for i in range(40))
 
     def test_what_has_no_requests_says_so(self, data):
         from pagraph.pyg import NeighborLoader

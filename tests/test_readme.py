@@ -34,7 +34,10 @@ INSTALLATIONS = (
     ),
     "pip wheel --no-deps --wheel-dir dist .",
 )
-CLIENTS = {"docs/howto/trainers.md": ("accelerate", "lightning", "torchdata.nodes")}
+CLIENTS = {
+    "docs/howto/frames.md": ("torch_frame",),
+    "docs/howto/trainers.md": ("accelerate", "lightning", "torchdata.nodes"),
+}
 """Pages to packages that they are about, which nothing else here needs."""
 OWN_WORDS = re.compile(r"\b(rooms|faces?|promis(?:es|ed|e)|tells?)\b", re.IGNORECASE)
 

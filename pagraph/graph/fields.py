@@ -7,7 +7,7 @@ import difflib
 import math
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import numpy as np
@@ -59,16 +59,34 @@ def rows_text(fields: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
+class FrameColumn:
+    """A column of a part of a ``TensorFrame`` that is one field.
+
+    Attributes:
+        name: The column.
+        width: Numbers in a row.
+        stats: Its statistics, by the names of PyTorch Frame's ``StatType``: numbers, words and
+            lists of these, None for NaN.
+    """
+
+    name: str
+    width: int = 1
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class FieldNote:
     """What the numbers of a field stand for.
 
     Attributes:
         unit: Of times: "seconds", "microseconds" or "nanoseconds" since 1970; empty for others.
         words: Of codes: the word that each number stands for, from 0 on.
+        frame: Of a part of a ``TensorFrame``: its columns.
     """
 
     unit: str = ""
     words: tuple[str, ...] = ()
+    frame: tuple[FrameColumn, ...] = ()
 
 
 # Libraries whose columns have types that NumPy may not know: dates, categories, missing integers.

@@ -7,6 +7,7 @@ PyTorch Frame is not imported here: no attribute can be a frame before somebody 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -18,20 +19,9 @@ Y = "y"
 
 def is_frame(value: Any) -> bool:
     """Whether a value is a ``TensorFrame``."""
-    of_frame = _class_of_frames()
-    return of_frame is not None and isinstance(value, of_frame)
-
-
-def _class_of_frames() -> Any:
     # None while PyTorch Frame is being imported, too.
-    return getattr(sys.modules.get("torch_frame"), "TensorFrame", None)
-
-
-def _is_embedding(features: Any) -> bool:
-    """Whether features are a ``MultiEmbeddingTensor``: columns of several widths, side by side in
-    one dense tensor."""
-    made_by = getattr(sys.modules.get("torch_frame.data"), "MultiEmbeddingTensor", None)
-    return made_by is not None and type(features) is made_by
+    of_frame = getattr(sys.modules.get("torch_frame"), "TensorFrame", None)
+    return of_frame is not None and isinstance(value, of_frame)
 
 
 def dense_parts(frame: Any) -> dict[Any, Tensor]:
@@ -39,16 +29,39 @@ def dense_parts(frame: Any) -> dict[Any, Tensor]:
 
     None of a subclass, which may have its own way to select rows.
     """
-    if type(frame) is not _class_of_frames():
+    # Here and below without calls of ours: a batch asks about each part of each type.
+    if type(frame) is not getattr(sys.modules.get("torch_frame"), "TensorFrame", None):
         return {}
     count = len(frame)
     parts = {}
     for part, features in [*frame.feat_dict.items(), (Y, frame.y)]:
-        values = features.values if _is_embedding(features) else features
+        if features is None:
+            continue
+        values = features if isinstance(features, Tensor) else _values_of(features)
         # A frame that was changed until its parts do not fit is for its own method to refuse.
-        if isinstance(values, Tensor) and values.dim() and values.shape[0] == count:
+        if values is not None and values.dim() and values.shape[0] == count:
             parts[part] = values
     return parts
+
+
+def dense_part(frame: Any, part: Any) -> Tensor | None:
+    """One of :func:`dense_parts`; None where it is none."""
+    if type(frame) is not getattr(sys.modules.get("torch_frame"), "TensorFrame", None):
+        return None
+    features = frame.y if part == Y else frame.feat_dict.get(part)
+    values = features if isinstance(features, Tensor) else _values_of(features)
+    fits = values is not None and values.dim() and values.shape[0] == len(frame)
+    return values if fits else None
+
+
+def _values_of(features: Any) -> Tensor | None:
+    """The tensor of features that are a ``MultiEmbeddingTensor``: columns of several widths, side
+    by side in one."""
+    made_by = getattr(sys.modules.get("torch_frame.data"), "MultiEmbeddingTensor", None)
+    if made_by is None or type(features) is not made_by:
+        return None
+    values: Tensor = features.values
+    return values
 
 
 def part_name(part: Any) -> str:
@@ -56,15 +69,17 @@ def part_name(part: Any) -> str:
     return str(getattr(part, "value", part))
 
 
-def tensors_of(frame: Any) -> list[Tensor]:
-    """All tensors that hold a frame's values."""
+def tensors_of(frame: Any, *, but: Collection[Any] = ()) -> list[Tensor]:
+    """All tensors that hold a frame's values, but those of the parts ``but``."""
     tensors = []
-    for features in [*frame.feat_dict.values(), frame.y]:
+    for part, features in [*frame.feat_dict.items(), (Y, frame.y)]:
         for one in features.values() if isinstance(features, dict) else (features,):
             if isinstance(one, Tensor):
-                tensors.append(one)
+                if part not in but:
+                    tensors.append(one)
             elif one is not None:
-                tensors += [one.values, one.offset]
+                # Where the columns of an embedding begin is no part of its rows.
+                tensors += [one.offset] if part in but else [one.values, one.offset]
     return tensors
 
 

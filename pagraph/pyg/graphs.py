@@ -16,14 +16,16 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ..errors import FormatError
 from ..graph.conversion import way_of
 from ..graph.csc import CSC, check_range, id_dtype, writeable
-from ..graph.fields import FieldVersion, is_single, materialized
+from ..graph.fields import FieldNote, FieldVersion, is_single, materialized
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..graph.minibatch import plain_tensor
 from ..system.atomic import new_file
 from ..system.budget import check_fits
-from ..system.checks import StrPath
+from ..system.checks import StrPath, as_flag
 from ..system.threads import ForkLock
 from ..system.torch_file import load_saved
+from .columns import FrameColumns, frames_of, import_frame, parts_of
+from .frames import is_frame
 from .package import import_pyg
 from .stores import (
     check_one_type,
@@ -34,6 +36,7 @@ from .stores import (
     store_graph,
     typed_data,
 )
+from .times import remember_unit
 from .waiting_edges import WaitingEdges
 
 import_pyg()
@@ -211,7 +214,7 @@ _NAMES = {"feat": "x", "label": "y"}
 """PyG's names of vertex fields that DGL and our graph folders call otherwise."""
 
 
-def to_pyg(graph: Graph) -> D:  # type: ignore[type-var]  # what the caller expects
+def to_pyg(graph: Graph, *, frames: bool = False) -> D:  # type: ignore[type-var]  # as asked
     """A ``Data``, or for several types a ``HeteroData``, with the same vertices, edges and fields.
 
     Edge ``i`` of ``edge_index``, int64, is the one with the id ``i``. Of edges on disk it is made
@@ -224,18 +227,30 @@ def to_pyg(graph: Graph) -> D:  # type: ignore[type-var]  # what the caller expe
     An editor, which cannot see the graph, takes the result for a ``Data`` unless it is told:
     ``data: HeteroData = to_pyg(graph)``.
 
+    Args:
+        graph: The graph.
+        frames: Give each vertex type one ``TensorFrame`` of PyTorch Frame, ``tf``, in place of its
+            fields, and the statistics of the columns, ``col_stats``. Numbers are numerical columns,
+            words and booleans categorical ones, times of a known unit timestamps, and rows of
+            several numbers embeddings. ``feat``, ``label``, ``original_id`` and masks stay beside
+            it, and so does ``time``, which is a column as well. A type without columns has a
+            constant one.
+
     Raises:
         TypeError: ``graph`` is something else.
         ValueError: PyG has another use for the name of a field.
+        MissingDependencyError: ``frames`` are asked for, and PyTorch Frame is not installed.
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"graph must be a pagraph.Graph, got {way_of(graph)}")
+    if as_flag("frames", frames):
+        import_frame()
     data: Any = Data() if graph.is_homogeneous else HeteroData()
-    filled: D = _filled(data, graph)
+    filled: D = _filled(data, graph, frames=frames)
     return filled
 
 
-def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
+def _filled(data: Data | HeteroData, graph: Graph, *, frames: bool = False) -> Data | HeteroData:
     """Put the vertices, edges and fields of ``graph`` into empty data."""
     for ntype in graph.node_types:
         (data if isinstance(data, Data) else data[ntype]).num_nodes = graph.num_nodes_of(ntype)
@@ -246,14 +261,29 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
     for ntype in graph.node_types:
         store = data._store if isinstance(data, Data) else data[ntype]
         fields = graph.node_fields(ntype)
+        moved: set[str] = set()
+        stored = frames_of(fields, graph.num_nodes_of(ntype))
+        for attribute, (frame, stats) in stored.items():
+            store[attribute] = frame
+            store.col_stats = stats
+        if stored:
+            moved = {name for name, note in fields.notes.items() if note.frame}
+        elif frames:
+            columns = FrameColumns.of(fields, graph.num_nodes_of(ntype))
+            store.tf, store.col_stats = columns.frame()
+            moved = columns.moved
         for name, values in fields.items():
+            if name in moved:
+                continue
             theirs = _NAMES.get(name, name)
             if theirs in fields:  # A graph with both "feat" and "x" keeps both.
                 theirs = name
             _put(store, theirs, values, store.is_node_attr, f"vertex field {name!r}")
+            _keep_unit(store[theirs], fields.notes.get(name))
     for etype in graph.edge_types:
         store = data._store if isinstance(data, Data) else data[etype]
-        for name, values in graph.edge_fields(etype).items():
+        of_edges = graph.edge_fields(etype)
+        for name, values in of_edges.items():
             # PyG tells a Data's attributes apart by their length, and then by "edge" in the name.
             taken = isinstance(data, Data) and (name in store or data.num_nodes == data.num_edges)
             theirs = f"edge_{name}" if taken and "edge" not in name else name
@@ -265,7 +295,13 @@ def _filled(data: Data | HeteroData, graph: Graph) -> Data | HeteroData:
                     stacklevel=3,
                 )
             _put(store, theirs, values, store.is_edge_attr, f"edge field {name!r}")
+            _keep_unit(store[theirs], of_edges.notes.get(name))
     return data
+
+
+def _keep_unit(values: Tensor, note: FieldNote | None) -> None:
+    if note is not None and note.unit:
+        remember_unit(values, note.unit)
 
 
 def save_data(graph: Graph, path: StrPath) -> None:
@@ -320,6 +356,10 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
     left = []
     for store in data.stores:
         for name, value in list(store.items()):
+            if is_frame(value) and store.is_node_attr(name):
+                ntype = graph.node_types[0] if isinstance(data, Data) else store._key
+                left += _put_frame(graph, ntype, name, value, store.get("col_stats", None))
+                continue
             values = _rows(data, store, name, value)
             if values is not None and isinstance(store, NodeStorage) and store.is_node_attr(name):
                 graph.set_field(
@@ -333,6 +373,8 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
                     values,
                     edge_type=graph.edge_types[0] if isinstance(data, Data) else store._key,
                 )
+            elif name == "col_stats" and any(map(is_frame, store.values())):
+                continue  # kept with the frame's parts
             elif name not in _NO_FIELDS and not is_single(value):
                 left.append(_checked_label(store, name, values))
     if left:
@@ -340,6 +382,16 @@ def whole_graph(data: Any, where: str = "data") -> Graph:
             "%s: left behind: %s (no dense rows of vertices or edges)", where, ", ".join(left)
         )
     return graph
+
+
+def _put_frame(graph: Graph, ntype: str, name: str, frame: Any, stats: Any) -> list[str]:
+    """Put the dense parts of a frame into a graph's fields; returns what the others are called."""
+    fields = graph.node_fields(ntype)
+    parts, left = parts_of(frame, stats)
+    for part, (rows, note) in parts.items():
+        fields[f"{name}.{part}"] = rows.detach()
+        fields.notes[f"{name}.{part}"] = note
+    return [f"{name}.{part}" for part in left]
 
 
 def _checked_label(store: Any, name: str, values: Tensor | None) -> str:

@@ -22,7 +22,15 @@ from ..cache.fields import FieldSet
 from ..features.field import Read
 from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE
-from .frames import columns_of, dense_parts, is_frame, part_name, tensors_of, with_rows
+from .frames import (
+    columns_of,
+    dense_part,
+    dense_parts,
+    is_frame,
+    part_name,
+    tensors_of,
+    with_rows,
+)
 from .package import import_pyg
 from .padding import PaddedOutput
 
@@ -250,10 +258,19 @@ def version_of(value: Any) -> Any:
         return FieldVersion.of(value) if value.layout == torch.strided else value._version
 
 
-def _frame_version(frame: Any) -> Any:
-    """The same of a ``TensorFrame``: of all of its tensors, and of the names of its columns."""
-    versions = [version_of(tensor) for tensor in tensors_of(frame)]
-    return None if None in versions else (columns_of(frame), versions)
+class _FrameVersion(NamedTuple):
+    """The version of a ``TensorFrame``: of the names of its columns, and of all of its tensors but
+    those of the parts that are read as fields, which tell themselves whether they are current."""
+
+    read: Sequence[Any]
+    columns: Any
+    versions: Any
+
+
+def _frame_version(frame: Any, read: Sequence[Any] = ()) -> _FrameVersion | None:
+    """The version of a frame of which some parts are read as fields; None where nobody can tell."""
+    versions = [version_of(tensor) for tensor in tensors_of(frame, but=read)]
+    return None if None in versions else _FrameVersion(read, columns_of(frame), versions)
 
 
 class _Wanted(NamedTuple):
@@ -371,8 +388,10 @@ class Joiner:
         stores = stores_of(copied)
         levels = self._levels_of(data, copied, stores)
         versions: dict[Name, Any] = {}
-        for key, attribute in levels.selected:
-            versions[key, attribute] = version_of(stores[key]._mapping[attribute])
+        for name in levels.selected:
+            # Of frames it depends on what is read of them.
+            if name not in levels.frames:
+                versions[name] = version_of(stores[name[0]]._mapping[name[1]])
         wanted: list[_Wanted] = []
         reads: list[Read] = []
         # All attributes of a type are read for the same vertices.
@@ -400,15 +419,18 @@ class Joiner:
             if key not in of_type:
                 of_type[key] = self._vertices_of(output, key, hop_ends)
             nodes, written, bounds = of_type[key]
-            if nodes is None:
-                continue
-            for part, values in dense_parts(stores[key]._mapping[attribute]).items():
-                if plain_rows((key, attribute), values, self._arrays) is None:
+            frame = stores[key]._mapping[attribute]
+            read: list[Any] = []
+            for part, values in dense_parts(frame).items():
+                if nodes is None or plain_rows((key, attribute), values, self._arrays) is None:
                     continue
                 name_of_part = key, attribute, part
-                self._add_part(name_of_part)
+                if name_of_part not in self._parts:
+                    self._add_part(name_of_part)
                 wanted.append(_Wanted(name_of_part, values, nodes, written))
                 reads.append(Read(name_of_part, nodes, bounds))
+                read.append(part)
+            versions[key, attribute] = _frame_version(frame, read)
         return Reading(copied, stores, levels, wanted, reads, versions)
 
     @staticmethod
@@ -472,7 +494,11 @@ class Joiner:
         if not reading.levels.attributes.are_those_of(data, stores):
             return False
         for (key, attribute), version in reading.versions.items():
-            if version is None or version != version_of(stores[key]._mapping[attribute]):
+            value = stores[key]._mapping[attribute]
+            if isinstance(version, _FrameVersion):
+                if version != _frame_version(value, version.read):
+                    return False
+            elif version is None or version != version_of(value):
                 return False
         return True
 
@@ -547,7 +573,7 @@ def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
 def _present_part(view: Any, arrays: Arrays, name: PartName) -> Tensor:
     """The part of a ``TensorFrame`` now; see :func:`_present`."""
     key, attribute, part = name
-    values = dense_parts(value_of(view.data, (key, attribute))).get(part)
+    values = dense_part(value_of(view.data, (key, attribute)), part)
     rows = None if values is None else plain_rows((key, attribute), values, arrays)
     if rows is None:
         raise KeyError(name)

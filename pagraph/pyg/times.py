@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..graph.csc import writeable
+from ..graph.fields import FieldNote
 from ..graph.graph import EDGE_TYPE, NODE_TYPE, EdgeType, Graph
 from ..sampling.times import as_times, known_ticks
 from .package import import_pyg
@@ -27,10 +29,12 @@ class Fields:
     Attributes:
         nodes: Vertex type to values, one for each vertex.
         edges: Edge type to values, in the order of ``edge_index``.
+        units: Of times, the unit of those of a type, where it is known.
     """
 
     nodes: dict[str, Tensor] = field(default_factory=dict)
     edges: dict[EdgeType, Tensor] = field(default_factory=dict)
+    units: dict[str | EdgeType, str] = field(default_factory=dict)
 
     def with_graph(self, graph: Graph, name: str) -> Graph:
         """The same graph with these values as the field ``name``; ValueError unless one for each
@@ -42,7 +46,21 @@ class Fields:
             graph.set_field(name, values, node_type=ntype)
         for etype, values in self.edges.items():
             graph.set_field(name, values, edge_type=etype)
+        for owner, unit in self.units.items():
+            # Samplers refuse times of several units.
+            of_type = (
+                graph.node_fields(owner) if isinstance(owner, str) else graph.edge_fields(owner)
+            )
+            of_type.notes[name] = FieldNote(unit)
         return graph
+
+
+_units: Any = WeakTensorKeyDictionary()
+
+
+def remember_unit(values: Tensor, unit: str) -> None:
+    """Keep in what unit the times of a graph's field are: PyG's data has no place for it."""
+    _units[values] = unit
 
 
 def times_of(data: Any, name: str) -> Fields:
@@ -106,10 +124,21 @@ def _neither(name: str) -> ValueError:
 
 
 def _collect(data: HeteroData, name: str) -> Fields:
-    return Fields(
-        {ntype: _values(store[name]) for ntype, store in data.node_items() if name in store},
-        {etype: _values(store[name]) for etype, store in data.edge_items() if name in store},
-    )
+    found = Fields()
+    for ntype, store in data.node_items():
+        if name in store:
+            found.nodes[ntype] = _values(store[name])
+            _take_unit(found, ntype, store[name])
+    for etype, store in data.edge_items():
+        if name in store:
+            found.edges[etype] = _values(store[name])
+            _take_unit(found, etype, store[name])
+    return found
+
+
+def _take_unit(found: Fields, owner: str | EdgeType, value: Any) -> None:
+    if isinstance(value, Tensor) and value in _units:
+        found.units[owner] = _units[value]
 
 
 def _values(value: Any) -> Any:

@@ -13,16 +13,9 @@ from torch import Tensor
 
 from ..graph.minibatch import HeteroBlock, HeteroMiniBatch, MiniBatch, Relation
 from ..system.arrays import Array
+from .edge_values import EdgeField
 from .hop import HopEdges
-from .sampler import (
-    BatchRun,
-    EdgeField,
-    FanoutSampler,
-    HopSampler,
-    MiniBatchSampler,
-    UniformHops,
-    id_dtype_of,
-)
+from .sampler import BatchRun, FanoutHops, FanoutSampler, HopSampler, MiniBatchSampler, id_dtype_of
 from .uniform_batch import uniform_blocks
 
 if TYPE_CHECKING:
@@ -133,7 +126,7 @@ class BlockSampler(HopSampler):
             IndexError: A seed is outside ``[0, num_nodes)`` of its type.
             FormatError: The graph's arrays lead out of the graph (a damaged file).
         """
-        whole = None if exclude else uniform_blocks(self, graph, seeds, key, dtype, pools)
+        whole = None if exclude else uniform_blocks(self, graph, seeds, key, dtype, pools, field)
         if whole is not None:
             return whole
         batch = _BlockRun(self, graph, seeds, key, dtype, pools, field).blocks(exclude or {})
@@ -262,10 +255,6 @@ class NeighborSampler(FanoutSampler, BlockSampler):
     def __post_init__(self) -> None:
         self.check_fanouts()
 
-    def uniform_hops(self, graph: Graph) -> UniformHops | None:
-        """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
-        return (
-            UniformHops.of(self, graph)
-            if self.prob is None and type(self) is NeighborSampler
-            else None
-        )
+    def fanout_hops(self, graph: Graph) -> FanoutHops | None:
+        """See :meth:`HopSampler.fanout_hops`; a subclass may pick otherwise."""
+        return FanoutHops.of(self, graph) if type(self) is NeighborSampler else None

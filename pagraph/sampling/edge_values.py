@@ -16,8 +16,11 @@ from ..system.arrays import Array
 from ..system.threads import ForkLock
 
 if TYPE_CHECKING:
-    pass
+    from ..graph.graph import EdgeType, Graph
 
+EdgeField = Callable[["EdgeType", str], "Tensor | None"]
+"""Gives an edge field by edge type and name, in the order of the edge ids; None where there is
+none."""
 
 T = TypeVar("T")
 _MOST_VERSIONS = 4  # by CSC: a few fields in turn, without keeping every copy of a changing one
@@ -79,6 +82,36 @@ def _may_return(known: FieldVersion, now: FieldVersion) -> bool:
     return storage is not None and (
         known == now or storage is not now.storage() or known.layout != now.layout
     )
+
+
+class KnownFields(Generic[T]):
+    """What a sampler derived from the fields of one name of the graph that it was asked for last:
+    derived again when one of them was written or replaced."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Any, list[FieldVersion | None], T] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A sampler goes to other processes without the values, which it derives there.
+        return type(self), ()
+
+    def get(
+        self, graph: Graph, name: str, field: EdgeField | None, make: Callable[[EdgeField], T]
+    ) -> T:
+        """What ``make`` derives from the fields ``name``; safe from any thread, of which several
+        may derive the same."""
+        if field is not None:  # whose values nobody else knows of
+            return make(field)
+        now = [
+            FieldVersion.of(values) if isinstance(values, Tensor) else None
+            for values in graph.fields_named(name)
+        ]
+        known = self._known
+        if known is not None and known[0]() is graph and known[1] == now:
+            return known[2]
+        made = make(lambda edge_type, name: graph.edge_fields(edge_type).get(name))
+        self._known = weakref.ref(graph), now, made
+        return made
 
 
 def check_column(

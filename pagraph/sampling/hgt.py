@@ -16,13 +16,13 @@ from ..seeds.keys import derive_key
 from ..system.arrays import Float64Array, Int64Array
 from ..system.buffers import BufferPools
 from ..system.checks import as_integer
+from .edge_values import EdgeField
 from .hop import HopMemory, Scratch, raise_bad_row, raise_bad_source
 from .induced import induced_edges, known_edges
 from .pickers import UniformPicker
 from .sampler import (
     MOST_SMALL_FANOUT,
     BatchRun,
-    EdgeField,
     HopSampler,
     check_per_hop,
     edge_ends,

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..system.arrays import Array
 from .block_sampler import BlockSampler
+from .edge_values import EdgeField
 from .pickers import NO_WEIGHTS, Rows, in_order
-from .sampler import EdgeField, FanoutSampler
+from .sampler import FanoutSampler
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph

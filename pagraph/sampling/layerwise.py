@@ -12,8 +12,9 @@ import numpy as np
 
 from ..system.arrays import Array
 from .block_sampler import BlockSampler
+from .edge_values import EdgeField
 from .pickers import Rows, in_order
-from .sampler import EdgeField, check_per_hop, of_edge_type
+from .sampler import check_per_hop, of_edge_type
 
 if TYPE_CHECKING:
     from ..graph.graph import CSC, EdgeType, Graph

@@ -141,41 +141,32 @@ class WeightedPicker:
 
         starts, degrees, offsets = rows = measure_rows(hop, self.fanout, self.replace)
         edges = hop.edges(offsets)
-        positions = edges.positions.numpy()
-        frontier = hop.counters
-        sums, guide = self.weights.tables()
-        listed, slots, points = self._first_draws(hop, rows, sums, guide)
-        if self.replace:
-            weighted.pick_short_repeated(frontier, *rows, hop.key, values, positions)
-            weighted.take_repeated(listed, *rows, values, slots, points, positions)
-            return edges
         # Where no row is longer than the fan-out, no key is needed.
-        keys = hop.scratch.array("keys", min(self.fanout, int(degrees.max(initial=0))), np.float64)
-        weighted.pick_short(frontier, *rows, hop.key, values, keys, positions)
-        weighted.take_distinct(
-            frontier, listed, *rows, hop.key, values, sums, guide, slots, points, keys, positions
+        most = min(self.fanout, int(degrees.max(initial=0)))
+        scratch = weighted_scratch(hop.scratch, len(starts), int(offsets[-1]), most)
+        weighted.pick_weighted(
+            hop.counters,
+            *rows,
+            hop.key,
+            self.replace,
+            (values, *self.weights.tables()),
+            scratch,
+            edges.positions.numpy(),
         )
         return edges
 
-    def _first_draws(
-        self, hop: Hop, rows: tuple[Array, Array, Array], sums: Array, guide: Array
-    ) -> tuple[Array, Array, Array]:
-        """The rows to draw from, and the group and the point in it of each of as many draws as they
-        want picks."""
-        from .kernels import weighted
 
-        total = int(rows[2][-1])
-        listed = hop.scratch.array("drawn rows", len(hop.frontier), np.int64)
-        slots = hop.scratch.array("slots", total, np.int64)
-        points = hop.scratch.array("points", total, np.float64)
-        count, drawn = weighted.plan_draws(
-            hop.counters, *rows, hop.key, self.replace, sums, listed, slots, points
-        )
-        listed = listed[:count]
-        slots = slots[:drawn]
-        points = points[:drawn]
-        weighted.find_groups(listed, *rows, sums, guide, slots, points)
-        return listed, slots, points
+def weighted_scratch(
+    scratch: Scratch, rows: int, picks: int, most: int
+) -> tuple[Array, Array, Array, Array]:
+    """``scratch`` of the kernel of weighted picks: for so many rows, picks of all of them, and of
+    one."""
+    return (
+        scratch.array("drawn rows", rows, np.int64),
+        scratch.array("slots", picks, np.int64),
+        scratch.array("points", picks, np.float64),
+        scratch.array("keys", most, np.float64),
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..graph.csc import check_range
 from ..seeds.keys import Renewal, derive_key
 from ..system.buffers import BufferPools
 from ..system.checks import as_flag, as_integer, check_fanout
-from .edge_values import EdgeWeights, edge_weights
+from .edge_values import EdgeField, EdgeWeights, KnownFields, edge_weights
 from .hop import SHARES_NONE, EdgeMemory, Hop, HopEdges, Scratch
 from .pickers import UniformPicker, WeightedPicker
 
@@ -91,9 +91,6 @@ def _hashable(value: Any) -> Hashable:
 
 
 MOST_SMALL_FANOUT = 2**18  # a set of picks is that large, even where no seed draws
-EdgeField = Callable[["EdgeType", str], "Tensor | None"]
-"""Gives an edge field by edge type and name, in the order of the edge ids; None where there is
-none."""
 
 
 def check_per_hop(
@@ -148,8 +145,8 @@ def edge_ends(graph: Graph) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class UniformHops:
-    """Hops along all edge types that draw uniformly.
+class FanoutHops:
+    """Hops along all edge types that draw a number of edges, uniformly or by weight.
 
     Attributes:
         fanouts: Fan-out of each hop and edge type, shape ``(num_hops, num_edge_types)``, int64; the
@@ -166,9 +163,9 @@ class UniformHops:
     set_size: int
 
     @classmethod
-    def of(cls, sampler: FanoutSampler, graph: Graph, *, least: int = 0) -> UniformHops | None:
-        """The hops of a sampler that draws uniformly; None where a fan-out is below ``least`` (-1
-        takes all neighbours), or a hop does not name a type."""
+    def of(cls, sampler: FanoutSampler, graph: Graph, *, least: int = 0) -> FanoutHops | None:
+        """The hops of a sampler; None where a fan-out is below ``least`` (-1 takes all neighbours),
+        or a hop does not name a type."""
         edge_types = graph.types[1]
         try:
             fanouts = [
@@ -250,15 +247,20 @@ class HopSampler(MiniBatchSampler):
         """
         raise NotImplementedError
 
-    def uniform_hops(self, graph: Graph) -> UniformHops | None:
-        """The hops along all edge types if they draw uniformly, whatever fields there are; None
-        otherwise."""
+    def fanout_hops(self, graph: Graph) -> FanoutHops | None:
+        """The hops along all edge types if one call of a kernel draws them: uniformly, or in
+        proportion to the field ``prob``; None otherwise."""
         return None
 
     @cached_property
-    def known_hops(self) -> dict[Hashable, UniformHops | None]:
-        """Memoized :meth:`uniform_hops` by the types of a graph: small batches ask every time."""
+    def known_hops(self) -> dict[Hashable, FanoutHops | None]:
+        """Memoized :meth:`fanout_hops` by the types of a graph: small batches ask every time."""
         return {}
+
+    @cached_property
+    def known_weights(self) -> KnownFields[Any]:
+        """Weights of all edges of the graph that was sampled last, as kernels take them."""
+        return KnownFields()
 
     @property
     def weighs_edges(self) -> bool:

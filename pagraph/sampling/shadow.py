@@ -11,8 +11,9 @@ import torch
 
 from ..graph.subgraph import Subgraph
 from ..system.checks import as_flag, as_integer, check_fanout
+from .edge_values import EdgeField
 from .pickers import UniformPicker, measure_rows
-from .sampler import EdgeField, MiniBatchSampler
+from .sampler import MiniBatchSampler
 from .subgraph_sampler import SubgraphRun, SubgraphSampler
 
 if TYPE_CHECKING:

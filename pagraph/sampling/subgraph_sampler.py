@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,22 +14,15 @@ from torch import Tensor
 
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..system.checks import as_flag
+from .edge_values import EdgeField, KnownFields
 from .hop import Hop, HopEdges, HopMemory, raise_bad_source
 from .induced import edge_ids_of, induced_edges
 from .pickers import TimedPicker, measure_rows
-from .sampler import (
-    BatchRun,
-    EdgeField,
-    FanoutSampler,
-    UniformHops,
-    id_dtype_of,
-    own_fields,
-    seeds_by_type,
-)
+from .sampler import BatchRun, FanoutHops, FanoutSampler, id_dtype_of, own_fields, seeds_by_type
 from .times import EdgeTimes, as_window, edge_times
-from .tree_batch import KnownTimes, sample_trees
+from .tree_batch import TimedEdges, sample_trees
 from .trees import TreeTimes, TreeVertices, check_time_fields, edges_in_trees
-from .uniform_batch import uniform_subgraph
+from .uniform_batch import WeightedEdges, uniform_subgraph
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
@@ -140,15 +133,10 @@ class SubgraphSampler(FanoutSampler):
         """The picker of edges with times; it also says which edges an induced subgraph may have."""
         return TimedPicker(fanout, self.replace, self.latest, times)
 
-    def uniform_hops(self, graph: Graph) -> UniformHops | None:
-        """See :meth:`HopSampler.uniform_hops`; a subclass may pick otherwise."""
-        plain = (
-            self.prob is None
-            and not self.disjoint
-            and not self.induced
-            and type(self) is SubgraphSampler
-        )
-        return UniformHops.of(self, graph) if plain else None
+    def fanout_hops(self, graph: Graph) -> FanoutHops | None:
+        """See :meth:`HopSampler.fanout_hops`; a subclass may pick otherwise."""
+        plain = not self.disjoint and not self.induced and type(self) is SubgraphSampler
+        return FanoutHops.of(self, graph) if plain else None
 
     def times(self, graph: Graph, edge_type: EdgeType, field: EdgeField) -> EdgeTimes | None:
         """The times in the fields ``time``; None where there is no such field, or none is named.
@@ -209,18 +197,25 @@ class SubgraphSampler(FanoutSampler):
         """
         # The quickest ways first: one call for all hops. They say None for what they cannot do.
         if seed_times is None and not self.disjoint:
-            whole = uniform_subgraph(self, graph, seeds, key, dtype, pools)
+            whole = uniform_subgraph(self, graph, seeds, key, dtype, pools, field)
             if whole is not None:
                 return whole
         by_type = seeds_by_type(graph, seeds)
         if self.time is None and seed_times is not None:
             raise ValueError("seed_times must be None for a sampler without time, got some")
         hops = self._tree_hops(graph)
+        weighted = None
+        if hops is not None and self.prob is not None:
+            weigh = partial(WeightedEdges.of, self, graph, hops)
+            weighted = self.known_weights.get(graph, self.prob, field, weigh)
+            if weighted is None:
+                hops = None
         of_edges = None
         of_trees = None
         if self.time is not None:
             if hops is not None:
-                of_edges = self._known_times.get(self, graph, hops, field)
+                make = partial(TimedEdges.of, self, graph, hops)
+                of_edges = self._known_times.get(graph, self.time, field, make)
                 dtypes = of_edges.dtypes
             else:
                 fields = field or own_fields(graph)
@@ -231,31 +226,31 @@ class SubgraphSampler(FanoutSampler):
         if hops is not None:
             wanted = dtype or next((ids.dtype for ids in by_type.values()), torch.int64)
             timed = hops, of_edges, of_trees
-            whole = sample_trees(self, graph, by_type, key, wanted, pools, timed)
+            whole = sample_trees(self, graph, by_type, key, wanted, pools, timed, weighted)
             if whole is not None:
                 return whole
         run = SubgraphRun(self, graph, seeds, key, dtype, pools, field)
         run.times = of_trees
         return run.subgraph()
 
-    def _tree_hops(self, graph: Graph) -> UniformHops | None:
+    def _tree_hops(self, graph: Graph) -> FanoutHops | None:
         """The hops of trees that one call samples; None for what is sampled hop by hop."""
         if not self.disjoint or type(self) is not SubgraphSampler:
             return None
-        if self.induced or self.prob is not None:
+        if self.induced:
             return None
         if graph.types not in self._known_trees:
-            self._known_trees[graph.types] = UniformHops.of(self, graph, least=-1)
+            self._known_trees[graph.types] = FanoutHops.of(self, graph, least=-1)
         return self._known_trees[graph.types]
 
     @cached_property
-    def _known_trees(self) -> dict[Any, UniformHops | None]:
+    def _known_trees(self) -> dict[Any, FanoutHops | None]:
         """Memoized :meth:`_tree_hops` by the types of a graph."""
         return {}
 
     @cached_property
-    def _known_times(self) -> KnownTimes:
-        return KnownTimes()
+    def _known_times(self) -> KnownFields[TimedEdges]:
+        return KnownFields()
 
 
 # The first vertex of a hop's frontier, and the edges drawn, in scratch.

@@ -1,14 +1,13 @@
-"""Trees along any edge types, with or without times: a batch's hops in one kernel call, and a
-second one that writes the result.
+"""Trees along any edge types, with or without times or weights: a batch's hops in one kernel call,
+and a second one that writes the result.
 
-The results are bit-identical to sampling hop by hop. Everything else (weights, induced edges,
-batches that may be huge, edges on disk, pickers of subclasses) gets None here, and is sampled hop
+The results are bit-identical to sampling hop by hop. Everything else (induced edges, batches that
+may be huge, edges on disk, pickers of subclasses) gets None here, and is sampled hop
 by hop.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,19 +18,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph.fields import FieldVersion
 from ..graph.subgraph import SampledEdges, Subgraph
 from ..system.arrays import Array, Int64Array
 from .hop import FIRST_ROOM, Scratch, raise_bad_row, raise_bad_source
-from .sampler import UniformHops, own_fields
+from .sampler import FanoutHops
 from .times import MISSING
 from .trees import TreeTimes, check_time_fields
-from .uniform_batch import FRESH, can_hold, edges_for_kernels
+from .uniform_batch import FRESH, WeightedEdges, can_hold, edges_for_kernels
 
 if TYPE_CHECKING:
     from ..graph.graph import Graph
     from ..system.buffers import BufferPools
-    from .sampler import EdgeField
+    from .edge_values import EdgeField
     from .times import EdgeTimes
 
 # Bytes of a thread's scratch, of which only what a batch touches becomes memory: room for 4 M edges
@@ -40,6 +38,9 @@ _MOST_BYTES = 2**30
 _NODES_IN_GROUP = 4096
 """Vertices of the trees that are sampled together: their hash tables take 128 KiB, half of a
 second-level cache. Of 512 trees of 21 vertices, from 1024 on nothing was faster or slower."""
+_WEIGHTED_IN_GROUP = 32_768
+"""The same where edges have weights: these, their sums and guides are cache misses, which overlap
+in passes over many rows only. Groups of 4096 took a fifth longer, of 16,384 a twentieth."""
 # Runs of all trees: each has 32 bytes that say where it begins and ends.
 _MOST_BOUNDS = 2**18
 # Columns of what a run is, see the kernels.
@@ -68,7 +69,7 @@ class TimedEdges:
     held: Sequence[Any]
 
     @classmethod
-    def of(cls, sampler: Any, graph: Graph, hops: UniformHops, field: EdgeField) -> TimedEdges:
+    def of(cls, sampler: Any, graph: Graph, hops: FanoutHops, field: EdgeField) -> TimedEdges:
         """The times of the edge types that any hop draws from; raises as ``sample`` does."""
         name = sampler.time or ""
         dtypes = check_time_fields(graph, name, field, sampler.time_window)
@@ -108,37 +109,8 @@ class TimedEdges:
         return limits
 
 
-class KnownTimes:
-    """The times of the graph that a sampler was asked for last: derived again when a field was
-    written or replaced."""
-
-    def __init__(self) -> None:
-        self._known: tuple[Any, list[FieldVersion | None], TimedEdges] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A sampler goes to other processes without the times, which it derives there.
-        return type(self), ()
-
-    def get(
-        self, sampler: Any, graph: Graph, hops: UniformHops, field: EdgeField | None
-    ) -> TimedEdges:
-        """See :meth:`TimedEdges.of`; safe from any thread, of which several may derive the same."""
-        if field is not None:  # whose values nobody else knows of
-            return TimedEdges.of(sampler, graph, hops, field)
-        now = [
-            FieldVersion.of(values) if isinstance(values, Tensor) else None
-            for values in graph.fields_named(sampler.time or "")
-        ]
-        known = self._known
-        if known is not None and known[0]() is graph and known[1] == now:
-            return known[2]
-        made = TimedEdges.of(sampler, graph, hops, own_fields(graph))
-        self._known = weakref.ref(graph), now, made
-        return made
-
-
 @lru_cache(maxsize=256)
-def _runs_of(hops: UniformHops, seeded: tuple[bool, ...], grouped: bool) -> Int64Array:
+def _runs_of(hops: FanoutHops, seeded: tuple[bool, ...], grouped: bool) -> Int64Array:
     """``runs`` of the kernels, where some vertex types have seeds; ``grouped`` as there."""
     runs: list[tuple[int, int, int, int, int]] = []
     before: list[list[int]] = [[] for _ in seeded]  # by vertex type, what the hop before found
@@ -171,7 +143,8 @@ def sample_trees(
     key: int,
     dtype: torch.dtype,
     pools: BufferPools | None,
-    timed: tuple[UniformHops, TimedEdges | None, TreeTimes | None],
+    timed: tuple[FanoutHops, TimedEdges | None, TreeTimes | None],
+    weighted: WeightedEdges | None = None,
 ) -> Subgraph | None:
     """The trees of a batch, or None where they may be too large for one call.
 
@@ -179,6 +152,7 @@ def sample_trees(
         sampler, graph, key, dtype, pools: See ``SubgraphSampler.sample``.
         seeds: The seeds by type, all of them vertices of the graph.
         timed: The hops; times of edges and trees, None where edges are drawn whenever they are.
+        weighted: The weights of edges, where there are any.
     """
     from .kernels import batch, tree_batch
 
@@ -206,7 +180,8 @@ def sample_trees(
     bounds = scratch.array("tree bounds", 4 * len(runs) * (total if grouped else 1), np.int64)
     bounds = bounds.reshape(-1, max(1, len(runs)), 4)
     shape = hops.ends, np.array(sizes, dtype=np.int64), hops.fanouts, runs
-    how = sampler.replace, sampler.latest, _NODES_IN_GROUP if grouped else 0, np.uint64(key % 2**64)
+    in_group = _NODES_IN_GROUP if weighted is None else _WEIGHTED_IN_GROUP
+    random = np.uint64(key % 2**64)
     roots = all_seeds, np.array(begins), trees_of, dtype.itemsize
     counts = len(node_types), len(edge_types), len(runs)
     while True:
@@ -215,8 +190,24 @@ def sample_trees(
         if memory is None:
             scratch.tree_room = FIRST_ROOM  # the next batch may be a small one
             return None
+        weights = None
+        if weighted is not None:
+            weights = weighted.for_kernels(memory[0] + 1, memory[0], hops)
         tree_batch.sample_trees(
-            csc, like, like_ids, *times, *shape, *how, *roots, *memory, bounds, report
+            csc,
+            like,
+            like_ids,
+            *times,
+            *shape,
+            sampler.replace,
+            sampler.latest,
+            in_group if grouped else 0,
+            random,
+            weights,
+            *roots,
+            *memory,
+            bounds,
+            report,
         )
         if report[0] != tree_batch.FULL:
             break
@@ -246,7 +237,7 @@ def _together(given: Sequence[Tensor | None]) -> tuple[Int64Array, list[int]]:
     return together, begins
 
 
-def _report_size(hops: UniformHops, counts: tuple[int, int, int]) -> int:
+def _report_size(hops: FanoutHops, counts: tuple[int, int, int]) -> int:
     """Length of ``report`` of the kernels."""
     num_types, num_edge_types, _ = counts
     num_hops = len(hops.fanouts)
@@ -288,7 +279,7 @@ def _subgraph(
     return Subgraph(dict(seeds), nodes, edges, hop_ends, trees)
 
 
-def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: UniformHops, dtype: Any) -> Any:
+def _memory(scratch: Scratch, counts: tuple[int, int, int], hops: FanoutHops, dtype: Any) -> Any:
     """``most``, ``picks``, ``seen``, ``bits``, ``longs`` and ``ends_of`` of the kernel, in this
     thread's scratch; None where it would be too much.
 

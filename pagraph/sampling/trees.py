@@ -20,8 +20,8 @@ from .times import as_times, known_ticks, one_kind, window_starts
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
+    from .edge_values import EdgeField
     from .hop import Hop, Scratch, VertexTable
-    from .sampler import EdgeField
 
 
 _ALL: Array = np.empty(0, np.int64)

@@ -1,16 +1,16 @@
-"""Mini-batches of uniform picks: all hops along all edge types in one kernel call, and a second one
-that writes the result.
+"""Mini-batches of uniform or weighted picks: all hops along all edge types in one kernel call, and
+a second one that writes the result.
 
-The results are bit-identical to sampling hop by hop. Everything else (weights, times, trees,
-excluded or induced edges, all neighbours, batches that may be huge, edges on disk) gets None here,
-and is sampled hop by hop.
+The results are bit-identical to sampling hop by hop. Everything else (times, trees, excluded or
+induced edges, all neighbours, batches that may be huge, edges on disk) gets None here, and is
+sampled hop by hop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,15 @@ from ..graph.subgraph import SampledEdges, Subgraph
 from ..seeds.keys import Renewal
 from ..system.buffers import BufferPool
 from .hop import SHARES_NONE, Scratch, raise_bad_row, raise_bad_source
+from .pickers import NO_WEIGHTS, weighted_scratch
 from .sampler import seeds_by_type
 
 if TYPE_CHECKING:
     from ..graph.csc import CSC
     from ..graph.graph import Graph
     from ..system.buffers import BufferPools
-    from .sampler import HopSampler, UniformHops
+    from .edge_values import EdgeField
+    from .sampler import FanoutHops, HopSampler
 
 MOST_EDGES = 2**23
 """Batches that may draw more are sampled hop by hop.
@@ -54,6 +56,9 @@ _INT64 = np.dtype(np.int64)
 NUMPY_IDS = {torch.int32: _INT32, torch.int64: _INT64}
 _LIKE = {dtype: np.empty(0, dtype=kind) for dtype, kind in NUMPY_IDS.items()}
 _REPORT = 4  # as in the kernels
+# Arrays of the dtypes of running sums and guides.
+_NO_SUMS = np.empty(0, dtype=np.float64)
+_NO_GUIDE = np.empty(0, dtype=np.int32)
 _UNKNOWN: Any = object()
 # Bytes. Smaller results differ from batch to batch by more than the head-room of recycled memory:
 # rounded up to a power of two, one buffer fits the next batch too.
@@ -68,10 +73,11 @@ def uniform_blocks(
     key: int,
     dtype: torch.dtype | None,
     pools: BufferPools | None,
+    field: EdgeField | None = None,
 ) -> MiniBatch | HeteroMiniBatch | None:
     """The blocks of a batch whose hops expand all known vertices, or None; see
     ``BlockSampler.sample``."""
-    drawn = _draw(sampler, graph, seeds, key, dtype, pools)
+    drawn = _draw(sampler, graph, seeds, key, dtype, pools, field)
     if drawn is None:
         return None
     node_types, edge_types, _ = graph.types
@@ -122,10 +128,11 @@ def uniform_subgraph(
     key: int,
     dtype: torch.dtype | None,
     pools: BufferPools | None,
+    field: EdgeField | None = None,
 ) -> Subgraph | None:
     """The subgraph of a batch whose hops expand what the hop before found, or None; see
     ``SubgraphSampler.sample``."""
-    drawn = _draw(sampler, graph, seeds, key, dtype, pools)
+    drawn = _draw(sampler, graph, seeds, key, dtype, pools, field)
     if drawn is None:
         return None
     node_types, edge_types, _ = graph.types
@@ -152,6 +159,63 @@ def uniform_subgraph(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class WeightedEdges:
+    """Weights of all edges that a sampler draws from, as the kernels take them.
+
+    Attributes:
+        table: The table of ``weights`` of the kernels, shape ``(num_edge_types, 6)``, int64.
+        like: An empty array of the weights' dtype; None where no type has weights.
+        held: What is at the addresses in the table.
+    """
+
+    table: Any
+    like: Any
+    held: list[Any]
+
+    @classmethod
+    def of(
+        cls, sampler: HopSampler, graph: Graph, hops: FanoutHops, field: EdgeField
+    ) -> WeightedEdges | None:
+        """The weights of the edge types that any hop draws from; None where only sampling hop by
+        hop can tell what is wrong with some, or where their dtypes differ."""
+        edge_types = graph.types[1]
+        drawn = hops.fanouts.any(0).tolist()
+        table = np.zeros((len(edge_types), 6), dtype=np.int64)
+        likes: dict[Any, Any] = {}
+        held: list[Any] = []
+        for place, etype in enumerate(edge_types):
+            try:
+                weights = sampler.weights(graph, etype, field) if drawn[place] else None
+            except (TypeError, ValueError):
+                # Perhaps no batch ever comes to this type: then hop by hop there is no error.
+                return None
+            if weights is None:
+                continue
+            held.append(weights)
+            if weights.values is not None:
+                values = weights.values.numpy()
+                likes[values.dtype] = values[:0]
+                table[place, :3] = [array.ctypes.data for array in (values, *weights.tables())]
+            if weights.kept is not None:
+                table[place, 3] = weights.kept.indptr.data_ptr()
+                table[place, 4] = weights.kept.indices.data_ptr()
+            table[place, 5] = weights.num_positive
+        if len(likes) > 1:
+            return None
+        if not held:
+            return cls(table, None, held)
+        return cls(table, next(iter(likes.values()), NO_WEIGHTS), held)
+
+    def for_kernels(self, rows: int, picks: int, hops: FanoutHops) -> Any:
+        """``weights`` of the kernels for batches whose hops have so many rows and picks."""
+        if self.like is None:
+            return None
+        # A set of a row's picks has at least twice as many slots.
+        scratch = weighted_scratch(Scratch.of_this_thread(), rows, picks, hops.set_size >> 1)
+        return self.table, self.like, _NO_SUMS, _NO_GUIDE, scratch, SHARES_NONE
+
+
 @dataclass(eq=False, slots=True)
 class _Batch:
     """A batch before it is drawn.
@@ -162,14 +226,16 @@ class _Batch:
         counts: Their numbers.
         dtype: Id dtype of the result.
         edges: See :func:`edges_for_kernels`.
+        weights: Weights of these edges; None where all are drawn from uniformly.
         room: Scratch for it.
     """
 
-    hops: UniformHops
+    hops: FanoutHops
     seeds: list[Tensor | None]
     counts: list[int]
     dtype: torch.dtype
     edges: tuple[list[CSC], Any, Any, Any]
+    weights: WeightedEdges | None
     room: _Room
 
     @classmethod
@@ -179,12 +245,13 @@ class _Batch:
         graph: Graph,
         seeds: Tensor | Mapping[str, Tensor],
         dtype: torch.dtype | None,
+        field: EdgeField | None,
     ) -> _Batch | None:
         """A batch that the kernels can draw, or None; IndexError for seeds that another dtype would
         wrap round."""
         hops = sampler.known_hops.get(graph.types, _UNKNOWN)
         if hops is _UNKNOWN:
-            hops = sampler.known_hops[graph.types] = sampler.uniform_hops(graph)
+            hops = sampler.known_hops[graph.types] = sampler.fanout_hops(graph)
         given = None if hops is None else _given(graph, seeds)
         edges = None if given is None else edges_for_kernels(sampler, graph)
         if hops is None or given is None or edges is None:
@@ -197,7 +264,13 @@ class _Batch:
             return None
         if any([ids is not None and ids.dtype != dtype for ids in given]):
             seeds_by_type(graph, seeds)
-        return cls(hops, given, counts, dtype, edges, room)
+        weights = None
+        if sampler.prob is not None:
+            make = partial(WeightedEdges.of, sampler, graph, hops)
+            weights = sampler.known_weights.get(graph, sampler.prob, field, make)
+            if weights is None:
+                return None
+        return cls(hops, given, counts, dtype, edges, weights, room)
 
 
 _BatchBuffer = tuple[Tensor, Tensor, list[int], list[int], list[int]]
@@ -213,10 +286,11 @@ def _draw(
     key: int,
     dtype: torch.dtype | None,
     pools: BufferPools | None,
+    field: EdgeField | None,
 ) -> _BatchBuffer | None:
     """Run the kernels; few calls of other functions, for each costs a small batch as much as one of
     their passes."""
-    drawn = _Batch.of(sampler, graph, seeds, dtype)
+    drawn = _Batch.of(sampler, graph, seeds, dtype, field)
     if drawn is None:
         return None
     hops = drawn.hops
@@ -235,10 +309,27 @@ def _draw(
         shared = Renewal.of(key, sampler.batch_dependency)
         key = shared.key
         renewal = shared.numbers
+    weights = None
+    if drawn.weights is not None:
+        # Room for the edges of the largest hop comes before the positions of all.
+        rows = room.division[batch.NUM_ROWS]
+        picks = room.division[batch.POSITIONS]
+        weights = drawn.weights.for_kernels(rows, picks, hops)
     shape = hops.fanouts, hops.ends, room.of_types, room.division
     random = np.uint64(key % 2**64)
     batch.draw(
-        arrays, like, *shape, hops.replace, once, random, renewal, bits, *memory, places, work
+        arrays,
+        like,
+        *shape,
+        hops.replace,
+        once,
+        random,
+        renewal,
+        weights,
+        bits,
+        *memory,
+        places,
+        work,
     )
     report: list[int] = work[: room.reported].tolist()
     if report[0]:
@@ -405,7 +496,7 @@ class _Room:
     @staticmethod
     @lru_cache(maxsize=256)
     def of(
-        hops: UniformHops, num_seeds: tuple[int, ...], limits: tuple[int, ...], once: bool
+        hops: FanoutHops, num_seeds: tuple[int, ...], limits: tuple[int, ...], once: bool
     ) -> _Room:
         """The room for so many seeds of each type in a graph of so many vertices; ``once`` as in
         the kernels."""

@@ -21,7 +21,7 @@ from .sampler import check_edge_dir, check_prob, own_fields
 
 if TYPE_CHECKING:
     from ..graph.graph import EdgeType, Graph
-    from .sampler import EdgeField
+    from .edge_values import EdgeField
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,9 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 
-from pagraph.pyg import NeighborLoader
+from pagraph import Graph
+from pagraph.graph.fields import FieldNote
+from pagraph.pyg import LinkNeighborLoader, NeighborLoader, to_pyg
 from pagraph.pyg.sampler import NeighborSampler
 
 SEEDS = torch.arange(60)
@@ -513,3 +515,59 @@ def test_a_pickled_sampler_draws_the_same(count):
     ]
     assert outputs[0].edge.tolist() == outputs[1].edge.tolist() and len(outputs[0].edge)
     assert outputs[0].batch.tolist() == outputs[1].batch.tolist()
+
+
+@pytest.mark.parametrize("of_edges", [False, True])
+def test_tables_whose_times_differ_in_unit_are_refused(of_edges):
+    graph = Graph.from_tables(shop_of_two_tables(), times={"orders": None, "users": None})
+    other = ("orders", "user_id", "users") if of_edges else "orders"
+    for owner, unit in ("users", "seconds"), (other, "microseconds"):
+        fields = graph.node_fields(owner) if isinstance(owner, str) else graph.edge_fields(owner)
+        count = graph.csc_of(owner).num_edges if owner == other and of_edges else None
+        count = graph.num_nodes_of(owner) if count is None else count
+        fields["time"] = torch.arange(count)
+        fields.notes["time"] = FieldNote(unit=unit)
+    data = to_pyg(graph)
+    name = "orders/user_id/users" if of_edges else "orders"
+    error = f"one unit, got 'time' in seconds of 'users', microseconds of '{name}'"
+    with pytest.raises(ValueError, match=error):
+        NeighborLoader(data, [2], ("users", None), time_attr="time")
+    with pytest.raises(ValueError, match=error):
+        LinkNeighborLoader(
+            data,
+            [2],
+            edge_label_index=(("orders", "user_id", "users"), None),
+            edge_label_time=torch.arange(8),
+            time_attr="time",
+        )
+    # One was converted: nothing is known of its unit now, and it is taken as it is.
+    data["users"].time = data["users"].time * 1_000_000
+    batch = next(iter(NeighborLoader(data, [2], ("users", None), time_attr="time")))
+    assert batch["users"].batch_size == 1
+
+
+def shop_of_two_tables():
+    pandas = pytest.importorskip("pandas")
+    users = pandas.DataFrame({"id": range(4), "age": range(4)})
+    orders = pandas.DataFrame({"user_id": [0, 1, 2, 3] * 2, "price": range(8)})
+    return {"users": users, "orders": orders}
+
+
+LATEST = torch.iinfo(torch.int64).max
+
+
+@pytest.mark.parametrize("window", [None, 1, float(2**62)])
+def test_times_at_the_ends_of_their_range(window):
+    """Nothing wraps round: neither a time, nor the beginning of its window."""
+    times = torch.tensor([-LATEST, -LATEST + 1, 0, LATEST - 1, LATEST])
+    ends = torch.cartesian_prod(torch.arange(5), torch.arange(5)).T
+    data = Data(edge_index=ends, time=times, num_nodes=5)
+    options = {} if window is None else {"time_window": window}
+    loader = NeighborLoader(data, [-1], time_attr="time", batch_size=5, **options)
+    batch = next(iter(loader))
+    for seed in range(5):
+        tree = batch.batch == seed
+        found = sorted(batch.n_id[5:][tree[5:]].tolist())
+        begin = -LATEST - 1 if window is None else int(times[seed]) - int(window)
+        expected = [v for v in range(5) if begin < int(times[v]) <= int(times[seed])]
+        assert [v for v in found if v != seed] == [v for v in expected if v != seed]

@@ -99,7 +99,18 @@ def drawn_seeds(data, graph):
     return seeds
 
 
-@settings(max_examples=200, deadline=None)
+def give_weights(graph, rng, data):
+    """Weights to some edge types: a mask, equal ones, zeros among others, or none but zeros."""
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64, torch.bool]))
+    for etype in graph.edge_types:
+        if data.draw(st.booleans()):
+            count = graph.csc_of(etype).num_edges
+            few = data.draw(st.sampled_from([[0.0], [1.0], [0.0, 1.0], [0.0, 1e-3, 2.0, 1e30]]))
+            values = rng.choice(few, count) * (rng.random(count) + 0.5)
+            graph.set_field("p", torch.from_numpy(values).to(dtype), edge_type=etype)
+
+
+@settings(max_examples=400, deadline=None)
 @given(data=st.data())
 def test_the_same_bits_as_hop_by_hop(data):
     graph, scale = data.draw(graphs())
@@ -132,12 +143,17 @@ def test_the_same_bits_as_hop_by_hop(data):
             ntype: torch.from_numpy(rng.integers(-1, 10, len(ids))) * scale
             for ntype, ids in seeds.items()
         }
+    if not scale and data.draw(st.booleans()):
+        how["prob"] = "p"
+        give_weights(graph, np.random.default_rng(key), data)
     sampler = SubgraphSampler(fanouts, **how)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subgraph_sampler, "sample_trees", lambda *arguments: None)
         expected = arrays(sampler.sample(graph, seeds, key, **more))
         patch.setattr(subgraph_sampler, "sample_trees", one_call)
-        patch.setattr(tree_batch, "_NODES_IN_GROUP", data.draw(st.sampled_from([1, 30, 4096])))
+        in_group = data.draw(st.sampled_from([1, 30, 4096]))
+        patch.setattr(tree_batch, "_NODES_IN_GROUP", in_group)
+        patch.setattr(tree_batch, "_WEIGHTED_IN_GROUP", in_group)
         patch.setattr(tree_batch, "_MOST_BOUNDS", data.draw(st.sampled_from([0, 2**18])))
         # Room for nothing at first has to grow.
         patch.setattr(Scratch.of_this_thread(), "tree_room", data.draw(st.sampled_from([1, 2**16])))
@@ -146,13 +162,37 @@ def test_the_same_bits_as_hop_by_hop(data):
 
 @pytest.mark.parametrize(
     "how",
-    [{"induced": True}, {"prob": "p"}],
+    [{"induced": True}, {"induced": True, "prob": "p"}],
 )
 def test_what_is_left_to_hops(how, monkeypatch):
     graph = Graph.from_coo([0, 1, 2], [1, 2, 0], edata={"p": torch.ones(3)})
     monkeypatch.setattr(subgraph_sampler, "sample_trees", None)  # which must not be called
     batch = SubgraphSampler([2], disjoint=True, **how).sample(graph, torch.tensor([0, 1]))
     assert batch.trees[TYPE][:2].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_many_weighted_trees_with_long_rows(replace, monkeypatch):
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 200, 20_000), rng.integers(0, 200, 20_000)
+    weights = rng.random(20_000) ** 3
+    graph = Graph.from_coo(*ends, 200, edata={"p": np.where(weights < 0.01, 0, weights)})
+    sampler = SubgraphSampler([5, 20, 10], replace=replace, disjoint=True, prob="p")
+    seeds = torch.arange(64)
+    with monkeypatch.context() as patch:
+        patch.setattr(subgraph_sampler, "sample_trees", lambda *arguments: None)
+        expected = [arrays(sampler.sample(graph, seeds, key)) for key in range(3)]
+    monkeypatch.setattr(subgraph_sampler, "sample_trees", one_call)
+    assert [arrays(sampler.sample(graph, seeds, key)) for key in range(3)] == expected
+
+
+def test_wrong_weights_of_trees_are_one_error_and_the_next_batch_works():
+    graph = Graph.from_coo([0, 1, 2], [1, 2, 0], edata={"p": torch.tensor([1.0, -2.0, 3.0])})
+    sampler = SubgraphSampler([2], disjoint=True, prob="p")
+    with pytest.raises(ValueError, match="^edge field 'p' must be finite and not negative, got -2"):
+        sampler.sample(graph, torch.tensor([0, 1]))
+    graph.edata["p"][1] = 2
+    assert sampler.sample(graph, torch.tensor([0, 1])).input_nodes["_N"].tolist()[:2] == [0, 1]
 
 
 def test_a_batch_that_may_be_huge_is_left_to_hops(monkeypatch):

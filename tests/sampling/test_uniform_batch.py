@@ -1,5 +1,7 @@
-"""Small batches in one kernel call against the same batches sampled hop by hop, bit by bit."""
+"""Small batches in one kernel call, uniform ones and by weight, against the same batches sampled hop
+by hop, bit by bit."""
 
+import pickle
 import threading
 from contextlib import contextmanager
 
@@ -180,6 +182,195 @@ def test_several_types_equal_sampling_hop_by_hop(
     )
 
 
+FEW_WEIGHTS = st.sampled_from([0.0, 0.0, 1.0, 2.0, 0.3, 1e-30, 1e30, 1e3])
+
+
+def give_weights(graph, data):
+    """Weights to some edge types: a mask, equal ones, zeros among others, or none but zeros."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float64, torch.bool, torch.int16]))
+    for etype in graph.edge_types:
+        if data.draw(st.booleans()):
+            few = data.draw(st.lists(FEW_WEIGHTS, min_size=1, max_size=6))
+            count = graph.csc_of(etype).num_edges
+            values = rng.choice(few, count) * data.draw(st.sampled_from([1.0, rng.random(count)]))
+            if dtype == torch.int16:
+                values = values.clip(max=9)
+            graph.set_field("w", torch.from_numpy(values).to(dtype), edge_type=etype)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    graph=st.one_of(graphs(), typed_graphs()),
+    once=st.booleans(),
+    replace=st.booleans(),
+    by_places=st.booleans(),
+    shared=st.sampled_from([1, 4]),
+    key=st.integers(-(2**63), 2**64 - 1),
+    of_user=st.booleans(),
+    data=st.data(),
+)
+def test_weights_of_several_types_equal_sampling_hop_by_hop(
+    graph, once, replace, by_places, shared, key, of_user, data
+):
+    give_weights(graph, data)
+    seeds = {}
+    for ntype in data.draw(st.lists(st.sampled_from(graph.node_types), min_size=1, unique=True)):
+        count = graph.num_nodes_of(ntype)
+        ids = st.lists(st.integers(0, max(0, count - 1)), max_size=5 * (count > 0))
+        seeds[ntype] = torch.tensor(data.draw(ids), dtype=torch.int64)
+    number = st.sampled_from([0, 1, 2, 7, 20, 66])
+    fanouts = [
+        {t: data.draw(number) for t in graph.edge_types}
+        for _ in range(data.draw(st.integers(1, 3)))
+    ]
+    kind = SubgraphSampler if once else NeighborSampler
+    sampler = kind(fanouts, replace=replace, prob="w", batch_dependency=shared)
+    options = {}
+    if of_user:
+        options["field"] = lambda etype, name: graph.edge_fields(etype).get(name)
+    make = uniform_batch.uniform_subgraph if once else uniform_batch.uniform_blocks
+    with numbered(by_places=by_places):
+        assert make(sampler, graph, seeds, 0, None, None, **options) is not None
+        batch = sampler.sample(graph, seeds, key, **options)
+    assert flat(batch) == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, key)))
+
+
+def weighted_types(dtypes=(torch.float32, torch.float32)):
+    """Two edge types, with long rows, and weights of these dtypes."""
+    rng = np.random.default_rng(3)
+    types = [("a", "to", "a"), ("b", "of", "a")]
+    csc = {
+        types[0]: CSC.from_coo(rng.integers(0, 50, 4000), rng.integers(0, 50, 4000), (50, 50)),
+        types[1]: CSC.from_coo(rng.integers(0, 30, 2000), rng.integers(0, 50, 2000), (30, 50)),
+    }
+    graph = Graph(csc, {"a": 50, "b": 30})
+    for etype, dtype in zip(types, dtypes, strict=True):
+        count = graph.csc_of(etype).num_edges
+        graph.set_field("w", torch.from_numpy(rng.random(count)).to(dtype), edge_type=etype)
+    return graph
+
+
+WEIGHTED = [
+    NeighborSampler([5, 20], prob="w"),
+    SubgraphSampler([5, 20], prob="w"),
+    SubgraphSampler([5, 20], prob="w", replace=True),
+]
+
+
+@pytest.mark.parametrize("sampler", WEIGHTED)
+def test_weights_that_are_written_or_replaced_count_from_the_next_batch_on(sampler):
+    graph, seeds = weighted_types(), {"a": torch.arange(20)}
+    etype = graph.edge_types[0]
+
+    def both():
+        in_one = flat(in_one_call(sampler, graph, seeds, 1))
+        assert in_one == flat(hop_by_hop(lambda: sampler.sample(graph, seeds, 1)))
+        return in_one
+
+    found = [both()]
+    weights = graph.edge_fields(etype)["w"]
+    weights[:] = weights.flip(0)
+    found.append(both())
+    weights[: len(weights) // 2] = 0
+    found.append(both())
+    graph.set_field("w", torch.ones(len(weights)), edge_type=etype)
+    found.append(both())
+    graph.edge_fields(etype).pop("w")
+    found.append(both())
+    assert len(set(map(str, found))) >= 4
+    # A sampler that has sampled is copied without what it knows.
+    assert flat(pickle.loads(pickle.dumps(sampler)).sample(graph, seeds, 1)) == found[-1]
+
+
+@pytest.mark.parametrize("sampler", WEIGHTED)
+def test_one_sampler_of_weights_for_two_graphs_in_turn(sampler):
+    graphs = weighted_types(), weighted_types((torch.float64, torch.float64))
+    graphs[1].edge_fields(graphs[1].edge_types[0])["w"][::2] = 0
+    seeds = {"a": torch.arange(20)}
+    expected = [flat(hop_by_hop(lambda: sampler.sample(g, seeds, 1))) for g in graphs]  # noqa: B023
+    for _ in range(2):
+        assert [flat(in_one_call(sampler, g, seeds, 1)) for g in graphs] == expected
+
+
+def test_weights_of_several_dtypes_are_sampled_hop_by_hop():
+    graph, seeds = weighted_types((torch.float32, torch.float64)), {"a": torch.arange(20)}
+    assert uniform_batch.uniform_blocks(WEIGHTED[0], graph, seeds, 0, None, None) is None
+    alike = weighted_types((torch.float64, torch.float64))
+    for etype in graph.edge_types:
+        alike.set_field("w", graph.edge_fields(etype)["w"].double(), edge_type=etype)
+    assert flat(WEIGHTED[0].sample(graph, seeds, 1)) == flat(WEIGHTED[0].sample(alike, seeds, 1))
+
+
+@pytest.mark.parametrize("sampler", WEIGHTED)
+def test_wrong_weights_are_the_error_of_sampling_hop_by_hop(sampler):
+    graph = weighted_types()
+    graph.edge_fields(("b", "of", "a"))["w"][3] = float("nan")
+    for seeds, fails in ({"a": torch.arange(3)}, True), ({"b": torch.arange(3)}, False):
+        # No hop comes from a vertex of type b to edges: their weights are not asked for.
+        if fails:
+            with pytest.raises(ValueError, match="^edge field 'w' must be finite and not negative"):
+                sampler.sample(graph, seeds, 1)
+        else:
+            expected = flat(hop_by_hop(lambda: sampler.sample(graph, seeds, 1)))  # noqa: B023
+            assert flat(sampler.sample(graph, seeds, 1)) == expected
+    graph.edge_fields(("b", "of", "a"))["w"][3] = 1
+    assert sampler.sample(graph, {"a": torch.arange(3)}, 1) is not None
+
+
+@pytest.mark.parametrize("sampler", WEIGHTED)
+def test_threads_share_weights(sampler):
+    graph = weighted_types()
+    expected = hop_by_hop(
+        lambda: [flat(sampler.sample(graph, {"a": torch.arange(i, i + 9)}, i)) for i in range(40)]
+    )
+    # Nothing is known about this one: the threads meet while its weights are made.
+    again, results = weighted_types(), {}
+
+    def run(part):
+        for i in range(part, 40, 4):
+            results[i] = flat(sampler.sample(again, {"a": torch.arange(i, i + 9)}, i))
+
+    threads = [threading.Thread(target=run, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [results[i] for i in range(40)] == expected
+
+
+@pytest.mark.parametrize("sampler", WEIGHTED[:2])
+def test_weights_that_moved_are_read_where_they_are(sampler):
+    graph, seeds = weighted_types(), {"a": torch.arange(20)}
+    before = flat(in_one_call(sampler, graph, seeds, 1))
+    for etype in graph.edge_types:
+        graph.edge_fields(etype)["w"].share_memory_()
+        graph.csc_of(etype).indptr.share_memory_()
+        graph.csc_of(etype).indices.share_memory_()
+    assert flat(in_one_call(sampler, graph, seeds, 1)) == before
+
+
+@pytest.mark.parametrize("make", [NeighborSampler, SubgraphSampler])
+@pytest.mark.parametrize("weighed", [False, True])
+def test_damage_among_weighted_edges_is_the_same_error(make, weighed):
+    whole = weighted_types()
+    damaged = {}
+    for etype in whole.edge_types:
+        csc = whole.csc_of(etype)
+        indices = csc.indices.clone()
+        indices[5:] = 50
+        damaged[etype] = CSC(csc.indptr, indices, csc.num_src)
+    graph = Graph(damaged, {"a": 50, "b": 30})
+    for etype in graph.edge_types if weighed else []:
+        graph.set_field("w", torch.rand(graph.csc_of(etype).num_edges), edge_type=etype)
+    sampler, seeds = make([3, 3], prob="w"), {"a": torch.arange(9)}
+    with pytest.raises(FormatError) as expected:
+        hop_by_hop(lambda: sampler.sample(graph, seeds))
+    with pytest.raises(FormatError) as got:
+        sampler.sample(graph, seeds)
+    assert str(got.value) == str(expected.value)
+
+
 def test_an_error_leaves_no_place_behind():
     """A wrong seed, a damaged row and a damaged edge, each after vertices were given places in the
     batch."""
@@ -334,11 +525,11 @@ class Others(NeighborSampler):
     "sampler",
     [
         NeighborSampler([-1, 2]),
-        NeighborSampler([2], prob="w"),
         NeighborSampler([2**20]),
         SubgraphSampler([2], disjoint=True),
         SubgraphSampler([2], induced=True),
-        SubgraphSampler([2], prob="w"),
+        SubgraphSampler([2], disjoint=True, prob="w"),
+        SubgraphSampler([2], induced=True, prob="w"),
         SubgraphSampler([2**18]),
         Others([2]),
     ],

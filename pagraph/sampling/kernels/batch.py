@@ -1,5 +1,5 @@
-"""Kernels that sample a whole mini-batch: every hop of uniform picks along all edge types, in one
-call.
+"""Kernels that sample a whole mini-batch: every hop of uniform or weighted picks along all edge
+types, in one call.
 
 They compose the kernels of single hops, so that passes, prefetching and results are the same. This
 saves the per-call overhead and the GIL hand-over of each kernel. :func:`draw` works in scratch
@@ -15,6 +15,11 @@ The arguments that all share:
   edge type.
 - ``of_types``: for each vertex type, and one more, the number of vertices, and where its nodes, its
   hash table and its places begin in scratch; a place of -1 says that it has a hash table.
+- ``weights``: None where all types are drawn from uniformly, for which less is compiled. Else a
+  table, arrays of the dtypes of weights, sums and guides, and scratch of weighted picks. The table
+  has for each edge type the addresses of its weights, sums and guide (0: its edges weigh the same),
+  of the ``indptr`` and the positions of the edges of positive weight (0: all are positive), and the
+  number of these.
 - ``work``: scratch of int64, and ``ids``: scratch of the graph's id dtype.
 - ``room``: how these two are divided. Six numbers, whose places in the tuple are the constants
   ``ROWS`` to ``POSITIONS``::
@@ -54,6 +59,7 @@ from .hop import (
     renew,
 )
 from .trees import put_edges
+from .weighted import CHUNK, pick_weighted
 
 # Statuses.
 DONE = 0
@@ -77,6 +83,14 @@ _IDS = 2
 _EDGES = 3
 _DST = 4
 _SRC = 5
+
+# Columns of the table of ``weights``.
+_VALUES = 0
+_SUMS = 1
+_GUIDE = 2
+KEPT_INDPTR = 3
+KEPT = 4
+POSITIVE = 5
 
 # Columns of ``of_types``.
 _VERTICES = 0
@@ -134,6 +148,66 @@ def _pick(
     counters = counters[: len(frontier)]
     renew(frontier, renewal, counters)
     pick_as(counters, fanout, replace, key + renewal[3], starts, degrees, offsets, seen, positions)
+
+
+@kernel
+def pick_of_type(
+    weights,
+    t,
+    frontier,
+    fanout,
+    replace,
+    key,
+    renewal,
+    counters,
+    starts,
+    degrees,
+    offsets,
+    seen,
+    positions,
+):
+    """Picks of edge type ``t``: places among its edges of positive weight; ``fanout`` -1 takes
+    all."""
+    table = weights[0]
+    if len(positions) == 0:
+        return
+    if table[t, _VALUES] == 0 or fanout < 0:
+        _pick(
+            frontier,
+            fanout,
+            replace,
+            key,
+            renewal,
+            counters,
+            starts,
+            degrees,
+            offsets,
+            seen,
+            positions,
+        )
+        return
+    counters = counters[: len(frontier)]
+    if len(renewal) == 0:
+        for i in range(len(frontier)):
+            counters[i] = frontier[i]
+    else:
+        renew(frontier, renewal, counters)
+        key = key + renewal[3]
+    count = table[t, POSITIVE]
+    values = array_at(weights[1], table[t, _VALUES], count)
+    sums = array_at(weights[2], table[t, _SUMS], count // CHUNK)
+    guide = array_at(weights[3], table[t, _GUIDE], count // CHUNK)
+    pick_weighted(
+        counters,
+        starts,
+        degrees,
+        offsets,
+        key,
+        replace,
+        (values, sums, guide),
+        weights[4],
+        positions,
+    )
 
 
 @kernel
@@ -261,6 +335,7 @@ def draw(
     once,
     key,
     renewal,
+    weights,
     bits,
     nodes,
     ids,
@@ -305,10 +380,15 @@ def draw(
             frontier = _part(nodes, of_types, _NODES, dst)[first : counts[hop, dst]]
             offsets = work[row : row + len(frontier) + 1]
             row += len(offsets)
-            indptr = array_at(like, csc[t, _INDPTR], csc[t, _DST] + 1)
+            rows_at = csc[t, _INDPTR]
+            num_edges = csc[t, _EDGES]
+            if weights is not None and weights[0][t, KEPT_INDPTR] != 0:
+                rows_at = weights[0][t, KEPT_INDPTR]
+                num_edges = weights[0][t, POSITIVE]
+            indptr = array_at(like, rows_at, csc[t, _DST] + 1)
             indices = array_at(like, csc[t, _INDICES], csc[t, _EDGES])
             total = measure_or_none(
-                indptr, csc[t, _EDGES], frontier, fanout, replace, starts, degrees, offsets
+                indptr, num_edges, frontier, fanout, replace, starts, degrees, offsets
             )
             if total < 0:
                 work[0] = BAD_ROW
@@ -319,19 +399,39 @@ def draw(
             positions = ids[begin : begin + total]
             neighbors = ids[:total]
             hop_and_type = hop_key(key, hop, t)
-            _pick(
-                frontier,
-                fanout,
-                replace,
-                hop_and_type,
-                renewal,
-                counters,
-                starts,
-                degrees,
-                offsets,
-                seen,
-                positions,
-            )
+            if weights is None:
+                _pick(
+                    frontier,
+                    fanout,
+                    replace,
+                    hop_and_type,
+                    renewal,
+                    counters,
+                    starts,
+                    degrees,
+                    offsets,
+                    seen,
+                    positions,
+                )
+            else:
+                pick_of_type(
+                    weights,
+                    t,
+                    frontier,
+                    fanout,
+                    replace,
+                    hop_and_type,
+                    renewal,
+                    counters,
+                    starts,
+                    degrees,
+                    offsets,
+                    seen,
+                    positions,
+                )
+                if weights[0][t, KEPT_INDPTR] != 0:
+                    kept = array_at(like, weights[0][t, KEPT], num_edges)
+                    read_neighbors(kept, positions, positions)
             read_neighbors(indices, positions, neighbors)
             found = _part(nodes, of_types, _NODES, src)
             limit = csc[t, _SRC]

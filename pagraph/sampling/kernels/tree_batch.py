@@ -47,12 +47,16 @@ from .batch import (
     BAD_ROW,
     BAD_SOURCE,
     DONE,
+    KEPT,
+    KEPT_INDPTR,
+    POSITIVE,
     _copy,
     _total,
     aligned,
     fill_table,
     hop_key,
     pick_as,
+    pick_of_type,
     relabel_growing,
     table_bits_next,
 )
@@ -213,6 +217,7 @@ def sample_trees(
     latest,
     in_group,
     key,
+    weights,
     seeds,
     begins,
     trees_of,
@@ -240,6 +245,8 @@ def sample_trees(
             Else trees are in the order of their seeds, each with one, and each run has one that it
             is found from.
         key: The batch's random key.
+        weights: As the kernels of ``batch`` take them; None where edges have none. There are no
+            times then.
         seeds, begins, trees_of: The seeds of all types, where those of each type begin, and the
             tree of each.
         width: Bytes of an id of the result.
@@ -323,9 +330,14 @@ def sample_trees(
                 rows_of = trees[low : low + n]
                 offsets = all_offsets[: n + 1]
                 num_edges = csc[e, _EDGES]
+                rows_at = csc[e, _INDPTR]
+                num_drawn = num_edges
+                if weights is not None and weights[0][e, KEPT_INDPTR] != 0:
+                    rows_at = weights[0][e, KEPT_INDPTR]
+                    num_drawn = weights[0][e, POSITIVE]
                 total = measure(
-                    array_at(like, csc[e, _INDPTR], csc[e, _DST] + 1),
-                    num_edges,
+                    array_at(like, rows_at, csc[e, _DST] + 1),
+                    num_drawn,
                     frontier,
                     fanouts[hop, e],
                     replace,
@@ -358,17 +370,38 @@ def sample_trees(
                     return
                 picked = positions[:total]
                 low = dst * most + first[dst]
-                pick_as(
-                    nodes[low : low + n],
-                    fanouts[hop, e],
-                    replace and fanouts[hop, e] >= 0,  # all edges are taken once
-                    hop_key(key, hop, e),
-                    starts,
-                    degrees,
-                    offsets,
-                    seen,
-                    picked,
-                )
+                once = replace and fanouts[hop, e] >= 0  # all edges are taken once
+                if weights is None:
+                    pick_as(
+                        nodes[low : low + n],
+                        fanouts[hop, e],
+                        once,
+                        hop_key(key, hop, e),
+                        starts,
+                        degrees,
+                        offsets,
+                        seen,
+                        picked,
+                    )
+                else:
+                    pick_of_type(
+                        weights,
+                        e,
+                        nodes[low : low + n],
+                        fanouts[hop, e],
+                        once,
+                        hop_key(key, hop, e),
+                        weights[5],
+                        lifted,
+                        starts,
+                        degrees,
+                        offsets,
+                        seen,
+                        picked,
+                    )
+                    if weights[0][e, KEPT_INDPTR] != 0:
+                        kept = array_at(like, weights[0][e, KEPT], num_drawn)
+                        read_neighbors(kept, picked, picked)
                 at = e * most + edge_base[e] + now[e]
                 _read(
                     array_at(like, csc[e, _INDICES], num_edges),

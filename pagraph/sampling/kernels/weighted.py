@@ -186,6 +186,65 @@ def _scan(weights, lo, hi, x):
 
 
 @kernel
+def pick_weighted(
+    frontier,
+    starts,
+    degrees,
+    out_indptr,
+    key,
+    replace,
+    tables,
+    scratch,
+    positions,
+):
+    """The picks of all rows, in proportion to their weights.
+
+    Args:
+        tables: The weights, and the sums and the guide of their rows.
+        scratch: For rows as many int64 as there are; for draws as many int64, and float64, as there
+            are picks; for keys a float64 for each pick of one row.
+    """
+    weights, sums, guide = tables
+    listed, drawn = plan_draws(
+        frontier,
+        starts,
+        degrees,
+        out_indptr,
+        key,
+        replace,
+        sums,
+        scratch[0],
+        scratch[1],
+        scratch[2],
+    )
+    rows = scratch[0][:listed]
+    slots = scratch[1][:drawn]
+    points = scratch[2][:drawn]
+    keys = scratch[3]
+    find_groups(rows, starts, degrees, out_indptr, sums, guide, slots, points)
+    if replace:
+        pick_short_repeated(frontier, starts, degrees, out_indptr, key, weights, positions)
+        take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, positions)
+        return
+    pick_short(frontier, starts, degrees, out_indptr, key, weights, keys, positions)
+    take_distinct(
+        frontier,
+        rows,
+        starts,
+        degrees,
+        out_indptr,
+        key,
+        weights,
+        sums,
+        guide,
+        slots,
+        points,
+        keys,
+        positions,
+    )
+
+
+@kernel
 def take_repeated(rows, starts, degrees, out_indptr, weights, slots, points, positions):
     """The edges of the draws: picks with replacement."""
     at = 0

@@ -1,0 +1,345 @@
+"""Fields of vertices as the columns of a ``TensorFrame`` of PyTorch Frame, and their statistics.
+
+PyTorch Frame makes frames of DataFrames. A graph has read its columns once: what their numbers
+stand for is known, and they may lie in mapped files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import MissingDependencyError
+from ..graph.fields import FieldNote, Fields, FrameColumn, materialized
+from ..system.arrays import Array
+from .frames import Y, dense_parts, part_name
+
+# What a batch has under these names is no input, or is one that PyG's models read as it is.
+_BESIDE = ("feat", "label", "original_id", "x", "y")
+# Samplers read the times of rows themselves, and a model the calendar's numbers.
+_BOTH = ("time",)
+
+_MISSING_TIME = torch.iinfo(torch.int64).min
+"""NumPy's NaT."""
+_UNITS = {"seconds": "M8[s]", "microseconds": "M8[us]", "nanoseconds": "M8[ns]"}
+_CONSTANT = "__const__"
+"""RelBench's name of the one column of a table that has none."""
+
+
+def import_frame() -> ModuleType:
+    """The package ``torch_frame``.
+
+    Raises:
+        MissingDependencyError: It is not installed.
+    """
+    try:
+        import torch_frame
+        import torch_frame.data.stats
+    except ModuleNotFoundError as error:
+        if error.name != "torch_frame":
+            raise
+        raise MissingDependencyError(
+            "frames=True needs PyTorch Frame, which is not installed: pip install pytorch-frame"
+        ) from error
+    package: ModuleType = torch_frame
+    return package
+
+
+@dataclass(eq=False)
+class FrameColumns:
+    """The fields of one vertex type that become columns.
+
+    Attributes:
+        count: Rows of each.
+        parts: The name of a semantic type to the rows of its columns, by name.
+        stats: The statistics of each column, as PyTorch Frame names them.
+        moved: Fields that are in the frame alone.
+    """
+
+    count: int
+    parts: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    stats: dict[str, dict[str, Any]] = field(default_factory=dict)
+    moved: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, fields: Fields, count: int) -> FrameColumns:
+        """The columns among the fields of ``count`` vertices; a constant one where there is none.
+
+        Raises:
+            ValueError: A field of codes holds one that stands for no word.
+        """
+        columns = cls(count)
+        # As PyTorch Frame does: the columns of a part are in the order of their names.
+        for name in sorted(fields):
+            note = fields.notes.get(name, FieldNote())
+            if name not in _BESIDE and not name.endswith("_mask") and not note.frame:
+                columns._add(name, fields[name], note)
+        if not columns.parts:
+            columns._put_numbers(_CONSTANT, torch.ones(count, device="cpu"))
+        return columns
+
+    def frame(self) -> tuple[Any, dict[str, dict[Any, Any]]]:
+        """The ``TensorFrame``, and the statistics of each column by ``StatType``."""
+        package = import_frame()
+        features: dict[Any, Any] = {}
+        names: dict[Any, list[str]] = {}
+        for part, columns in self.parts.items():
+            kind = package.stype(part)
+            names[kind] = list(columns)
+            features[kind] = self._together(package, part, list(columns.values()))
+        kinds = package.data.stats.StatType
+        stats = {
+            name: {kinds(kind): value for kind, value in found.items()}
+            for name, found in self.stats.items()
+        }
+        return package.TensorFrame(features, names), stats
+
+    def _together(self, package: ModuleType, part: str, columns: list[Tensor]) -> Any:
+        """The rows of a part's columns side by side; a column alone is no copy."""
+        if part == "embedding":
+            ends = np.cumsum([0, *(column.shape[1] for column in columns)])
+            rows = columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
+            offset = torch.from_numpy(ends)
+            return package.data.MultiEmbeddingTensor(self.count, len(columns), rows, offset)
+        return columns[0].unsqueeze(1) if len(columns) == 1 else torch.stack(columns, dim=1)
+
+    def _add(self, name: str, values: Any, note: FieldNote) -> None:
+        """Take a field for a column, if PyTorch Frame has one of its kind."""
+        is_number = values.dim() == 1 and not values.dtype.is_complex
+        if values.dim() == 2 and values.shape[1] and not values.dtype.is_complex:
+            self._put_embedding(name, materialized(values))
+        elif is_number and note.unit:
+            self._put_times(name, materialized(values), note.unit)
+        elif not is_number or name in _BOTH:
+            return
+        elif note.words:
+            self._put_codes(name, materialized(values), note.words)
+        elif values.dtype == torch.bool:
+            self._put_codes(name, materialized(values).long(), (False, True))
+        else:
+            self._put_numbers(name, materialized(values))
+        if name not in _BOTH:
+            self.moved.add(name)
+
+    def _put(self, part: str, name: str, rows: Tensor, stats: dict[str, Any]) -> None:
+        self.parts.setdefault(part, {})[name] = rows
+        self.stats[name] = stats
+
+    def _put_embedding(self, name: str, values: Tensor) -> None:
+        rows = values.to(torch.float32)
+        self._put("embedding", name, rows, {"EMB_DIM": rows.shape[1]})
+
+    def _put_numbers(self, name: str, values: Tensor) -> None:
+        exact = values.to(torch.float64).numpy()
+        known = exact[np.isfinite(exact)]
+        mean = deviation = float("nan")
+        quantiles = [float("nan")] * 5
+        if len(known):
+            mean = float(known.mean())
+            deviation = float(known.std())
+            quantiles = np.quantile(known, [0, 0.25, 0.5, 0.75, 1]).tolist()
+        stats = {"MEAN": mean, "STD": deviation, "QUANTILES": quantiles}
+        self._put("numerical", name, values.to(torch.float32), stats)
+
+    def _put_codes(self, name: str, codes: Tensor, words: tuple[Any, ...]) -> None:
+        """Codes in the order of how often they are there, which PyTorch Frame's encoders rely on:
+        0 stands for the most frequent word."""
+        known = codes[codes >= 0]
+        if len(known) and int(known.max()) >= len(words):
+            raise ValueError(
+                f"field {name!r} must hold codes of its {len(words)} words, got {int(known.max())}"
+            )
+        counts = torch.bincount(known, minlength=len(words))
+        order = counts.argsort(descending=True, stable=True)
+        # The last one is the place of code -1, which stands for a missing word there, too.
+        places = torch.full((len(words) + 1,), -1, device="cpu")
+        places[order] = torch.arange(len(words), device="cpu")
+        rows = places[codes.clamp(min=-1)]
+        listed = [words[code] for code in order.tolist()]
+        self._put("categorical", name, rows, {"COUNT": (listed, counts[order].tolist())})
+
+    def _put_times(self, name: str, times: Tensor, unit: str) -> None:
+        self._put("timestamp", name, calendar(times, unit), _stats_of_times(times, unit))
+
+
+def calendar(times: Tensor, unit: str) -> Tensor:
+    """The year, month, day, day of the week, hour, minute and second of each time, all but the year
+    from 0 on.
+
+    Args:
+        times: Since 1970, int64. NumPy's NaT is a missing one, of which each number is -1.
+        unit: "seconds", "microseconds" or "nanoseconds".
+
+    Returns:
+        Shape ``(count, 7)``, int64.
+
+    >>> calendar(torch.tensor([86_399]), "seconds").tolist()
+    [[1970, 0, 0, 3, 23, 59, 59]]
+    """
+    numbers = times.to(torch.int64).numpy()
+    moments = numbers.view(_UNITS[unit])
+    days = moments.astype("M8[D]")
+    months = moments.astype("M8[M]")
+    seconds = _of_day(moments, days)
+    columns = [
+        moments.astype("M8[Y]").astype(np.int64) + 1970,
+        months.astype(np.int64) % 12,
+        (days - months.astype("M8[D]")).astype(np.int64),
+        # 1970 began with a Thursday.
+        (days.astype(np.int64) + 3) % 7,
+        seconds // 3600,
+        seconds // 60 % 60,
+        seconds % 60,
+    ]
+    rows = np.stack(columns, axis=1)
+    rows[numbers == _MISSING_TIME] = -1
+    return torch.from_numpy(rows)
+
+
+def _of_day(moments: Array, days: Array) -> Array:
+    """Whole seconds since midnight."""
+    seconds: Array = (moments.astype("M8[s]") - days.astype("M8[s]")).astype(np.int64)
+    return seconds
+
+
+def _stats_of_times(times: Tensor, unit: str) -> dict[str, Any]:
+    """The range of years, and the calendar of the first, the last and the middle time."""
+    known = times[times != _MISSING_TIME].to(torch.int64).sort().values
+    # First, middle and last, as far as there are any.
+    picked = torch.full((3, 7), -1, device="cpu")
+    if len(known):
+        picked = calendar(known[[0, len(known) // 2, -1]], unit)
+    return {
+        "YEAR_RANGE": [int(picked[0, 0]), int(picked[2, 0])],
+        "NEWEST_TIME": picked[2],
+        "OLDEST_TIME": picked[0],
+        "MEDIAN_TIME": picked[1],
+    }
+
+
+def parts_of(frame: Any, stats: Any) -> tuple[dict[str, tuple[Tensor, FieldNote]], list[str]]:
+    """The dense parts of a frame as fields, by the names of their semantic types, and the names of
+    the parts that are no dense rows.
+
+    Args:
+        frame: A ``TensorFrame``.
+        stats: The statistics of its columns by ``StatType``, where they are known.
+    """
+    known = stats if isinstance(stats, dict) else {}
+    parts = {}
+    for part, rows in dense_parts(frame).items():
+        names = [Y] if part == Y else frame.col_names_dict[part]
+        widths = [1] * len(names)
+        offset = None if part == Y else getattr(frame.feat_dict[part], "offset", None)
+        # Only embeddings have columns of several widths.
+        if offset is not None:
+            widths = offset.diff().tolist()
+        columns = tuple(
+            FrameColumn(name, width, _as_json(known.get(name, {})))
+            for name, width in zip(names, widths, strict=True)
+        )
+        parts[part_name(part)] = rows, FieldNote(frame=columns)
+    left = [part_name(part) for part in frame.feat_dict if part_name(part) not in parts]
+    return parts, left
+
+
+def frames_of(fields: Fields, count: int) -> dict[str, tuple[Any, dict[str, dict[Any, Any]]]]:
+    """The frames whose parts are among the fields of ``count`` vertices, by attribute, each with
+    the statistics of its columns; none where PyTorch Frame is not installed.
+
+    Raises:
+        ValueError: A part has other columns than its rows have, or PyTorch Frame has no such kind.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for field_name in fields:
+        attribute, _, part = field_name.rpartition(".")
+        if part and fields.notes.get(field_name, FieldNote()).frame:
+            found.setdefault(attribute, {})[part] = field_name
+    if not found:
+        return {}
+    try:
+        package = import_frame()
+    except MissingDependencyError:
+        return {}
+    return {
+        attribute: _frame_of_parts(package, fields, parts, count)
+        for attribute, parts in found.items()
+    }
+
+
+def _frame_of_parts(
+    package: ModuleType, fields: Fields, parts: dict[str, str], count: int
+) -> tuple[Any, dict[str, dict[Any, Any]]]:
+    """A frame of fields that are its parts, without a copy, and its columns' statistics."""
+    features: dict[Any, Any] = {}
+    names: dict[Any, list[str]] = {}
+    stats = {}
+    target = None
+    for part, field_name in parts.items():
+        rows = materialized(fields[field_name])
+        columns = fields.notes[field_name].frame
+        widths = [column.width for column in columns]
+        if part == Y:
+            target = rows
+            continue
+        # A field that was set since may have kept its note by hand.
+        if rows.dim() < 2 or sum(widths) != rows.shape[1]:
+            rule = f"{sum(widths)} columns, as its frame has"
+            raise ValueError(f"field {field_name!r} must have {rule}, got {list(rows.shape)}")
+        kind = package.stype(part)
+        names[kind] = [column.name for column in columns]
+        features[kind] = rows
+        if part == "embedding":
+            offset = torch.from_numpy(np.cumsum([0, *widths]))
+            made = package.data.MultiEmbeddingTensor(count, len(columns), rows, offset)
+            features[kind] = made
+        for column in columns:
+            stats[column.name] = _from_json(package, column.stats)
+    return package.TensorFrame(features, names, target), stats
+
+
+def _as_json(stats: Any) -> dict[str, Any]:
+    """Statistics of a column by name, as JSON has them."""
+    return {getattr(kind, "value", str(kind)): _plain(value) for kind, value in stats.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, np.generic):
+        value = value.item()
+    # Categories may be of any type; what JSON does not have is a text.
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def _from_json(package: ModuleType, stats: Any) -> dict[Any, Any]:
+    """Statistics by ``StatType``; those that this version of PyTorch Frame does not know are left
+    out."""
+    kinds = {kind.value: kind for kind in package.data.stats.StatType}
+    found = {}
+    for name, value in stats.items():
+        if name not in kinds:
+            continue
+        if name.endswith("_TIME"):
+            value = torch.tensor(value, device="cpu")
+        elif name.endswith("COUNT"):
+            value = tuple(value)
+        elif name in ("MEAN", "STD", "QUANTILES"):
+            value = _with_nan(value)
+        found[kinds[name]] = value
+    return found
+
+
+def _with_nan(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_nan(each) for each in value]
+    return float("nan") if value is None else value
