@@ -369,7 +369,7 @@ CASES = [
         sampled_there_for_pyg(edge_attr=torch.rand(500)),
         ValueError,
         "sampling on a device needs data whose attributes are vertices' alone, in tensors on the "
-        "CPU or on that device",
+        "CPU without gradients",
     ),
     Case(
         "edges to leave out on the GPU",
