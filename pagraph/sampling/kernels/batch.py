@@ -151,9 +151,20 @@ def _pick(
 
 
 @kernel
+def rows_of_type(csc, weights, t):
+    """Address of the ``indptr`` of the edges of type ``t`` that may be drawn, and their number."""
+    if weights is not None:
+        table = weights[0]
+        if table[t, KEPT_INDPTR] != 0:
+            return table[t, KEPT_INDPTR], table[t, POSITIVE]
+    return csc[t, _INDPTR], csc[t, _EDGES]
+
+
+@kernel
 def pick_of_type(
     weights,
     t,
+    like,
     frontier,
     fanout,
     replace,
@@ -166,11 +177,11 @@ def pick_of_type(
     seen,
     positions,
 ):
-    """Picks of edge type ``t``: places among its edges of positive weight; ``fanout`` -1 takes
-    all."""
-    table = weights[0]
+    """Picks of edge type ``t``; ``fanout`` -1 takes all. ``like`` is an empty array of the ids'
+    dtype."""
     if len(positions) == 0:
         return
+    table = weights[0]
     if table[t, _VALUES] == 0 or fanout < 0:
         _pick(
             frontier,
@@ -185,7 +196,31 @@ def pick_of_type(
             seen,
             positions,
         )
-        return
+    else:
+        _pick_by_weight(
+            weights,
+            t,
+            frontier,
+            replace,
+            key,
+            renewal,
+            counters,
+            starts,
+            degrees,
+            offsets,
+            positions,
+        )
+    if table[t, KEPT_INDPTR] != 0:
+        # Picks are places among the edges of positive weight.
+        kept = array_at(like, table[t, KEPT], table[t, POSITIVE])
+        read_neighbors(kept, positions, positions)
+
+
+@kernel
+def _pick_by_weight(
+    weights, t, frontier, replace, key, renewal, counters, starts, degrees, offsets, positions
+):
+    table = weights[0]
     counters = counters[: len(frontier)]
     if len(renewal) == 0:
         for i in range(len(frontier)):
@@ -380,11 +415,7 @@ def draw(
             frontier = _part(nodes, of_types, _NODES, dst)[first : counts[hop, dst]]
             offsets = work[row : row + len(frontier) + 1]
             row += len(offsets)
-            rows_at = csc[t, _INDPTR]
-            num_edges = csc[t, _EDGES]
-            if weights is not None and weights[0][t, KEPT_INDPTR] != 0:
-                rows_at = weights[0][t, KEPT_INDPTR]
-                num_edges = weights[0][t, POSITIVE]
+            rows_at, num_edges = rows_of_type(csc, weights, t)
             indptr = array_at(like, rows_at, csc[t, _DST] + 1)
             indices = array_at(like, csc[t, _INDICES], csc[t, _EDGES])
             total = measure_or_none(
@@ -417,6 +448,7 @@ def draw(
                 pick_of_type(
                     weights,
                     t,
+                    like,
                     frontier,
                     fanout,
                     replace,
@@ -429,9 +461,6 @@ def draw(
                     seen,
                     positions,
                 )
-                if weights[0][t, KEPT_INDPTR] != 0:
-                    kept = array_at(like, weights[0][t, KEPT], num_edges)
-                    read_neighbors(kept, positions, positions)
             read_neighbors(indices, positions, neighbors)
             found = _part(nodes, of_types, _NODES, src)
             limit = csc[t, _SRC]

@@ -43,13 +43,9 @@ from .batch import (
     _EDGES,
     _IDS,
     _INDICES,
-    _INDPTR,
     BAD_ROW,
     BAD_SOURCE,
     DONE,
-    KEPT,
-    KEPT_INDPTR,
-    POSITIVE,
     _copy,
     _total,
     aligned,
@@ -58,6 +54,7 @@ from .batch import (
     pick_as,
     pick_of_type,
     relabel_growing,
+    rows_of_type,
     table_bits_next,
 )
 from .hop import measure, read_neighbors
@@ -330,11 +327,7 @@ def sample_trees(
                 rows_of = trees[low : low + n]
                 offsets = all_offsets[: n + 1]
                 num_edges = csc[e, _EDGES]
-                rows_at = csc[e, _INDPTR]
-                num_drawn = num_edges
-                if weights is not None and weights[0][e, KEPT_INDPTR] != 0:
-                    rows_at = weights[0][e, KEPT_INDPTR]
-                    num_drawn = weights[0][e, POSITIVE]
+                rows_at, num_drawn = rows_of_type(csc, weights, e)
                 total = measure(
                     array_at(like, rows_at, csc[e, _DST] + 1),
                     num_drawn,
@@ -387,6 +380,7 @@ def sample_trees(
                     pick_of_type(
                         weights,
                         e,
+                        like,
                         nodes[low : low + n],
                         fanouts[hop, e],
                         once,
@@ -399,9 +393,6 @@ def sample_trees(
                         seen,
                         picked,
                     )
-                    if weights[0][e, KEPT_INDPTR] != 0:
-                        kept = array_at(like, weights[0][e, KEPT], num_drawn)
-                        read_neighbors(kept, picked, picked)
                 at = e * most + edge_base[e] + now[e]
                 _read(
                     array_at(like, csc[e, _INDICES], num_edges),
