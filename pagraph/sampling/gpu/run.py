@@ -93,7 +93,7 @@ class DeviceRun:
         self._made = 0
         tables = self._topology.tables
         # Each seed has a place, and each other vertex.
-        limits = _limits(counts, tables)
+        limits = most_known(counts, tables)
         self._room = Room(self._plan, counts, limits)
         self._nodes = list[Tensor]()
         # Of each type's edges in a subgraph: their ends and their ids.
@@ -261,7 +261,7 @@ class DeviceRun:
         batches of one type whose sizes nothing reads before their end."""
         known = [count]
         edges = []
-        room = Room(self._plan, [count], _limits([count], self._topology.tables))
+        room = Room(self._plan, [count], most_known([count], self._topology.tables))
         for step in self._plan.steps:
             most = self._plan.most_edges(step, room.drawing[0])
             assert most is not None
@@ -504,7 +504,7 @@ def pad_out(
         )
 
 
-def _limits(counts: Sequence[int], tables: Sequence[Tensor]) -> list[int]:
+def most_known(counts: Sequence[int], tables: Sequence[Tensor]) -> list[int]:
     """Vertices of each type that a batch of so many seeds may have."""
     return [count + len(table) for count, table in zip(counts, tables, strict=True)]
 

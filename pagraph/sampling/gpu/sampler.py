@@ -15,9 +15,9 @@ from torch import Tensor
 from ...accelerator import StagingRing
 from ...errors import FormatError, MissingDependencyError, PipelineError
 from ..block_sampler import NeighborSampler
-from ..sampler import seeds_by_type
+from ..sampler import edge_ends, seeds_by_type
 from ..subgraph_sampler import SubgraphSampler
-from .run import MOST_PICKS, DeviceRun
+from .run import MOST_PICKS, DeviceRun, most_known
 from .state import Plan, Sizes, state_words
 from .topology import Topology
 
@@ -193,9 +193,7 @@ class DeviceSampler:
         if self._graph.is_homogeneous:
             seeded = (True,)
         if seeded not in self._plans:
-            graph = self._graph
-            numbers = {name: number for number, name in enumerate(graph.node_types)}
-            ends = [(numbers[src], numbers[dst]) for src, _, dst in graph.edge_types]
+            ends = edge_ends(self._graph).tolist()
             self._plans[seeded] = Plan(
                 self._picks, self._sampler.replace, self._sampler.expands_once, ends, seeded
             )
@@ -353,13 +351,12 @@ class RecordedRun:
     @staticmethod
     def fits(plan: Plan, counts: Sequence[int], topology: Topology) -> bool:
         """Whether no hop of such batches has a size that the host must read first."""
-        limits = [n + len(table) for n, table in zip(counts, topology.tables, strict=True)]
         # A kernel that runs now, to be recorded, reads vertex 0.
         has_seeds = any(counts) and all(
             len(table) > 0 or not count
             for count, table in zip(counts, topology.tables, strict=True)
         )
-        return has_seeds and plan.reads_no_size(counts, limits)
+        return has_seeds and plan.reads_no_size(counts, most_known(counts, topology.tables))
 
     def begin(self, seeds: Sequence[Tensor], key: int) -> Sizes:
         """Enqueue the batch of ``seeds``, as many of each type as promised."""

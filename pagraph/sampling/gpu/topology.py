@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...accelerator import OutOfMemory, StagingRing
+from ..sampler import edge_ends
 
 if TYPE_CHECKING:
     from ...accelerator import Accelerator, Pin
@@ -155,13 +156,12 @@ class Topology:
             count = len(cscs)
             placed = {name: uploaded[i * count :][:count] for i, name in enumerate(names)}
             both = arrays | placed
-            numbers = {node_type: number for number, node_type in enumerate(graph.node_types)}
-            relations = []
-            for number, (src, _, dst) in enumerate(graph.edge_types):
-                edges = DeviceEdges(
-                    both["indptr"][number], both["indices"][number], numbers[src], numbers[dst]
+            relations = [
+                DeviceEdges(indptr, indices, src, dst)
+                for indptr, indices, (src, dst) in zip(
+                    both["indptr"], both["indices"], edge_ends(graph).tolist(), strict=True
                 )
-                relations.append(edges)
+            ]
             return cls(
                 relations=relations,
                 first=first,
