@@ -226,6 +226,17 @@ def sampled_there_for_pyg(**attributes):
     return happens
 
 
+def dgls_edge_columns(monkeypatch):
+    face = pytest.importorskip("pagraph.dgl")
+    import dgl
+
+    device = WithTriton()
+    monkeypatch.setattr("pagraph.engine.engine.accelerator_for", lambda of: device)
+    sampler = dgl.dataloading.NeighborSampler([1], prefetch_edge_feats=["w"])
+    graph = dgl.graph(([0], [1]))
+    face.DataLoader(graph, torch.arange(2), sampler, device="cpu", sampling_device=device)
+
+
 CASES = [
     Case(
         "no CUDA",
@@ -363,6 +374,12 @@ CASES = [
         RuntimeWarning,
         r"batches on (cpu|cuda:0) are sampled kernel by kernel, which takes more of the "
         r"interpreter's time: they could not be recorded \(CUDA error: out of memory\)",
+    ),
+    Case(
+        "DGL's `prefetch_edge_feats` on the GPU",
+        dgls_edge_columns,
+        ValueError,
+        r"sampling on a device needs a sampler without prefetch_edge_feats, got \['w'\]",
     ),
     Case(
         'edge attributes, or others that PyG selects, with `sampling_device="cuda"` of a PyG loader',

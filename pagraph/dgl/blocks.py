@@ -66,7 +66,7 @@ class BlockBuilder:
         for etype in self._canonical:
             relation = block.relations[etype]
             ids = self._local_edge_ids(
-                relation.indices.shape[0], self._pools(("local edge ids", place, etype))
+                relation.indices, self._pools(("local edge ids", place, etype))
             )
             ends = num_src[etype[0]], block.num_dst[etype[2]]
             # Blocks are rows of destinations: 2 kinds of vertices, already compressed.
@@ -87,6 +87,7 @@ class BlockBuilder:
         src: Mapping[str, Mapping[str, Tensor]] = _NOTHING,
         dst: Mapping[str, Mapping[str, Tensor]] = _NOTHING,
         edges: Sequence[Mapping[EdgeType, Mapping[str, Tensor]]] = (),
+        device: torch.device | None = None,
     ) -> list[Any]:
         """The DGL blocks of a batch, outermost first, with the graph's present columns.
 
@@ -96,6 +97,8 @@ class BlockBuilder:
             src: Rows that were read for sources of the first block, by type and column.
             dst: The same for destinations of the last one.
             edges: The same for edges of each block; empty where none were read.
+            device: Where the blocks are, if not with the graph: the graph's columns are copied
+                there when they are first read.
         """
         made = []
         last = len(blocks) - 1
@@ -103,7 +106,7 @@ class BlockBuilder:
             of_src = _NOTHING if place else src
             of_dst = _NOTHING if place < last else dst
             of_edges = edges[place] if edges else _NOTHING
-            made.append(self._dressed(index, block, place, of_src, of_dst, of_edges))
+            made.append(self._dressed(index, block, place, of_src, of_dst, of_edges, device))
         return made
 
     def _dressed(
@@ -114,6 +117,7 @@ class BlockBuilder:
         src: Mapping[str, Mapping[str, Tensor]],
         dst: Mapping[str, Mapping[str, Tensor]],
         edges: Mapping[Any, Mapping[str, Tensor]],
+        device: torch.device | None,
     ) -> Any:
         src_frames = []
         dst_frames = []
@@ -133,15 +137,21 @@ class BlockBuilder:
             if relation.weights is not None:  # Of a sampler that corrects for what it draws.
                 frame[EDGE_WEIGHTS] = relation.weights
             edge_frames.append(frame)
+        if device is not None:
+            for frame in (*src_frames, *dst_frames, *edge_frames):
+                _deliver_on(frame, device)
         types = (self._ntypes, self._ntypes)
         return DGLBlock(index, types, self._etypes, [*src_frames, *dst_frames], edge_frames)
 
-    def _local_edge_ids(self, num_edges: int, pool: BufferPool) -> Tensor:
-        """0, 1, 2, ...: a block's own edge ids, in memory of its own, since DGL sorts rows in
-        place.
+    def _local_edge_ids(self, indices: Tensor, pool: BufferPool) -> Tensor:
+        """0, 1, 2, ... for each edge of ``indices``: a block's own edge ids, in memory of its own,
+        since DGL sorts rows in place.
 
         DGL takes an empty array for the same, but its libxsmm kernels then fail on edge features.
         """
+        num_edges = indices.shape[0]
+        if indices.device.type != "cpu":
+            return torch.arange(num_edges, dtype=self._idtype, device=indices.device)
         ids = pool.take((num_edges,), self._idtype)
         _csc.count_up(ids.numpy())
         return ids
@@ -230,6 +240,12 @@ def _node_frame(parent: Any, ids: Tensor, given: Mapping[str, Tensor]) -> Any:
     frame = sub_frame(parent, ids, ids.shape[0], given)
     frame._columns[dgl.NID] = Column(ids, Scheme((), ids.dtype))
     return frame
+
+
+def _deliver_on(frame: Any, device: torch.device) -> None:
+    """Have a frame's columns be on ``device`` when they are read; those that are there stay."""
+    for name, column in frame._columns.items():
+        frame._columns[name] = column.to(device)
 
 
 def dgl_block(block: Block, graph: Graph | None) -> Any:

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 import torch
 
+from ..accelerator import OutOfMemory
+from ..accelerator.cuda import samples_on_device
 from ..engine import PipelineOptions, parse_lookahead
 from ..engine.accelerate import Prepared
 from ..engine.engine import Engine, LoaderControls
 from ..engine.steps import BatchSource
+from ..errors import MissingDependencyError
 from ..features.narrow import parse_cache_dtype
 from ..graph.graph import Graph
 from ..ranking.policies import resolve_policy
-from ..sampling import BlockSampler
+from ..sampling import BlockSampler, NeighborSampler
 from ..seeds.keys import Ranks, process_ranks
 from ..seeds.order import DatasetOrder, EpochPlan, SeedOrder
 from ..system.budget import Budget, memory_budget
@@ -34,7 +37,7 @@ from .arguments import (
     tensor_indices,
 )
 from .columns import Columns
-from .convert import dgl_graph, restore_structures, structures_of
+from .convert import core_graph, dgl_graph, restore_structures, structures_of
 from .graphbolt import import_dgl
 from .native_sources import NodeSource, SubgraphSource
 from .sources import EdgeSource, ForeignSource
@@ -53,9 +56,19 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
     from typing_extensions import TypeVar, Unpack
 
+    from ..accelerator import Accelerator
     from ..graph.graph import EdgeType
+    from ..sampling.gpu.sampler import DeviceSampler
     from ..sampling.sampler import MiniBatchSampler
-    from ..typing import CacheDtype, CachePolicy, CacheSize, Ids, MemorySize, WorkerOptions
+    from ..typing import (
+        CacheDtype,
+        CachePolicy,
+        CacheSize,
+        DeviceLike,
+        Ids,
+        MemorySize,
+        WorkerOptions,
+    )
     from .typing import (
         NegativePairBatch,
         NegativePairSampler,
@@ -132,7 +145,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         use_prefetch_thread: Accepted and checked as by DGL; ``prefetch`` decides.
         use_alternate_streams: Accepted.
         pin_prefetcher: Accepted and checked as by DGL.
-        use_uva: Accepted on machines with CUDA; sampling stays on the CPU.
+        use_uva: Accepted on machines with CUDA; ``sampling_device`` decides.
         gpu_cache: DGL's row counts by column; their bytes become the cache's budget where ``cache``
             is ``"auto"``.
         cache: What the static feature cache may take: ``"2GiB"``, bytes, a fraction, ``"auto"``, or
@@ -154,6 +167,11 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
             that is all in memory nothing is divided, and a warning says so.
         seed: Makes the order and the sampling a function of (seed, epoch). Without it, the sampling
             follows ``torch.manual_seed`` and the order ``numpy.random.seed``.
+        sampling_device: ``"cpu"``, or the CUDA device that is also ``device``: it samples itself,
+            and gives the same blocks, bit for bit. It can for a ``NeighborSampler`` without
+            ``prob``, whose fan-outs are at most 128 or -1, without ``prefetch_edge_feats``. The
+            default "auto" takes the device where it can, for a graph of one type; see
+            :attr:`sampling_placement`. Batches that exclude edges are sampled on the CPU.
         batch_dependency: Batches of an epoch for which a vertex keeps what it draws (DGL's
             ``LaborSampler`` has its own), so that batches behind each other read many of the same
             rows; 1: batches are independent. For neighbour and LABOR samplers; see
@@ -199,6 +217,7 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         memory: MemorySize = "auto",
         seed: int | None = None,
         batch_dependency: int = 1,
+        sampling_device: DeviceLike = "auto",
         **kwargs: Unpack[WorkerOptions],
     ) -> None:
         given = {
@@ -267,6 +286,11 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         )
         self._order = order
         self.batch_dependency = batch_dependency
+        self.sampling_device = sampling_device
+        self._device_sampler: DeviceSampler | None = None
+        # What that samples, and how.
+        self._sampled_there: tuple[Graph, NeighborSampler] | None = None
+        self._placement = "host"
         # Refuses bad fan-outs, and a wrong `batch_dependency`, now and not with the first batch.
         recognised = native_sampler(graph, graph_sampler)
         native = recognised if isinstance(order, SeedOrder) else None
@@ -352,11 +376,15 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
         if native is not None:
             edge_wise = is_edge_sampler(sampler)
             inner = sampler.sampler if edge_wise else sampler
-            kind: Any = NodeSource if isinstance(native, BlockSampler) else SubgraphSource
-            source = kind(
-                graph, inner, native, columns=self._columns, engine=engine, device=self.device
-            )
+            settings = {"columns": self._columns, "engine": engine, "device": self.device}
+            there = self._samples_there(native, inner, edge_wise)
+            source: NodeSource | SubgraphSource
+            if isinstance(native, BlockSampler):
+                source = NodeSource(graph, inner, native, there, **settings)
+            else:
+                source = SubgraphSource(graph, inner, native, **settings)
             return EdgeSource(graph, sampler, source) if edge_wise else source
+        self._samples_there(None, sampler, False)
         if isinstance(graph, dgl.DGLGraph) and self._options.workers:
             graph.create_formats_()  # else threads would make them at the same time
         return ForeignSource(
@@ -369,6 +397,84 @@ class DataLoader(LoaderControls, Prepared, _DGLDataLoader, Generic[S]):
             threads=self._options.workers > 0,
             accelerator=engine.accelerator,
         )
+
+    @property
+    def sampling_placement(self) -> str:
+        """Where the graph is that is sampled; where a device could sample and does not, why."""
+        return self._placement
+
+    def _samples_there(
+        self, native: MiniBatchSampler | None, sampler: Any, edge_wise: bool
+    ) -> DeviceSampler | None:
+        """What samples on the batches' device; None: the CPU samples.
+
+        ValueError, MissingDependencyError, OutOfMemory: ``sampling_device`` names the device, which
+        cannot.
+        """
+        wanted = self.sampling_device
+        accelerator = self._engine.accelerator
+        is_auto = isinstance(wanted, str) and wanted == "auto"
+        self._placement = "host"
+        if accelerator is None and is_auto:
+            return None
+        if not is_auto and not samples_on_device(wanted, self.device, accelerator):
+            return None
+        assert accelerator is not None
+        try:
+            there = self._sampler_there(accelerator, native, sampler, edge_wise)
+        except (ValueError, MissingDependencyError, OutOfMemory) as error:
+            if not is_auto:
+                raise
+            self._placement = f"host: {error}"
+            return None
+        self._placement = there.placement
+        return there
+
+    def _sampler_there(
+        self,
+        accelerator: Accelerator,
+        native: MiniBatchSampler | None,
+        sampler: Any,
+        edge_wise: bool,
+    ) -> DeviceSampler:
+        """Samples on the accelerator; ValueError where only the CPU can."""
+        needs = "sampling on a device needs "
+        if not isinstance(native, NeighborSampler):
+            raise ValueError(f"{needs}a NeighborSampler, got {type(sampler).__name__}")
+        if sampler.prefetch_edge_feats:
+            raise ValueError(
+                f"{needs}a sampler without prefetch_edge_feats, got {sampler.prefetch_edge_feats}"
+            )
+        core = core_graph(self.graph, native.edge_dir)
+        # As for PyG's batches: which of the two is faster for several types is not known.
+        if self.sampling_device == "auto" and not core.is_homogeneous:
+            raise ValueError("several types are sampled on a device where sampling_device names it")
+        wanted = core, native.with_in_edges()
+        if self._device_sampler is not None:
+            # Graph and sampler may have been changed since the last pass.
+            if self._sampled_there == wanted:
+                return self._device_sampler
+            self._device_sampler.close()
+            self._device_sampler = None
+        # Imported here: on the CPU nobody needs the device's kernels.
+        from ..sampling.gpu.sampler import DeviceSampler
+
+        usual = None
+        size = self._order.batch_size
+        # The ends of edges differ in number, and so do seeds of each of several types.
+        if size and not edge_wise and len(core.node_types) == 1:
+            usual = {core.only_node_type: size}, self.graph.idtype
+        room = Budget.parse("auto", name="sampling_budget")
+        self._device_sampler = DeviceSampler(*wanted, accelerator, room, usual)
+        self._sampled_there = wanted
+        return self._device_sampler
+
+    def close(self) -> None:
+        """See ``LoaderControls.close``; frees the graph on a device, too."""
+        super().close()
+        if self._device_sampler is not None:
+            self._device_sampler.close()
+            self._device_sampler = None
 
     def __len__(self) -> int:
         return len(self._order)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..cache.choice import Role
+from ..engine.block_source import tensors_of
 from ..engine.steps import Sampled
 from ..features.field import Read
 from .blocks import BlockBuilder
@@ -20,12 +21,14 @@ from .deferred import frame_of, gather_others, map_leaves, moved
 from .graphbolt import import_dgl
 
 if TYPE_CHECKING:
+    from ..accelerator import Event
     from ..engine.engine import Engine
     from ..graph.graph import EdgeType, Graph
     from ..graph.minibatch import HeteroMiniBatch
     from ..graph.subgraph import Subgraph
     from ..sampling import BlockSampler
     from ..sampling.block_sampler import ExcludedEdges
+    from ..sampling.gpu.sampler import DeviceSampler
     from ..seeds.order import Ticket
     from ..stats.stats import EpochRecorder
 
@@ -140,8 +143,8 @@ class NativeSource:
         raise NotImplementedError
 
     def put_together(self, sampled: Any, rows: Iterator[Tensor]) -> tuple[Any, Any]:
-        """DGL's input nodes, and its blocks or subgraph, on the CPU; takes the rows of its
-        reads."""
+        """DGL's input nodes, and its blocks or subgraph, where they were sampled; takes the rows of
+        its reads."""
         raise NotImplementedError
 
     def count(self, sampled: Any, recorder: EpochRecorder, *, seeds: int) -> None:
@@ -172,11 +175,15 @@ class NativeSource:
 
 
 class _SampledBlocks(NamedTuple):
-    """A natively sampled batch, with DGL's indices of its blocks."""
+    """A natively sampled batch, with DGL's indices of its blocks.
+
+    What a device samples has none yet, but an event after which it is there.
+    """
 
     seeds: Any
     batch: HeteroMiniBatch
-    structures: list[Any]
+    structures: list[Any] | None
+    ready: Event | None
 
 
 class NodeSource(NativeSource):
@@ -186,6 +193,8 @@ class NodeSource(NativeSource):
         graph: A DGL graph on the CPU.
         dgl_sampler: The user's sampler object: says which columns to prefetch.
         sampler: Ours.
+        device_sampler: Samples on the batches' device, by the same sampler, what excludes no edges.
+            None: the CPU samples.
         **settings: See ``NativeSource``.
 
     Raises:
@@ -194,13 +203,21 @@ class NodeSource(NativeSource):
     """
 
     def __init__(
-        self, graph: Any, dgl_sampler: Any, sampler: BlockSampler, **settings: Any
+        self,
+        graph: Any,
+        dgl_sampler: Any,
+        sampler: BlockSampler,
+        device_sampler: DeviceSampler | None = None,
+        **settings: Any,
     ) -> None:
         # For "out" the core graph is turned round already: what is sampled are its in-edges.
         super().__init__(
             graph, core_graph(graph, sampler.edge_dir), weights=sampler.prob, **settings
         )
         self._sampler = sampler if sampler.edge_dir == "in" else sampler.with_in_edges()
+        self._device_sampler = device_sampler
+        # Ids on a device are no window's.
+        self.looks_ahead = device_sampler is None
         self._src_names = node_columns(
             graph, "prefetch_node_feats", dgl_sampler.prefetch_node_feats
         )
@@ -222,29 +239,40 @@ class NodeSource(NativeSource):
     ) -> Sampled:
         """The blocks of ``seeds``: a tensor for graphs with one vertex type, or a mapping from
         type."""
+        start = self.by_type(seeds)
+        ready = None
         begin = time.perf_counter_ns()
         try:
-            batch = self._sampler.sample(
-                self.core,
-                self.by_type(seeds),
-                key,
-                dtype=self._idtype,
-                pools=self._pools,
-                field=self.edge_field,
-                exclude=exclude,
-            )
+            if self._device_sampler is not None and not exclude:
+                sample = partial(self._device_sampler.sample, start, key, self._idtype)
+                found = self._fields.with_room(sample)
+                recorder.device_time("sampling", found.begun, found.ready)
+                batch = found.batch
+                ready = found.ready
+            else:
+                batch = self._sampler.sample(
+                    self.core,
+                    start,
+                    key,
+                    dtype=self._idtype,
+                    pools=self._pools,
+                    field=self.edge_field,
+                    exclude=exclude,
+                )
         finally:
             recorder.spent("sampling", begin)
-        begin = time.perf_counter_ns()
-        structures = [
-            self.builder.structure(block, place) for place, block in enumerate(batch.blocks)
-        ]
-        recorder.spent("building", begin)
+        structures = None
+        if ready is None:
+            begin = time.perf_counter_ns()
+            structures = [
+                self.builder.structure(block, place) for place, block in enumerate(batch.blocks)
+            ]
+            recorder.spent("building", begin)
         reads = self.columns.reads("node", self._src_names, batch.input_nodes, batch.hop_ends)
         reads += self.columns.reads("node", self._dst_names, batch.blocks[-1].dst_nodes)
         if self._edge_names:
             reads += self._edge_reads(batch)
-        return Sampled(_SampledBlocks(seeds, batch, structures), reads)
+        return Sampled(_SampledBlocks(seeds, batch, structures, ready), reads, ready)
 
     def _edge_reads(self, batch: HeteroMiniBatch) -> list[Read]:
         """Reads of the columns of edges, block by block."""
@@ -275,7 +303,7 @@ class NodeSource(NativeSource):
     def put_together(
         self, sampled: _SampledBlocks, rows: Iterator[Tensor]
     ) -> tuple[Any, list[Any]]:
-        """DGL's input nodes and blocks, on the CPU; takes the rows of its reads."""
+        """DGL's input nodes and blocks, where they were sampled; takes the rows of its reads."""
         batch = sampled.batch
         # In the order of the reads: vertices of the first block, seeds, edges block by block.
         src = by_type(self._src_names, rows)
@@ -283,7 +311,20 @@ class NodeSource(NativeSource):
         edges = []
         if self._edge_names:
             edges = [by_type(self._edge_names, rows) for _ in batch.blocks]
-        blocks = self.builder.build_all(batch.blocks, sampled.structures, src, dst, edges)
+        structures = sampled.structures
+        device = None
+        if structures is None:
+            accelerator = self._fields.accelerator
+            assert accelerator is not None and sampled.ready is not None
+            accelerator.hand_over(tensors_of(batch), sampled.ready)
+            # Not earlier: they take memory, which is to be of the reader's stream.
+            structures = self._fields.with_room(
+                lambda: [
+                    self.builder.structure(block, place) for place, block in enumerate(batch.blocks)
+                ]
+            )
+            device = self._device
+        blocks = self.builder.build_all(batch.blocks, structures, src, dst, edges, device)
         return self.as_dgls(batch.input_nodes), blocks
 
     def count(self, sampled: _SampledBlocks, recorder: EpochRecorder, *, seeds: int) -> None:

@@ -215,7 +215,6 @@ class EdgeSource:
     """
 
     is_pure = False
-    looks_ahead = True
     rereads = False
     send = None
     finish = None
@@ -225,6 +224,7 @@ class EdgeSource:
         self._graph = graph
         self._sampler = edge_sampler
         self._inner = inner
+        self.looks_ahead = inner.looks_ahead
         core = core_graph(graph)  # The edges as they are, whichever way the blocks are sampled.
         self._csc = {etype: core.csc_of(etype) for etype in graph.canonical_etypes}
         self._negatives = native_negatives(edge_sampler.negative_sampler)
@@ -274,7 +274,7 @@ class EdgeSource:
         nothing = torch.empty(0, dtype=idtype, device="cpu")
         edges = {etype: drawn.edges.get(etype, nothing) for etype in self._graph.canonical_etypes}
         reads = [*inner.reads, *self._inner.columns.reads("edge", self._label_names, edges)]
-        return Sampled(_Sampled(edges, nodes, pairs, inner.batch), reads)
+        return Sampled(_Sampled(edges, nodes, pairs, inner.batch), reads, inner.after)
 
     def _negative_pairs(self, drawn: _Drawn, positive: Pairs) -> Pairs:
         if self._negatives is not None:
