@@ -112,6 +112,20 @@ def batches_that_cannot_be_recorded(_):
     load(device=device, sampling_device=device)
 
 
+def batches_without_room(monkeypatch):
+    monkeypatch.setattr("pagraph.engine.program._SETTLING", 1)
+    monkeypatch.setattr("pagraph.engine.program._LEARNED", 1)
+
+    class Full(WithTriton):
+        def free_bytes(self):
+            return 100, super().free_bytes()[1]
+
+    device = Full()
+    loader = load(device=device, sampling_device=device, transfer="zero-copy", cache=0)
+    for _ in range(3):
+        list(loader)
+
+
 def field_elsewhere(_):
     next(iter(load(graph=_with_field_on_meta(), device=HostAccelerator())))
 
@@ -380,6 +394,14 @@ CASES = [
         dgls_edge_columns,
         ValueError,
         r"sampling on a device needs a sampler without prefetch_edge_feats, got \['w'\]",
+    ),
+    Case(
+        "batches of one launch for which there is no room",
+        batches_without_room,
+        RuntimeWarning,
+        rf"batches on (cpu|cuda:0) are made kernel by kernel, which takes more of the "
+        rf"interpreter's time: \d+ batches on their way take {NUMBER} \w+, {NUMBER} \w+ more than "
+        r"is free: prefetch, batch_size or cache must be smaller",
     ),
     Case(
         'edge attributes, or others that PyG selects, with `sampling_device="cuda"` of a PyG loader',

@@ -6,6 +6,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,7 +16,16 @@ from torch import Tensor
 
 from ..accelerator import Accelerator, Event, OutOfMemory, Stream, accelerator_for, with_room
 from ..features.feature import DeviceFeature, read_each
-from ..features.field import Field, FieldRows, Read, Reading, ReadPath, Snapshot, host_feature
+from ..features.field import (
+    Field,
+    FieldRows,
+    Read,
+    Reading,
+    ReadPath,
+    Snapshot,
+    host_feature,
+    row_reader,
+)
 from ..features.gpu.accelerated import AcceleratedFeature, ReadGroup
 from ..features.gpu.link import Link
 from ..features.gpu.reachable import Reach
@@ -158,6 +169,8 @@ class FieldSet:
         self._lock = threading.Lock()
         self._counters = ReadCounters()
         self._first_epoch = first_epoch
+        # Bytes of the accelerator that batches of one launch take, or will.
+        self.batches_bytes: int = 0
         self._static: StaticCache | None = None
         if budget is not None:
             self._static = StaticCache(
@@ -548,6 +561,16 @@ class FieldSet:
         with self._lock:
             return [(field, *self._roles[key]) for key, field in self._fields.items()]
 
+    @property
+    def input_row_bytes(self) -> int:
+        """Bytes of the rows that a batch has of each vertex that it reads."""
+        total = 0
+        for field, _, role in self.declared:
+            if Role.INPUT in role:
+                with suppress(KeyError, RuntimeError):  # a field that cannot be read now
+                    total += row_reader(field.snapshot().tensor).row_bytes
+        return total
+
     def allow(self, nbytes: int, *, counts: bool) -> None:
         """Bound a cache in memory.
 
@@ -580,7 +603,7 @@ class FieldSet:
     def after_first_step(self) -> None:
         """Fill the cache if :meth:`prepare` could not; call when a first training step is done."""
         if self._static is not None:
-            self._static.after_first_step()
+            self._static.after_first_step(self.batches_bytes)
 
     def refill(self, rank: Rank) -> None:
         """Choose again by another ranking, under the same number of bytes, or fill by it later; see
@@ -659,11 +682,16 @@ class FieldSet:
     def plans(self) -> CachePlans:
         """The cached rows of each type; none before they are chosen, and without a budget."""
         if self._static is not None:
-            return self._static.plans
-        vertices = {t: n for t, n in self._num_rows.items() if isinstance(t, str)}
-        return CachePlans(
-            CachePlan(self._device, n, 0, 0, (), None, "as cache=0 asks") for n in vertices.values()
-        )
+            plans = self._static.plans
+        else:
+            vertices = {t: n for t, n in self._num_rows.items() if isinstance(t, str)}
+            plans = CachePlans(
+                CachePlan(self._device, n, 0, 0, (), None, "as cache=0 asks")
+                for n in vertices.values()
+            )
+        if not self.batches_bytes:
+            return plans
+        return CachePlans(replace(plan, batches_bytes=self.batches_bytes) for plan in plans)
 
     @property
     def plan(self) -> CachePlan:

@@ -85,6 +85,8 @@ class CachePlan(Tabled):
         fields: One part per cached field.
         node_type: The vertex type; None where there is only one. An edge type for rows of edges.
         reason: Why nothing is cached; empty where something is, of this type or another.
+        batches_bytes: Bytes of the device that batches of one launch take besides, those on their
+            way and the one that is read; 0 where there are none.
     """
 
     device: torch.device
@@ -94,6 +96,7 @@ class CachePlan(Tabled):
     fields: tuple[FieldPlan, ...]
     node_type: str | tuple[str, str, str] | None = None
     reason: str = ""
+    batches_bytes: int = 0
 
     def __iter__(self) -> Iterator[FieldPlan]:
         return iter(self.fields)
@@ -149,9 +152,9 @@ class CachePlans(Tabled, list[CachePlan]):
     def to_dict(self) -> dict[str, float]:
         """All numbers by flat names, for TensorBoard or W&B.
 
-        "budget_bytes", "table_bytes", "nbytes" (tables included), "expected_hit_rate" and
-        "expected_bytes_saved" as far as they are known, and "field/NAME/..." with the names of
-        :meth:`FieldPlan.to_dict`.
+        "budget_bytes", "table_bytes", "nbytes" (tables included), "batches_bytes",
+        "expected_hit_rate" and "expected_bytes_saved" as far as they are known, and
+        "field/NAME/..." with the names of :meth:`FieldPlan.to_dict`.
         """
         return _numbers(self)
 
@@ -165,6 +168,7 @@ def _numbers(plans: Sequence[CachePlan]) -> dict[str, float]:
         "budget_bytes": max((plan.budget_bytes for plan in plans), default=0),
         "table_bytes": sum(plan.table_bytes for plan in plans),
         "nbytes": sum(plan.nbytes for plan in plans),
+        "batches_bytes": _batches_bytes(plans) or None,
         "expected_hit_rate": rate,
         "expected_bytes_saved": saved,
     }
@@ -173,6 +177,11 @@ def _numbers(plans: Sequence[CachePlan]) -> dict[str, float]:
     return numbers | {
         f"field/{part.key}/{name}": n for part in parts for name, n in part.to_dict().items()
     }
+
+
+def _batches_bytes(plans: Sequence[CachePlan]) -> int:
+    """Bytes of batches; they are of all types."""
+    return max((plan.batches_bytes for plan in plans), default=0)
 
 
 def _expected(plans: Sequence[CachePlan]) -> tuple[float | None, float | None]:
@@ -197,6 +206,9 @@ def _table(plans: Sequence[CachePlan]) -> Table:
     device = plans[0].device
     used = sum(plan.nbytes for plan in plans)
     title = f"cache on {device}: {bytes_text(used)} of {bytes_text(budget)}"
+    batches = _batches_bytes(plans)
+    if batches:
+        title += f", besides {bytes_text(batches)} of batches"
     if not any(plan.fields for plan in plans):
         return Table([[f"{title}; no field{plans[0].reason and ', '}{plans[0].reason}"]], left=(0,))
     lines = [_HEAD, *(_line(part, plan.num_nodes) for plan in plans for part in plan)]
@@ -331,24 +343,30 @@ def check_budget(budget: Budget, accelerator: Accelerator) -> None:
         )
 
 
-def room_for(budget: Budget, wanted: Sequence[tuple[int, int]], accelerator: Accelerator) -> int:
+def room_for(
+    budget: Budget,
+    wanted: Sequence[tuple[int, int]],
+    accelerator: Accelerator,
+    batches_bytes: int = 0,
+) -> int:
     """The budget in bytes, with the tables if it pays for them; less, with a warning, where they
     are not free.
 
-    Then the reserve of "auto" stays free. ``wanted`` has the bytes of one vertex's rows of all
-    fields, and the number of vertices, for each type.
+    Then the reserve of "auto" stays free, and ``batches_bytes``. ``wanted`` has the bytes of one
+    vertex's rows of all fields, and the number of vertices, for each type.
     """
-    room = budget.nbytes(wanted, free=lambda: accelerator_budget(accelerator))
+    free, total = accelerator.free_bytes()
+    reserve = device_reserve(total) + batches_bytes
+    room = budget.nbytes(wanted, free=lambda: accelerator_budget(accelerator, reserve=reserve))
     if budget.is_auto:
         return room
     tables = SLOT_BYTES * sum(count for _, count in wanted)
     everything = tables + sum(width * count for width, count in wanted)
     taken = min(everything, room if budget.pays_tables else room + tables)
-    free, total = accelerator.free_bytes()
     if taken <= free:
         return room
     # With a cache of all that is free the device would be full to the last byte.
-    less = max(0, free - device_reserve(total))
+    less = max(0, free - reserve)
     warnings.warn(
         f"the cache was to take {bytes_text(taken)} on {accelerator.device}, where "
         f"{bytes_text(free)} are free: "

@@ -93,6 +93,8 @@ class StaticCache:
         self._refilled = False
         # Bytes in memory that "auto" may take; None: a share of what is free.
         self.allowed: int | None = None
+        # Bytes of an accelerator to leave for batches, beside the reserve.
+        self._batches_bytes = 0
         # Bytes that rows are chosen under.
         self._room = 0
         # Bytes of rows and tables. More than the room where tables come on top of a share of rows.
@@ -126,13 +128,14 @@ class StaticCache:
         ):
             self._decide()
 
-    def after_first_step(self) -> None:
+    def after_first_step(self, batches_bytes: int = 0) -> None:
         """Fill the cache if :meth:`prepare` could not; call after a first training step.
 
         Only then are the memory of a step ("auto") known, and the fields that are read if none were
-        given.
+        given. ``batches_bytes`` of an accelerator stay free for batches.
         """
         self._stepped = True
+        self._batches_bytes = batches_bytes
         self.prepare()
 
     def refill(self, rank: Rank) -> None:
@@ -329,7 +332,8 @@ class StaticCache:
                 free = partial(auto_budget, self._device) if allowed is None else lambda: allowed
                 self._room = self._budget.nbytes(wanted, free=free)
             else:
-                self._room = room_for(self._budget, wanted, self._link.accelerator)
+                accelerator = self._link.accelerator
+                self._room = room_for(self._budget, wanted, accelerator, self._batches_bytes)
             self._install(found)
             self._warn_of_too_little(found, wanted)
 

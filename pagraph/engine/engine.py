@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import torch
 
 from ..accelerator import Accelerator, OutOfMemory, accelerator_for
-from ..cache.choice import Role
 from ..cache.fields import FieldSet
 from ..cache.memory_plan import MemoryPlan
 from ..cache.plan import CachePlans
-from ..features.field import row_reader
 from ..options.pipeline import PipelineOptions
 from ..ranking.policies import ranks_all
 from ..seeds.keys import derive_key
@@ -176,7 +173,7 @@ class Engine(Generic[T]):
             on_start=None if worker_init_fn is None else partial(run_worker_init, worker_init_fn),
             before_first_batch=partial(_prepare, self._planner, self.epochs.options, self.envelope),
             after_first_step=self._planner.after_first_step,
-            fill=fields.after_first_step,
+            fill=partial(_fill, fields, program),
             fills_beside=self._planner.fills_beside,
             mark=None if accelerator is None else lambda: accelerator.current_stream.record(),
             settle=None if accelerator is None else fields.settle,
@@ -259,7 +256,7 @@ class Engine(Generic[T]):
         self.envelope = Envelope(
             trials,
             largest,
-            row_bytes=partial(_row_bytes, self.fields),
+            row_bytes=lambda: self.fields.input_row_bytes,
             free_bytes=host_available
             if accelerator is None
             else lambda: accelerator.free_bytes()[0],
@@ -275,21 +272,18 @@ class Engine(Generic[T]):
 # Functions and not methods: the threads of an epoch have them, and must not keep the loader alive.
 
 
+def _fill(fields: FieldSet, program: DeviceProgram | None) -> None:
+    """Fill the cache after a first step, beside the batches of one launch that will follow."""
+    if program is not None:
+        fields.batches_bytes = program.batches_bytes
+    fields.after_first_step()
+
+
 def _prepare(planner: Planner, options: PipelineOptions, envelope: Envelope | None) -> None:
     """What precedes the first batch of an epoch."""
     planner.prepare(options)
     if envelope is not None:
         envelope.begin()
-
-
-def _row_bytes(fields: FieldSet) -> int:
-    """Bytes of the rows that a batch has of each vertex that it reads."""
-    total = 0
-    for field, _, role in fields.declared:
-        if Role.INPUT in role:
-            with suppress(KeyError, RuntimeError):  # a field that cannot be read now
-                total += row_reader(field.snapshot().tensor).row_bytes
-    return total
 
 
 def _fetch(

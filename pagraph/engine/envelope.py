@@ -45,6 +45,12 @@ _INDEX_BYTES = 8
 """Of an id, a local id or a position."""
 
 
+def batch_bytes(sizes: Sizes, row_bytes: int) -> int:
+    """Bytes of a batch: ids and rows of its vertices, ``row_bytes`` each, and three numbers an
+    edge."""
+    return sum(sizes.nodes) * (_INDEX_BYTES + row_bytes) + 3 * _INDEX_BYTES * sum(sizes.edges)
+
+
 class EnvelopeState(NamedTuple):
     """What is saved of an :class:`Envelope`: its sizes, batches of this epoch in each, margin."""
 
@@ -155,9 +161,8 @@ class Envelope(Tabled):
         return float(nodes), float(edges)
 
     def nbytes(self, sizes: Sizes) -> int:
-        """Bytes of a batch of a size: ids and rows of its vertices, and three numbers an edge."""
-        nodes = sum(sizes.nodes) * (_INDEX_BYTES + self._row_bytes())
-        return nodes + 3 * _INDEX_BYTES * sum(sizes.edges)
+        """Bytes of a batch of a size."""
+        return batch_bytes(sizes, self._row_bytes())
 
     def state_dict(self) -> dict[str, Any]:
         """What the sizes of this epoch and of the next depend on: numbers in lists."""

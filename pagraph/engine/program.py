@@ -19,8 +19,10 @@ from torch import Tensor
 from ..accelerator.accelerator import is_out_of_memory
 from ..features.gpu.reachable import MOST_PARTS
 from ..features.padding import Padding
+from ..sampling.fixed_shapes import Sizes
 from ..sampling.gpu.state import DAMAGED, ROW, lengths, words_of
 from ..system.units import bytes_text
+from .envelope import batch_bytes
 from .recording import Drawn, Front, Given, Lane, Recording
 
 if TYPE_CHECKING:
@@ -215,6 +217,7 @@ class DeviceProgram:
         self._recording: Recording | None = None
         self._dtypes: list[torch.dtype] | None = None  # of the arrays of the CPU's batches
         self._learned: list[list[int]] = []
+        self._has_warned = False
         self._made = 0
         self._overflowed = 0
         self.is_possible = False
@@ -419,6 +422,10 @@ class DeviceProgram:
         self.reason = self._obstacle(front, reads, inputs, capacities)
         if self.reason:
             return None
+        self.reason = self._shortage()
+        if self.reason:
+            self._warn()
+            return None
         # Lanes that are still on their way keep the old one.
         self._recording = None
         try:
@@ -441,14 +448,52 @@ class DeviceProgram:
             # Memory is short, say, or another capture is in the way.
             self.is_possible = False
             self.reason = f"they could not be recorded ({error})"
-            warnings.warn(
-                f"batches on {self._accelerator.device} are made kernel by kernel, which takes "
-                f"more of the interpreter's time: {self.reason}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self._warn()
             return None
+        self._fields.batches_bytes = self.batches_bytes
         return self._recording
+
+    def _warn(self) -> None:
+        """Warn, once, that batches are made the long way."""
+        if self._has_warned:
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"batches on {self._accelerator.device} are made kernel by kernel, which takes more of "
+            f"the interpreter's time: {self.reason}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+    @property
+    def batches_bytes(self) -> int:
+        """Bytes of the device that batches take: those on their way, and the one that is read. By
+        the sizes so far; 0 where none are known, or batches are made the long way for good."""
+        if not self.is_possible:
+            return 0
+        if self._recording is not None:
+            return (self._lanes + 1) * self._recording.nbytes
+        if self._sizes is not None:
+            sizes = self._sizes.known()[0]
+        elif self._learned:
+            envelope = self._envelope()
+            sizes = Sizes.of(envelope[: self._hops + 1], envelope[self._hops + 1 :])
+        else:
+            return 0
+        return (self._lanes + 1) * batch_bytes(sizes, self._fields.input_row_bytes)
+
+    def _shortage(self) -> str:
+        """What the device lacks for the batches; empty if they fit."""
+        # The one that is read is there already, made the long way.
+        needed = self.batches_bytes * self._lanes // (self._lanes + 1)
+        free = self._accelerator.free_bytes()[0]
+        if needed <= free:
+            return ""
+        return (
+            f"{self._lanes} batches on their way take {bytes_text(needed)}, "
+            f"{bytes_text(needed - free)} more than is free: prefetch, batch_size or cache must be "
+            "smaller"
+        )
 
     @contextmanager
     def _recorded_in(self) -> Iterator[bool]:

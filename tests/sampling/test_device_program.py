@@ -23,6 +23,7 @@ from pagraph.engine import envelope, program, recording
 from pagraph.features.gpu import reachable
 from pagraph.sampling.gpu import run
 from pagraph.stats.stats import EpochRecorder
+from pagraph.system.units import bytes_text
 
 pytest.importorskip("triton")
 pytestmark = [
@@ -698,6 +699,79 @@ def test_what_is_made_the_long_way_and_why(options, reason):
     loader = make_loader(make_graph(), HostAccelerator(), prefetch=0, **options)
     iter(loader)
     assert f"; batches are made kernel by kernel: {reason}" in loader.sampling_placement
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("shapes", ["sampled", "fixed"])
+def test_the_plan_says_what_batches_take(there, shapes):
+    if shapes == "fixed" and not there:
+        pytest.skip("what the CPU samples is padded there")
+    device = HostAccelerator()
+    where = {} if there else {"sampling_device": "cpu", "num_workers": 1}
+    loader = make_loader(make_graph(), device, shapes=shapes, **where)
+    assert loader.cache_plan.batches_bytes == 0
+    batches = iter(loader)
+    for _ in range(2):
+        next(batches)
+    expected = loader.cache_plan.batches_bytes
+    batches.close()
+    read(loader, 3)
+    made, number = made_of(loader)
+    assert number
+    taken = loader.cache_plan.batches_bytes
+    lanes = 1 + loader._engine.epochs.options.prefetch + loader._engine.epochs.options.threads
+    assert taken == (lanes + 1) * made._recording.nbytes
+    # Before anything is recorded, ids count as many bytes as they can have.
+    assert 0 < expected < 2 * taken or not there
+    assert f"besides {bytes_text(taken)} of batches" in str(loader.cache_plan)
+    assert loader.cache_plan.to_dict()["batches_bytes"] == taken
+    loader.close()
+
+
+def test_a_cache_leaves_room_for_batches_on_their_way(monkeypatch):
+    graph = make_graph(n=4000, m=8000)
+    graph.ndata["x"] = torch.randn(4000, 100)
+
+    def planned():
+        device = HostAccelerator(memory=3 << 20)
+        loader = make_loader(graph, device, cache="auto", batch_size=64, prefetch=0)
+        batches = iter(loader)
+        for _ in range(2):
+            next(batches)
+        batches.close()
+        loader.close()
+        return loader.cache_plan
+
+    beside_them = planned()
+    assert beside_them.rows > 0
+    taken = beside_them.batches_bytes
+    monkeypatch.setattr(program.DeviceProgram, "batches_bytes", 0)
+    alone = planned()
+    assert 0 < taken == alone.budget_bytes - beside_them.budget_bytes
+
+
+class Full(HostAccelerator):
+    """Has no memory left, it says, until it is told otherwise."""
+
+    is_full = True
+
+    def free_bytes(self):
+        free, total = super().free_bytes()
+        return (100 if self.is_full else free), total
+
+
+def test_batches_for_which_there_is_no_room_are_made_the_long_way_until_there_is():
+    graph = make_graph()
+    device = Full()
+    loader = make_loader(graph, device, cache=0)
+    with pytest.warns(RuntimeWarning, match=r"4 batches on their way take .* more than is free"):
+        batches = read(loader, 3)
+    assert made_of(loader)[1] == 0
+    device.is_full = False
+    batches += read(loader, 2)
+    assert made_of(loader)[1] > 0
+    assert_all_same(batches, read(make_loader(graph), 5))
+    loader.close()
 
 
 def test_what_cannot_be_recorded_is_made_the_long_way():
