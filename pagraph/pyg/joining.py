@@ -617,9 +617,13 @@ class _PartSource:
             frame = store._mapping[attribute]
             features = frame.feat_dict.get(part)
             known = self.known()
-            if known is not None and known is features and not known.requires_grad:
-                if known.shape[0] == len(frame):
-                    return known
+            if (
+                known is not None
+                and known is features
+                and not known.requires_grad
+                and known.shape[0] == len(frame)
+            ):
+                return known
         except AttributeError:
             frame = value_of(data, (key, attribute))
         values = dense_part(frame, part)
