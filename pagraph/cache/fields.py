@@ -37,7 +37,7 @@ from ..graph.fields import FieldValue, FieldVersion
 from ..graph.graph import NODE_TYPE
 from ..ranking.policy import Rank, RowType
 from ..ranking.workload import FirstEpoch, Share
-from ..stats.reads import CacheStats, PendingRead, ReadCounters, ReadObserver
+from ..stats.reads import CacheStats, CountedRead, PendingRead, ReadCounters, ReadObserver
 from ..system.budget import Budget
 from ..system.buffers import BufferPool
 from .choice import Outputs, Role
@@ -229,6 +229,7 @@ class FieldSet:
         bounds: Sequence[int] | None = None,
         padding: Padding | None = None,
         there: Tensor | None = None,
+        values: FieldValue | None = None,
         after: Event | None = None,
         windows: Windows | None = None,
     ) -> FieldRows:
@@ -239,7 +240,7 @@ class FieldSet:
 
         Args:
             key: The field.
-            ids, bounds, padding, there: See :class:`Read`.
+            ids, bounds, padding, there, values: See :class:`Read`.
             after: The event that ids on the accelerator wait for, if any.
             windows: Rows on disk that were read for several batches, to be taken from where they
                 have these.
@@ -255,14 +256,14 @@ class FieldSet:
         fetch = self._storages.get(key)
         if fetch is not None:
             return self._fetched(fetch, ids)
-        read = Read(key, ids, bounds, padding, there)
+        read = Read(key, ids, bounds, padding, there, values)
         if self._link is not None:
             (rows,) = self._read_on_accelerator(self._link, [read], after)
             assert rows is not None
             return rows
         begin = time.perf_counter()
         field = self._fields[key]
-        return self._read_here(read, field, field.path(self._resolve), begin, windows)
+        return self._read_here(read, field, field.path(self._resolve, values), begin, windows)
 
     def reach(self, key: Hashable) -> tuple[FieldReach, object] | None:
         """How a recorded kernel reads a field on the accelerator now, and what holds the cached
@@ -300,7 +301,7 @@ class FieldSet:
         """Count a read that is done; ``bounds`` are the ends of the hops."""
         tier, row_bytes, cacheable = read.counted
         counted = bounds[-1], hits, row_bytes, cacheable, seconds, bounds
-        self._counters.record(read.field.label, tier, *counted)
+        self._counters.record_each([CountedRead(read.field.label, tier, *counted)])
 
     def read_each(
         self, reads: Sequence[Read], after: Event | None = None, windows: Windows | None = None
@@ -347,7 +348,7 @@ class FieldSet:
                 (rows[place],) = self.read_each([read])
                 continue
             try:
-                reading = field.path(self._resolve)
+                reading = field.path(self._resolve, read.values)
             except (KeyError, RuntimeError):
                 continue
             is_plain = reading[2].plain is not None and read.ids.dtype == reads[0].ids.dtype
@@ -364,13 +365,15 @@ class FieldSet:
             # The call's time is divided by bytes: each field's own cannot be seen from here.
             nbytes = sum([tensor.nbytes for tensor in copied])
             per_byte = (time.perf_counter() - begin) / max(1, nbytes)
+            counted = []
             for (place, field, (_, _, path)), tensor in zip(plain, copied, strict=True):
                 count = reads[place].ids.shape[0]
                 width = path.row_bytes
                 seconds = per_byte * width * count
-                counted = count, None, width, False, seconds, reads[place].bounds
-                self._counters.record(field.label, path.tier, *counted)
+                of_read = count, None, width, False, seconds, reads[place].bounds
+                counted.append(CountedRead(field.label, path.tier, *of_read))
                 rows[place] = FieldRows(tensor, path.version, path.generation)
+            self._counters.record_each(counted)
         for place, field, reading in others:
             begin = time.perf_counter()
             rows[place] = self._read_here(reads[place], field, reading, begin, None)
@@ -392,7 +395,8 @@ class FieldSet:
                 known.version is not None
                 and not self._fields[read.key].is_current(known.version, known.generation)
             ):
-                known = self.with_room(partial(self.read, *read, after))
+                now = read._replace(values=None)
+                known = self.with_room(partial(self.read, *now, after))
             current.append(known)
         return current
 
@@ -414,7 +418,7 @@ class FieldSet:
     ) -> FieldRows:
         """:meth:`read` without an accelerator, begun at ``begin``; ``reading`` holds the memory
         that the path reads."""
-        key, ids, bounds, padding, _ = read
+        key, ids, bounds, padding, *_ = read
         held, values, path = reading
         if path.cacheable and path.cache is None and field.is_due:
             held, values, path = self._filled_late(key, field, (held, values, path))
@@ -431,16 +435,9 @@ class FieldSet:
         # Only now: reading has checked the ids, which the count indexes by.
         if path.cacheable and self._first_epoch is not None:
             self._count_first(key, ids, bounds)
-        self._counters.record(
-            field.label,
-            path.tier,
-            ids.shape[0],
-            hits,
-            path.row_bytes,
-            path.cacheable,
-            time.perf_counter() - begin,
-            bounds,
-        )
+        seconds = time.perf_counter() - begin
+        counted = ids.shape[0], hits, path.row_bytes, path.cacheable, seconds, bounds
+        self._counters.record_each([CountedRead(field.label, path.tier, *counted)])
         # The values' memory was held until here: another thread may have replaced the field, and a
         # late filling has resolved another path.
         del held
@@ -511,7 +508,7 @@ class FieldSet:
         key = read.key
         field = self._fields[key]
         try:
-            held, values, path = field.path(self._resolve)
+            held, values, path = field.path(self._resolve, read.values)
         except KeyError:
             link.forget(key)
             raise

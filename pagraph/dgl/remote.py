@@ -20,7 +20,7 @@ from ..ranking.policy import Ranking, descending, out_degrees
 from ..ranking.presample import AccessCounts
 from ..ranking.vip import expected_accesses
 from ..sampling.block_sampler import NeighborSampler
-from ..stats.reads import ReadCounters
+from ..stats.reads import CountedRead, ReadCounters
 from ..system.budget import SLOT_BYTES, Budget
 from ..system.buffers import BufferPool
 from .convert import core_graph
@@ -104,8 +104,9 @@ class RemoteField:
         own = len(ids) - remote
         seconds = time.perf_counter() - begin
         width = source.row_bytes
-        counters.record(self.label, source.tier, remote, hits, width, self.cacheable, seconds)
-        counters.record(f"{self.label}, own part", "host", own, None, width, False)
+        of_others = self.label, source.tier, remote, hits, width, self.cacheable, seconds
+        of_own = f"{self.label}, own part", "host", own, None, width, False
+        counters.record_each([CountedRead(*of_others), CountedRead(*of_own)])
         return rows
 
     def feature(self) -> DistFeature | CachedFeature:

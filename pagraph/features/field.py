@@ -238,6 +238,8 @@ class Read(NamedTuple):
         bounds: Ends of the hops in the ids (``MiniBatch.hop_ends``), to count reads by hop.
         padding: Rows that the result has besides.
         there: The same ids on the accelerator, where they are there as well.
+        values: The field's values, of who has asked its source for them already, and looked that
+            they can be read. Whether they are current is asked later.
     """
 
     key: Hashable
@@ -245,6 +247,7 @@ class Read(NamedTuple):
     bounds: Sequence[int] | None = None
     padding: Padding | None = None
     there: Tensor | None = None
+    values: FieldValue | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -328,16 +331,17 @@ class Field:
         return Snapshot(values, FieldVersion.of(values), generation)
 
     def path(
-        self, resolve: Callable[[Field, Snapshot], ReadPath]
+        self, resolve: Callable[[Field, Snapshot], ReadPath], values: FieldValue | None = None
     ) -> tuple[object, FieldValue, ReadPath]:
         """The values' memory, to be held while they are read, the values, and their path, which is
         resolved again if they changed.
 
         Counts a read. KeyError: the field is gone. RuntimeError: it requires gradients, and these
-        are on in the thread.
+        are on in the thread. ``values`` are those of ``Read``: the source is not asked then.
         """
         generation = self._generation  # before the values, so that no invalidation is missed
-        values = self._now()
+        if values is None:
+            values = self._now()
         path = self._path
         held = None if path is None or path.generation != generation else path.hold(values)
         if held is None or path is None:

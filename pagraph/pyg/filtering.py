@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .frames import is_frame
+from .frames import Gathered, is_frame
 from .package import import_pyg
 
 import_pyg()
@@ -164,7 +164,9 @@ class _Batch:
                 self.put(key, {name: None})
                 continue
             dim = self.data.__cat_dim__(name, value, store)
-            store._mapping[name] = index_select(value, _beside(index, value), dim=dim)
+            # Of a frame the parts that were not read are on the CPU.
+            index = index.cpu() if isinstance(value, Gathered) else _beside(index, value)
+            store._mapping[name] = index_select(value, index, dim=dim)
 
     def _permuted(self, key: Any, edge: Tensor, value: Any = None) -> Tensor:
         """Ids of edges as the user's data counts them."""

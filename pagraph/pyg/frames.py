@@ -7,7 +7,6 @@ PyTorch Frame is not imported here: no attribute can be a frame before somebody 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -69,27 +68,7 @@ def part_name(part: Any) -> str:
     return str(getattr(part, "value", part))
 
 
-def tensors_of(frame: Any, *, but: Collection[Any] = ()) -> list[Tensor]:
-    """All tensors that hold a frame's values, but those of the parts ``but``."""
-    tensors = []
-    for part, features in [*frame.feat_dict.items(), (Y, frame.y)]:
-        for one in features.values() if isinstance(features, dict) else (features,):
-            if isinstance(one, Tensor):
-                if part not in but:
-                    tensors.append(one)
-            elif one is not None:
-                # Where the columns of an embedding begin is no part of its rows.
-                tensors += [one.offset] if part in but else [one.values, one.offset]
-    return tensors
-
-
-def columns_of(frame: Any) -> list[Any]:
-    """The names of a frame's parts and columns now."""
-    columns = [(part, tuple(names)) for part, names in frame.col_names_dict.items()]
-    return [tuple(frame.feat_dict), *columns]
-
-
-class _Gathered:
+class Gathered:
     """A frame of which some parts were read already: selecting its rows gives these as they are.
 
     Mixed into PyTorch Frame's class, so that PyG takes it for one.
@@ -105,7 +84,14 @@ class _Gathered:
         frame = self.whole
         made = object.__new__(type(frame))
         vars(made).update(vars(frame))
-        made.feat_dict = {part: self._select(part, index) for part in frame.feat_dict}
+        count = len(index)
+        made.feat_dict = {}
+        for part, features in frame.feat_dict.items():
+            rows = self.rows.get(part)
+            # As `_select` has it, without the call.
+            if rows is None or not isinstance(features, Tensor) or rows.shape[0] != count:
+                rows = self._select(part, index)
+            made.feat_dict[part] = rows
         # Of its own: who adds a column to a batch does not mean the data.
         made.col_names_dict = dict(frame.col_names_dict)
         if frame.y is not None:
@@ -130,16 +116,13 @@ _gathered: dict[Any, Any] = {}
 """PyTorch Frame's class, and the one of frames whose rows were read already."""
 
 
-def with_rows(frame: Any, part: Any, rows: Tensor) -> Any:
-    """A frame that gives ``rows`` for one more of its parts when as many are selected of it."""
-    if isinstance(frame, _Gathered):
-        frame.rows[part] = rows
-        return frame
+def with_rows(frame: Any, rows: dict[Any, Tensor]) -> Any:
+    """A frame that gives ``rows`` for these of its parts when as many are selected of it."""
     of_frame = type(frame)
     if of_frame not in _gathered:
         # Parts that were not read lie where the ids do, or take them there as they are selected.
         members = {"device": torch.device("cpu")}
-        _gathered[of_frame] = type("GatheredFrame", (_Gathered, of_frame), members)
+        _gathered[of_frame] = type("GatheredFrame", (Gathered, of_frame), members)
     gathered = object.__new__(_gathered[of_frame])
-    vars(gathered).update(vars(frame), whole=frame, rows={part: rows})
+    vars(gathered).update(vars(frame), whole=frame, rows=rows)
     return gathered

@@ -23,12 +23,11 @@ from ..features.field import Read
 from ..graph.fields import FieldVersion
 from ..graph.graph import NODE_TYPE
 from .frames import (
-    columns_of,
+    Y,
     dense_part,
     dense_parts,
     is_frame,
     part_name,
-    tensors_of,
     with_rows,
 )
 from .package import import_pyg
@@ -226,11 +225,11 @@ def _as_tensor(array: Any) -> Tensor | None:
         return None
 
 
-def plain_rows(name: Name, value: Any, arrays: Arrays) -> Tensor | None:
+def plain_rows(name: Name, value: Any, arrays: Arrays | None) -> Tensor | None:
     """The attribute as a dense tensor on the CPU that needs no gradient and counts its writes; None
-    if it is none."""
+    if it is none, or a NumPy array without ``arrays``."""
     if isinstance(value, np.ndarray):
-        return arrays.tensor(name, value) if value.ndim else None
+        return arrays.tensor(name, value) if arrays is not None and value.ndim else None
     is_plain = (
         type(value) in (Tensor, torch.nn.Parameter)
         and value.layout == torch.strided
@@ -269,8 +268,20 @@ class _FrameVersion(NamedTuple):
 
 def _frame_version(frame: Any, read: Sequence[Any] = ()) -> _FrameVersion | None:
     """The version of a frame of which some parts are read as fields; None where nobody can tell."""
-    versions = [version_of(tensor) for tensor in tensors_of(frame, but=read)]
-    return None if None in versions else _FrameVersion(read, columns_of(frame), versions)
+    names = frame.col_names_dict
+    columns = [tuple(frame.feat_dict), *[(part, tuple(names[part])) for part in names]]
+    versions = []
+    for part, features in [*frame.feat_dict.items(), (Y, frame.y)]:
+        for one in features.values() if isinstance(features, dict) else (features,):
+            if isinstance(one, Tensor):
+                if part not in read:
+                    versions.append(version_of(one))
+            elif one is not None:
+                # Where the columns of an embedding begin is no part of its rows.
+                versions.append(version_of(one.offset))
+                if part not in read:
+                    versions.append(version_of(one.values))
+    return None if None in versions else _FrameVersion(read, columns, versions)
 
 
 class _Wanted(NamedTuple):
@@ -333,7 +344,7 @@ class Joiner:
         self._make = make
         self._arrays = Arrays()
         self._labels: dict[Name, str] = {}
-        self._parts: set[PartName] = set()
+        self._parts: dict[PartName, _PartSource] = {}
         self.keys: list[Hashable] = []
         # Replaced as a whole, without a lock: threads that find other attributes at once classify
         # the same ones, and each goes on with its own result.
@@ -370,8 +381,7 @@ class Joiner:
                 self.keys.append(self._add(name))
         for name in levels.frames:
             for part, values in dense_parts(value_of(data, name)).items():
-                if plain_rows(name, values, self._arrays) is not None:
-                    self._add_part((*name, part))
+                if self._add_part((*name, part)).can_read(values):
                     self.keys.append((*name, part))
 
     def plan(self, output: Any, hop_ends: Mapping[str, list[int]]) -> Reading:
@@ -409,7 +419,7 @@ class Joiner:
             label = self._labels.get(name) or self._add(name)
             wanted.append(_Wanted(name, values, nodes, written))
             padding = output.padding(attribute) if isinstance(output, PaddedOutput) else None
-            reads.append(Read(label, nodes, bounds, padding))
+            reads.append(Read(label, nodes, bounds, padding, None, values))
         if levels.frames and isinstance(output, PaddedOutput):
             raise ValueError(
                 "shapes='fixed' needs attributes that are tensors, got the TensorFrame "
@@ -422,13 +432,15 @@ class Joiner:
             frame = stores[key]._mapping[attribute]
             read: list[Any] = []
             for part, values in dense_parts(frame).items():
-                if nodes is None or plain_rows((key, attribute), values, self._arrays) is None:
-                    continue
                 name_of_part = key, attribute, part
-                if name_of_part not in self._parts:
-                    self._add_part(name_of_part)
+                source = self._parts.get(name_of_part) or self._add_part(name_of_part)
+                if nodes is None:
+                    continue
+                is_known = values is source.known() and not values.requires_grad
+                if not is_known and not source.can_read(values):
+                    continue
                 wanted.append(_Wanted(name_of_part, values, nodes, written))
-                reads.append(Read(name_of_part, nodes, bounds))
+                reads.append(Read(name_of_part, nodes, bounds, None, None, values))
                 read.append(part)
             versions[key, attribute] = _frame_version(frame, read)
         return Reading(copied, stores, levels, wanted, reads, versions)
@@ -463,12 +475,15 @@ class Joiner:
             with self._one_at_a_time:  # the user's stores need not know of threads
                 return self._make(view, output, reading, {})
         known: dict[Name, Tensor] = {}
+        of_frames: dict[Name, dict[Any, Tensor]] = defaultdict(dict)
         for (name, _, _, _), tensor in zip(reading.wanted, rows, strict=True):
             if len(name) == 3:
-                mapping = reading.stores[name[0]]._mapping
-                mapping[name[1]] = with_rows(mapping[name[1]], name[2], tensor)
+                of_frames[name[:2]][name[2]] = tensor
             else:
                 known[name] = tensor
+        for (key, attribute), of_frame in of_frames.items():
+            mapping = reading.stores[key]._mapping
+            mapping[attribute] = with_rows(mapping[attribute], of_frame)
         if isinstance(output, PaddedOutput):
             return self._joined_padded(view, output, reading, known)
         return self._make(view, output, reading, known)
@@ -545,15 +560,17 @@ class Joiner:
             self._labels[name] = label  # Only now: other threads read what is in here.
         return label
 
-    def _add_part(self, name: PartName) -> None:
+    def _add_part(self, name: PartName) -> _PartSource:
         """Make a part of a ``TensorFrame`` a field, if it is none; its key is the name, which no
         other attribute can have."""
-        if name not in self._parts:
+        source = self._parts.get(name)
+        if source is None:
             key, attribute, part = name
             label = f"{_label((key, attribute))}.{part_name(part)}"
-            source = partial(_present_part, self._view, self._arrays, name)
+            source = _PartSource(self._view, name)
             self._fields.add_source(name, source, row_type=key or NODE_TYPE, label=label)
-            self._parts.add(name)
+            self._parts[name] = source
+        return source
 
 
 def _label(name: Name) -> str:
@@ -570,11 +587,46 @@ def _present(view: Any, arrays: Arrays, name: Name) -> Tensor:
     return rows
 
 
-def _present_part(view: Any, arrays: Arrays, name: PartName) -> Tensor:
-    """The part of a ``TensorFrame`` now; see :func:`_present`."""
-    key, attribute, part = name
-    values = dense_part(value_of(view.data, (key, attribute)), part)
-    rows = None if values is None else plain_rows((key, attribute), values, arrays)
-    if rows is None:
-        raise KeyError(name)
-    return rows
+class _PartSource:
+    """The part of a ``TensorFrame`` now; see :func:`_present`.
+
+    A batch asks for each part of each type, twice: a tensor that was found plain is known.
+    """
+
+    def __init__(self, view: Any, name: PartName) -> None:
+        self._view = view
+        self._name = name
+        # Gives the tensor that was found plain.
+        self.known: Callable[[], Tensor | None] = lambda: None
+
+    def can_read(self, values: Tensor) -> bool:
+        """Whether fields can read a part's tensor."""
+        if values is self.known():
+            return not values.requires_grad
+        if plain_rows(self._name[:2], values, None) is None:
+            return False
+        self.known = weakref.ref(values)
+        return True
+
+    def __call__(self) -> Tensor:
+        key, attribute, part = self._name
+        data = self._view.data
+        try:
+            # As ``value_of`` and ``dense_part`` have it, without the calls.
+            store = data._store if key is None else data._node_store_dict[key]
+            frame = store._mapping[attribute]
+            features = frame.feat_dict.get(part)
+            known = self.known()
+            if (
+                known is not None
+                and known is features
+                and not known.requires_grad
+                and known.shape[0] == len(frame)
+            ):
+                return known
+        except AttributeError:
+            frame = value_of(data, (key, attribute))
+        values = dense_part(frame, part)
+        if values is None or not self.can_read(values):
+            raise KeyError(self._name)
+        return values

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..system.tables import Table, Tabled
 
@@ -288,6 +288,30 @@ class _Count:
         )
 
 
+class CountedRead(NamedTuple):
+    """A read that is done, as :class:`ReadCounters` take it.
+
+    Attributes:
+        key: The field.
+        tier: Tier of the rows that the cache does not have.
+        asked: Rows asked for.
+        hits: Rows that the cache served, by hop where ``bounds`` is given; None without a cache.
+        row_bytes: Bytes of a row, as it is delivered.
+        cacheable: Whether a cache may serve the field.
+        seconds: Time taken.
+        bounds: Where the ids of each hop end.
+    """
+
+    key: Hashable
+    tier: str
+    asked: int
+    hits: Sequence[int] | None
+    row_bytes: int
+    cacheable: bool
+    seconds: float = 0.0
+    bounds: Sequence[int] | None = None
+
+
 class ReadCounters:
     """Counts reads; every method may be called from any thread.
 
@@ -312,47 +336,24 @@ class ReadCounters:
         """Whether each read is traced by itself."""
         return self.observer is not None and self.observer.tracer is not None
 
-    def record(
-        self,
-        key: Hashable,
-        tier: str,
-        asked: int,
-        hits: Sequence[int] | None,
-        row_bytes: int,
-        cacheable: bool,
-        seconds: float = 0.0,
-        bounds: Sequence[int] | None = None,
-        *,
-        observed: bool = False,
-    ) -> None:
-        """Add one read.
-
-        Args:
-            key: The field.
-            tier: Tier of the rows that the cache does not have.
-            asked: Rows asked for.
-            hits: Rows that the cache served, by hop where ``bounds`` is given; None without a
-                cache.
-            row_bytes: Bytes of a row, as it is delivered.
-            cacheable: Whether a cache may serve the field.
-            seconds: Time taken.
-            bounds: Where the ids of each hop end.
-            observed: Whether the observer knows of it already.
-        """
-        served = sum(hits) if hits else 0
+    def record_each(self, reads: Sequence[CountedRead], *, observed: bool = False) -> None:
+        """Add some reads."""
         with self._lock:
-            count = self._fields.get(key)
-            if count is None:
-                count = self._fields[key] = _Count()
-            rows, nbytes = count.rows, count.nbytes
-            rows[tier] = rows.get(tier, 0) + asked - served
-            nbytes[tier] = nbytes.get(tier, 0) + (asked - served) * row_bytes
-            if served:  # without hits no column of the cache in the tables
-                rows[CACHE_TIER] = rows.get(CACHE_TIER, 0) + served
-                nbytes[CACHE_TIER] = nbytes.get(CACHE_TIER, 0) + served * row_bytes
-            count.cacheable = count.cacheable or cacheable
-            count.seconds += seconds
-            if bounds is not None:
+            for key, tier, asked, hits, row_bytes, cacheable, seconds, bounds in reads:
+                served = sum(hits) if hits else 0
+                count = self._fields.get(key)
+                if count is None:
+                    count = self._fields[key] = _Count()
+                rows, nbytes = count.rows, count.nbytes
+                rows[tier] = rows.get(tier, 0) + asked - served
+                nbytes[tier] = nbytes.get(tier, 0) + (asked - served) * row_bytes
+                if served:  # without hits no column of the cache in the tables
+                    rows[CACHE_TIER] = rows.get(CACHE_TIER, 0) + served
+                    nbytes[CACHE_TIER] = nbytes.get(CACHE_TIER, 0) + served * row_bytes
+                count.cacheable = count.cacheable or cacheable
+                count.seconds += seconds
+                if bounds is None:
+                    continue
                 missing = len(bounds) - len(count.asked_by_hop)
                 if missing > 0:
                     count.asked_by_hop += [0] * missing
@@ -365,7 +366,10 @@ class ReadCounters:
                     begin = end
         # Its own look at the tracer decides: tracing may stop between here and there.
         observer = self.observer
-        if observer is not None and observer.tracer is not None and not observed:
+        if observer is None or observer.tracer is None or observed:
+            return
+        for key, tier, asked, hits, row_bytes, cacheable, seconds, _ in reads:
+            served = sum(hits) if hits else 0
             observer.read(key, tier, asked, served, row_bytes, cacheable, seconds)
 
     def record_pending(self, reads: Sequence[PendingRead], seconds: float) -> None:
@@ -411,7 +415,8 @@ class ReadCounters:
                     read, tell = self._pending.popleft()
                     served = read.hits.wait()
                     counted = read.tier, read.asked, served, read.row_bytes, read.cacheable
-                    self.record(read.key, *counted, read.seconds, read.bounds, observed=True)
+                    of_read = CountedRead(read.key, *counted, read.seconds, read.bounds)
+                    self.record_each([of_read], observed=True)
                     if tell is not None:
                         told.append((tell, sum(served)))
             finally:

@@ -9,11 +9,11 @@ import torch
 from pagraph.accelerator import Event
 from pagraph.features.store import Hits
 from pagraph.stats import CacheStats, EpochStats, FieldStats, LoaderStats, ReadCounters
-from pagraph.stats.reads import PendingRead
+from pagraph.stats.reads import CountedRead, PendingRead
 
 
 def record(counters, key="feat", tier="host", asked=10, hits=4, row_bytes=8, cacheable=True):
-    counters.record(key, tier, asked, (hits,), row_bytes, cacheable)
+    counters.record_each([CountedRead(key, tier, asked, (hits,), row_bytes, cacheable)])
 
 
 def test_nothing_was_asked():
@@ -103,10 +103,10 @@ def test_threads_lose_no_count():
 def test_hops_are_counted_by_their_number():
     counters = ReadCounters()
     record(counters, asked=10, hits=4)
-    counters.record("feat", "host", 6, (1, 3), 8, True, bounds=[2, 6])
+    counters.record_each([CountedRead("feat", "host", 6, (1, 3), 8, True, bounds=[2, 6])])
     before = counters.snapshot()
     assert before.fields["feat"].hit_rate_by_hop == (0.5, 0.75)
-    counters.record("feat", "host", 7, (0, 2, 0), 8, True, bounds=[0, 4, 7])
+    counters.record_each([CountedRead("feat", "host", 7, (0, 2, 0), 8, True, bounds=[0, 4, 7])])
     after = counters.snapshot()
     feat = after.fields["feat"]
     assert (feat.asked, feat.asked_by_hop, feat.hits_by_hop) == (23, (2, 8, 3), (1, 5, 0))
@@ -130,8 +130,8 @@ def test_rates_by_field_and_hop_are_of_the_fields_that_a_cache_may_serve():
 
 def test_numbers_by_flat_names():
     counters = ReadCounters()
-    counters.record("feat", "host", 10, (1, 3), 8, True, 0.5, bounds=(2, 10))
-    counters.record("<label>", "disk", 2, None, 8, False)
+    counters.record_each([CountedRead("feat", "host", 10, (1, 3), 8, True, 0.5, bounds=(2, 10))])
+    counters.record_each([CountedRead("<label>", "disk", 2, None, 8, False)])
     reads = counters.snapshot()
     assert reads.to_dict() == {
         "rows": 12,
